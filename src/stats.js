@@ -1,0 +1,49 @@
+// stats.js: a worker's plain counters, read by metrics.js at each scrape.
+//
+// The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes its labels on every
+// inc(), which at millions of deliveries a second is a core of its own.
+
+import { ERRORS } from './codes.js';
+
+/** Why an admission was refused: the closed label set of `fanfare_admissions_refused_total`. */
+export const REFUSALS = /** @type {const} */ ([
+  'origin', 'per_ip', 'handshakes', 'handshake_timeout', 'draining', 'loop_lag', 'memory', 'descriptors', 'bad_request',
+]);
+
+/** Limits that can be observed: the closed label set of `fanfare_limits_observed_total`. */
+export const OBSERVED = /** @type {const} */ ([
+  'connections_per_ip', 'messages', 'messages_per_ip', 'handshakes', 'rooms', 'loop_lag', 'memory', 'descriptors',
+]);
+
+/** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
+function zeros(keys) {
+  return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
+}
+
+/** @returns one worker's counters, all zero; gauges say so. */
+export function createStats() {
+  return {
+    /** gauge */ connections: 0,
+    accepted: 0,
+    closed: 0,
+    messages: 0,
+    errors: zeros(/** @type {(keyof typeof ERRORS)[]} */ (Object.keys(ERRORS))),
+    publications: 0,
+    deliveries: 0,
+    bytesOut: 0,
+    flushes: 0,
+    /** gauge: frames gathered and not yet written to all members */ queueDepth: 0,
+    /** gauge */ rooms: 0,
+    slow: zeros(/** @type {const} */ (['closed', 'dropped', 'shed'])),
+    /** publications left out because a room's outbox was full: the worker itself is too slow */ overflowed: 0,
+    refused: zeros(REFUSALS),
+    observed: zeros(OBSERVED),
+    heartbeatTimeouts: 0,
+    rateLimitCloses: 0,
+    /** gauge: 1 up, 0 not */ brokerUp: 0,
+    brokerReconnects: 0,
+    probeMisses: 0,
+  };
+}
+
+/** @typedef {ReturnType<typeof createStats>} Stats */
