@@ -1,0 +1,361 @@
+// commands.js: what a connection may ask for, one handler each.
+//
+// A message is counted against the rate first, then decoded, then handled. A handler answers by `connection.send`;
+// what it can't do yet (the broker has to confirm) it answers when that settles. The peer's faults are answers too:
+// rows of codes.js, counted, never thrown.
+
+import { CLOSES } from '../codes.js';
+import {
+  decode,
+  encodeAck,
+  encodeBroadcastResult,
+  encodeEcho,
+  encodeError,
+  encodePong,
+  encodeRoomReply,
+  encodeWelcome,
+  idOf,
+  isRoom,
+} from '../protocol/codec.js';
+import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
+import { EVERYONE } from './hub.js';
+
+/** Third malformed message within this time: close 4501. */
+const FAULT_WINDOW_MS = 10_000;
+const MAX_MALFORMED = 3;
+/** A message refused for its rate is decoded for its id only up to this size. */
+const MAX_REFUSED_BYTES = 4096;
+/** After this time a broadcast's result no longer waits for its own delivery here. */
+const BROADCAST_RESULT_MS = 2000;
+
+/** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('../protocol/codec.js').Command} Command */
+/** @typedef {import('../codes.js').ErrorCode} ErrorCode */
+
+/** @typedef {{publish(room: string, publication: Buffer): Promise<void>, countConnections(): Promise<number>}} Publisher */
+
+/** @typedef {{connection: Connection, id: string|number|undefined, payload: string, sinceMs: number}} PendingBroadcast */
+
+export class Commands {
+  /**
+   * @param {object} parts
+   * @param {import('../config.js').Config} parts.config
+   * @param {import('./hub.js').Hub} parts.hub
+   * @param {Publisher} parts.broker
+   * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
+   * @param {import('../stats.js').Stats} parts.stats
+   * @param {{observe(ms: number): void}} parts.messageDuration
+   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
+   */
+  constructor({ config, hub, broker, admitMessage, stats, messageDuration, log }) {
+    this.config = config;
+    this.hub = hub;
+    this.broker = broker;
+    this.admitMessage = admitMessage;
+    this.stats = stats;
+    this.messageDuration = messageDuration;
+    this.log = log;
+    /** Publishes that wait for the broker's answer, all connections together. */
+    this.unanswered = 0;
+    /** Broadcasts whose result is owed, by tag. @type {Map<number, PendingBroadcast>} */
+    this.broadcasts = new Map();
+    this.nextTag = 1;
+    hub.outbox.onFlushed = (room, publications) => {
+      if (room === hub.everyone && this.broadcasts.size > 0) this.#resultsOf(publications);
+    };
+  }
+
+  /**
+   * A text message came.
+   * @param {Connection} connection
+   * @param {Buffer} data valid UTF-8
+   */
+  receive(connection, data) {
+    const started = performance.now();
+    this.stats.messages++;
+    const wait = this.admitMessage(connection, started);
+    if (wait !== 0) return this.#refuse(connection, data, wait);
+    const command = decode(data.toString());
+    if (command === null) {
+      this.#malformed(connection);
+    } else {
+      const handler = HANDLERS.get(command.type);
+      if (handler === undefined) this.error(connection, 'UNKNOWN_TYPE', command.id);
+      else this.#handle(handler, connection, command);
+    }
+    this.messageDuration.observe(performance.now() - started);
+  }
+
+  /**
+   * Sends an error reply.
+   * @param {Connection} connection
+   * @param {ErrorCode} code
+   * @param {string|number|undefined} id
+   * @param {number} [retryAfter] seconds
+   */
+  error(connection, code, id, retryAfter) {
+    this.stats.errors[code]++;
+    connection.send(encodeError(code, Date.now(), id, retryAfter));
+  }
+
+  /** Call once a second: pays results whose own delivery did not come. */
+  sweep() {
+    const oldest = performance.now() - BROADCAST_RESULT_MS;
+    for (const [tag, pending] of this.broadcasts) {
+      if (pending.sinceMs > oldest) return; // in order of time
+      this.broadcasts.delete(tag);
+      this.#result(pending);
+    }
+  }
+
+  /** One message's fault costs its own connection and no other. @param {Handler} handler @param {Connection} connection @param {Command} command */
+  #handle(handler, connection, command) {
+    try {
+      handler(this, connection, command);
+    } catch (error) {
+      this.log.error({ err: error, type: command.type }, 'a command failed');
+      this.error(connection, 'INTERNAL_ERROR', command.id);
+      connection.close(CLOSES.INTERNAL);
+    }
+  }
+
+  /** @param {Connection} connection @param {Buffer} data @param {number} wait */
+  #refuse(connection, data, wait) {
+    if (wait < 0) {
+      this.stats.rateLimitCloses++;
+      connection.close(CLOSES.RATE_LIMITED);
+      return;
+    }
+    const id = data.length <= MAX_REFUSED_BYTES ? idOf(data.toString()) : undefined;
+    this.error(connection, 'RATE_LIMIT_EXCEEDED', id, wait);
+  }
+
+  /** @param {Connection} connection @param {string|number} [id] */
+  #malformed(connection, id) {
+    this.error(connection, 'INVALID_MESSAGE_FORMAT', id);
+    const faults = faultsOf(connection);
+    const now = performance.now();
+    if (now - faults.malformedSinceMs > FAULT_WINDOW_MS) {
+      faults.malformed = 0;
+      faults.malformedSinceMs = now;
+    }
+    if (++faults.malformed >= MAX_MALFORMED) connection.close(CLOSES.BAD_REQUESTS);
+  }
+
+  /**
+   * The command's shape is not what its type asks for.
+   * @param {Connection} connection @param {Command} command
+   */
+  malformed(connection, command) {
+    this.#malformed(connection, command.id);
+  }
+
+  /** @param {Connection} connection @param {string|number|undefined} id */
+  roomLimit(connection, id) {
+    this.error(connection, 'ROOM_LIMIT', id);
+    const faults = faultsOf(connection);
+    const now = performance.now();
+    if (now - faults.refusedJoinsSinceMs > FAULT_WINDOW_MS) {
+      faults.refusedJoins = 0;
+      faults.refusedJoinsSinceMs = now;
+    }
+    if (++faults.refusedJoins > this.config.maxRoomsPerConnection) connection.close(CLOSES.ROOM_LIMIT);
+  }
+
+  /**
+   * Publishes and answers by what the broker says.
+   * @param {Connection} connection
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {Command} command
+   * @param {number} tag of a broadcast; 0 for a message
+   */
+  publish(connection, room, publication, command, tag) {
+    const { id } = command;
+    this.stats.publications++;
+    this.unanswered++;
+    connection.unanswered++;
+    this.broker.publish(room, publication).then(
+      () => {
+        this.#answered(connection);
+        if (id !== undefined && tag === 0) connection.send(encodeAck(id));
+      },
+      (error) => {
+        this.#answered(connection);
+        if (tag !== 0) this.broadcasts.delete(tag);
+        this.brokerError(connection, error, id);
+      },
+    );
+  }
+
+  /** @param {Connection} connection @param {unknown} error @param {string|number|undefined} id */
+  brokerError(connection, error, id) {
+    const { code } = /** @type {{code?: string}} */ (error);
+    if (code === 'UNAVAILABLE' || code === 'OUTCOME_UNKNOWN') {
+      this.error(connection, code, id);
+      return;
+    }
+    this.log.error({ err: error }, 'the broker failed in a way it does not promise');
+    this.error(connection, 'INTERNAL_ERROR', id);
+  }
+
+  /** @param {Connection} connection */
+  #answered(connection) {
+    this.unanswered--;
+    connection.unanswered--;
+  }
+
+  /** @param {PendingBroadcast} pending @returns {number} its tag */
+  expectBroadcast(pending) {
+    const tag = this.nextTag;
+    this.nextTag = (this.nextTag % 0xffffffff) + 1;
+    this.broadcasts.set(tag, pending);
+    return tag;
+  }
+
+  /** @param {readonly Buffer[]} publications that everyone here has been sent */
+  #resultsOf(publications) {
+    for (let i = 0; i < publications.length; i++) {
+      const tag = tagOf(publications[i]);
+      const pending = this.broadcasts.get(tag);
+      // Other workers count their tags from 1 as well: the sender tells whose this is.
+      if (pending === undefined || pending.connection.id !== senderOf(publications[i])) continue;
+      this.broadcasts.delete(tag);
+      this.#result(pending);
+    }
+  }
+
+  /** @param {PendingBroadcast} pending */
+  #result({ connection, id, payload }) {
+    this.broker.countConnections().then(
+      (count) => connection.send(encodeBroadcastResult(payload, count, id)),
+      // The count is away; the broadcast is not. What this worker knows is the least there is.
+      () => connection.send(encodeBroadcastResult(payload, this.hub.connections.length, id)),
+    );
+  }
+}
+
+/** @param {Connection} connection */
+function faultsOf(connection) {
+  connection.faults ??= {
+    malformed: 0,
+    malformedSinceMs: Number.NEGATIVE_INFINITY,
+    refusedJoins: 0,
+    refusedJoinsSinceMs: Number.NEGATIVE_INFINITY,
+  };
+  return connection.faults;
+}
+
+/** @typedef {(commands: Commands, connection: Connection, command: Command) => void} Handler */
+
+/** Every command there is. @type {ReadonlyMap<string, Handler>} */
+export const HANDLERS = new Map(
+  /** @type {[string, Handler][]} */ ([
+    ['hello', hello],
+    ['join', join],
+    ['leave', leave],
+    ['message', message],
+    ['broadcast', broadcast],
+    ['echo', echo],
+    ['ping', ping],
+  ]),
+);
+
+/** @type {Handler} */
+function hello({ config }, connection, { id }) {
+  const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } = config;
+  const limits = {
+    maxMessageBytes,
+    maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
+    messagesPerMinute: config.messagesPerMinuteMode === 'enforce' ? messagesPerMinute : undefined,
+  };
+  connection.send(encodeWelcome({ connectionId: connection.id, serverId, heartbeatMs: pingIntervalMs, limits }, id));
+}
+
+/** @type {Handler} */
+function join(commands, connection, { id, room: name }) {
+  const { hub, config, stats } = commands;
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const room = hub.rooms.get(name);
+  if (room?.has(connection)) return commands.error(connection, 'ALREADY_JOINED', id);
+  if ((connection.rooms?.size ?? 0) >= config.maxRoomsPerConnection) {
+    const mode = config.maxRoomsPerConnectionMode;
+    if (mode === 'enforce') return commands.roomLimit(connection, id);
+    if (mode === 'observe') stats.observed.rooms++;
+  }
+  const confirmed = hub.join(connection, name);
+  const reply = encodeRoomReply('joined', name, id);
+  if (confirmed === null) connection.send(reply);
+  else {
+    confirmed.then(
+      () => connection.send(reply),
+      (error) => commands.brokerError(connection, error, id),
+    );
+  }
+}
+
+/** @type {Handler} */
+function leave(commands, connection, { id, room: name }) {
+  const { hub } = commands;
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const room = hub.rooms.get(name);
+  if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
+  // Its join is answered first: a connection's commands on one room take effect in their order.
+  settled(room, () => {
+    if (room.has(connection)) hub.leave(connection, room);
+    connection.send(encodeRoomReply('left', name, id));
+  });
+}
+
+/** @type {Handler} */
+function message(commands, connection, command) {
+  const { id, payload, text } = command;
+  if (command.malformedText || (payload === undefined) === (text === undefined)) {
+    return commands.malformed(connection, command);
+  }
+  const name = command.room ?? onlyRoom(connection);
+  if (name === undefined) return commands.error(connection, 'ROOM_REQUIRED', id);
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const json = /** @type {string} */ (payload ?? text);
+  const publication = encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, json);
+  const room = commands.hub.rooms.get(name);
+  // Who sends right behind its own join wants to see its message: it waits for that join.
+  if (room?.confirming && room.has(connection)) {
+    settled(room, () => commands.publish(connection, name, publication, command, 0));
+  } else {
+    commands.publish(connection, name, publication, command, 0);
+  }
+}
+
+/** @type {Handler} */
+function broadcast(commands, connection, command) {
+  const { id, payload } = command;
+  if (payload === undefined) return commands.malformed(connection, command);
+  if (!commands.config.clientBroadcast) return commands.error(connection, 'PERMISSION_DENIED', id);
+  const tag = commands.expectBroadcast({ connection, id, payload, sinceMs: performance.now() });
+  const publication = encodePublication(KIND.BROADCAST, Date.now(), tag, connection.id, payload);
+  commands.publish(connection, EVERYONE, publication, command, tag);
+}
+
+/** @type {Handler} */
+function echo(commands, connection, command) {
+  if (command.payload === undefined) return commands.malformed(connection, command);
+  connection.send(encodeEcho(command.payload, command.id));
+}
+
+/** @type {Handler} */
+function ping(_commands, connection, { id }) {
+  connection.send(encodePong(id));
+}
+
+/** @param {Connection} connection @returns {string|undefined} the room it is in, where that is exactly one */
+function onlyRoom(connection) {
+  if (connection.rooms?.size !== 1) return undefined;
+  for (const room of connection.rooms.keys()) return room.name;
+}
+
+/** @param {import('./hub.js').Room} room @param {() => void} act at once, or when the broker has confirmed or refused the room */
+function settled(room, act) {
+  if (room.confirming === null) act();
+  else room.confirming.then(act, act);
+}

@@ -1,0 +1,70 @@
+// connection.js: one client's open transport, as the hub knows it.
+//
+// A server holds a hundred thousand of these, most of them idle: fields are few, and what only a speaking connection
+// needs (its id, its rooms, its faults) comes into being when it speaks.
+
+import { randomBytes } from 'node:crypto';
+
+/**
+ * What the hub asks of a wire. It never knows which one it is.
+ * @typedef {object} Transport
+ * @property {number} pendingBytes bytes handed over and not yet taken by the kernel
+ * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be modified
+ * @property {(code: number, reason: string) => void} close
+ * @property {() => void} terminate at once, nothing more is sent
+ * @property {() => void} ping ask for a sign of life
+ * @property {(text: string) => Buffer} frame one reply or push in this wire's format
+ */
+
+// Ids are unique over a fleet without a random number per connection: a prefix of the process, then a count.
+const PREFIX = randomBytes(6).toString('base64url');
+let count = 0;
+
+export class Connection {
+  /**
+   * @param {Transport} transport
+   * @param {string} address the client's, as admission resolved it: what limits count by
+   */
+  constructor(transport, address) {
+    this.transport = transport;
+    this.address = address;
+    this.isOpen = true;
+    /** Has anything come from the peer since the last ping? The heartbeat reads and resets it. */
+    this.isAlive = true;
+    /** Place in the hub's list of all connections; -1 outside it. */
+    this.index = -1;
+    /** Place in its slot of the heartbeat. */
+    this.beatSlot = -1;
+    this.beatIndex = -1;
+    /** Rooms it is in, and its place in each one's list of members. @type {Map<import('./hub.js').Room, number>|null} */
+    this.rooms = null;
+    /** Publishes that wait for the broker's answer. */
+    this.unanswered = 0;
+    /** @type {string} */
+    this._id = '';
+    /** Malformed messages and refused joins of late. @type {{malformed: number, malformedSinceMs: number, refusedJoins: number, refusedJoinsSinceMs: number}|null} */
+    this.faults = null;
+    /** The rate limiter's. @type {any} */
+    this.rate = null;
+    /** The slow-consumer check's, while it lags. @type {import('./slow-consumers.js').Lag|null} */
+    this.lag = null;
+  }
+
+  /** Unique over all servers; 8 characters of the process, then a count. ASCII, no escape needed in JSON. */
+  get id() {
+    if (this._id === '') this._id = PREFIX + (++count).toString(36);
+    return this._id;
+  }
+
+  /** @param {string} text a reply or push to this connection alone; ignored once it closes */
+  send(text) {
+    if (this.isOpen) this.transport.write(this.transport.frame(text));
+  }
+
+  /** @param {{code: number, reason: string}} close a row of codes.js */
+  close(close) {
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    this.transport.close(close.code, close.reason);
+  }
+}

@@ -1,0 +1,180 @@
+// outbox.js: publications that wait for their rooms' members, and the flush that writes them.
+//
+// Publications collect per room during a tick. At its end their frames are built once, joined into one buffer, and
+// that buffer is written once to each member: a burst costs a member one system call and not one per publication.
+// The busier the worker, the more a flush carries, so the cost of a delivery falls as the load rises.
+//
+// A flush over many members yields: after SLICE_MS the event loop turns (reads, pings, joins, other rooms), and the
+// flush goes on where it was. Rooms take turns of TURN_MS, so that a small room does not wait for a big one.
+// While a room's flush is under way its new publications wait for the next, so each member sees one order.
+//
+//   push -> room.waiting --(end of tick, or the flush before it done)--> room.flight {frames, members, next} -> sockets
+//
+// Bounded: a room's waiting publications may take up MAX_WAITING_BYTES; beyond that the newest are left out and
+// counted, since then this worker, and no single reader, is what is slow.
+
+import { publicationFrames } from '../protocol/frame.js';
+
+const SLICE_MS = 4;
+const TURN_MS = 1;
+const WRITES_PER_CLOCK = 32;
+const MAX_WAITING_BYTES = 8 * 1024 * 1024;
+/** One write's size, at most: above it a flush is split, so that the slow-consumer limit can take hold between. */
+const MAX_FLIGHT_BYTES = 256 * 1024;
+
+/**
+ * One flush under way.
+ * @typedef {object} Flight
+ * @property {Buffer} frames
+ * @property {readonly Buffer[]} publications what the frames were built from
+ * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
+ * @property {number} next the member to write to next
+ * @property {boolean} isCopy
+ */
+
+export class Outbox {
+  /**
+   * @param {object} parts
+   * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {import('../stats.js').Stats} parts.stats
+   * @param {number} parts.maxUnsentBytes of a connection
+   * @param {{observe(n: number): void}} parts.fanout receivers of a flush
+   * @param {{observe(seconds: number): void}} parts.flushSeconds
+   */
+  constructor({ slowConsumers, stats, maxUnsentBytes, fanout, flushSeconds }) {
+    this.slowConsumers = slowConsumers;
+    this.stats = stats;
+    this.maxFlightBytes = Math.min(MAX_FLIGHT_BYTES, maxUnsentBytes / 2);
+    this.fanout = fanout;
+    this.flushSeconds = flushSeconds;
+    /** Called with a room and the publications that have now been written to all its members. @type {(room: import('./hub.js').Room, publications: readonly Buffer[]) => void} */
+    this.onFlushed = () => {};
+    /** @type {import('./hub.js').Room[]} */
+    this.queue = [];
+    this.isScheduled = false;
+    this.run = this.run.bind(this);
+  }
+
+  /** @param {import('./hub.js').Room} room @param {Buffer} publication */
+  push(room, publication) {
+    if (room.waitingBytes > MAX_WAITING_BYTES) {
+      this.stats.overflowed++;
+      return;
+    }
+    room.waiting.push(publication);
+    room.waitingBytes += publication.length;
+    this.stats.queueDepth++;
+    if (room.isQueued) return;
+    room.isQueued = true;
+    this.queue.push(room);
+    this.#schedule();
+  }
+
+  #schedule() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    setImmediate(this.run);
+  }
+
+  /** One slice of work. */
+  run() {
+    this.isScheduled = false;
+    const started = performance.now();
+    const sliceEnd = started + SLICE_MS;
+    let now = started;
+    let rooms = this.queue;
+    let i = 0;
+    while (i < rooms.length && now < sliceEnd) {
+      const room = rooms[i++];
+      now = this.#turn(room, now, now + TURN_MS);
+      if (room.flight || room.waiting.length > 0) rooms.push(room);
+      else room.isQueued = false;
+    }
+    this.queue = rooms = i === rooms.length ? [] : rooms.slice(i);
+    this.flushSeconds.observe((now - started) / 1000);
+    if (rooms.length > 0) this.#schedule();
+  }
+
+  /** Writes all that waits, without yielding: for the drain. */
+  flush() {
+    while (this.queue.length > 0) {
+      const room = /** @type {import('./hub.js').Room} */ (this.queue.shift());
+      while (room.flight || room.waiting.length > 0) this.#turn(room, 0, Number.POSITIVE_INFINITY);
+      room.isQueued = false;
+    }
+  }
+
+  /**
+   * Writes to a room's members until the turn ends.
+   * @param {import('./hub.js').Room} room
+   * @param {number} now
+   * @param {number} turnEnd
+   * @returns {number} the time afterwards
+   */
+  #turn(room, now, turnEnd) {
+    const flight = room.flight ?? this.#depart(room);
+    const { frames, isCopy } = flight;
+    const { members } = flight;
+    const size = frames.length;
+    let { next } = flight;
+    let written = 0;
+    let untilClock = WRITES_PER_CLOCK;
+    while (next < members.length) {
+      const member = members[next++];
+      // Nothing follows a close frame. A member that left during a yield gets nothing more; within one turn nobody
+      // can leave, since no other code runs.
+      if (!member.isOpen || (isCopy && !room.has(member))) continue;
+      const { transport } = member;
+      if (transport.pendingBytes === 0) {
+        transport.write(frames);
+        written++;
+      } else if (this.slowConsumers.admit(member, size)) {
+        transport.write(frames);
+        written++;
+      }
+      if (--untilClock === 0) {
+        untilClock = WRITES_PER_CLOCK;
+        now = performance.now();
+        if (now >= turnEnd) break;
+      }
+    }
+    const { stats } = this;
+    stats.deliveries += written * flight.publications.length;
+    stats.bytesOut += written * size;
+    if (next < members.length) {
+      flight.next = next;
+      if (!isCopy) {
+        flight.members = members.slice();
+        flight.isCopy = true;
+      }
+    } else {
+      room.flight = null;
+      stats.flushes++;
+      stats.queueDepth -= flight.publications.length;
+      this.fanout.observe(members.length);
+      this.onFlushed(room, flight.publications);
+    }
+    return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
+  }
+
+  /** @param {import('./hub.js').Room} room @returns {Flight} */
+  #depart(room) {
+    let publications = room.waiting;
+    if (room.waitingBytes > this.maxFlightBytes && publications.length > 1) {
+      let bytes = 0;
+      let n = 0;
+      while (n < publications.length && (n === 0 || bytes + publications[n].length <= this.maxFlightBytes)) {
+        bytes += publications[n++].length;
+      }
+      room.waiting = publications.slice(n);
+      room.waitingBytes -= bytes;
+      publications = publications.slice(0, n);
+    } else {
+      room.waiting = [];
+      room.waitingBytes = 0;
+    }
+    const frames = publicationFrames(room.prefix, publications);
+    room.flight = { frames, publications, members: room.members, next: 0, isCopy: false };
+    return room.flight;
+  }
+}

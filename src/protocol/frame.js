@@ -1,0 +1,109 @@
+// frame.js: WebSocket frames of the native protocol, built once and shared by every receiver, never modified.
+//
+// A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a header of 2, 4 or 10
+// bytes and the text. Frames of one flush stand in one buffer, one after another: a receiver gets them in one write.
+
+import { KIND, kindOf, payloadStart, senderOf, timestampOf } from './publication.js';
+
+const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
+const FIN_PONG = 0x8a;
+const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
+
+/** A ping without a body (RFC 6455 5.5.2). */
+export const PING_FRAME = Buffer.from([0x89, 0]);
+
+/** The bytes of `{"type":"message","room":"…","payload":`, which all frames of a room share. @param {string} room */
+export function roomPrefix(room) {
+  return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
+}
+
+/** @param {string} text @returns {Buffer} one text frame */
+export function textFrame(text) {
+  const length = Buffer.byteLength(text);
+  const frame = Buffer.allocUnsafe(headerBytes(length) + length);
+  const at = writeHeader(frame, 0, length);
+  // A string of one-byte characters as long as its UTF-8 is ASCII, and latin1 is the cheaper copy.
+  if (length === text.length) frame.latin1Write(text, at);
+  else frame.utf8Write(text, at);
+  return frame;
+}
+
+/** @param {Buffer} body at most 125 bytes (RFC 6455 5.5) */
+export function pongFrame(body) {
+  const frame = Buffer.allocUnsafe(2 + body.length);
+  frame[0] = FIN_PONG;
+  frame[1] = body.length;
+  frame.set(body, 2);
+  return frame;
+}
+
+/**
+ * The frames of several publications to one room, joined.
+ * @param {Buffer} prefix roomPrefix(room)
+ * @param {readonly Buffer[]} publications in order
+ * @returns {Buffer}
+ */
+export function publicationFrames(prefix, publications) {
+  let total = 0;
+  for (let i = 0; i < publications.length; i++) {
+    const length = textBytes(prefix, publications[i]);
+    total += headerBytes(length) + length;
+  }
+  const frames = Buffer.allocUnsafe(total);
+  let at = 0;
+  for (let i = 0; i < publications.length; i++) at = writePublication(frames, at, prefix, publications[i]);
+  return frames;
+}
+
+// `,"from":"` + sender + `","timestamp":` + 13 digits (from 2001 until 2286) + `}`
+const SUFFIX_BYTES = 9 + 14 + 13 + 1;
+
+/** @param {Buffer} prefix @param {Buffer} publication */
+function textBytes(prefix, publication) {
+  const payload = publication.length - payloadStart(publication);
+  return kindOf(publication) === KIND.BROADCAST
+    ? BROADCAST_PREFIX.length + payload + 1
+    : prefix.length + payload + SUFFIX_BYTES + publication[11];
+}
+
+/** @param {Buffer} frames @param {number} at @param {Buffer} prefix @param {Buffer} publication @returns {number} */
+function writePublication(frames, at, prefix, publication) {
+  at = writeHeader(frames, at, textBytes(prefix, publication));
+  const start = payloadStart(publication);
+  if (kindOf(publication) === KIND.BROADCAST) {
+    frames.set(BROADCAST_PREFIX, at);
+    at += BROADCAST_PREFIX.length;
+    at += publication.copy(frames, at, start);
+    frames[at] = 0x7d; // }
+    return at + 1;
+  }
+  frames.set(prefix, at);
+  at += prefix.length;
+  at += publication.copy(frames, at, start);
+  // Sender and time follow the payload, so that the prefix is the same for all frames of a room.
+  return at + frames.latin1Write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at);
+}
+
+/** @param {number} length */
+function headerBytes(length) {
+  return length < 126 ? 2 : length < 65_536 ? 4 : 10;
+}
+
+/** @param {Buffer} frame @param {number} at @param {number} length @returns {number} where the text starts */
+function writeHeader(frame, at, length) {
+  frame[at] = FIN_TEXT;
+  if (length < 126) {
+    frame[at + 1] = length;
+    return at + 2;
+  }
+  if (length < 65_536) {
+    frame[at + 1] = 126;
+    frame[at + 2] = length >>> 8;
+    frame[at + 3] = length;
+    return at + 4;
+  }
+  frame[at + 1] = 127;
+  frame.writeUInt32BE(0, at + 2); // RFC 6455 5.2: 64 bits; ours need 32
+  frame.writeUInt32BE(length, at + 6);
+  return at + 10;
+}

@@ -1,0 +1,70 @@
+// publication.js: a publication as the broker carries it: a small binary header, then the payload as JSON text.
+//
+//   byte 0       kind: MESSAGE or BROADCAST
+//   bytes 1-6    time of acceptance, ms since 1970, big-endian
+//   bytes 7-10   tag: the publisher's own number for it, so that its worker knows it again; 0 for none
+//   byte 11      length of the sender
+//   then         the sender (ASCII), then the payload (UTF-8 JSON, exactly as the client wrote it)
+//
+// The payload is text from the first worker to the last: nobody between the publisher and the receivers parses it.
+
+const HEADER_BYTES = 12;
+
+export const KIND = Object.freeze({ MESSAGE: 1, BROADCAST: 2 });
+
+/**
+ * @param {number} kind of KIND
+ * @param {number} timestampMs
+ * @param {number} tag 0 to 2³²-1
+ * @param {string} from the sender: at most 255 ASCII characters that need no escape in JSON
+ * @param {string} payload JSON text
+ * @returns {Buffer} a buffer of its own, not from a shared pool when it is large
+ */
+export function encodePublication(kind, timestampMs, tag, from, payload) {
+  const at = HEADER_BYTES + from.length;
+  const publication = Buffer.allocUnsafe(at + Buffer.byteLength(payload));
+  publication[0] = kind;
+  publication.writeUIntBE(timestampMs, 1, 6);
+  publication.writeUInt32BE(tag, 7);
+  publication[11] = from.length;
+  publication.latin1Write(from, HEADER_BYTES);
+  publication.utf8Write(payload, at);
+  return publication;
+}
+
+/** @param {Buffer} publication */
+export function kindOf(publication) {
+  return publication[0];
+}
+
+/** @param {Buffer} publication @returns {number} ms since 1970 */
+export function timestampOf(publication) {
+  return publication.readUIntBE(1, 6);
+}
+
+/** @param {Buffer} publication */
+export function tagOf(publication) {
+  return publication.readUInt32BE(7);
+}
+
+/** @param {Buffer} publication @returns {string} */
+export function senderOf(publication) {
+  return publication.latin1Slice(HEADER_BYTES, HEADER_BYTES + publication[11]);
+}
+
+/** @param {Buffer} publication @returns {number} where its payload starts */
+export function payloadStart(publication) {
+  return HEADER_BYTES + publication[11];
+}
+
+/**
+ * Is this what encodePublication makes? Another program may publish on the same Redis.
+ * @param {Buffer} publication
+ */
+export function isPublication(publication) {
+  return (
+    publication.length > HEADER_BYTES &&
+    (publication[0] === KIND.MESSAGE || publication[0] === KIND.BROADCAST) &&
+    publication.length > payloadStart(publication)
+  );
+}

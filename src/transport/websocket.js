@@ -1,0 +1,174 @@
+// websocket.js: the WebSocket wire: `ws` reads and keeps the protocol's rules, we write.
+//
+// Frames that the hub built are written to the socket past ws's sender, which would build a header per receiver; ws
+// itself writes only close frames, through the same socket and so in order. Every listener is one shared function that
+// finds its connection on the WebSocket: there is no closure per connection.
+
+import { WebSocket, WebSocketServer } from 'ws';
+import { CLOSES } from '../codes.js';
+import { Connection } from '../hub/connection.js';
+import { PING_FRAME, pongFrame, textFrame } from '../protocol/frame.js';
+
+/** How long ws waits for the peer's close frame before it destroys the socket. */
+const CLOSE_TIMEOUT_MS = 5000;
+/** Pongs a peer gets a second; RFC 6455 5.5.3 lets us answer only the latest ping. */
+const MAX_PONGS_PER_SECOND = 10;
+/** Pings in a row whose pong had no room before a peer that never reads is given up. */
+const MAX_UNSENT_PONGS = 60;
+
+/** ws's WebSocket that knows its connection, and tells it as soon as a close begins, from either side. */
+class ServerWebSocket extends WebSocket {
+  /** @type {Connection|undefined} */
+  connection = undefined;
+  /** @type {WebSocketTransport|undefined} */
+  wire = undefined;
+
+  /** @override @param {number} [code] @param {string|Buffer} [reason] */
+  close(code, reason) {
+    if (this.connection !== undefined) this.connection.isOpen = false;
+    super.close(code, reason);
+  }
+}
+
+/** @implements {import('../hub/connection.js').Transport} */
+class WebSocketTransport {
+  /** @param {ServerWebSocket} ws @param {import('node:net').Socket} socket */
+  constructor(ws, socket) {
+    this.ws = ws;
+    this.socket = socket;
+    this.pongSecond = 0;
+    this.pongs = 0;
+    this.unsentPongs = 0;
+  }
+
+  get pendingBytes() {
+    return this.socket.writableLength;
+  }
+
+  /** @param {Buffer} frames */
+  write(frames) {
+    this.socket.write(frames);
+  }
+
+  /** @param {string} text */
+  frame(text) {
+    return textFrame(text);
+  }
+
+  /** @param {number} code @param {string} reason */
+  close(code, reason) {
+    this.ws.close(code, reason);
+  }
+
+  terminate() {
+    this.ws.terminate();
+  }
+
+  ping() {
+    // A full socket is no place for a ping: what waits there is the question, and reading it the answer.
+    if (this.pendingBytes === 0) this.write(PING_FRAME);
+  }
+
+  /** @param {Buffer} body of the peer's ping */
+  pong(body) {
+    if (this.pendingBytes > 0) {
+      if (++this.unsentPongs > MAX_UNSENT_PONGS) this.terminate();
+      return;
+    }
+    this.unsentPongs = 0;
+    const second = Math.floor(performance.now() / 1000);
+    if (second !== this.pongSecond) {
+      this.pongSecond = second;
+      this.pongs = 0;
+    }
+    if (++this.pongs <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
+  }
+}
+
+export class WebSockets {
+  /**
+   * @param {object} parts
+   * @param {import('../config.js').Config} parts.config
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('../hub/commands.js').Commands} parts.commands
+   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
+   */
+  constructor({ config, hub, commands, heartbeat }) {
+    /** What the shared listeners need, found on the WebSocket's server. */
+    this.hub = hub;
+    this.commands = commands;
+    this.heartbeat = heartbeat;
+    const options = {
+      noServer: true,
+      clientTracking: false,
+      perMessageDeflate: false,
+      maxPayload: config.maxMessageBytes,
+      autoPong: false, // it costs a closure a connection, and our pong is bounded
+      closeTimeout: CLOSE_TIMEOUT_MS,
+      WebSocket: ServerWebSocket,
+    };
+    this.server = new WebSocketServer(options);
+    this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
+    const receive = commands.receive.bind(commands);
+    const remove = hub.remove.bind(hub);
+    const unbeat = heartbeat.remove.bind(heartbeat);
+
+    /** @this {ServerWebSocket} @param {Buffer} data @param {boolean} isBinary */
+    this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
+      const connection = /** @type {Connection} */ (this.connection);
+      connection.isAlive = true;
+      if (!connection.isOpen) return;
+      if (isBinary) connection.close(CLOSES.UNSUPPORTED_DATA);
+      else receive(connection, data);
+    };
+    /** @this {ServerWebSocket} */
+    this.websocketOnClose = function websocketOnClose() {
+      const connection = /** @type {Connection} */ (this.connection);
+      remove(connection);
+      unbeat(connection);
+    };
+  }
+
+  /**
+   * Takes over a socket whose handshake has been admitted.
+   * @param {import('node:http').IncomingMessage} request
+   * @param {import('node:net').Socket} socket
+   * @param {Buffer} head
+   * @param {string} address the client's
+   */
+  upgrade(request, socket, head, address) {
+    this.address = address; // handleUpgrade calls back before it returns
+    this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
+  }
+
+  /** @param {WebSocket} websocket @param {import('node:http').IncomingMessage} request */
+  websocketOnUpgrade(websocket, request) {
+    const ws = /** @type {ServerWebSocket} */ (websocket);
+    const transport = new WebSocketTransport(ws, request.socket);
+    const connection = new Connection(transport, this.address ?? '');
+    ws.connection = connection;
+    ws.wire = transport;
+    ws.on('message', this.websocketOnMessage);
+    ws.on('ping', websocketOnPing);
+    ws.on('pong', websocketOnPong);
+    ws.on('error', websocketOnError);
+    ws.on('close', this.websocketOnClose);
+    this.hub.add(connection);
+    this.heartbeat.add(connection);
+  }
+}
+
+/** @this {ServerWebSocket} @param {Buffer} body */
+function websocketOnPing(body) {
+  const connection = /** @type {Connection} */ (this.connection);
+  connection.isAlive = true;
+  if (connection.isOpen) /** @type {WebSocketTransport} */ (this.wire).pong(body);
+}
+
+/** @this {ServerWebSocket} */
+function websocketOnPong() {
+  /** @type {Connection} */ (this.connection).isAlive = true;
+}
+
+/** A peer's fault: ws has answered it with the right close code, and the close follows. */
+function websocketOnError() {}

@@ -1,0 +1,68 @@
+// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its heap, its sockets.
+
+import { readFileSync } from 'node:fs';
+import { getHeapStatistics } from 'node:v8';
+
+const SAMPLE_MS = 100;
+/** Samples that count: the worst of the last second. */
+const SAMPLES = 10;
+
+export class Health {
+  /** @param {{stats: import('../stats.js').Stats}} parts */
+  constructor({ stats }) {
+    this.stats = stats;
+    this.lags = new Float64Array(SAMPLES);
+    this.at = 0;
+    this.dueMs = 0;
+    this.heapShare = 0;
+    this.heapLimit = getHeapStatistics().heap_size_limit;
+    this.descriptorLimit = descriptorLimit();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+
+  start() {
+    this.dueMs = performance.now() + SAMPLE_MS;
+    this.timer = setInterval(() => this.#sample(), SAMPLE_MS);
+    this.timer.unref();
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+
+  #sample() {
+    const now = performance.now();
+    this.lags[this.at] = Math.max(0, now - this.dueMs);
+    this.at = (this.at + 1) % SAMPLES;
+    this.dueMs = now + SAMPLE_MS;
+    this.heapShare = (100 * process.memoryUsage().heapUsed) / this.heapLimit;
+  }
+
+  /** The worst lag of the last second, in ms: how much later than planned a timer ran. */
+  lagMs() {
+    let worst = 0;
+    for (const lag of this.lags) if (lag > worst) worst = lag;
+    return worst;
+  }
+
+  /** Heap used, in per cent of its limit, as of the last sample. */
+  heapPercent() {
+    return this.heapShare;
+  }
+
+  /** Descriptors in use: the connections, and some for the process itself. */
+  openDescriptors() {
+    return this.stats.connections + 64;
+  }
+}
+
+/** @returns {number} how many files this process may open; Infinity where the system does not say */
+function descriptorLimit() {
+  try {
+    const line = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'));
+    return line ? Number(line[1]) : Number.POSITIVE_INFINITY;
+  } catch {
+    return Number.POSITIVE_INFINITY; // not Linux
+  }
+}

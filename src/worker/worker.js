@@ -1,0 +1,257 @@
+// worker.js: one worker process: builds the rooms of the tree in order, and closes them in reverse.
+//
+//   relay link -> broker -> outbox, hub -> commands -> admission -> transports -> HTTP server
+//
+// The primary owns the signals and tells a worker by IPC (control.js) what to do. A worker whose primary is gone, or
+// whose relay is, drains on its own and leaves.
+
+import cluster from 'node:cluster';
+import { getHeapStatistics } from 'node:v8';
+import { createAddressResolver } from '../admission/address.js';
+import { Admission } from '../admission/admission.js';
+import { RateLimiter } from '../admission/rate-limit.js';
+import { LocalBroker } from '../broker/local.js';
+import { RedisBroker } from '../broker/redis.js';
+import { BEAT_INTERVAL_MS } from '../control.js';
+import { Commands } from '../hub/commands.js';
+import { Heartbeat } from '../hub/heartbeat.js';
+import { Hub } from '../hub/hub.js';
+import { Outbox } from '../hub/outbox.js';
+import { SlowConsumers } from '../hub/slow-consumers.js';
+import { createMetrics } from '../metrics.js';
+import { createStats } from '../stats.js';
+import { HttpServer } from '../transport/http-server.js';
+import { WebSockets } from '../transport/websocket.js';
+import { drain } from './drain.js';
+import { Health } from './health.js';
+import { RelayLink } from './relay-link.js';
+
+const SWEEP_INTERVAL_MS = 1000;
+/** How long leaving may take where no primary is left to set a deadline. */
+const ORPHAN_DRAIN_MS = 10_000;
+
+/** @typedef {import('../config.js').Config} Config */
+/** @typedef {import('pino').Logger} Logger */
+
+/**
+ * Runs until the primary says drain, then exits the process with 0.
+ * @param {Config} config
+ * @param {Logger} log
+ */
+export function runWorker(config, log) {
+  // The terminal's Ctrl-C reaches the whole process group; what becomes of it is the primary's to say.
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => {});
+  process.on('SIGHUP', () => {});
+  /** @type {Worker|undefined} */
+  let worker;
+  /** @param {import('../control.js').ToWorker} message */
+  const processOnMessage = (message) => {
+    switch (message.type) {
+      case 'start':
+        worker = new Worker({ config, log: log.child({ worker: message.slot }), ...message });
+        worker.start().then(
+          (address) => send({ type: 'ready', address }),
+          (error) => {
+            log.error({ err: error }, 'the worker can not start');
+            send({ type: 'failed', message: error.message });
+            process.exitCode = 1;
+            // The message above is on its way; leaving by disconnect lets it out.
+            setTimeout(() => process.exit(1), 100);
+          },
+        );
+        break;
+      case 'metrics':
+        worker?.snapshot().then(
+          (metrics) => send({ type: 'metrics', request: message.request, metrics }),
+          (error) => log.error({ err: error }, 'no metrics'),
+        );
+        break;
+      case 'unready':
+        worker?.unready();
+        break;
+      case 'drain':
+        leave(worker, message.deadlineMs, 0, log);
+        break;
+    }
+  };
+  process.on('message', processOnMessage);
+  process.on('disconnect', () => {
+    log.warn('the primary is gone: draining');
+    leave(worker, ORPHAN_DRAIN_MS, 0, log);
+  });
+  // Without this node ends a worker that loses its primary at once, and its clients see 1006.
+  cluster.worker?.once('disconnect', () => {});
+  if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
+  process.on('uncaughtException', (error) => crash(error, worker, log));
+  process.on('unhandledRejection', (error) => crash(error, worker, log));
+}
+
+let isLeaving = false;
+
+/** @param {Worker|undefined} worker @param {number} deadlineMs from now @param {number} code @param {Logger} log */
+function leave(worker, deadlineMs, code, log) {
+  if (isLeaving) return;
+  isLeaving = true;
+  const guard = setTimeout(() => {
+    log.error('the drain did not end in time');
+    process.exit(1);
+  }, deadlineMs + 1000);
+  guard.unref();
+  Promise.resolve(worker?.drain(deadlineMs))
+    .then(async () => {
+      if (worker && process.connected) await send({ type: 'final', metrics: await worker.snapshot() });
+      process.exit(code);
+    })
+    .catch((error) => {
+      log.error({ err: error }, 'the drain failed');
+      process.exit(1);
+    });
+}
+
+/** Our own fault: this worker's state can't be trusted. Its clients are told, the supervisor starts another. @param {unknown} error @param {Worker|undefined} worker @param {Logger} log */
+function crash(error, worker, log) {
+  log.fatal({ err: error }, 'a fault of our own: the worker leaves');
+  if (isLeaving) process.exit(1);
+  leave(worker, 2000, 1, log);
+}
+
+/** @param {import('../control.js').ToPrimary} message @returns {Promise<void>} when it is on its way */
+function send(message) {
+  return new Promise((resolve) => {
+    if (!process.send || !process.connected) return resolve();
+    // The error is a primary that has just gone: `disconnect` follows.
+    process.send(message, undefined, undefined, () => resolve());
+  });
+}
+
+class Worker {
+  /**
+   * @param {object} parts
+   * @param {Config} parts.config
+   * @param {Logger} parts.log
+   * @param {number} parts.slot
+   * @param {string} parts.relayPath
+   */
+  constructor({ config, log, slot, relayPath }) {
+    this.config = config;
+    this.log = log;
+    this.isDraining = false;
+    /** @type {NodeJS.Timeout[]} */
+    this.timers = [];
+    const stats = (this.stats = createStats());
+    const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
+    const link = (this.link = new RelayLink({ path: relayPath, log }));
+    const broker = (this.broker = config.redisUrl
+      ? new RedisBroker({
+          config,
+          log,
+          stats,
+          workerId: `${config.serverId}:${process.pid}`,
+          onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
+          onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
+        })
+      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs }));
+    const heapLimit = getHeapStatistics().heap_size_limit;
+    const slowConsumers = (this.slowConsumers = new SlowConsumers({
+      config,
+      stats,
+      budgetBytes: (heapLimit * config.maxUnsentHeapPercent) / 100,
+    }));
+    const outbox = (this.outbox = new Outbox({
+      slowConsumers,
+      stats,
+      maxUnsentBytes: config.maxUnsentBytes,
+      fanout: metrics.fanout,
+      flushSeconds: metrics.flushSeconds,
+    }));
+    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, stats }));
+    const limiter = (this.limiter = new RateLimiter(config, stats));
+    const commands = (this.commands = new Commands({
+      config,
+      hub,
+      broker,
+      admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
+      stats,
+      messageDuration: metrics.messageDuration,
+      log,
+    }));
+    this.health = new Health({ stats });
+    const admission = new Admission({ config, addresses: link, health: this.health, stats });
+    this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
+    const websockets = new WebSockets({ config, hub, commands, heartbeat: this.heartbeat });
+    this.http = new HttpServer({
+      config,
+      admission,
+      onUpgrade: (request, socket, head, address) => websockets.upgrade(request, socket, head, address),
+      readiness: () => this.readiness(),
+      log,
+      stats,
+    });
+  }
+
+  /** @returns {Promise<{port: number, address: string}>} where it listens */
+  async start() {
+    const { link, broker, hub, log, stats } = this;
+    link.onClose = () => {
+      log.error('the relay is gone: draining');
+      leave(this, ORPHAN_DRAIN_MS, 1, log);
+    };
+    await link.open();
+    await broker.start({
+      onPublication: (room, publication) => hub.broadcast(room, publication),
+      onState: (state) => {
+        stats.brokerUp = state === 'up' ? 1 : 0;
+        log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
+      },
+    });
+    stats.brokerUp = broker.state === 'up' ? 1 : 0;
+    // Where the broker is away it subscribes this, as every wanted room, when it returns.
+    await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
+    this.health.start();
+    this.heartbeat.start();
+    this.timers.push(
+      setInterval(() => {
+        this.slowConsumers.sweep();
+        this.commands.sweep();
+        this.limiter.sweep(performance.now());
+      }, SWEEP_INTERVAL_MS),
+      setInterval(() => {
+        send({ type: 'beat', connections: stats.connections, lagMs: Math.round(this.health.lagMs()) });
+      }, BEAT_INTERVAL_MS),
+    );
+    return this.http.listen();
+  }
+
+  snapshot() {
+    return this.metrics.snapshot();
+  }
+
+  /** @returns {string|null} why this worker is not ready, or null */
+  readiness() {
+    if (this.isDraining) return 'draining';
+    // Not Redis: a readiness that follows Redis takes every server out at once.
+    if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
+    return null;
+  }
+
+  unready() {
+    this.isDraining = true;
+  }
+
+  /** Sends the connections away and closes all. @param {number} deadlineMs from now */
+  async drain(deadlineMs) {
+    this.unready();
+    const { hub, outbox, config, log } = this;
+    const end = performance.now() + deadlineMs;
+    this.http.stopAccepting();
+    const { told, terminated } = await drain({ hub, outbox, windowMs: config.reconnectWindowMs, deadlineMs: end });
+    for (const timer of this.timers) clearInterval(timer);
+    this.heartbeat.close();
+    this.health.close();
+    await this.http.close();
+    await this.broker.close();
+    await this.link.close();
+    log.info({ told, terminated }, 'drained');
+  }
+}
