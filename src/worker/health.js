@@ -36,7 +36,7 @@ export class Health {
     this.lags[this.at] = Math.max(0, now - this.dueMs);
     this.at = (this.at + 1) % SAMPLES;
     this.dueMs = now + SAMPLE_MS;
-    this.heapShare = (100 * process.memoryUsage().heapUsed) / this.heapLimit;
+    if (this.at === 0) this.heapShare = (100 * getHeapStatistics().used_heap_size) / this.heapLimit;
   }
 
   /** The worst lag of the last second, in ms: how much later than planned a timer ran. */
@@ -46,7 +46,7 @@ export class Health {
     return worst;
   }
 
-  /** Heap used, in per cent of its limit, as of the last sample. */
+  /** Heap used, in per cent of its limit, as of a second ago at most. */
   heapPercent() {
     return this.heapShare;
   }

@@ -1,0 +1,67 @@
+// fake-transport.js: a transport for the hub's unit tests: keeps what is written, and can be made to lag.
+
+import { textFrame } from '../../src/protocol/frame.js';
+
+/** @implements {import('../../src/hub/connection.js').Transport} */
+export class FakeTransport {
+  constructor() {
+    /** @type {Buffer[]} */
+    this.writes = [];
+    this.pendingBytes = 0;
+    this.isStuck = false;
+    this.pings = 0;
+    /** @type {{code: number, reason: string}|null} */
+    this.closed = null;
+    this.terminated = false;
+  }
+
+  /** @param {Buffer} frames */
+  write(frames) {
+    this.writes.push(frames);
+    if (this.isStuck) this.pendingBytes += frames.length;
+  }
+
+  /** @param {string} text */
+  frame(text) {
+    return textFrame(text);
+  }
+
+  /** @param {number} code @param {string} reason */
+  close(code, reason) {
+    this.closed = { code, reason };
+  }
+
+  terminate() {
+    this.terminated = true;
+  }
+
+  ping() {
+    this.pings++;
+  }
+
+  /** Everything written, as parsed messages. */
+  messages() {
+    return messagesOf(Buffer.concat(this.writes));
+  }
+}
+
+/** The text messages of unmasked, unfragmented frames. @param {Buffer} bytes @returns {any[]} */
+export function messagesOf(bytes) {
+  const messages = [];
+  let at = 0;
+  while (at < bytes.length) {
+    if (bytes[at] !== 0x81) throw new Error(`no text frame at ${at}`);
+    let length = bytes[at + 1];
+    at += 2;
+    if (length === 126) {
+      length = bytes.readUInt16BE(at);
+      at += 2;
+    } else if (length === 127) {
+      length = Number(bytes.readBigUInt64BE(at));
+      at += 8;
+    }
+    messages.push(JSON.parse(bytes.toString('utf8', at, at + length)));
+    at += length;
+  }
+  return messages;
+}

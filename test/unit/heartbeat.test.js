@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Connection } from '../../src/hub/connection.js';
+import { Heartbeat } from '../../src/hub/heartbeat.js';
+import { createStats } from '../../src/stats.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+
+function build({ intervalMs = 30_000, timeoutMs = 10_000, connections = 1000 } = {}) {
+  const stats = createStats();
+  const heartbeat = new Heartbeat({ intervalMs, timeoutMs, stats });
+  const members = Array.from({ length: connections }, () => {
+    const transport = new FakeTransport();
+    const connection = new Connection(transport, '::1');
+    transport.terminate = () => {
+      transport.terminated = true;
+      heartbeat.remove(connection);
+    };
+    heartbeat.add(connection);
+    return { connection, transport };
+  });
+  let now = 0;
+  const run = (/** @type {number} */ ms, /** @type {() => void} */ each = () => {}) => {
+    for (const end = now + ms; now + heartbeat.stepMs <= end; ) {
+      now += heartbeat.stepMs;
+      heartbeat.step(now);
+      each();
+    }
+  };
+  const stall = (/** @type {number} */ ms) => {
+    now += ms;
+  };
+  return { stats, heartbeat, members, run, stall };
+}
+
+test('pings are spread evenly over the period', () => {
+  const { members, run } = build();
+  let before = 0;
+  let most = 0;
+  run(30_000, () => {
+    const pings = members.reduce((sum, { transport }) => sum + transport.pings, 0);
+    most = Math.max(most, pings - before);
+    before = pings;
+  });
+  assert.equal(before, 1000, 'each was asked once');
+  assert.ok(most <= 4, `at most ${most} in one step of 100 ms`);
+});
+
+test('who gives no sign of life after a ping is terminated; any sign counts', () => {
+  const { members, run, stats } = build();
+  const [dead, alive] = members;
+  run(60_000, () => {
+    for (const member of members) if (member !== dead) member.connection.isAlive = true;
+  });
+  assert.ok(dead.transport.terminated);
+  assert.ok(!alive.transport.terminated);
+  assert.equal(stats.heartbeatTimeouts, 1);
+});
+
+test('the peers are not to blame when the event loop stood still', () => {
+  const { members, run, stall } = build({ connections: 100 });
+  run(5000, () => {});
+  stall(20_000); // everything the peers sent meanwhile is still unread
+  run(200);
+  assert.equal(members.filter(({ transport }) => transport.terminated).length, 0);
+});
+
+test('connections come and go without anyone being lost or asked twice', () => {
+  const { heartbeat, members, run } = build({ connections: 100 });
+  for (const { connection } of members.filter((_, i) => i % 3 === 0)) heartbeat.remove(connection);
+  heartbeat.remove(members[0].connection);
+  run(30_000, () => {
+    for (const { connection } of members) connection.isAlive = true;
+  });
+  assert.deepEqual(
+    members.map(({ transport }) => transport.pings),
+    members.map((_, i) => (i % 3 === 0 ? 0 : 1)),
+  );
+});

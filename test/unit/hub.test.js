@@ -1,0 +1,392 @@
+import assert from 'node:assert/strict';
+import { setImmediate as turn } from 'node:timers/promises';
+import { test } from 'node:test';
+import { loadConfig } from '../../src/config.js';
+import { Commands } from '../../src/hub/commands.js';
+import { Connection } from '../../src/hub/connection.js';
+import { Hub } from '../../src/hub/hub.js';
+import { Outbox } from '../../src/hub/outbox.js';
+import { SlowConsumers } from '../../src/hub/slow-consumers.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { createStats } from '../../src/stats.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+
+const ignore = { observe() {} };
+const log = { debug() {}, error() {} };
+
+/** A hub with a broker that the test settles by hand where `manual`. */
+function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
+  const { config, faults } = loadConfig(env);
+  assert.deepEqual(faults, []);
+  const stats = createStats();
+  const clock = { now: 0 };
+  /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
+  const subscribing = [];
+  /** @type {{room: string, publication: Buffer, resolve: () => void, reject: (error: Error) => void}[]} */
+  const published = [];
+  /** @type {string[]} */
+  const unsubscribed = [];
+  const broker = {
+    subscribe: (/** @type {string} */ room) =>
+      manual ? new Promise((/** @type {(value: void) => void} */ resolve, reject) => subscribing.push({ room, resolve, reject })) : Promise.resolve(),
+    unsubscribe: (/** @type {string} */ room) => void unsubscribed.push(room),
+    publish: (/** @type {string} */ room, /** @type {Buffer} */ publication) =>
+      new Promise((/** @type {(value: void) => void} */ resolve, reject) => published.push({ room, publication, resolve, reject })),
+    reportConnections() {},
+    countConnections: async () => 42,
+  };
+  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock: () => clock.now });
+  const outbox = new Outbox({ slowConsumers, stats, maxUnsentBytes: config.maxUnsentBytes, fanout: ignore, flushSeconds: ignore });
+  const hub = new Hub({ broker, outbox, slowConsumers, stats });
+  const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
+  const connect = () => {
+    const transport = new FakeTransport();
+    const connection = new Connection(transport, '127.0.0.1');
+    hub.add(connection);
+    const say = (/** @type {object|string} */ message) => {
+      commands.receive(connection, Buffer.from(typeof message === 'string' ? message : JSON.stringify(message)));
+    };
+    return { connection, transport, say };
+  };
+  return { config, stats, clock, hub, outbox, commands, slowConsumers, connect, subscribing, published, unsubscribed };
+}
+
+const publication = (/** @type {unknown} */ payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', JSON.stringify(payload));
+const payloads = (/** @type {FakeTransport} */ transport) => {
+  return transport.messages().filter((m) => m.type === 'message').map((m) => m.payload);
+};
+
+test('the frames of a tick are written once to each member, in order', async () => {
+  const { hub, connect, stats } = build();
+  const members = [connect(), connect(), connect()];
+  const outsider = connect();
+  for (const { connection } of members) hub.join(connection, 'r');
+  for (let i = 0; i < 5; i++) hub.broadcast('r', publication(i));
+  await turn();
+  for (const { transport } of members) {
+    assert.equal(transport.writes.length, 1);
+    assert.deepEqual(payloads(transport), [0, 1, 2, 3, 4]);
+    assert.equal(transport.writes[0], members[0].transport.writes[0], 'all share one buffer');
+  }
+  assert.equal(outsider.transport.writes.length, 0);
+  assert.equal(stats.deliveries, 15);
+  assert.equal(stats.queueDepth, 0);
+});
+
+test('a flush over many members yields, and every member keeps the order', async () => {
+  const { hub, connect } = build();
+  const members = Array.from({ length: 500 }, connect);
+  for (const { connection, transport } of members) {
+    hub.join(connection, 'big');
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      const end = performance.now() + 0.05; // a slow system call
+      while (performance.now() < end);
+      write(frames);
+    };
+  }
+  hub.broadcast('big', publication('first'));
+  await turn();
+  const reached = members.filter(({ transport }) => transport.writes.length > 0).length;
+  assert.ok(reached > 0 && reached < members.length, `yielded after ${reached}`);
+  hub.broadcast('big', publication('second'));
+  while (members.some(({ transport }) => payloads(transport).length < 2)) await turn();
+  for (const { transport } of members) assert.deepEqual(payloads(transport), ['first', 'second']);
+});
+
+test('who leaves or closes while a flush has yielded gets nothing more, and nobody else is skipped or served twice', async () => {
+  const { hub, connect } = build();
+  const members = Array.from({ length: 300 }, connect);
+  for (const { connection, transport } of members) {
+    hub.join(connection, 'big');
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      const end = performance.now() + 0.05;
+      while (performance.now() < end);
+      write(frames);
+    };
+  }
+  const room = /** @type {import('../../src/hub/hub.js').Room} */ (hub.rooms.get('big'));
+  hub.broadcast('big', publication('x'));
+  await turn();
+  assert.ok(room.flight, 'it has yielded');
+  const late = members.filter(({ transport }) => transport.writes.length === 0);
+  hub.leave(late[0].connection, room);
+  hub.remove(late[late.length - 1].connection);
+  hub.leave(members[0].connection, room);
+  while (room.flight) await turn();
+  assert.deepEqual(payloads(late[0].transport), []);
+  assert.deepEqual(payloads(late[late.length - 1].transport), []);
+  for (const { transport } of members) {
+    if (transport !== late[0].transport && transport !== late[late.length - 1].transport) assert.deepEqual(payloads(transport), ['x']);
+  }
+});
+
+test('a small room does not wait for a big one', async () => {
+  const { hub, connect } = build();
+  for (let i = 0; i < 400; i++) {
+    const { connection, transport } = connect();
+    hub.join(connection, 'big');
+    transport.write = () => {
+      const end = performance.now() + 0.05;
+      while (performance.now() < end);
+    };
+  }
+  const small = connect();
+  hub.join(small.connection, 'small');
+  hub.broadcast('big', publication('x'));
+  hub.broadcast('small', publication('y'));
+  await turn();
+  assert.deepEqual(payloads(small.transport), ['y']);
+  assert.ok(hub.rooms.get('big')?.flight, 'the big one is still at it');
+});
+
+test('members and places stay true through any order of joining and leaving', async () => {
+  const { hub, connect } = build();
+  const all = Array.from({ length: 20 }, connect);
+  const inside = new Set();
+  let seed = 1;
+  for (let i = 0; i < 2000; i++) {
+    seed = (seed * 48_271) % 2_147_483_647;
+    const one = all[seed % all.length];
+    const room = hub.rooms.get('r');
+    if (room?.has(one.connection)) {
+      hub.leave(one.connection, room);
+      inside.delete(one.connection);
+    } else {
+      hub.join(one.connection, 'r');
+      inside.add(one.connection);
+    }
+  }
+  assert.deepEqual(new Set(hub.rooms.get('r')?.members), inside);
+  for (const { connection } of all) hub.remove(connection);
+  assert.equal(hub.rooms.size, 1);
+  assert.equal(hub.connections.length, 0);
+});
+
+test('a join is answered once the broker has confirmed, and a message behind it waits for that', async () => {
+  const { connect, subscribing, published } = build({ manual: true });
+  const { transport, say } = connect();
+  say({ type: 'join', room: 'r', id: 1 });
+  say({ type: 'message', payload: 'hi' });
+  await turn();
+  assert.equal(transport.writes.length, 0);
+  assert.equal(published.length, 0);
+  subscribing[0].resolve();
+  await turn();
+  assert.deepEqual(transport.messages(), [{ type: 'joined', room: 'r', id: 1 }]);
+  assert.equal(published[0].room, 'r');
+});
+
+test('a join that the broker refuses is answered UNAVAILABLE, and the connection is not in the room', async () => {
+  const { connect, subscribing, hub } = build({ manual: true });
+  const one = connect();
+  const two = connect();
+  one.say({ type: 'join', room: 'r', id: 1 });
+  two.say({ type: 'join', room: 'r', id: 2 });
+  assert.equal(subscribing.length, 1, 'one subscription for both');
+  subscribing[0].reject(Object.assign(new Error('away'), { code: 'UNAVAILABLE' }));
+  await turn();
+  for (const { transport } of [one, two]) assert.equal(transport.messages()[0].error, 'UNAVAILABLE');
+  assert.equal(hub.rooms.has('r'), false);
+  one.say({ type: 'join', room: 'r' });
+  assert.equal(subscribing.length, 2);
+});
+
+test('each command is answered as the protocol says', async () => {
+  const { connect, published } = build();
+  const { transport, say, connection } = connect();
+  const answer = async (/** @type {object|string} */ message) => {
+    transport.writes.length = 0;
+    say(message);
+    await turn();
+    return transport.messages();
+  };
+  assert.deepEqual(await answer({ type: 'ping', id: 7 }), [{ type: 'pong', id: 7 }]);
+  assert.deepEqual(await answer({ type: 'echo', payload: { a: 1 } }), [{ type: 'echo', payload: { a: 1 } }]);
+  assert.equal((await answer({ type: 'nope', id: 'x' }))[0].error, 'UNKNOWN_TYPE');
+  assert.equal((await answer({ type: 'history', room: 'r' }))[0].error, 'UNKNOWN_TYPE');
+  assert.equal((await answer({ type: 'join', room: 'no way' }))[0].error, 'INVALID_ROOM');
+  assert.equal((await answer({ type: 'message', payload: 1 }))[0].error, 'ROOM_REQUIRED');
+  assert.equal((await answer({ type: 'leave', room: 'r' }))[0].error, 'NOT_IN_ROOM');
+  assert.deepEqual(await answer({ type: 'join', room: 'r' }), [{ type: 'joined', room: 'r' }]);
+  assert.equal((await answer({ type: 'join', room: 'r' }))[0].error, 'ALREADY_JOINED');
+  const welcome = (await answer({ type: 'hello' }))[0];
+  assert.equal(welcome.connectionId, connection.id);
+  assert.equal(welcome.heartbeatMs, 30_000);
+  assert.deepEqual(await answer({ type: 'message', text: 'hi', id: 3 }), []);
+  published[0].resolve();
+  await turn();
+  assert.deepEqual(transport.messages(), [{ type: 'ack', id: 3 }]);
+  assert.deepEqual(await answer({ type: 'leave', room: 'r' }), [{ type: 'left', room: 'r' }]);
+});
+
+test('a message has exactly one of payload and text', async () => {
+  for (const message of [{ payload: 1, text: 'a' }, {}, { text: 5 }]) {
+    const { connect } = build();
+    const { transport, say } = connect();
+    say({ type: 'message', room: 'r', ...message });
+    assert.equal(transport.messages()[0].error, 'INVALID_MESSAGE_FORMAT');
+  }
+});
+
+test('a publish the broker refuses is answered with what the broker said', async () => {
+  for (const code of ['UNAVAILABLE', 'OUTCOME_UNKNOWN']) {
+    const { connect, published, stats } = build();
+    const { transport, say } = connect();
+    say({ type: 'message', room: 'r', payload: 1, id: 'm' });
+    published[0].reject(Object.assign(new Error('x'), { code }));
+    await turn();
+    assert.deepEqual([transport.messages()[0].error, transport.messages()[0].id], [code, 'm']);
+    assert.equal(/** @type {Record<string, number>} */ (stats.errors)[code], 1);
+  }
+});
+
+test('a broadcast reaches every connection, and its result follows its own delivery', async () => {
+  const { connect, published, hub } = build();
+  const sender = connect();
+  const other = connect();
+  sender.say({ type: 'broadcast', payload: { n: 1 }, id: 9 });
+  published[0].resolve();
+  await turn();
+  assert.equal(sender.transport.writes.length, 0, 'nothing before the delivery');
+  hub.broadcast('*', published[0].publication);
+  await turn();
+  await turn();
+  assert.deepEqual(sender.transport.messages(), [
+    { type: 'broadcast', payload: { n: 1 } },
+    { type: 'broadcastResult', payload: { n: 1 }, listenerCount: 42, id: 9 },
+  ]);
+  assert.deepEqual(other.transport.messages(), [{ type: 'broadcast', payload: { n: 1 } }]);
+});
+
+test('clients may not broadcast where that is off', () => {
+  const { connect } = build({ env: { FANFARE_CLIENT_BROADCAST: 'off' } });
+  const { transport, say } = connect();
+  say({ type: 'broadcast', payload: 1 });
+  assert.equal(transport.messages()[0].error, 'PERMISSION_DENIED');
+});
+
+test('the third malformed message within ten seconds closes with 4501', () => {
+  const { connect } = build();
+  const { transport, say } = connect();
+  say('nonsense');
+  say('[]');
+  say({ type: 'ping' });
+  assert.equal(transport.closed, null);
+  say('{"type":7}');
+  assert.deepEqual(transport.closed?.code, 4501);
+  assert.equal(transport.messages().filter((m) => m.error === 'INVALID_MESSAGE_FORMAT').length, 3);
+});
+
+test('a connection may be in so many rooms and no more', () => {
+  const { connect } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2' } });
+  const { transport, say } = connect();
+  for (const room of ['a', 'b', 'c']) say({ type: 'join', room });
+  assert.equal(transport.messages().at(-1).error, 'ROOM_LIMIT');
+  const observed = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2', FANFARE_LIMITS: 'observe' } });
+  const free = observed.connect();
+  for (const room of ['a', 'b', 'c']) free.say({ type: 'join', room });
+  assert.equal(observed.stats.observed.rooms, 1);
+});
+
+test('a handler that throws costs its own connection and no other', () => {
+  const { connect, hub } = build();
+  const bad = connect();
+  const good = connect();
+  hub.join = () => {
+    throw new Error('our fault');
+  };
+  bad.say({ type: 'join', room: 'r' });
+  assert.equal(bad.transport.messages()[0].error, 'INTERNAL_ERROR');
+  assert.equal(bad.transport.closed?.code, 1011);
+  good.say({ type: 'ping' });
+  assert.deepEqual(good.transport.messages(), [{ type: 'pong' }]);
+});
+
+test('a connection that falls behind its limit is closed as a slow consumer, and the others get everything', async () => {
+  const { hub, connect, stats } = build({ env: { FANFARE_MAX_UNSENT_BYTES: '200000', FANFARE_MAX_MESSAGE_BYTES: '100000' } });
+  const slow = connect();
+  const quick = connect();
+  slow.transport.isStuck = true;
+  for (const { connection } of [slow, quick]) hub.join(connection, 'r');
+  for (let i = 0; i < 10; i++) {
+    hub.broadcast('r', publication('x'.repeat(50_000)));
+    await turn();
+  }
+  assert.equal(slow.transport.closed?.code, 4003);
+  assert.ok(slow.transport.pendingBytes <= 200_000);
+  assert.equal(stats.slow.closed, 1);
+  assert.equal(payloads(quick.transport).length, 10);
+});
+
+test('where the policy is drop, publications are left out until the connection has caught up', async () => {
+  const { hub, connect, stats } = build({
+    env: { FANFARE_MAX_UNSENT_BYTES: '200000', FANFARE_MAX_MESSAGE_BYTES: '100000', FANFARE_SLOW_CONSUMER: 'drop' },
+  });
+  const slow = connect();
+  slow.transport.isStuck = true;
+  hub.join(slow.connection, 'r');
+  for (let i = 0; i < 10; i++) {
+    hub.broadcast('r', publication(String(i).repeat(50_000)));
+    await turn();
+  }
+  assert.equal(slow.transport.closed, null);
+  assert.ok(stats.slow.dropped > 0);
+  slow.transport.pendingBytes = 0;
+  slow.transport.isStuck = false;
+  hub.broadcast('r', publication('after'));
+  await turn();
+  assert.equal(payloads(slow.transport).at(-1), 'after');
+});
+
+test('the age of the oldest unsent byte counts, also where nothing more is sent', async () => {
+  const { hub, connect, clock, slowConsumers } = build();
+  const slow = connect();
+  const moving = connect();
+  for (const { connection, transport } of [slow, moving]) {
+    transport.isStuck = true;
+    hub.join(connection, 'r');
+  }
+  hub.broadcast('r', publication('first'));
+  await turn();
+  hub.broadcast('r', publication('second'));
+  await turn();
+  for (let second = 1; second <= 12; second++) {
+    clock.now = second * 1000;
+    moving.transport.pendingBytes = Math.max(1, moving.transport.pendingBytes - 50);
+    if (second === 6) {
+      hub.broadcast('r', publication('third'));
+      await turn();
+    }
+    slowConsumers.sweep();
+  }
+  assert.equal(slow.transport.closed?.code, 4003);
+  assert.equal(moving.transport.closed, null);
+});
+
+test('a worker over its budget of unsent bytes sheds the largest first', async () => {
+  const { hub, connect, slowConsumers, stats } = build({ budgetBytes: 100_000 });
+  const large = connect();
+  const small = connect();
+  for (const { connection, transport } of [large, small]) {
+    transport.isStuck = true;
+    hub.join(connection, 'r');
+    transport.write(Buffer.alloc(1));
+  }
+  hub.broadcast('r', publication('x'.repeat(40_000)));
+  await turn();
+  large.transport.pendingBytes += 60_000;
+  slowConsumers.sweep();
+  assert.equal(large.transport.closed?.code, 4003);
+  assert.equal(small.transport.closed, null);
+  assert.equal(stats.slow.shed, 1);
+});
+
+test('a room that this worker can not flush in time leaves out the newest, and counts them', () => {
+  const { hub, connect, stats } = build();
+  hub.join(connect().connection, 'r');
+  const large = publication('x'.repeat(100_000));
+  for (let i = 0; i < 100; i++) hub.broadcast('r', large);
+  assert.ok(stats.overflowed > 0 && stats.overflowed < 30);
+});

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { decode, encodeError, isRoom, MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/codec.js';
+import { publicationFrames, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import {
+  encodePublication,
+  isPublication,
+  KIND,
+  payloadStart,
+  senderOf,
+  tagOf,
+  timestampOf,
+} from '../../src/protocol/publication.js';
+import { messagesOf } from '../helpers/fake-transport.js';
+
+test('a payload is passed on as it was written, number by number and escape by escape', () => {
+  for (const payload of ['1e400', '9007199254740993', '"\\ud800"', '{"a":1,"a":2}', '[1, 2 ,{"b":"}\\""}]', 'null', '"ü€😀"']) {
+    assert.equal(decode(`{"type":"echo","payload": ${payload} ,"x":1}`)?.payload, payload);
+    assert.equal(decode(`{"payload":${payload},"type":"echo"}`)?.payload, payload);
+  }
+});
+
+test('a field named payload inside another value is not the payload', () => {
+  const command = decode('{"type":"x","a":{"payload":1},"payload":[{"payload":2}],"b":[{"payload":3}]}');
+  assert.equal(command?.payload, '[{"payload":2}]');
+  assert.equal(decode('{"type":"x","a":{"payload":1}}')?.payload, undefined);
+});
+
+test('a payload whose name is written with escapes counts as JSON.parse counts it', () => {
+  assert.equal(decode('{"type":"x","payload":1,"payl\\u006fad":[2]}')?.payload, '[2]');
+  assert.equal(decode('{"type":"x","payl\\u006fad":1,"payload":2}')?.payload, '2');
+});
+
+test('whatever JSON.parse takes, the payload found is the payload parsed', () => {
+  fc.assert(
+    fc.property(fc.jsonValue({ maxDepth: 4 }), fc.jsonValue({ maxDepth: 2 }), fc.boolean(), (payload, other, first) => {
+      const fields = first ? { payload, type: 't', other } : { other, type: 't', payload };
+      const text = JSON.stringify(fields, null, first ? 1 : 0);
+      const command = decode(text);
+      if (command === null) return /__proto__|constructor|prototype/.test(text);
+      assert.deepEqual(JSON.parse(/** @type {string} */ (command.payload)), JSON.parse(text).payload);
+      return true;
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test('no text makes the decoder throw', () => {
+  const bits = fc.constantFrom('{', '}', '[', ']', '"', '\\', ',', ':', '"type"', '"payload"', '1', 'null', ' ', '\\u00');
+  fc.assert(
+    fc.property(fc.array(bits, { maxLength: 40 }), (parts) => {
+      decode(parts.join(''));
+      decode(`{"type":"x",${parts.join('')}}`);
+    }),
+    { numRuns: 5000 },
+  );
+});
+
+test('what is not a command is refused', () => {
+  const texts = ['', '1', 'null', '"x"', '[]', '[{"type":"x"}]', '{', '{}', '{"type":1}', '{"type":"x"}}', '{"type":"x"} 1'];
+  for (const text of texts) assert.equal(decode(text), null, text);
+  for (const id of ['{}', 'null', '1.5', '9007199254740993', `"${'x'.repeat(65)}"`]) {
+    assert.equal(decode(`{"type":"x","id":${id}}`), null, id);
+  }
+  for (const id of ['1', '-1', '"x"', `"${'x'.repeat(64)}"`]) assert.notEqual(decode(`{"type":"x","id":${id}}`), null, id);
+});
+
+test('depth and keys are limited before JSON.parse sees the text', () => {
+  const nested = (/** @type {number} */ n) => `{"type":"x","payload":${'['.repeat(n)}${']'.repeat(n)}}`;
+  assert.notEqual(decode(nested(MAX_JSON_DEPTH - 1)), null);
+  assert.equal(decode(nested(MAX_JSON_DEPTH)), null);
+  assert.equal(decode(`{"type":"x","payload":${'['.repeat(100_000)}`), null);
+  const keyed = (/** @type {number} */ n) => `{"type":"x","payload":{${Array.from({ length: n }, (_, i) => `"k${i}":1`)}}}`;
+  assert.notEqual(decode(keyed(MAX_JSON_KEYS - 2)), null);
+  assert.equal(decode(keyed(MAX_JSON_KEYS - 1)), null);
+});
+
+test('keys that pollute careless receivers are refused, however they are written', () => {
+  for (const key of ['__proto__', 'constructor', 'prototype', '__pr\\u006fto__']) {
+    assert.equal(decode(`{"type":"x","payload":{"a":[{"${key}":1}]}}`), null, key);
+  }
+  assert.notEqual(decode('{"type":"x","payload":"__proto__"}'), null);
+});
+
+test('room names are 1 to 200 characters of the allowed set', () => {
+  for (const room of ['a', 'A-Z_0:9.@/x', 'x'.repeat(200)]) assert.ok(isRoom(room), room);
+  for (const room of ['', 'x'.repeat(201), 'a b', '*', 'a\n', 'ü', '{x}', 'a\u0000', '\u202e', 7, null, undefined, ['a']]) {
+    assert.ok(!isRoom(room), String(room));
+  }
+});
+
+test('a publication keeps its header and its bytes', () => {
+  const publication = encodePublication(KIND.MESSAGE, 1_760_000_000_123, 4_000_000_000, 'sender-1', '{"ü":"😀"}');
+  assert.ok(isPublication(publication));
+  assert.equal(timestampOf(publication), 1_760_000_000_123);
+  assert.equal(tagOf(publication), 4_000_000_000);
+  assert.equal(senderOf(publication), 'sender-1');
+  assert.equal(publication.toString('utf8', payloadStart(publication)), '{"ü":"😀"}');
+  for (const bytes of [Buffer.alloc(0), Buffer.alloc(20), publication.subarray(0, 12)]) assert.ok(!isPublication(bytes));
+});
+
+test('frames of several publications stand one behind another, whatever their length', () => {
+  const payloads = ['1', `"${'x'.repeat(60)}"`, `"${'y'.repeat(300)}"`, `"${'ü'.repeat(40_000)}"`, 'null'];
+  const publications = payloads.map((payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload));
+  publications.push(encodePublication(KIND.BROADCAST, 1_760_000_000_000, 7, 'me', '{"a":1}'));
+  const messages = messagesOf(publicationFrames(roomPrefix('r'), publications));
+  const expected = payloads.map((payload) => {
+    return { type: 'message', room: 'r', payload: JSON.parse(payload), from: 'me', timestamp: 1_760_000_000_000 };
+  });
+  assert.deepEqual(messages, [...expected, { type: 'broadcast', payload: { a: 1 } }]);
+});
+
+test('a text frame has the shortest header its length allows', () => {
+  for (const [length, header] of [[125, 2], [126, 4], [65_535, 4], [65_536, 10]]) {
+    assert.equal(textFrame('x'.repeat(length)).length, length + header);
+  }
+  assert.deepEqual(messagesOf(textFrame('{"a":"ü"}')), [{ a: 'ü' }]);
+});
+
+test('an error carries the id and, where waiting helps, retryAfter', () => {
+  const error = JSON.parse(encodeError('RATE_LIMIT_EXCEEDED', 5, 'i', 3));
+  assert.deepEqual({ ...error, message: '' }, { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 3, id: 'i', timestamp: 5 });
+  assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
+});
