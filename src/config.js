@@ -6,6 +6,8 @@
 
 import { availableParallelism, hostname } from 'node:os';
 
+import { compileTrustProxy } from './trust-proxy.js';
+
 /** What a limit does: nothing, count what it would have done, or act. */
 export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
 
@@ -126,6 +128,297 @@ export const SETTINGS = Object.freeze([
  * @property {string} redisPrefix
  * @property {number} redisTimeoutMs
  */
+
+/** What later versions read and this one does not: with one of them set, running open to everyone would be a surprise. */
+const TOKEN_NAMES = ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL'];
+
+/**
+ * Kubernetes puts a service's address into the environment of every pod beside it: one named `fanfare` is
+ * FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://…, FANFARE_PORT_3000_TCP_ADDR. They are nobody's typing errors.
+ */
+const SERVICE_LINK = /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
+
+/**
+ * Reads the configuration and reports every fault at once.
+ * @param {Readonly<Record<string, string|undefined>>} env
+ * @returns {{config: Config, faults: []} | {config: null, faults: string[]}} one line per fault, never with a secret in it
+ */
+export function loadConfig(env) {
+  /** @type {string[]} */
+  const faults = [];
+  /** @type {Record<string, unknown>} */
+  const values = {};
+  for (const setting of SETTINGS) {
+    const text = textOf(env, setting.env);
+    const fault = controlCharacters(text) ? `${setting.env}: control characters are not allowed` : read(setting, text, values);
+    if (fault !== '') faults.push(fault);
+  }
+  // A limit without a mode of its own follows FANFARE_LIMITS.
+  for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
+  faults.push(...redisFaults(env, values), ...trustFaults(values), ...originFaults(values), ...contradictions(values));
+  for (const name of TOKEN_NAMES) {
+    if (textOf(env, name) !== '') {
+      faults.push(`${name}: this version knows no tokens and would be open to everyone; unset it, or run a version that checks it`);
+    }
+  }
+  for (const name of Object.keys(env)) {
+    const fault = unknownName(name, textOf(env, name));
+    if (fault !== '') faults.push(fault);
+  }
+  if (faults.length > 0) return { config: null, faults };
+
+  delete values.redisHost;
+  delete values.redisPort;
+  // `auto` is yes while no tokens are configured, and this version knows none.
+  values.clientBroadcast = values.clientBroadcast !== 'off';
+  Object.freeze(values.allowedOrigins);
+  return { config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))), faults: [] };
+}
+
+/**
+ * Reads the text of FANFARE_CONFIG_FILE: lines `NAME=value`, empty lines, and comments that begin with `#`. A value may
+ * stand in single or double quotes; nothing is expanded.
+ * @param {string} text
+ * @returns {{env: Record<string, string>, faults: string[]}} the caller lays the environment over `env`
+ */
+export function parseConfigFile(text) {
+  /** @type {Record<string, string>} */
+  const env = Object.create(null);
+  /** @type {string[]} */
+  const faults = [];
+  text.replace(/^\uFEFF/, '').split('\n').forEach((raw, index) => {
+    const line = raw.trim();
+    if (line === '' || line.startsWith('#')) return;
+    const where = `FANFARE_CONFIG_FILE, line ${index + 1}`;
+    const match = /^([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)$/.exec(line);
+    // The line may hold a secret: it is not shown.
+    if (match === null) faults.push(`${where}: not NAME=value`);
+    else if (match[1] === 'FANFARE_CONFIG_FILE') faults.push(`${where}: a configuration file does not name another`);
+    else if (match[1] in env) faults.push(`${where}: ${match[1]} is set twice`);
+    else if (!isKnown(match[1])) faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
+    else env[match[1]] = match[2].replace(/^(["'])(.*)\1$/, '$2');
+  });
+  return { env, faults };
+}
+
+/**
+ * What a rolling reload can't change, because it belongs to the primary.
+ * @param {Config} old
+ * @param {Config} next
+ * @returns {string[]} environment names of fixed settings that differ
+ */
+export function changedFixed(old, next) {
+  const before = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (old));
+  const after = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (next));
+  return SETTINGS.filter(({ fixed, key }) => fixed && before[key] !== after[key]).map(({ env }) => env);
+}
+
+/**
+ * The configuration in words, for the banner.
+ * @param {Config} config
+ * @returns {{broker: string, limits: string, access: string}} without secrets
+ */
+export function describe(config) {
+  let broker = 'embedded (this machine only)';
+  if (config.redisUrl !== '') {
+    const { protocol, host, pathname } = new URL(config.redisUrl);
+    broker = `Redis at ${protocol}//${host}${pathname === '/' ? '' : pathname}`;
+  }
+  const limits = [
+    `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
+    `${config.messagesPerMinute} messages a minute per connection${mark(config.messagesPerMinuteMode)}`,
+    `${config.messagesPerMinutePerIp} per address${mark(config.messagesPerMinutePerIpMode)}`,
+    `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
+    `${config.maxMessageBytes} bytes a message`,
+  ].join(', ');
+  const origins = config.allowedOrigins.length === 0 ? 'of every origin' : `of ${config.allowedOrigins.length} origins`;
+  const access = `open to everyone, to browsers ${origins}: no tokens are configured`;
+  return { broker, limits, access };
+}
+
+/** @param {Mode} mode */
+function mark(mode) {
+  return mode === 'enforce' ? '' : ` (${mode})`;
+}
+
+/** @param {Readonly<Record<string, string|undefined>>} env @param {string} name @returns {string} trimmed; an empty value counts as none */
+function textOf(env, name) {
+  return (env[name] ?? '').trim();
+}
+
+/** @param {string} text */
+function controlCharacters(text) {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  return /[\x00-\x1F\x7F]/.test(text);
+}
+
+/**
+ * Reads one setting into `values`; its default too where it is at fault, so that contradictions can be looked for.
+ * @param {Setting} setting
+ * @param {string} text
+ * @param {Record<string, unknown>} values
+ * @returns {string} the fault, or nothing
+ */
+function read(setting, text, values) {
+  const { env, key, type, min = 0, max = Number.MAX_SAFE_INTEGER } = setting;
+  values[key] = typeof setting.default === 'function' ? setting.default() : setting.default;
+  if (text === '') return '';
+  const given = setting.secret ? 'its value' : JSON.stringify(text);
+  switch (type) {
+    case 'integer': {
+      // Strict: parseInt reads "12abc" as 12 and Number reads "1e3" and "0x10"; each is more often a slip than meant.
+      const number = Number(text);
+      if (!/^-?\d{1,16}$/.test(text) || number < min || number > max) {
+        // Kubernetes sets REDIS_PORT=tcp://… beside a service named redis; without a REDIS_HOST nobody reads it.
+        if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '') return '';
+        return `${env}: ${given} is not an integer from ${min} to ${max}`;
+      }
+      values[key] = number;
+      return '';
+    }
+    case 'enum':
+    case 'mode':
+      if (!setting.values?.includes(text)) return `${env}: ${given} is none of ${setting.values?.join(', ')}`;
+      values[key] = text;
+      return '';
+    case 'list':
+      values[key] = text.split(',').map((entry) => entry.trim()).filter((entry) => entry !== '');
+      return '';
+    case 'string':
+      if (setting.pattern !== undefined && !setting.pattern.test(text)) return `${env}: ${given} does not match ${setting.pattern}`;
+      values[key] = text;
+      return '';
+  }
+}
+
+/** Checks REDIS_URL and folds REDIS_HOST and REDIS_PORT into it. @param {Readonly<Record<string, string|undefined>>} env @param {Record<string, unknown>} values */
+function redisFaults(env, values) {
+  const url = String(values.redisUrl);
+  const host = String(values.redisHost);
+  const port = textOf(env, 'REDIS_PORT');
+  const faults = [];
+  if (url !== '' && host !== '') faults.push('REDIS_HOST: contradicts REDIS_URL; set one of them');
+  if (host === '' && port !== '' && !SERVICE_LINK_URL.test(port)) {
+    faults.push(url === '' ? 'REDIS_PORT: does nothing without REDIS_HOST' : 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own');
+  }
+  if (url !== '') {
+    const parsed = parseUrl(url);
+    if (parsed === null || !['redis:', 'rediss:'].includes(parsed.protocol) || parsed.hostname === '' || !/^\/?\d*$/.test(parsed.pathname)) {
+      faults.push('REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS');
+    }
+  } else if (host !== '') {
+    const folded = `redis://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${values.redisPort}`;
+    const parsed = parseUrl(folded);
+    if (parsed === null || parsed.hostname === '' || parsed.username !== '' || parsed.pathname !== '') {
+      // Not shown: whoever takes it for REDIS_URL writes the password into it.
+      faults.push('REDIS_HOST: its value is not a host name or an address; user, port and database belong into REDIS_URL');
+    } else {
+      values.redisUrl = folded;
+    }
+  }
+  return faults;
+}
+
+/** @param {Record<string, unknown>} values */
+function trustFaults(values) {
+  try {
+    compileTrustProxy(String(values.trustProxy));
+    return [];
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    const allowed = 'a hop count (1), or CIDRs separated by commas (10.0.0.0/8,127.0.0.1/32)';
+    return [`TRUST_PROXY: ${JSON.stringify(values.trustProxy)} is not allowed: ${why}; allowed: ${allowed}`];
+  }
+}
+
+/** Checks the origins and puts them into the form a browser sends. @param {Record<string, unknown>} values */
+function originFaults(values) {
+  const faults = [];
+  const origins = new Set();
+  for (const entry of /** @type {string[]} */ (values.allowedOrigins)) {
+    const origin = normalOrigin(entry);
+    if (origin !== '') origins.add(origin);
+    else faults.push(`ALLOWED_ORIGINS: ${JSON.stringify(entry)} is not an origin: scheme://host[:port], no path, no wildcard (leave it empty for all)`);
+  }
+  values.allowedOrigins = [...origins];
+  return faults;
+}
+
+/** @param {string} text @returns {string} as a browser writes it in its Origin header; empty: not an origin */
+function normalOrigin(text) {
+  if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
+  const url = parseUrl(text);
+  if (url === null || url.host === '') return '';
+  // URL knows no origin of schemes that are not the web's (capacitor://localhost), yet their web views send one.
+  return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
+}
+
+/** @param {Record<string, unknown>} values */
+function contradictions(values) {
+  const v = /** @type {Config} */ (/** @type {unknown} */ (values));
+  const faults = [];
+  if (v.port === v.metricsPort && v.port !== 0) {
+    faults.push(`METRICS_PORT: ${v.metricsPort} is PORT too; the public and the operations port are two`);
+  }
+  if (v.pongTimeoutMs >= v.pingIntervalMs) {
+    faults.push(`FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} is not less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`);
+  }
+  if (v.drainDelayMs >= v.shutdownTimeoutMs) {
+    faults.push(`FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} is not less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`);
+  }
+  if (v.maxUnsentBytes < v.maxMessageBytes) {
+    faults.push(`FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} holds not even one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`);
+  }
+  return faults;
+}
+
+/** @param {string} text @returns {URL|null} */
+function parseUrl(text) {
+  try {
+    return new URL(text);
+  } catch {
+    return null; // not a URL: that is the answer
+  }
+}
+
+/** @param {string} name */
+function isKnown(name) {
+  return TOKEN_NAMES.includes(name) || SETTINGS.some(({ env }) => env === name);
+}
+
+/** @param {string} name @param {string} text @returns {string} the fault, or nothing */
+function unknownName(name, text) {
+  if (!/^FANFARE_/i.test(name) || isKnown(name)) return '';
+  if (SERVICE_LINK.test(name) || (name.endsWith('_PORT') && SERVICE_LINK_URL.test(text))) return '';
+  return `${name}: no such setting${suggestion(name)}`;
+}
+
+/** @param {string} name @returns {string} the nearest name there is, if one is near */
+function suggestion(name) {
+  const upper = name.toUpperCase();
+  let nearest = '';
+  let least = Number.POSITIVE_INFINITY;
+  for (const { env } of SETTINGS) {
+    // The prefix too many or too few is the likeliest slip of all.
+    const steps = `FANFARE_${env}` === upper || `FANFARE_${upper}` === env ? 0 : distance(upper, env);
+    if (steps < least) [nearest, least] = [env, steps];
+  }
+  return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
+}
+
+/** Levenshtein's. @param {string} a @param {string} b */
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
+    }
+    row = next;
+  }
+  return row[b.length];
+}
 
 /** @param {string} env @param {string} key @param {unknown} fallback @param {number} min @param {number} max @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
 function integer(env, key, fallback, min, max, meaning, fixed) {

@@ -40,6 +40,7 @@ export function createStats() {
     observed: zeros(OBSERVED),
     heartbeatTimeouts: 0,
     rateLimitCloses: 0,
+    /** address buckets forgotten because there were too many */ addressesForgotten: 0,
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,

@@ -1,0 +1,150 @@
+// admission.js: may this request become a connection?
+//
+//   1. is this worker able to: event-loop lag, memory, descriptors       503
+//   2. may its page: Origin                                              403
+//   3. has its address as many connections as it may: all workers count  429
+//
+// Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept for a request that is
+// refused. A limit that is off costs nothing: without the cap per address there is no question and no promise.
+
+import { createAddressResolver } from './address.js';
+import { createOriginCheck } from './origin.js';
+
+/** Descriptors kept for what is no client: Redis, the relay, logs, and the sockets that are being refused. */
+const RESERVED_DESCRIPTORS = 256;
+/** Where there are few descriptors at all, the reserve is this part of them. */
+const RESERVED_PART = 0.25;
+/** Told to wait at least so long; up to twice that, so that they do not return together. */
+const OVERLOAD_RETRY_S = 5;
+const PER_IP_RETRY_S = 10;
+
+/**
+ * @typedef {object} Refusal what to answer, in HTTP
+ * @property {number} status
+ * @property {typeof import('../stats.js').REFUSALS[number]} reason
+ * @property {Readonly<Record<string, string>>} headers
+ * @property {string} body JSON
+ */
+
+/**
+ * Who counts the connections of an address, over all workers of this server.
+ * @typedef {object} Addresses
+ * @property {(address: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>} acquire
+ * counts one more unless that makes more than `cap`; with `force` in any case
+ * @property {(address: string) => void} release one that was admitted
+ */
+
+/**
+ * @typedef {object} HealthSource
+ * @property {() => number} lagMs
+ * @property {() => number} heapPercent
+ * @property {() => number} openDescriptors an estimate: read per handshake, so no system call
+ * @property {number} descriptorLimit
+ */
+
+/** One request that was let in, until its connection is gone. */
+export class Admitted {
+  /** @param {string} address @param {Addresses|null} holder who counted it, if anyone did */
+  constructor(address, holder) {
+    /** As limits count it. */
+    this.address = address;
+    this.holder = holder;
+  }
+
+  /** Gives the address' place back. May be called again: the place is given back once. */
+  release() {
+    const { holder } = this;
+    this.holder = null;
+    holder?.release(this.address);
+  }
+}
+
+export class Admission {
+  #addressOf;
+  #originAllowed;
+
+  /**
+   * @param {object} parts
+   * @param {import('../config.js').Config} parts.config
+   * @param {Addresses} parts.addresses
+   * @param {HealthSource} parts.health
+   * @param {import('../stats.js').Stats} parts.stats
+   * @param {() => number} [parts.random] for the jitter of Retry-After
+   */
+  constructor({ config, addresses, health, stats, random = Math.random }) {
+    this.config = config;
+    this.addresses = addresses;
+    this.health = health;
+    this.stats = stats;
+    this.random = random;
+    this.#addressOf = createAddressResolver(config.trustProxy);
+    this.#originAllowed = createOriginCheck(config.allowedOrigins);
+    const limit = health.descriptorLimit;
+    this.maxDescriptors = limit - Math.min(RESERVED_DESCRIPTORS, Math.floor(limit * RESERVED_PART));
+  }
+
+  /**
+   * The client's address, as limits count it.
+   * @param {import('node:http').IncomingMessage} request
+   */
+  addressOf(request) {
+    return this.#addressOf(request);
+  }
+
+  /**
+   * @param {import('node:http').IncomingMessage} request well-formed: that is the HTTP server's to check
+   * @returns {Refusal | Admitted | Promise<Refusal | Admitted>} a promise, which never rejects, only where the cap per
+   * address is not off
+   */
+  admit(request) {
+    const { config, stats } = this;
+    const overload = config.overloadMode === 'off' ? null : this.#overload();
+    if (overload !== null) {
+      if (config.overloadMode === 'enforce') return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
+      stats.observed[overload]++;
+    }
+    // The value is not echoed: an error page is no place for what a stranger wrote.
+    if (!this.#originAllowed(request.headers.origin)) return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
+    const address = this.#addressOf(request);
+    return config.maxConnectionsPerIpMode === 'off' ? new Admitted(address, null) : this.#acquire(address);
+  }
+
+  /** @returns {'loop_lag'|'memory'|'descriptors'|null} */
+  #overload() {
+    const { health, config } = this;
+    if (health.lagMs() > config.maxLoopLagMs) return 'loop_lag';
+    if (health.heapPercent() > config.maxHeapPercent) return 'memory';
+    if (health.openDescriptors() >= this.maxDescriptors) return 'descriptors';
+    return null;
+  }
+
+  /** @param {string} address @returns {Promise<Refusal|Admitted>} */
+  async #acquire(address) {
+    const { maxConnectionsPerIp: cap, maxConnectionsPerIpMode: mode } = this.config;
+    const isObserved = mode === 'observe';
+    try {
+      const { admitted, connections } = await this.addresses.acquire(address, cap, isObserved);
+      if (isObserved && connections > cap) this.stats.observed.connections_per_ip++;
+      if (admitted) return new Admitted(address, this.addresses);
+    } catch {
+      // Nobody is left to count: the primary is gone, and this worker about to leave. Observing must not refuse;
+      // enforcing must not let in what it can't count.
+      if (isObserved) return new Admitted(address, null);
+      return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
+    }
+    return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
+  }
+
+  /** @param {number} status @param {Refusal['reason']} reason @param {string} message @param {number} retryS 0: waiting does not help @returns {Refusal} */
+  #refuse(status, reason, message, retryS) {
+    this.stats.refused[reason]++;
+    /** @type {Record<string, string>} */
+    const headers = retryS === 0 ? {} : { 'Retry-After': String(retryAfterS(retryS, this.random)) };
+    return { status, reason, headers, body: JSON.stringify({ error: reason, message }) };
+  }
+}
+
+/** @param {number} leastS @param {() => number} random below 1 @returns {number} whole seconds, from leastS to twice that */
+export function retryAfterS(leastS, random) {
+  return leastS + Math.floor(random() * (leastS + 1));
+}

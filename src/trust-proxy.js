@@ -1,0 +1,36 @@
+// trust-proxy.js: which hops of a request are believed when they say whom they forward for.
+//
+// One reading of TRUST_PROXY for the check at the start (config.js) and for every request (admission/address.js).
+
+import { isIP } from 'node:net';
+
+import proxyAddr from 'proxy-addr';
+
+/** More hops than this is a typing error. */
+const MAX_HOPS = 32;
+const NAMES = ['loopback', 'linklocal', 'uniquelocal'];
+
+/** @typedef {(address: string, hop: number) => boolean} Trust hop 0 is the peer of the socket, 1 the right-most entry */
+
+/**
+ * @param {string} text a hop count as in Express, or CIDRs, addresses and proxy-addr's names, separated by commas
+ * @returns {Trust|null} null: nobody is trusted
+ * @throws {TypeError} what is wrong, without the setting's name
+ */
+export function compileTrustProxy(text) {
+  if (text === '' || text === '0') return null;
+  if (/^\d+$/.test(text)) {
+    const hops = Number(text);
+    if (hops > MAX_HOPS) throw new TypeError(`a hop count is at most ${MAX_HOPS}`);
+    return (_address, hop) => hop < hops;
+  }
+  const networks = text.split(',').map((entry) => entry.trim()).filter((entry) => entry !== '');
+  if (networks.length === 0) throw new TypeError('the list is empty');
+  for (const network of networks) {
+    // proxy-addr takes what no operator means: "10/8" for 0.0.0.0/8, "010.0.0.1" for 8.0.0.1.
+    if (!NAMES.includes(network) && isIP(network.split('/', 1)[0]) === 0) throw new TypeError(`"${network}" is neither a hop count nor a CIDR`);
+  }
+  const trust = proxyAddr.compile(networks);
+  // Entries of the header are anything a client wrote; only plain addresses are compared.
+  return (address, hop) => isIP(address) !== 0 && trust(address, hop);
+}
