@@ -139,12 +139,7 @@ export class Admission {
   #refuse(status, reason, message, retryS) {
     this.stats.refused[reason]++;
     /** @type {Record<string, string>} */
-    const headers = retryS === 0 ? {} : { 'Retry-After': String(retryAfterS(retryS, this.random)) };
+    const headers = retryS === 0 ? {} : { 'Retry-After': String(retryS + Math.floor(this.random() * (retryS + 1))) };
     return { status, reason, headers, body: JSON.stringify({ error: reason, message }) };
   }
-}
-
-/** @param {number} leastS @param {() => number} random below 1 @returns {number} whole seconds, from leastS to twice that */
-export function retryAfterS(leastS, random) {
-  return leastS + Math.floor(random() * (leastS + 1));
 }

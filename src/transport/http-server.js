@@ -1,0 +1,454 @@
+// http-server.js: the public port. Health checks are answered here; WebSocket handshakes are checked, admitted and
+// handed on; everything else is refused in HTTP.
+//
+//            accept                 request                        admitted
+//   (client) ------> WAITING ------------------> ADMITTING ------------------> OPEN (the WebSocket transport's)
+//                       |  \__ plain HTTP: PLAIN     |
+//                       | malformed, too slow, ...   | refused, too slow
+//                       +------------> CLOSING <-----+     (answered; the peer has LINGER_MS to go)
+//
+// Express middleware and Node's own time-outs do not see upgrades, and `ws` answers 101 to HTTP/1.0, to no or two Hosts, to
+// absolute URLs and to upgrades with a body: the checks here come before it. Between accept and OPEN or PLAIN a socket is
+// in `#waiting`, in the order of arrival: its size is what maxHandshakes bounds, and one timer for all looks at its head.
+// Listeners are shared functions; what they need to know hangs on the socket.
+
+import { createServer, STATUS_CODES } from 'node:http';
+
+const BACKLOG = 4096;
+const MAX_HEADER_BYTES = 16_384;
+const HEADERS_TIMEOUT_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 15_000;
+const CHECKING_INTERVAL_MS = 1000;
+const KEEP_ALIVE_TIMEOUT_MS = 5000;
+/** A refused peer has this long to read the answer and close: closing on bytes of its own would reset it (RFC 9112 9.6). */
+const LINGER_MS = 1000;
+/** As many may linger; in a flood of refusals the others are closed as soon as the answer is written. */
+const MAX_LINGERING = 1000;
+/** Sweeps are no denser, and no rarer, than this. */
+const MIN_SWEEP_MS = 20;
+const MAX_SWEEP_MS = 1000;
+/** Told to wait at least so long, and up to twice that, so that they do not return together. */
+const RETRY_S = 5;
+
+/** RFC 6455 4.1: 16 bytes in base64. */
+const KEY = /^[+/0-9A-Za-z]{22}==$/;
+
+const WAITING = 0;
+const ADMITTING = 1;
+const PLAIN = 2;
+const OPEN = 3;
+const CLOSING = 4;
+
+/** @type {unique symbol} */
+const HANDSHAKE = Symbol('handshake');
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {import('node:net').Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
+/** @typedef {import('../admission/admission.js').Refusal} Refusal */
+/** @typedef {import('../admission/admission.js').Admitted} Admitted */
+/** @typedef {Record<string, string>} Headers */
+
+/** What there is to know about one socket. It lives as long. */
+class Handshake {
+  /** @param {HttpServer} server @param {number} sinceMs */
+  constructor(server, sinceMs) {
+    this.server = server;
+    this.sinceMs = sinceMs;
+    this.phase = WAITING;
+    /** @type {Admitted|null} */
+    this.admitted = null;
+  }
+}
+
+export class HttpServer {
+  /** Sockets on their way, oldest first. @type {Set<TrackedSocket>} */
+  #waiting = new Set();
+  /** Sockets that have their answer, oldest first. @type {Set<TrackedSocket>} */
+  #closing = new Set();
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+  #openSockets = 0;
+  #stopped = false;
+
+  /**
+   * @param {object} parts
+   * @param {import('../config.js').Config} parts.config
+   * @param {Pick<import('../admission/admission.js').Admission, 'admit'>} parts.admission
+   * @param {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} parts.onUpgrade
+   * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits count it
+   * @param {() => string|null} parts.readiness null: ready; else why not
+   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
+   * @param {import('../stats.js').Stats} parts.stats
+   */
+  constructor({ config, admission, onUpgrade, readiness, log, stats }) {
+    this.config = config;
+    this.admission = admission;
+    this.onUpgrade = onUpgrade;
+    this.readiness = readiness;
+    this.log = log;
+    this.stats = stats;
+    this.server = createServer({
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: CHECKING_INTERVAL_MS,
+      keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+      requireHostHeader: true,
+      noDelay: true,
+    });
+    this.server.on('connection', (socket) => this.#connected(/** @type {TrackedSocket} */ (socket)));
+    this.server.on('request', (request, response) => this.#request(request, response));
+    // No body is wanted, so there is nothing to continue with.
+    this.server.on('checkContinue', (request, response) => this.#request(request, response));
+    this.server.on('upgrade', (request, socket, head) => this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head));
+    this.server.on('connect', (_request, socket) => {
+      takeOver(/** @type {TrackedSocket} */ (socket));
+      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', { Allow: 'GET' });
+    });
+    this.server.on('clientError', (error, socket) => this.#clientError(error, /** @type {TrackedSocket} */ (socket)));
+  }
+
+  /** All sockets of this port, in whichever phase. */
+  get openSockets() {
+    return this.#openSockets;
+  }
+
+  /** Those that have not finished their handshake. */
+  get handshakes() {
+    return this.#waiting.size;
+  }
+
+  /** @returns {Promise<{port: number, address: string}>} where it listens */
+  listen() {
+    const { server, config, log } = this;
+    return new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen({ port: config.port, host: config.host || undefined, backlog: BACKLOG }, () => {
+        server.removeListener('error', reject);
+        // Accepting failed (EMFILE). It goes on by itself when there is room again.
+        server.on('error', (error) => log.error({ err: error }, 'the public port failed to accept'));
+        const bound = server.address();
+        // null: closed meanwhile; a string: a pipe, which it never is.
+        if (bound === null || typeof bound === 'string') reject(new Error('the public port closed while it opened'));
+        else resolve({ port: bound.port, address: bound.address });
+      });
+    });
+  }
+
+  /** Closes the listener. WebSockets stay; handshakes under way end with 503. */
+  stopAccepting() {
+    if (this.#stopped) return;
+    this.#stopped = true;
+    if (this.server.listening) this.server.close();
+  }
+
+  /** Closes the listener and every socket that is no WebSocket. @returns {Promise<void>} when they are gone */
+  async close() {
+    this.stopAccepting();
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const gone = [...this.#waiting, ...this.#closing].map(
+      (socket) => new Promise((resolve) => (socket.closed ? resolve(undefined) : socket.once('close', resolve))),
+    );
+    for (const socket of this.#waiting) socket.destroy();
+    for (const socket of this.#closing) socket.destroy();
+    this.server.closeAllConnections(); // keep-alive ones; it does not know of upgraded ones
+    await Promise.all(gone);
+  }
+
+  /** @param {TrackedSocket} socket */
+  #connected(socket) {
+    this.#openSockets++;
+    const handshake = new Handshake(this, performance.now());
+    socket[HANDSHAKE] = handshake;
+    socket.on('close', socketOnClose);
+    if (this.config.maxHandshakesMode !== 'off' && this.#waiting.size >= this.config.maxHandshakes) {
+      if (this.config.maxHandshakesMode === 'enforce') {
+        this.stats.refused.handshakes++;
+        this.#reject(socket, 503, 'Too many handshakes at once.', this.#retryAfter());
+        return;
+      }
+      this.stats.observed.handshakes++;
+    }
+    this.#waiting.add(socket);
+    this.#arm();
+  }
+
+  /** Plain HTTP: health checks, and what has lost its way. @param {IncomingMessage} request @param {ServerResponse} response */
+  #request(request, response) {
+    const socket = /** @type {TrackedSocket} */ (request.socket);
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase === CLOSING) return; // it has been answered
+    handshake.phase = PLAIN;
+    this.#waiting.delete(socket);
+    const { method } = request;
+    const path = pathOf(request.url ?? '');
+    const isHealth = path === '/livez' || path === '/readyz';
+    if (!isHealth && !isWebSocketPath(path)) {
+      respond(response, 404, 'There is nothing here.', closing(request, this.#stopped));
+    } else if (method !== 'GET' && !(isHealth && method === 'HEAD')) {
+      respond(response, 405, 'Only GET.', { ...closing(request, true), Allow: isHealth ? 'GET, HEAD' : 'GET' });
+    } else if (!isHealth) {
+      // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
+      respond(response, 426, 'This is a WebSocket.', { Upgrade: 'websocket', Connection: 'Upgrade, close' });
+    } else {
+      const reason = path === '/livez' ? null : this.#stopped ? 'draining' : this.readiness();
+      const body = reason === null ? { status: 'ok' } : { status: 'unavailable', reason };
+      respondJson(response, reason === null ? 200 : 503, body, closing(request, this.#stopped));
+    }
+  }
+
+  /** @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  #upgrade(request, socket, head) {
+    takeOver(socket);
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase === CLOSING) {
+      socket.resume(); // it has been answered
+      return;
+    }
+    if (socket.destroyed) return;
+    const fault = handshakeFault(request);
+    if (fault !== null) {
+      this.stats.refused.bad_request++;
+      return this.#reject(socket, fault.status, fault.message, fault.headers);
+    }
+    if (this.#stopped) {
+      this.stats.refused.draining++;
+      return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
+    }
+    const decision = this.admission.admit(request);
+    if (decision instanceof Promise) {
+      handshake.phase = ADMITTING;
+      if (!this.#waiting.has(socket)) {
+        // Plain HTTP came first on this socket: the handshake's time begins now.
+        handshake.sinceMs = performance.now();
+        this.#waiting.add(socket);
+        this.#arm();
+      }
+      this.#decideLater(decision, request, socket, head);
+    } else {
+      this.#decide(decision, request, socket, head);
+    }
+  }
+
+  /** @param {Promise<Refusal|Admitted>} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  async #decideLater(decision, request, socket, head) {
+    const decided = await decision;
+    if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) {
+      this.#decide(decided, request, socket, head);
+    } else if (!isRefusal(decided)) {
+      decided.release(); // the client has left, or waited too long
+    }
+  }
+
+  /** @param {Refusal|Admitted} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  #decide(decision, request, socket, head) {
+    if (isRefusal(decision)) {
+      this.log.debug({ reason: decision.reason, peer: socket.remoteAddress }, 'refused');
+      return this.#answer(socket, responseText(decision.status, decision.headers, decision.body));
+    }
+    const handshake = socket[HANDSHAKE];
+    if (this.#stopped) {
+      decision.release();
+      this.stats.refused.draining++;
+      return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
+    }
+    this.#waiting.delete(socket);
+    handshake.phase = OPEN;
+    handshake.admitted = decision;
+    this.onUpgrade(request, socket, head, decision.address);
+  }
+
+  /** What Node's parser could not read, or did not get in time. @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket */
+  #clientError(error, socket) {
+    // A reset, or something more from a peer that has been answered.
+    if (!socket.writable || socket[HANDSHAKE].phase === CLOSING || error.code === 'ECONNRESET' || error.code === 'EPIPE') {
+      socket.destroy();
+      return;
+    }
+    if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+      this.stats.refused.handshake_timeout++;
+      return this.#reject(socket, 408, 'The request took too long.', {});
+    }
+    this.stats.refused.bad_request++;
+    if (error.code === 'HPE_HEADER_OVERFLOW') return this.#reject(socket, 431, 'The header is too large.', {});
+    this.#reject(socket, 400, 'This is no HTTP request.', {});
+  }
+
+  /** @param {TrackedSocket} socket @param {number} status @param {string} message @param {Headers} headers */
+  #reject(socket, status, message, headers) {
+    this.#answer(socket, responseText(status, headers, errorBody(status, message)));
+  }
+
+  /** The last thing said on a socket that does not become a WebSocket. @param {TrackedSocket} socket @param {string} text */
+  #answer(socket, text) {
+    const handshake = socket[HANDSHAKE];
+    handshake.phase = CLOSING;
+    this.#waiting.delete(socket);
+    if (socket.destroyed) return;
+    socket.end(text);
+    if (this.#closing.size >= MAX_LINGERING) {
+      socket.destroySoon();
+      return;
+    }
+    // What still comes is read and thrown away; when the peer closes too, the stream destroys itself.
+    socket.resume();
+    handshake.sinceMs = performance.now();
+    this.#closing.add(socket);
+    this.#arm();
+  }
+
+  /** @returns {Headers} with jitter */
+  #retryAfter() {
+    return { 'Retry-After': String(RETRY_S + Math.floor(Math.random() * (RETRY_S + 1))) };
+  }
+
+  /** Sets the one timer to the next socket that is due. */
+  #arm() {
+    if (this.#timer !== undefined) return;
+    let dueMs = Number.POSITIVE_INFINITY;
+    for (const socket of this.#waiting) {
+      dueMs = socket[HANDSHAKE].sinceMs + this.config.handshakeTimeoutMs;
+      break;
+    }
+    for (const socket of this.#closing) {
+      dueMs = Math.min(dueMs, socket[HANDSHAKE].sinceMs + LINGER_MS);
+      break;
+    }
+    if (dueMs === Number.POSITIVE_INFINITY) return;
+    const delayMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs - performance.now()));
+    this.#timer = setTimeout(() => this.#sweep(), delayMs).unref();
+  }
+
+  /** Ends what is overdue. Both sets are in the order of time, so that it looks at no more than one socket too many. */
+  #sweep() {
+    this.#timer = undefined;
+    const nowMs = performance.now();
+    for (const socket of this.#waiting) {
+      const { phase, sinceMs } = socket[HANDSHAKE];
+      if (sinceMs + this.config.handshakeTimeoutMs > nowMs) break;
+      this.stats.refused.handshake_timeout++;
+      if (phase === WAITING) this.#reject(socket, 408, 'The request took too long.', {});
+      else this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
+    }
+    for (const socket of this.#closing) {
+      if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs) break;
+      this.#closing.delete(socket);
+      socket.destroy();
+    }
+    this.#arm();
+  }
+
+  /** @param {TrackedSocket} socket */
+  socketClosed(socket) {
+    this.#openSockets--;
+    this.#waiting.delete(socket);
+    this.#closing.delete(socket);
+    const { admitted } = socket[HANDSHAKE];
+    admitted?.release();
+  }
+}
+
+/**
+ * RELIABILITY: what a handshake must be before anyone is asked whether it may come in.
+ * @param {IncomingMessage} request
+ * @returns {{status: number, message: string, headers: Headers}|null}
+ */
+function handshakeFault(request) {
+  const { headers, rawHeaders } = request;
+  if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
+  if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1) return fault(400, 'Only HTTP/1.1.');
+  // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112 3.2).
+  let hosts = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
+  }
+  if (hosts !== 1) return fault(400, 'Exactly one Host.');
+  // A body's bytes would be read as frames: request smuggling.
+  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) return fault(400, 'No body.');
+  if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'There is nothing here.');
+  if (headers.upgrade?.toLowerCase() !== 'websocket') return fault(400, 'Upgrade only to websocket.');
+  if (headers['sec-websocket-version'] !== '13') {
+    // RFC 6455 4.2.2, 4.4
+    return fault(426, 'Only version 13.', { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' });
+  }
+  if (!KEY.test(headers['sec-websocket-key'] ?? '')) return fault(400, 'Sec-WebSocket-Key is not valid.');
+  return null;
+}
+
+/** @param {Refusal|Admitted} decision @returns {decision is Refusal} */
+function isRefusal(decision) {
+  return 'status' in decision;
+}
+
+/** @param {number} status @param {string} message @param {Headers} [headers] */
+function fault(status, message, headers = {}) {
+  return { status, message, headers };
+}
+
+/** The raw path, compared as it is: nothing is decoded or resolved, so nothing can hide. @param {string} url */
+function pathOf(url) {
+  const query = url.indexOf('?');
+  return query === -1 ? url : url.slice(0, query);
+}
+
+/** @param {string} path */
+function isWebSocketPath(path) {
+  return path === '/ws' || path === '/';
+}
+
+/** From an upgrade on Node listens to the socket no more, and an error nobody hears ends the process. @param {TrackedSocket} socket */
+function takeOver(socket) {
+  socket.on('error', socketOnError);
+}
+
+/** @this {TrackedSocket} */
+function socketOnError() {
+  this.destroy();
+}
+
+/** @this {TrackedSocket} */
+function socketOnClose() {
+  this[HANDSHAKE].server.socketClosed(this);
+}
+
+/** @param {number} status @param {string} message */
+function errorBody(status, message) {
+  return JSON.stringify({ error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'), message });
+}
+
+/** @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII @returns {string} a whole response, the connection's last */
+function responseText(status, headers, body) {
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
+  for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
+  // RFC 9110 7.8: who sends Upgrade names it in Connection.
+  const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
+  return `${text}Connection: ${connection}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+}
+
+/**
+ * A body that nobody wants is not waited for, nor taken for the next request.
+ * @param {IncomingMessage} request @param {boolean} always @returns {Headers}
+ */
+function closing(request, always) {
+  const hasBody = request.headers['content-length'] !== undefined || request.headers['transfer-encoding'] !== undefined;
+  return always || hasBody ? { Connection: 'close' } : {};
+}
+
+/** @param {ServerResponse} response @param {number} status @param {string} message @param {Headers} headers */
+function respond(response, status, message, headers) {
+  respondText(response, status, errorBody(status, message), headers);
+}
+
+/** @param {ServerResponse} response @param {number} status @param {object} body @param {Headers} headers */
+function respondJson(response, status, body, headers) {
+  respondText(response, status, JSON.stringify(body), headers);
+}
+
+/** @param {ServerResponse} response @param {number} status @param {string} body @param {Headers} headers */
+function respondText(response, status, body, headers) {
+  const length = Buffer.byteLength(body);
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': length, 'Cache-Control': 'no-store', ...headers });
+  response.end(body);
+}
