@@ -1,0 +1,248 @@
+// log.js: one logger per process: JSON lines to stdout, pretty on a developer's terminal, secrets left out.
+//
+// The log must never be why a server stops or stalls. So it has a destination of its own: lines wait in a bounded
+// queue and are written off the event loop; where they can't be written (full disk, closed pipe) they are dropped and
+// counted. sonic-boom, pino's own, was tried: after a write error its `flushSync` at exit retries for ever, and a
+// thread of the pool that is stuck in write(2), because nobody reads the pipe, keeps the process from exiting at all.
+
+import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import pino from 'pino';
+
+/** Bytes of log that may wait; a line that finds no room is dropped. */
+const MAX_QUEUED_BYTES = 1_048_576;
+/** Whole lines up to PIPE_BUF bytes a write: on a pipe shared by several processes such a write is never torn apart. */
+const MAX_WRITE_BYTES = 4096;
+const RETRY_FULL_PIPE_MS = 20;
+const RETRY_AFTER_ERROR_MS = 1000;
+/** At exit: how long a reader that is behind may take, and how long a write under way. */
+const EXIT_WAIT_MS = 200;
+const EXIT_STEP_MS = 5;
+
+const REDACTED = '[redacted]';
+const SECRET_KEY = /^(authorization|proxy-authorization|cookie|set-cookie|sec-websocket-protocol|token|password|secret|api-?key)$/i;
+const MAX_DEPTH = 6;
+
+/** @typedef {import('pino').Logger} Logger */
+
+/** @type {Destination[]} */
+const destinations = [];
+
+/**
+ * @param {object} options
+ * @param {string} options.level
+ * @param {string} [options.name] of the server, in every line
+ * @param {boolean} [options.pretty] for people, not machines; where absent: on a terminal, outside production
+ * @param {number} [options.descriptor] where to; stdout
+ * @param {boolean} [options.production] JSON in any case
+ * @returns {Logger}
+ */
+export function createLog({ level, name, pretty, descriptor = 1, production = false }) {
+  const wantsPretty = pretty ?? (!production && descriptor === 1 && process.stdout.isTTY === true);
+  /** @type {import('pino').LoggerOptions} */
+  const options = {
+    level,
+    base: name === undefined ? { pid: process.pid } : { pid: process.pid, server: name },
+    serializers: { err: (error) => withoutSecrets(pino.stdSerializers.err(error), 0) },
+    formatters: { log: (fields) => /** @type {Record<string, unknown>} */ (withoutSecrets(fields, 0)) },
+    // The whole line once more: a URL may stand in a message, a stack or a field of any name.
+    hooks: { streamWrite: redactUrl },
+  };
+  const prettyStream = wantsPretty ? prettyPrinter() : undefined;
+  if (prettyStream) return pino(options, prettyStream);
+  const destination = new Destination(descriptor);
+  destinations.push(destination);
+  return pino(options, destination);
+}
+
+/** Lines of this process that could not be written so far: `fanfare_log_lines_dropped_total`. */
+export function droppedLines() {
+  return destinations.reduce((sum, destination) => sum + destination.dropped, 0);
+}
+
+/**
+ * Resolves when every line is written or dropped, or after `timeoutMs`. Before process.exit(), which waits for nothing.
+ * @param {number} [timeoutMs]
+ */
+export async function flushLog(timeoutMs = 500) {
+  const end = performance.now() + timeoutMs;
+  while (destinations.some((one) => one.isBusy) && performance.now() < end) {
+    await new Promise((resolve) => setTimeout(resolve, EXIT_STEP_MS));
+  }
+}
+
+/**
+ * Text without the credentials and queries of the URLs in it: `redis://user:secret@host/0?password=x` becomes
+ * `redis://[redacted]@host/0?[redacted]`.
+ * @param {string} text
+ */
+export function redactUrl(text) {
+  let result = text;
+  if (result.includes('://')) result = result.replace(/([a-z][a-z\d+.-]*:\/\/)[^\s"'<>@/]*@/gi, `$1${REDACTED}@`);
+  // A query, of a URL or a bare path; in JSON it ends at the quote or an escape.
+  if (result.includes('?')) result = result.replace(/\?[\w.~%+-]+=[^\s"'\\<>]*/g, `?${REDACTED}`);
+  if (/bearer /i.test(result)) result = result.replace(/(bearer )[\w.~+/=-]+/gi, `$1${REDACTED}`);
+  return result;
+}
+
+/** A copy with the values of SECRET_KEY's keys left out; what is no plain object or array is passed on. @param {unknown} value @param {number} depth @returns {unknown} */
+function withoutSecrets(value, depth) {
+  if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return value;
+  if (Array.isArray(value)) return value.map((item) => withoutSecrets(item, depth + 1));
+  const isPlain = [Object.prototype, null].includes(Object.getPrototypeOf(value));
+  // The error serializer's result is an object of its own prototype; errors themselves go to it untouched.
+  if (!isPlain && !('raw' in value)) return value;
+  /** @type {Record<string, unknown>} */
+  const copy = {};
+  for (const [key, item] of Object.entries(value)) {
+    copy[key] = SECRET_KEY.test(key) ? REDACTED : withoutSecrets(item, depth + 1);
+  }
+  return copy;
+}
+
+/** @returns {import('pino').DestinationStream|undefined} undefined where pino-pretty, a dev dependency, is absent */
+function prettyPrinter() {
+  try {
+    // Synchronous: on a terminal order matters more than speed, and nothing is lost at exit.
+    return createRequire(import.meta.url)('pino-pretty')({ sync: true, translateTime: 'HH:MM:ss.l', ignore: 'pid,server' });
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * A bounded queue of lines before a file descriptor.
+ * @implements {import('pino').DestinationStream}
+ */
+export class Destination {
+  /** @param {number} descriptor */
+  constructor(descriptor) {
+    this.descriptor = ownPipeEnd(descriptor);
+    /** @type {string[]} */
+    this.lines = [];
+    this.queuedBytes = 0;
+    this.dropped = 0;
+    this.reported = 0;
+    /** @type {Buffer|undefined} what is being written, from where it goes on */
+    this.batch = undefined;
+    this.batchLines = 0;
+    this.isWriting = false;
+    this.isTorn = false;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.retry = undefined;
+    process.on('exit', () => this.#flushAtExit());
+  }
+
+  get isBusy() {
+    return this.isWriting || this.batch !== undefined || this.lines.length > 0;
+  }
+
+  /** @param {string} line with its newline */
+  write(line) {
+    const bytes = Buffer.byteLength(line);
+    if (this.queuedBytes + bytes > MAX_QUEUED_BYTES) {
+      this.dropped++;
+      return;
+    }
+    this.lines.push(line);
+    this.queuedBytes += bytes;
+    if (!this.isWriting && !this.retry) this.#writeNext();
+  }
+
+  #writeNext() {
+    const batch = this.#nextBatch();
+    if (!batch) return;
+    this.isWriting = true;
+    write(this.descriptor, batch, 0, batch.length, null, (error, written) => {
+      this.isWriting = false;
+      if (error) this.#failed(error);
+      else this.#wrote(written);
+      if (!this.retry) this.#writeNext();
+    });
+  }
+
+  /** The rest of the batch under way, or a new one of whole lines. @returns {Buffer|undefined} */
+  #nextBatch() {
+    if (this.batch) return this.batch;
+    if (this.lines.length === 0) return undefined;
+    let count = 0;
+    let bytes = 0;
+    do bytes += Buffer.byteLength(this.lines[count++]);
+    while (count < this.lines.length && bytes + Buffer.byteLength(this.lines[count]) <= MAX_WRITE_BYTES);
+    // A line of which only a part could be written must not run into this one.
+    const text = (this.isTorn ? '\n' : '') + this.lines.splice(0, count).join('');
+    this.queuedBytes -= bytes;
+    this.batchLines = count;
+    this.batch = Buffer.from(text);
+    return this.batch;
+  }
+
+  /** @param {number} bytes */
+  #wrote(bytes) {
+    const batch = /** @type {Buffer} */ (this.batch);
+    if (bytes > 0) this.isTorn = bytes < batch.length;
+    this.batch = bytes < batch.length ? batch.subarray(bytes) : undefined;
+    if (this.batch || this.dropped === this.reported) return;
+    const lost = this.dropped - this.reported;
+    this.reported = this.dropped;
+    this.write(`{"level":40,"time":${Date.now()},"pid":${process.pid},"dropped":${lost},"msg":"log lines were lost"}\n`);
+  }
+
+  /** @param {NodeJS.ErrnoException} error */
+  #failed(error) {
+    const isFull = error.code === 'EAGAIN';
+    if (!isFull) {
+      // ENOSPC, EPIPE, EIO: these lines are lost. Writing goes on after a pause, since a disk may have room again.
+      this.dropped += this.batchLines;
+      this.batch = undefined;
+    }
+    const retry = () => {
+      this.retry = undefined;
+      this.#writeNext();
+    };
+    this.retry = setTimeout(retry, isFull ? RETRY_FULL_PIPE_MS : RETRY_AFTER_ERROR_MS);
+    this.retry.unref();
+  }
+
+  /** The last lines, which say why. At most EXIT_WAIT_MS; a destination that fails gets nothing more. */
+  #flushAtExit() {
+    const end = performance.now() + EXIT_WAIT_MS;
+    // The callback of a write under way can't come any more, but the thread that does it ends it.
+    if (this.isWriting) {
+      pause(EXIT_STEP_MS);
+      this.batch = undefined;
+    }
+    for (let batch = this.#nextBatch(); batch; batch = this.#nextBatch()) {
+      try {
+        this.#wrote(writeSync(this.descriptor, batch));
+      } catch (error) {
+        const isFull = /** @type {NodeJS.ErrnoException} */ (error).code === 'EAGAIN';
+        if (!isFull || performance.now() > end) return;
+        pause(EXIT_STEP_MS);
+      }
+    }
+  }
+}
+
+/**
+ * Our own, non-blocking end of the pipe behind a descriptor. The flag can't be set on the descriptor itself: it would hold
+ * for every process that shares it, the shell's included. Where that does not work (not Linux, another owner's pipe, a
+ * socket, a file, a terminal) the descriptor as it is.
+ * @param {number} descriptor
+ */
+function ownPipeEnd(descriptor) {
+  try {
+    if (!fstatSync(descriptor).isFIFO()) return descriptor;
+    const own = openSync(`/proc/self/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK);
+    if (fstatSync(own).isFIFO()) return own;
+    closeSync(own);
+  } catch {
+    // As said above.
+  }
+  return descriptor;
+}
+
+/** Blocks this thread. @param {number} ms */
+function pause(ms) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}

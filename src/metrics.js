@@ -1,0 +1,460 @@
+// metrics.js: every metric, in one table, and how the workers' values add up to the server's.
+//
+// A row says name, type, help, labels, buckets, how to add up (`aggregator`) and where the value comes from. Most come from
+// the plain numbers of stats.js and are read when somebody asks: the hot path never touches prom-client. What must be
+// observed one by one (durations, sizes) goes into a Tally, an array of buckets.
+//
+// Each worker sends its values as prom-client's JSON; the primary's Aggregate adds them up, and keeps what workers that
+// have left had counted, since a counter that goes down looks like a restart to Prometheus.
+//
+// Names without `fanfare_` are fixed: published dashboards use them, though some break Prometheus' conventions.
+
+import { readdir } from 'node:fs/promises';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { getHeapStatistics } from 'node:v8';
+import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { droppedLines } from './log.js';
+
+/** @typedef {import('./stats.js').Stats} Stats */
+
+/**
+ * What a worker's rows may read.
+ * @typedef {object} Source
+ * @property {Stats} stats
+ * @property {() => number} connectionRate
+ * @property {() => number} loopLagSeconds
+ */
+
+/**
+ * What the primary's rows may read.
+ * @typedef {object} PrimarySource
+ * @property {() => Record<string, number>} workersUp 1 or 0 by slot
+ * @property {() => number} restarts
+ * @property {() => number} reloads
+ */
+
+/**
+ * @typedef {object} Row
+ * @property {string} name
+ * @property {'counter'|'gauge'|'histogram'} type
+ * @property {string} help
+ * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms always add up
+ * @property {string} [label] the one label; its values are the keys of what `read` returns
+ * @property {readonly number[]} [buckets] of a histogram, ascending
+ * @property {(source: Source) => number|Record<string, number>} [read] absent: observed, see createMetrics
+ */
+
+const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
+const LAG_MS_BUCKETS = [1, 5, 10, 25, 50, 100, 250, 500, 1000];
+const MEMBER_BUCKETS = [1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 50_000];
+const FLUSH_BUCKETS = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+const BUS_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+
+/** @type {readonly Row[]} */
+export const METRICS = Object.freeze([
+  // Fixed names.
+  gauge('websocket_connections_total', 'Connections open now.', 'sum', ({ stats }) => stats.connections),
+  counter('websocket_messages_total', 'Messages received from clients.', ({ stats }) => stats.messages),
+  labelled('websocket_errors_total', 'Errors told to clients, by error code.', 'code', ({ stats }) => stats.errors),
+  gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) => source.connectionRate()),
+  histogram('websocket_message_duration_ms', 'Milliseconds from a message received to its command done.', MS_BUCKETS),
+  histogram('redis_publish_lag_ms', 'Milliseconds until Redis has answered a publish.', LAG_MS_BUCKETS),
+  gauge('message_queue_depth', 'Publications gathered and not yet written to all members.', 'sum', ({ stats }) => stats.queueDepth),
+  gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => process.memoryUsage().heapUsed),
+
+  // Connections.
+  counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ stats }) => stats.accepted),
+  counter('fanfare_connections_closed_total', 'Connections that have ended.', ({ stats }) => stats.closed),
+  labelled('fanfare_admissions_refused_total', 'Requests refused before any upgrade, by reason.', 'reason', ({ stats }) => stats.refused),
+  labelled('fanfare_limits_observed_total', 'What limits in mode observe would have refused, by limit.', 'limit', ({ stats }) => stats.observed),
+  counter('fanfare_heartbeat_timeouts_total', 'Connections terminated for not answering a ping.', ({ stats }) => stats.heartbeatTimeouts),
+  counter('fanfare_rate_limit_closes_total', 'Connections closed for going on over their rate.', ({ stats }) => stats.rateLimitCloses),
+
+  // Fan-out.
+  gauge('fanfare_rooms', 'Rooms with members; one with members on two workers counts twice.', 'sum', ({ stats }) => stats.rooms),
+  counter('fanfare_publications_total', 'Publications accepted from clients.', ({ stats }) => stats.publications),
+  counter('fanfare_deliveries_total', 'Publications written to a connection.', ({ stats }) => stats.deliveries),
+  counter('fanfare_sent_bytes_total', 'Bytes of publications written to connections.', ({ stats }) => stats.bytesOut),
+  counter('fanfare_flushes_total', 'Flushes: what one room gathered, written to its members.', ({ stats }) => stats.flushes),
+  histogram('fanfare_fanout_members', 'Members a flush was written to.', MEMBER_BUCKETS),
+  histogram('fanfare_flush_seconds', 'Seconds from the start of a flush to its last write.', FLUSH_BUCKETS),
+  labelled('fanfare_slow_consumers_total', 'Slow consumers, by consequence.', 'consequence', ({ stats }) => stats.slow),
+  counter('fanfare_overflowed_publications_total', 'Publications left out since a room had gathered too much.', ({ stats }) => stats.overflowed),
+
+  // Broker.
+  gauge('fanfare_broker_up', 'Whether every worker\'s broker is up: 1 or 0.', 'min', ({ stats }) => stats.brokerUp),
+  counter('fanfare_broker_reconnects_total', 'Times a worker connected to the broker anew.', ({ stats }) => stats.brokerReconnects),
+  counter('fanfare_broker_probe_misses_total', 'Loop-back probes that did not come back in time.', ({ stats }) => stats.probeMisses),
+  histogram('fanfare_bus_round_trip_seconds', 'Seconds a loop-back probe took through the broker: the delivery canary.', BUS_BUCKETS),
+
+  // The process.
+  gauge('fanfare_event_loop_lag_seconds', 'Worst lag of any event loop in the last five to ten seconds.', 'max', (source) => source.loopLagSeconds()),
+  counter('fanfare_log_lines_dropped_total', 'Log lines that could not be written.', () => droppedLines()),
+]);
+
+/** One series per worker: the sum over workers hides an imbalance or a leak. @type {readonly Row[]} */
+export const WORKER_METRICS = Object.freeze([
+  gauge('fanfare_worker_connections', 'Connections open now, by worker.', 'sum', ({ stats }) => stats.connections, 'worker'),
+  gauge('fanfare_worker_heap_used_ratio', 'Heap used divided by its limit, by worker.', 'max', heapUsedRatio, 'worker'),
+]);
+
+/** The primary's own. @type {readonly (Omit<Row, 'read'> & {read: (source: PrimarySource) => number|Record<string, number>})[]} */
+export const PRIMARY_METRICS = Object.freeze([
+  { name: 'fanfare_worker_up', type: 'gauge', label: 'worker', help: 'Whether a worker answered this scrape: 1 or 0.', read: (source) => source.workersUp() },
+  { name: 'fanfare_worker_restarts_total', type: 'counter', help: 'Workers replaced after an unexpected end.', read: (source) => source.restarts() },
+  { name: 'fanfare_reloads_total', type: 'counter', help: 'Rolling reloads completed.', read: (source) => source.reloads() },
+  { name: 'fanfare_primary_cpu_seconds_total', type: 'counter', help: 'CPU time of the primary.', read: primaryCpuSeconds },
+  { name: 'fanfare_primary_resident_memory_bytes', type: 'gauge', help: 'Resident memory of the primary.', read: () => process.memoryUsage.rss() },
+  { name: 'fanfare_log_lines_dropped_total', type: 'counter', help: 'Log lines that could not be written.', read: () => droppedLines() },
+]);
+
+/** prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not at every scrape. */
+const COSTLY = ['process_open_fds', 'nodejs_active_resources', 'nodejs_active_resources_total', 'nodejs_active_handles'];
+const COSTLY_INTERVAL_MS = 15_000;
+const RATE_SAMPLE_MS = 1000;
+const RATE_SAMPLES = 5;
+const LOOP_RESOLUTION_MS = 10;
+const LOOP_WINDOW_MS = 5000;
+
+/** @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}} Snapshot */
+/** @typedef {{value: number, labels: Record<string, string|number>, metricName?: string}} MetricValue */
+
+/**
+ * A worker's metrics.
+ * @param {Stats} stats
+ * @param {{worker: number}} options its slot
+ */
+export function createMetrics(stats, { worker }) {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  tameDefaults(registry);
+  const rate = new Rate(() => stats.accepted);
+  const lag = new LoopLag();
+  /** @type {Source} */
+  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.seconds() };
+  /** @type {Map<string, Tally>} */
+  const tallies = new Map();
+  for (const row of METRICS) {
+    const { read } = row;
+    if (read) register(registry, row, () => read(source));
+    else tallies.set(row.name, Tally.register(registry, row));
+  }
+  for (const row of WORKER_METRICS) {
+    const { read } = row;
+    if (read) register(registry, row, () => ({ [worker]: /** @type {number} */ (read(source)) }));
+  }
+  /** @param {string} name */
+  const tally = (name) => {
+    const found = tallies.get(name);
+    if (!found) throw new Error(`no histogram is called ${name}`);
+    return found;
+  };
+  return {
+    registry,
+    messageDuration: tally('websocket_message_duration_ms'),
+    redisPublishLag: tally('redis_publish_lag_ms'),
+    fanout: tally('fanfare_fanout_members'),
+    flushSeconds: tally('fanfare_flush_seconds'),
+    busRoundTrip: tally('fanfare_bus_round_trip_seconds'),
+    /** All values, for the primary. */
+    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
+    /** Stops the samplers; none of them keeps a process alive. */
+    close() {
+      rate.close();
+      lag.close();
+    },
+  };
+}
+
+/**
+ * The primary's metrics.
+ * @param {PrimarySource} source
+ */
+export function createPrimaryMetrics(source) {
+  const registry = new Registry();
+  for (const row of PRIMARY_METRICS) register(registry, row, () => row.read(source));
+  return {
+    registry,
+    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
+  };
+}
+
+/**
+ * Adds up the workers' snapshots.
+ *
+ * A worker's last snapshot stands for it until the worker has left; then its counters and histograms move to an account of
+ * the departed and its gauges vanish. So a counter never goes down: what a crash loses is what nobody had seen yet.
+ */
+export class Aggregate {
+  constructor() {
+    /** @type {Map<number, {sequence: number, metrics: Snapshot[]}>} */
+    this.last = new Map();
+    /** @type {Map<string, {metric: Snapshot, byLabels: Map<string, MetricValue>}>} */
+    this.departed = new Map();
+  }
+
+  /**
+   * @param {number} id of a process, never used again
+   * @param {number} sequence of the question this answers: an answer older than the last one is passed over
+   * @param {Snapshot[]} metrics
+   */
+  update(id, sequence, metrics) {
+    const last = this.last.get(id);
+    if (!last || sequence >= last.sequence) this.last.set(id, { sequence, metrics });
+  }
+
+  /** The process is gone for good: no update of it may follow. @param {number} id */
+  depart(id) {
+    const last = this.last.get(id);
+    if (!last) return;
+    this.last.delete(id);
+    for (const metric of last.metrics) {
+      if (isCumulative(metric)) this.#fold(metric);
+    }
+  }
+
+  /** @param {Snapshot} metric */
+  #fold(metric) {
+    let account = this.departed.get(metric.name);
+    if (!account) {
+      account = { metric: { ...metric, values: [] }, byLabels: new Map() };
+      this.departed.set(metric.name, account);
+    }
+    for (const { value, labels, metricName } of metric.values) {
+      const key = `${metricName ?? ''}${JSON.stringify(Object.entries(labels).sort())}`;
+      const sum = account.byLabels.get(key);
+      if (sum) {
+        sum.value += value;
+        continue;
+      }
+      const first = { value, labels, metricName };
+      account.byLabels.set(key, first);
+      account.metric.values.push(first);
+    }
+  }
+
+  /**
+   * @param {Snapshot[]} [own] the primary's
+   * @returns {Promise<string>} in Prometheus' text format
+   */
+  async text(own = []) {
+    const all = [
+      ...[...this.last.values()].map(({ metrics }) => metrics),
+      own,
+      [...this.departed.values()].map(({ metric }) => metric),
+    ];
+    return AggregatorRegistry.aggregate(all).metrics();
+  }
+}
+
+export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
+
+/** @param {Snapshot} metric */
+function isCumulative({ type }) {
+  // prom-client's JSON names the type; its typings have an enum of numbers.
+  const name = String(type);
+  return name === 'counter' || name === 'histogram';
+}
+
+/**
+ * A histogram without labels. prom-client's takes 240 ns for one observation (labels are hashed, a closure is made); this
+ * takes about 30 ns.
+ */
+export class Tally {
+  /** @param {Row} row */
+  constructor(row) {
+    this.name = row.name;
+    this.help = row.help;
+    this.bounds = Float64Array.from(row.buckets ?? []);
+    this.counts = new Float64Array(this.bounds.length + 1);
+    this.sum = 0;
+  }
+
+  /** @param {Registry} registry @param {Row} row */
+  static register(registry, row) {
+    const tally = new Tally(row);
+    // All a registry asks of a metric is a name and get(); its own aggregate() registers such objects too.
+    registry.registerMetric(/** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (tally)));
+    return tally;
+  }
+
+  /** @param {number} value in the unit of the name */
+  observe(value) {
+    const { bounds } = this;
+    let i = 0;
+    while (i < bounds.length && value > bounds[i]) i++;
+    this.counts[i]++;
+    this.sum += value;
+  }
+
+  /** Read by the registry: buckets are cumulative there. */
+  async get() {
+    const { name, help, bounds, counts, sum } = this;
+    /** @type {MetricValue[]} */
+    const values = [];
+    let count = 0;
+    for (let i = 0; i < counts.length; i++) {
+      count += counts[i];
+      values.push({ value: count, labels: { le: i < bounds.length ? bounds[i] : '+Inf' }, metricName: `${name}_bucket` });
+    }
+    values.push({ value: sum, labels: {}, metricName: `${name}_sum` });
+    values.push({ value: count, labels: {}, metricName: `${name}_count` });
+    return { name, help, type: 'histogram', values, aggregator: 'sum' };
+  }
+}
+
+/** New ones of a growing count a second, over the last seconds. */
+class Rate {
+  /** @param {() => number} read */
+  constructor(read) {
+    this.read = read;
+    /** @type {{atMs: number, count: number}[]} */
+    this.samples = [];
+    this.#sample();
+    this.timer = setInterval(() => this.#sample(), RATE_SAMPLE_MS);
+    this.timer.unref();
+  }
+
+  #sample() {
+    this.samples.push({ atMs: performance.now(), count: this.read() });
+    if (this.samples.length > RATE_SAMPLES) this.samples.shift();
+  }
+
+  perSecond() {
+    const { atMs, count } = this.samples[0];
+    const elapsedMs = Math.max(RATE_SAMPLE_MS, performance.now() - atMs);
+    return (1000 * (this.read() - count)) / elapsedMs;
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+}
+
+/** The worst lag, kept for a window and the one before it, so that scrapes close together don't hide it. */
+class LoopLag {
+  constructor() {
+    this.monitor = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+    this.monitor.enable();
+    this.before = 0;
+    this.sinceMs = performance.now();
+  }
+
+  seconds() {
+    // Node records the time between two turns of a timer, its period included.
+    const current = this.monitor.count > 0 ? Math.max(0, this.monitor.max / 1e9 - LOOP_RESOLUTION_MS / 1000) : 0;
+    const worst = Math.max(current, this.before);
+    if (performance.now() - this.sinceMs > LOOP_WINDOW_MS) {
+      this.before = current;
+      this.sinceMs = performance.now();
+      this.monitor.reset();
+    }
+    return worst;
+  }
+
+  close() {
+    this.monitor.disable();
+  }
+}
+
+/** @param {Source} _source */
+function heapUsedRatio(_source) {
+  const { used_heap_size: used, heap_size_limit: limit } = getHeapStatistics();
+  return used / limit;
+}
+
+function primaryCpuSeconds() {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e6;
+}
+
+/**
+ * @param {Registry} registry
+ * @param {Omit<Row, 'read'>} row
+ * @param {() => number|Record<string, number>} read
+ */
+function register(registry, row, read) {
+  const { name, help, aggregator = 'sum', label } = row;
+  const labelNames = label ? [label] : [];
+  const common = { name, help, aggregator, labelNames, registers: [registry] };
+  if (row.type === 'counter') {
+    new Counter({
+      ...common,
+      collect() {
+        // A counter of prom-client can only grow, and the truth is elsewhere: start anew and add all of it.
+        this.reset();
+        each(read(), label, (labels, value) => (labels ? this.inc(labels, value) : this.inc(value)));
+      },
+    });
+  } else {
+    new Gauge({
+      ...common,
+      collect() {
+        this.reset();
+        each(read(), label, (labels, value) => (labels ? this.set(labels, value) : this.set(value)));
+      },
+    });
+  }
+}
+
+/**
+ * @param {number|Record<string, number>} value
+ * @param {string|undefined} label
+ * @param {(labels: Record<string, string>|undefined, value: number) => void} act
+ */
+function each(value, label, act) {
+  if (typeof value === 'number') return act(undefined, value);
+  for (const [key, one] of Object.entries(value)) act({ [/** @type {string} */ (label)]: key }, one);
+}
+
+/**
+ * prom-client's defaults, made fit for a process with 20,000 sockets and for adding up.
+ * @param {Registry} registry
+ */
+function tameDefaults(registry) {
+  /** @typedef {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}} Default */
+  /** @param {string} name */
+  const find = (name) => /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
+  for (const metric of registry.getMetricsAsArray()) {
+    // One worker that lags is what matters; an average over many hides it.
+    if (metric.name.startsWith('nodejs_eventloop_lag')) /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
+  }
+  const openFds = find('process_open_fds');
+  if (openFds) openFds.collect = async () => openFds.set((await readdir('/proc/self/fd')).length);
+  for (const name of COSTLY) {
+    const metric = find(name);
+    if (!metric?.collect) continue;
+    const collect = metric.collect.bind(metric);
+    let nextMs = 0;
+    metric.collect = () => {
+      if (performance.now() < nextMs) return undefined;
+      nextMs = performance.now() + COSTLY_INTERVAL_MS;
+      return collect();
+    };
+  }
+  const handles = find('nodejs_active_handles');
+  const total = find('nodejs_active_handles_total');
+  if (handles && total) {
+    total.collect = async () => total.set((await handles.get()).values.reduce((sum, { value }) => sum + value, 0));
+  }
+}
+
+/** @param {string} name @param {string} help @param {(source: Source) => number} read @returns {Row} */
+function counter(name, help, read) {
+  return { name, type: 'counter', help, read };
+}
+
+/** A counter with a label of a closed set. @param {string} name @param {string} help @param {string} label @param {(source: Source) => Record<string, number>} read @returns {Row} */
+function labelled(name, help, label, read) {
+  return { name, type: 'counter', help, label, read };
+}
+
+/** @param {string} name @param {string} help @param {'sum'|'max'|'min'|'first'} aggregator @param {(source: Source) => number} read @param {string} [label] @returns {Row} */
+function gauge(name, help, aggregator, read, label) {
+  return { name, type: 'gauge', help, aggregator, read, label };
+}
+
+/** @param {string} name @param {string} help @param {readonly number[]} buckets @returns {Row} */
+function histogram(name, help, buckets) {
+  return { name, type: 'histogram', help, buckets };
+}

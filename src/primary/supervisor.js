@@ -1,0 +1,499 @@
+// supervisor.js: forks the workers and keeps them alive.
+//
+// A worker lives in a numbered slot:
+//
+//   fork -> starting --ready--> ready --drain--> draining --exit--> gone
+//               |                 |                  |
+//               '-----------------'------------------'--- exit, or SIGKILL where it hangs or is out of time
+//
+//   - a worker that ends unasked is replaced: after 100 ms, twice that for each further death within a minute, at most 5 s
+//   - CRASH_LOOP_DEATHS of them within a minute, or one before any worker was ever ready, and the supervisor gives up:
+//     what dies that often does not get better, and an operator must hear of it
+//   - a worker silent for workerTimeoutMs hangs: killed, which is a death as any other
+//   - reload: slot by slot a new worker is started, and only when it is ready is the old one drained, so that never
+//     fewer than N-1 serve. A faulty configuration or a new worker that does not get ready ends the roll
+//   - stop: not ready -> wait for the load balancer -> drain all -> kill what is left at the end
+//
+// It knows nothing of what workers do: control.js is all there is between them.
+
+import cluster from 'node:cluster';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const FIRST_RESTART_MS = 100;
+const LONGEST_RESTART_MS = 5000;
+const CRASH_LOOP_DEATHS = 5;
+const CRASH_LOOP_WINDOW_MS = 60_000;
+const START_TIMEOUT_MS = 15_000;
+const SNAPSHOT_INTERVAL_MS = 5000;
+const SCRAPE_TIMEOUT_MS = 1000;
+/** Questions a worker may owe an answer to before it is asked no more: the channel's queue has a bound, too. */
+const MAX_UNANSWERED = 4;
+/** A worker's exit and the end of its channel come in any order; its last figures may be in between. */
+const LAST_WORDS_MS = 1000;
+/** Time between the end of a worker's drain and its SIGKILL. */
+const KILL_AFTER_MS = 1000;
+
+/** @typedef {import('../config.js').Config} Config */
+/** @typedef {import('../control.js').ToWorker} ToWorker */
+/** @typedef {import('../control.js').ToPrimary} ToPrimary */
+/** @typedef {import('../metrics.js').Snapshot} Snapshot */
+/** @typedef {{port: number, address: string}} Address */
+
+/**
+ * What workers are started with.
+ * @typedef {object} Settings
+ * @property {Config} config
+ * @property {Readonly<Record<string, string|undefined>>} env
+ */
+
+/** One worker process. */
+class Process {
+  /** @param {import('node:cluster').Worker} worker @param {number} slot */
+  constructor(worker, slot) {
+    this.worker = worker;
+    this.id = worker.id;
+    this.slot = slot;
+    /** @type {'starting'|'ready'|'draining'|'gone'} */
+    this.state = 'starting';
+    /** Whether its end is wanted: by a drain, or since it is a roll's new worker that is given up. */
+    this.mayEnd = false;
+    this.heardMs = performance.now();
+    this.connections = 0;
+    this.unanswered = 0;
+    /** What it said before it failed. */
+    this.failure = '';
+    /** @type {NodeJS.Timeout|undefined} */
+    this.startTimer = undefined;
+    /** Resolves with true when it is ready, with false when it will never be. @type {Promise<boolean>} */
+    this.started = new Promise((resolve) => {
+      this.resolveStarted = resolve;
+    });
+    /** @type {Promise<void>} */
+    this.ended = new Promise((resolve) => {
+      this.resolveEnded = resolve;
+    });
+  }
+
+  get pid() {
+    return this.worker.process.pid;
+  }
+
+  /** @param {ToWorker} message */
+  tell(message) {
+    // An error here is a worker that has just gone: its exit is on its way.
+    if (this.worker.isConnected()) this.worker.send(message, undefined, () => {});
+  }
+
+  kill() {
+    this.worker.process.kill('SIGKILL');
+  }
+}
+
+export class Supervisor {
+  /**
+   * @param {object} parts
+   * @param {Settings} parts.settings
+   * @param {import('pino').Logger} parts.log
+   * @param {string} parts.relayPath handed to the workers
+   * @param {import('../metrics.js').Aggregate} parts.aggregate gets the workers' snapshots
+   * @param {string} parts.exec the workers' entry point
+   * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings for a reload;
+   *   `faults` say what is wrong or can't be changed
+   * @param {(address: Address) => void} parts.onReady once, when the workers listen
+   * @param {(code: number) => void} parts.onStopped once, when all workers are gone; with the exit code
+   */
+  constructor({ settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped }) {
+    this.settings = settings;
+    this.log = log;
+    this.relayPath = relayPath;
+    this.aggregate = aggregate;
+    this.exec = exec;
+    this.loadSettings = loadSettings;
+    this.onReady = onReady;
+    this.onStopped = onStopped;
+    /** Every process that has not ended, by its cluster id. @type {Map<number, Process>} */
+    this.processes = new Map();
+    /** Who serves in which slot. @type {(Process|undefined)[]} */
+    this.slots = [];
+    /** Slots whose next worker a roll is starting: a death there needs no replacement of its own. @type {Set<number>} */
+    this.rollingSlots = new Set();
+    /** @type {Map<number, NodeJS.Timeout>} */
+    this.replacements = new Map();
+    /** @type {number[]} when workers died unasked, in the last CRASH_LOOP_WINDOW_MS */
+    this.deaths = [];
+    this.restarts = 0;
+    this.reloads = 0;
+    this.isAnnounced = false;
+    this.isStopping = false;
+    this.isRolling = false;
+    this.mustRollAgain = false;
+    this.exitCode = 0;
+    this.request = 0;
+    /** Ids of the workers that answered the last scrape. @type {Set<number>} */
+    this.answered = new Set();
+    /** @type {{request: number, waiting: Set<number>, done: () => void}|undefined} */
+    this.scrape = undefined;
+    /** @type {Promise<void>|undefined} */
+    this.scraping = undefined;
+    /** @type {NodeJS.Timeout[]} */
+    this.timers = [];
+  }
+
+  /** Forks the workers. `onReady` tells when they serve. */
+  start() {
+    cluster.setupPrimary({ exec: this.exec, args: [], silent: false });
+    const { workers, workerTimeoutMs } = this.settings.config;
+    const checkMs = Math.min(1000, workerTimeoutMs / 4);
+    let checkedMs = performance.now();
+    this.timers.push(
+      setInterval(() => {
+        const now = performance.now();
+        // If this process itself stood still, the beats are waiting to be read: nobody has been silent.
+        const stoodStill = now - checkedMs > checkMs + 500;
+        checkedMs = now;
+        this.#checkBeats(now, stoodStill);
+      }, checkMs),
+      setInterval(() => this.collect(), SNAPSHOT_INTERVAL_MS),
+    );
+    for (let slot = 0; slot < workers; slot++) this.#fill(slot);
+  }
+
+  /** @returns {{ready: number, workers: number, draining: boolean}} */
+  readiness() {
+    const ready = this.slots.filter((one) => one?.state === 'ready').length;
+    return { ready, workers: this.settings.config.workers, draining: this.isStopping };
+  }
+
+  /** 1 for each slot whose worker answered the last scrape, else 0. @returns {Record<string, number>} */
+  workersUp() {
+    /** @type {Record<string, number>} */
+    const up = {};
+    for (let slot = 0; slot < this.settings.config.workers; slot++) {
+      const one = this.slots[slot];
+      up[slot] = one && this.answered.has(one.id) ? 1 : 0;
+    }
+    return up;
+  }
+
+  /**
+   * Asks every worker for its figures; resolves when all have answered, or after SCRAPE_TIMEOUT_MS. Who asks meanwhile
+   * waits for the same answers.
+   * @returns {Promise<void>}
+   */
+  collect() {
+    this.scraping ??= this.#collect().finally(() => {
+      this.scraping = undefined;
+    });
+    return this.scraping;
+  }
+
+  async #collect() {
+    const request = ++this.request;
+    /** @type {Set<number>} */
+    const waiting = new Set();
+    this.answered = new Set();
+    const all = new Promise((resolve) => {
+      this.scrape = { request, waiting, done: () => resolve(undefined) };
+    });
+    for (const one of this.processes.values()) {
+      if (one.state !== 'ready' && one.state !== 'draining') continue;
+      // A worker that owes many answers hangs. It is not asked again, but one that comes to is heard.
+      if (one.unanswered++ < MAX_UNANSWERED) one.tell({ type: 'metrics', request });
+      waiting.add(one.id);
+    }
+    if (waiting.size === 0) return;
+    const timeout = new AbortController();
+    await Promise.race([all, delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {})]);
+    timeout.abort();
+  }
+
+  /** New configuration, worker by worker. While a roll is under way, one more follows it. */
+  reload() {
+    if (this.isStopping) return;
+    if (this.isRolling) {
+      this.mustRollAgain = true;
+      this.log.info('a reload is under way: another one follows it');
+      return;
+    }
+    this.isRolling = true;
+    this.#roll()
+      .catch((error) => this.log.error({ err: error }, 'reload aborted'))
+      .finally(() => {
+        this.isRolling = false;
+        const again = this.mustRollAgain;
+        this.mustRollAgain = false;
+        if (again) this.reload();
+      });
+  }
+
+  async #roll() {
+    const { log } = this;
+    const { settings, faults } = await this.loadSettings(this.settings.config);
+    if (faults.length > 0) {
+      log.error({ faults }, 'reload aborted, nothing has changed: the new configuration is not valid');
+      return;
+    }
+    log.info('reload: replacing the workers one by one');
+    for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
+      if (!(await this.#rollSlot(slot, settings))) {
+        if (!this.isStopping) {
+          log.error({ slot }, 'reload aborted: the new worker did not get ready; the old ones and the old configuration stay');
+        }
+        return;
+      }
+    }
+    if (this.isStopping) return;
+    this.settings = settings;
+    log.level = settings.config.logLevel;
+    this.reloads++;
+    log.info('reload done');
+  }
+
+  /** @param {number} slot @param {Settings} settings @returns {Promise<boolean>} whether the slot has its new worker */
+  async #rollSlot(slot, settings) {
+    this.rollingSlots.add(slot);
+    this.#cancelReplacement(slot);
+    const fresh = this.#fork(slot, settings);
+    // Whether it lives is this roll's matter, not the crash loop's.
+    if (fresh) fresh.mayEnd = true;
+    const isReady = fresh !== undefined && (await fresh.started);
+    this.rollingSlots.delete(slot);
+    if (this.isStopping) return false;
+    if (!isReady) {
+      fresh?.kill();
+      // The old worker may have died while its successor was being tried.
+      if (!this.slots[slot]) this.#fill(slot);
+      return false;
+    }
+    const old = this.slots[slot];
+    fresh.mayEnd = false;
+    this.slots[slot] = fresh;
+    if (fresh.state === 'gone') {
+      // It died between its `ready` and now.
+      this.slots[slot] = old;
+      if (!old) this.#fill(slot);
+      return false;
+    }
+    if (old) await this.#drain(old, settings.config.shutdownTimeoutMs);
+    return true;
+  }
+
+  /** Drains one worker; kills it where it does not end in time. @param {Process} one @param {number} timeoutMs @returns {Promise<boolean>} whether it left by itself */
+  async #drain(one, timeoutMs) {
+    one.mayEnd = true;
+    if (one.state === 'gone') return true;
+    one.state = 'draining';
+    // It gets a little less than we wait, so that it is the one to end it.
+    one.tell({ type: 'drain', deadlineMs: Math.max(timeoutMs / 2, timeoutMs - KILL_AFTER_MS) });
+    if (await within(one.ended, timeoutMs)) return true;
+    this.log.error({ slot: one.slot, pid: one.pid }, 'a worker did not leave in time: killed');
+    one.kill();
+    await within(one.ended, KILL_AFTER_MS);
+    return false;
+  }
+
+  /**
+   * Orderly end: unready, the load balancer's time, drain, and `onStopped`.
+   * @param {number} code to exit with, if nothing has to be killed
+   */
+  async stop(code) {
+    this.exitCode = Math.max(this.exitCode, code);
+    if (this.isStopping) return;
+    this.isStopping = true;
+    const { drainDelayMs, shutdownTimeoutMs } = this.settings.config;
+    const endMs = performance.now() + shutdownTimeoutMs;
+    for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
+    for (const one of this.processes.values()) one.tell({ type: 'unready' });
+    // Nobody to send away: no load balancer to wait for.
+    const serves = [...this.processes.values()].some((one) => one.state === 'ready');
+    if (serves) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
+    const ends = [...this.processes.values()].map((one) => {
+      if (one.state === 'starting') {
+        one.mayEnd = true;
+        one.kill();
+        return one.ended.then(() => true);
+      }
+      return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()));
+    });
+    const left = await Promise.all(ends);
+    if (left.includes(false)) this.exitCode = Math.max(this.exitCode, 1);
+    for (const timer of this.timers) clearInterval(timer);
+    this.onStopped(this.exitCode);
+  }
+
+  /** No grace: every worker is killed at once. */
+  kill() {
+    this.isStopping = true;
+    for (const one of this.processes.values()) one.kill();
+  }
+
+  /** Puts a new worker into a slot. @param {number} slot */
+  #fill(slot) {
+    this.#cancelReplacement(slot);
+    this.slots[slot] = this.#fork(slot, this.settings);
+    // Not even forked: as if it had died at once.
+    if (!this.slots[slot]) this.#died(slot);
+  }
+
+  /** @param {number} slot @param {Settings} settings @returns {Process|undefined} undefined where the system has no room for another process */
+  #fork(slot, { env }) {
+    let worker;
+    try {
+      worker = cluster.fork(env);
+    } catch (error) {
+      this.log.error({ err: error, slot }, 'can not fork a worker');
+      return undefined;
+    }
+    const one = new Process(worker, slot);
+    this.processes.set(one.id, one);
+    worker.on('message', (message) => this.#workerOnMessage(one, message));
+    worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
+    worker.on('error', (error) => {
+      this.log.warn({ err: error, slot }, 'worker');
+      // The process was never born: no exit follows.
+      if (one.pid === undefined) this.#workerOnExit(one, null, null);
+    });
+    one.startTimer = setTimeout(() => {
+      one.failure = `not ready after ${START_TIMEOUT_MS} ms`;
+      one.kill();
+    }, START_TIMEOUT_MS);
+    one.tell({ type: 'start', slot, relayPath: this.relayPath });
+    return one;
+  }
+
+  /** @param {Process} one @param {ToPrimary} message */
+  #workerOnMessage(one, message) {
+    one.heardMs = performance.now();
+    switch (message.type) {
+      case 'beat':
+        one.connections = message.connections;
+        break;
+      case 'ready':
+        this.#workerOnReady(one, message.address);
+        break;
+      case 'failed':
+        one.failure = message.message;
+        break;
+      case 'metrics':
+        one.unanswered = 0;
+        this.aggregate.update(one.id, message.request, /** @type {Snapshot[]} */ (message.metrics));
+        // Only the answer to the question now asked counts as one; a late one is a snapshot, nothing more.
+        if (this.scrape?.request === message.request) {
+          this.answered.add(one.id);
+          this.#answered(one.id);
+        }
+        break;
+      case 'final':
+        this.aggregate.update(one.id, Number.POSITIVE_INFINITY, /** @type {Snapshot[]} */ (message.metrics));
+        break;
+    }
+  }
+
+  /** @param {number} id */
+  #answered(id) {
+    this.scrape?.waiting.delete(id);
+    if (this.scrape?.waiting.size === 0) this.scrape.done();
+  }
+
+  /** @param {Process} one @param {Address} address */
+  #workerOnReady(one, address) {
+    if (one.state !== 'starting') return;
+    clearTimeout(one.startTimer);
+    one.state = 'ready';
+    one.resolveStarted?.(true);
+    this.log.info({ slot: one.slot, workerPid: one.pid }, 'worker ready');
+    if (this.isStopping) one.tell({ type: 'unready' });
+    if (this.isAnnounced || this.isStopping) return;
+    if (this.slots.some((other) => other?.state === 'starting')) return;
+    this.isAnnounced = true;
+    this.onReady(address);
+  }
+
+  /** @param {Process} one @param {number|null} code @param {string|null} signal */
+  #workerOnExit(one, code, signal) {
+    if (one.state === 'gone') return;
+    const was = one.state;
+    one.state = 'gone';
+    clearTimeout(one.startTimer);
+    this.processes.delete(one.id);
+    this.#answered(one.id);
+    this.#departed(one);
+    one.resolveStarted?.(false);
+    if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
+    const { slot, failure } = one;
+    if (one.mayEnd || this.isStopping) {
+      this.log[code === 0 ? 'info' : 'warn']({ slot, workerPid: one.pid, code, signal, failure: failure || undefined }, 'worker gone');
+    } else {
+      this.log.error({ slot, workerPid: one.pid, code, signal, failure: failure || undefined }, 'worker died');
+      if (was === 'starting' && !this.isAnnounced && !this.slots.some((other) => other?.state === 'ready')) {
+        this.log.fatal(`can not start: ${failure || `a worker ended with ${signal ?? `code ${code}`} before it was ready`}`);
+        this.stop(1);
+      } else {
+        this.#died(slot);
+      }
+    }
+    one.resolveEnded?.();
+  }
+
+  /** Its counts go to the departed, once its last words are read. @param {Process} one */
+  #departed({ worker, id }) {
+    let isOver = false;
+    const over = () => {
+      if (isOver) return;
+      isOver = true;
+      clearTimeout(timer);
+      this.aggregate.depart(id);
+    };
+    const timer = setTimeout(over, LAST_WORDS_MS);
+    if (worker.isConnected()) worker.once('disconnect', over);
+    else over();
+  }
+
+  /** A worker ended unasked: another one, or the end. @param {number} slot */
+  #died(slot) {
+    const now = performance.now();
+    this.deaths = [...this.deaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS), now];
+    const deaths = this.deaths.length;
+    if (deaths >= CRASH_LOOP_DEATHS) {
+      this.log.fatal({ deaths }, `giving up: ${deaths} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s`);
+      this.stop(1);
+      return;
+    }
+    if (this.rollingSlots.has(slot)) return;
+    const afterMs = Math.min(FIRST_RESTART_MS * 2 ** (deaths - 1), LONGEST_RESTART_MS);
+    this.log.warn({ slot, afterMs }, 'replacing a worker');
+    const replace = () => {
+      this.restarts++;
+      this.#fill(slot);
+    };
+    this.replacements.set(slot, setTimeout(replace, afterMs));
+  }
+
+  /** @param {number} slot */
+  #cancelReplacement(slot) {
+    clearTimeout(this.replacements.get(slot));
+    this.replacements.delete(slot);
+  }
+
+  /** @param {number} now @param {boolean} stoodStill */
+  #checkBeats(now, stoodStill) {
+    const { workerTimeoutMs } = this.settings.config;
+    for (const one of this.processes.values()) {
+      if (stoodStill) one.heardMs = now;
+      // Starting and draining have deadlines of their own.
+      if (one.state !== 'ready' || now - one.heardMs <= workerTimeoutMs) continue;
+      one.failure = `silent for ${Math.round(now - one.heardMs)} ms`;
+      this.log.error({ slot: one.slot, workerPid: one.pid }, 'a worker hangs: killed');
+      one.kill();
+    }
+  }
+}
+
+/** @param {Promise<unknown>} promise @param {number} timeoutMs @returns {Promise<boolean>} whether it resolved in time */
+async function within(promise, timeoutMs) {
+  const timeout = new AbortController();
+  const late = delay(timeoutMs, false, { signal: timeout.signal }).catch(() => false);
+  const inTime = await Promise.race([promise.then(() => true), late]);
+  timeout.abort();
+  return inTime;
+}
