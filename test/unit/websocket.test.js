@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { WebSocket } from 'ws';
+import { loadConfig } from '../../src/config.js';
+import { Commands } from '../../src/hub/commands.js';
+import { Heartbeat } from '../../src/hub/heartbeat.js';
+import { Hub } from '../../src/hub/hub.js';
+import { Outbox } from '../../src/hub/outbox.js';
+import { SlowConsumers } from '../../src/hub/slow-consumers.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { createStats } from '../../src/stats.js';
+import { WebSockets } from '../../src/transport/websocket.js';
+
+const ignore = { observe() {} };
+
+/** The transport over real sockets, with a broker that answers at once. @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
+async function serve(t, env = {}) {
+  const { config } = loadConfig(env);
+  assert.ok(config);
+  const stats = createStats();
+  /** @type {Hub} */
+  let hub;
+  const broker = {
+    subscribe: async () => {},
+    unsubscribe() {},
+    reportConnections() {},
+    countConnections: async () => hub.connections.length,
+    publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => hub.broadcast(room, publication),
+  };
+  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes: 1e9 });
+  const outbox = new Outbox({ slowConsumers, stats, maxUnsentBytes: config.maxUnsentBytes, fanout: ignore, flushSeconds: ignore });
+  hub = new Hub({ broker, outbox, slowConsumers, stats });
+  const log = { debug() {}, error() {} };
+  const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
+  const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
+  heartbeat.start();
+  const websockets = new WebSockets({ config, hub, commands, heartbeat });
+  const server = http.createServer();
+  server.on('upgrade', (request, socket, head) => websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+  t.after(() => {
+    heartbeat.close();
+    for (const connection of [...hub.connections]) connection.transport.terminate();
+    server.close();
+  });
+  const connect = async () => {
+    const client = new WebSocket(`ws://127.0.0.1:${port}/ws`);
+    t.after(() => client.terminate());
+    /** @type {any[]} */
+    const messages = [];
+    client.on('message', (data) => messages.push(JSON.parse(String(data))));
+    await once(client, 'open');
+    return { client, messages };
+  };
+  return { hub, stats, connect };
+}
+
+/** @param {() => boolean} condition */
+async function until(condition) {
+  const end = performance.now() + 5000;
+  while (!condition()) {
+    assert.ok(performance.now() < end, 'in time');
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+const publication = (/** @type {number} */ n, size = 0) =>
+  encodePublication(KIND.MESSAGE, Date.now(), 0, 'me', JSON.stringify({ n, fill: 'x'.repeat(size) }));
+
+test('frames past a full socket, its partial write included, arrive whole and in order', async (t) => {
+  const { hub, stats, connect } = await serve(t, { FANFARE_MAX_UNSENT_BYTES: String(1 << 30) });
+  const { client, messages } = await connect();
+  client.send('{"type":"join","room":"r"}');
+  await until(() => messages.length === 1);
+  client.pause();
+  const [connection] = hub.connections;
+  let n = 0;
+  // Until the kernel takes no more, and some way beyond: the rest waits in the stream.
+  while (connection.transport.pendingBytes < 1_000_000) {
+    hub.broadcast('r', publication(n++, 10_000));
+    await turn();
+    assert.ok(n < 10_000);
+  }
+  connection.send('{"type":"reply"}');
+  client.resume();
+  await until(() => messages.length === n + 2);
+  const numbers = messages.slice(1, -1).map(({ payload }) => payload.n);
+  assert.deepEqual(numbers, Array.from({ length: n }, (_, i) => i));
+  assert.equal(messages.at(-1).type, 'reply');
+  // Drained, it is written to directly again.
+  await until(() => connection.transport.pendingBytes === 0);
+  hub.broadcast('r', publication(n));
+  await until(() => messages.length === n + 3);
+  assert.equal(stats.slow.closed, 0);
+});
+
+test('our frames, pings and the close frame keep their order', async (t) => {
+  const { hub, connect } = await serve(t);
+  const { client, messages } = await connect();
+  /** @type {string[]} */
+  const order = [];
+  client.on('message', (data) => order.push(JSON.parse(String(data)).type));
+  client.on('ping', () => order.push('ping'));
+  client.on('close', (code) => order.push(String(code)));
+  client.send('{"type":"join","room":"r"}');
+  await until(() => messages.length === 1);
+  const [connection] = hub.connections;
+  connection.transport.ping();
+  connection.send('{"type":"a"}');
+  connection.transport.ping();
+  connection.close({ code: 1012, reason: 'service restart' });
+  connection.send('{"type":"never"}');
+  hub.broadcast('r', publication(1));
+  await once(client, 'close');
+  assert.deepEqual(order, ['joined', 'ping', 'a', 'ping', '1012']);
+  await until(() => hub.connections.length === 0);
+});
+
+test('a write to a socket that is gone is no fault, and reaches no other', async (t) => {
+  const { hub, connect } = await serve(t);
+  const gone = await connect();
+  await until(() => hub.connections.length === 1);
+  const [connection] = hub.connections;
+  const socket = /** @type {any} */ (connection.transport).socket;
+  socket.destroy();
+  const other = await connect(); // most likely on the very descriptor
+  connection.transport.write(Buffer.from([0x81, 2, 0x7b, 0x7d]));
+  other.client.send('{"type":"ping"}');
+  await until(() => other.messages.length > 0);
+  assert.deepEqual(other.messages, [{ type: 'pong' }]);
+  await until(() => hub.connections.length === 1);
+  gone.client.terminate();
+});
+
+test('binary messages are refused with 1003, messages over the limit with 1009', async (t) => {
+  const { connect } = await serve(t, { FANFARE_MAX_MESSAGE_BYTES: '1024' });
+  const one = await connect();
+  one.client.send(Buffer.from([1]));
+  assert.equal((await once(one.client, 'close'))[0], 1003);
+  const two = await connect();
+  two.client.send('x'.repeat(1025));
+  assert.equal((await once(two.client, 'close'))[0], 1009);
+});
+
+test('a ping is answered, a flood of them only so often', async (t) => {
+  const { connect } = await serve(t);
+  const { client, messages } = await connect();
+  /** @type {string[]} */
+  const pongs = [];
+  client.on('pong', (body) => pongs.push(String(body)));
+  client.ping('one');
+  await until(() => pongs.length === 1);
+  assert.deepEqual(pongs, ['one']);
+  for (let i = 0; i < 1000; i++) client.ping(String(i));
+  client.send('{"type":"ping"}');
+  await until(() => messages.length === 1);
+  assert.ok(pongs.length <= 21, `${pongs.length} pongs`);
+});
+
+test('a connection that does not answer a ping is terminated', async (t) => {
+  const { hub, stats, connect } = await serve(t, { FANFARE_PING_INTERVAL_MS: '200', FANFARE_PONG_TIMEOUT_MS: '100' });
+  const dead = await connect();
+  const alive = await connect();
+  await until(() => hub.connections.length === 2);
+  dead.client.pause();
+  await until(() => hub.connections.length === 1);
+  assert.equal(stats.heartbeatTimeouts, 1);
+  assert.equal(alive.client.readyState, WebSocket.OPEN);
+});
+
+test('a connection is out of everything once its socket is gone', async (t) => {
+  const { hub, stats, connect } = await serve(t);
+  const { client, messages } = await connect();
+  for (const room of ['a', 'b', 'c']) client.send(JSON.stringify({ type: 'join', room }));
+  await until(() => messages.length === 3);
+  assert.equal(hub.rooms.size, 4);
+  client.terminate();
+  await until(() => hub.connections.length === 0);
+  assert.equal(hub.rooms.size, 1);
+  assert.deepEqual([stats.connections, stats.rooms, stats.accepted, stats.closed], [0, 0, 1, 1]);
+});
