@@ -151,8 +151,10 @@ export function loadConfig(env) {
   const values = {};
   for (const setting of SETTINGS) {
     const text = textOf(env, setting.env);
-    const fault = controlCharacters(text) ? `${setting.env}: control characters are not allowed` : read(setting, text, values);
-    if (fault !== '') faults.push(fault);
+    const isClean = !controlCharacters(text);
+    const fault = read(setting, isClean ? text : '', values);
+    if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
+    else if (fault !== '') faults.push(fault);
   }
   // A limit without a mode of its own follows FANFARE_LIMITS.
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;

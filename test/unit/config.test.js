@@ -1,0 +1,192 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { changedFixed, describe, loadConfig, parseConfigFile, SETTINGS } from '../../src/config.js';
+
+/** @param {Record<string, string>} env */
+function valid(env = {}) {
+  const { config, faults } = loadConfig(env);
+  assert.deepEqual(faults, []);
+  assert.ok(config);
+  return config;
+}
+
+/** @param {Record<string, string>} env @returns {string} its only fault */
+function fault(env) {
+  const { config, faults } = loadConfig(env);
+  assert.equal(config, null);
+  assert.equal(faults.length, 1, faults.join('\n'));
+  return faults[0];
+}
+
+test('an empty environment gives every default', () => {
+  const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (valid()));
+  for (const setting of SETTINGS) {
+    if (['REDIS_HOST', 'REDIS_PORT', 'FANFARE_CLIENT_BROADCAST'].includes(setting.env)) continue;
+    const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
+    assert.deepEqual(config[setting.key], setting.type === 'mode' ? 'enforce' : expected, setting.env);
+  }
+  assert.equal(config.clientBroadcast, true);
+});
+
+test('an empty value, or one of blanks, is none', () => {
+  const config = valid({ PORT: '', WORKERS: '  ', FANFARE_LIMITS: '', REDIS_URL: '', API_KEYS: '', TRUST_PROXY: ' ' });
+  assert.equal(config.port, 3000);
+  assert.equal(config.redisUrl, '');
+});
+
+test('the configuration is frozen, its lists too', () => {
+  const config = valid({ ALLOWED_ORIGINS: 'https://a.example' });
+  assert.ok(Object.isFrozen(config));
+  assert.ok(Object.isFrozen(config.allowedOrigins));
+  assert.ok(Object.isFrozen(valid().allowedOrigins));
+});
+
+test('integers are read strictly', () => {
+  assert.equal(valid({ PORT: '0' }).port, 0);
+  assert.equal(valid({ PORT: ' 8080 ' }).port, 8080);
+  for (const text of ['12abc', '1e3', '0x10', '3.0', '+5', '-1', '65536', 'NaN', 'Infinity', '1_000', '３', '99999999999999999999']) {
+    assert.match(fault({ PORT: text }), /^PORT: ".*" is not an integer from 0 to 65535$/, text);
+  }
+});
+
+test('values of a closed set are named when another is given', () => {
+  assert.equal(fault({ LOG_LEVEL: 'verbose' }), 'LOG_LEVEL: "verbose" is none of trace, debug, info, warn, error, fatal, silent');
+  assert.equal(fault({ FANFARE_LIMITS: 'on' }), 'FANFARE_LIMITS: "on" is none of off, observe, enforce');
+});
+
+test('a limit without a mode of its own follows FANFARE_LIMITS', () => {
+  const config = valid({ FANFARE_LIMITS: 'off', FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'observe' });
+  assert.equal(config.maxConnectionsPerIpMode, 'observe');
+  assert.equal(config.messagesPerMinuteMode, 'off');
+  assert.equal(config.overloadMode, 'off');
+});
+
+test('every fault is reported at once', () => {
+  const { faults } = loadConfig({ PORT: 'x', METRICS_PORT: 'y', LOG_LEVEL: 'z', FANFARE_NONSENSE: '1', TRUST_PROXY: 'all', JWT_SECRET: 's' });
+  assert.deepEqual(faults.map((line) => line.split(':')[0]).sort(), ['FANFARE_NONSENSE', 'JWT_SECRET', 'LOG_LEVEL', 'METRICS_PORT', 'PORT', 'TRUST_PROXY']);
+});
+
+test('an unknown FANFARE_ name is refused with the nearest one, whatever its case', () => {
+  const cases = {
+    FANFARE_LIMIT: 'FANFARE_LIMITS',
+    FANFARE_MAX_CONECTIONS_PER_IP: 'FANFARE_MAX_CONNECTIONS_PER_IP',
+    FANFARE_PING_INTERVAL: 'FANFARE_PING_INTERVAL_MS',
+    FANFARE_PORT: 'PORT',
+    FANFARE_REDIS_URL: 'REDIS_URL',
+    fanfare_limits: 'FANFARE_LIMITS',
+  };
+  for (const [name, nearest] of Object.entries(cases)) assert.equal(fault({ [name]: '1' }), `${name}: no such setting; did you mean ${nearest}?`);
+  assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: no such setting');
+});
+
+test('what Kubernetes sets beside services named fanfare and redis is nobody\'s typing error', () => {
+  valid({
+    FANFARE_SERVICE_HOST: '10.0.0.1',
+    FANFARE_SERVICE_PORT: '3000',
+    FANFARE_SERVICE_PORT_HTTP: '3000',
+    FANFARE_PORT: 'tcp://10.0.0.1:3000',
+    FANFARE_PORT_3000_TCP: 'tcp://10.0.0.1:3000',
+    FANFARE_PORT_3000_TCP_ADDR: '10.0.0.1',
+    FANFARE_METRICS_SERVICE_HOST: '10.0.0.2',
+    FANFARE_METRICS_PORT: 'tcp://10.0.0.2:9090',
+    REDIS_PORT: 'tcp://10.0.0.3:6379',
+    REDIS_SERVICE_HOST: '10.0.0.3',
+  });
+  assert.equal(valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redisUrl, 'redis://r');
+  assert.match(fault({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }), /^REDIS_PORT: .*not an integer/);
+});
+
+test('REDIS_HOST and REDIS_PORT make a URL', () => {
+  assert.equal(valid({ REDIS_HOST: 'cache' }).redisUrl, 'redis://cache:6379');
+  assert.equal(valid({ REDIS_HOST: '10.0.0.1', REDIS_PORT: '7000' }).redisUrl, 'redis://10.0.0.1:7000');
+  assert.equal(valid({ REDIS_HOST: '::1' }).redisUrl, 'redis://[::1]:6379');
+  assert.equal('redisHost' in valid({ REDIS_HOST: 'cache' }), false);
+});
+
+test('a contradiction in Redis settings is a fault', () => {
+  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }), /^REDIS_HOST: contradicts REDIS_URL/);
+  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_PORT: '7000' }), /^REDIS_PORT: contradicts REDIS_URL/);
+  assert.match(fault({ REDIS_PORT: '7000' }), /^REDIS_PORT: does nothing without REDIS_HOST/);
+});
+
+test('a Redis URL is checked and never shown', () => {
+  for (const url of ['redis://cache', 'rediss://user:p%40ss@cache:6380/2', 'redis://[::1]:6379']) assert.equal(valid({ REDIS_URL: url }).redisUrl, url);
+  for (const url of ['http://hunter2@cache', 'cache:6379?p=hunter2', 'redis://', 'redis://:hunter2@', 'hunter2', 'redis://a/hunter2', 'redis://hunter2:70000', 'redis://a\nhunter2']) {
+    const line = fault({ REDIS_URL: url });
+    assert.match(line, /^REDIS_URL: /);
+    assert.doesNotMatch(line, /hunter2/);
+  }
+  assert.doesNotMatch(fault({ REDIS_HOST: 'user:hunter2@cache' }), /hunter2/);
+});
+
+test('settings that contradict each other are faults', () => {
+  assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is PORT too/);
+  valid({ PORT: '0', METRICS_PORT: '0' });
+  assert.match(fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }), /^FANFARE_PONG_TIMEOUT_MS/);
+  assert.match(fault({ FANFARE_DRAIN_DELAY_MS: '5000', FANFARE_SHUTDOWN_TIMEOUT_MS: '5000' }), /^FANFARE_DRAIN_DELAY_MS/);
+  assert.match(fault({ FANFARE_MAX_UNSENT_BYTES: '20000' }), /^FANFARE_MAX_UNSENT_BYTES/);
+});
+
+test('TRUST_PROXY is a hop count or a list of networks', () => {
+  for (const text of ['', '0', '1', '2', '127.0.0.1/32', '10.0.0.0/8, ::1', 'fd00::/8', 'loopback,10.1.2.3']) assert.equal(valid({ TRUST_PROXY: text }).trustProxy, text);
+  for (const text of ['true', 'all', '*', '-1', '33', '1.5', '10/8', '10.0.0.0/33', '0.0.0.0/0', '010.0.0.1', 'proxy.example', '10.0.0.1,', ',']) {
+    if (text === '10.0.0.1,') valid({ TRUST_PROXY: text });
+    else assert.match(fault({ TRUST_PROXY: text }), /^TRUST_PROXY: .*; allowed: a hop count/, text);
+  }
+});
+
+test('origins are put into the form that browsers send', () => {
+  const text = 'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';
+  assert.deepEqual(valid({ ALLOWED_ORIGINS: text }).allowedOrigins, [
+    'https://app.example',
+    'http://localhost:8080',
+    'https://xn--bcher-kva.example',
+    'capacitor://localhost',
+  ]);
+  for (const entry of ['https://a.example/', 'https://a.example/path', 'a.example', '*', 'https://*.a.example', 'null', 'https://u@a.example', 'https://a.example:99999', 'file://', 'https://a.example?q', 'https://a example']) {
+    assert.match(fault({ ALLOWED_ORIGINS: entry }), /^ALLOWED_ORIGINS: ".*" is not an origin/, entry);
+  }
+});
+
+test('this version refuses to start where tokens are configured, and shows none', () => {
+  for (const name of ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL']) {
+    const line = fault({ [name]: 'hunter2' });
+    assert.match(line, new RegExp(`^${name}: this version knows no tokens`));
+    assert.doesNotMatch(line, /hunter2/);
+  }
+});
+
+test('client broadcasts are on unless they are switched off', () => {
+  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast, true);
+  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, false);
+});
+
+test('what a reload can not change is found', () => {
+  const old = valid({ REDIS_HOST: 'a' });
+  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
+  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), ['PORT', 'REDIS_URL']);
+});
+
+test('a configuration file is lines of NAME=value', () => {
+  const { env, faults } = parseConfigFile('\uFEFF# comment\r\n\r\nPORT = 4000\r\nFANFARE_LIMITS="off"\nREDIS_URL=redis://u:a=b@h\n');
+  assert.deepEqual(faults, []);
+  assert.deepEqual({ ...env }, { PORT: '4000', FANFARE_LIMITS: 'off', REDIS_URL: 'redis://u:a=b@h' });
+});
+
+test('a configuration file reports its faults by line, without values', () => {
+  const { faults } = parseConfigFile('hunter2\nPORTT=1\nPORT=1\nPORT=2\nFANFARE_CONFIG_FILE=x\n__proto__=hunter2');
+  assert.deepEqual(faults, [
+    'FANFARE_CONFIG_FILE, line 1: not NAME=value',
+    'FANFARE_CONFIG_FILE, line 2: PORTT is no setting; did you mean PORT?',
+    'FANFARE_CONFIG_FILE, line 4: PORT is set twice',
+    'FANFARE_CONFIG_FILE, line 5: a configuration file does not name another',
+    'FANFARE_CONFIG_FILE, line 6: __proto__ is no setting',
+  ]);
+});
+
+test('the description of a configuration shows no secret', () => {
+  const shown = describe(valid({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }));
+  assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
+  assert.match(shown.limits, /^100 connections per address \(observe\), 100 messages a minute per connection \(observe\)/);
+  assert.match(shown.access, /open to everyone/);
+});

@@ -1,0 +1,215 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { RateLimiter } from '../../src/admission/rate-limit.js';
+import { loadConfig } from '../../src/config.js';
+import { createStats } from '../../src/stats.js';
+
+/** @typedef {import('../../src/config.js').Mode} Mode */
+/** @typedef {{rate: import('../../src/admission/rate-limit.js').Allowance|null}} Sender */
+
+/** @param {Record<string, string|number>} env */
+function build(env = {}) {
+  const { config, faults } = loadConfig(Object.fromEntries(Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)])));
+  assert.ok(config, faults.join('\n'));
+  const stats = createStats();
+  return { limiter: new RateLimiter(config, stats), stats };
+}
+
+/** @returns {Sender} */
+const sender = () => ({ rate: null });
+
+/** @param {number} n @param {() => number} each @returns {number} how many passed */
+function passed(n, each) {
+  let count = 0;
+  for (let i = 0; i < n; i++) if (each() === 0) count++;
+  return count;
+}
+
+test('at its default 100 of 300 messages sent at once pass, and the others are told one second', () => {
+  const { limiter } = build();
+  const connection = sender();
+  const answers = Array.from({ length: 300 }, (_, i) => limiter.admitMessage(connection, 'a', 5_000 + i / 100));
+  assert.equal(answers.filter((answer) => answer === 0).length, 100);
+  assert.deepEqual([...new Set(answers.slice(100))], [1]);
+});
+
+test('retryAfter is the whole seconds until one is accepted again', () => {
+  const { limiter } = build({ MESSAGES_PER_MINUTE: 6, MESSAGES_BURST: 2, MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' });
+  const connection = sender();
+  assert.equal(passed(2, () => limiter.admitMessage(connection, 'a', 0)), 2);
+  assert.equal(limiter.admitMessage(connection, 'a', 0), 10);
+  assert.equal(limiter.admitMessage(connection, 'a', 1), 10);
+  assert.equal(limiter.admitMessage(connection, 'a', 9_000), 1);
+  assert.equal(limiter.admitMessage(connection, 'a', 9_999), 1);
+  assert.equal(limiter.admitMessage(connection, 'a', 10_000), 0);
+});
+
+test('the connections of one address share its bucket, and another address has its own', () => {
+  const { limiter } = build({ MESSAGES_BURST_PER_IP: 10 });
+  const [one, two] = [sender(), sender()];
+  assert.equal(passed(20, () => limiter.admitMessage(one, 'a', 0)), 10);
+  assert.equal(limiter.admitMessage(two, 'a', 0), 1);
+  assert.equal(limiter.admitMessage(sender(), 'b', 0), 0);
+});
+
+test('a message refused by one bucket takes nothing from the other', () => {
+  const { limiter } = build({ MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 8 });
+  const greedy = sender();
+  assert.equal(passed(50, () => limiter.admitMessage(greedy, 'a', 0)), 5);
+  assert.equal(passed(50, () => limiter.admitMessage(sender(), 'a', 0)), 3);
+  const { limiter: other } = build({ MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 3, MESSAGES_PER_MINUTE: 1, MESSAGES_PER_MINUTE_PER_IP: 60 });
+  const connection = sender();
+  assert.equal(passed(50, () => other.admitMessage(connection, 'a', 0)), 3);
+  assert.equal(passed(50, () => other.admitMessage(connection, 'a', 2_000)), 2);
+});
+
+test('when both refuse, the longer wait is told', () => {
+  const { limiter } = build({ MESSAGES_PER_MINUTE: 60, MESSAGES_BURST: 1, MESSAGES_PER_MINUTE_PER_IP: 2, MESSAGES_BURST_PER_IP: 1 });
+  const connection = sender();
+  assert.equal(limiter.admitMessage(connection, 'a', 0), 0);
+  assert.equal(limiter.admitMessage(connection, 'a', 0), 30);
+});
+
+test('a limit that is off keeps nothing', () => {
+  const { limiter } = build({ LIMITS: 'off', MESSAGES_BURST: 1 });
+  const connection = sender();
+  assert.equal(passed(1000, () => limiter.admitMessage(connection, 'a', 0)), 1000);
+  assert.equal(connection.rate, null);
+  assert.equal(limiter.addresses, 0);
+});
+
+test('an observed limit lets all pass and counts what it would have refused', () => {
+  const { limiter, stats } = build({ LIMITS: 'observe', MAX_REFUSED_MESSAGES: 1 });
+  const connection = sender();
+  assert.equal(passed(300, () => limiter.admitMessage(connection, 'a', 0)), 300);
+  assert.equal(stats.observed.messages, 200);
+  assert.equal(stats.observed.messages_per_ip, 200);
+});
+
+test('an enforced limit holds beside an observed one', () => {
+  const { limiter, stats } = build({ MESSAGES_PER_MINUTE_MODE: 'observe', MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 20 });
+  const connection = sender();
+  assert.equal(passed(50, () => limiter.admitMessage(connection, 'a', 0)), 20);
+  assert.equal(stats.observed.messages, 15);
+  assert.equal(stats.observed.messages_per_ip, 0);
+});
+
+test('who is refused too often within a minute is to be closed', () => {
+  const { limiter } = build({ MESSAGES_BURST: 1, MAX_REFUSED_MESSAGES: 3, MESSAGES_PER_MINUTE: 1 });
+  const connection = sender();
+  const at = (/** @type {number} */ ms) => limiter.admitMessage(connection, 'a', ms);
+  assert.deepEqual([at(0), at(0), at(0), at(0), at(0)], [0, 60, 60, 60, -1]);
+  const patient = sender();
+  const patientAt = (/** @type {number} */ ms) => limiter.admitMessage(patient, 'b', ms);
+  assert.equal(patientAt(0), 0);
+  assert.ok([10_000, 20_000, 30_000].every((ms) => patientAt(ms) > 0));
+  // The window begins with its first refusal; the next one begins after it.
+  assert.equal(patientAt(69_000), 0);
+  assert.ok([70_000, 70_000, 70_000].every((ms) => patientAt(ms) > 0));
+  assert.equal(patientAt(129_000), 0);
+});
+
+test('addresses whose bucket is full again are forgotten, others are not', () => {
+  const { limiter } = build({ MESSAGES_BURST_PER_IP: 1 });
+  for (let i = 0; i < 1000; i++) limiter.admitMessage(sender(), `a${i}`, 0);
+  limiter.admitMessage(sender(), 'late', 500);
+  assert.equal(limiter.addresses, 1001);
+  limiter.sweep(599);
+  limiter.sweep(600);
+  limiter.sweep(600);
+  assert.equal(limiter.addresses, 1);
+  assert.equal(limiter.admitMessage(sender(), 'late', 700), 1);
+});
+
+test('the addresses remembered are bounded, and those forgotten early are counted', () => {
+  const { limiter, stats } = build({ MESSAGES_BURST_PER_IP: 1 });
+  for (let i = 0; i < 70_000; i++) assert.equal(limiter.admitMessage(sender(), `a${i}`, 0), 0);
+  assert.equal(limiter.addresses, 65_536);
+  assert.equal(stats.addressesForgotten, 70_000 - 65_536);
+  assert.equal(limiter.admitMessage(sender(), 'a69999', 0), 1);
+  for (let i = 0; i < 20; i++) limiter.sweep(60_000);
+  assert.equal(limiter.addresses, 0);
+});
+
+/** A bucket as a textbook has it: exact, in fractions of a token (1/60,000). */
+class NaiveBucket {
+  /** @param {number} perMinute @param {number} burst */
+  constructor(perMinute, burst) {
+    this.perMinute = BigInt(perMinute);
+    this.most = BigInt(burst) * 60_000n;
+    this.tokens = this.most;
+    this.at = 0n;
+  }
+
+  /** @param {number} nowMs */
+  refill(nowMs) {
+    const now = BigInt(nowMs);
+    const refilled = this.tokens + (now - this.at) * this.perMinute;
+    this.tokens = refilled < this.most ? refilled : this.most;
+    this.at = now;
+  }
+
+  get has() {
+    return this.tokens >= 60_000n;
+  }
+
+  get retryAfter() {
+    const ms = 1000n * this.perMinute;
+    return this.has ? 0 : Number((60_000n - this.tokens + ms - 1n) / ms);
+  }
+}
+
+test('property: it decides as textbook buckets do, in every combination of modes', () => {
+  const mode = fc.constantFrom(/** @type {Mode} */ ('off'), 'observe', 'enforce');
+  const bucket = fc.record({ mode, perMinute: fc.integer({ min: 1, max: 5000 }), burst: fc.integer({ min: 1, max: 20 }) });
+  const event = fc.record({ afterMs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 2000 }), fc.integer({ min: 0, max: 60_000 })), connection: fc.nat(2), sweep: fc.boolean() });
+  fc.assert(
+    fc.property(bucket, bucket, fc.nat(1e9), fc.array(event, { maxLength: 120 }), (own, shared, startMs, events) => {
+      const { limiter, stats } = build({
+        MESSAGES_PER_MINUTE: own.perMinute, MESSAGES_BURST: own.burst, MESSAGES_PER_MINUTE_MODE: own.mode,
+        MESSAGES_PER_MINUTE_PER_IP: shared.perMinute, MESSAGES_BURST_PER_IP: shared.burst, MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
+      });
+      const connections = [sender(), sender(), sender()];
+      const naive = connections.map(() => new NaiveBucket(own.perMinute, own.burst));
+      const naiveShared = new NaiveBucket(shared.perMinute, shared.burst);
+      let now = startMs;
+      let observed = 0;
+      let observedShared = 0;
+      for (const { afterMs, connection, sweep } of events) {
+        now += afterMs;
+        if (sweep) limiter.sweep(now);
+        const mine = naive[connection];
+        mine.refill(now);
+        naiveShared.refill(now);
+        const [ownHas, sharedHas] = [own.mode === 'off' || mine.has, shared.mode === 'off' || naiveShared.has];
+        const waits = [own.mode === 'enforce' ? mine.retryAfter : 0, shared.mode === 'enforce' ? naiveShared.retryAfter : 0];
+        const expected = Math.max(...waits);
+        assert.equal(limiter.admitMessage(connections[connection], 'a', now), expected);
+        if (expected > 0) continue;
+        if (own.mode === 'enforce' || (ownHas && sharedHas && own.mode !== 'off')) mine.tokens -= 60_000n;
+        if (shared.mode === 'enforce' || (ownHas && sharedHas && shared.mode !== 'off')) naiveShared.tokens -= 60_000n;
+        if (!ownHas) observed++;
+        if (!sharedHas) observedShared++;
+      }
+      assert.equal(stats.observed.messages, observed);
+      assert.equal(stats.observed.messages_per_ip, observedShared);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+test('property: after retryAfter seconds a message is accepted, and no whole second before', () => {
+  const bucket = fc.record({ perMinute: fc.integer({ min: 1, max: 200 }), burst: fc.integer({ min: 1, max: 5 }), nowMs: fc.nat(1e9) });
+  fc.assert(
+    fc.property(bucket, ({ perMinute, burst, nowMs }) => {
+      const { limiter } = build({ MESSAGES_PER_MINUTE: perMinute, MESSAGES_BURST: burst, MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' });
+      const connection = sender();
+      passed(burst, () => limiter.admitMessage(connection, 'a', nowMs));
+      const wait = limiter.admitMessage(connection, 'a', nowMs);
+      assert.ok(wait >= 1);
+      if (wait > 1) assert.ok(limiter.admitMessage(connection, 'a', nowMs + (wait - 1) * 1000) > 0);
+      assert.equal(limiter.admitMessage(connection, 'a', nowMs + wait * 1000), 0);
+    }),
+  );
+});
