@@ -1,0 +1,189 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Admission, Admitted } from '../../src/admission/admission.js';
+import { createOriginCheck } from '../../src/admission/origin.js';
+import { loadConfig } from '../../src/config.js';
+import { createStats } from '../../src/stats.js';
+
+/** Counts the connections of each address, as the relay does, and remembers what it was asked. */
+class Counter {
+  constructor() {
+    /** @type {Map<string, number>} */
+    this.held = new Map();
+    this.calls = 0;
+    this.released = 0;
+  }
+
+  /** @param {string} address @param {number} cap @param {boolean} force */
+  async acquire(address, cap, force) {
+    this.calls++;
+    const connections = this.held.get(address) ?? 0;
+    if (connections >= cap && !force) return { admitted: false, connections };
+    this.held.set(address, connections + 1);
+    return { admitted: true, connections: connections + 1 };
+  }
+
+  /** @param {string} address */
+  release(address) {
+    this.released++;
+    this.held.set(address, (this.held.get(address) ?? 0) - 1);
+  }
+}
+
+/** @param {Record<string, string>} [env] */
+function build(env = {}) {
+  const { config, faults } = loadConfig(env);
+  assert.ok(config, faults.join('\n'));
+  const health = { lag: 0, heap: 0, open: 0, lagMs: () => health.lag, heapPercent: () => health.heap, openDescriptors: () => health.open, descriptorLimit: 1024 };
+  const addresses = new Counter();
+  const stats = createStats();
+  const admission = new Admission({ config, addresses, health, stats, random: () => 0.999 });
+  return { admission, addresses, health, stats };
+}
+
+/** @param {Record<string, string>} [headers] @param {string} [peer] */
+function request(headers = {}, peer = '192.0.2.1') {
+  return /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ ({ headers, socket: { remoteAddress: peer } }));
+}
+
+/** @param {unknown} decision */
+function refusal(decision) {
+  assert.ok(!(decision instanceof Admitted) && !(decision instanceof Promise), 'refused at once');
+  return /** @type {import('../../src/admission/admission.js').Refusal} */ (decision);
+}
+
+test('a request is admitted under its address', async () => {
+  const { admission, addresses } = build();
+  const admitted = await admission.admit(request());
+  assert.ok(admitted instanceof Admitted);
+  assert.equal(admitted.address, '192.0.2.1');
+  assert.equal(addresses.held.get('192.0.2.1'), 1);
+});
+
+test('with the cap per address off nobody is asked, and nothing is awaited', () => {
+  const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' });
+  const admitted = admission.admit(request());
+  assert.ok(admitted instanceof Admitted);
+  admitted.release();
+  assert.equal(addresses.calls, 0);
+  assert.equal(addresses.released, 0);
+});
+
+test('an address over its cap is refused with 429 and a time to wait', async () => {
+  const { admission, stats } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '2' });
+  await admission.admit(request());
+  await admission.admit(request());
+  const refused = refusal(await admission.admit(request()));
+  assert.equal(refused.status, 429);
+  assert.equal(refused.reason, 'per_ip');
+  assert.equal(refused.headers['Retry-After'], '20');
+  assert.deepEqual(JSON.parse(refused.body), { error: 'per_ip', message: 'Too many connections from this address.' });
+  assert.equal(stats.refused.per_ip, 1);
+  assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof Admitted);
+});
+
+test('a place is given back once, however often it is released', async () => {
+  const { admission, addresses } = build();
+  const admitted = await admission.admit(request());
+  assert.ok(admitted instanceof Admitted);
+  admitted.release();
+  admitted.release();
+  assert.equal(addresses.released, 1);
+});
+
+test('an observed cap admits, holds the place and counts', async () => {
+  const { admission, addresses, stats } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '1', FANFARE_LIMITS: 'observe' });
+  for (let i = 0; i < 3; i++) assert.ok((await admission.admit(request())) instanceof Admitted);
+  assert.equal(stats.observed.connections_per_ip, 2);
+  assert.equal(stats.refused.per_ip, 0);
+  assert.equal(addresses.held.get('192.0.2.1'), 3);
+});
+
+test('where nobody can count, an enforced cap refuses with 503 and an observed one admits', async () => {
+  for (const [mode, status] of /** @type {const} */ ([['enforce', 503], ['observe', undefined]])) {
+    const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode });
+    addresses.acquire = () => Promise.reject(new Error('the relay is gone'));
+    const decision = await admission.admit(request());
+    assert.equal('status' in decision ? decision.status : undefined, status);
+    if (decision instanceof Admitted) decision.release();
+    assert.equal(addresses.released, 0);
+  }
+});
+
+test('a worker that lags, is short of memory or of descriptors refuses before it asks', () => {
+  for (const [change, reason] of /** @type {const} */ ([[{ lag: 501 }, 'loop_lag'], [{ heap: 81 }, 'memory'], [{ open: 768 }, 'descriptors']])) {
+    const { admission, addresses, health, stats } = build();
+    Object.assign(health, change);
+    const refused = refusal(admission.admit(request()));
+    assert.equal(refused.status, 503);
+    assert.equal(refused.reason, reason);
+    assert.equal(refused.headers['Retry-After'], '10');
+    assert.equal(stats.refused[reason], 1);
+    assert.equal(addresses.calls, 0);
+  }
+});
+
+test('at the watermarks, not over them, a worker admits', async () => {
+  const { admission, health } = build();
+  Object.assign(health, { lag: 500, heap: 80, open: 767 });
+  assert.ok((await admission.admit(request())) instanceof Admitted);
+});
+
+test('overload is only counted where it is observed, and not looked at where it is off', async () => {
+  const observing = build({ FANFARE_OVERLOAD_MODE: 'observe' });
+  observing.health.lag = 9999;
+  assert.ok((await observing.admission.admit(request())) instanceof Admitted);
+  assert.equal(observing.stats.observed.loop_lag, 1);
+  const off = build({ FANFARE_OVERLOAD_MODE: 'off' });
+  off.health.lagMs = () => assert.fail('asked');
+  assert.ok((await off.admission.admit(request())) instanceof Admitted);
+});
+
+test('a page of another origin is refused with 403 that does not repeat it', () => {
+  const { admission, addresses, stats } = build({ ALLOWED_ORIGINS: 'https://app.example' });
+  const refused = refusal(admission.admit(request({ origin: 'https://evil.example' })));
+  assert.equal(refused.status, 403);
+  assert.doesNotMatch(JSON.stringify(refused), /evil/);
+  assert.equal(stats.refused.origin, 1);
+  assert.equal(addresses.calls, 0);
+});
+
+test('origins are compared exactly; null is anybody; none is no browser', () => {
+  const allowed = createOriginCheck(['https://app.example', 'http://localhost:8080']);
+  for (const origin of ['https://app.example', 'http://localhost:8080', undefined]) assert.equal(allowed(origin), true, origin);
+  for (const origin of [
+    'null', '', 'http://app.example', 'https://app.example:8443', 'https://app.example.evil', 'https://evilapp.example', 'https://app.example/',
+    'https://evil.example#https://app.example', 'https://app.example, https://evil.example', 'https://app.example@evil.example', 'HTTPS://APP.EXAMPLE', '__proto__',
+  ]) {
+    assert.equal(allowed(origin), false, origin);
+  }
+});
+
+test('without an allow-list every origin is let in', () => {
+  const allowed = createOriginCheck([]);
+  for (const origin of ['https://any.example', 'null', undefined]) assert.equal(allowed(origin), true);
+});
+
+test('a forged X-Forwarded-For does not evade the cap', async () => {
+  const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '100' });
+  const decisions = await Promise.all(Array.from({ length: 300 }, (_, i) => admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` }))));
+  assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 100);
+});
+
+test('behind a trusted proxy each client has its own cap, and forging does not help it', async () => {
+  const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '10', TRUST_PROXY: '127.0.0.1/32' });
+  for (const client of ['10.0.0.1', '10.0.0.2']) {
+    const forwarded = (/** @type {number} */ i) => request({ 'x-forwarded-for': `6.6.6.${i}, ${client}` }, '::ffff:127.0.0.1');
+    const decisions = await Promise.all(Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))));
+    assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 10);
+  }
+});
+
+test('with few descriptors at all the reserve is a part of them', () => {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 64 };
+  const parts = { config, addresses: new Counter(), health, stats: createStats() };
+  assert.equal(new Admission(parts).maxDescriptors, 48);
+  assert.equal(new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors, Number.POSITIVE_INFINITY);
+});

@@ -1,0 +1,446 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { WebSocketServer } from 'ws';
+import { Admission } from '../../src/admission/admission.js';
+import { loadConfig } from '../../src/config.js';
+import { createStats } from '../../src/stats.js';
+import { HttpServer } from '../../src/transport/http-server.js';
+import { handshake, RawClient } from '../helpers/raw-http.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../src/admission/admission.js').Addresses} Addresses */
+
+const limit = { timeout: 10_000 };
+
+/**
+ * A server on a free port with real admission and real `ws`, and addresses counted in memory.
+ * @param {TestContext} t
+ * @param {object} [parts]
+ * @param {Record<string, string>} [parts.env]
+ * @param {Partial<Addresses>} [parts.addresses]
+ * @param {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} [parts.onUpgrade]
+ */
+async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
+  const { config, faults } = loadConfig({ PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', ...env });
+  assert.ok(config, faults.join('\n'));
+  const stats = createStats();
+  /** @type {Map<string, number>} */
+  const held = new Map();
+  /** @type {Addresses} */
+  const counter = {
+    async acquire(address, cap, force) {
+      const connections = held.get(address) ?? 0;
+      if (connections >= cap && !force) return { admitted: false, connections };
+      held.set(address, connections + 1);
+      return { admitted: true, connections: connections + 1 };
+    },
+    release(address) {
+      held.set(address, (held.get(address) ?? 0) - 1);
+    },
+    ...addresses,
+  };
+  const health = { lag: 0, lagMs: () => health.lag, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 20_000 };
+  const admission = new Admission({ config, addresses: counter, health, stats });
+  const websockets = new WebSocketServer({ noServer: true });
+  /** @type {{reason: string|null}} */
+  const ready = { reason: null };
+  const log = { debug() {}, error() {} };
+  const server = new HttpServer({
+    config,
+    admission,
+    onUpgrade: onUpgrade ?? ((request, socket, head) => websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
+    readiness: () => ready.reason,
+    log,
+    stats,
+  });
+  const { port } = await server.listen();
+  t.after(async () => {
+    for (const ws of websockets.clients) ws.terminate();
+    await server.close();
+  });
+  return { server, stats, held, health, ready, websockets, connect: () => RawClient.connect(t, { port }) };
+}
+
+/** @param {() => boolean} condition @param {number} [withinMs] */
+async function until(condition, withinMs = 3000) {
+  const end = performance.now() + withinMs;
+  while (!condition()) {
+    assert.ok(performance.now() < end, `not within ${withinMs} ms: ${condition}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+const none = undefined;
+
+/** What is sent, and what must be answered. @type {[name: string, sent: string, status: number][]} */
+const TABLE = [
+  ['a handshake', handshake(), 101],
+  ['at /', handshake({ target: '/' }), 101],
+  ['with a query', handshake({ target: '/ws?token=x/../y' }), 101],
+  ['at / with a query', handshake({ target: '/?a' }), 101],
+  ['in another case', handshake({ headers: { Upgrade: 'WebSocket', Connection: 'keep-alive, upgrade' } }), 101],
+  ['without a key', handshake({ headers: { 'Sec-WebSocket-Key': none } }), 400],
+  ['with a bad key', handshake({ headers: { 'Sec-WebSocket-Key': 'short' } }), 400],
+  ['with two keys', handshake({ headers: { 'Sec-WebSocket-Key': ['dGhlIHNhbXBsZSBub25jZQ==', 'dGhlIHNhbXBsZSBub25jZQ=='] } }), 400],
+  ['of version 8', handshake({ headers: { 'Sec-WebSocket-Version': '8' } }), 426],
+  ['of version 777', handshake({ headers: { 'Sec-WebSocket-Version': '777' } }), 426],
+  ['of version 013', handshake({ headers: { 'Sec-WebSocket-Version': '013' } }), 426],
+  ['of no version', handshake({ headers: { 'Sec-WebSocket-Version': none } }), 426],
+  ['by POST', handshake({ method: 'POST' }), 405],
+  ['by HEAD', handshake({ method: 'HEAD' }), 405],
+  ['to h2c', handshake({ headers: { Upgrade: 'h2c' } }), 400],
+  ['to websocket and more', handshake({ headers: { Upgrade: 'websocket, h2c' } }), 400],
+  ['in HTTP/1.0', handshake({ version: 'HTTP/1.0' }), 400],
+  ['in HTTP/2.0', handshake({ version: 'HTTP/2.0' }), 400],
+  ['without a Host', handshake({ headers: { Host: none } }), 400],
+  ['with two Hosts', handshake({ headers: { Host: ['a.test', 'b.test'] } }), 400],
+  ['with a Content-Length', handshake({ headers: { 'Content-Length': '5' }, body: 'hello' }), 400],
+  ['with a Content-Length of 0', handshake({ headers: { 'Content-Length': '0' } }), 400],
+  ['with a Transfer-Encoding', handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
+  ['with both', handshake({ headers: { 'Content-Length': '5', 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
+  ['at //ws', handshake({ target: '//ws' }), 404],
+  ['at //', handshake({ target: '//' }), 404],
+  ['at /ws/', handshake({ target: '/ws/' }), 404],
+  ['at /WS', handshake({ target: '/WS' }), 404],
+  ['at /%77s', handshake({ target: '/%77s' }), 404],
+  ['at an absolute URL', handshake({ target: 'http://fanfare.test/ws' }), 404],
+  ['at a traversal', handshake({ target: '/x/../ws' }), 404],
+  ['at ./', handshake({ target: '/./ws' }), 404],
+  ['at *', handshake({ target: '*' }), 404],
+  ['at /livez', handshake({ target: '/livez' }), 404],
+  ['at a fragment', handshake({ target: '/ws#a' }), 404],
+  ['with the subprotocols a, b', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, b' } }), 101],
+  ['with a duplicate subprotocol', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, a' } }), 400],
+  ['with an invalid subprotocol', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a(b' } }), 400],
+  ['with a header over 16 KiB', handshake({ headers: { 'X-Big': 'x'.repeat(17_000) } }), 431],
+  ['with a space before a colon', handshake().replace('Host:', 'Host :'), 400],
+  ['with bare LFs', handshake().replaceAll('\r\n', '\n'), 400],
+  ['with a NUL', handshake({ headers: { 'X-Nul': 'a\0b' } }), 400],
+  ['with a folded header', handshake().replace('Host: fanfare.test', 'Host: fanfare.test\r\n folded'), 400],
+  ['by CONNECT', 'CONNECT fanfare.test:443 HTTP/1.1\r\nHost: fanfare.test\r\n\r\n', 405],
+  ['in TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00\x00\x00\x00', 400],
+  ['that is no HTTP', 'hello\r\n\r\n', 400],
+  ['with nothing to upgrade to', handshake({ headers: { Upgrade: none, Connection: 'keep-alive' } }), 426],
+];
+
+test('the handshakes of the table', limit, async (t) => {
+  const { connect, stats, server, websockets } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+  for (const [name, sent, status] of TABLE) {
+    await t.test(`${name}: ${status}`, limit, async () => {
+      const client = await connect();
+      client.socket.write(sent, 'latin1');
+      const response = await client.response();
+      assert.equal(response.status, status, response.text);
+      if (status === 101) {
+        client.socket.destroy();
+        return;
+      }
+      assert.match(response.headers.connection, /close/);
+      if (status === 426) {
+        assert.match(response.headers.upgrade, /^websocket$/);
+        assert.match(response.headers.connection, /Upgrade/);
+      }
+      if (name.startsWith('of')) assert.equal(response.headers['sec-websocket-version'], '13');
+      await client.closed();
+      assert.equal(client.bytes.length, 0, 'one whole response and nothing after it');
+    });
+  }
+  await until(() => server.openSockets === 0);
+  assert.equal(server.handshakes, 0);
+  assert.equal(websockets.clients.size, 0);
+  assert.ok(stats.refused.bad_request > 30);
+});
+
+test('early frames arrive behind the handshake', limit, async (t) => {
+  const { connect } = await start(t, {
+    onUpgrade: (_request, socket, head) => {
+      socket.unshift(head);
+      socket.on('data', (data) => socket.end(`got ${data}`));
+    },
+  });
+  const client = await connect();
+  client.write(handshake({ body: 'early' }));
+  await client.closed();
+  assert.equal(client.bytes.toString(), 'got early');
+});
+
+/** @type {[name: string, sent: string, status: number, headers: Record<string, string|RegExp>][]} */
+const PLAIN = [
+  ['GET /livez', 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 200, { 'content-type': 'application/json', 'cache-control': 'no-store' }],
+  ['HEAD /readyz', 'HEAD /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 200, {}],
+  ['GET /livez in HTTP/1.0 without a Host, as load balancers do', 'GET /livez HTTP/1.0\r\n\r\n', 200, { connection: 'close' }],
+  ['GET /livez with a query', 'GET /livez?x HTTP/1.1\r\nHost: a\r\n\r\n', 200, {}],
+  ['GET without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400, { connection: 'close' }],
+  ['POST /livez', 'POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc', 405, { allow: 'GET, HEAD', connection: 'close' }],
+  ['OPTIONS /', 'OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n', 405, { allow: 'GET' }],
+  ['GET /', 'GET / HTTP/1.1\r\nHost: a\r\n\r\n', 426, { upgrade: 'websocket', connection: /Upgrade/ }],
+  ['GET /metrics', 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
+  ['GET /console', 'GET /console HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
+  ['GET /sse', 'GET /sse?room=a HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
+  ['POST /api/publish', 'POST /api/publish HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n', 404, { connection: 'close' }],
+  ['another expectation', 'GET /livez HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n', 417, {}],
+  ['a smuggled request', 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400, { connection: 'close' }],
+];
+
+test('plain HTTP', limit, async (t) => {
+  const { connect } = await start(t);
+  for (const [name, sent, status, headers] of PLAIN) {
+    await t.test(`${name}: ${status}`, limit, async () => {
+      const client = await connect();
+      client.write(sent);
+      if (sent.startsWith('HEAD')) {
+        await client.closed();
+        assert.match(client.bytes.toString(), /^HTTP\/1.1 200 OK\r\n/);
+        assert.match(client.bytes.toString(), /\r\n\r\n$/);
+        return;
+      }
+      const response = await client.response();
+      assert.equal(response.status, status, response.text);
+      for (const [header, value] of Object.entries(headers)) {
+        if (value instanceof RegExp) assert.match(response.headers[header], value);
+        else assert.equal(response.headers[header], value);
+      }
+    });
+  }
+});
+
+test('/readyz follows readiness, /livez does not', limit, async (t) => {
+  const { connect, ready } = await start(t);
+  const client = await connect();
+  const get = async (/** @type {string} */ path) => {
+    const { status, body } = await client.write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`).response();
+    return [status, JSON.parse(body)];
+  };
+  assert.deepEqual(await get('/readyz'), [200, { status: 'ok' }]);
+  ready.reason = 'event loop lag';
+  assert.deepEqual(await get('/readyz'), [503, { status: 'unavailable', reason: 'event loop lag' }]);
+  assert.deepEqual(await get('/livez'), [200, { status: 'ok' }]);
+});
+
+test('a socket may become a WebSocket after plain HTTP', limit, async (t) => {
+  const { connect, server, held } = await start(t);
+  const client = await connect();
+  assert.equal((await client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response()).status, 200);
+  assert.equal(server.handshakes, 0);
+  assert.equal((await client.write(handshake()).response()).status, 101);
+  assert.equal(held.get('127.0.0.1'), 1);
+});
+
+test('of 300 connections from one address 100 come in, forged headers or not, and places come back', limit, async (t) => {
+  const { connect, stats, held, server } = await start(t);
+  const clients = await Promise.all(Array.from({ length: 300 }, connect));
+  const forged = (/** @type {number} */ i) => (i % 2 ? { 'X-Forwarded-For': `6.6.${i >> 8}.${i & 255}`, Forwarded: `for=6.6.6.${i}` } : {});
+  const responses = await Promise.all(clients.map((client, i) => client.write(handshake({ headers: forged(i) })).response()));
+  const refused = responses.filter(({ status }) => status === 429);
+  assert.equal(responses.filter(({ status }) => status === 101).length, 100);
+  assert.equal(refused.length, 200);
+  assert.equal(stats.refused.per_ip, 200);
+  for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 10 && Number(headers['retry-after']) <= 20);
+  assert.ok(new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1, 'with jitter');
+  await until(() => server.openSockets === 100);
+  for (const client of clients) client.socket.destroy();
+  await until(() => server.openSockets === 0);
+  assert.equal(held.get('127.0.0.1'), 0);
+  assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+});
+
+test('a page of another origin gets 403, and its name is not echoed', limit, async (t) => {
+  const { connect } = await start(t, { env: { ALLOWED_ORIGINS: 'https://app.example' } });
+  for (const [origin, status] of /** @type {const} */ ([['https://app.example', 101], [none, 101], ['https://app.example.evil', 403], ['null', 403]])) {
+    const response = await (await connect()).write(handshake({ headers: { Origin: origin } })).response();
+    assert.equal(response.status, status);
+    assert.doesNotMatch(response.text, /evil/);
+  }
+});
+
+test('a worker that lags refuses with 503', limit, async (t) => {
+  const { connect, health } = await start(t);
+  health.lag = 10_000;
+  const response = await (await connect()).write(handshake()).response();
+  assert.equal(response.status, 503);
+  assert.ok(Number(response.headers['retry-after']) >= 5);
+});
+
+test('a client that sends nothing, or half a header, or dribbles, gets 408 at the deadline', limit, async (t) => {
+  const { connect, stats, server } = await start(t, { env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' } });
+  const started = performance.now();
+  const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
+  half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
+  dribbling.write('GET /ws HTTP/1.1\r\n');
+  const timer = setInterval(() => dribbling.socket.writable && dribbling.write('X-A: b\r\n'), 20);
+  t.after(() => clearInterval(timer));
+  for (const client of [idle, half, dribbling]) {
+    assert.equal((await client.response()).status, 408);
+    await client.closed();
+  }
+  clearInterval(timer);
+  assert.ok(performance.now() - started >= 290);
+  assert.ok(performance.now() - started < 2500);
+  assert.equal(stats.refused.handshake_timeout, 3);
+  await until(() => server.openSockets === 0);
+});
+
+test('an admission that stalls ends in 503, and a place it gets later is given back', limit, async (t) => {
+  /** @type {(() => void)[]} */
+  const answer = [];
+  let released = 0;
+  const { connect, stats } = await start(t, {
+    env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '200' },
+    addresses: {
+      acquire: () => new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
+      release: () => released++,
+    },
+    onUpgrade: () => assert.fail('too late'),
+  });
+  const client = await connect();
+  const response = await client.write(handshake()).response();
+  assert.equal(response.status, 503);
+  assert.ok(response.headers['retry-after']);
+  assert.equal(stats.refused.handshake_timeout, 1);
+  await client.closed();
+  assert.equal(released, 0);
+  answer[0]();
+  await until(() => released === 1);
+});
+
+test('a client that leaves while it is admitted gives its place back', limit, async (t) => {
+  /** @type {(() => void)[]} */
+  const answer = [];
+  let released = 0;
+  const { connect, server } = await start(t, {
+    addresses: {
+      acquire: () => new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
+      release: () => released++,
+    },
+    onUpgrade: () => assert.fail('nobody is there'),
+  });
+  const client = await connect();
+  client.write(handshake());
+  await until(() => answer.length === 1);
+  client.socket.resetAndDestroy();
+  await until(() => server.openSockets === 0);
+  answer[0]();
+  await until(() => released === 1);
+});
+
+test('a place is given back once when ws refuses what admission let in', limit, async (t) => {
+  let released = 0;
+  const { connect, server } = await start(t, {
+    addresses: { acquire: async () => ({ admitted: true, connections: 1 }), release: () => released++ },
+  });
+  const client = await connect();
+  assert.equal((await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': 'a,a' } })).response()).status, 400);
+  await client.closed();
+  await until(() => server.openSockets === 0);
+  assert.equal(released, 1);
+});
+
+test('over the cap of handshakes a connection gets 503; one that finishes makes room', limit, async (t) => {
+  const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
+  const idle = await Promise.all([connect(), connect(), connect()]);
+  await until(() => server.handshakes === 3);
+  const refused = await connect();
+  const response = await refused.write(handshake()).response();
+  assert.equal(response.status, 503);
+  assert.equal(response.headers.connection, 'close');
+  assert.ok(Number(response.headers['retry-after']) >= 5);
+  await refused.closed();
+  assert.equal(refused.bytes.length, 0);
+  assert.equal(stats.refused.handshakes, 1);
+  assert.equal((await idle[0].write(handshake()).response()).status, 101);
+  assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+  assert.equal(server.handshakes, 2);
+});
+
+test('an observed cap of handshakes counts and lets in', limit, async (t) => {
+  const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' } });
+  await connect();
+  await until(() => server.handshakes === 1);
+  assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+  assert.equal(stats.observed.handshakes, 1);
+  assert.equal(stats.refused.handshakes, 0);
+});
+
+test('a refused peer that does not leave is not kept', limit, async (t) => {
+  const { connect, server } = await start(t);
+  const client = await connect();
+  client.socket.allowHalfOpen = true;
+  client.write(handshake({ target: '/nowhere' }));
+  await client.response();
+  assert.equal(server.openSockets, 1);
+  await until(() => server.openSockets === 0);
+});
+
+test('a refused peer that is still sending reads its answer and no reset', limit, async (t) => {
+  const { connect } = await start(t);
+  const client = await connect();
+  client.write(handshake({ method: 'POST', headers: { 'Content-Length': '4000000' }, body: 'x'.repeat(2_000_000) }));
+  client.write('x'.repeat(2_000_000));
+  assert.equal((await client.response()).status, 405);
+});
+
+test('when accepting stops, handshakes under way get 503, WebSockets stay, and nobody new connects', limit, async (t) => {
+  const { connect, server, stats, websockets } = await start(t);
+  const open = await connect();
+  assert.equal((await open.write(handshake()).response()).status, 101);
+  const late = await connect();
+  const probe = await connect();
+  await until(() => server.handshakes === 2);
+  late.write('GET /ws HTTP/1.1\r\n'); // begun: an idle one would be closed at once
+  probe.write('GET /readyz HTTP/1.1\r\n');
+  await until(() => server.openSockets === 3);
+  server.stopAccepting();
+  server.stopAccepting();
+  const response = await late.write(handshake().replace('GET /ws HTTP/1.1\r\n', '')).response();
+  assert.equal(response.status, 503);
+  assert.equal(response.headers.connection, 'close');
+  assert.ok(response.headers['retry-after']);
+  assert.equal(stats.refused.draining, 1);
+  const readiness = await probe.write('Host: a\r\n\r\n').response();
+  assert.equal(readiness.status, 503);
+  assert.deepEqual(JSON.parse(readiness.body), { status: 'unavailable', reason: 'draining' });
+  await assert.rejects(connect(), { code: 'ECONNREFUSED' });
+  const [ws] = websockets.clients;
+  ws.ping();
+  await once(open.socket, 'data');
+  assert.equal(open.isClosed, false);
+});
+
+test('close ends every socket that is no WebSocket, and may be called twice', limit, async (t) => {
+  const { connect, server } = await start(t);
+  const idle = await connect();
+  const keptAlive = await connect();
+  await keptAlive.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response();
+  await until(() => server.openSockets === 2);
+  await Promise.all([server.close(), server.close()]);
+  await Promise.all([idle.closed(), keptAlive.closed()]);
+  await server.close();
+});
+
+test('a port that is taken is an error of listen', limit, async (t) => {
+  const { connect, server } = await start(t);
+  await connect();
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  await assert.rejects(start(t, { env: { PORT: String(port) } }), { code: 'EADDRINUSE' });
+});
+
+test('resets at every moment of a handshake end nothing but themselves', limit, async (t) => {
+  const { connect, server, held } = await start(t);
+  const text = handshake();
+  for (let cut = 0; cut <= text.length; cut += 7) {
+    const client = await connect();
+    client.write(text.slice(0, cut));
+    if (cut % 2) await new Promise((resolve) => setImmediate(resolve));
+    client.socket.resetAndDestroy();
+  }
+  for (const target of ['/nowhere', '/ws']) {
+    const client = await connect();
+    client.write(handshake({ target }));
+    await once(client.socket, 'data');
+    client.socket.resetAndDestroy();
+  }
+  await until(() => server.openSockets === 0);
+  assert.equal(held.get('127.0.0.1') ?? 0, 0);
+  assert.equal((await (await connect()).write(text).response()).status, 101);
+});
