@@ -1,0 +1,23 @@
+// deferred.js: a promise together with what settles it.
+
+/**
+ * @template T
+ * @typedef {object} Deferred
+ * @property {Promise<T>} promise
+ * @property {(value: T) => void} resolve
+ * @property {(error: Error) => void} reject
+ */
+
+/** @template T @returns {Deferred<T>} */
+export function deferred() {
+  /** @type {(value: T) => void} */
+  let resolve = () => {};
+  /** @type {(error: Error) => void} */
+  let reject = () => {};
+  /** @type {Promise<T>} */
+  const promise = new Promise((fulfil, refuse) => {
+    resolve = fulfil;
+    reject = refuse;
+  });
+  return { promise, resolve, reject };
+}

@@ -1,0 +1,118 @@
+// local.js: the broker of one machine: every worker asks the relay in the primary (src/primary/relay.js).
+//
+// The link does the carrying; what is added here is the contract: which rooms are subscribed, that an emptied room
+// lingers, and what a failure is called.
+
+import { BrokerError } from './broker.js';
+import { Linger } from './linger.js';
+
+/**
+ * The part of a RelayLink that a broker needs. Its promises reject with a BrokerError.
+ * @typedef {object} Link
+ * @property {boolean} isOpen
+ * @property {(room: string, publication: Buffer) => void} onPublication
+ * @property {(room: string) => Promise<void>} subscribe
+ * @property {(room: string) => void} unsubscribe
+ * @property {(room: string, publication: Buffer) => Promise<void>} publish
+ * @property {(connections: number) => void} reportConnections
+ * @property {() => Promise<number>} countConnections
+ */
+
+/** @implements {Broker} */
+export class LocalBroker {
+  /**
+   * @param {object} parts
+   * @param {Link} parts.link opened and closed by its owner
+   * @param {number} parts.roomLingerMs
+   */
+  constructor({ link, roomLingerMs }) {
+    this.link = link;
+    this.isClosed = false;
+    /** @type {BrokerEvents|null} */
+    this.events = null;
+    /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
+    this.rooms = new Map();
+    this.linger = new Linger(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
+    /** The publications under way that close() waits for. */
+    this.lastPublish = Promise.resolve();
+  }
+
+  /** @returns {import('./broker.js').BrokerState} */
+  get state() {
+    if (this.isClosed) return 'down';
+    return this.link.isOpen && this.events !== null ? 'up' : 'degraded';
+  }
+
+  /** @param {BrokerEvents} events */
+  async start(events) {
+    this.events = events;
+    this.link.onPublication = events.onPublication;
+    if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay is gone');
+    events.onState('up');
+  }
+
+  async close() {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    await this.lastPublish.catch(() => {
+      // Its publisher has been told.
+    });
+    this.linger.clear();
+    this.#unsubscribe([...this.rooms.keys()]);
+    this.link.reportConnections(0);
+    this.link.onPublication = () => {};
+    this.events?.onState('down');
+  }
+
+  /** @param {string} room */
+  subscribe(room) {
+    if (this.isClosed) return Promise.reject(closed());
+    this.linger.delete(room);
+    let confirming = this.rooms.get(room);
+    if (confirming === undefined) {
+      confirming = this.link.subscribe(room).catch((error) => {
+        this.rooms.delete(room);
+        throw new BrokerError('UNAVAILABLE', 'the relay did not confirm the subscription', { cause: error });
+      });
+      this.rooms.set(room, confirming);
+    }
+    return confirming;
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    if (this.rooms.has(room)) this.linger.add(room);
+    // Its confirmation failed, and the relay may have it all the same.
+    else this.link.unsubscribe(room);
+  }
+
+  /** @param {string[]} rooms */
+  #unsubscribe(rooms) {
+    for (const room of rooms) {
+      if (this.rooms.delete(room)) this.link.unsubscribe(room);
+    }
+  }
+
+  /** @param {string} room @param {Buffer} publication */
+  publish(room, publication) {
+    if (this.isClosed || this.events === null) return Promise.reject(closed());
+    this.lastPublish = this.link.publish(room, publication);
+    return this.lastPublish;
+  }
+
+  /** @param {number} connections */
+  reportConnections(connections) {
+    this.link.reportConnections(connections);
+  }
+
+  countConnections() {
+    return this.link.countConnections();
+  }
+}
+
+function closed() {
+  return new BrokerError('UNAVAILABLE', 'the broker is closed');
+}
+
+/** @typedef {import('./broker.js').Broker} Broker */
+/** @typedef {import('./broker.js').BrokerEvents} BrokerEvents */

@@ -1,0 +1,135 @@
+// redis-connection.js: one connection to Redis that comes back by itself.
+//
+// ioredis does the protocol, TLS, authentication and the reconnecting; what is settled here is how it behaves when
+// Redis does not: nothing waits in a queue while Redis is away, nothing is sent again, every step of a handshake has
+// a deadline, and delays grow until the connection has proved itself.
+
+import { Redis } from 'ioredis';
+
+const RETRY_STEP_MS = 50;
+const MAX_RETRY_MS = 2000;
+const CONNECT_TIMEOUT_MS = 2000;
+/** Between the end of our side and the destruction of a socket whose other side does not end: a frozen Redis. */
+const DISCONNECT_TIMEOUT_MS = 200;
+const KEEP_ALIVE_MS = 10_000;
+/** Between looks at a Redis that is loading its data. */
+const LOADING_RETRY_MS = 500;
+
+export class RedisConnection {
+  /**
+   * @param {object} parts
+   * @param {string} parts.url
+   * @param {string} parts.name what `CLIENT LIST` shows
+   * @param {number} parts.timeoutMs for each answer
+   * @param {() => void} parts.onReady it can be written to
+   * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
+   */
+  constructor({ url, name, timeoutMs, onReady, onAway }) {
+    this.onAway = onAway;
+    this.isReady = false;
+    this.isClosed = false;
+    this.attempts = 0;
+    this.secrets = secretsOf(url);
+    /** Of the latest failure; empty while the connection is ready. */
+    this.reason = '';
+    /** @type {NodeJS.Timeout|null} */
+    this.revival = null;
+    this.redis = new Redis(url, {
+      lazyConnect: true,
+      connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
+      disableClientInfo: true,
+      connectTimeout: CONNECT_TIMEOUT_MS,
+      disconnectTimeout: DISCONNECT_TIMEOUT_MS,
+      keepAlive: KEEP_ALIVE_MS,
+      // Covers the handshake too: a frozen Redis accepts connections, by its kernel, and never says a word.
+      commandTimeout: timeoutMs,
+      maxLoadingRetryTime: LOADING_RETRY_MS,
+      // A publish that waits in ioredis' queue is delivered when nobody expects it any more, and is then called a
+      // success: it answers with the receivers of that moment.
+      enableOfflineQueue: false,
+      maxRetriesPerRequest: 0,
+      autoResendUnfulfilledCommands: false,
+      // The broker does it itself, in chunks, and is `up` only afterwards.
+      autoResubscribe: false,
+      // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
+      protocol: 3,
+      retryStrategy: () => this.#retryDelayMs(),
+    });
+    this.redis.on('ready', () => {
+      if (this.isClosed || this.redis.status !== 'ready') return;
+      this.isReady = true;
+      this.reason = '';
+      onReady();
+    });
+    this.redis.on('error', (error) => {
+      this.reason = this.describe(error);
+    });
+    this.redis.on('close', () => this.#lose(this.reason || 'the connection was closed'));
+    this.redis.on('end', () => this.#redisOnEnd());
+  }
+
+  /** Attempts without end; onReady or onAway tell how they go. */
+  open() {
+    // Failures come as `error` and `close`.
+    this.redis.connect().catch(() => {});
+  }
+
+  /** May this be written to right now? Between a socket's end and its `close` event it may not. */
+  get isWritable() {
+    return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
+  }
+
+  /** The connection answers: delays start anew. To be called only when that is proved. */
+  prove() {
+    this.attempts = 0;
+  }
+
+  /** Drops the connection at once; what is under way on it is rejected, and a new one is made. @param {string} reason */
+  destroy(reason) {
+    this.reason = reason;
+    this.redis.stream?.destroy();
+    this.#lose(reason);
+  }
+
+  close() {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.isReady = false;
+    if (this.revival !== null) clearTimeout(this.revival);
+    this.redis.disconnect();
+    this.redis.stream?.destroy();
+  }
+
+  /** What may be logged of an error: never its command, whose arguments may be a password. @param {unknown} error */
+  describe(error) {
+    const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
+    // Node tries all of a name's addresses and wraps their errors in one without a message.
+    let text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
+    for (const secret of this.secrets) text = text.replaceAll(secret, '***');
+    return text;
+  }
+
+  /** @param {string} reason */
+  #lose(reason) {
+    this.isReady = false;
+    if (!this.isClosed) this.onAway(reason);
+  }
+
+  #retryDelayMs() {
+    this.attempts++;
+    return Math.min(RETRY_STEP_MS * this.attempts, MAX_RETRY_MS);
+  }
+
+  #redisOnEnd() {
+    // ioredis gives up for good when a socket can't even be created.
+    if (this.isClosed) return;
+    this.revival = setTimeout(() => this.open(), MAX_RETRY_MS).unref();
+  }
+}
+
+/** @param {string} url @returns {string[]} what of it must never be shown */
+function secretsOf(url) {
+  if (!URL.canParse(url)) return [];
+  const { password } = new URL(url);
+  return password === '' ? [] : [...new Set([password, decodeURIComponent(password)])];
+}

@@ -1,0 +1,282 @@
+// relay.js: what the workers of one machine share, hosted by the primary: the embedded broker and the counts of
+// connections. The cluster's IPC channel is for control only; publications go through this Unix socket.
+//
+//   worker --PUBLISH--> relay --PUBLICATION--> every worker whose rooms have it, the publisher's own included
+//
+// - A publication is not parsed, decoded or built anew: its name byte is changed where it lies, and its bytes are
+//   copied once for each worker that gets it, together with its neighbours.
+// - What leaves for a worker in one tick is written once.
+// - Everything a worker holds is released when its link ends, so that a crash leaves nothing behind.
+// - A worker that does not read (it hangs) must not fill the primary's memory: above MAX_PENDING_BYTES its link is
+//   dropped. The supervisor kills hung workers, and a worker that loses its link leaves.
+
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Rooms } from '../broker/rooms.js';
+import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
+
+const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+/** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
+const MAX_PATH_BYTES = 103;
+const SHORT_TMPDIR = '/tmp';
+
+/** A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to fall. */
+class LinkFault extends Error {}
+
+export class Relay {
+  /**
+   * @param {object} parts
+   * @param {import('pino').Logger} parts.log
+   * @param {number} [parts.maxPendingBytes] for a worker that does not read
+   */
+  constructor({ log, maxPendingBytes = MAX_PENDING_BYTES }) {
+    this.log = log;
+    this.maxPendingBytes = maxPendingBytes;
+    /** Where workers connect; empty before start(). */
+    this.path = '';
+    /** @type {import('node:net').Server|null} */
+    this.server = null;
+    this.folder = '';
+    /** @type {Set<Link>} */
+    this.links = new Set();
+    /** Links with something to write at the end of this tick. @type {Link[]} */
+    this.writing = [];
+    /** @type {Rooms<Link>} */
+    this.rooms = new Rooms();
+    /** Connections by client address, over all workers. @type {Map<string, number>} */
+    this.addresses = new Map();
+    this.connections = 0;
+    this.publications = 0;
+    this.deliveries = 0;
+    this.droppedLinks = 0;
+    this.flush = this.flush.bind(this);
+  }
+
+  /** Listens on a socket in a folder that only this user can enter. */
+  async start() {
+    const prefix = join(tmpdir(), 'fanfare-');
+    const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
+    // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind does no harm.
+    this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
+    this.path = join(this.folder, 'relay');
+    const server = (this.server = createServer((socket) => this.links.add(new Link(this, socket))));
+    await new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(this.path, () => resolve(undefined));
+    });
+    server.on('error', (error) => this.log.error({ err: error }, 'relay'));
+  }
+
+  /** Ends all links and removes the socket. May be called twice. */
+  async close() {
+    const { server, folder } = this;
+    this.server = null;
+    if (server === null) return;
+    this.flush();
+    const closed = new Promise((resolve) => server.close(resolve));
+    for (const link of this.links) link.socket.destroy();
+    await closed;
+    await rm(folder, { recursive: true, force: true });
+  }
+
+  /** What there is now, and what was since the start. */
+  stats() {
+    let pendingBytes = 0;
+    for (const link of this.links) pendingBytes += link.pendingBytes;
+    return {
+      workers: this.links.size,
+      rooms: this.rooms.size,
+      addresses: this.addresses.size,
+      connections: this.connections,
+      pendingBytes,
+      publications: this.publications,
+      deliveries: this.deliveries,
+      droppedLinks: this.droppedLinks,
+    };
+  }
+
+  /** @param {Link} link that has something to write */
+  schedule(link) {
+    if (this.writing.length === 0) setImmediate(this.flush);
+    this.writing.push(link);
+  }
+
+  /** Writes what was gathered. */
+  flush() {
+    const { writing } = this;
+    this.writing = [];
+    for (const link of writing) link.flush();
+  }
+
+  /**
+   * Hands a PUBLISH on to every worker that has the room.
+   * @param {string} room
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
+  publish(room, buffer, start, end) {
+    this.publications++;
+    const links = this.rooms.of(room);
+    if (links === undefined) return;
+    buffer[start + HEAD_BYTES - 1] = OP.PUBLICATION;
+    this.deliveries += links.size;
+    for (const link of links) link.out().pass(buffer, start, end);
+  }
+
+  /**
+   * @param {Link} link
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force count it even above the cap
+   * @param {number} request
+   */
+  acquire(link, address, cap, force, request) {
+    const before = this.addresses.get(address) ?? 0;
+    if (before >= cap && !force) {
+      link.out().reply(request, false, before);
+      return;
+    }
+    this.addresses.set(address, before + 1);
+    link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
+    link.out().reply(request, true, before + 1);
+  }
+
+  /** @param {string} address @param {number} count */
+  release(address, count) {
+    const left = (this.addresses.get(address) ?? 0) - count;
+    if (left > 0) this.addresses.set(address, left);
+    else this.addresses.delete(address);
+  }
+
+  /** Releases everything a worker held. @param {Link} link */
+  remove(link) {
+    if (!this.links.delete(link)) return;
+    this.rooms.leave(link);
+    for (const [address, count] of link.addresses) this.release(address, count);
+    this.connections -= link.connections;
+    this.log.debug({ pid: link.pid }, 'a worker has left the relay');
+  }
+}
+
+/** One worker's end. */
+class Link {
+  /** @param {Relay} relay @param {import('node:net').Socket} socket */
+  constructor(relay, socket) {
+    this.relay = relay;
+    this.socket = socket;
+    this.pid = 0;
+    this.connections = 0;
+    /** Connections this worker holds, by client address. @type {Map<string, number>} */
+    this.addresses = new Map();
+    this.writer = new MessageWriter();
+    this.isScheduled = false;
+    const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
+    socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
+    // A close follows; a worker's crash is the supervisor's to report.
+    socket.on('error', (error) => relay.log.debug({ err: error, pid: this.pid }, 'relay link'));
+    socket.on('close', () => relay.remove(this));
+  }
+
+  get pendingBytes() {
+    return this.socket.writableLength + this.writer.length;
+  }
+
+  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  out() {
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      this.relay.schedule(this);
+    }
+    return this.writer;
+  }
+
+  flush() {
+    this.isScheduled = false;
+    const { socket, relay } = this;
+    if (!socket.writable) return;
+    if (this.pendingBytes > relay.maxPendingBytes) {
+      relay.droppedLinks++;
+      relay.log.error({ pid: this.pid, pendingBytes: this.pendingBytes }, 'a worker does not read: its relay link is dropped');
+      socket.destroy();
+      return;
+    }
+    this.writer.writeTo(socket);
+  }
+
+  /** @param {MessageReader} reader @param {Buffer} chunk */
+  #socketOnData(reader, chunk) {
+    try {
+      reader.read(chunk);
+    } catch (error) {
+      if (!(error instanceof LinkFault) && !(error instanceof RangeError)) throw error;
+      this.relay.log.error({ err: error, pid: this.pid }, 'nonsense on a relay link: it is dropped');
+      this.relay.droppedLinks++;
+      this.socket.destroy();
+    }
+  }
+
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  receive(buffer, start, end) {
+    const { relay } = this;
+    const op = buffer[start + HEAD_BYTES - 1];
+    const at = start + HEAD_BYTES;
+    switch (op) {
+      case OP.PUBLISH: {
+        const roomAt = at + 1;
+        const roomEnd = roomAt + buffer[at];
+        if (roomEnd > end) throw new LinkFault('a room longer than its message');
+        relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
+        return;
+      }
+      case OP.SYNC:
+        // Messages are taken in order, so all that came before has been accepted.
+        this.out().reply(buffer.readUInt32BE(at), true, 0);
+        return;
+      case OP.SUBSCRIBE:
+        relay.rooms.subscribe(buffer.toString('latin1', at + 4, end), this);
+        this.out().reply(buffer.readUInt32BE(at), true, 0);
+        return;
+      case OP.UNSUBSCRIBE:
+        relay.rooms.unsubscribe(buffer.toString('latin1', at, end), this);
+        return;
+      case OP.ACQUIRE:
+        relay.acquire(
+          this,
+          buffer.toString('latin1', at + 9, end),
+          buffer.readUInt32BE(at + 4),
+          buffer[at + 8] === 1,
+          buffer.readUInt32BE(at),
+        );
+        return;
+      case OP.RELEASE:
+        this.#release(buffer.toString('latin1', at, end));
+        return;
+      case OP.CONNECTIONS: {
+        const connections = buffer.readUInt32BE(at);
+        relay.connections += connections - this.connections;
+        this.connections = connections;
+        return;
+      }
+      case OP.COUNT:
+        this.out().reply(buffer.readUInt32BE(at), true, relay.connections);
+        return;
+      case OP.HELLO:
+        this.pid = buffer.readUInt32BE(at);
+        return;
+      default:
+        throw new LinkFault(`no such message: ${op}`);
+    }
+  }
+
+  /** @param {string} address */
+  #release(address) {
+    const held = this.addresses.get(address);
+    if (held === undefined) throw new LinkFault('released an address that was not acquired');
+    if (held > 1) this.addresses.set(address, held - 1);
+    else this.addresses.delete(address);
+    this.relay.release(address, 1);
+  }
+}

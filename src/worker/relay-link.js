@@ -1,0 +1,252 @@
+// relay-link.js: a worker's end of the relay: what this machine's workers share, hosted by the primary.
+//
+// What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply tells that all of them
+// have been accepted, so that a thousand publications cost one promise and one reply. A relay that is gone can not be
+// mended from here: requests under way fail, `onClose` is called, and the worker leaves.
+
+import { connect } from 'node:net';
+import { BrokerError } from '../broker/broker.js';
+import { deferred } from '../broker/deferred.js';
+import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
+
+/** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
+const REQUEST_TIMEOUT_MS = 5000;
+const WATCH_INTERVAL_MS = 1000;
+const CLOSE_TIMEOUT_MS = 1000;
+/** Above this much unsent the primary does not read, and nothing more is taken. */
+const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+const MAX_NUMBER = 0xffffffff;
+
+/**
+ * A request under way.
+ * @typedef {object} Request
+ * @property {number} sentMs
+ * @property {(value: {ok: boolean, value: number}) => void} resolve
+ * @property {(error: BrokerError) => void} reject
+ */
+
+export class RelayLink {
+  /**
+   * @param {object} parts
+   * @param {string} parts.path of the relay's socket
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor({ path, log }) {
+    this.path = path;
+    this.log = log;
+    /** The relay is gone without close() having been called. */
+    this.onClose = () => {};
+    /** @type {(room: string, publication: Buffer) => void} */
+    this.onPublication = () => {};
+    /** @type {import('node:net').Socket|null} */
+    this.socket = null;
+    this.isOpen = false;
+    this.isClosing = false;
+    this.writer = new MessageWriter();
+    this.isScheduled = false;
+    this.nextRequest = 1;
+    /** In the order they were sent. @type {Map<number, Request>} */
+    this.requests = new Map();
+    /** Of the publications of this tick. @type {import('../broker/deferred.js').Deferred<void>|null} */
+    this.sync = null;
+    /** Of the counts asked for in this tick. @type {Promise<number>|null} */
+    this.counting = null;
+    /** @type {number|null} */
+    this.reported = null;
+    /** @type {NodeJS.Timeout|null} */
+    this.watch = null;
+    this.watchedMs = 0;
+    this.flush = this.flush.bind(this);
+  }
+
+  /** Connects. Rejects where there is no relay. */
+  async open() {
+    const socket = (this.socket = connect(this.path));
+    await new Promise((resolve, reject) => {
+      socket.once('error', reject);
+      socket.once('connect', () => resolve(undefined));
+    });
+    const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
+    socket.removeAllListeners('error');
+    socket.on('error', (error) => this.log.debug({ err: error }, 'relay link'));
+    socket.on('data', (chunk) => reader.read(chunk));
+    socket.on('close', () => this.#socketOnClose());
+    this.isOpen = true;
+    this.watchedMs = performance.now();
+    this.watch = setInterval(() => this.#checkRequests(), WATCH_INTERVAL_MS).unref();
+    this.#out().number(OP.HELLO, process.pid);
+  }
+
+  /** Sends what is gathered and ends the link; requests under way are not waited for. May be called twice. */
+  async close() {
+    const { socket } = this;
+    if (socket === null || this.isClosing) return;
+    this.isClosing = true;
+    if (!this.isOpen) return;
+    this.flush();
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    socket.end();
+    const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
+    await closed;
+    clearTimeout(timer);
+  }
+
+  /**
+   * Counts a connection of a client address, over all workers of this server.
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force count it even above the cap
+   * @returns {Promise<{admitted: boolean, connections: number}>} how many the address has now
+   */
+  async acquire(address, cap, force) {
+    this.#check();
+    const request = this.#request();
+    this.#out().acquire(request.id, address, cap, force);
+    const { ok, value } = await request.promise;
+    return { admitted: ok, connections: value };
+  }
+
+  /** Gives back what was acquired. @param {string} address */
+  release(address) {
+    // Where the link has ended the relay has released everything this worker held.
+    if (this.isOpen) this.#out().text(OP.RELEASE, address);
+  }
+
+  /** @param {string} room */
+  async subscribe(room) {
+    this.#check();
+    const request = this.#request();
+    this.#out().request(OP.SUBSCRIBE, request.id, room);
+    await request.promise;
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    if (this.isOpen) this.#out().text(OP.UNSUBSCRIBE, room);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<void>} when the relay has accepted it; shared by all of this tick
+   */
+  publish(room, publication) {
+    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    if (/** @type {import('node:net').Socket} */ (this.socket).writableLength + this.writer.length > MAX_PENDING_BYTES) {
+      return Promise.reject(new BrokerError('UNAVAILABLE', 'the relay does not read'));
+    }
+    this.#out().publish(room, publication);
+    this.sync ??= deferred();
+    return this.sync.promise;
+  }
+
+  /** @param {number} connections of this worker */
+  reportConnections(connections) {
+    if (!this.isOpen) return;
+    this.#out();
+    this.reported = connections;
+  }
+
+  /** @returns {Promise<number>} connections of all workers */
+  countConnections() {
+    if (!this.isOpen) return Promise.reject(gone());
+    if (this.counting === null) {
+      const request = this.#request();
+      const out = this.#out();
+      this.#report();
+      out.request(OP.COUNT, request.id, '');
+      this.counting = request.promise.then(({ value }) => value);
+    }
+    return this.counting;
+  }
+
+  #check() {
+    if (!this.isOpen || this.isClosing) throw gone();
+  }
+
+  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  #out() {
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      setImmediate(this.flush);
+    }
+    return this.writer;
+  }
+
+  /** @returns {{id: number, promise: Promise<{ok: boolean, value: number}>}} */
+  #request() {
+    const id = this.nextRequest;
+    this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
+    const { promise, resolve, reject } = deferred();
+    this.requests.set(id, { sentMs: performance.now(), resolve, reject });
+    return { id, promise };
+  }
+
+  #report() {
+    if (this.reported === null) return;
+    this.writer.number(OP.CONNECTIONS, this.reported);
+    this.reported = null;
+  }
+
+  /** Writes what was gathered. */
+  flush() {
+    this.isScheduled = false;
+    this.counting = null;
+    if (!this.isOpen) return;
+    this.#report();
+    const { sync } = this;
+    if (sync !== null) {
+      this.sync = null;
+      const request = this.#request();
+      this.writer.request(OP.SYNC, request.id, '');
+      request.promise.then(() => sync.resolve(), sync.reject);
+    }
+    this.writer.writeTo(/** @type {import('node:net').Socket} */ (this.socket));
+  }
+
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  #receive(buffer, start, end) {
+    const at = start + HEAD_BYTES;
+    if (buffer[at - 1] === OP.PUBLICATION) {
+      const roomAt = at + 1;
+      const roomEnd = roomAt + buffer[at];
+      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end));
+      return;
+    }
+    const id = buffer.readUInt32BE(at);
+    const request = this.requests.get(id);
+    // One that timed out is answered after all.
+    if (request === undefined) return;
+    this.requests.delete(id);
+    request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5) });
+  }
+
+  #checkRequests() {
+    const now = performance.now();
+    const isLate = now - this.watchedMs > 2 * WATCH_INTERVAL_MS;
+    this.watchedMs = now;
+    // It was this process that stood still: what has arrived meanwhile is read first.
+    if (isLate) return;
+    for (const [id, request] of this.requests) {
+      if (now - request.sentMs < REQUEST_TIMEOUT_MS) return;
+      this.requests.delete(id);
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay does not answer'));
+    }
+  }
+
+  #socketOnClose() {
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    if (this.watch !== null) clearInterval(this.watch);
+    // What was gathered and not written was certainly not accepted.
+    this.sync?.reject(gone());
+    this.sync = null;
+    for (const request of this.requests.values()) request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay is gone'));
+    this.requests.clear();
+    if (!this.isClosing) this.onClose();
+  }
+}
+
+function gone() {
+  return new BrokerError('UNAVAILABLE', 'the relay is gone');
+}

@@ -1,0 +1,308 @@
+// broker.test.js: what every broker promises (src/broker/broker.js), tried on all of them: two or three brokers that are
+// as many workers, in this process, over the real relay's socket, or over a real Redis.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import pino from 'pino';
+import { LocalBroker } from '../../src/broker/local.js';
+import { MemoryBroker } from '../../src/broker/memory.js';
+import { RedisBroker } from '../../src/broker/redis.js';
+import { Relay } from '../../src/primary/relay.js';
+import { createStats } from '../../src/stats.js';
+import { RelayLink } from '../../src/worker/relay-link.js';
+import { startRedis } from '../helpers/redis.js';
+
+/** @typedef {import('../../src/broker/broker.js').Broker} Broker */
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const log = pino({ level: 'silent' });
+const LINGER_MS = 100;
+const TIMEOUT_MS = 10_000;
+
+suite('memory', async () => {
+  const memory = new MemoryBroker();
+  return () => memory.attach();
+});
+
+suite('local', async (t) => {
+  const relay = new Relay({ log });
+  await relay.start();
+  t.after(() => relay.close());
+  return async () => {
+    const link = new RelayLink({ path: relay.path, log });
+    await link.open();
+    t.after(() => link.close());
+    return new LocalBroker({ link, roomLingerMs: LINGER_MS });
+  };
+});
+
+suite('redis', async (t) => {
+  const redis = await startRedis(t);
+  let workers = 0;
+  return () =>
+    new RedisBroker({
+      config: {
+        redisUrl: redis.url,
+        redisPrefix: 'contract:',
+        redisTimeoutMs: 1500,
+        maxPubsubBytes: 65_536,
+        roomLingerMs: LINGER_MS,
+      },
+      log,
+      stats: createStats(),
+      workerId: `worker-${++workers}`,
+    });
+});
+
+/**
+ * @param {string} name
+ * @param {(t: TestContext) => Promise<() => Broker|Promise<Broker>>} prepare makes what brokers share, and tells how to
+ *   make one of them
+ */
+function suite(name, prepare) {
+  /** @param {string} behaviour @param {(t: TestContext, worker: () => Promise<Worker>) => Promise<void>} body */
+  const it = (behaviour, body) => {
+    test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
+      const make = await prepare(t);
+      await body(t, async () => {
+        const worker = new Worker(await make());
+        t.after(() => worker.broker.close());
+        await worker.broker.start(worker);
+        return worker;
+      });
+    });
+  };
+
+  it('is up after the start, and down after the end', async (_t, attach) => {
+    const a = await attach();
+    assert.equal(a.broker.state, 'up');
+    await a.broker.close();
+    assert.equal(a.broker.state, 'down');
+    assert.deepEqual(a.states, ['up', 'down']);
+  });
+
+  it('a publication reaches every subscribed worker, the publisher included, and no other', async (_t, attach) => {
+    const [a, b, c] = [await attach(), await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room'), c.broker.subscribe('other')]);
+    await a.broker.publish('room', Buffer.from('hello'));
+    await Promise.all([a.received(1), b.received(1)]);
+    await a.broker.publish('other', Buffer.from('end'));
+    await c.received(1);
+    assert.deepEqual(a.texts, ['room hello']);
+    assert.deepEqual(b.texts, ['room hello']);
+    assert.deepEqual(c.texts, ['other end']);
+  });
+
+  it('a subscription that has resolved misses nothing', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    for (let i = 0; i < 50; i++) {
+      await b.broker.subscribe(`room-${i}`);
+      await a.broker.publish(`room-${i}`, Buffer.from('x'));
+    }
+    await b.received(50);
+    assert.equal(new Set(b.texts).size, 50);
+  });
+
+  it('publications of one publisher keep their order, in a burst and one by one', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room')]);
+    const expected = [];
+    const published = [];
+    for (let i = 0; i < 1000; i++) {
+      expected.push(`room ${i}`);
+      published.push(a.broker.publish('room', Buffer.from(`${i}`)));
+      if (i % 100 === 0) await published[i];
+    }
+    await Promise.all(published);
+    await Promise.all([a.received(1000), b.received(1000)]);
+    assert.deepEqual(a.texts, expected);
+    assert.deepEqual(b.texts, expected);
+  });
+
+  it('workers that publish at once are seen in one order by all', async (_t, attach) => {
+    const [a, b, c] = [await attach(), await attach(), await attach()];
+    await Promise.all([a, b, c].map(({ broker }) => broker.subscribe('room')));
+    const published = [];
+    for (let i = 0; i < 300; i++) {
+      published.push(a.broker.publish('room', Buffer.from(`a${i}`)), b.broker.publish('room', Buffer.from(`b${i}`)));
+      if (i % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    await Promise.all(published);
+    await Promise.all([a.received(600), b.received(600), c.received(600)]);
+    assert.deepEqual(a.texts, c.texts);
+    assert.deepEqual(b.texts, c.texts);
+  });
+
+  it('many rooms at once are each delivered to their own subscribers', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const rooms = Array.from({ length: 2500 }, (_, i) => `room-${i}`);
+    await Promise.all(rooms.map((room, i) => (i % 2 ? a : b).broker.subscribe(room)));
+    await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(room))));
+    await Promise.all([a.received(1250), b.received(1250)]);
+    assert.deepEqual(a.texts.sort(), rooms.filter((_, i) => i % 2).map((room) => `${room} ${room}`).sort());
+    assert.deepEqual(b.texts.sort(), rooms.filter((_, i) => i % 2 === 0).map((room) => `${room} ${room}`).sort());
+  });
+
+  it('a room may be subscribed again, and is delivered once', async (_t, attach) => {
+    const a = await attach();
+    await a.broker.subscribe('room');
+    await a.broker.subscribe('room');
+    await Promise.all([a.broker.subscribe('new'), a.broker.subscribe('new')]);
+    await a.broker.publish('new', Buffer.from('1'));
+    await a.broker.publish('room', Buffer.from('2'));
+    await a.received(2);
+    assert.deepEqual(a.texts.sort(), ['new 1', 'room 2']);
+  });
+
+  it('an unsubscribed room is delivered no more once it has lingered', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('room'), a.broker.subscribe('end'), b.broker.subscribe('room')]);
+    a.broker.unsubscribe('room');
+    await eventually(async () => {
+      const before = a.texts.length;
+      await b.broker.publish('room', Buffer.from('x'));
+      await b.broker.publish('end', Buffer.from('y'));
+      await eventually(() => a.texts.at(-1) === 'end y' && a.texts.length > before);
+      return a.texts.length === before + 1;
+    });
+  });
+
+  it('a room that is subscribed again while it lingers stays subscribed', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await a.broker.subscribe('room');
+    a.broker.unsubscribe('room');
+    await a.broker.subscribe('room');
+    await new Promise((resolve) => setTimeout(resolve, 3 * LINGER_MS));
+    await b.broker.publish('room', Buffer.from('x'));
+    await a.received(1);
+  });
+
+  it('a room that comes and goes in one tick ends as it was last asked for', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    for (let i = 0; i < 20; i++) {
+      const subscribed = a.broker.subscribe('room');
+      a.broker.unsubscribe('room');
+      await Promise.all([subscribed, a.broker.subscribe('room')]);
+      if (i % 5 === 0) await new Promise((resolve) => setTimeout(resolve, LINGER_MS / 4));
+    }
+    await b.broker.publish('room', Buffer.from('x'));
+    await a.received(1);
+  });
+
+  it('carries every byte, and does not modify what it is given', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    const publication = Buffer.from(Array.from({ length: 1024 }, (_, i) => i % 256));
+    const copy = Buffer.from(publication);
+    await a.broker.publish('room', publication);
+    await a.broker.publish('room', Buffer.alloc(1));
+    await b.received(2);
+    assert.deepEqual(b.publications[0], copy);
+    assert.deepEqual(b.publications[1], Buffer.alloc(1));
+    assert.deepEqual(publication, copy);
+  });
+
+  it('large publications keep their place among small ones', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room')]);
+    const sizes = [5, 64 * 1024, 7, 100 * 1024, 9, 10, 65_532, 65_533, 1, 1024 * 1024, 3, 100 * 1024, 100 * 1024, 2];
+    const publications = sizes.map((size, i) => Buffer.alloc(size, i));
+    await Promise.all(publications.map((publication) => a.broker.publish('room', publication)));
+    await Promise.all([a.received(sizes.length), b.received(sizes.length)]);
+    for (const { publications: received } of [a, b]) {
+      assert.deepEqual(received.map(({ length }) => length), sizes);
+      assert.ok(received.every((publication, i) => publication.equals(publications[i])));
+    }
+  });
+
+  it('what is received may be kept', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    const publications = Array.from({ length: 2000 }, (_, i) => Buffer.from(`${i} `.repeat(20)));
+    for (let i = 0; i < publications.length; i += 100) {
+      await Promise.all(publications.slice(i, i + 100).map((publication) => a.broker.publish('room', publication)));
+    }
+    await b.received(publications.length);
+    assert.ok(b.publications.every((publication, i) => publication.equals(publications[i])));
+  });
+
+  it('connections are counted over all workers, also when they change and when a worker leaves', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    a.broker.reportConnections(3);
+    b.broker.reportConnections(5);
+    await eventually(async () => (await a.broker.countConnections()) === 8 && (await b.broker.countConnections()) === 8);
+    a.broker.reportConnections(1);
+    b.broker.reportConnections(4);
+    b.broker.reportConnections(0);
+    b.broker.reportConnections(6);
+    assert.ok((await a.broker.countConnections()) >= 1);
+    await eventually(async () => (await a.broker.countConnections()) === 7 && (await b.broker.countConnections()) === 7);
+    const c = await attach();
+    await eventually(async () => (await c.broker.countConnections()) === 7);
+    await b.broker.close();
+    await eventually(async () => (await a.broker.countConnections()) === 1 && (await c.broker.countConnections()) === 1);
+  });
+
+  it('the end waits for publications under way, and may come twice', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    const published = a.broker.publish('room', Buffer.from('last'));
+    await Promise.all([a.broker.close(), a.broker.close()]);
+    await a.broker.close();
+    await published;
+    await b.received(1);
+  });
+
+  it('after the end nothing is accepted', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    await a.broker.close();
+    await assert.rejects(a.broker.publish('room', Buffer.from('x')), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    await assert.rejects(a.broker.subscribe('room'), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    a.broker.unsubscribe('room');
+    a.broker.reportConnections(7);
+    assert.deepEqual(b.texts, []);
+  });
+}
+
+/** Owns a broker, and remembers what it was told. */
+class Worker {
+  /** @param {Broker} broker */
+  constructor(broker) {
+    this.broker = broker;
+    /** @type {Buffer[]} */
+    this.publications = [];
+    /** @type {string[]} */
+    this.texts = [];
+    /** @type {string[]} */
+    this.states = [];
+    this.onPublication = this.onPublication.bind(this);
+    this.onState = this.onState.bind(this);
+  }
+
+  /** @param {string} room @param {Buffer} publication */
+  onPublication(room, publication) {
+    this.publications.push(publication);
+    this.texts.push(`${room} ${publication.toString('latin1', 0, 40)}`);
+  }
+
+  /** @param {string} state */
+  onState(state) {
+    this.states.push(state);
+  }
+
+  /** @param {number} count of publications, and no more */
+  async received(count) {
+    await eventually(() => this.publications.length >= count);
+    assert.equal(this.publications.length, count);
+  }
+}
+
+/** @param {() => boolean|Promise<boolean>} condition */
+async function eventually(condition) {
+  const end = performance.now() + TIMEOUT_MS / 2;
+  while (!(await condition())) {
+    if (performance.now() > end) throw new Error(`not within ${TIMEOUT_MS / 2} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}

@@ -1,0 +1,152 @@
+// redis.js: a real redis-server for a test, on a port of its own, that can be killed, frozen and brought back.
+
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const START_TIMEOUT_MS = 10_000;
+const POLL_MS = 20;
+const ATTEMPTS = 10;
+const FIRST_PORT = 10_000;
+
+const run = promisify(execFile);
+
+/**
+ * Starts a redis-server that ends with the test.
+ * @param {{after: (fn: () => unknown) => void}} t
+ * @param {object} [options]
+ * @param {number} [options.port]
+ * @param {string[]} [options.args] more of its command line
+ */
+export async function startRedis(t, { port, args = [] } = {}) {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-redis-'));
+  const redis = new RedisServer(folder, args);
+  t.after(async () => {
+    await redis.kill();
+    await rm(folder, { recursive: true, force: true });
+  });
+  for (let attempt = 1; ; attempt++) {
+    redis.port = port ?? (await freePort());
+    try {
+      await redis.restart();
+      return redis;
+    } catch (error) {
+      // Somebody else took the port in between.
+      if (port !== undefined || attempt === ATTEMPTS) throw error;
+    }
+  }
+}
+
+export class RedisServer {
+  /** @param {string} folder @param {string[]} args */
+  constructor(folder, args) {
+    this.folder = folder;
+    this.args = args;
+    this.port = 0;
+    /** @type {import('node:child_process').ChildProcess|null} */
+    this.process = null;
+  }
+
+  get url() {
+    return `redis://127.0.0.1:${this.port}`;
+  }
+
+  /** Starts it, on the port it had, and waits until it answers. */
+  async restart() {
+    const options = ['--port', `${this.port}`, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', this.folder];
+    const child = spawn('redis-server', [...options, ...this.args], { stdio: 'ignore' });
+    this.process = child;
+    /** @type {Error|null} */
+    let failure = null;
+    child.once('error', (error) => {
+      failure = error;
+    });
+    child.once('exit', (code) => {
+      failure ??= new Error(`redis-server left with ${code}`);
+    });
+    const end = performance.now() + START_TIMEOUT_MS;
+    while (!(await answers(this.port))) {
+      if (failure) throw failure;
+      if (performance.now() > end) throw new Error('redis-server does not answer');
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+    // Another server may sit on the port while ours is leaving.
+    if (failure) throw failure;
+  }
+
+  /** SIGKILL, and waits until it is gone. May be called twice. */
+  async kill() {
+    await this.#end('SIGKILL');
+  }
+
+  /** SIGTERM, and waits until it is gone. */
+  async stop() {
+    await this.#end('SIGTERM');
+  }
+
+  /** @param {NodeJS.Signals} signal */
+  async #end(signal) {
+    const child = this.process;
+    this.process = null;
+    if (child === null || child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill(signal);
+    await exited;
+  }
+
+  freeze() {
+    this.process?.kill('SIGSTOP');
+  }
+
+  thaw() {
+    this.process?.kill('SIGCONT');
+  }
+
+  /** Runs redis-cli. @param {...string} command @returns {Promise<string>} what it prints */
+  async cli(...command) {
+    const { stdout } = await run('redis-cli', ['-p', `${this.port}`, ...command], { timeout: START_TIMEOUT_MS });
+    return stdout.trim();
+  }
+}
+
+/** @param {number} port @returns {Promise<boolean>} */
+function answers(port) {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write('PING\r\n'));
+    socket.setTimeout(1000, () => socket.destroy());
+    socket.once('data', () => {
+      // +PONG, or -NOAUTH where the test wants a password.
+      resolve(true);
+      socket.destroy();
+    });
+    socket.on('error', () => {
+      // Not yet: `close` answers.
+    });
+    socket.once('close', () => resolve(false));
+  });
+}
+
+/**
+ * A port nobody listens on and that the kernel gives to no outgoing connection: while a server is down its port must
+ * stay free for it to come back to.
+ */
+export async function freePort() {
+  const range = await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').catch(() => '32768 60999');
+  const ephemeral = Number.parseInt(range, 10);
+  const last = ephemeral > FIRST_PORT + 1000 ? ephemeral : 32_768;
+  for (;;) {
+    const port = FIRST_PORT + Math.floor(Math.random() * (last - FIRST_PORT));
+    const server = createServer();
+    const isFree = await new Promise((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
+}
