@@ -1,6 +1,7 @@
 // control.js: what the primary and a worker say to each other over the cluster's IPC channel, which is for control only.
 //
 //   primary -> worker                                    worker -> primary
+//                                                        {type:'loaded'}              it listens to messages from now
 //   {type:'start', slot, relayPath}                      {type:'ready', address}      listening, broker started
 //   {type:'metrics', request}                            {type:'metrics', request, metrics}  prom-client's JSON
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs}   every BEAT_INTERVAL_MS
@@ -13,7 +14,7 @@ export const BEAT_INTERVAL_MS = 500;
 /**
  * @typedef {{type:'start', slot: number, relayPath: string} | {type:'metrics', request: number} | {type:'unready'}
  *   | {type:'drain', deadlineMs: number}} ToWorker
- * @typedef {{type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]}
+ * @typedef {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]}
  *   | {type:'beat', connections: number, lagMs: number} | {type:'final', metrics: object[]}
  *   | {type:'failed', message: string}} ToPrimary
  */

@@ -24,6 +24,7 @@ const SECRET_KEY = /^(authorization|proxy-authorization|cookie|set-cookie|sec-we
 const MAX_DEPTH = 6;
 
 /** @typedef {import('pino').Logger} Logger */
+/** @typedef {import('pino').DestinationStream} DestinationStream */
 
 /** @type {Destination[]} */
 const destinations = [];
@@ -112,7 +113,7 @@ function prettyPrinter() {
 
 /**
  * A bounded queue of lines before a file descriptor.
- * @implements {import('pino').DestinationStream}
+ * @implements {DestinationStream}
  */
 export class Destination {
   /** @param {number} descriptor */

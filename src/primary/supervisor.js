@@ -311,7 +311,7 @@ export class Supervisor {
       if (one.state === 'starting') {
         one.mayEnd = true;
         one.kill();
-        return one.ended.then(() => true);
+        return within(one.ended, KILL_AFTER_MS).then(() => true);
       }
       return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()));
     });
@@ -357,7 +357,6 @@ export class Supervisor {
       one.failure = `not ready after ${START_TIMEOUT_MS} ms`;
       one.kill();
     }, START_TIMEOUT_MS);
-    one.tell({ type: 'start', slot, relayPath: this.relayPath });
     return one;
   }
 
@@ -367,6 +366,11 @@ export class Supervisor {
     switch (message.type) {
       case 'beat':
         one.connections = message.connections;
+        break;
+      case 'loaded':
+        // Not right after the fork: node reads the channel while the worker's modules are still being loaded, and a
+        // message nobody listens to is gone.
+        one.tell({ type: 'start', slot: one.slot, relayPath: this.relayPath });
         break;
       case 'ready':
         this.#workerOnReady(one, message.address);

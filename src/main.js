@@ -1,0 +1,90 @@
+#!/usr/bin/env node
+// main.js: the entry point: reads the configuration, then is the primary or one of its workers.
+//
+// The only file that reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the environment of the
+// workers it forks, so that a worker never reads the file and all workers of one roll agree.
+
+import cluster from 'node:cluster';
+import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { changedFixed, loadConfig, parseConfigFile } from './config.js';
+import { createLog } from './log.js';
+
+/** sysexits.h: EX_CONFIG. */
+const EXIT_CONFIG = 78;
+
+/** @typedef {import('./config.js').Config} Config */
+/** @typedef {import('./primary/supervisor.js').Settings} Settings */
+
+// Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no supervisor.
+if (cluster.isPrimary) await primary();
+else await worker();
+
+async function primary() {
+  const { settings, faults } = await readSettings();
+  if (!settings) return refuse(faults);
+  const { runPrimary } = await import('./primary/primary.js');
+  await runPrimary({
+    settings,
+    loadSettings: (previous) => reloadSettings(previous, settings),
+    exec: fileURLToPath(import.meta.url),
+    log: logFor(settings.config),
+  });
+}
+
+async function worker() {
+  // The terminal's Ctrl-C reaches workers too, and may come before they are up; the primary says what becomes of it.
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) process.on(signal, () => {});
+  const { config, faults } = loadConfig(process.env);
+  if (!config) return refuse(faults);
+  const { runWorker } = await import('./worker/worker.js');
+  runWorker(config, logFor(config));
+  // What the primary said while modules were loading nobody has heard: it waits for this.
+  process.send?.({ type: 'loaded' });
+}
+
+/**
+ * The environment over the configuration file.
+ * @returns {Promise<{settings: Settings|null, faults: string[]}>}
+ */
+async function readSettings() {
+  const path = process.env.FANFARE_CONFIG_FILE ?? '';
+  /** @type {{env: Record<string, string>, faults: string[]}} */
+  let file = { env: {}, faults: [] };
+  if (path !== '') {
+    try {
+      file = parseConfigFile(await readFile(path, 'utf8'));
+    } catch (error) {
+      file.faults.push(`FANFARE_CONFIG_FILE: can not read ${path}: ${/** @type {Error} */ (error).message}`);
+    }
+  }
+  const env = { ...file.env, ...process.env };
+  const { config, faults } = loadConfig(env);
+  const all = [...file.faults, ...faults];
+  return { settings: config && all.length === 0 ? { config, env } : null, faults: all };
+}
+
+/**
+ * For a reload: also refuses what only a restart can change.
+ * @param {Config} previous
+ * @param {Settings} fallback returned beside faults, where it is not used
+ */
+async function reloadSettings(previous, fallback) {
+  const { settings, faults } = await readSettings();
+  if (!settings) return { settings: fallback, faults };
+  const fixed = changedFixed(previous, settings.config);
+  return { settings, faults: fixed.map((name) => `${name} can not be changed by a reload: restart the server`) };
+}
+
+/** @param {Config} config */
+function logFor({ logLevel, serverId }) {
+  return createLog({ level: logLevel, name: serverId, production: process.env.NODE_ENV === 'production' });
+}
+
+/** All faults at once: one start, not one for each. @param {readonly string[]} faults */
+function refuse(faults) {
+  process.stderr.write(`fanfare can not start, the configuration is not valid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`);
+  process.exitCode = EXIT_CONFIG;
+  // A worker's channel to its primary would keep it alive.
+  if (cluster.isWorker) process.exit(EXIT_CONFIG);
+}

@@ -1,0 +1,124 @@
+// primary.js: the process without client sockets: it hosts the relay, the supervisor and the operations port, and owns
+// the signals.
+//
+//   SIGTERM, SIGINT   drain and exit 0; a second one exits 1 at once
+//   SIGHUP            reload: new configuration, worker by worker
+//
+// A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
+// that their channel is closed, drain by themselves and leave.
+
+import { flushLog } from '../log.js';
+import { Aggregate, createPrimaryMetrics } from '../metrics.js';
+import { banner } from './banner.js';
+import { OpsServer } from './ops-server.js';
+import { Relay } from './relay.js';
+import { Supervisor } from './supervisor.js';
+
+/** How long relay and operations port may take to close when all workers are gone. */
+const CLOSE_TIMEOUT_MS = 1000;
+
+/** @typedef {import('./supervisor.js').Settings} Settings */
+
+/**
+ * Runs until a signal or a fault ends the process.
+ * @param {object} parts
+ * @param {Settings} parts.settings
+ * @param {(previous: import('../config.js').Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings
+ * @param {string} parts.exec the workers' entry point
+ * @param {import('pino').Logger} parts.log
+ */
+export async function runPrimary({ settings, loadSettings, exec, log }) {
+  const { config } = settings;
+  let signals = 0;
+  /** @type {Supervisor|undefined} */
+  let supervisor;
+  let metricsPort = 0;
+
+  const relay = new Relay({ log });
+  const aggregate = new Aggregate();
+  const own = createPrimaryMetrics({
+    workersUp: () => supervisor?.workersUp() ?? {},
+    restarts: () => supervisor?.restarts ?? 0,
+    reloads: () => supervisor?.reloads ?? 0,
+  });
+  const ops = new OpsServer({
+    port: config.metricsPort,
+    host: config.metricsHost,
+    metrics: async () => {
+      await supervisor?.collect();
+      return aggregate.text(await own.snapshot());
+    },
+    readiness: () => supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 },
+    log,
+  });
+
+  /** @param {number} code */
+  const exit = async (code) => {
+    const closing = Promise.allSettled([relay.close(), ops.close()]);
+    await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
+    log[code === 0 ? 'info' : 'error']({ code }, 'fanfare has stopped');
+    await flushLog();
+    process.exit(code);
+  };
+
+  /** @param {NodeJS.Signals} signal */
+  const processOnSignal = (signal) => {
+    signals++;
+    if (signals > 1) {
+      log.warn({ signal }, 'a second signal: leaving at once');
+      supervisor?.kill();
+      process.exit(1);
+    }
+    log.info({ signal }, 'draining');
+    if (supervisor) supervisor.stop(0);
+    else exit(0);
+  };
+  process.on('SIGTERM', processOnSignal);
+  process.on('SIGINT', processOnSignal);
+  process.on('SIGHUP', () => supervisor?.reload());
+
+  /** @param {unknown} error */
+  const processOnFault = (error) => {
+    log.fatal({ err: error }, 'a fault of our own: draining');
+    if (supervisor) supervisor.stop(1);
+    else exit(1);
+  };
+  process.on('uncaughtException', processOnFault);
+  process.on('unhandledRejection', processOnFault);
+
+  try {
+    await relay.start();
+    metricsPort = await ops.start();
+  } catch (error) {
+    const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
+    const why = code === 'EADDRINUSE' ? `${config.metricsHost}:${config.metricsPort} (METRICS_PORT) is in use` : message;
+    log.fatal({ err: error }, `can not start: ${why}`);
+    return exit(1);
+  }
+  // A signal may have come meanwhile.
+  if (signals > 0) return;
+
+  supervisor = new Supervisor({
+    settings,
+    log,
+    relayPath: relay.path,
+    aggregate,
+    exec,
+    loadSettings,
+    onReady: ({ port }) => announce(log, { config, port, metricsPort }),
+    onStopped: exit,
+  });
+  supervisor.start();
+}
+
+/**
+ * On a terminal as plain text; elsewhere as log lines. The line with the ports as fields is there in both cases.
+ * @param {import('pino').Logger} log
+ * @param {{config: import('../config.js').Config, port: number, metricsPort: number}} what
+ */
+function announce(log, { config, port, metricsPort }) {
+  const [first, ...rest] = banner({ config, port, metricsPort });
+  log.info({ port, metricsPort, workers: config.workers }, first);
+  if (process.stdout.isTTY) process.stdout.write(`${rest.join('\n')}\n`);
+  else for (const line of rest) log.info(line.trim());
+}
