@@ -1,0 +1,118 @@
+// report.js: medians, ranges and ratios, as a table for people (Markdown).
+
+import { WORKLOADS } from './workloads.js';
+
+/**
+ * One measurement: a server, a workload, a round.
+ * @typedef {object} Cell
+ * @property {string} server
+ * @property {string} title of the server
+ * @property {string} workload
+ * @property {number} round
+ * @property {Record<string, number | null>} values
+ * @property {string[]} flags
+ * @property {Record<string, unknown>} detail
+ * @property {number} stolenShare of the machine's time, by the hypervisor
+ * @property {number} seconds
+ */
+
+/** @param {readonly number[]} numbers */
+export function median(numbers) {
+  const sorted = [...numbers].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/** Four digits at most, thousands separated. @param {number} number @param {number} [digits] */
+export function show(number, digits = 0) {
+  if (!Number.isFinite(number)) return '–';
+  return number.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/**
+ * @param {readonly Cell[]} cells
+ * @param {string} server
+ * @param {string} workload
+ * @param {string} key
+ */
+function figure(cells, server, workload, key) {
+  const mine = cells.filter((cell) => cell.server === server && cell.workload === workload);
+  const numbers = mine.map((cell) => cell.values[key]).filter((value) => typeof value === 'number' && Number.isFinite(value));
+  const known = /** @type {number[]} */ (numbers);
+  return { rounds: mine.length, numbers: known, median: known.length > 0 ? median(known) : Number.NaN };
+}
+
+/**
+ * The ratio of two servers within each round, then the median over the rounds: what moves the whole machine from one
+ * round to the next drops out.
+ * @param {readonly Cell[]} cells
+ * @param {string} server
+ * @param {string} base
+ * @param {string} workload
+ * @param {string} key
+ */
+export function ratio(cells, server, base, workload, key) {
+  const ratios = [];
+  for (const cell of cells) {
+    if (cell.server !== server || cell.workload !== workload) continue;
+    const other = cells.find((each) => each.server === base && each.workload === workload && each.round === cell.round);
+    const [mine, theirs] = [cell.values[key], other?.values[key]];
+    if (typeof mine === 'number' && typeof theirs === 'number' && theirs > 0) ratios.push(mine / theirs);
+  }
+  return ratios.length > 0 ? median(ratios) : Number.NaN;
+}
+
+/**
+ * @param {object} report
+ * @param {string} report.startedAt
+ * @param {string} report.command
+ * @param {Record<string, unknown>} report.machine
+ * @param {{ lines: string[] }} report.client
+ * @param {readonly Cell[]} report.cells
+ * @param {string} report.base the server that ratios refer to
+ * @returns {string}
+ */
+export function markdown({ startedAt, command, machine, client, cells, base }) {
+  const servers = [...new Map(cells.map((cell) => [cell.server, cell.title]))];
+  const workloads = [...new Set(cells.map((cell) => cell.workload))];
+  const rounds = Math.max(0, ...cells.map((cell) => cell.round));
+  const lines = [
+    `# Side by side, ${startedAt}`,
+    '',
+    `\`${command}\`; medians of ${rounds} interleaved ${rounds === 1 ? 'round' : 'rounds'}, in brackets the range; × is the ratio to ${base}, the median of the`,
+    'ratios within each round. Absolute figures belong to this machine and hour; ratios last longer. ../README.md says what each means.',
+    '',
+    ...Object.entries(machine).map(([key, value]) => `- ${key}: ${value}`),
+    ...client.lines.map((line) => `- ${line}`),
+    '',
+  ];
+  const stolen = cells.map((cell) => cell.stolenShare);
+  if (stolen.length > 0) lines.push(`- time stolen by the hypervisor: ${show(100 * median(stolen), 1)} % in the median, at most ${show(100 * Math.max(...stolen), 1)} %`, '');
+
+  for (const workload of workloads) {
+    const { title, metrics } = WORKLOADS[workload];
+    lines.push(`## ${title}`, '');
+    lines.push(`| server | ${metrics.map((metric) => (metric.unit && !metric.title.endsWith('/s') ? `${metric.title}, ${metric.unit}` : metric.title)).join(' | ')} | CPU client / server, s | remarks |`);
+    lines.push(`|---|${metrics.map(() => '---:|').join('')}---:|---|`);
+    for (const [server, name] of servers) {
+      const mine = cells.filter((cell) => cell.server === server && cell.workload === workload);
+      if (mine.length === 0) continue;
+      const columns = metrics.map(({ key, digits = 0 }) => {
+        const { numbers, median: middle, rounds: all } = figure(cells, server, workload, key);
+        if (numbers.length === 0) return '–';
+        const times = ratio(cells, server, base, workload, key);
+        const range = numbers.length > 1 ? ` (${show(Math.min(...numbers), digits)}–${show(Math.max(...numbers), digits)})` : '';
+        const missing = numbers.length < all ? `, ${all - numbers.length} of ${all} failed` : '';
+        return `${show(middle, digits)}${range}${Number.isFinite(times) ? ` × ${show(times, times < 10 ? 2 : 0)}` : ''}${missing}`;
+      });
+      const clientCpu = figure(cells, server, workload, 'clientCpuSeconds').median;
+      const serverCpu = figure(cells, server, workload, 'serverCpuSeconds').median;
+      const flags = new Map();
+      for (const flag of mine.flatMap((cell) => cell.flags)) flags.set(flag, (flags.get(flag) ?? 0) + 1);
+      const remarks = [...flags].map(([flag, count]) => (mine.length > 1 ? `${flag} (${count} of ${mine.length})` : flag)).join('; ');
+      lines.push(`| ${name} | ${columns.join(' | ')} | ${show(clientCpu, 2)} / ${show(serverCpu, 2)} | ${remarks.replaceAll('|', '/')} |`);
+    }
+    lines.push('');
+  }
+  return lines.join('\n');
+}

@@ -1,0 +1,202 @@
+// run.js: the benchmark: Fanfare side by side with the servers people would write or take instead.
+//
+//   npm run bench                                     everything, 3 rounds: about 40 minutes
+//   npm run bench -- --quick                          a look at everything, 1 round
+//   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
+//   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws
+//
+// Each cell of the table has a server process of its own and its own clients. The order is workload by workload, within
+// one server after the other (A B C A B C …), so that what slows the machine for a while hits neighbours alike.
+
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { describeMachine, machineSeconds, maxFiles } from './machine.js';
+import { PROFILES } from './profiles.js';
+import { markdown } from './report.js';
+import { externalServer, SERVERS, startServer, stopAll } from './servers.js';
+import { findClient, Swarm } from './swarm.js';
+import { measured, WORKLOADS } from './workloads.js';
+
+const { values: options } = parseArgs({
+  options: {
+    only: { type: 'string', default: Object.keys(SERVERS).join(',') },
+    workloads: { type: 'string', default: Object.keys(WORKLOADS).join(',') },
+    rounds: { type: 'string' },
+    quick: { type: 'boolean', default: false },
+    client: { type: 'string', default: 'auto' },
+    processes: { type: 'string', default: '2' },
+    sources: { type: 'string', default: '4' },
+    payload: { type: 'string', default: '100' },
+    base: { type: 'string', default: 'plain-ws' },
+    url: { type: 'string', multiple: true, default: [] },
+    profile: { type: 'string', multiple: true, default: [] },
+    name: { type: 'string', multiple: true, default: [] },
+    'server-pid': { type: 'string', multiple: true, default: [] },
+    'redis-pid': { type: 'string' },
+    save: { type: 'string' },
+    help: { type: 'boolean', default: false },
+  },
+});
+
+if (options.help) {
+  console.log(`node loadtest/bench/run.js [options]
+  --only a,b         servers: ${Object.keys(SERVERS).join(', ')}; "none" with --url
+  --workloads a,b    ${Object.keys(WORKLOADS).join(', ')}
+  --rounds N         default 3, with --quick 1
+  --quick            small and short: to see that it works
+  --client KIND      auto (C where there is a compiler), c, node
+  --processes N      client processes, default 2
+  --sources N        source addresses 127.0.0.2 …, default 4; 0 lets the kernel choose
+  --payload BYTES    default 100
+  --base NAME        server the ratios refer to, default plain-ws
+  --url URL --profile NAME --server-pid PID[,PID] [--name NAME] [--redis-pid PID]
+                     one more server, started by you (repeatable); profiles: ${Object.keys(PROFILES).join(', ')}
+  --save PATH        without its ending; default loadtest/bench/results/<date>`);
+  process.exit(0);
+}
+
+const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
+const payloadBytes = Number(options.payload);
+const sources = Number(options.sources);
+const processes = Number(options.processes);
+const wantedServers = options.only === 'none' ? [] : options.only.split(',');
+const wantedWorkloads = options.workloads.split(',');
+for (const [name, table] of /** @type {[string, object][]} */ ([
+  ...wantedServers.map((name) => [name, SERVERS]),
+  ...wantedWorkloads.map((name) => [name, WORKLOADS]),
+])) {
+  if (!(name in table)) throw new Error(`${name} is none of ${Object.keys(table).join(', ')}`);
+}
+if (!['auto', 'c', 'node'].includes(options.client)) throw new Error('--client is auto, c or node');
+
+installServers();
+const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));
+const startedAt = new Date().toISOString();
+const command = `node loadtest/bench/run.js ${process.argv.slice(2).join(' ')}`.trim();
+const machine = describeMachine();
+const log = (/** @type {string} */ line) => process.stderr.write(`${line}\n`);
+if (maxFiles().hard < 19_500) log(`a process may have only ${maxFiles().hard} files here: the largest rooms will fail`);
+
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
+  process.once(signal, async () => {
+    await stopAll();
+    process.exit(1);
+  });
+}
+
+/** @type {import('./report.js').Cell[]} */
+const cells = [];
+/** @type {{ start: () => Promise<import('./servers.js').Target>, name: string }[]} */
+const servers = [
+  ...wantedServers.map((name) => ({ name, start: () => startServer(name) })),
+  ...options.url.map((url, i) => {
+    const pids = (options['server-pid'][i] ?? '').split(',').filter(Boolean).map(Number);
+    const redisPid = options['redis-pid'] === undefined ? undefined : Number(options['redis-pid']);
+    const target = externalServer({ url, profile: options.profile[i] ?? 'plain', pids, redisPid, name: options.name[i] });
+    return { name: target.name, start: async () => target };
+  }),
+];
+
+const clientLimit = await measureClient();
+for (const line of clientLimit.lines) log(line);
+
+for (let round = 1; round <= rounds; round++) {
+  for (const workload of wantedWorkloads) {
+    for (const server of servers) {
+      log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}`);
+      cells.push(await measure(server, workload, round));
+      save(); // after each cell, so that an interrupted run has its figures
+    }
+  }
+}
+console.log(save());
+
+/**
+ * @param {{ name: string, start: () => Promise<import('./servers.js').Target> }} server
+ * @param {string} workload
+ * @param {number} round
+ * @returns {Promise<import('./report.js').Cell>}
+ */
+async function measure(server, workload, round) {
+  const started = performance.now();
+  const before = machineSeconds();
+  const swarm = new Swarm({ client, processes });
+  /** @type {import('./servers.js').Target | undefined} */
+  let target;
+  /** @type {import('./workloads.js').Figures} */
+  let figures;
+  try {
+    target = await server.start();
+    swarm.start();
+    figures = await WORKLOADS[workload].run({ target, swarm, quick: options.quick, payloadBytes, sources, log });
+  } catch (error) {
+    log(`failed: ${error instanceof Error ? error.stack : error}`);
+    figures = { values: {}, flags: [`failed: ${error instanceof Error ? error.message.split('\n')[0] : error}`], detail: {} };
+  }
+  await swarm.close();
+  await target?.close();
+  const seconds = (performance.now() - started) / 1000;
+  const stolenShare = (machineSeconds().stolen - before.stolen) / (seconds * Number(machine.processor.split('× ')[1]));
+  for (const { key, title, unit, digits } of WORKLOADS[workload].metrics) {
+    const value = figures.values[key];
+    log(`  ${title}: ${value === null || value === undefined ? '–' : value.toLocaleString('en', { maximumFractionDigits: digits ?? 0 })} ${unit}`);
+  }
+  for (const flag of figures.flags) log(`  ! ${flag}`);
+  await sleep(300);
+  return { server: server.name, title: target?.title ?? SERVERS[server.name]?.title ?? server.name, workload, round, ...figures, stolenShare, seconds };
+}
+
+/** What the client itself can take: its processor time for a delivery, from servers that do almost nothing. */
+async function measureClient() {
+  /** @param {string} name @param {number} members @param {boolean} echo @param {(swarm: Swarm) => Promise<import('./swarm.js').RunResult>} run */
+  const costOf = async (name, members, echo, run) => {
+    const swarm = new Swarm({ client, processes }).start();
+    const target = await startServer(name, { workers: 0 });
+    try {
+      await swarm.aim({ ...target, echo });
+      await swarm.open({ count: members, sources });
+      await run(swarm);
+      const step = await measured(target, () => run(swarm));
+      return { us: (step.cpuSeconds * 1e6) / step.received, perRead: step.frames / step.reads };
+    } finally {
+      await swarm.close();
+      await target.close();
+    }
+  };
+  const joined = await costOf('raw-joined', 200, false, (swarm) => swarm.run({ perSecond: 5000, seconds: 1, payloadBytes }));
+  const single = await costOf('raw-single', 1000, false, (swarm) => swarm.run({ perSecond: 20, seconds: 1, payloadBytes }));
+  const echoed = await costOf('raw-joined', 64, true, (swarm) => swarm.echo({ seconds: 1, payloadBytes }));
+  const perSecond = (/** @type {number} */ us) => `${Math.round(1000 / us).toLocaleString('en')} k/s a core`;
+  return {
+    kind: client.kind,
+    processes,
+    joined,
+    single,
+    echoed,
+    lines: [
+      `client: ${client.kind === 'c' ? 'C' : 'Node'}, ${processes} processes; its own limit against a server that does almost nothing: ` +
+        `${joined.us.toFixed(3)} µs of its CPU a delivery where ${joined.perRead.toFixed(0)} frames come in a read (${perSecond(joined.us)}), ` +
+        `${single.us.toFixed(2)} µs where ${single.perRead.toFixed(1)} do (${perSecond(single.us)}), ${echoed.us.toFixed(2)} µs an echoed message (${perSecond(echoed.us)})`,
+    ],
+  };
+}
+
+function save() {
+  const path = options.save ?? fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
+  const report = { startedAt, command, machine, client: clientLimit, rounds, payloadBytes, base: options.base, cells };
+  const text = markdown({ ...report, machine: { ...machine } });
+  writeFileSync(`${path}.json`, `${JSON.stringify(report, null, 1)}\n`);
+  writeFileSync(`${path}.md`, text);
+  return `${text}\nsaved as ${path}.md and .json`;
+}
+
+/** The other servers' packages are not part of Fanfare's install: they are fetched when first needed. */
+function installServers() {
+  const directory = fileURLToPath(new URL('.', import.meta.url));
+  if (existsSync(`${directory}node_modules/socket.io/package.json`)) return;
+  execFileSync('npm', ['ci', '--no-audit', '--no-fund', '--prefix', directory], { stdio: 'inherit' });
+}

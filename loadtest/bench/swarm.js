@@ -1,0 +1,329 @@
+// swarm.js: steers the client processes: several, each with many connections.
+//
+// Commands go to all of them at once, as lines on stdin; answers come back as lines of JSON (client/client.c says which).
+// The clocks of the processes are one (CLOCK_MONOTONIC), so a run has one start for all, and a message sent by one
+// process is timed where it arrives in another.
+
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, statSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { addHistogram, BUCKETS } from './histogram.js';
+import { profileArguments } from './profiles.js';
+
+/** Sockets one process may hold: the usual hard limit of files is 20,000, and some are for other things. */
+export const MAX_SOCKETS = 19_000;
+
+const SOURCE = fileURLToPath(new URL('./client/client.c', import.meta.url));
+const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
+const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.url));
+
+/** @typedef {Record<string, any>} Answer one line of a client process, as it wrote it */
+
+/**
+ * What a run came to, over all processes.
+ * @typedef {object} RunResult
+ * @property {number} open connections at its end
+ * @property {number} expected deliveries
+ * @property {number} received
+ * @property {number} inWindow of these, within the time in which messages were sent
+ * @property {number} wrong connections whose count or sum of sequence numbers is not what their room was sent
+ * @property {number} lost connections
+ * @property {number} sent messages
+ * @property {number} stray deliveries that belong to no run under way
+ * @property {number} maxMs
+ * @property {number} frames
+ * @property {number} bytes
+ * @property {number} reads
+ * @property {number} cpuSeconds of all client processes
+ * @property {number} busiest processor time of the busiest client process as a share of the time that passed
+ * @property {Float64Array} histogram of latencies
+ */
+
+/**
+ * Which client there is: the C one, built when missing or older than its source, or Node's.
+ * @param {'auto' | 'c' | 'node'} wanted
+ * @returns {{ kind: 'c' | 'node', command: string, args: string[] }}
+ */
+export function findClient(wanted) {
+  if (wanted !== 'node') {
+    try {
+      mkdirSync(new URL('./node_modules/.cache/', import.meta.url), { recursive: true });
+      const built = statSync(BUILT, { throwIfNoEntry: false });
+      if (!built || built.mtimeMs < statSync(SOURCE).mtimeMs) execFileSync('cc', ['-O2', '-o', BUILT, SOURCE], { stdio: 'pipe' });
+      return { kind: 'c', command: BUILT, args: [] };
+    } catch (cause) {
+      if (wanted === 'c') throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });
+    }
+  }
+  return { kind: 'node', command: process.execPath, args: ['--max-semi-space-size=32', SCRIPT] };
+}
+
+export class Swarm {
+  #client;
+  #count;
+  /** @type {{ child: import('node:child_process').ChildProcessWithoutNullStreams, waiting: Map<number, (answer: Answer) => void> }[]} */
+  #processes = [];
+  #lastId = 0;
+  #lastStep = 0;
+  /** @type {Error | null} */
+  #failure = null;
+  /** @type {((error: Error) => void)[]} */
+  #rejections = [];
+
+  /**
+   * @param {object} options
+   * @param {ReturnType<typeof findClient>} options.client
+   * @param {number} options.processes
+   */
+  constructor({ client, processes }) {
+    this.#client = client;
+    this.#count = processes;
+  }
+
+  /** Starts the processes. */
+  start() {
+    for (let i = 0; i < this.#count; i++) {
+      const child = spawn(this.#client.command, this.#client.args, { stdio: ['pipe', 'pipe', 'pipe'] });
+      /** @type {Map<number, (answer: Answer) => void>} */
+      const waiting = new Map();
+      createInterface({ input: child.stdout }).on('line', (line) => {
+        const answer = JSON.parse(line);
+        waiting.get(answer.id)?.(answer);
+        waiting.delete(answer.id);
+      });
+      child.stderr.on('data', (text) => process.stderr.write(`client: ${text}`));
+      child.stdin.on('error', () => {}); // its exit says it
+      child.on('exit', (code, signal) => {
+        if (this.#processes.length === 0) return; // closed by us
+        this.#failure = new Error(`a client process ended: ${signal ?? code}`);
+        for (const reject of this.#rejections.splice(0)) reject(this.#failure);
+      });
+      this.#processes.push({ child, waiting });
+    }
+    return this;
+  }
+
+  async close() {
+    const processes = this.#processes;
+    this.#processes = [];
+    await Promise.all(
+      processes.map(
+        ({ child }) =>
+          new Promise((resolve) => {
+            if (child.exitCode !== null || child.signalCode !== null) return resolve(null);
+            child.once('exit', resolve);
+            child.stdin.end();
+          }),
+      ),
+    );
+  }
+
+  get size() {
+    return this.#count;
+  }
+
+  get pids() {
+    return this.#processes.map(({ child }) => /** @type {number} */ (child.pid));
+  }
+
+  /**
+   * Sends one command to every process and waits for all answers.
+   * @param {string} name
+   * @param {(process: number) => Record<string, string | number>} argumentsOf
+   * @returns {Promise<Answer[]>}
+   */
+  #all(name, argumentsOf) {
+    if (this.#failure) return Promise.reject(this.#failure);
+    const id = ++this.#lastId;
+    return new Promise((resolve, reject) => {
+      this.#rejections.push(reject);
+      Promise.all(
+        this.#processes.map(
+          ({ child, waiting }, i) =>
+            new Promise((answered) => {
+              waiting.set(id, answered);
+              const args = Object.entries(argumentsOf(i)).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+              child.stdin.write(`${name} id=${id} ${args.join(' ')}\n`);
+            }),
+        ),
+      ).then((answers) => {
+        this.#rejections.splice(this.#rejections.indexOf(reject), 1);
+        resolve(/** @type {Answer[]} */ (answers));
+      });
+    });
+  }
+
+  /** This process's part of `total` things. @param {number} total @param {number} process */
+  #part(total, process) {
+    return Math.floor(total / this.#count) + (process < total % this.#count ? 1 : 0);
+  }
+
+  /**
+   * Says whom to talk to, and how.
+   * @param {{ host: string, port: number, profile: import('./profiles.js').Profile, echo?: boolean }} target
+   */
+  async aim({ host, port, profile, echo = false }) {
+    const args = profileArguments(profile, echo);
+    await this.#all('profile', (i) => ({ ...args, host, port, sourceOffset: i }));
+  }
+
+  /**
+   * Opens connections; done when each is ready or has failed.
+   * @param {object} options
+   * @param {number} options.count over all processes
+   * @param {number} [options.group] groups are run apart from each other
+   * @param {string} [options.room]
+   * @param {number} [options.rooms] more than 1: that many rooms, `room` followed by a number
+   * @param {number} [options.concurrency] handshakes under way at a time, over all processes
+   * @param {number} [options.sources] source addresses 127.0.0.2 …; 0 lets the kernel choose
+   * @param {number} [options.perSecond] at most this many a second; 0: as fast as it goes
+   * @param {boolean} [options.read] false: stops reading once it has joined
+   * @param {number} [options.timeoutMs]
+   */
+  async open({ count, group = 0, room = 'bench', rooms = 1, concurrency = 200, sources = 4, perSecond = 0, read = true, timeoutMs = 60_000 }) {
+    const answers = await this.#all('open', (i) => ({
+      group,
+      count: this.#part(count, i),
+      room,
+      rooms,
+      concurrency: Math.max(1, Math.floor(concurrency / this.#count)),
+      sources,
+      perSecond: Math.ceil(perSecond / this.#count),
+      read: read ? 1 : 0,
+      timeoutMs,
+    }));
+    return {
+      open: sum(answers, 'open'),
+      failed: sum(answers, 'failed'),
+      seconds: Math.max(...answers.map((answer) => answer.seconds)),
+      cpuSeconds: sum(answers, 'cpuSeconds'),
+    };
+  }
+
+  /**
+   * Publishes in an open loop and counts what arrives.
+   * @param {object} options
+   * @param {number} options.perSecond messages, over all rooms
+   * @param {number} options.seconds
+   * @param {number} [options.group]
+   * @param {number} [options.payloadBytes]
+   * @param {number} [options.drainMs] how long to wait for what is still on its way
+   * @param {boolean} [options.everyProcess] all of them publish, not only the first
+   * @param {number} [options.publishers] members of each room that take turns, in each publishing process
+   * @returns {Promise<RunResult>}
+   */
+  async run({ perSecond, seconds, group = 0, payloadBytes = 100, drainMs = 2000, everyProcess = false, publishers = 4 }) {
+    const step = this.#nextStep();
+    const startUs = Number(process.hrtime.bigint() / 1000n) + 30_000;
+    const messages = Math.max(1, Math.round(perSecond * seconds));
+    const started = performance.now();
+    const answers = await this.#all('run', (i) => ({
+      group,
+      step,
+      startUs,
+      messages,
+      perSecond,
+      payload: payloadBytes,
+      drainMs,
+      process: everyProcess || i === 0 ? i : -1,
+      processes: everyProcess ? this.#count : 1,
+      publishers,
+    }));
+    return combine(answers, (performance.now() - started) / 1000);
+  }
+
+  /**
+   * The shootout: messages of random members, a few on their way at a time, timed until the sender has its own back.
+   * @param {object} options
+   * @param {number} options.samples
+   * @param {number} options.inFlight
+   * @param {number} options.timeoutMs
+   * @param {number} [options.payloadBytes]
+   */
+  async shootout({ samples, inFlight, timeoutMs, payloadBytes = 100 }) {
+    const step = this.#nextStep();
+    const started = performance.now();
+    const answers = await this.#all('shootout', (i) => ({
+      step,
+      samples: i === 0 ? samples : 0,
+      messages: samples,
+      inFlight,
+      timeoutMs,
+      payload: payloadBytes,
+    }));
+    const seconds = (performance.now() - started) / 1000;
+    return { ...combine(answers, seconds), seconds, roundTripsUs: /** @type {number[]} */ (answers[0].roundTripsUs) };
+  }
+
+  /** Each connection sends its message again as soon as it is back. @param {{ seconds: number, payloadBytes?: number }} options */
+  async echo({ seconds, payloadBytes = 100 }) {
+    const step = this.#nextStep();
+    const answers = await this.#all('echo', () => ({ step, durationMs: Math.round(seconds * 1000), payload: payloadBytes }));
+    return combine(answers, seconds + 0.2);
+  }
+
+  /**
+   * Connects, joins and leaves again, over and over.
+   * @param {{ count: number, concurrency: number, rooms?: number, sources?: number, timeoutMs: number }} options
+   */
+  async cycle({ count, concurrency, rooms = 100, sources = 8, timeoutMs }) {
+    const answers = await this.#all('cycle', (i) => ({
+      count: this.#part(count, i),
+      concurrency: this.#part(concurrency, i),
+      room: 'churn',
+      rooms,
+      sources,
+      timeoutMs,
+    }));
+    return {
+      cycles: sum(answers, 'cycles'),
+      failed: sum(answers, 'failed'),
+      seconds: Math.max(...answers.map((answer) => answer.seconds)),
+    };
+  }
+
+  /** Hangs up, from the last opened on, until `keep` are left. @param {{ group?: number, keep?: number }} [options] */
+  async hangUp({ group = 0, keep = 0 } = {}) {
+    await this.#all('close', (i) => ({ group, keep: this.#part(keep, i) }));
+  }
+
+  /** @param {number} [group] */
+  async status(group = 0) {
+    const answers = await this.#all('status', () => ({ group }));
+    return { open: sum(answers, 'open'), lost: sum(answers, 'lost'), cpuSeconds: sum(answers, 'cpuSeconds') };
+  }
+
+  #nextStep() {
+    this.#lastStep = (this.#lastStep % 250) + 1;
+    return this.#lastStep;
+  }
+}
+
+/** @param {Answer[]} answers @param {string} key @returns {number} */
+function sum(answers, key) {
+  return answers.reduce((total, answer) => total + answer[key], 0);
+}
+
+/** @param {Answer[]} answers @param {number} seconds @returns {RunResult} */
+function combine(answers, seconds) {
+  const histogram = new Float64Array(BUCKETS);
+  for (const answer of answers) addHistogram(histogram, answer.histogram);
+  return {
+    open: sum(answers, 'open'),
+    expected: sum(answers, 'expected'),
+    received: sum(answers, 'received'),
+    inWindow: sum(answers, 'inWindow'),
+    wrong: sum(answers, 'wrong'),
+    lost: sum(answers, 'lost'),
+    sent: sum(answers, 'sent'),
+    stray: sum(answers, 'stray'),
+    maxMs: Math.max(...answers.map((answer) => answer.maxUs)) / 1000,
+    frames: sum(answers, 'frames'),
+    bytes: sum(answers, 'bytes'),
+    reads: sum(answers, 'reads'),
+    cpuSeconds: sum(answers, 'cpuSeconds'),
+    busiest: Math.max(...answers.map((answer) => answer.cpuSeconds)) / seconds,
+    histogram,
+  };
+}

@@ -1,0 +1,459 @@
+// workloads.js: what is measured, one function each.
+//
+// A workload gets a fresh server and a fresh swarm of client processes and answers with figures. A figure of a run that
+// lost or repeated a message does not exist (null): the report shows it as failed, never as fast.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { percentileMs } from './histogram.js';
+import { machineSeconds } from './machine.js';
+import { searchRate } from './search.js';
+import { quiet } from './servers.js';
+
+/**
+ * @typedef {object} Bench what a workload works with
+ * @property {import('./servers.js').Target} target
+ * @property {import('./swarm.js').Swarm} swarm
+ * @property {boolean} quick shorter and smaller: to see that it works, not to compare
+ * @property {number} payloadBytes
+ * @property {number} sources
+ * @property {(line: string) => void} log
+ */
+
+/**
+ * @typedef {object} Figures
+ * @property {Record<string, number | null>} values by the metric's key
+ * @property {string[]} flags what a reader must know: the client was the limit, messages were lost, …
+ * @property {Record<string, unknown>} detail kept in the JSON report
+ */
+
+/**
+ * @typedef {object} Metric
+ * @property {string} key
+ * @property {string} title
+ * @property {string} unit
+ * @property {'more' | 'less'} better
+ * @property {number} [digits]
+ */
+
+/**
+ * @typedef {object} Workload
+ * @property {string} title
+ * @property {readonly Metric[]} metrics the first one leads
+ * @property {(bench: Bench) => Promise<Figures>} run
+ */
+
+/** Milliseconds at the 95th percentile within which a saturated server must still deliver. */
+const SATURATED_P95_MS = 500;
+/** … at the 99th with many small rooms. */
+const ROOMS_P99_MS = 250;
+/** Round trips of the shootout. */
+const SHOOTOUT_P95_MS = 250;
+const SHOOTOUT_MAX = 16_000;
+
+/** @type {Record<string, Workload>} */
+export const WORKLOADS = {
+  idle: {
+    title: '10,000 idle connections, each opened, upgraded and joined to one room',
+    metrics: [
+      { key: 'handshakesPerSecond', title: 'handshakes/s', unit: '/s', better: 'more' },
+      { key: 'cpuMsPerHandshake', title: 'server CPU per handshake', unit: 'ms', better: 'less', digits: 3 },
+      { key: 'kbPerConnection', title: 'memory per idle connection (PSS)', unit: 'kB', better: 'less', digits: 2 },
+    ],
+    run: idle,
+  },
+  ...lowRate(1000),
+  ...lowRate(5000),
+  ...saturated(1000),
+  ...saturated(5000),
+  shootout: {
+    title: `shootout: largest room in which 95 % of round trips take ≤ ${SHOOTOUT_P95_MS} ms, 4 messages on their way at a time`,
+    metrics: [{ key: 'members', title: 'members', unit: '', better: 'more' }],
+    run: shootout,
+  },
+  echo: {
+    title: 'echo: 64 connections, one message on its way each',
+    metrics: [
+      { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
+      { key: 'cpuUsPerMessage', title: 'server CPU per message', unit: 'µs', better: 'less', digits: 1 },
+      { key: 'p99Ms', title: 'p99', unit: 'ms', better: 'less', digits: 2 },
+    ],
+    run: echo,
+  },
+  rooms: {
+    title: `1,000 rooms of 10 members: most messages/s with p99 ≤ ${ROOMS_P99_MS} ms, none lost`,
+    metrics: [
+      { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
+      { key: 'cpuUsPerMessage', title: 'server CPU per message', unit: 'µs', better: 'less', digits: 1 },
+      { key: 'redisCpuUsPerMessage', title: 'Redis CPU per message', unit: 'µs', better: 'less', digits: 1 },
+    ],
+    run: smallRooms,
+  },
+  neighbours: {
+    title: 'a small room beside a room of 10,000: p99 of 100 small rooms of 10, 100 messages/s, alone and while the big room gets 10 messages/s',
+    metrics: [
+      { key: 'timesSlower', title: 'p99 beside ÷ alone', unit: '×', better: 'less', digits: 1 },
+      { key: 'p99AloneMs', title: 'p99 alone', unit: 'ms', better: 'less', digits: 2 },
+      { key: 'p99BesideMs', title: 'p99 beside', unit: 'ms', better: 'less', digits: 2 },
+      { key: 'bigP99Ms', title: "the big room's p99", unit: 'ms', better: 'less', digits: 1 },
+    ],
+    run: neighbours,
+  },
+};
+
+/** @type {Workload['run']} */
+async function idle({ target, swarm, quick, sources }) {
+  const count = quick ? 2000 : 10_000;
+  await swarm.aim(target);
+  // The first connections pay for compiling the code: they are opened before, and stay.
+  await swarm.open({ count: 200, group: 1, room: 'warm', sources });
+  await quiet(target, 3000);
+  const kbBefore = target.pssKb();
+  const cpuBefore = target.cpuSeconds();
+  const opened = await swarm.open({ count, sources });
+  await quiet(target, 3000);
+  const cpuSeconds = target.cpuSeconds() - cpuBefore;
+  await sleep(quick ? 1000 : 5000);
+  const kbAfter = target.pssKb();
+  const { open, lost } = await swarm.status();
+  const complete = opened.open === count && opened.failed === 0 && open === count;
+  const flags = complete ? [] : [`${opened.failed} of ${count} connections failed, ${lost} were lost`];
+  if (opened.cpuSeconds / opened.seconds > 0.85 * swarm.size) flags.push('the client is the limit');
+  return {
+    values: {
+      handshakesPerSecond: complete ? count / opened.seconds : null,
+      cpuMsPerHandshake: complete ? (cpuSeconds * 1000) / count : null,
+      kbPerConnection: complete ? (kbAfter - kbBefore) / count : null,
+      clientCpuSeconds: opened.cpuSeconds,
+      serverCpuSeconds: cpuSeconds,
+    },
+    flags,
+    detail: { count, opened, kbBefore, kbAfter, lost },
+  };
+}
+
+/** @param {number} members @returns {Record<string, Workload>} */
+function lowRate(members) {
+  return {
+    [`low-${members}`]: {
+      title: `${members.toLocaleString('en')} members, 10 messages/s`,
+      metrics: [
+        { key: 'cpuPerMillion', title: 'server CPU-s per 1M deliveries', unit: 's', better: 'less', digits: 1 },
+        { key: 'p50Ms', title: 'p50', unit: 'ms', better: 'less', digits: 1 },
+        { key: 'p95Ms', title: 'p95', unit: 'ms', better: 'less', digits: 1 },
+        { key: 'p99Ms', title: 'p99', unit: 'ms', better: 'less', digits: 1 },
+        { key: 'redisCpuMsPerThousand', title: 'Redis CPU per 1,000 messages', unit: 'ms', better: 'less' },
+      ],
+      async run({ target, swarm, quick, payloadBytes, sources, log }) {
+        await swarm.aim(target);
+        await openAll(swarm, { count: members, sources });
+        await swarm.run({ perSecond: 20, seconds: 1, payloadBytes }); // so that the code is compiled
+        await quiet(target, 3000);
+        const step = await measured(target, () => swarm.run({ perSecond: 10, seconds: quick ? 2 : 5, payloadBytes }));
+        log(describe(step));
+        return {
+          values: {
+            cpuPerMillion: clean(step) ? step.serverCpuSeconds / (step.received / 1e6) : null,
+            p50Ms: clean(step) ? step.p50Ms : null,
+            p95Ms: clean(step) ? step.p95Ms : null,
+            p99Ms: clean(step) ? step.p99Ms : null,
+            redisCpuMsPerThousand: step.redisCpuSeconds > 0 ? (step.redisCpuSeconds * 1e6) / step.sent : null,
+            ...costs(step),
+          },
+          flags: flagsOf(step),
+          detail: { step: plain(step) },
+        };
+      },
+    },
+  };
+}
+
+/** @param {number} members @returns {Record<string, Workload>} */
+function saturated(members) {
+  return {
+    [`saturated-${members}`]: {
+      title: `${members.toLocaleString('en')} members, saturated: most deliveries/s with p95 ≤ ${SATURATED_P95_MS} ms, none lost`,
+      metrics: [
+        { key: 'deliveriesPerSecond', title: 'deliveries/s', unit: '/s', better: 'more' },
+        { key: 'cpuPerMillion', title: 'server CPU-s per 1M deliveries', unit: 's', better: 'less', digits: 2 },
+        { key: 'bytesPerFrame', title: 'bytes per frame', unit: 'B', better: 'less' },
+      ],
+      async run({ target, swarm, quick, payloadBytes, sources, log }) {
+        await swarm.aim(target);
+        await openAll(swarm, { count: members, sources });
+        const seconds = quick ? 0.8 : 1.6;
+        await swarm.run({ perSecond: 15_000 / members, seconds: 0.7, payloadBytes });
+        const best = await searchRate({
+          start: 30_000,
+          grow: 2.5,
+          bisections: quick ? 1 : 4,
+          retries: quick ? 0 : 1,
+          attempt: async (rate) => {
+            const step = await measured(target, () => swarm.run({ perSecond: rate / members, seconds, payloadBytes }));
+            // What arrived while messages were sent: a backlog that is delivered afterwards is no throughput.
+            const ok = clean(step) && step.p95Ms <= SATURATED_P95_MS;
+            log(`${Math.round(rate).toLocaleString('en')}/s: ${describe(step)}${ok ? '' : ' ✗'}`);
+            return { ok, score: step.inWindow / seconds, step };
+          },
+          recover: () => reopen(target, swarm, { count: members, sources }),
+        });
+        return searched(best, (step, score) => ({
+          deliveriesPerSecond: score,
+          cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
+          bytesPerFrame: step.bytes / step.frames,
+        }));
+      },
+    },
+  };
+}
+
+/** @type {Workload['run']} */
+async function smallRooms({ target, swarm, quick, payloadBytes, sources, log }) {
+  const rooms = quick ? 100 : 1000;
+  const publishers = Math.floor(10 / swarm.size);
+  const members = { count: rooms * publishers * swarm.size, rooms, room: 'room-', sources };
+  await swarm.aim(target);
+  await openAll(swarm, members);
+  const seconds = quick ? 1 : 2;
+  const options = { payloadBytes, everyProcess: true, publishers };
+  await swarm.run({ perSecond: 500, seconds: 1, ...options });
+  const best = await searchRate({
+    start: 2000,
+    grow: 2,
+    bisections: quick ? 1 : 4,
+    retries: quick ? 0 : 1,
+    attempt: async (rate) => {
+      const step = await measured(target, () => swarm.run({ perSecond: rate, seconds, ...options }));
+      const ok = clean(step) && step.p99Ms <= ROOMS_P99_MS;
+      log(`${Math.round(rate).toLocaleString('en')} messages/s: ${describe(step)}${ok ? '' : ' ✗'}`);
+      return { ok, score: step.inWindow / seconds / (members.count / rooms), step };
+    },
+    recover: () => reopen(target, swarm, members),
+  });
+  return searched(best, (step, score) => ({
+    messagesPerSecond: score,
+    cpuUsPerMessage: (step.serverCpuSeconds * 1e6) / step.sent,
+    redisCpuUsPerMessage: step.redisCpuSeconds > 0 ? (step.redisCpuSeconds * 1e6) / step.sent : null,
+  }));
+}
+
+/** @type {Workload['run']} */
+async function shootout({ target, swarm, quick, payloadBytes, sources, log }) {
+  const samples = quick ? 20 : 40;
+  const grain = quick ? 1000 : 500;
+  let open = 0;
+  await swarm.aim(target);
+  /** @type {Record<string, unknown>[]} */
+  const steps = [];
+  /** @type {string[]} */
+  const flags = [];
+
+  const best = await searchRate({
+    start: 1000,
+    grow: 2,
+    most: quick ? 4000 : SHOOTOUT_MAX,
+    grain,
+    bisections: quick ? 1 : 5,
+    retries: quick ? 0 : 1,
+    attempt: async (members) => {
+      if (members > open) await openAll(swarm, { count: members - open, sources });
+      else if (members < open) {
+        await swarm.hangUp({ keep: members });
+        await quiet(target, 5000);
+      }
+      open = members;
+      await sleep(200);
+      const step = await measured(target, () => swarm.shootout({ samples, inFlight: 4, timeoutMs: 15_000, payloadBytes }));
+      const trips = step.roundTripsUs.map((us) => (us < 0 ? Number.POSITIVE_INFINITY : us / 1000)).sort((a, b) => a - b);
+      const p95 = trips[Math.ceil(samples * 0.95) - 1];
+      const ok = clean(step) && p95 <= SHOOTOUT_P95_MS;
+      log(`${members} members: round trips p50 ${fixed(trips[samples >> 1])} p95 ${fixed(p95)} ms, ${describe(step)}${ok ? '' : ' ✗'}`);
+      steps.push({ members, p50: trips[samples >> 1], p95, ok });
+      return { ok, score: members, step };
+    },
+    recover: () => quiet(target, 8000),
+  });
+  if (best?.step && best.step.busiest > 0.85) flags.push('the client is the limit');
+  if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX)) flags.push('or more: the largest that is tried');
+  return { values: { members: best?.score ?? null, ...(best ? costs(best.step) : {}) }, flags, detail: { steps } };
+}
+
+/** @type {Workload['run']} */
+async function echo({ target, swarm, quick, payloadBytes, sources }) {
+  if (!target.profile.echo) return { values: { messagesPerSecond: null }, flags: ['has no echo'], detail: {} };
+  await swarm.aim({ ...target, echo: true });
+  await openAll(swarm, { count: 64, sources });
+  await swarm.echo({ seconds: 1, payloadBytes });
+  const seconds = quick ? 1 : 3;
+  const step = await measured(target, () => swarm.echo({ seconds, payloadBytes }));
+  const ok = step.lost === 0 && step.open === 64;
+  const flags = [];
+  if (!ok) flags.push(`${step.lost} connections lost`);
+  if (step.busiest > 0.85) flags.push('the client is the limit');
+  if (step.cpuSeconds > step.serverCpuSeconds) flags.push('the client costs more than the server');
+  return {
+    values: {
+      messagesPerSecond: ok ? step.inWindow / seconds : null,
+      cpuUsPerMessage: ok ? (step.serverCpuSeconds * 1e6) / step.received : null,
+      p99Ms: ok ? step.p99Ms : null,
+      ...costs(step),
+    },
+    flags,
+    detail: { step: plain(step) },
+  };
+}
+
+/** @type {Workload['run']} */
+async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) {
+  const big = quick ? 2000 : 10_000;
+  const rooms = 100;
+  const seconds = quick ? 2 : 5;
+  const publishers = Math.floor(10 / swarm.size);
+  await swarm.aim(target);
+  await openAll(swarm, { count: big, room: 'big', sources });
+  await openAll(swarm, { count: rooms * publishers * swarm.size, group: 1, rooms, room: 'small-', sources });
+  const small = { group: 1, perSecond: 100, payloadBytes, everyProcess: true, publishers, drainMs: 4000 };
+  await Promise.all([
+    swarm.run({ ...small, seconds: 1 }),
+    swarm.run({ perSecond: 5, seconds: 1, payloadBytes, drainMs: 4000 }),
+  ]);
+  await quiet(target, 3000);
+  const alone = await measured(target, () => swarm.run({ ...small, seconds }));
+  /** @type {import('./swarm.js').RunResult | undefined} */
+  let bigRun;
+  const beside = await measured(target, async () => {
+    const [smallResult, bigResult] = await Promise.all([
+      swarm.run({ ...small, seconds }),
+      swarm.run({ perSecond: 10, seconds, payloadBytes, drainMs: 4000 }),
+    ]);
+    bigRun = bigResult;
+    return smallResult;
+  });
+  const bigResult = /** @type {import('./swarm.js').RunResult} */ (bigRun);
+  const bigP99Ms = percentileMs(bigResult.histogram, 0.99);
+  log(`alone ${describe(alone)}; beside ${describe(beside)}; big p99 ${fixed(bigP99Ms)} ms, ${bigResult.received}/${bigResult.expected}`);
+  const ok = clean(alone) && clean(beside);
+  const bigOk = clean({ ...beside, ...bigResult });
+  const flags = flagsOf(beside);
+  if (!bigOk) flags.push(`the big room lost messages: ${bigResult.received} of ${bigResult.expected}`);
+  return {
+    values: {
+      timesSlower: ok && bigOk ? beside.p99Ms / alone.p99Ms : null,
+      p99AloneMs: ok ? alone.p99Ms : null,
+      p99BesideMs: ok && bigOk ? beside.p99Ms : null,
+      bigP99Ms: bigOk ? bigP99Ms : null,
+      ...costs(beside),
+    },
+    flags,
+    detail: { alone: plain(alone), beside: plain(beside), bigP99Ms },
+  };
+}
+
+/**
+ * Opens connections, all of them or none.
+ * @param {import('./swarm.js').Swarm} swarm
+ * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
+ */
+async function openAll(swarm, options) {
+  const opened = await swarm.open(options);
+  if (opened.failed > 0) throw new Error(`${opened.failed} of ${options.count} connections could not be opened`);
+}
+
+/**
+ * After a step that failed: new connections to a server that has nothing left to do.
+ * @param {import('./servers.js').Target} target
+ * @param {import('./swarm.js').Swarm} swarm
+ * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
+ */
+async function reopen(target, swarm, options) {
+  await swarm.hangUp();
+  await quiet(target, 8000);
+  await openAll(swarm, options);
+  await quiet(target, 3000);
+}
+
+/**
+ * Does something and says what it cost the server, Redis, the client and the rest of the machine.
+ * @template {import('./swarm.js').RunResult} T
+ * @param {import('./servers.js').Target} target
+ * @param {() => Promise<T>} work
+ */
+export async function measured(target, work) {
+  const machine = machineSeconds();
+  const server = target.cpuSeconds();
+  const redis = target.redisCpuSeconds();
+  const started = performance.now();
+  const result = await work();
+  const wallSeconds = (performance.now() - started) / 1000;
+  const serverCpuSeconds = target.cpuSeconds() - server;
+  const redisCpuSeconds = target.redisCpuSeconds() - redis;
+  const after = machineSeconds();
+  return {
+    ...result,
+    wallSeconds,
+    serverCpuSeconds,
+    redisCpuSeconds,
+    stolenSeconds: after.stolen - machine.stolen,
+    otherCpuSeconds: Math.max(0, after.busy - machine.busy - serverCpuSeconds - redisCpuSeconds - result.cpuSeconds),
+    p50Ms: percentileMs(result.histogram, 0.5),
+    p95Ms: percentileMs(result.histogram, 0.95),
+    p99Ms: percentileMs(result.histogram, 0.99),
+  };
+}
+
+/** @typedef {Awaited<ReturnType<typeof measured<import('./swarm.js').RunResult>>>} Step */
+
+/** Everything sent has arrived, once, at everyone, and nobody was disconnected. @param {import('./swarm.js').RunResult} step */
+export function clean(step) {
+  return step.received === step.expected && step.expected > 0 && step.wrong === 0 && step.lost === 0;
+}
+
+/** @param {Step} step */
+function flagsOf(step) {
+  const flags = [];
+  if (!clean(step)) flags.push(`lost: ${step.received} of ${step.expected} arrived, ${step.wrong} connections wrong, ${step.lost} disconnected`);
+  if (step.busiest > 0.85) flags.push('the client is the limit');
+  if (step.cpuSeconds > step.serverCpuSeconds && step.serverCpuSeconds > 0.1) flags.push('the client costs more than the server');
+  return flags;
+}
+
+/** What every row has beside its figures. @param {Step} step */
+function costs(step) {
+  return {
+    serverCpuSeconds: step.serverCpuSeconds,
+    clientCpuSeconds: step.cpuSeconds,
+    clientBusiest: step.busiest,
+    stolenSeconds: step.stolenSeconds,
+    otherShare: step.otherCpuSeconds / step.wallSeconds,
+  };
+}
+
+/**
+ * @param {{ score: number, step: Step } | null} best
+ * @param {(step: Step, score: number) => Record<string, number | null>} valuesOf
+ * @returns {Figures}
+ */
+function searched(best, valuesOf) {
+  if (!best) return { values: {}, flags: ['no rate passed'], detail: {} };
+  return { values: { ...valuesOf(best.step, best.score), ...costs(best.step) }, flags: flagsOf(best.step), detail: { step: plain(best.step) } };
+}
+
+/** Without its histogram, for the report. @param {Step} step */
+function plain(step) {
+  const { histogram, ...rest } = step;
+  return rest;
+}
+
+/** @param {number} number */
+const fixed = (number) => number.toFixed(1);
+
+/** @param {Step} step */
+function describe(step) {
+  const parts = [
+    `${step.received}/${step.expected}`,
+    `p50 ${fixed(step.p50Ms)} p95 ${fixed(step.p95Ms)} p99 ${fixed(step.p99Ms)} max ${fixed(step.maxMs)} ms`,
+    `CPU server ${step.serverCpuSeconds.toFixed(2)} redis ${step.redisCpuSeconds.toFixed(2)} client ${step.cpuSeconds.toFixed(2)} other ${step.otherCpuSeconds.toFixed(2)} s`,
+  ];
+  if (step.wrong > 0) parts.push(`${step.wrong} connections wrong`);
+  if (step.lost > 0) parts.push(`${step.lost} disconnected`);
+  return parts.join(', ');
+}
