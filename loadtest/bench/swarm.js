@@ -215,13 +215,10 @@ export class Swarm {
    */
   async run({ perSecond, seconds, group = 0, payloadBytes = 100, drainMs = 2000, everyProcess = false, publishers = 4 }) {
     const step = this.#nextStep();
-    const startUs = Number(process.hrtime.bigint() / 1000n) + 30_000;
     const messages = Math.max(1, Math.round(perSecond * seconds));
-    const started = performance.now();
-    const answers = await this.#all('run', (i) => ({
+    await this.#all('run', (i) => ({
       group,
       step,
-      startUs,
       messages,
       perSecond,
       payload: payloadBytes,
@@ -230,6 +227,10 @@ export class Swarm {
       processes: everyProcess ? this.#count : 1,
       publishers,
     }));
+    // Only when all of them are ready to count may one begin to send.
+    const started = performance.now();
+    const startUs = Number(process.hrtime.bigint() / 1000n) + 20_000;
+    const answers = await this.#all('go', () => ({ group, startUs }));
     return combine(answers, (performance.now() - started) / 1000);
   }
 
@@ -243,8 +244,7 @@ export class Swarm {
    */
   async shootout({ samples, inFlight, timeoutMs, payloadBytes = 100 }) {
     const step = this.#nextStep();
-    const started = performance.now();
-    const answers = await this.#all('shootout', (i) => ({
+    await this.#all('shootout', (i) => ({
       step,
       samples: i === 0 ? samples : 0,
       messages: samples,
@@ -252,6 +252,8 @@ export class Swarm {
       timeoutMs,
       payload: payloadBytes,
     }));
+    const started = performance.now();
+    const answers = await this.#all('go', () => ({}));
     const seconds = (performance.now() - started) / 1000;
     return { ...combine(answers, seconds), seconds, roundTripsUs: /** @type {number[]} */ (answers[0].roundTripsUs) };
   }

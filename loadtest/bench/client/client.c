@@ -58,8 +58,9 @@ struct group {
   double cpu_before;
   // the run
   int mode; // 0 nothing, 1 run, 2 shootout, 3 echo, 4 cycle
+  int going; // a run or shootout has begun; before, it is armed: it counts already, for others may begin first
   uint32_t run_id, step, payload_bytes;
-  uint64_t start_us, window_end_us, give_up_us, last_us, max_us;
+  uint64_t start_us, window_end_us, give_up_us, drain_us, last_us, max_us;
   double interval_us;
   uint64_t messages, next_message; // of all processes; the next one to look at
   uint32_t process, processes, publishers;
@@ -534,13 +535,13 @@ static void begin(struct group *g, int mode) {
   g->reads_before = reads;
   for (uint32_t i = 0; i < g->count; i++) g->members[i]->received = g->members[i]->sum = 0;
 }
-static void begin_run(struct group *g) {
+static void arm_run(struct group *g) {
   begin(g, 1);
-  g->start_us = number_of("startUs", 0);
+  g->going = 0;
+  g->window_end_us = ~0ull;
   g->messages = number_of("messages", 0);
   g->interval_us = 1e6 / number_of("perSecond", 1);
-  g->window_end_us = g->start_us + (uint64_t)(g->messages * g->interval_us);
-  g->give_up_us = g->window_end_us + (uint64_t)number_of("drainMs", 2000) * 1000;
+  g->drain_us = (uint64_t)number_of("drainMs", 2000) * 1000;
   g->process = (int)number_of("process", -1);
   g->processes = number_of("processes", 1);
   g->publishers = number_of("publishers", 4);
@@ -553,7 +554,7 @@ static void begin_run(struct group *g) {
 }
 // Message j goes to room j % rooms; processes, and members of the room within a process, take turns.
 static void publish_due(struct group *g, uint64_t now) {
-  while (g->next_message < g->messages) {
+  while (g->going && g->next_message < g->messages) {
     uint64_t j = g->next_message, due = g->start_us + (uint64_t)(j * g->interval_us);
     if (due > now) return;
     uint64_t turn = j / g->rooms;
@@ -664,20 +665,29 @@ static void execute(char *line) {
     g->cpu_before = cpu_seconds();
     return;
   } else if (!strcmp(command, "run")) {
-    begin_run(g);
+    arm_run(g);
+    printf("{\"id\":%u}\n", id);
+  } else if (!strcmp(command, "go")) {
+    g->run_id = id;
+    g->going = 1;
+    g->start_us = g->mode == 1 ? (uint64_t)number_of("startUs", 0) : now_us();
+    if (g->mode == 1) {
+      g->window_end_us = g->start_us + (uint64_t)(g->messages * g->interval_us);
+      g->give_up_us = g->window_end_us + g->drain_us;
+    } else g->give_up_us = g->start_us + g->drain_us;
     return;
   } else if (!strcmp(command, "shootout")) {
     begin(g, 2);
+    g->going = 0;
     g->samples_wanted = number_of("samples", 0);
     g->samples_in_flight = number_of("inFlight", 4);
     g->samples = realloc(g->samples, (g->samples_wanted + 1) * sizeof *g->samples);
     g->samples_sent = g->samples_back = 0;
-    g->start_us = now_us();
     g->messages = number_of("messages", 0);
     g->expected = g->messages * g->open;
     g->window_end_us = ~0ull;
-    g->give_up_us = g->start_us + (uint64_t)number_of("timeoutMs", 10000) * 1000;
-    return;
+    g->drain_us = (uint64_t)number_of("timeoutMs", 10000) * 1000;
+    printf("{\"id\":%u}\n", id);
   } else if (!strcmp(command, "echo")) {
     begin(g, 3);
     g->start_us = now_us();
@@ -746,7 +756,7 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
       uint64_t due = now + (g->per_second ? 1000 : 50000);
       if (due < next) next = due;
     }
-    if (g->mode == 1) {
+    if (g->mode == 1 && g->going) {
       publish_due(g, now);
       if (now >= g->window_end_us && g->received >= g->expected && g->next_message >= g->messages) reply_run(g);
       else if (now >= g->give_up_us) reply_run(g);
@@ -755,7 +765,7 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
         if (g->processes && g->process >= g->processes && due < now + 2000) due = now + 2000; // does not publish
         if (due < next) next = due;
       }
-    } else if (g->mode == 2) {
+    } else if (g->mode == 2 && g->going) {
       go_on_shooting(g, now);
       if ((g->samples_back >= g->samples_wanted && g->received >= g->expected) || now >= g->give_up_us) reply_run(g);
       else if (now + 5000 < next) next = now + 5000;
