@@ -59,8 +59,8 @@ export class RedisArrivals {
   /** @param {string} room @param {string} id */
   reference(room, id) {
     if (!this.#hold(OVERHEAD_BYTES)) return;
-    let queue = this.held.get(room);
-    if (queue === undefined) this.held.set(room, (queue = []));
+    const queue = this.held.get(room) ?? [];
+    this.held.set(room, queue);
     /** @type {Held} */
     const item = { body: null, isHere: false, bytes: OVERHEAD_BYTES };
     queue.push(item);

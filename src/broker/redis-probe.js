@@ -75,7 +75,9 @@ export class RedisProbe {
 
   /** @param {number} nowMs */
   #send(nowMs) {
-    const token = (this.token = this.lastToken = (this.lastToken % 0xffffffff) + 1);
+    const token = (this.lastToken % 0xffffffff) + 1;
+    this.lastToken = token;
+    this.token = token;
     this.sentMs = nowMs;
     this.sentAt = performance.now();
     const message = Buffer.allocUnsafe(4);

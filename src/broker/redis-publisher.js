@@ -75,7 +75,8 @@ export class RedisPublisher {
   publish(room, publication) {
     const size = HEAD_BYTES + publication.length;
     if (!this.connection.isWritable) return unavailable('Redis is away');
-    if (this.messages >= MAX_MESSAGES || this.bytes + size > MAX_BYTES) return unavailable('too much is under way to Redis');
+    if (this.messages >= MAX_MESSAGES || this.bytes + size > MAX_BYTES)
+      return unavailable('too much is under way to Redis');
     let message = this.latest.get(room);
     if (size > this.maxPubsubBytes) {
       const id = randomUUID();
@@ -228,6 +229,7 @@ class Message {
     /** @type {Buffer[]} */
     this.publications = [];
     this.heldBytes = 0;
+    this.isExpired = false;
     /** @type {Batch|null} */
     this.batch = null;
     /** @type {import('./deferred.js').Deferred<void>} */
@@ -316,6 +318,8 @@ class Message {
 
   /** The answer is late; when it comes it frees the place. */
   expire() {
+    if (this.isExpired) return;
+    this.isExpired = true;
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer in time'));
   }
 }

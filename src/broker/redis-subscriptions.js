@@ -90,7 +90,8 @@ export class RedisSubscriptions {
       const wanted = this.rooms.get(room);
       if (wanted === undefined) continue;
       this.rooms.delete(room);
-      if (this.joining.delete(room)) wanted.confirming?.reject(new BrokerError('UNAVAILABLE', 'unsubscribed meanwhile'));
+      if (this.joining.delete(room))
+        wanted.confirming?.reject(new BrokerError('UNAVAILABLE', 'unsubscribed meanwhile'));
       else this.leaving.set(room, wanted);
     }
     this.#schedule();

@@ -61,7 +61,8 @@ export class Relay {
     // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind does no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
     this.path = join(this.folder, 'relay');
-    const server = (this.server = createServer((socket) => this.links.add(new Link(this, socket))));
+    const server = createServer((socket) => this.links.add(new Link(this, socket)));
+    this.server = server;
     await new Promise((resolve, reject) => {
       server.once('error', reject);
       server.listen(this.path, () => resolve(undefined));
@@ -199,7 +200,10 @@ class Link {
     if (!socket.writable) return;
     if (this.pendingBytes > relay.maxPendingBytes) {
       relay.droppedLinks++;
-      relay.log.error({ pid: this.pid, pendingBytes: this.pendingBytes }, 'a worker does not read: its relay link is dropped');
+      relay.log.error(
+        { pid: this.pid, pendingBytes: this.pendingBytes },
+        'a worker does not read: its relay link is dropped',
+      );
       socket.destroy();
       return;
     }

@@ -61,7 +61,8 @@ export class RelayLink {
 
   /** Connects. Rejects where there is no relay. */
   async open() {
-    const socket = (this.socket = connect(this.path));
+    const socket = connect(this.path);
+    this.socket = socket;
     await new Promise((resolve, reject) => {
       socket.once('error', reject);
       socket.once('connect', () => resolve(undefined));
@@ -132,7 +133,10 @@ export class RelayLink {
    */
   publish(room, publication) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
-    if (/** @type {import('node:net').Socket} */ (this.socket).writableLength + this.writer.length > MAX_PENDING_BYTES) {
+    if (
+      /** @type {import('node:net').Socket} */ (this.socket).writableLength + this.writer.length >
+      MAX_PENDING_BYTES
+    ) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'the relay does not read'));
     }
     this.#out().publish(room, publication);
@@ -192,16 +196,20 @@ export class RelayLink {
   flush() {
     this.isScheduled = false;
     this.counting = null;
-    if (!this.isOpen) return;
+    const { sync, socket } = this;
+    this.sync = null;
+    if (!this.isOpen || !socket?.writable) {
+      // Nothing of this tick is written, so nothing is accepted.
+      sync?.reject(gone());
+      return;
+    }
     this.#report();
-    const { sync } = this;
     if (sync !== null) {
-      this.sync = null;
       const request = this.#request();
       this.writer.request(OP.SYNC, request.id, '');
       request.promise.then(() => sync.resolve(), sync.reject);
     }
-    this.writer.writeTo(/** @type {import('node:net').Socket} */ (this.socket));
+    this.writer.writeTo(socket);
   }
 
   /** @param {Buffer} buffer @param {number} start @param {number} end */
@@ -239,9 +247,9 @@ export class RelayLink {
     this.isOpen = false;
     if (this.watch !== null) clearInterval(this.watch);
     // What was gathered and not written was certainly not accepted.
-    this.sync?.reject(gone());
-    this.sync = null;
-    for (const request of this.requests.values()) request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay is gone'));
+    this.flush();
+    for (const request of this.requests.values())
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay is gone'));
     this.requests.clear();
     if (!this.isClosing) this.onClose();
   }

@@ -139,8 +139,20 @@ function suite(name, prepare) {
     await Promise.all(rooms.map((room, i) => (i % 2 ? a : b).broker.subscribe(room)));
     await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(room))));
     await Promise.all([a.received(1250), b.received(1250)]);
-    assert.deepEqual(a.texts.sort(), rooms.filter((_, i) => i % 2).map((room) => `${room} ${room}`).sort());
-    assert.deepEqual(b.texts.sort(), rooms.filter((_, i) => i % 2 === 0).map((room) => `${room} ${room}`).sort());
+    assert.deepEqual(
+      a.texts.sort(),
+      rooms
+        .filter((_, i) => i % 2)
+        .map((room) => `${room} ${room}`)
+        .sort(),
+    );
+    assert.deepEqual(
+      b.texts.sort(),
+      rooms
+        .filter((_, i) => i % 2 === 0)
+        .map((room) => `${room} ${room}`)
+        .sort(),
+    );
   });
 
   it('a room may be subscribed again, and is delivered once', async (_t, attach) => {
@@ -210,7 +222,10 @@ function suite(name, prepare) {
     await Promise.all(publications.map((publication) => a.broker.publish('room', publication)));
     await Promise.all([a.received(sizes.length), b.received(sizes.length)]);
     for (const { publications: received } of [a, b]) {
-      assert.deepEqual(received.map(({ length }) => length), sizes);
+      assert.deepEqual(
+        received.map(({ length }) => length),
+        sizes,
+      );
       assert.ok(received.every((publication, i) => publication.equals(publications[i])));
     }
   });
@@ -230,17 +245,23 @@ function suite(name, prepare) {
     const [a, b] = [await attach(), await attach()];
     a.broker.reportConnections(3);
     b.broker.reportConnections(5);
-    await eventually(async () => (await a.broker.countConnections()) === 8 && (await b.broker.countConnections()) === 8);
+    await eventually(
+      async () => (await a.broker.countConnections()) === 8 && (await b.broker.countConnections()) === 8,
+    );
     a.broker.reportConnections(1);
     b.broker.reportConnections(4);
     b.broker.reportConnections(0);
     b.broker.reportConnections(6);
     assert.ok((await a.broker.countConnections()) >= 1);
-    await eventually(async () => (await a.broker.countConnections()) === 7 && (await b.broker.countConnections()) === 7);
+    await eventually(
+      async () => (await a.broker.countConnections()) === 7 && (await b.broker.countConnections()) === 7,
+    );
     const c = await attach();
     await eventually(async () => (await c.broker.countConnections()) === 7);
     await b.broker.close();
-    await eventually(async () => (await a.broker.countConnections()) === 1 && (await c.broker.countConnections()) === 1);
+    await eventually(
+      async () => (await a.broker.countConnections()) === 1 && (await c.broker.countConnections()) === 1,
+    );
   });
 
   it('the end waits for publications under way, and may come twice', async (_t, attach) => {

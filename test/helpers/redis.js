@@ -57,7 +57,18 @@ export class RedisServer {
 
   /** Starts it, on the port it had, and waits until it answers. */
   async restart() {
-    const options = ['--port', `${this.port}`, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', this.folder];
+    const options = [
+      '--port',
+      `${this.port}`,
+      '--bind',
+      '127.0.0.1',
+      '--save',
+      '',
+      '--appendonly',
+      'no',
+      '--dir',
+      this.folder,
+    ];
     const child = spawn('redis-server', [...options, ...this.args], { stdio: 'ignore' });
     this.process = child;
     /** @type {Error|null} */

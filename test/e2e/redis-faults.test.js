@@ -1,0 +1,357 @@
+// redis-faults.test.js: the broker on a real Redis that is killed, frozen, full, locked, or that drops its subscribers.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import pino from 'pino';
+import { RedisBroker } from '../../src/broker/redis.js';
+import { createStats } from '../../src/stats.js';
+import { startRedis } from '../helpers/redis.js';
+
+const TIMEOUT_MS = 30_000;
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
+
+/** A broker as a worker has it, and what it told. */
+class Worker {
+  /** @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} config */
+  constructor(redis, config) {
+    this.stats = createStats();
+    /** @type {string[]} */
+    this.texts = [];
+    /** @type {{state: string, atMs: number}[]} */
+    this.states = [];
+    /** @type {Record<string, unknown>[]} */
+    this.lines = [];
+    this.broker = new RedisBroker({
+      config: {
+        redisUrl: redis.url,
+        redisPrefix: 'faults:',
+        redisTimeoutMs: 1500,
+        maxPubsubBytes: 65_536,
+        roomLingerMs: 100,
+        ...config,
+      },
+      log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
+      stats: this.stats,
+      workerId: 'worker',
+    });
+    this.onPublication = this.onPublication.bind(this);
+    this.onState = this.onState.bind(this);
+  }
+
+  /** @param {string} _room @param {Buffer} publication */
+  onPublication(_room, publication) {
+    this.texts.push(publication.toString('latin1', 0, 40));
+  }
+
+  /** @param {string} state */
+  onState(state) {
+    this.states.push({ state, atMs: performance.now() });
+  }
+
+  get state() {
+    return this.broker.state;
+  }
+}
+
+/** @param {TestContext} t @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} [config] */
+async function start(t, redis, config = {}) {
+  const worker = new Worker(redis, config);
+  t.after(() => worker.broker.close());
+  await worker.broker.start(worker);
+  return worker;
+}
+
+/** @param {() => unknown} condition @param {number} [withinMs] @returns {Promise<number>} how long it took */
+async function eventually(condition, withinMs = 10_000) {
+  const started = performance.now();
+  while (!(await condition())) {
+    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return performance.now() - started;
+}
+
+/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
+function outcome(published) {
+  return published.then(
+    () => 'OK',
+    (error) => error.code ?? error.message,
+  );
+}
+
+/** @param {Worker} from @param {Worker} to @param {number} withinMs until a new publication arrives @returns {Promise<number>} */
+async function delivers(from, to, withinMs) {
+  const mark = `mark-${Math.random()}`;
+  return eventually(async () => {
+    if (to.texts.includes(mark)) return true;
+    await outcome(from.broker.publish('room', Buffer.from(mark)));
+    return false;
+  }, withinMs);
+}
+
+test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS }, async (t) => {
+  const redis = await startRedis(t);
+  const a = await start(t, redis);
+  const published = outcome(a.broker.publish('room', Buffer.from('x')));
+  await new Promise((resolve) => setImmediate(resolve));
+  for (let i = 0; i < 2; i++) {
+    const end = performance.now() + 3500;
+    while (performance.now() < end) {
+      // Nothing else runs.
+    }
+    await new Promise((resolve) => setTimeout(resolve, 60));
+  }
+  assert.equal(await published, 'OK');
+  assert.equal(a.stats.probeMisses, 0);
+  assert.equal(a.state, 'up');
+});
+
+// Most of their time is waiting. Each has a Redis of its own.
+describe('the Redis broker', { concurrency: 4 }, () => {
+  test('a killed Redis: refused at once, and delivery within 3 s of its return after 5 s', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    await b.broker.subscribe('room');
+    await redis.kill();
+    const killedAt = performance.now();
+    await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
+    while (performance.now() - killedAt < 5000) {
+      const started = performance.now();
+      assert.equal(await outcome(a.broker.publish('room', Buffer.from('lost'))), 'UNAVAILABLE');
+      assert.ok(performance.now() - started < 50);
+      await assert.rejects(b.broker.subscribe('other'), { code: 'UNAVAILABLE' });
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    await redis.restart();
+    const tookMs = await delivers(a, b, 3000);
+    t.diagnostic(`delivery ${Math.round(tookMs)} ms after the return`);
+    await eventually(() => a.state === 'up' && b.state === 'up', 3000);
+    assert.ok(!b.texts.includes('lost'));
+    assert.equal(b.stats.brokerUp, 1);
+    assert.ok(b.stats.brokerReconnects >= 1);
+    // Wanted since it was refused, and subscribed with the rest.
+    await a.broker.publish('other', Buffer.from('wanted'));
+    await eventually(() => b.texts.includes('wanted'), 1000);
+    // Not a line for every attempt.
+    assert.ok(a.lines.length < 10, JSON.stringify(a.lines));
+  });
+
+  test('a frozen Redis: OUTCOME_UNKNOWN, then refused at once, noticed within 5 s, healed within 3 s', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    await b.broker.subscribe('room');
+    redis.freeze();
+    const frozenAt = performance.now();
+    const outcomes = await Promise.all([
+      outcome(a.broker.publish('room', Buffer.from('frozen'))),
+      outcome(a.broker.publish('other', Buffer.from('frozen'))),
+    ]);
+    assert.deepEqual(outcomes, ['OUTCOME_UNKNOWN', 'OUTCOME_UNKNOWN']);
+    assert.ok(performance.now() - frozenAt < 2500);
+    // The connection is known to be stuck: no more waiting for time-outs.
+    const started = performance.now();
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('refused'))), 'UNAVAILABLE');
+    assert.ok(performance.now() - started < 50);
+    await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.stats.probeMisses >= 2, 5000);
+    const noticedMs = performance.now() - frozenAt;
+    await eventually(() => !b.broker.subscriptions.isLive, 5000 - noticedMs);
+    t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
+    await new Promise((resolve) => setTimeout(resolve, 8000 - (performance.now() - frozenAt)));
+    redis.thaw();
+    const tookMs = await delivers(a, b, 3000);
+    t.diagnostic(`delivery ${Math.round(tookMs)} ms after the thaw`);
+    await eventually(() => a.state === 'up' && b.state === 'up', 3000);
+    assert.ok(!b.texts.includes('refused'));
+  });
+
+  test('a subscriber that Redis drops comes back with all its rooms', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    const rooms = Array.from({ length: 2500 }, (_, i) => `room-${i}`);
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    await redis.cli('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await eventually(() => b.state === 'degraded', 1000);
+    const tookMs = await eventually(() => a.state === 'up' && b.state === 'up', 3000);
+    t.diagnostic(`up again after ${Math.round(tookMs)} ms`);
+    await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(room))));
+    await eventually(() => b.texts.length === rooms.length, 3000);
+    assert.equal(b.stats.brokerReconnects, 1);
+    assert.deepEqual(
+      b.states.map(({ state }) => state),
+      ['up', 'degraded', 'up'],
+    );
+  });
+
+  test('what is under way when Redis is killed has an unknown outcome, never UNAVAILABLE', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis);
+    // Frozen first, so that nothing is answered in between.
+    redis.freeze();
+    const published = [];
+    for (let i = 0; i < 500; i++) published.push(outcome(a.broker.publish(`room-${i % 50}`, Buffer.from('x'))));
+    published.push(outcome(a.broker.publish('room', Buffer.alloc(100_000))));
+    // Written at the end of the tick.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await redis.kill();
+    assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
+    assert.equal(a.broker.publisher.messages, 0);
+    assert.equal(a.broker.publisher.bytes, 0);
+  });
+
+  test('a full Redis refuses a large publication, and nothing of it is delivered', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    await b.broker.subscribe('room');
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
+    const outcomes = await Promise.all([
+      outcome(a.broker.publish('room', Buffer.from('before'))),
+      outcome(a.broker.publish('room', Buffer.alloc(100_000, 'x'))),
+      outcome(a.broker.publish('room', Buffer.from('after'))),
+    ]);
+    // Redis passes messages on when it is full; it stores nothing.
+    assert.deepEqual(outcomes, ['OK', 'UNAVAILABLE', 'OK']);
+    await eventually(() => b.texts.includes('after'), 1000);
+    assert.deepEqual(b.texts, ['before', 'after']);
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.alloc(100_000, 'x'))), 'OK');
+    await eventually(() => b.texts.length === 3, 1000);
+  });
+
+  test('a large publication whose body is gone is skipped, and its room goes on', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    await b.broker.subscribe('room');
+    const fetch = b.broker.arrivals.fetch;
+    // The body is deleted between its arrival and its being fetched.
+    b.broker.arrivals.fetch = async (id) => {
+      await redis.cli('FLUSHALL');
+      return fetch(id);
+    };
+    await Promise.all([
+      a.broker.publish('room', Buffer.from('before')),
+      a.broker.publish('room', Buffer.alloc(100_000, 'x')),
+      a.broker.publish('room', Buffer.from('after')),
+    ]);
+    await eventually(() => b.texts.includes('after'), 3000);
+    assert.deepEqual(b.texts, ['before', 'after']);
+    assert.equal(b.broker.skipped, 1);
+    assert.equal(b.broker.arrivals.heldBytes, 0);
+  });
+
+  test('Redis refuses publishing: UNAVAILABLE and degraded; permitted again: up', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis);
+    await redis.cli('ACL', 'SETUSER', 'default', '-publish');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'UNAVAILABLE');
+    await eventually(() => a.state === 'degraded', 3000);
+    await redis.cli('ACL', 'SETUSER', 'default', '+publish');
+    await eventually(() => a.state === 'up', 3000);
+    assert.equal(a.stats.probeMisses, 0);
+  });
+
+  test('Redis does not permit subscribing: tried again slowly', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    await redis.cli('ACL', 'SETUSER', 'default', 'resetchannels');
+    const a = await start(t, redis);
+    assert.equal(a.state, 'degraded');
+    await assert.rejects(a.broker.subscribe('room'), { code: 'UNAVAILABLE' });
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    assert.ok(a.broker.subscriptions.refusals < 10);
+    assert.ok(a.lines.some(({ reason }) => /NOPERM/.test(`${reason}`)));
+    await redis.cli('ACL', 'SETUSER', 'default', 'allchannels');
+    await eventually(() => a.state === 'up', 3000);
+    await a.broker.publish('room', Buffer.from('x'));
+    await eventually(() => a.texts.includes('x'), 1000);
+  });
+
+  test('a wrong password: a clear line without the password, tried again slowly, healed when it is right', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t, { args: ['--requirepass', 'right-secret'] });
+    const a = await start(t, redis, { redisUrl: `redis://:wrong-s%65cret@127.0.0.1:${redis.port}` });
+    assert.equal(a.state, 'degraded');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'UNAVAILABLE');
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    const { attempts } = a.broker.commands;
+    assert.ok(attempts > 1 && attempts < 12, `${attempts} attempts`);
+    const lines = JSON.stringify(a.lines);
+    assert.match(lines, /WRONGPASS/);
+    assert.doesNotMatch(lines, /wrong-s/);
+    assert.ok(a.lines.length <= 3, lines);
+    await redis.cli('-a', 'right-secret', '--no-auth-warning', 'CONFIG', 'SET', 'requirepass', 'wrong-secret');
+    await eventually(() => a.state === 'up', 3000);
+  });
+
+  test('Redis is away at the start: degraded, and up when it comes', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    await redis.kill();
+    const started = performance.now();
+    const a = await start(t, redis);
+    assert.ok(performance.now() - started < 1000);
+    assert.equal(a.state, 'degraded');
+    // Everyone's room: refused, and wanted all the same.
+    await assert.rejects(a.broker.subscribe('*'), { code: 'UNAVAILABLE' });
+    await redis.restart();
+    await eventually(() => a.state === 'up', 3000);
+    await a.broker.publish('*', Buffer.from('everyone'));
+    await eventually(() => a.texts.includes('everyone'), 1000);
+  });
+
+  test('a worker that dies is counted no more after a while', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    a.broker.reportConnections(1);
+    b.broker.reportConnections(2);
+    await eventually(async () => (await a.broker.countConnections()) === 3, 1000);
+    // It says no goodbye: as in a crash.
+    b.broker.census.pause();
+    const tookMs = await eventually(async () => (await a.broker.countConnections()) === 1, 10_000);
+    assert.ok(tookMs > 3000);
+  });
+
+  test('too much under way is refused, not gathered', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis);
+    redis.freeze();
+    const outcomes = new Map();
+    const published = [];
+    for (let i = 0; i < 500; i++) {
+      published.push(
+        outcome(a.broker.publish('room', Buffer.alloc(100_000))).then((code) =>
+          outcomes.set(code, (outcomes.get(code) ?? 0) + 1),
+        ),
+      );
+    }
+    assert.ok(a.broker.publisher.bytes <= 32 * 1024 * 1024);
+    await Promise.all(published);
+    assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
+    assert.ok(outcomes.get('UNAVAILABLE') > 100);
+    redis.thaw();
+  });
+
+  test('the end comes in time though Redis is frozen', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis);
+    redis.freeze();
+    const published = outcome(a.broker.publish('room', Buffer.from('x')));
+    const started = performance.now();
+    await a.broker.close();
+    assert.ok(performance.now() - started < 2500);
+    assert.equal(await published, 'OUTCOME_UNKNOWN');
+    assert.equal(a.state, 'down');
+  });
+});

@@ -1,0 +1,284 @@
+// redis-broker.test.js: the parts of the Redis broker that need no Redis: messages, order, census, probe, clock.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Linger } from '../../src/broker/linger.js';
+import { LiveClock } from '../../src/broker/live-clock.js';
+import { RedisArrivals } from '../../src/broker/redis-arrivals.js';
+import { RedisCensus } from '../../src/broker/redis-census.js';
+import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/broker/redis-message.js';
+import { RedisProbe } from '../../src/broker/redis-probe.js';
+
+/** @param {Buffer[]} publications */
+function encode(publications) {
+  const message = Buffer.alloc(publications.reduce((sum, { length }) => sum + HEAD_BYTES + length, 0));
+  let at = 0;
+  for (const publication of publications) at = writePublication(message, at, publication);
+  return message;
+}
+
+/** @param {Buffer} message */
+function split(message) {
+  /** @type {(string|Buffer)[]} */
+  const seen = [];
+  const receiver = {
+    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication) => seen.push(publication),
+    reference: (/** @type {null} */ _to, /** @type {string} */ id) => seen.push(id),
+  };
+  return { isWhole: splitMessage(message, receiver, null), seen };
+}
+
+/** Lets promises that are settled run. */
+function turn() {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+test('a message splits into what it was made of', () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 50 })), (arrays) => {
+      const publications = arrays.map((array) => Buffer.from(array));
+      const { isWhole, seen } = split(encode(publications));
+      assert.ok(isWhole);
+      assert.deepEqual(seen, publications);
+    }),
+  );
+  assert.deepEqual(split(encodeReference('some-id')), { isWhole: true, seen: ['some-id'] });
+});
+
+test('a message of another program is told, and never read past its end', () => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 40 }), (array) => {
+      const { seen } = split(Buffer.from(array));
+      assert.ok(seen.reduce((sum, { length }) => sum + length, 0) <= array.length);
+    }),
+  );
+  assert.equal(split(Buffer.from('hello')).isWhole, false);
+  assert.equal(split(encode([Buffer.from('whole')]).subarray(0, -1)).isWhole, false);
+});
+
+test('a room waits for a body, other rooms do not, and a body that never comes is skipped', async () => {
+  /** @type {string[]} */
+  const delivered = [];
+  /** @type {Map<string, (body: Buffer|null) => void>} */
+  const asked = new Map();
+  /** @type {string[]} */
+  const skipped = [];
+  const arrivals = new RedisArrivals({
+    deliver: (room, publication) => delivered.push(`${room} ${publication}`),
+    fetch: (id) => new Promise((resolve) => asked.set(id, resolve)),
+    onSkipped: (reason) => skipped.push(reason),
+  });
+  arrivals.receive('a', encode([Buffer.from('1')]));
+  arrivals.receive('a', encodeReference('x'));
+  arrivals.receive('a', encode([Buffer.from('3')]));
+  arrivals.receive('a', encodeReference('y'));
+  arrivals.receive('a', encode([Buffer.from('5')]));
+  arrivals.receive('b', encode([Buffer.from('1')]));
+  assert.deepEqual(delivered, ['a 1', 'b 1']);
+  await turn();
+  asked.get('y')?.(null);
+  await turn();
+  assert.deepEqual(delivered, ['a 1', 'b 1']);
+  asked.get('x')?.(Buffer.from('2'));
+  await turn();
+  assert.deepEqual(delivered, ['a 1', 'b 1', 'a 2', 'a 3', 'a 5']);
+  assert.equal(skipped.length, 1);
+  assert.equal(arrivals.heldBytes, 0);
+  assert.equal(arrivals.held.size, 0);
+  arrivals.receive('a', encode([Buffer.from('6')]));
+  assert.equal(delivered.at(-1), 'a 6');
+});
+
+test('bodies are fetched a few at a time, and delivered in order', async () => {
+  /** @type {string[]} */
+  const delivered = [];
+  /** @type {{id: string, resolve: (body: Buffer) => void}[]} */
+  const asked = [];
+  const arrivals = new RedisArrivals({
+    deliver: (_room, publication) => delivered.push(`${publication}`),
+    fetch: (id) => new Promise((resolve) => asked.push({ id, resolve })),
+    onSkipped: (reason) => assert.fail(reason),
+  });
+  const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
+  for (const id of ids) arrivals.receive('room', encodeReference(id));
+  let answered = 0;
+  while (answered < ids.length) {
+    await turn();
+    assert.ok(asked.length <= 16);
+    const { id, resolve } = /** @type {typeof asked[number]} */ (asked.pop());
+    resolve(Buffer.from(id));
+    answered++;
+  }
+  await turn();
+  assert.deepEqual(delivered, ids);
+});
+
+/** A census whose messages go to the others at once. @param {import('node:test').TestContext} t */
+function fleet(t) {
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  /** @type {RedisCensus[]} */
+  const workers = [];
+  /** @type {string[]} */
+  const sent = [];
+  const clock = new LiveClock(50, () => {});
+  /** @param {string} id */
+  const join = (id) => {
+    const census = new RedisCensus({
+      id,
+      clock,
+      send: (message) => {
+        sent.push(`${message}`);
+        for (const worker of workers) worker.receive(message);
+      },
+    });
+    workers.push(census);
+    census.join();
+    return census;
+  };
+  return { join, sent, clock };
+}
+
+test('a newcomer learns of all, and a change reaches all at once', (t) => {
+  const { join } = fleet(t);
+  const a = join('a');
+  a.set(3);
+  const b = join('b');
+  b.set(5);
+  t.mock.timers.tick(100);
+  assert.equal(a.total, 8);
+  assert.equal(b.total, 8);
+});
+
+test('many changes in a moment are two reports: the first at once, the last soon', (t) => {
+  const { join, sent } = fleet(t);
+  const a = join('a');
+  const b = join('b');
+  t.mock.timers.tick(100);
+  a.reportedMs = Number.NEGATIVE_INFINITY;
+  sent.length = 0;
+  for (let i = 1; i <= 100; i++) a.set(i);
+  assert.deepEqual(sent, ['=1 a']);
+  t.mock.timers.tick(60);
+  assert.deepEqual(sent, ['=1 a', '=100 a']);
+  assert.equal(b.total, 100);
+});
+
+test('who is silent counts no more, who says goodbye at once', (t) => {
+  const { join, clock } = fleet(t);
+  const [a, b, c] = [join('a'), join('b'), join('c')];
+  b.set(2);
+  c.set(4);
+  t.mock.timers.tick(100);
+  assert.equal(a.total, 6);
+  c.leave();
+  assert.equal(a.total, 2);
+  clock.nowMs += 5900;
+  a.tick(clock.nowMs);
+  assert.equal(a.total, 2);
+  clock.nowMs += 200;
+  a.tick(clock.nowMs);
+  assert.equal(a.total, 0);
+});
+
+test('nonsense on the census channel counts nothing', (t) => {
+  const { join } = fleet(t);
+  const a = join('a');
+  for (const text of ['', '=', '=x b', '=-1 b', '=99999999999 b', '5 b', '=1', '=1 ', 'hello'])
+    a.receive(Buffer.from(text));
+  assert.equal(a.total, 0);
+});
+
+/** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */
+function probeOf(publish, ping = () => Promise.resolve()) {
+  /** @type {string[]} */
+  const seen = [];
+  const probe = new RedisProbe({
+    publish,
+    ping,
+    onRoundTrip: () => seen.push('round trip'),
+    onAnswer: (isWholeBus) => seen.push(isWholeBus ? 'bus' : 'ping'),
+    onMiss: () => seen.push('miss'),
+    onDead: () => seen.push('dead'),
+    onRefused: () => seen.push('refused'),
+  });
+  return { probe, seen };
+}
+
+test('two misses one after another are a dead subscriber, within 5 s', () => {
+  const { probe, seen } = probeOf(async () => {});
+  let now = 0;
+  probe.start(now);
+  probe.receive(Buffer.from([0, 0, 0, 1]));
+  while (!seen.includes('dead')) {
+    now += 50;
+    probe.tick(now);
+  }
+  assert.ok(now <= 4700, `${now}`);
+  assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead']);
+});
+
+test('one miss is forgiven, and an answer that is late is none', () => {
+  const { probe, seen } = probeOf(async () => {});
+  probe.start(0);
+  probe.tick(1500);
+  probe.receive(Buffer.from([0, 0, 0, 1]));
+  probe.receive(Buffer.from([0, 0, 0, 2]));
+  probe.tick(3000);
+  probe.tick(4500);
+  assert.deepEqual(seen, ['miss', 'round trip', 'bus', 'miss']);
+});
+
+test('where publishing is refused the subscriber is asked itself', async () => {
+  const { probe, seen } = probeOf(() => Promise.reject(Object.assign(new Error('no'), { code: 'UNAVAILABLE' })));
+  for (let i = 0; i < 5; i++) {
+    if (i === 0) probe.start(0);
+    else probe.tick(i * 1500);
+    await turn();
+  }
+  assert.deepEqual(seen, Array(5).fill(['refused', 'ping']).flat());
+});
+
+test('the live clock does not count a stall, and lets the event loop turn after one', async (t) => {
+  let ticks = 0;
+  const clock = new LiveClock(10, () => ticks++);
+  clock.start();
+  t.after(() => clock.close());
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  const [nowMs, before] = [clock.nowMs, ticks];
+  const end = performance.now() + 1200;
+  while (performance.now() < end) {
+    // Nothing else runs.
+  }
+  // The timer that is due, and nothing after it.
+  await new Promise((resolve) => setTimeout(resolve, 0));
+  assert.ok(clock.nowMs - nowMs <= 520, `${clock.nowMs - nowMs}`);
+  assert.ok(ticks - before <= 1);
+});
+
+test('rooms linger for their time each, in order', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  /** @type {string[][]} */
+  const over = [];
+  const linger = new Linger(100, (rooms) => over.push(rooms));
+  /** @param {number} ms */
+  const pass = (ms) => {
+    nowMs += ms;
+    t.mock.timers.tick(ms);
+  };
+  linger.add('a');
+  pass(50);
+  linger.add('b');
+  linger.add('c');
+  assert.equal(linger.delete('c'), true);
+  pass(50);
+  assert.deepEqual(over, [['a']]);
+  linger.add('d');
+  pass(50);
+  assert.deepEqual(over, [['a'], ['b']]);
+  assert.deepEqual(linger.clear(), ['d']);
+  pass(500);
+  assert.equal(over.length, 2);
+});

@@ -1,0 +1,237 @@
+// relay.test.js: the relay and its links over a real Unix socket: counts, crashes, hung workers, nonsense.
+
+import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, statSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import pino from 'pino';
+import { LocalBroker } from '../../src/broker/local.js';
+import { Relay } from '../../src/primary/relay.js';
+import { MessageReader, MessageWriter, OP } from '../../src/relay-wire.js';
+import { RelayLink } from '../../src/worker/relay-link.js';
+
+const log = pino({ level: 'silent' });
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+/** @param {TestContext} t @param {{maxPendingBytes?: number}} [options] */
+async function startRelay(t, options) {
+  const relay = new Relay({ log, ...options });
+  await relay.start();
+  t.after(() => relay.close());
+  return relay;
+}
+
+/** @param {TestContext} t @param {Relay} relay */
+async function openLink(t, relay) {
+  const link = new RelayLink({ path: relay.path, log });
+  await link.open();
+  t.after(() => link.close());
+  return link;
+}
+
+/** @param {() => boolean} condition */
+async function eventually(condition) {
+  const end = performance.now() + 5000;
+  while (!condition()) {
+    if (performance.now() > end) throw new Error(`not within 5 s: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+/** @param {Relay} relay */
+function counts(relay) {
+  const { workers, rooms, addresses, connections } = relay.stats();
+  return { workers, rooms, addresses, connections };
+}
+
+test('the socket lies in a folder of its own user, and both are gone after the end', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t);
+  assert.equal(statSync(dirname(relay.path)).mode & 0o777, 0o700);
+  await relay.close();
+  await relay.close();
+  assert.equal(existsSync(dirname(relay.path)), false);
+});
+
+test('a temporary folder with a long name is no obstacle', { timeout: 10_000 }, async (t) => {
+  const long = await mkdtemp(join(tmpdir(), `fanfare-${'x'.repeat(100)}-`));
+  const before = process.env.TMPDIR;
+  process.env.TMPDIR = long;
+  t.after(() => {
+    if (before === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = before;
+    return rm(long, { recursive: true });
+  });
+  const relay = await startRelay(t);
+  await openLink(t, relay);
+  await eventually(() => relay.stats().workers === 1);
+});
+
+test('an address has its cap over all workers, exactly', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t);
+  const links = [await openLink(t, relay), await openLink(t, relay), await openLink(t, relay)];
+  const asked = Array.from({ length: 300 }, (_, i) => links[i % 3].acquire('10.0.0.1', 100, false));
+  const answers = await Promise.all(asked);
+  assert.equal(answers.filter(({ admitted }) => admitted).length, 100);
+  assert.deepEqual(answers.at(-1), { admitted: false, connections: 100 });
+  assert.deepEqual(await links[0].acquire('10.0.0.2', 100, false), { admitted: true, connections: 1 });
+  // Counted above the cap where the limit only observes.
+  assert.deepEqual(await links[0].acquire('10.0.0.1', 100, true), { admitted: true, connections: 101 });
+  const held = answers.flatMap(({ admitted }, i) => (admitted ? [links[i % 3]] : []));
+  for (const link of [...held, links[0]]) link.release('10.0.0.1');
+  links[0].release('10.0.0.2');
+  for (const link of links) await link.countConnections();
+  assert.equal(relay.stats().addresses, 0);
+  assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), { admitted: true, connections: 1 });
+});
+
+test('everything a crashed worker held is released', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t);
+  const survivor = await openLink(t, relay);
+  survivor.reportConnections(2);
+  await survivor.acquire('10.0.0.1', 9, false);
+  const script = `
+    import pino from 'pino';
+    import { RelayLink } from ${JSON.stringify(new URL('../../src/worker/relay-link.js', import.meta.url).href)};
+    const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    await link.open();
+    link.reportConnections(5);
+    await link.subscribe('room');
+    await link.acquire('10.0.0.1', 9, false);
+    await link.acquire('10.0.0.2', 9, false);
+    process.send('held');
+    setInterval(() => {}, 1000);
+  `;
+  const child = fork('-', {
+    execArgv: ['--input-type=module', '--eval', script],
+    env: { ...process.env, RELAY_PATH: relay.path },
+  });
+  t.after(() => child.kill('SIGKILL'));
+  await once(child, 'message');
+  assert.deepEqual(counts(relay), { workers: 2, rooms: 1, addresses: 2, connections: 7 });
+  child.kill('SIGKILL');
+  await eventually(() => relay.stats().workers === 1);
+  assert.deepEqual(counts(relay), { workers: 1, rooms: 0, addresses: 1, connections: 2 });
+  assert.deepEqual(await survivor.acquire('10.0.0.1', 2, false), { admitted: true, connections: 2 });
+});
+
+test('a worker that does not read is dropped before it fills the memory', { timeout: 20_000 }, async (t) => {
+  const relay = await startRelay(t, { maxPendingBytes: 1024 * 1024 });
+  const publisher = await openLink(t, relay);
+  const deaf = connect(relay.path);
+  t.after(() => deaf.destroy());
+  await once(deaf, 'connect');
+  deaf.pause();
+  const writer = new MessageWriter();
+  writer.request(OP.SUBSCRIBE, 1, 'room');
+  writer.writeTo(deaf);
+  await eventually(() => relay.stats().rooms === 1);
+  const closed = once(deaf, 'close');
+  let most = 0;
+  for (let i = 0; i < 1000 && relay.stats().droppedLinks === 0; i++) {
+    await publisher.publish('room', Buffer.alloc(10_000));
+    most = Math.max(most, relay.stats().pendingBytes);
+  }
+  assert.equal(relay.stats().droppedLinks, 1);
+  assert.ok(most < 2 * 1024 * 1024);
+  deaf.resume();
+  await closed;
+  // The others go on.
+  await publisher.publish('room', Buffer.from('x'));
+  assert.equal(relay.stats().workers, 1);
+});
+
+test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t);
+  const good = await openLink(t, relay);
+  for (const bytes of [
+    Buffer.from('GET / HTTP/1.1\r\n\r\n'),
+    Buffer.from([0, 0, 0, 0]),
+    Buffer.from([0, 0, 0, 1, 99]),
+    Buffer.from([0, 0, 0, 3, OP.PUBLISH, 200, 1]),
+    Buffer.from([0, 0, 0, 2, OP.RELEASE, 65]),
+    Buffer.from([0, 0, 0, 2, OP.SYNC, 1]),
+  ]) {
+    const socket = connect(relay.path);
+    socket.on('error', () => {
+      // A close follows.
+    });
+    socket.write(bytes);
+    await once(socket, 'close');
+  }
+  await good.publish('room', Buffer.from('x'));
+  assert.equal(relay.stats().droppedLinks, 6);
+});
+
+test('the end of the relay: under way is unknown, later is unavailable, and the owner is told once', {
+  timeout: 10_000,
+}, async (t) => {
+  const relay = await startRelay(t);
+  const link = await openLink(t, relay);
+  let closes = 0;
+  link.onClose = () => closes++;
+  const broker = new LocalBroker({ link, roomLingerMs: 0 });
+  t.after(() => broker.close());
+  await broker.start({ onPublication: () => {}, onState: () => {} });
+  const underWay = broker.publish('room', Buffer.from('x'));
+  const asked = link.acquire('10.0.0.1', 1, false);
+  link.flush();
+  const gathered = broker.publish('room', Buffer.from('y'));
+  // As when the primary is killed: the socket ends with nothing read.
+  link.socket?.destroy();
+  await Promise.all([
+    assert.rejects(underWay, { code: 'OUTCOME_UNKNOWN' }),
+    assert.rejects(asked, { code: 'OUTCOME_UNKNOWN' }),
+    assert.rejects(gathered, { code: 'UNAVAILABLE' }),
+  ]);
+  await assert.rejects(broker.publish('room', Buffer.from('z')), { code: 'UNAVAILABLE' });
+  await assert.rejects(broker.subscribe('room'), { code: 'UNAVAILABLE' });
+  await assert.rejects(link.acquire('10.0.0.1', 1, false), { code: 'UNAVAILABLE' });
+  link.release('10.0.0.1');
+  await eventually(() => closes === 1);
+  assert.equal(broker.state, 'degraded');
+});
+
+test('a link that its owner ends does not call onClose', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t);
+  const link = await openLink(t, relay);
+  link.onClose = () => assert.fail('called');
+  await link.close();
+  await link.close();
+  await eventually(() => relay.stats().workers === 0);
+});
+
+test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
+  await assert.rejects(new RelayLink({ path: join(tmpdir(), 'no-such-relay'), log }).open(), { code: 'ENOENT' });
+});
+
+test('messages are found however they are cut', () => {
+  const writer = new MessageWriter();
+  writer.number(OP.HELLO, 7);
+  writer.publish('room', Buffer.alloc(100_000, 1));
+  writer.request(OP.COUNT, 9, '');
+  writer.acquire(10, '2001:db8::/64', 100, true);
+  writer.publish('r', Buffer.alloc(0));
+  /** @type {Buffer[]} */
+  const written = [];
+  const sink = {
+    write: (/** @type {Buffer} */ buffer) => written.push(Buffer.from(buffer)) > 0,
+    cork: () => {},
+    uncork: () => {},
+  };
+  writer.writeTo(/** @type {import('node:net').Socket} */ (/** @type {unknown} */ (sink)));
+  assert.equal(writer.length, 0);
+  const bytes = Buffer.concat(written);
+  for (const size of [1, 2, 3, 7, 1000, 65_536, bytes.length]) {
+    /** @type {string[]} */
+    const seen = [];
+    const reader = new MessageReader((buffer, start, end) => seen.push(`${buffer[start + 4]}:${end - start}`));
+    for (let at = 0; at < bytes.length; at += size) reader.read(Buffer.from(bytes.subarray(at, at + size)));
+    assert.deepEqual(seen, ['1:9', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
+  }
+});
