@@ -23,8 +23,8 @@ export function textFrame(text) {
   const frame = Buffer.allocUnsafe(headerBytes(length) + length);
   const at = writeHeader(frame, 0, length);
   // A string of one-byte characters as long as its UTF-8 is ASCII, and latin1 is the cheaper copy.
-  if (length === text.length) frame.latin1Write(text, at);
-  else frame.utf8Write(text, at);
+  if (length === text.length) frame.write(text, at, 'latin1');
+  else frame.write(text, at);
   return frame;
 }
 
@@ -81,7 +81,7 @@ function writePublication(frames, at, prefix, publication) {
   at += prefix.length;
   at += publication.copy(frames, at, start);
   // Sender and time follow the payload, so that the prefix is the same for all frames of a room.
-  return at + frames.latin1Write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at);
+  return at + frames.write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at, 'latin1');
 }
 
 /** @param {number} length */

@@ -27,8 +27,8 @@ export function encodePublication(kind, timestampMs, tag, from, payload) {
   publication.writeUIntBE(timestampMs, 1, 6);
   publication.writeUInt32BE(tag, 7);
   publication[11] = from.length;
-  publication.latin1Write(from, HEADER_BYTES);
-  publication.utf8Write(payload, at);
+  publication.write(from, HEADER_BYTES, 'latin1');
+  publication.write(payload, at);
   return publication;
 }
 
@@ -49,7 +49,7 @@ export function tagOf(publication) {
 
 /** @param {Buffer} publication @returns {string} */
 export function senderOf(publication) {
-  return publication.latin1Slice(HEADER_BYTES, HEADER_BYTES + publication[11]);
+  return publication.toString('latin1', HEADER_BYTES, HEADER_BYTES + publication[11]);
 }
 
 /** @param {Buffer} publication @returns {number} where its payload starts */

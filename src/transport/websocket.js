@@ -21,32 +21,24 @@ const MAX_PONGS_PER_SECOND = 10;
 /** Pings in a row whose pong had no room before a peer that never reads is given up. */
 const MAX_UNSENT_PONGS = 60;
 
-/** ws's WebSocket that knows its connection, and tells it as soon as a close begins, from either side. */
+/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @typedef {import('node:net').Socket} Socket */
+
+/**
+ * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
+ * @implements {Transport}
+ */
 class ServerWebSocket extends WebSocket {
-  /** @type {Connection|undefined} */
+  /** Given right after the upgrade. @type {Connection} */
+  // @ts-expect-error: no listener runs before
   connection = undefined;
-  /** @type {WebSocketTransport|undefined} */
-  wire = undefined;
-
-  /** @override @param {number} [code] @param {string|Buffer} [reason] */
-  close(code, reason) {
-    if (this.connection !== undefined) this.connection.isOpen = false;
-    super.close(code, reason);
-  }
-}
-
-/** @implements {import('../hub/connection.js').Transport} */
-class WebSocketTransport {
-  /** @param {ServerWebSocket} ws @param {import('node:net').Socket} socket */
-  constructor(ws, socket) {
-    this.ws = ws;
-    this.socket = socket;
-    /** TLS keeps its own state between us and the descriptor. */
-    this.isPlain = !('encrypted' in socket);
-    this.pongSecond = 0;
-    this.pongs = 0;
-    this.unsentPongs = 0;
-  }
+  /** @type {Socket} */
+  // @ts-expect-error: the same
+  socket = undefined;
+  /** TLS keeps its own state between us and the descriptor. */
+  isPlain = false;
+  /** Only of peers that ping. @type {{second: number, sent: number, unsent: number}|null} */
+  pongs = null;
 
   get pendingBytes() {
     return this.socket.writableLength;
@@ -68,33 +60,36 @@ class WebSocketTransport {
     return textFrame(text);
   }
 
-  /** @param {number} code @param {string} reason */
+  /**
+   * ws calls this too, when the peer begins the close or breaks the protocol: from then on nothing follows.
+   * @override @param {number} [code] @param {string|Buffer} [reason]
+   */
   close(code, reason) {
-    this.ws.close(code, reason);
+    if (this.connection !== undefined) this.connection.isOpen = false;
+    super.close(code, reason);
   }
 
-  terminate() {
-    this.ws.terminate();
-  }
-
+  /** @override */
   ping() {
     // A full socket is no place for a ping: what waits there is the question, and reading it the answer.
     if (this.pendingBytes === 0) this.write(PING_FRAME);
   }
 
-  /** @param {Buffer} body of the peer's ping */
+  /** @override @param {Buffer} body of the peer's ping */
   pong(body) {
+    this.pongs ??= { second: 0, sent: 0, unsent: 0 };
+    const { pongs } = this;
     if (this.pendingBytes > 0) {
-      if (++this.unsentPongs > MAX_UNSENT_PONGS) this.terminate();
+      if (++pongs.unsent > MAX_UNSENT_PONGS) this.terminate();
       return;
     }
-    this.unsentPongs = 0;
+    pongs.unsent = 0;
     const second = Math.floor(performance.now() / 1000);
-    if (second !== this.pongSecond) {
-      this.pongSecond = second;
-      this.pongs = 0;
+    if (second !== pongs.second) {
+      pongs.second = second;
+      pongs.sent = 0;
     }
-    if (++this.pongs <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
+    if (++pongs.sent <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
   }
 }
 
@@ -125,10 +120,9 @@ export class WebSockets {
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    */
   constructor({ config, hub, commands, heartbeat }) {
-    /** What the shared listeners need, found on the WebSocket's server. */
     this.hub = hub;
-    this.commands = commands;
     this.heartbeat = heartbeat;
+    this.address = '';
     const options = {
       noServer: true,
       clientTracking: false,
@@ -140,30 +134,28 @@ export class WebSockets {
     };
     this.server = new WebSocketServer(options);
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
-    const receive = commands.receive.bind(commands);
-    const remove = hub.remove.bind(hub);
-    const unbeat = heartbeat.remove.bind(heartbeat);
 
-    /** @this {ServerWebSocket} @param {Buffer} data @param {boolean} isBinary */
+    // The two listeners that need more than their WebSocket: made once a server, shared by all connections.
+    /** @this {WebSocket} @param {Buffer} data ws's own part of the read: to be used before it returns @param {boolean} isBinary */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
-      const connection = /** @type {Connection} */ (this.connection);
+      const { connection } = /** @type {ServerWebSocket} */ (this);
       connection.isAlive = true;
       if (!connection.isOpen) return;
       if (isBinary) connection.close(CLOSES.UNSUPPORTED_DATA);
-      else receive(connection, data);
+      else commands.receive(connection, data);
     };
-    /** @this {ServerWebSocket} */
+    /** @this {WebSocket} */
     this.websocketOnClose = function websocketOnClose() {
-      const connection = /** @type {Connection} */ (this.connection);
-      remove(connection);
-      unbeat(connection);
+      const { connection } = /** @type {ServerWebSocket} */ (this);
+      hub.remove(connection);
+      heartbeat.remove(connection);
     };
   }
 
   /**
    * Takes over a socket whose handshake has been admitted.
    * @param {import('node:http').IncomingMessage} request
-   * @param {import('node:net').Socket} socket
+   * @param {Socket} socket
    * @param {Buffer} head
    * @param {string} address the client's
    */
@@ -175,10 +167,10 @@ export class WebSockets {
   /** @param {WebSocket} websocket @param {import('node:http').IncomingMessage} request */
   websocketOnUpgrade(websocket, request) {
     const ws = /** @type {ServerWebSocket} */ (websocket);
-    const transport = new WebSocketTransport(ws, request.socket);
-    const connection = new Connection(transport, this.address ?? '');
+    const connection = new Connection(ws, this.address);
     ws.connection = connection;
-    ws.wire = transport;
+    ws.socket = request.socket;
+    ws.isPlain = !('encrypted' in request.socket);
     ws.on('message', this.websocketOnMessage);
     ws.on('ping', websocketOnPing);
     ws.on('pong', websocketOnPong);
@@ -189,16 +181,16 @@ export class WebSockets {
   }
 }
 
-/** @this {ServerWebSocket} @param {Buffer} body */
+/** @this {WebSocket} @param {Buffer} body */
 function websocketOnPing(body) {
-  const connection = /** @type {Connection} */ (this.connection);
+  const { connection } = /** @type {ServerWebSocket} */ (this);
   connection.isAlive = true;
-  if (connection.isOpen) /** @type {WebSocketTransport} */ (this.wire).pong(body);
+  if (connection.isOpen) this.pong(body);
 }
 
-/** @this {ServerWebSocket} */
+/** @this {WebSocket} */
 function websocketOnPong() {
-  /** @type {Connection} */ (this.connection).isAlive = true;
+  /** @type {ServerWebSocket} */ (this).connection.isAlive = true;
 }
 
 /** A peer's fault: ws has answered it with the right close code, and the close follows. */

@@ -2,7 +2,9 @@
 
 import { textFrame } from '../../src/protocol/frame.js';
 
-/** @implements {import('../../src/hub/connection.js').Transport} */
+/** @typedef {import('../../src/hub/connection.js').Transport} Transport */
+
+/** @implements {Transport} */
 export class FakeTransport {
   constructor() {
     /** @type {Buffer[]} */
