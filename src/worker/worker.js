@@ -80,8 +80,9 @@ export function runWorker(config, log) {
     log.warn('the primary is gone: draining');
     leave(worker, ORPHAN_DRAIN_MS, 0, log);
   });
-  // Without this node ends a worker that loses its primary at once, and its clients see 1006.
-  cluster.worker?.once('disconnect', () => {});
+  // Whatever is said to a primary that has just been killed fails with EPIPE; `disconnect` follows, and is what counts.
+  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'the channel to the primary'));
+  // Without this Node ends a worker that loses its primary at once, and its clients see 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => crash(error, worker, log));
   process.on('unhandledRejection', (error) => crash(error, worker, log));
