@@ -73,6 +73,7 @@ export const SETTINGS = Object.freeze([
   integer('FANFARE_DRAIN_DELAY_MS', 'drainDelayMs', 2000, 0, 600_000, 'Time between `/readyz` answering 503 and the end of accepting, for the load balancer to notice.'),
   integer('FANFARE_RECONNECT_WINDOW_MS', 'reconnectWindowMs', 20_000, 0, 600_000, 'Window over which the clients of a drained worker are told to return.'),
   integer('FANFARE_SHUTDOWN_TIMEOUT_MS', 'shutdownTimeoutMs', 30_000, 1000, 3_600_000, 'Time after which a drain is over in any case.'),
+  choice('FANFARE_SCHEDULING', 'scheduling', 'shared', ['shared', 'round-robin'], 'Who accepts a connection: `shared`, whichever worker is free (the cheaper by half); `round-robin`, the primary, in turn.', true),
   integer('FANFARE_WORKER_TIMEOUT_MS', 'workerTimeoutMs', 10_000, 500, 600_000, 'Silence after which a worker counts as hung, is killed and replaced.'),
   integer('FANFARE_ROOM_LINGER_MS', 'roomLingerMs', 2000, 0, 600_000, 'How long an emptied room stays subscribed at the broker.'),
   string('FANFARE_REDIS_PREFIX', 'redisPrefix', 'fanfare:', 'Prefix of all channels and keys in Redis.', true),
@@ -123,6 +124,7 @@ export const SETTINGS = Object.freeze([
  * @property {number} drainDelayMs
  * @property {number} reconnectWindowMs
  * @property {number} shutdownTimeoutMs
+ * @property {'shared'|'round-robin'} scheduling
  * @property {number} workerTimeoutMs
  * @property {number} roomLingerMs
  * @property {string} redisPrefix
@@ -432,9 +434,9 @@ function string(env, key, fallback, meaning, fixed, secret) {
   return { env, key, type: 'string', default: fallback, meaning, fixed, secret };
 }
 
-/** @param {string} env @param {string} key @param {string} fallback @param {readonly string[]} values @param {string} meaning @returns {Setting} */
-function choice(env, key, fallback, values, meaning) {
-  return { env, key, type: 'enum', default: fallback, values, meaning };
+/** @param {string} env @param {string} key @param {string} fallback @param {readonly string[]} values @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
+function choice(env, key, fallback, values, meaning, fixed) {
+  return { env, key, type: 'enum', default: fallback, values, meaning, fixed };
 }
 
 /** @param {string} env @param {string} key @param {string} meaning @returns {Setting} */
