@@ -7,6 +7,8 @@
 
 import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { Socket } from 'node:net';
+import { isatty } from 'node:tty';
 import pino from 'pino';
 
 /** Bytes of log that may wait; a line that finds no room is dropped. */
@@ -39,7 +41,7 @@ const destinations = [];
  * @returns {Logger}
  */
 export function createLog({ level, name, pretty, descriptor = 1, production = false }) {
-  const wantsPretty = pretty ?? (!production && descriptor === 1 && process.stdout.isTTY === true);
+  const wantsPretty = pretty ?? (!production && isatty(descriptor));
   /** @type {import('pino').LoggerOptions} */
   const options = {
     level,
@@ -118,7 +120,7 @@ function prettyPrinter() {
 export class Destination {
   /** @param {number} descriptor */
   constructor(descriptor) {
-    this.descriptor = ownPipeEnd(descriptor);
+    this.descriptor = withoutBlocking(descriptor);
     /** @type {string[]} */
     this.lines = [];
     this.queuedBytes = 0;
@@ -151,7 +153,7 @@ export class Destination {
   }
 
   #writeNext() {
-    const batch = this.#nextBatch();
+    const batch = this.isWriting ? undefined : this.#nextBatch();
     if (!batch) return;
     this.isWriting = true;
     write(this.descriptor, batch, 0, batch.length, null, (error, written) => {
@@ -225,15 +227,27 @@ export class Destination {
   }
 }
 
+/** Keep a descriptor non-blocking. @type {Socket[]} */
+const sockets = [];
+
 /**
- * Our own, non-blocking end of the pipe behind a descriptor. The flag can't be set on the descriptor itself: it would hold
- * for every process that shares it, the shell's included. Where that does not work (not Linux, another owner's pipe, a
- * socket, a file, a terminal) the descriptor as it is.
+ * A descriptor that does not block: a thread of the pool that waits in write(2) for a reader keeps the process from
+ * exiting. Of a pipe it is our own end, opened anew, since the flag of the one we have would hold for every process that
+ * shares it, the shell's included. Where that does not work (not Linux, another owner's pipe), and for files and
+ * terminals, the descriptor as it is.
  * @param {number} descriptor
  */
-function ownPipeEnd(descriptor) {
+function withoutBlocking(descriptor) {
   try {
-    if (!fstatSync(descriptor).isFIFO()) return descriptor;
+    const stat = fstatSync(descriptor);
+    if (stat.isSocket()) {
+      // A socket, as systemd's journal gives, can't be opened anew. libuv makes it non-blocking when it takes it; we write.
+      const socket = new Socket({ fd: descriptor, readable: false, writable: true });
+      socket.on('error', () => {}); // the errors that matter are write's
+      socket.unref();
+      sockets.push(socket);
+    }
+    if (!stat.isFIFO()) return descriptor;
     const own = openSync(`/proc/self/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK);
     if (fstatSync(own).isFIFO()) return own;
     closeSync(own);

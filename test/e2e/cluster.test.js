@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { WebSocket } from 'ws';
+import { samples, spawnServer, startServer, until } from '../helpers/server.js';
+
+const OPTIONS = { timeout: 60_000 };
+
+/** @param {number} metricsPort */
+async function readyWorkers(metricsPort) {
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`);
+  return /** @type {{ready: number, workers: number, draining: boolean}} */ (await response.json());
+}
+
+/** @param {number} pid */
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {import('node:test').TestContext} t @param {number} port */
+async function connect(t, port) {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
+  t.after(() => socket.terminate());
+  socket.on('error', () => {});
+  await once(socket, 'open');
+  return socket;
+}
+
+/** @param {import('node:test').TestContext} t @param {string} text */
+function configFile(t, text) {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const path = join(folder, 'fanfare.env');
+  writeFileSync(path, text);
+  return path;
+}
+
+test('a worker killed with -9 is replaced within two seconds, and only its clients drop', OPTIONS, async (t) => {
+  const server = await startServer(t, { FANFARE_LIMITS: 'off' });
+  const sockets = await Promise.all(Array.from({ length: 20 }, () => connect(t, server.port)));
+  let dropped = 0;
+  for (const socket of sockets) socket.on('close', () => dropped++);
+  const before = server.workerPids();
+  assert.equal(before.length, 2);
+  const { slot } = await server.line(({ workerPid }) => workerPid === before[0]);
+  const metrics = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
+  const its = metrics.get(`fanfare_worker_connections{worker="${slot}"}`);
+  const startedMs = performance.now();
+  process.kill(before[0], 'SIGKILL');
+  await until(() => server.workerPids().some((pid) => !before.includes(pid)));
+  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+  assert.ok(performance.now() - startedMs < 2000, `${performance.now() - startedMs} ms`);
+  assert.ok(server.workerPids().includes(before[1]));
+  await until(() => dropped === its);
+});
+
+test('a crash loop is given up with a non-zero exit', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  const [survivor] = server.workerPids();
+  for (let death = 1; death <= 5; death++) {
+    await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+    const victim = server.workerPids().find((pid) => pid !== survivor);
+    process.kill(/** @type {number} */ (victim), 'SIGKILL');
+    await until(() => !isAlive(/** @type {number} */ (victim)));
+  }
+  assert.deepEqual(await server.exited, { code: 1, signal: null });
+  assert.ok(server.lines.some(({ level, msg }) => level === 60 && msg.startsWith('giving up')));
+  await until(() => !isAlive(survivor));
+});
+
+test('a hung worker is killed and replaced', OPTIONS, async (t) => {
+  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000' });
+  const [hung] = server.workerPids();
+  process.kill(hung, 'SIGSTOP');
+  await server.line(({ msg }) => msg === 'a worker hangs: killed');
+  await until(() => !server.workerPids().includes(hung));
+  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+});
+
+test('SIGHUP replaces all workers with the new configuration, and there are never fewer than N-1', OPTIONS, async (t) => {
+  const path = configFile(t, 'FANFARE_MAX_CONNECTIONS_PER_IP=50\n');
+  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
+  const socket = await connect(t, server.port);
+  const closed = once(socket, 'close');
+  const before = server.workerPids();
+  writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=1\n');
+  let fewest = Number.POSITIVE_INFINITY;
+  let isRolling = true;
+  const watching = (async () => {
+    while (isRolling) fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
+  })();
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg === 'reload done', 30_000);
+  isRolling = false;
+  await watching;
+  assert.ok(fewest >= 1, `${fewest} ready`);
+  const after = server.workerPids();
+  assert.equal(after.length, 2);
+  assert.ok(after.every((pid) => !before.includes(pid)));
+  const [code] = await closed;
+  assert.equal(code, 1012);
+  // The new limit holds.
+  await connect(t, server.port);
+  const second = new WebSocket(`ws://127.0.0.1:${server.port}/`);
+  const [, response] = await once(second.on('error', () => {}), 'unexpected-response');
+  assert.equal(response.statusCode, 429);
+});
+
+test('SIGHUP with a faulty configuration changes nothing', OPTIONS, async (t) => {
+  const path = configFile(t, '');
+  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
+  const before = server.workerPids();
+  writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=many\n');
+  server.kill('SIGHUP');
+  const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
+  assert.match(line.faults.join(), /FANFARE_MAX_CONNECTIONS_PER_IP/);
+  assert.deepEqual(server.workerPids(), before);
+});
+
+test('SIGHUP with a changed fixed setting changes nothing', OPTIONS, async (t) => {
+  const path = configFile(t, '');
+  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
+  const before = server.workerPids();
+  writeFileSync(path, 'FANFARE_REDIS_PREFIX=other:\n');
+  server.kill('SIGHUP');
+  const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
+  assert.match(line.faults.join(), /FANFARE_REDIS_PREFIX can not be changed/);
+  assert.deepEqual(server.workerPids(), before);
+});
+
+for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
+  test(`${signal} closes clients with 1012 and exits 0`, OPTIONS, async (t) => {
+    const server = await startServer(t);
+    const workers = server.workerPids();
+    const socket = await connect(t, server.port);
+    const closed = once(socket, 'close');
+    server.kill(signal);
+    assert.equal((await closed)[0], 1012);
+    assert.deepEqual(await server.exited, { code: 0, signal: null });
+    assert.ok(!workers.some(isAlive));
+  });
+}
+
+test('while it waits for the load balancer it is not ready, and still serves', OPTIONS, async (t) => {
+  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500' });
+  server.kill('SIGTERM');
+  await until(async () => (await readyWorkers(server.metricsPort)).draining);
+  await until(async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status === 503);
+  const socket = await connect(t, server.port);
+  const [code] = await once(socket, 'close');
+  assert.equal(code, 1012);
+  assert.equal((await server.exited).code, 0);
+});
+
+test('a signal that reaches the workers as well, as Ctrl-C does, changes nothing', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  const socket = await connect(t, server.port);
+  const closed = once(socket, 'close');
+  for (const pid of [...server.workerPids(), server.pid]) process.kill(pid, 'SIGINT');
+  assert.equal((await closed)[0], 1012);
+  assert.equal((await server.exited).code, 0);
+});
+
+test('a second signal exits at once with 1', OPTIONS, async (t) => {
+  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '10000' });
+  const workers = server.workerPids();
+  server.kill('SIGTERM');
+  await server.line(({ msg }) => msg === 'draining');
+  const startedMs = performance.now();
+  server.kill('SIGTERM');
+  assert.deepEqual(await server.exited, { code: 1, signal: null });
+  assert.ok(performance.now() - startedMs < 1000);
+  await until(() => !workers.some(isAlive));
+});
+
+test('when the primary is killed with -9 the workers drain their clients and leave', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  const workers = server.workerPids();
+  const socket = await connect(t, server.port);
+  const closed = once(socket, 'close');
+  server.kill('SIGKILL');
+  assert.equal((await closed)[0], 1012);
+  await until(() => !workers.some(isAlive));
+});
+
+test('a public port in use is said and fatal at once', OPTIONS, async (t) => {
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  t.after(() => taken.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
+  const server = spawnServer(t, { PORT: String(port) });
+  assert.deepEqual(await server.exited, { code: 1, signal: null });
+  const line = await server.line(({ level }) => level === 60);
+  assert.match(line.msg, /^can not start: .*EADDRINUSE/);
+  assert.equal(server.lines.filter(({ msg }) => msg === 'replacing a worker').length, 0);
+});
+
+test('an operations port in use is said and fatal at once', OPTIONS, async (t) => {
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  t.after(() => taken.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
+  const server = spawnServer(t, { METRICS_PORT: String(port) });
+  assert.deepEqual(await server.exited, { code: 1, signal: null });
+  await server.line(({ msg }) => msg === `can not start: 127.0.0.1:${port} (METRICS_PORT) is in use`);
+});
+
+test('every fault of the configuration is said at once, with exit 78', OPTIONS, async (t) => {
+  const path = configFile(t, 'FANFARE_NO_SUCH=1\n');
+  const server = spawnServer(t, { PORT: 'abc', FANFARE_PING_INTERVAL_MS: '1', FANFARE_CONFIG_FILE: path });
+  assert.deepEqual(await server.exited, { code: 78, signal: null });
+  for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH']) assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
+});
+
+test('a configuration file that is not there is a fault', OPTIONS, async (t) => {
+  const server = spawnServer(t, { FANFARE_CONFIG_FILE: '/nowhere/fanfare.env' });
+  assert.equal((await server.exited).code, 78);
+  assert.match(server.stderr(), /FANFARE_CONFIG_FILE.*nowhere/);
+});
+
+test('the banner says where it listens, the broker, the limits and that it is open to everyone', OPTIONS, async (t) => {
+  const server = await startServer(t, { WORKERS: '1' });
+  await server.line(({ msg }) => msg.startsWith('access'));
+  const text = server.lines.map(({ msg }) => msg).join('\n');
+  assert.match(text, new RegExp(`ws://127\\.0\\.0\\.1:${server.port}`));
+  assert.match(text, new RegExp(`http://127\\.0\\.0\\.1:${server.metricsPort}/metrics`));
+  assert.match(text, /broker +embedded/);
+  assert.match(text, /100 connections per address/);
+  assert.match(text, /open to everyone/);
+});

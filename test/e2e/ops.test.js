@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { WebSocket } from 'ws';
+import { fallen, samples, startServer, until } from '../helpers/server.js';
+
+const OPTIONS = { timeout: 60_000 };
+
+/** @param {{metricsPort: number}} server @returns {Promise<string>} */
+async function scrape(server) {
+  const response = await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`);
+  assert.equal(response.status, 200);
+  assert.equal(response.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
+  return response.text();
+}
+
+/** @param {import('node:test').TestContext} t @param {number} port @param {number} count */
+async function chatter(t, port, count) {
+  for (let i = 0; i < count; i++) {
+    const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
+    t.after(() => socket.terminate());
+    socket.on('error', () => {});
+    await once(socket, 'open');
+    const answer = once(socket, 'message');
+    socket.send('{"type":"echo","payload":1}');
+    await answer;
+  }
+}
+
+test('metrics of all workers are added up, under the names dashboards use', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  await chatter(t, server.port, 6);
+  const values = samples(await scrape(server));
+  assert.equal(values.get('websocket_connections_total'), 6);
+  assert.equal(values.get('websocket_messages_total'), 6);
+  assert.equal(values.get('websocket_message_duration_ms_count'), 6);
+  const each = [0, 1].map((slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN);
+  assert.equal(each[0] + each[1], 6);
+  assert.ok(each[0] > 0 && each[1] > 0, `${each}`);
+  assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
+  assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
+  assert.equal(values.get('fanfare_broker_up'), 1);
+  for (const name of ['nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_resident_memory_bytes']) assert.ok((values.get(name) ?? 0) > 0, name);
+});
+
+test('promtool finds no fault with a real scrape but with fixed names', { ...OPTIONS, skip: spawnSync('promtool', ['--version']).error && 'no promtool here' }, async (t) => {
+  const server = await startServer(t);
+  await chatter(t, server.port, 2);
+  const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await scrape(server), encoding: 'utf8' });
+  const fixed = /^(redis_publish_lag_ms|websocket_connections_total|websocket_message_duration_ms|nodejs_active_\w+) /;
+  assert.deepEqual(`${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.test(line)), []);
+});
+
+test('a scrape during which a worker hangs ends in about a second, and no counter falls', OPTIONS, async (t) => {
+  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '30000' });
+  await chatter(t, server.port, 4);
+  const before = await scrape(server);
+  const [hung] = server.workerPids();
+  process.kill(hung, 'SIGSTOP');
+  const startedMs = performance.now();
+  const [during] = await Promise.all([scrape(server), scrape(server), scrape(server)]);
+  const tookMs = performance.now() - startedMs;
+  assert.ok(tookMs < 1300, `${tookMs} ms`);
+  assert.deepEqual(fallen(before, during), []);
+  const values = samples(during);
+  assert.equal((values.get('fanfare_worker_up{worker="0"}') ?? 0) + (values.get('fanfare_worker_up{worker="1"}') ?? 0), 1);
+  process.kill(hung, 'SIGCONT');
+  const after = await until(async () => {
+    const text = await scrape(server);
+    const now = samples(text);
+    return now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1 && text;
+  });
+  assert.deepEqual(fallen(during, after), []);
+});
+
+test('no scrape fails and no counter falls while workers are killed and replaced', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  await chatter(t, server.port, 6);
+  let last = await scrape(server);
+  const restarts = () => samples(last).get('fanfare_worker_restarts_total') ?? 0;
+  for (let death = 1; death <= 2; death++) {
+    process.kill(server.workerPids()[0], 'SIGKILL');
+    await until(async () => {
+      const next = await scrape(server);
+      assert.deepEqual(fallen(last, next), []);
+      last = next;
+      const now = samples(next);
+      return restarts() === death && now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1;
+    });
+  }
+  assert.equal(samples(last).get('websocket_messages_total'), 6);
+});
+
+test('no counter falls over a rolling reload, whose last figures are not lost', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  await chatter(t, server.port, 4);
+  const before = await scrape(server);
+  await chatter(t, server.port, 4);
+  server.kill('SIGHUP');
+  await server.line(({ msg }) => msg === 'reload done', 30_000);
+  // The departure is booked when the channel has ended, a moment after the exit.
+  const after = await until(async () => {
+    const text = await scrape(server);
+    return samples(text).get('websocket_connections_total') === 0 && text;
+  });
+  assert.deepEqual(fallen(before, after), []);
+  assert.equal(samples(after).get('websocket_messages_total'), 8);
+  assert.equal(samples(after).get('fanfare_reloads_total'), 1);
+});
+
+test('livez, readyz and everything else', OPTIONS, async (t) => {
+  const server = await startServer(t);
+  const url = `http://127.0.0.1:${server.metricsPort}`;
+  const live = await fetch(`${url}/livez`);
+  assert.equal(live.status, 200);
+  assert.equal(live.headers.get('x-powered-by'), null);
+  const ready = await fetch(`${url}/readyz`);
+  assert.equal(ready.status, 200);
+  assert.deepEqual(await ready.json(), { status: 'ready', ready: 2, workers: 2, draining: false });
+  const nothing = await fetch(`${url}/nothing`);
+  assert.equal(nothing.status, 404);
+  assert.equal((await nothing.json()).error, 'NOT_FOUND');
+  assert.equal((await fetch(`${url}/%zz`)).status, 404);
+  assert.equal((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status, 404);
+});

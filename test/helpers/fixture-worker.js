@@ -1,0 +1,45 @@
+// fixture-worker.js: a worker process that keeps to control.js and does nothing else, for the supervisor's tests.
+//
+//   FIXTURE=die          ends with code 3 instead of getting ready
+//   FIXTURE=fail         says why it can't start, and ends
+//   FIXTURE=mute         never gets ready
+//   FIXTURE=stubborn     does not leave when it is drained
+
+import { BEAT_INTERVAL_MS } from '../../src/control.js';
+
+const behaviour = process.env.FIXTURE ?? '';
+/** @param {object} message */
+const send = (message) => process.send?.(message);
+
+let messages = 0;
+/** @returns {object[]} */
+const metrics = () => [
+  { name: 'fixture_total', help: 'Metrics asked for.', type: 'counter', aggregator: 'sum', values: [{ value: messages, labels: {} }] },
+];
+
+process.on('SIGTERM', () => {});
+process.on('SIGINT', () => {});
+process.on('message', (/** @type {import('../../src/control.js').ToWorker} */ message) => {
+  switch (message.type) {
+    case 'start':
+      if (behaviour === 'die') process.exit(3);
+      if (behaviour === 'mute') return;
+      if (behaviour === 'fail') {
+        send({ type: 'failed', message: 'listen EADDRINUSE: address already in use :::3000' });
+        setTimeout(() => process.exit(1), 20);
+        return;
+      }
+      setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS);
+      send({ type: 'ready', address: { port: 1, address: '::' } });
+      break;
+    case 'metrics':
+      messages++;
+      send({ type: 'metrics', request: message.request, metrics: metrics() });
+      break;
+    case 'drain':
+      if (behaviour === 'stubborn') return;
+      process.send?.({ type: 'final', metrics: metrics() }, undefined, undefined, () => process.exit(0));
+      break;
+  }
+});
+send({ type: 'loaded' });

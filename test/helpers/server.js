@@ -1,0 +1,175 @@
+// server.js: a real Fanfare server in processes of its own, for end-to-end tests. Ports are chosen by the system, the
+// log is read for them, and whatever is left is killed when the test ends.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const READY_TIMEOUT_MS = 20_000;
+const POLL_MS = 20;
+
+/** @typedef {Record<string, any>} LogLine */
+
+/**
+ * A server under test.
+ * @typedef {object} Server
+ * @property {number} pid of the primary
+ * @property {number} port
+ * @property {number} metricsPort
+ * @property {LogLine[]} lines of its log so far
+ * @property {() => string} stderr
+ * @property {(predicate: (line: LogLine) => boolean, timeoutMs?: number) => Promise<LogLine>} line waits for a log line
+ * @property {Promise<{code: number|null, signal: string|null}>} exited
+ * @property {(signal: NodeJS.Signals) => void} kill the primary
+ * @property {() => number[]} workerPids of the processes the primary has now
+ */
+
+/**
+ * Starts the server without waiting for it.
+ * @param {import('node:test').TestContext} t
+ * @param {Record<string, string>} [env]
+ */
+export function spawnServer(t, env = {}) {
+  const child = spawn(process.execPath, [MAIN], {
+    env: { PATH: process.env.PATH, PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', WORKERS: '2', FANFARE_DRAIN_DELAY_MS: '0', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const pid = /** @type {number} */ (child.pid);
+  /** @type {LogLine[]} */
+  const lines = [];
+  let stderr = '';
+  let rest = '';
+  child.stdout.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
+    const parts = (rest + text).split('\n');
+    rest = /** @type {string} */ (parts.pop());
+    for (const part of parts) lines.push(JSON.parse(part));
+  });
+  child.stderr.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
+    stderr += text;
+  });
+  /** @type {Promise<{code: number|null, signal: string|null}>} */
+  const exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
+  t.after(async () => {
+    const workers = childrenOf(pid);
+    child.kill('SIGKILL');
+    for (const worker of workers) killQuietly(worker);
+    await exited;
+  });
+  return {
+    pid,
+    lines,
+    stderr: () => stderr,
+    exited,
+    kill: (/** @type {NodeJS.Signals} */ signal) => child.kill(signal),
+    workerPids: () => childrenOf(pid),
+    /** @param {(line: LogLine) => boolean} predicate @param {number} [timeoutMs] */
+    async line(predicate, timeoutMs = 10_000) {
+      const end = performance.now() + timeoutMs;
+      for (;;) {
+        const found = lines.find(predicate);
+        if (found) return found;
+        if (performance.now() > end) throw new Error(`no such log line; the log:\n${lines.map((line) => JSON.stringify(line)).join('\n')}\n${stderr}`);
+        await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      }
+    },
+  };
+}
+
+/**
+ * Starts the server and waits until it serves.
+ * @param {import('node:test').TestContext} t
+ * @param {Record<string, string>} [env]
+ * @returns {Promise<Server>}
+ */
+export async function startServer(t, env) {
+  const server = spawnServer(t, env);
+  const ready = await server.line((line) => String(line.msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS);
+  return { ...server, port: ready.port, metricsPort: ready.metricsPort };
+}
+
+/**
+ * Polls until `probe` returns something true.
+ * @template T
+ * @param {() => T|Promise<T>} probe
+ * @param {number} [timeoutMs]
+ * @param {string} [what] for the message
+ * @returns {Promise<NonNullable<T>>}
+ */
+export async function until(probe, timeoutMs = 10_000, what = 'that') {
+  const end = performance.now() + timeoutMs;
+  for (;;) {
+    const value = await probe();
+    if (value) return value;
+    if (performance.now() > end) throw new Error(`${what} did not happen within ${timeoutMs} ms`);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/**
+ * The samples of a metrics page: full name with labels → value.
+ * @param {string} text
+ * @returns {Map<string, number>}
+ */
+export function samples(text) {
+  /** @type {Map<string, number>} */
+  const result = new Map();
+  for (const line of text.split('\n')) {
+    if (line === '' || line.startsWith('#')) continue;
+    const at = line.lastIndexOf(' ');
+    result.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return result;
+}
+
+/**
+ * Names of the samples that may never fall: those of counters and histograms.
+ * @param {string} text
+ * @returns {Set<string>}
+ */
+export function cumulative(text) {
+  /** @type {Set<string>} */
+  const names = new Set();
+  for (const [, name, type] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
+    if (type === 'counter') names.add(name);
+    if (type === 'histogram') for (const part of ['bucket', 'sum', 'count']) names.add(`${name}_${part}`);
+  }
+  return names;
+}
+
+/**
+ * Counters of `before` that are gone or smaller in `after`.
+ * @param {string} before
+ * @param {string} after
+ * @returns {string[]}
+ */
+export function fallen(before, after) {
+  const names = cumulative(before);
+  const now = samples(after);
+  const result = [];
+  for (const [key, value] of samples(before)) {
+    if (!names.has(key.replace(/\{.*$/s, ''))) continue;
+    const later = now.get(key);
+    if (later === undefined || later < value) result.push(`${key}: ${value} -> ${later}`);
+  }
+  return result;
+}
+
+/** @param {number} pid @returns {number[]} */
+export function childrenOf(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
+  } catch {
+    return []; // it is gone
+  }
+}
+
+/** @param {number} pid */
+function killQuietly(pid) {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // it is gone
+  }
+}

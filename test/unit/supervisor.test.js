@@ -1,0 +1,251 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { pino } from 'pino';
+import { loadConfig } from '../../src/config.js';
+import { Aggregate } from '../../src/metrics.js';
+import { Supervisor } from '../../src/primary/supervisor.js';
+import { fallen, samples, until } from '../helpers/server.js';
+
+const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
+
+/** @param {Record<string, string>} env @returns {import('../../src/primary/supervisor.js').Settings} */
+function settingsOf(env) {
+  const all = { WORKERS: '2', FANFARE_DRAIN_DELAY_MS: '0', FANFARE_SHUTDOWN_TIMEOUT_MS: '3000', FANFARE_WORKER_TIMEOUT_MS: '1000', ...env };
+  const { FIXTURE: _, ...rest } = /** @type {Record<string, string>} */ (all);
+  const { config, faults } = loadConfig(rest);
+  if (!config) throw new Error(faults.join('; '));
+  return { config, env: all };
+}
+
+/**
+ * A supervisor over fixture workers, in this process.
+ * @param {import('node:test').TestContext} t
+ * @param {Record<string, string>} [env]
+ */
+function supervise(t, env = {}) {
+  /** @type {Record<string, any>[]} */
+  const lines = [];
+  const log = pino({ level: 'debug' }, { write: (line) => lines.push(JSON.parse(line)) });
+  /** @type {(value: any) => void} */
+  let onReady = () => {};
+  const ready = new Promise((resolve) => (onReady = resolve));
+  /** @type {(code: number) => void} */
+  let onStopped = () => {};
+  /** @type {Promise<number>} */
+  const stopped = new Promise((resolve) => (onStopped = resolve));
+  /** What the next reload finds. @type {{settings: import('../../src/primary/supervisor.js').Settings, faults: string[]}} */
+  const next = { settings: settingsOf(env), faults: [] };
+  const aggregate = new Aggregate();
+  const supervisor = new Supervisor({
+    settings: settingsOf(env), log, relayPath: '/nowhere', aggregate, exec: FIXTURE, loadSettings: async () => ({ ...next }), onReady, onStopped,
+  });
+  t.after(async () => {
+    const ends = [...supervisor.processes.values()].map((one) => one.ended);
+    for (const timer of supervisor.timers) clearInterval(timer);
+    for (const timer of supervisor.replacements.values()) clearTimeout(timer);
+    supervisor.kill();
+    await Promise.all(ends);
+  });
+  supervisor.start();
+  /** @param {string} text @param {number} [timeoutMs] */
+  const logged = (text, timeoutMs) => until(() => lines.find(({ msg }) => msg.includes(text)), timeoutMs, `the log line "${text}"`);
+  const pids = () => supervisor.slots.map((one) => (one?.state === 'ready' ? one.pid : undefined));
+  const allReady = () => until(() => supervisor.readiness().ready === supervisor.settings.config.workers, 5000, 'all ready');
+  return { supervisor, aggregate, lines, logged, ready, stopped, next, pids, allReady };
+}
+
+/** @param {number|undefined} pid @param {NodeJS.Signals} signal */
+const kill = (pid, signal) => process.kill(/** @type {number} */ (pid), signal);
+
+test('a worker that dies is replaced within two seconds, the others are left alone', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, pids, allReady } = supervise(t);
+  await ready;
+  const before = pids();
+  const killedMs = performance.now();
+  kill(before[0], 'SIGKILL');
+  await until(() => supervisor.readiness().ready === 1);
+  await allReady();
+  assert.ok(performance.now() - killedMs < 2000);
+  assert.notEqual(pids()[0], before[0]);
+  assert.equal(pids()[1], before[1]);
+  assert.equal(supervisor.restarts, 1);
+});
+
+test('five deaths within a minute are a crash loop: the others are drained and the code is 1', { timeout: 30_000 }, async (t) => {
+  const { supervisor, ready, stopped, pids, allReady, logged } = supervise(t);
+  await ready;
+  const survivor = pids()[1];
+  for (let death = 1; death <= 5; death++) {
+    await allReady();
+    const pid = pids()[0];
+    kill(pid, 'SIGKILL');
+    await until(() => pids()[0] !== pid);
+  }
+  assert.equal(await stopped, 1);
+  await logged('giving up: 5 workers died');
+  assert.equal(supervisor.restarts, 4);
+  assert.throws(() => kill(survivor, /** @type {any} */ (0)));
+});
+
+test('each further death is followed by a longer pause', { timeout: 20_000 }, async (t) => {
+  const { ready, pids, allReady, lines } = supervise(t);
+  await ready;
+  for (let death = 1; death <= 3; death++) {
+    await allReady();
+    const pid = pids()[0];
+    kill(pid, 'SIGKILL');
+    await until(() => pids()[0] !== pid);
+  }
+  await allReady();
+  assert.deepEqual(lines.filter(({ msg }) => msg === 'replacing a worker').map(({ afterMs }) => afterMs), [100, 200, 400]);
+});
+
+test('a first start that fails is fatal at once and says why', { timeout: 20_000 }, async (t) => {
+  const { supervisor, stopped, logged } = supervise(t, { FIXTURE: 'fail' });
+  assert.equal(await stopped, 1);
+  await logged('can not start: listen EADDRINUSE');
+  assert.equal(supervisor.restarts, 0);
+});
+
+test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
+  const { ready, pids, allReady, logged } = supervise(t);
+  await ready;
+  const [hung] = pids();
+  kill(hung, 'SIGSTOP');
+  await logged('a worker hangs');
+  await until(() => pids()[0] !== hung);
+  await allReady();
+});
+
+test('a scrape does not wait for a hung worker longer than its second, and no counter falls', { timeout: 20_000 }, async (t) => {
+  const { supervisor, aggregate, ready, pids } = supervise(t, { FANFARE_WORKER_TIMEOUT_MS: '10000' });
+  await ready;
+  await supervisor.collect();
+  await supervisor.collect();
+  const before = await aggregate.text();
+  assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 1 });
+  kill(pids()[1], 'SIGSTOP');
+  const startedMs = performance.now();
+  await supervisor.collect();
+  const tookMs = performance.now() - startedMs;
+  assert.ok(tookMs > 900 && tookMs < 1300, `${tookMs} ms`);
+  assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
+  assert.deepEqual(fallen(before, await aggregate.text()), []);
+
+  // Its late answer is a newer snapshot, and no answer to a later question.
+  kill(pids()[1], 'SIGCONT');
+  await until(async () => samples(await aggregate.text()).get('fixture_total') === 6, 5000, 'the late answer');
+  assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
+});
+
+test('what a worker had counted stays when it has gone', { timeout: 20_000 }, async (t) => {
+  const { supervisor, aggregate, ready, pids, allReady } = supervise(t);
+  await ready;
+  await supervisor.collect();
+  const before = await aggregate.text();
+  kill(pids()[0], 'SIGKILL');
+  await until(() => aggregate.departed.size > 0, 5000, 'the departure');
+  assert.deepEqual(fallen(before, await aggregate.text()), []);
+  await allReady();
+  await supervisor.collect();
+  assert.equal(samples(await aggregate.text()).get('fixture_total'), 1 + 2 + 1);
+});
+
+test('a reload replaces the workers one by one and never has fewer than all ready', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, pids, logged } = supervise(t);
+  await ready;
+  const before = pids();
+  let fewest = 2;
+  const watch = setInterval(() => (fewest = Math.min(fewest, supervisor.readiness().ready)), 1);
+  t.after(() => clearInterval(watch));
+  supervisor.reload();
+  await logged('reload done');
+  assert.equal(fewest, 2);
+  assert.ok(pids().every((pid) => pid && !before.includes(pid)));
+  assert.equal(supervisor.restarts, 0);
+  assert.equal(supervisor.reloads, 1);
+});
+
+test('reloads asked for during a reload become one more', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready } = supervise(t);
+  await ready;
+  for (let i = 0; i < 4; i++) supervisor.reload();
+  await until(() => !supervisor.isRolling);
+  assert.equal(supervisor.reloads, 2);
+});
+
+test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, pids, logged, next } = supervise(t);
+  await ready;
+  const before = pids();
+  next.faults = ['FANFARE_X: no such setting'];
+  supervisor.reload();
+  const line = await logged('reload aborted, nothing has changed');
+  assert.deepEqual(line.faults, next.faults);
+  assert.deepEqual(pids(), before);
+});
+
+test('a reload whose new worker does not start leaves the old ones and their configuration', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, pids, allReady, logged, next } = supervise(t);
+  await ready;
+  const before = pids();
+  next.settings = settingsOf({ FIXTURE: 'die' });
+  supervisor.reload();
+  await logged('reload aborted: the new worker');
+  assert.deepEqual(pids(), before);
+  assert.equal(supervisor.deaths.length, 0);
+  // A replacement gets the old configuration.
+  kill(before[0], 'SIGKILL');
+  await until(() => pids()[0] !== before[0]);
+  await allReady();
+});
+
+test('a worker that dies during a reload is replaced as well', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, pids, allReady, next } = supervise(t, { WORKERS: '3' });
+  await ready;
+  const before = pids();
+  next.settings = settingsOf({ WORKERS: '3', FIXTURE: 'mute' });
+  supervisor.reload();
+  await until(() => supervisor.processes.size === 4, 5000, 'the new worker');
+  kill(before[0], 'SIGKILL');
+  kill(before[2], 'SIGKILL');
+  await until(() => pids()[2] !== before[2] && pids()[2] !== undefined, 5000, 'the replacement beside the roll');
+  // The one whose successor is being tried waits for it; the successor fails.
+  const candidate = [...supervisor.processes.values()].find((one) => one.state === 'starting' && one.slot === 0);
+  candidate?.kill();
+  await allReady();
+  assert.ok(!pids().includes(before[0]));
+  assert.equal(pids()[1], before[1]);
+});
+
+test('stop drains the workers and ends with 0', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, stopped, lines } = supervise(t);
+  await ready;
+  supervisor.stop(0);
+  assert.equal(supervisor.readiness().draining, true);
+  assert.equal(await stopped, 0);
+  assert.equal(supervisor.processes.size, 0);
+  assert.equal(lines.filter(({ msg, code }) => msg === 'worker gone' && code === 0).length, 2);
+});
+
+test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, stopped, logged } = supervise(t, { FIXTURE: 'stubborn', FANFARE_SHUTDOWN_TIMEOUT_MS: '1500' });
+  await ready;
+  const startedMs = performance.now();
+  supervisor.stop(0);
+  assert.equal(await stopped, 1);
+  assert.ok(performance.now() - startedMs < 2500);
+  await logged('did not leave in time');
+});
+
+test('stop during a reload leaves nobody behind', { timeout: 20_000 }, async (t) => {
+  const { supervisor, ready, stopped, next } = supervise(t);
+  await ready;
+  next.settings = settingsOf({ FIXTURE: 'mute' });
+  supervisor.reload();
+  await until(() => supervisor.processes.size === 3, 5000, 'the new worker');
+  supervisor.stop(0);
+  assert.equal(await stopped, 0);
+  assert.equal(supervisor.processes.size, 0);
+});
