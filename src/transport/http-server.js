@@ -76,7 +76,8 @@ export class HttpServer {
    * @param {import('../config.js').Config} parts.config
    * @param {Pick<import('../admission/admission.js').Admission, 'admit'>} parts.admission
    * @param {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} parts.onUpgrade
-   * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits count it
+   * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits
+   * count it: empty where none of them counts by address
    * @param {() => string|null} parts.readiness null: ready; else why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    * @param {import('../stats.js').Stats} parts.stats

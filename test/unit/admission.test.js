@@ -69,6 +69,15 @@ test('with the cap per address off nobody is asked, and nothing is awaited', () 
   assert.equal(addresses.released, 0);
 });
 
+test('an address is found out only where a limit counts by it', () => {
+  const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
+  const counted = build(cap).admission.admit(request());
+  const uncounted = build({ ...cap, FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' }).admission.admit(request());
+  assert.ok(counted instanceof Admitted && uncounted instanceof Admitted);
+  assert.equal(counted.address, '192.0.2.1');
+  assert.equal(uncounted.address, '');
+});
+
 test('an address over its cap is refused with 429 and a time to wait', async () => {
   const { admission, stats } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '2' });
   await admission.admit(request());
