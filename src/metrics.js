@@ -111,6 +111,7 @@ export const PRIMARY_METRICS = Object.freeze([
 /** prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not at every scrape. */
 const COSTLY = ['process_open_fds', 'nodejs_active_resources', 'nodejs_active_resources_total', 'nodejs_active_handles'];
 const COSTLY_INTERVAL_MS = 15_000;
+const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
 const LOOP_RESOLUTION_MS = 10;
@@ -421,14 +422,15 @@ function tameDefaults(registry) {
   }
   const openFds = find('process_open_fds');
   if (openFds) openFds.collect = async () => openFds.set((await readdir('/proc/self/fd')).length);
-  for (const name of COSTLY) {
+  for (const [index, name] of COSTLY.entries()) {
     const metric = find(name);
     if (!metric?.collect) continue;
     const collect = metric.collect.bind(metric);
     let nextMs = 0;
     metric.collect = () => {
       if (performance.now() < nextMs) return undefined;
-      nextMs = performance.now() + COSTLY_INTERVAL_MS;
+      // Each on a beat of its own, so that they don't stall the worker together.
+      nextMs = performance.now() + COSTLY_INTERVAL_MS + index * COSTLY_STEP_MS;
       return collect();
     };
   }

@@ -35,9 +35,9 @@ test('metrics of all workers are added up, under the names dashboards use', OPTI
   assert.equal(values.get('websocket_connections_total'), 6);
   assert.equal(values.get('websocket_messages_total'), 6);
   assert.equal(values.get('websocket_message_duration_ms_count'), 6);
-  const each = [0, 1].map((slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN);
-  assert.equal(each[0] + each[1], 6);
-  assert.ok(each[0] > 0 && each[1] > 0, `${each}`);
+  // Which worker accepts is the kernel's to say.
+  const [first, second] = [0, 1].map((slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN);
+  assert.equal(first + second, 6);
   assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
   assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
   assert.equal(values.get('fanfare_broker_up'), 1);
