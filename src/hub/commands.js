@@ -7,14 +7,14 @@
 import { CLOSES } from '../codes.js';
 import {
   decode,
+  ECHO_PREFIX,
+  echoSuffix,
   encodeAck,
   encodeBroadcastResult,
-  encodeEcho,
   encodeError,
   encodePong,
   encodeRoomReply,
   encodeWelcome,
-  idOf,
   isRoom,
 } from '../protocol/codec.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
@@ -75,7 +75,7 @@ export class Commands {
     this.stats.messages++;
     const wait = this.admitMessage(connection, started);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    const command = decode(data.toString());
+    const command = decode(data);
     if (command === null) {
       this.#malformed(connection);
     } else {
@@ -126,7 +126,7 @@ export class Commands {
       connection.close(CLOSES.RATE_LIMITED);
       return;
     }
-    const id = data.length <= MAX_REFUSED_BYTES ? idOf(data.toString()) : undefined;
+    const id = data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
     this.error(connection, 'RATE_LIMIT_EXCEEDED', id, wait);
   }
 
@@ -167,11 +167,10 @@ export class Commands {
    * @param {Connection} connection
    * @param {string} room
    * @param {Buffer} publication
-   * @param {Command} command
+   * @param {string|number|undefined} id
    * @param {number} tag of a broadcast; 0 for a message
    */
-  publish(connection, room, publication, command, tag) {
-    const { id } = command;
+  publish(connection, room, publication, id, tag) {
     this.stats.publications++;
     this.unanswered++;
     connection.unanswered++;
@@ -309,38 +308,40 @@ function leave(commands, connection, { id, room: name }) {
 
 /** @type {Handler} */
 function message(commands, connection, command) {
-  const { id, payload, text } = command;
-  if (command.malformedText || (payload === undefined) === (text === undefined)) {
-    return commands.malformed(connection, command);
-  }
+  const { id, source, payloadStart, textStart } = command;
+  if (payloadStart < 0 === textStart < 0) return commands.malformed(connection, command);
   const name = command.room ?? onlyRoom(connection);
   if (name === undefined) return commands.error(connection, 'ROOM_REQUIRED', id);
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
-  const json = /** @type {string} */ (payload ?? text);
-  const publication = encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, json);
+  const publication =
+    payloadStart < 0
+      ? encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, textStart, command.textEnd)
+      : encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, payloadStart, command.payloadEnd);
   const room = commands.hub.rooms.get(name);
   // Who sends right behind its own join wants to see its message: it waits for that join.
   if (room?.confirming && room.has(connection)) {
-    settled(room, () => commands.publish(connection, name, publication, command, 0));
+    settled(room, () => commands.publish(connection, name, publication, id, 0));
   } else {
-    commands.publish(connection, name, publication, command, 0);
+    commands.publish(connection, name, publication, id, 0);
   }
 }
 
 /** @type {Handler} */
 function broadcast(commands, connection, command) {
-  const { id, payload } = command;
-  if (payload === undefined) return commands.malformed(connection, command);
+  const { id, source, payloadStart, payloadEnd } = command;
+  if (payloadStart < 0) return commands.malformed(connection, command);
   if (!commands.config.clientBroadcast) return commands.error(connection, 'PERMISSION_DENIED', id);
+  const payload = source.toString('utf8', payloadStart, payloadEnd);
   const tag = commands.expectBroadcast({ connection, id, payload, sinceMs: performance.now() });
-  const publication = encodePublication(KIND.BROADCAST, Date.now(), tag, connection.id, payload);
-  commands.publish(connection, EVERYONE, publication, command, tag);
+  const publication = encodePublication(KIND.BROADCAST, Date.now(), tag, connection.id, source, payloadStart, payloadEnd);
+  commands.publish(connection, EVERYONE, publication, id, tag);
 }
 
 /** @type {Handler} */
 function echo(commands, connection, command) {
-  if (command.payload === undefined) return commands.malformed(connection, command);
-  connection.send(encodeEcho(command.payload, command.id));
+  const { id, source, payloadStart, payloadEnd } = command;
+  if (payloadStart < 0) return commands.malformed(connection, command);
+  connection.sendAround(ECHO_PREFIX, source, payloadStart, payloadEnd, echoSuffix(id));
 }
 
 /** @type {Handler} */

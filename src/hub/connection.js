@@ -14,6 +14,8 @@ import { randomBytes } from 'node:crypto';
  * @property {() => void} terminate at once, nothing more is sent
  * @property {() => void} ping ask for a sign of life
  * @property {(text: string) => Buffer} frame one reply or push in this wire's format
+ * @property {(before: string, source: Buffer, start: number, end: number, after: string) => Buffer} frameAround the same
+ *   around bytes that are JSON already; `before` is ASCII
  */
 
 // Ids are unique over a fleet without a random number per connection: a prefix of the process, then a count.
@@ -59,6 +61,11 @@ export class Connection {
   /** @param {string} text a reply or push to this connection alone; ignored once it closes */
   send(text) {
     if (this.isOpen) this.transport.write(this.transport.frame(text));
+  }
+
+  /** The same as `send(before + source.toString('utf8', start, end) + after)`, without the strings. @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  sendAround(before, source, start, end, after) {
+    if (this.isOpen) this.transport.write(this.transport.frameAround(before, source, start, end, after));
   }
 
   /** @param {{code: number, reason: string}} close a row of codes.js */

@@ -28,6 +28,27 @@ export function textFrame(text) {
   return frame;
 }
 
+/**
+ * One text frame around bytes that are JSON already.
+ * @param {string} before ASCII
+ * @param {Buffer} source
+ * @param {number} start
+ * @param {number} end
+ * @param {string} after
+ * @returns {Buffer}
+ */
+export function frameAround(before, source, start, end, after) {
+  const afterBytes = Buffer.byteLength(after);
+  const length = before.length + (end - start) + afterBytes;
+  const frame = Buffer.allocUnsafe(headerBytes(length) + length);
+  let at = writeHeader(frame, 0, length);
+  at += frame.write(before, at, 'latin1');
+  at += source.copy(frame, at, start, end);
+  if (after.length === 1) frame[at] = after.charCodeAt(0);
+  else frame.write(after, at);
+  return frame;
+}
+
 /** @param {Buffer} body at most 125 bytes (RFC 6455 5.5) */
 export function pongFrame(body) {
   const frame = Buffer.allocUnsafe(2 + body.length);

@@ -17,18 +17,20 @@ export const KIND = Object.freeze({ MESSAGE: 1, BROADCAST: 2 });
  * @param {number} timestampMs
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters that need no escape in JSON
- * @param {string} payload JSON text
- * @returns {Buffer} a buffer of its own, not from a shared pool when it is large
+ * @param {Buffer} source where the payload lies, as JSON
+ * @param {number} start
+ * @param {number} end
+ * @returns {Buffer}
  */
-export function encodePublication(kind, timestampMs, tag, from, payload) {
+export function encodePublication(kind, timestampMs, tag, from, source, start, end) {
   const at = HEADER_BYTES + from.length;
-  const publication = Buffer.allocUnsafe(at + Buffer.byteLength(payload));
+  const publication = Buffer.allocUnsafe(at + end - start);
   publication[0] = kind;
   publication.writeUIntBE(timestampMs, 1, 6);
   publication.writeUInt32BE(tag, 7);
   publication[11] = from.length;
   publication.write(from, HEADER_BYTES, 'latin1');
-  publication.write(payload, at);
+  source.copy(publication, at, start, end);
   return publication;
 }
 

@@ -12,7 +12,7 @@ import { writeSync } from 'node:fs';
 import { WebSocket, WebSocketServer } from 'ws';
 import { CLOSES } from '../codes.js';
 import { Connection } from '../hub/connection.js';
-import { PING_FRAME, pongFrame, textFrame } from '../protocol/frame.js';
+import { frameAround, PING_FRAME, pongFrame, textFrame } from '../protocol/frame.js';
 
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -58,6 +58,11 @@ class ServerWebSocket extends WebSocket {
   /** @param {string} text */
   frame(text) {
     return textFrame(text);
+  }
+
+  /** @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  frameAround(before, source, start, end, after) {
+    return frameAround(before, source, start, end, after);
   }
 
   /**

@@ -1,6 +1,6 @@
 // fake-transport.js: a transport for the hub's unit tests: keeps what is written, and can be made to lag.
 
-import { textFrame } from '../../src/protocol/frame.js';
+import { frameAround, textFrame } from '../../src/protocol/frame.js';
 
 /** @typedef {import('../../src/hub/connection.js').Transport} Transport */
 
@@ -26,6 +26,11 @@ export class FakeTransport {
   /** @param {string} text */
   frame(text) {
     return textFrame(text);
+  }
+
+  /** @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  frameAround(before, source, start, end, after) {
+    return frameAround(before, source, start, end, after);
   }
 
   /** @param {number} code @param {string} reason */

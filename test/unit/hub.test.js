@@ -51,7 +51,10 @@ function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
   return { config, stats, clock, hub, outbox, commands, slowConsumers, connect, subscribing, published, unsubscribed };
 }
 
-const publication = (/** @type {unknown} */ payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', JSON.stringify(payload));
+const publication = (/** @type {unknown} */ payload) => {
+  const json = Buffer.from(JSON.stringify(payload));
+  return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length);
+};
 const payloads = (/** @type {FakeTransport} */ transport) => {
   return transport.messages().filter((m) => m.type === 'message').map((m) => m.payload);
 };

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { decode, encodeError, isRoom, MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/codec.js';
-import { publicationFrames, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import { decode as decodeBytes, encodeError, isRoom, MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/codec.js';
+import { frameAround, publicationFrames, roomPrefix, textFrame } from '../../src/protocol/frame.js';
 import {
-  encodePublication,
+  encodePublication as encodeBytes,
   isPublication,
   KIND,
   payloadStart,
@@ -13,6 +13,20 @@ import {
   timestampOf,
 } from '../../src/protocol/publication.js';
 import { messagesOf } from '../helpers/fake-transport.js';
+
+/** A command with its payload as text. @param {string} text */
+function decode(text) {
+  const command = decodeBytes(Buffer.from(text));
+  if (command === null) return null;
+  const { payloadStart, payloadEnd } = command;
+  return { ...command, payload: payloadStart < 0 ? undefined : command.source.toString('utf8', payloadStart, payloadEnd) };
+}
+
+/** @param {number} kind @param {number} timestampMs @param {number} tag @param {string} from @param {string} payload */
+function encodePublication(kind, timestampMs, tag, from, payload) {
+  const source = Buffer.from(`x${payload}x`);
+  return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1);
+}
 
 test('a payload is passed on as it was written, number by number and escape by escape', () => {
   for (const payload of ['1e400', '9007199254740993', '"\\ud800"', '{"a":1,"a":2}', '[1, 2 ,{"b":"}\\""}]', 'null', '"ü€😀"']) {
@@ -46,12 +60,51 @@ test('whatever JSON.parse takes, the payload found is the payload parsed', () =>
   );
 });
 
-test('no text makes the decoder throw', () => {
-  const bits = fc.constantFrom('{', '}', '[', ']', '"', '\\', ',', ':', '"type"', '"payload"', '1', 'null', ' ', '\\u00');
+test('what the check takes is exactly what JSON.parse takes, within the limits', () => {
+  const bits = fc.constantFrom(
+    '{', '}', '[', ']', '"', '\\', ',', ':', '"a"', '"payload":', '1', '-', '0', '.5', 'e+1', 'E', 'null', 'true', 'fals', 'e',
+    ' ', '\n', '\t', '\u0001', '\\u00', '\\u00e9', '\\n', 'ü', '\u007f', '1e400', '""', '{}', '[]', '"k":',
+  );
+  /** @param {string} text */
+  const parses = (text) => {
+    try {
+      const value = JSON.parse(text);
+      return typeof value === 'object' && value !== null && !Array.isArray(value);
+    } catch {
+      return false;
+    }
+  };
+  let taken = 0;
+  const agree = (/** @type {string} */ text) => {
+    const isTaken = decode(text) !== null;
+    if (isTaken) taken++;
+    assert.equal(isTaken, parses(text), text);
+  };
   fc.assert(
-    fc.property(fc.array(bits, { maxLength: 40 }), (parts) => {
-      decode(parts.join(''));
-      decode(`{"type":"x",${parts.join('')}}`);
+    fc.property(fc.array(bits, { maxLength: 12 }), (parts) => {
+      agree(`{"type":"x","payload":${parts.join('')}}`);
+      agree(`{"type":"x",${parts.join('')}}`);
+      agree(`{"type":"x"${parts.join('')}`);
+    }),
+    { numRuns: 20_000 },
+  );
+  assert.ok(taken > 500, `only ${taken} of the texts were valid: the test shows too little`);
+});
+
+test('a valid message with one byte changed is taken exactly where JSON.parse takes it', () => {
+  fc.assert(
+    fc.property(fc.jsonValue({ maxDepth: 4 }), fc.nat(), fc.integer({ min: 0x20, max: 0x7e }), (payload, at, byte) => {
+      const bytes = Buffer.from(JSON.stringify({ type: 't', id: 1, payload }));
+      bytes[17 + (at % (bytes.length - 17))] = byte;
+      const text = bytes.toString();
+      if (/__proto__|constructor|prototype|\\u|"(type|id)":/.test(text.slice(17)) || Buffer.from(text).length !== bytes.length) return;
+      let parses = true;
+      try {
+        JSON.parse(text);
+      } catch {
+        parses = false;
+      }
+      assert.equal(decodeBytes(bytes) !== null, parses, text);
     }),
     { numRuns: 5000 },
   );
@@ -109,6 +162,13 @@ test('frames of several publications stand one behind another, whatever their le
     return { type: 'message', room: 'r', payload: JSON.parse(payload), from: 'me', timestamp: 1_760_000_000_000 };
   });
   assert.deepEqual(messages, [...expected, { type: 'broadcast', payload: { a: 1 } }]);
+});
+
+test('a frame around bytes is the frame of the text they make', () => {
+  const source = Buffer.from('..{"a":"ü"}..');
+  const text = '{"type":"echo","payload":{"a":"ü"},"id":"ö"}';
+  assert.deepEqual(frameAround('{"type":"echo","payload":', source, 2, source.length - 2, ',"id":"ö"}'), textFrame(text));
+  assert.deepEqual(frameAround('{"payload":', source, 2, source.length - 2, '}'), textFrame('{"payload":{"a":"ü"}}'));
 });
 
 test('a text frame has the shortest header its length allows', () => {

@@ -69,8 +69,10 @@ async function until(condition) {
   }
 }
 
-const publication = (/** @type {number} */ n, size = 0) =>
-  encodePublication(KIND.MESSAGE, Date.now(), 0, 'me', JSON.stringify({ n, fill: 'x'.repeat(size) }));
+const publication = (/** @type {number} */ n, size = 0) => {
+  const json = Buffer.from(JSON.stringify({ n, fill: 'x'.repeat(size) }));
+  return encodePublication(KIND.MESSAGE, Date.now(), 0, 'me', json, 0, json.length);
+};
 
 test('frames past a full socket, its partial write included, arrive whole and in order', async (t) => {
   const { hub, stats, connect } = await serve(t, { FANFARE_MAX_UNSENT_BYTES: String(1 << 30) });
