@@ -1,0 +1,54 @@
+// server.js: real servers for a load test: Fanfare, redis-server, HAProxy; and what their metrics say.
+//
+// Ports are free ones. The processes are those of the end-to-end tests (test/helpers), and end with the run.
+
+import { samples } from '../../test/helpers/server.js';
+
+export { RedisServer, freePort, startRedis } from '../../test/helpers/redis.js';
+export { fallen, samples, startServer, until } from '../../test/helpers/server.js';
+
+/** @typedef {import('../../test/helpers/server.js').Server} Server */
+
+const SCRAPE_TIMEOUT_MS = 3000;
+
+/** The settings of a run that is not about a limit. */
+export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info' });
+
+/** @param {Pick<Server, 'port'>} server */
+export function urlOf(server) {
+  return `ws://127.0.0.1:${server.port}/ws`;
+}
+
+/**
+ * One scrape.
+ * @param {number} metricsPort
+ * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer with 200 in time
+ */
+export async function scrape(metricsPort) {
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/metrics`, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
+  const text = await response.text();
+  if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
+  return { text, values: samples(text) };
+}
+
+/**
+ * Connections of each worker, by its slot.
+ * @param {ReadonlyMap<string, number>} values
+ * @returns {Map<string, number>}
+ */
+export function connectionsPerWorker(values) {
+  /** @type {Map<string, number>} */
+  const result = new Map();
+  for (const [name, value] of values) {
+    const match = /^fanfare_worker_connections\{worker="(\d+)"\}$/.exec(name);
+    if (match) result.set(match[1], value);
+  }
+  return result;
+}
+
+/** @param {number} metricsPort @returns {Promise<Record<string, any>>} what /readyz says, with its HTTP `status` */
+export async function readiness(metricsPort) {
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
+  const body = /** @type {object} */ (await response.json());
+  return { ...body, status: response.status };
+}

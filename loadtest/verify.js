@@ -1,0 +1,170 @@
+#!/usr/bin/env node
+// verify.js: does every member get every message exactly once, in each publisher's order?
+//
+//   node loadtest/verify.js --redis --servers 2 --workers 2       two servers that share one Redis
+//   node loadtest/verify.js --embedded --servers 1 --workers 4    one server, embedded broker
+//   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off
+//
+// Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has members everywhere.
+// Publisher p is a member, too; its n-th message goes to room (p + n) mod rooms: each room gets messages of all
+// publishers at once. A publisher has at most `window` messages without an ack on their way. Each member marks what it
+// gets; a mark missing, set twice or set after a later one of the same publisher is a fault, and the exit code is 1.
+
+import { parseArgs } from 'node:util';
+import { Latency } from './lib/latency.js';
+import { count, pause, print, run } from './lib/run.js';
+import { connectionsPerWorker, NO_LIMITS, scrape, startRedis, startServer, urlOf } from './lib/server.js';
+import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
+
+const { values: options } = parseArgs({
+  options: {
+    redis: { type: 'boolean', default: false },
+    embedded: { type: 'boolean', default: false },
+    url: { type: 'string', multiple: true, default: [] },
+    servers: { type: 'string', default: '1' },
+    workers: { type: 'string', default: '2' },
+    clients: { type: 'string', default: '2000' },
+    rooms: { type: 'string', default: '20' },
+    messages: { type: 'string', default: '10000' },
+    publishers: { type: 'string', default: '20' },
+    window: { type: 'string', default: '16' },
+    'timeout-s': { type: 'string', default: '120' },
+  },
+});
+const [serverCount, workerCount, clientCount, roomCount, messageCount, publisherCount, window, timeoutS] = [
+  options.servers,
+  options.workers,
+  options.clients,
+  options.rooms,
+  options.messages,
+  options.publishers,
+  options.window,
+  options['timeout-s'],
+].map(Number);
+/** No delivery for so long: what is missing will not come. */
+const SILENCE_MS = 3000;
+/** After the last one: time for a repeat to show itself. */
+const REPEAT_WAIT_MS = 500;
+
+/** What one client has got. */
+class Member {
+  /** @param {number} room @param {number} slots @param {number} publishers */
+  constructor(room, slots, publishers) {
+    this.room = room;
+    this.marks = new Uint8Array(slots);
+    this.last = new Int32Array(publishers).fill(-1);
+  }
+}
+
+if (options.redis && options.embedded) throw new Error('--redis or --embedded, not both');
+if (options.embedded && serverCount !== 1 && options.url.length === 0) throw new Error('the embedded broker is one server’s');
+
+const broker = options.url.length > 0 ? 'servers given' : options.redis ? 'Redis' : 'embedded broker';
+
+await run(`verify: ${count(clientCount)} clients, ${roomCount} rooms, ${count(messageCount)} messages of ${publisherCount} publishers; ${broker}`, verify, timeoutS * 1000);
+
+/** @param {import('./lib/run.js').Run} test */
+async function verify(test) {
+  const servers = options.url.length > 0 ? [] : await startServers(test);
+  const urls = options.url.length > 0 ? options.url : servers.map(urlOf);
+
+  const perPublisher = Math.ceil(messageCount / publisherCount);
+  // The n-th message of a publisher is the ⌊n/rooms⌋-th of its messages to that room.
+  const slots = Math.ceil(perPublisher / roomCount);
+  const latency = new Latency();
+  const got = { deliveries: 0, repeated: 0, outOfOrder: 0, strange: 0, errors: 0, lastMs: 0 };
+
+  /** @type {Member[]} */
+  const members = [];
+  const connecting = performance.now();
+  const clients = await openMany(clientCount, (i) => {
+    const member = new Member(Math.floor(i / urls.length) % roomCount, publisherCount * slots, publisherCount);
+    members[i] = member;
+    return new WsClient(urls[i % urls.length], { onText: (text) => receive(member, text) });
+  });
+  test.after(() => closeAll(clients));
+  await joinAll(clients, (i) => `verify-${members[i].room}`);
+  print(`     connected and joined in ${((performance.now() - connecting) / 1000).toFixed(1)} s`);
+  for (const [i, { metricsPort }] of servers.entries()) {
+    const workers = connectionsPerWorker((await scrape(metricsPort)).values);
+    test.note(`connections per worker, server ${i + 1}`, [...workers.values()].map(count).join(', '));
+  }
+
+  /** @param {Member} member @param {string} text */
+  function receive(member, text) {
+    const { type, room, payload } = JSON.parse(text);
+    if (type === 'error') got.errors++;
+    if (type !== 'message' || room !== `verify-${member.room}`) {
+      got.strange++;
+      return;
+    }
+    const [publisher, n, sentMs] = payload;
+    const slot = publisher * slots + Math.floor(n / roomCount);
+    if ((publisher + n) % roomCount !== member.room || n >= perPublisher) got.strange++;
+    else if (member.marks[slot]++ > 0) got.repeated++;
+    else if (n <= member.last[publisher]) got.outOfOrder++;
+    else member.last[publisher] = n;
+    got.deliveries++;
+    got.lastMs = performance.now();
+    latency.add(got.lastMs - sentMs);
+  }
+
+  const membersOf = new Array(roomCount).fill(0);
+  for (const { room } of members) membersOf[room]++;
+  let expected = 0;
+  let sent = 0;
+  let refused = 0;
+  const started = performance.now();
+  /** @param {number} publisher */
+  const publish = async (publisher) => {
+    // Spread over the clients, so over all servers and workers.
+    const client = clients[Math.floor((publisher * clientCount) / publisherCount)];
+    const last = Math.min(perPublisher, messageCount - publisher * perPublisher);
+    let next = 0;
+    const lane = async () => {
+      while (next < last) {
+        const n = next++;
+        const room = (publisher + n) % roomCount;
+        sent++;
+        const reply = await client.request({ type: 'message', room: `verify-${room}`, payload: [publisher, n, performance.now()] });
+        if (reply.type === 'ack') expected += membersOf[room];
+        else refused++;
+      }
+    };
+    await Promise.all(Array.from({ length: window }, lane));
+  };
+  await Promise.all(Array.from({ length: publisherCount }, (_, publisher) => publish(publisher)));
+  const publishedS = (performance.now() - started) / 1000;
+  got.lastMs = Math.max(got.lastMs, performance.now());
+  while (got.deliveries < expected && performance.now() - got.lastMs < SILENCE_MS) await pause(20);
+  const deliveredS = (got.lastMs - started) / 1000;
+  await pause(REPEAT_WAIT_MS);
+
+  let missing = 0;
+  for (const member of members) {
+    for (let publisher = 0; publisher < publisherCount; publisher++) {
+      const last = Math.min(perPublisher, messageCount - publisher * perPublisher);
+      for (let n = 0; n < last; n++) {
+        if ((publisher + n) % roomCount === member.room && member.marks[publisher * slots + Math.floor(n / roomCount)] === 0) missing++;
+      }
+    }
+  }
+  test.note('published', `${count(sent)} in ${publishedS.toFixed(2)} s: ${count(sent / publishedS)} a second`);
+  test.note('delivered', `${count(got.deliveries)} in ${deliveredS.toFixed(2)} s: ${count(got.deliveries / deliveredS)} a second`);
+  test.note('latency, publisher to member', latency);
+  test.check('messages accepted', count(messageCount), count(sent - refused));
+  test.check('deliveries', count(expected), count(got.deliveries));
+  test.check('missing', 0, missing);
+  test.check('repeated', 0, got.repeated);
+  test.check('out of a publisher’s order', 0, got.outOfOrder);
+  test.check('of a room or kind not asked for', 0, got.strange);
+  test.check('error replies', 0, got.errors + refused);
+  test.check('connections lost', 0, clients.filter((client) => !client.isOpen || client.error !== null).length);
+}
+
+/** @param {import('./lib/run.js').Run} test */
+async function startServers(test) {
+  const redis = options.redis ? await startRedis(test) : null;
+  const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
+  return Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(/** @type {any} */ (test), { ...env, SERVER_ID: `verify-${i + 1}` })));
+}
