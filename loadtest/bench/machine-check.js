@@ -22,10 +22,14 @@ export function checkMachine({ connections, workers, processes, sources }) {
   const problems = [];
   const perProcess = Math.min(MAX_SOCKETS, files - 500);
   if (connections / processes > perProcess) {
-    problems.push(`${processes} client processes hold ${processes * perProcess} sockets at most (ulimit -Hn is ${files}): more --processes`);
+    problems.push(
+      `${processes} client processes hold ${processes * perProcess} sockets at most (ulimit -Hn is ${files}): more --processes`,
+    );
   }
   if (connections / workers > perProcess) {
-    problems.push(`${workers} workers hold ${workers * perProcess} sockets at most (ulimit -Hn is ${files}): more --workers`);
+    problems.push(
+      `${workers} workers hold ${workers * perProcess} sockets at most (ulimit -Hn is ${files}): more --workers`,
+    );
   }
   if (connections / Math.max(1, sources) > ports.count * 0.95) {
     problems.push(
@@ -33,9 +37,14 @@ export function checkMachine({ connections, workers, processes, sources }) {
     );
   }
   if (connections * KB_PER_CONNECTION > memoryKb) {
-    problems.push(`about ${Math.ceil((connections * KB_PER_CONNECTION) / 1e6)} GB of memory are needed, ${(memoryKb / 1e6).toFixed(1)} GB are available`);
+    problems.push(
+      `about ${Math.ceil((connections * KB_PER_CONNECTION) / 1e6)} GB of memory are needed, ${(memoryKb / 1e6).toFixed(1)} GB are available`,
+    );
   }
-  if (backlog < 1024) problems.push(`net.core.somaxconn is ${backlog}: set it to 4096, or connections are refused while many arrive at once`);
+  if (backlog < 1024)
+    problems.push(
+      `net.core.somaxconn is ${backlog}: set it to 4096, or connections are refused while many arrive at once`,
+    );
   return {
     problems,
     lines: [

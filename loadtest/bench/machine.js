@@ -63,7 +63,11 @@ export function pssKbOf(pids) {
 
 /** Times of the whole machine since boot: busy without interrupts, in soft interrupts, stolen by the hypervisor. */
 export function machineSeconds() {
-  const [user, nice, system, , , irq, softirq, steal] = read('/proc/stat').split('\n')[0].split(/\s+/).slice(1).map(Number);
+  const [user, nice, system, , , irq, softirq, steal] = read('/proc/stat')
+    .split('\n')[0]
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
   return {
     busy: (user + nice + system + irq + softirq) / TICKS_PER_SECOND,
     softirq: softirq / TICKS_PER_SECOND,
@@ -97,7 +101,9 @@ export function maxBacklog() {
 /** @param {string} command @param {string[]} args */
 function firstLineOf(command, args) {
   try {
-    return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).split('\n')[0].trim();
+    return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
+      .split('\n')[0]
+      .trim();
   } catch {
     return 'not installed';
   }

@@ -37,7 +37,9 @@ export function show(number, digits = 0) {
  */
 function figure(cells, server, workload, key) {
   const mine = cells.filter((cell) => cell.server === server && cell.workload === workload);
-  const numbers = mine.map((cell) => cell.values[key]).filter((value) => typeof value === 'number' && Number.isFinite(value));
+  const numbers = mine
+    .map((cell) => cell.values[key])
+    .filter((value) => typeof value === 'number' && Number.isFinite(value));
   const known = /** @type {number[]} */ (numbers);
   return { rounds: mine.length, numbers: known, median: known.length > 0 ? median(known) : Number.NaN };
 }
@@ -87,12 +89,18 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
     '',
   ];
   const stolen = cells.map((cell) => cell.stolenShare);
-  if (stolen.length > 0) lines.push(`- time stolen by the hypervisor: ${show(100 * median(stolen), 1)} % in the median, at most ${show(100 * Math.max(...stolen), 1)} %`, '');
+  if (stolen.length > 0)
+    lines.push(
+      `- time stolen by the hypervisor: ${show(100 * median(stolen), 1)} % in the median, at most ${show(100 * Math.max(...stolen), 1)} %`,
+      '',
+    );
 
   for (const workload of workloads) {
     const { title, metrics } = WORKLOADS[workload];
     lines.push(`## ${title}`, '');
-    lines.push(`| server | ${metrics.map((metric) => (metric.unit && !metric.title.endsWith('/s') ? `${metric.title}, ${metric.unit}` : metric.title)).join(' | ')} | CPU client / server, s | remarks |`);
+    lines.push(
+      `| server | ${metrics.map((metric) => (metric.unit && !metric.title.endsWith('/s') ? `${metric.title}, ${metric.unit}` : metric.title)).join(' | ')} | CPU client / server, s | remarks |`,
+    );
     lines.push(`|---|${metrics.map(() => '---:|').join('')}---:|---|`);
     for (const [server, name] of servers) {
       const mine = cells.filter((cell) => cell.server === server && cell.workload === workload);
@@ -101,7 +109,8 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
         const { numbers, median: middle, rounds: all } = figure(cells, server, workload, key);
         if (numbers.length === 0) return '–';
         const times = ratio(cells, server, base, workload, key);
-        const range = numbers.length > 1 ? ` (${show(Math.min(...numbers), digits)}–${show(Math.max(...numbers), digits)})` : '';
+        const range =
+          numbers.length > 1 ? ` (${show(Math.min(...numbers), digits)}–${show(Math.max(...numbers), digits)})` : '';
         const missing = numbers.length < all ? `, ${all - numbers.length} of ${all} failed` : '';
         return `${show(middle, digits)}${range}${Number.isFinite(times) ? ` × ${show(times, times < 10 ? 2 : 0)}` : ''}${missing}`;
       });
@@ -109,8 +118,12 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
       const serverCpu = figure(cells, server, workload, 'serverCpuSeconds').median;
       const flags = new Map();
       for (const flag of mine.flatMap((cell) => cell.flags)) flags.set(flag, (flags.get(flag) ?? 0) + 1);
-      const remarks = [...flags].map(([flag, count]) => (mine.length > 1 ? `${flag} (${count} of ${mine.length})` : flag)).join('; ');
-      lines.push(`| ${name} | ${columns.join(' | ')} | ${show(clientCpu, 2)} / ${show(serverCpu, 2)} | ${remarks.replaceAll('|', '/')} |`);
+      const remarks = [...flags]
+        .map(([flag, count]) => (mine.length > 1 ? `${flag} (${count} of ${mine.length})` : flag))
+        .join('; ');
+      lines.push(
+        `| ${name} | ${columns.join(' | ')} | ${show(clientCpu, 2)} / ${show(serverCpu, 2)} | ${remarks.replaceAll('|', '/')} |`,
+      );
     }
     lines.push('');
   }

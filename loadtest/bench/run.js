@@ -95,7 +95,13 @@ const servers = [
   ...options.url.map((url, i) => {
     const pids = (options['server-pid'][i] ?? '').split(',').filter(Boolean).map(Number);
     const redisPid = options['redis-pid'] === undefined ? undefined : Number(options['redis-pid']);
-    const target = externalServer({ url, profile: options.profile[i] ?? 'plain', pids, redisPid, name: options.name[i] });
+    const target = externalServer({
+      url,
+      profile: options.profile[i] ?? 'plain',
+      pids,
+      redisPid,
+      name: options.name[i],
+    });
     return { name: target.name, start: async () => target };
   }),
 ];
@@ -134,7 +140,11 @@ async function measure(server, workload, round) {
     figures = await WORKLOADS[workload].run({ target, swarm, quick: options.quick, payloadBytes, sources, log });
   } catch (error) {
     log(`failed: ${error instanceof Error ? error.stack : error}`);
-    figures = { values: {}, flags: [`failed: ${error instanceof Error ? error.message.split('\n')[0] : error}`], detail: {} };
+    figures = {
+      values: {},
+      flags: [`failed: ${error instanceof Error ? error.message.split('\n')[0] : error}`],
+      detail: {},
+    };
   }
   await swarm.close();
   await target?.close();
@@ -142,11 +152,21 @@ async function measure(server, workload, round) {
   const stolenShare = (machineSeconds().stolen - before.stolen) / (seconds * Number(machine.processor.split('× ')[1]));
   for (const { key, title, unit, digits } of WORKLOADS[workload].metrics) {
     const value = figures.values[key];
-    log(`  ${title}: ${value === null || value === undefined ? '–' : value.toLocaleString('en', { maximumFractionDigits: digits ?? 0 })} ${unit}`);
+    log(
+      `  ${title}: ${value === null || value === undefined ? '–' : value.toLocaleString('en', { maximumFractionDigits: digits ?? 0 })} ${unit}`,
+    );
   }
   for (const flag of figures.flags) log(`  ! ${flag}`);
   await sleep(300);
-  return { server: server.name, title: target?.title ?? SERVERS[server.name]?.title ?? server.name, workload, round, ...figures, stolenShare, seconds };
+  return {
+    server: server.name,
+    title: target?.title ?? SERVERS[server.name]?.title ?? server.name,
+    workload,
+    round,
+    ...figures,
+    stolenShare,
+    seconds,
+  };
 }
 
 /** What the client itself can take: its processor time for a delivery, from servers that do almost nothing. */
@@ -166,8 +186,12 @@ async function measureClient() {
       await target.close();
     }
   };
-  const joined = await costOf('raw-joined', 200, false, (swarm) => swarm.run({ perSecond: 5000, seconds: 1, payloadBytes }));
-  const single = await costOf('raw-single', 1000, false, (swarm) => swarm.run({ perSecond: 20, seconds: 1, payloadBytes }));
+  const joined = await costOf('raw-joined', 200, false, (swarm) =>
+    swarm.run({ perSecond: 5000, seconds: 1, payloadBytes }),
+  );
+  const single = await costOf('raw-single', 1000, false, (swarm) =>
+    swarm.run({ perSecond: 20, seconds: 1, payloadBytes }),
+  );
   const echoed = await costOf('raw-joined', 64, true, (swarm) => swarm.echo({ seconds: 1, payloadBytes }));
   const perSecond = (/** @type {number} */ us) => `${Math.round(1000 / us).toLocaleString('en')} k/s a core`;
   return {
@@ -185,7 +209,8 @@ async function measureClient() {
 }
 
 function save() {
-  const path = options.save ?? fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  const path =
+    options.save ?? fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
   mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
   const report = { startedAt, command, machine, client: clientLimit, rounds, payloadBytes, base: options.base, cells };
   const text = markdown({ ...report, machine: { ...machine } });

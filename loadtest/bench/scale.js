@@ -63,7 +63,10 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
 
 const startedAt = new Date().toISOString();
 const machine = describeMachine();
-const swarm = new Swarm({ client: findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client)), processes }).start();
+const swarm = new Swarm({
+  client: findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client)),
+  processes,
+}).start();
 const target = await startServer(options.server, { workers });
 /** @type {Record<string, unknown>[]} */
 const stages = [];
@@ -85,12 +88,15 @@ try {
   const availableBefore = availableKb();
   let open = 0;
 
-  for (const size of [1000, 20_000, 50_000, connections].filter((each, i, all) => each <= connections && all.indexOf(each) === i).sort((a, b) => a - b)) {
+  for (const size of [1000, 20_000, 50_000, connections]
+    .filter((each, i, all) => each <= connections && all.indexOf(each) === i)
+    .sort((a, b) => a - b)) {
     const cpuBefore = target.cpuSeconds();
     const opened = await swarm.open({ count: size - open, concurrency: 60 * processes, sources, timeoutMs: 600_000 });
     opening.seconds += opened.seconds;
     opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
-    if (opened.failed > 0 || opened.open !== size) throw new Error(`${opened.failed} connections failed, ${opened.open} of ${size} are open`);
+    if (opened.failed > 0 || opened.open !== size)
+      throw new Error(`${opened.failed} connections failed, ${opened.open} of ${size} are open`);
     open = size;
     await quiet(target, 10_000);
     await sleep(3000);
@@ -100,8 +106,18 @@ try {
     };
     // Enough deliveries for the ticks of the kernel's clock to mean something.
     const messages = Math.max(5, Math.ceil(200_000 / size));
-    const step = await measured(target, () => swarm.run({ perSecond: Math.min(20, 40_000 / size), seconds: messages / Math.min(20, 40_000 / size), payloadBytes, drainMs: 15_000 }));
-    if (!clean(step)) throw new Error(`with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`);
+    const step = await measured(target, () =>
+      swarm.run({
+        perSecond: Math.min(20, 40_000 / size),
+        seconds: messages / Math.min(20, 40_000 / size),
+        payloadBytes,
+        drainMs: 15_000,
+      }),
+    );
+    if (!clean(step))
+      throw new Error(
+        `with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
+      );
     stages.push({
       members: size,
       kbPerConnection: memory.kbPerConnection,
@@ -117,24 +133,50 @@ try {
     );
   }
 
-  console.log(`${connections} connections after ${opening.seconds.toFixed(0)} s; now ${Math.round(seconds / intervalSeconds)} broadcasts, one every ${intervalSeconds} s`);
+  console.log(
+    `${connections} connections after ${opening.seconds.toFixed(0)} s; now ${Math.round(seconds / intervalSeconds)} broadcasts, one every ${intervalSeconds} s`,
+  );
   const before = machineSeconds();
-  const step = await measured(target, () => swarm.run({ perSecond: 1 / intervalSeconds, seconds, payloadBytes, drainMs: 20_000 }));
+  const step = await measured(target, () =>
+    swarm.run({ perSecond: 1 / intervalSeconds, seconds, payloadBytes, drainMs: 20_000 }),
+  );
   const after = machineSeconds();
   const { histogram, ...figures } = step;
   broadcast = { ...figures, stolenSeconds: after.stolen - before.stolen };
-  if (!clean(step)) failure = `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections have not got what they should, ${step.lost} connections lost`;
+  if (!clean(step))
+    failure = `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections have not got what they should, ${step.lost} connections lost`;
 } catch (error) {
   failure = error instanceof Error ? error.message : String(error);
 }
 
 // Read while the server runs; a worker's share shows how evenly the connections are spread.
-const workersNow = processTree([target.pids()[0]]).slice(1).map((pid) => ({ pid, pssKb: pssKbOf([pid]), cpuSeconds: cpuSecondsOf([pid]) }));
-const report = { startedAt, server: options.server, title: target.title, connections, workers, processes, sources, machine, check: check.lines, opening, memory, stages, broadcast, workersNow, failure };
+const workersNow = processTree([target.pids()[0]])
+  .slice(1)
+  .map((pid) => ({ pid, pssKb: pssKbOf([pid]), cpuSeconds: cpuSecondsOf([pid]) }));
+const report = {
+  startedAt,
+  server: options.server,
+  title: target.title,
+  connections,
+  workers,
+  processes,
+  sources,
+  machine,
+  check: check.lines,
+  opening,
+  memory,
+  stages,
+  broadcast,
+  workersNow,
+  failure,
+};
 await swarm.close();
 await target.close();
 
-const number = (/** @type {unknown} */ value, digits = 1) => (typeof value === 'number' && Number.isFinite(value) ? value.toLocaleString('en', { maximumFractionDigits: digits }) : '–');
+const number = (/** @type {unknown} */ value, digits = 1) =>
+  typeof value === 'number' && Number.isFinite(value)
+    ? value.toLocaleString('en', { maximumFractionDigits: digits })
+    : '–';
 const text = [
   `# ${number(connections, 0)} connections, ${target.title}, ${startedAt}`,
   '',
@@ -143,7 +185,9 @@ const text = [
   ...Object.entries(machine).map(([key, value]) => `- ${key}: ${value}`),
   ...check.lines.map((line) => `- ${line}`),
   '',
-  failure === '' ? `**None lost**: ${number(broadcast.received, 0)} of ${number(broadcast.expected, 0)} deliveries, each connection with every message once.` : `**Failed**: ${failure}`,
+  failure === ''
+    ? `**None lost**: ${number(broadcast.received, 0)} of ${number(broadcast.expected, 0)} deliveries, each connection with every message once.`
+    : `**Failed**: ${failure}`,
   '',
   '| what | figure |',
   '|---|---:|',
@@ -160,12 +204,17 @@ const text = [
   '',
   '| members | memory per connection, kB (PSS) | whole machine, kB | server CPU-s per 1M deliveries | p50, ms | p99, ms | max, ms |',
   '|---:|---:|---:|---:|---:|---:|---:|',
-  ...stages.map((stage) => `| ${number(stage.members, 0)} | ${number(stage.kbPerConnection, 2)} | ${number(stage.systemKbPerConnection)} | ${number(stage.cpuPerMillion)} | ${number(stage.p50Ms)} | ${number(stage.p99Ms)} | ${number(stage.maxMs)} |`),
+  ...stages.map(
+    (stage) =>
+      `| ${number(stage.members, 0)} | ${number(stage.kbPerConnection, 2)} | ${number(stage.systemKbPerConnection)} | ${number(stage.cpuPerMillion)} | ${number(stage.p50Ms)} | ${number(stage.p99Ms)} | ${number(stage.maxMs)} |`,
+  ),
   '',
-  `Processes of the server, PSS in MB: ${workersNow.map(({ pssKb }) => number(pssKb / 1000)).join(', ')}`,
+  `Workers, PSS in MB: ${workersNow.map(({ pssKb }) => number(pssKb / 1000)).join(', ')}`,
   '',
 ].join('\n');
-const path = options.save ?? fileURLToPath(new URL(`./results/scale-${connections}-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+const path =
+  options.save ??
+  fileURLToPath(new URL(`./results/scale-${connections}-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
 writeFileSync(`${path}.json`, `${JSON.stringify(report, null, 1)}\n`);
 writeFileSync(`${path}.md`, text);

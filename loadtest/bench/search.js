@@ -22,7 +22,16 @@
  * @param {() => Promise<unknown>} options.recover brings the server to rest after a failed attempt
  * @returns {Promise<Attempt<S> | null>}
  */
-export async function searchRate({ start, grow, bisections, retries, most = Number.POSITIVE_INFINITY, grain = 0, attempt, recover }) {
+export async function searchRate({
+  start,
+  grow,
+  bisections,
+  retries,
+  most = Number.POSITIVE_INFINITY,
+  grain = 0,
+  attempt,
+  recover,
+}) {
   /** @type {Attempt<S> | null} */
   let best = null;
   let passed = 0;

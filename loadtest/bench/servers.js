@@ -35,7 +35,11 @@ const fanfare = (port, metricsPort, workers) => ({
   LOG_LEVEL: 'warn',
 });
 /** @type {ServerKind['env']} */
-const withRedis = (port, _metricsPort, redisUrl, workers) => ({ PORT: String(port), REDIS_URL: redisUrl, WORKERS: String(workers) });
+const withRedis = (port, _metricsPort, redisUrl, workers) => ({
+  PORT: String(port),
+  REDIS_URL: redisUrl,
+  WORKERS: String(workers),
+});
 
 /** @type {Record<string, ServerKind>} */
 export const SERVERS = {
@@ -53,15 +57,45 @@ export const SERVERS = {
     redis: true,
     env: (port, metricsPort, redisUrl, workers) => ({ ...fanfare(port, metricsPort, workers), REDIS_URL: redisUrl }),
   },
-  tutorial: { title: 'tutorial server (cluster, ws, Redis)', script: file('servers/tutorial.js'), profile: 'plain', redis: true, env: withRedis },
-  'plain-ws': { title: 'plain ws (stringify once, Redis)', script: file('servers/plain-ws.js'), profile: 'plain', redis: true, env: withRedis },
-  'socket-io': { title: 'Socket.IO, Redis adapter', script: file('servers/socket-io.js'), profile: 'socketio', redis: true, env: withRedis },
+  tutorial: {
+    title: 'tutorial server (cluster, ws, Redis)',
+    script: file('servers/tutorial.js'),
+    profile: 'plain',
+    redis: true,
+    env: withRedis,
+  },
+  'plain-ws': {
+    title: 'plain ws (stringify once, Redis)',
+    script: file('servers/plain-ws.js'),
+    profile: 'plain',
+    redis: true,
+    env: withRedis,
+  },
+  'socket-io': {
+    title: 'Socket.IO, Redis adapter',
+    script: file('servers/socket-io.js'),
+    profile: 'socketio',
+    redis: true,
+    env: withRedis,
+  },
 };
 
 /** Not measured beside the others: they show what the client can take. @type {Record<string, ServerKind>} */
 export const RAW_SERVERS = {
-  'raw-joined': { title: 'raw server, frames joined', script: file('servers/raw.js'), profile: 'plain', redis: false, env: (port) => ({ PORT: String(port) }) },
-  'raw-single': { title: 'raw server, one write a frame', script: file('servers/raw.js'), profile: 'plain', redis: false, env: (port) => ({ PORT: String(port), RAW_JOIN: 'off' }) },
+  'raw-joined': {
+    title: 'raw server, frames joined',
+    script: file('servers/raw.js'),
+    profile: 'plain',
+    redis: false,
+    env: (port) => ({ PORT: String(port) }),
+  },
+  'raw-single': {
+    title: 'raw server, one write a frame',
+    script: file('servers/raw.js'),
+    profile: 'plain',
+    redis: false,
+    env: (port) => ({ PORT: String(port), RAW_JOIN: 'off' }),
+  },
 };
 
 let lastPort = 20_000 + (process.pid % 4000);
@@ -87,7 +121,8 @@ export async function freePort() {
 async function listening(port, child, output, timeoutMs = 20_000) {
   const deadline = performance.now() + timeoutMs;
   while (performance.now() < deadline) {
-    if (child.exitCode !== null || child.signalCode !== null) throw new Error(`it ended before it listened:\n${output()}`);
+    if (child.exitCode !== null || child.signalCode !== null)
+      throw new Error(`it ended before it listened:\n${output()}`);
     const socket = connect(port, '127.0.0.1');
     const open = await new Promise((resolve) => {
       socket.once('connect', () => resolve(true));
@@ -127,9 +162,13 @@ export async function stopAll() {
 async function startRedis() {
   const port = await freePort();
   const directory = mkdtempSync(join(tmpdir(), 'fanfare-bench-'));
-  const child = spawn('redis-server', ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', directory], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const child = spawn(
+    'redis-server',
+    ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', directory],
+    {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
   let output = '';
   child.on('error', (error) => {
     output += error.message;
@@ -190,8 +229,6 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
     });
   }
   const pid = /** @type {number} */ (child.pid);
-  /** @type {number[]} */
-  let tree = [pid];
   const close = async () => {
     running.delete(close);
     await stop(child, processTree([pid]), 5000);
@@ -202,8 +239,11 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
     await listening(port, child, () => output);
     // A cluster listens as soon as its first worker does: wait for all of them, and for the start's own work to end.
     const expected = workers + (kind.script.endsWith('raw.js') ? 0 : 1);
-    for (let tries = 0; tries < 200 && (tree = processTree([pid])).length < expected; tries++) await sleep(20);
-    const target = { ...described(name, kind.title, port, metricsPort, PROFILES[kind.profile], () => processTree([pid]), redis?.pid), close };
+    for (let tries = 0; tries < 200 && processTree([pid]).length < expected; tries++) await sleep(20);
+    const target = {
+      ...described(name, kind.title, port, metricsPort, PROFILES[kind.profile], () => processTree([pid]), redis?.pid),
+      close,
+    };
     await quiet(target, 5000);
     return target;
   } catch (error) {
@@ -223,7 +263,15 @@ export function externalServer({ url, profile, pids, redisPid, name }) {
   if (!known) throw new Error(`no profile named ${profile}: ${Object.keys(PROFILES).join(', ')}`);
   const path = pathname === '/' && search === '' ? known.path : pathname + search;
   return {
-    ...described(name ?? `${profile} at ${url}`, name ?? url, Number(port || 80), null, { ...known, path }, () => processTree(pids), redisPid),
+    ...described(
+      name ?? `${profile} at ${url}`,
+      name ?? url,
+      Number(port || 80),
+      null,
+      { ...known, path },
+      () => processTree(pids),
+      redisPid,
+    ),
     host: hostname,
     close: async () => {},
   };

@@ -44,7 +44,10 @@ const payloadBytes = Number(options.payload);
 const sentMb = (perSecond * seconds * payloadBytes) / 1e6;
 const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));
 const startedAt = new Date().toISOString();
-if (sentMb < 6) console.error(`each member is sent ${sentMb.toFixed(1)} MB: too little for a slow one to be noticed; see the head of this file`);
+if (sentMb < 6)
+  console.error(
+    `each member is sent ${sentMb.toFixed(1)} MB: too little for a slow one to be noticed; see the head of this file`,
+  );
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
   process.once(signal, async () => {
     await stopAll();
@@ -70,9 +73,15 @@ async function run(slow) {
     }, 500);
     const step = await measured(target, () => swarm.run({ perSecond, seconds, payloadBytes, drainMs: 5000 }));
     clearInterval(timer);
-    const closed = slow > 0 ? (await swarm.status(1)).lost : 0;
     const { histogram, ...figures } = step;
-    return { ...figures, clean: clean(step), kbBefore, kbMost, kbAfter: target.pssKb(), closed, counters: await slowCounters(target.metricsPort) };
+    return {
+      ...figures,
+      clean: clean(step),
+      kbBefore,
+      kbMost,
+      kbAfter: target.pssKb(),
+      counters: await slowCounters(target.metricsPort),
+    };
   } finally {
     await swarm.close();
     await target.close();
@@ -98,7 +107,7 @@ for (let round = 1; round <= Number(options.rounds); round++) {
   rounds.push({ round, all, tenth });
   console.log(
     `round ${round}: p99 all reading ${all.p99Ms.toFixed(1)} ms, beside ${slowMembers} that do not ${tenth.p99Ms.toFixed(1)} ms; memory at most ` +
-      `${(all.kbMost / 1000).toFixed(0)} and ${(tenth.kbMost / 1000).toFixed(0)} MB; ${tenth.closed} of the slow ones were disconnected; ` +
+      `${(all.kbMost / 1000).toFixed(0)} and ${(tenth.kbMost / 1000).toFixed(0)} MB; ` +
       `${all.clean && tenth.clean ? 'none lost' : `LOST: ${all.received}/${all.expected}, ${tenth.received}/${tenth.expected}`}`,
   );
 }
@@ -115,22 +124,24 @@ const text = [
   '',
   `**p99 of those who read: × ${times.toFixed(2)}** (median of the ratios of each round); ${lost ? '**messages were lost**' : 'none lost'}`,
   '',
-  '| round | who | p50, ms | p95, ms | p99, ms | max, ms | server memory before / at most / after, MB (PSS) | server CPU, s | slow ones disconnected |',
-  '|---:|---|---:|---:|---:|---:|---:|---:|---:|',
+  '| round | who | p50, ms | p95, ms | p99, ms | max, ms | server memory before / at most / after, MB (PSS) | server CPU, s |',
+  '|---:|---|---:|---:|---:|---:|---:|---:|',
   ...rounds.flatMap(({ round, all, tenth }) =>
     /** @type {const} */ ([
       ['all read', all],
       [`${slowMembers} do not`, tenth],
     ]).map(
       ([who, result]) =>
-        `| ${round} | ${who} | ${[result.p50Ms, result.p95Ms, result.p99Ms, result.maxMs].map((ms) => ms.toFixed(1)).join(' | ')} | ${mb(result.kbBefore)} / ${mb(result.kbMost)} / ${mb(result.kbAfter)} | ${result.serverCpuSeconds.toFixed(2)} | ${result.closed} |`,
+        `| ${round} | ${who} | ${[result.p50Ms, result.p95Ms, result.p99Ms, result.maxMs].map((ms) => ms.toFixed(1)).join(' | ')} | ${mb(result.kbBefore)} / ${mb(result.kbMost)} / ${mb(result.kbAfter)} | ${result.serverCpuSeconds.toFixed(2)} |`,
     ),
   ),
   '',
+  // Seen from outside a slow reader's end is invisible: the close waits behind what it does not read.
   ...rounds[rounds.length - 1].tenth.counters.map((line) => `    ${line}`),
   '',
 ].join('\n');
-const path = options.save ?? fileURLToPath(new URL(`./results/slow-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+const path =
+  options.save ?? fileURLToPath(new URL(`./results/slow-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
 writeFileSync(`${path}.json`, `${JSON.stringify({ startedAt, rounds, times, lost }, null, 1)}\n`);
 writeFileSync(`${path}.md`, text);

@@ -50,7 +50,8 @@ export function findClient(wanted) {
     try {
       mkdirSync(new URL('./node_modules/.cache/', import.meta.url), { recursive: true });
       const built = statSync(BUILT, { throwIfNoEntry: false });
-      if (!built || built.mtimeMs < statSync(SOURCE).mtimeMs) execFileSync('cc', ['-O2', '-o', BUILT, SOURCE], { stdio: 'pipe' });
+      if (!built || built.mtimeMs < statSync(SOURCE).mtimeMs)
+        execFileSync('cc', ['-O2', '-o', BUILT, SOURCE], { stdio: 'pipe' });
       return { kind: 'c', command: BUILT, args: [] };
     } catch (cause) {
       if (wanted === 'c') throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });
@@ -181,7 +182,17 @@ export class Swarm {
    * @param {boolean} [options.read] false: stops reading once it has joined
    * @param {number} [options.timeoutMs]
    */
-  async open({ count, group = 0, room = 'bench', rooms = 1, concurrency = 200, sources = 4, perSecond = 0, read = true, timeoutMs = 60_000 }) {
+  async open({
+    count,
+    group = 0,
+    room = 'bench',
+    rooms = 1,
+    concurrency = 200,
+    sources = 4,
+    perSecond = 0,
+    read = true,
+    timeoutMs = 60_000,
+  }) {
     const answers = await this.#all('open', (i) => ({
       group,
       count: this.#part(count, i),
@@ -213,7 +224,15 @@ export class Swarm {
    * @param {number} [options.publishers] members of each room that take turns, in each publishing process
    * @returns {Promise<RunResult>}
    */
-  async run({ perSecond, seconds, group = 0, payloadBytes = 100, drainMs = 2000, everyProcess = false, publishers = 4 }) {
+  async run({
+    perSecond,
+    seconds,
+    group = 0,
+    payloadBytes = 100,
+    drainMs = 2000,
+    everyProcess = false,
+    publishers = 4,
+  }) {
     const step = this.#nextStep();
     const messages = Math.max(1, Math.round(perSecond * seconds));
     await this.#all('run', (i) => ({
@@ -261,7 +280,11 @@ export class Swarm {
   /** Each connection sends its message again as soon as it is back. @param {{ seconds: number, payloadBytes?: number }} options */
   async echo({ seconds, payloadBytes = 100 }) {
     const step = this.#nextStep();
-    const answers = await this.#all('echo', () => ({ step, durationMs: Math.round(seconds * 1000), payload: payloadBytes }));
+    const answers = await this.#all('echo', () => ({
+      step,
+      durationMs: Math.round(seconds * 1000),
+      payload: payloadBytes,
+    }));
     return combine(answers, seconds + 0.2);
   }
 

@@ -89,7 +89,8 @@ export const WORKLOADS = {
     run: smallRooms,
   },
   neighbours: {
-    title: 'a small room beside a room of 10,000: p99 of 100 small rooms of 10, 100 messages/s, alone and while the big room gets 10 messages/s',
+    title:
+      'a small room beside a room of 10,000: p99 of 100 small rooms of 10, 100 messages/s, alone and while the big room gets 10 messages/s',
     metrics: [
       { key: 'timesSlower', title: 'p99 beside ÷ alone', unit: '×', better: 'less', digits: 1 },
       { key: 'p99AloneMs', title: 'p99 alone', unit: 'ms', better: 'less', digits: 2 },
@@ -263,11 +264,17 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, log }) {
       }
       open = members;
       await sleep(200);
-      const step = await measured(target, () => swarm.shootout({ samples, inFlight: 4, timeoutMs: 15_000, payloadBytes }));
-      const trips = step.roundTripsUs.map((us) => (us < 0 ? Number.POSITIVE_INFINITY : us / 1000)).sort((a, b) => a - b);
+      const step = await measured(target, () =>
+        swarm.shootout({ samples, inFlight: 4, timeoutMs: 15_000, payloadBytes }),
+      );
+      const trips = step.roundTripsUs
+        .map((us) => (us < 0 ? Number.POSITIVE_INFINITY : us / 1000))
+        .sort((a, b) => a - b);
       const p95 = trips[Math.ceil(samples * 0.95) - 1];
       const ok = clean(step) && p95 <= SHOOTOUT_P95_MS;
-      log(`${members} members: round trips p50 ${fixed(trips[samples >> 1])} p95 ${fixed(p95)} ms, ${describe(step)}${ok ? '' : ' ✗'}`);
+      log(
+        `${members} members: round trips p50 ${fixed(trips[samples >> 1])} p95 ${fixed(p95)} ms, ${describe(step)}${ok ? '' : ' ✗'}`,
+      );
       steps.push({ members, p50: trips[samples >> 1], p95, ok });
       return { ok, score: members, step };
     },
@@ -331,7 +338,9 @@ async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) 
   });
   const bigResult = /** @type {import('./swarm.js').RunResult} */ (bigRun);
   const bigP99Ms = percentileMs(bigResult.histogram, 0.99);
-  log(`alone ${describe(alone)}; beside ${describe(beside)}; big p99 ${fixed(bigP99Ms)} ms, ${bigResult.received}/${bigResult.expected}`);
+  log(
+    `alone ${describe(alone)}; beside ${describe(beside)}; big p99 ${fixed(bigP99Ms)} ms, ${bigResult.received}/${bigResult.expected}`,
+  );
   const ok = clean(alone) && clean(beside);
   const bigOk = clean({ ...beside, ...bigResult });
   const flags = flagsOf(beside);
@@ -411,9 +420,13 @@ export function clean(step) {
 /** @param {Step} step */
 function flagsOf(step) {
   const flags = [];
-  if (!clean(step)) flags.push(`lost: ${step.received} of ${step.expected} arrived, ${step.wrong} connections wrong, ${step.lost} disconnected`);
+  if (!clean(step))
+    flags.push(
+      `lost: ${step.received} of ${step.expected} arrived, ${step.wrong} connections wrong, ${step.lost} disconnected`,
+    );
   if (step.busiest > 0.85) flags.push('the client is the limit');
-  if (step.cpuSeconds > step.serverCpuSeconds && step.serverCpuSeconds > 0.1) flags.push('the client costs more than the server');
+  if (step.cpuSeconds > step.serverCpuSeconds && step.serverCpuSeconds > 0.1)
+    flags.push('the client costs more than the server');
   return flags;
 }
 
@@ -435,7 +448,11 @@ function costs(step) {
  */
 function searched(best, valuesOf) {
   if (!best) return { values: {}, flags: ['no rate passed'], detail: {} };
-  return { values: { ...valuesOf(best.step, best.score), ...costs(best.step) }, flags: flagsOf(best.step), detail: { step: plain(best.step) } };
+  return {
+    values: { ...valuesOf(best.step, best.score), ...costs(best.step) },
+    flags: flagsOf(best.step),
+    detail: { step: plain(best.step) },
+  };
 }
 
 /** Without its histogram, for the report. @param {Step} step */

@@ -116,7 +116,9 @@ const cpuSeconds = () => {
 
 /** @param {Connection} c @param {string} text */
 function withRoom(c, text) {
-  return text.includes('$ROOM') ? text.replaceAll('$ROOM', c.group.rooms > 1 ? c.group.room + (c.index % c.group.rooms) : c.group.room) : text;
+  return text.includes('$ROOM')
+    ? text.replaceAll('$ROOM', c.group.rooms > 1 ? c.group.room + (c.index % c.group.rooms) : c.group.room)
+    : text;
 }
 
 const MASK = [0x37, 0xfa, 0x21, 0x3d];
@@ -133,7 +135,7 @@ function sendFrame(c, opcode, content) {
     frame.writeUInt16BE(n, 2);
   }
   for (let i = 0; i < 4; i++) frame[header - 4 + i] = MASK[i];
-  if (typeof content === 'string') frame.latin1Write(content, header);
+  if (typeof content === 'string') frame.write(content, header, 'latin1');
   else content.copy(frame, header);
   for (let i = 0; i < n; i++) frame[header + i] ^= MASK[i & 3];
   c.socket?.write(frame);
@@ -143,7 +145,11 @@ function sendFrame(c, opcode, content) {
 function publish(c, dueUs, sequence) {
   const { step, payloadBytes } = c.group;
   const head = `{"m":"#T${dueUs.toString(16).padStart(13, '0')}${step.toString(16).padStart(2, '0')}${sequence.toString(16).padStart(8, '0')}#","user":"ada","text":"`;
-  sendFrame(c, 1, `${withRoom(c, profile.before)}${head}${'x'.repeat(Math.max(0, payloadBytes - head.length - 2))}"}${withRoom(c, profile.after)}`);
+  sendFrame(
+    c,
+    1,
+    `${withRoom(c, profile.before)}${head}${'x'.repeat(Math.max(0, payloadBytes - head.length - 2))}"}${withRoom(c, profile.after)}`,
+  );
 }
 
 /** @param {Connection} c */
@@ -294,14 +300,19 @@ function delivered(c, g, from, at, now) {
 function onMessage(c, from, start, end, now) {
   const g = c.group;
   if (c.state === 'joining') {
-    goOnJoining(c, from.latin1Slice(start, end));
+    goOnJoining(c, from.toString('latin1', start, end));
     if (/** @type {State} */ (c.state) === 'closed') return;
   }
   let at = start + g.markerOffset;
   if (at + MARKER > end || from[at] !== HASH || from[at + 1] !== T || from[at + MARKER - 1] !== HASH) {
     at = from.subarray(start, end).indexOf('#T') + start;
     if (at < start) {
-      if (profile.ping !== '' && end - start === profile.ping.length && from.latin1Slice(start, end) === profile.ping) sendFrame(c, 1, profile.pong);
+      if (
+        profile.ping !== '' &&
+        end - start === profile.ping.length &&
+        from.toString('latin1', start, end) === profile.ping
+      )
+        sendFrame(c, 1, profile.pong);
       return;
     }
     g.markerOffset = at - start;
@@ -336,7 +347,7 @@ function onRead(c, n) {
       c.partial = Buffer.from(from.subarray(0, end));
       return;
     }
-    const text = from.latin1Slice(0, head);
+    const text = from.toString('latin1', 0, head);
     // The accept value belongs to the one key that all connections send (RFC 6455 1.3 has the pair).
     if (text.slice(8, 12) !== ' 101' || !text.includes('s3pPLMBiTxaQ9kYGzzhZRbK+xOo=')) {
       if (c.group.failed === 0) process.stderr.write(`handshake refused: ${text.split('\r\n')[0]}\n`);
@@ -386,14 +397,30 @@ function goOnOpening(g, now) {
   if (now > g.deadlineUs) for (const c of g.members) if (c.state !== 'open' && c.state !== 'closed') connectionEnded(c);
   if ((g.started === g.wanted && g.inFlight === 0) || now > g.deadlineUs) {
     g.opening = false;
-    reply({ id: g.openingId, open: g.open, failed: g.failed, seconds: (nowUs() - g.openedAtUs) / 1e6, cpuSeconds: cpuSeconds() - g.before.cpu });
+    reply({
+      id: g.openingId,
+      open: g.open,
+      failed: g.failed,
+      seconds: (nowUs() - g.openedAtUs) / 1e6,
+      cpuSeconds: cpuSeconds() - g.before.cpu,
+    });
   }
 }
 
 /** @param {Group} g @returns {Connection} */
 function newConnection(g) {
   /** @type {Connection} */
-  const c = { socket: null, state: 'closed', group: g, index: g.members.length, step: 0, paused: false, received: 0, sum: 0, partial: null };
+  const c = {
+    socket: null,
+    state: 'closed',
+    group: g,
+    index: g.members.length,
+    step: 0,
+    paused: false,
+    received: 0,
+    sum: 0,
+    partial: null,
+  };
   g.members.push(c);
   return c;
 }
@@ -409,7 +436,13 @@ function goOnCycling(g, now) {
   }
   if (now <= g.giveUpUs && (g.inFlight > 0 || g.cyclesStarted < g.cyclesWanted)) return;
   g.mode = '';
-  reply({ id: g.runId, cycles: g.cyclesDone, failed: g.failed, seconds: (nowUs() - g.startUs) / 1e6, cpuSeconds: cpuSeconds() - g.before.cpu });
+  reply({
+    id: g.runId,
+    cycles: g.cyclesDone,
+    failed: g.failed,
+    seconds: (nowUs() - g.startUs) / 1e6,
+    cpuSeconds: cpuSeconds() - g.before.cpu,
+  });
 }
 
 /** How many of the messages went to this room, and the sum of their numbers. @param {Group} g @param {number} room */
@@ -474,7 +507,13 @@ function replyRun(g) {
     bytes: bytes - g.before.bytes,
     reads: reads - g.before.reads,
     cpuSeconds: cpuSeconds() - g.before.cpu,
-    ...(g.mode === 'shootout' ? { roundTripsUs: Array.from({ length: g.samplesWanted }, (_, i) => (g.samples[i]?.backUs ? g.samples[i].backUs - g.samples[i].sentUs : -1)) } : {}),
+    ...(g.mode === 'shootout'
+      ? {
+          roundTripsUs: Array.from({ length: g.samplesWanted }, (_, i) =>
+            g.samples[i]?.backUs ? g.samples[i].backUs - g.samples[i].sentUs : -1,
+          ),
+        }
+      : {}),
     histogram: pairs.join(','),
   });
   g.mode = '';
@@ -482,7 +521,12 @@ function replyRun(g) {
 
 /** @param {Group} g @param {number} now */
 function goOnShooting(g, now) {
-  while (g.samples.length < g.samplesWanted && g.samples.length - g.samplesBack < g.samplesInFlight && g.open > 0 && now < g.giveUpUs) {
+  while (
+    g.samples.length < g.samplesWanted &&
+    g.samples.length - g.samplesBack < g.samplesInFlight &&
+    g.open > 0 &&
+    now < g.giveUpUs
+  ) {
     let i = Math.floor(Math.random() * g.members.length);
     while (g.members[i].state !== 'open') i = (i + 1) % g.members.length;
     const sample = { sender: g.members[i], sentUs: nowUs(), backUs: 0 };
@@ -500,7 +544,8 @@ function execute(line) {
     const equals = pair.indexOf('=');
     if (equals > 0) args[pair.slice(0, equals)] = decodeURIComponent(pair.slice(equals + 1));
   }
-  const number = (/** @type {string} */ key, /** @type {number} */ fallback) => (args[key] === undefined ? fallback : Number(args[key]));
+  const number = (/** @type {string} */ key, /** @type {number} */ fallback) =>
+    args[key] === undefined ? fallback : Number(args[key]);
   const id = number('id', 0);
   const g = groups[number('group', 0) % groups.length];
   switch (command) {
@@ -509,7 +554,10 @@ function execute(line) {
       Object.assign(profile, { host, path, headers, ready, before, after, ping, pong });
       profile.port = number('port', 0);
       profile.sourceOffset = number('sourceOffset', 0);
-      profile.steps = Array.from({ length: number('steps', 0) }, (_, i) => ({ wait: args[`wait${i}`], send: args[`send${i}`] }));
+      profile.steps = Array.from({ length: number('steps', 0) }, (_, i) => ({
+        wait: args[`wait${i}`],
+        send: args[`send${i}`],
+      }));
       reply({ id });
       break;
     }
@@ -538,7 +586,8 @@ function execute(line) {
       g.process = number('process', -1);
       g.processes = number('processes', 1);
       g.publishers = number('publishers', 4);
-      for (const c of g.members) if (c.state === 'open' && !c.paused) g.expected += dueOfRoom(g, c.index % g.rooms).count;
+      for (const c of g.members)
+        if (c.state === 'open' && !c.paused) g.expected += dueOfRoom(g, c.index % g.rooms).count;
       reply({ id });
       break;
     case 'shootout':
@@ -610,7 +659,8 @@ function work() {
       publishDue(g, now);
       const done = now >= g.windowEndUs && g.received >= g.expected && g.nextMessage >= g.messages;
       if (done || now >= g.giveUpUs) replyRun(g);
-      else if (g.process < 0 || g.process >= g.processes || g.nextMessage >= g.messages) next = Math.min(next, now + 2000);
+      else if (g.process < 0 || g.process >= g.processes || g.nextMessage >= g.messages)
+        next = Math.min(next, now + 2000);
       else next = Math.min(next, g.startUs + g.nextMessage * g.intervalUs);
     } else if (g.mode === 'shootout' && g.going) {
       goOnShooting(g, now);

@@ -6,7 +6,7 @@
 
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';
-import Redis from 'ioredis';
+import { Redis } from 'ioredis';
 import { WebSocketServer } from 'ws';
 
 const { PORT = '3000', REDIS_URL = 'redis://127.0.0.1:6379', WORKERS = '2' } = process.env;

@@ -2,11 +2,14 @@
 //
 // One process on `node:net`: the handshake with the one key that the client sends, no rooms (all are in one), the
 // publications of a tick joined into one Buffer and written once to each member, or, with RAW_JOIN=off, one write each.
-// It speaks the messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything else.
+// RAW_FAULT=drop, repeat or alter makes it lose, repeat or change about one delivery in a hundred, for the test of the
+// client's checks. It speaks the messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything else.
 
 import { createServer } from 'node:net';
 
 const joins = process.env.RAW_JOIN !== 'off';
+const fault = process.env.RAW_FAULT ?? '';
+let deliveries = 0;
 const UPGRADED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
   'Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n';
@@ -56,7 +59,7 @@ const server = createServer({ noDelay: true }, (socket) => {
         if (waiting.push(frameOf(body)) === 1) setImmediate(flush);
       } else {
         const frame = frameOf(body);
-        for (const member of members) member.write(frame);
+        for (const member of members) deliver(member, frame);
       }
     }
   });
@@ -70,9 +73,28 @@ function flush() {
   for (const member of members) member.write(joined);
 }
 
+/** @param {import('node:net').Socket} member @param {Buffer} frame */
+function deliver(member, frame) {
+  if (fault !== '' && ++deliveries % 100 === 0) {
+    if (fault === 'drop') return;
+    if (fault === 'repeat') member.write(frame);
+    if (fault === 'alter') {
+      // Another sequence number: the count is right, the sum is not.
+      const other = Buffer.from(frame);
+      other[other.indexOf('#T') + 24] ^= 1;
+      member.write(other);
+      return;
+    }
+  }
+  member.write(frame);
+}
+
 /** @param {Buffer} body */
 function frameOf(body) {
-  const header = body.length < 126 ? Buffer.from([0x81, body.length]) : Buffer.from([0x81, 126, body.length >> 8, body.length & 255]);
+  const header =
+    body.length < 126
+      ? Buffer.from([0x81, body.length])
+      : Buffer.from([0x81, 126, body.length >> 8, body.length & 255]);
   return Buffer.concat([header, body]);
 }
 

@@ -7,7 +7,7 @@
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';
 import { createAdapter } from '@socket.io/redis-adapter';
-import Redis from 'ioredis';
+import { Redis } from 'ioredis';
 import { Server } from 'socket.io';
 
 const { PORT = '3000', REDIS_URL = 'redis://127.0.0.1:6379', WORKERS = '2' } = process.env;

@@ -5,7 +5,7 @@
 
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';
-import Redis from 'ioredis';
+import { Redis } from 'ioredis';
 import { WebSocket, WebSocketServer } from 'ws';
 
 const { PORT = '3000', REDIS_URL = 'redis://127.0.0.1:6379', WORKERS = '2' } = process.env;
@@ -46,8 +46,8 @@ if (cluster.isPrimary) {
       }
       const message = JSON.parse(data.toString());
       if (message.type === 'join') {
-        let members = rooms.get(message.room);
-        if (!members) rooms.set(message.room, (members = new Set()));
+        const members = rooms.get(message.room) ?? new Set();
+        rooms.set(message.room, members);
         members.add(socket);
         joined.add(message.room);
         socket.send(JSON.stringify({ type: 'joined', room: message.room }));

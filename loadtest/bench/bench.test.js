@@ -1,0 +1,141 @@
+// bench.test.js: the benchmark's own checks: a server that loses, repeats or alters messages can't win.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { addHistogram, BUCKETS, bucketOf, middleOf, percentileMs } from './histogram.js';
+import { ratio } from './report.js';
+import { searchRate } from './search.js';
+import { startServer } from './servers.js';
+import { findClient, Swarm } from './swarm.js';
+import { clean } from './workloads.js';
+
+const kinds = /** @type {const} */ (['c', 'node']);
+
+/** @param {import('node:test').TestContext} t @param {'c' | 'node'} kind @param {Record<string, string>} env */
+async function swarmAt(t, kind, env) {
+  const target = await startServer('raw-single', { workers: 0, env });
+  t.after(() => target.close());
+  const swarm = new Swarm({ client: findClient(kind), processes: 2 }).start();
+  t.after(() => swarm.close());
+  await swarm.aim(target);
+  return { swarm, target };
+}
+
+for (const kind of kinds) {
+  const skip = kind === 'c' && findClient('auto').kind !== 'c' ? 'no C compiler' : false;
+
+  test(`the ${kind} client counts every delivery of an honest server`, { skip, timeout: 20_000 }, async (t) => {
+    const { swarm } = await swarmAt(t, kind, {});
+    assert.equal((await swarm.open({ count: 41 })).open, 41);
+    const result = await swarm.run({ perSecond: 200, seconds: 0.5 });
+    assert.equal(result.expected, 4100);
+    assert.equal(result.received, 4100);
+    assert.ok(clean(result));
+    assert.ok(percentileMs(result.histogram, 0.5) < 500);
+    const shots = await swarm.shootout({ samples: 8, inFlight: 4, timeoutMs: 5000 });
+    assert.ok(clean(shots));
+    assert.ok(shots.roundTripsUs.every((us) => us > 0));
+    await swarm.hangUp({ keep: 10 });
+    assert.equal((await swarm.status()).open, 10);
+  });
+
+  for (const fault of ['drop', 'repeat', 'alter']) {
+    test(`the ${kind} client notices a server that does this to one delivery in a hundred: ${fault}`, { skip, timeout: 20_000 }, async (t) => {
+      const { swarm } = await swarmAt(t, kind, { RAW_FAULT: fault });
+      await swarm.open({ count: 20 });
+      const result = await swarm.run({ perSecond: 100, seconds: 0.5, drainMs: 300 });
+      assert.equal(result.expected, 1000);
+      assert.ok(result.wrong > 0);
+      assert.ok(!clean(result));
+    });
+  }
+
+  test(`the ${kind} client echoes, and comes and goes`, { skip, timeout: 20_000 }, async (t) => {
+    const { swarm, target } = await swarmAt(t, kind, {});
+    const cycles = await swarm.cycle({ count: 300, concurrency: 20, timeoutMs: 10_000 });
+    assert.deepEqual([cycles.cycles, cycles.failed], [300, 0]);
+    await swarm.hangUp();
+    await swarm.aim({ ...target, echo: true });
+    await swarm.open({ count: 4 });
+    assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
+  });
+}
+
+test('a search finds the largest load that passes, within a bisection step', async () => {
+  const tried = [];
+  const best = await searchRate({
+    start: 1000,
+    grow: 2.5,
+    bisections: 5,
+    retries: 0,
+    attempt: async (load) => {
+      tried.push(load);
+      return { ok: load <= 33_000, score: load, step: null };
+    },
+    recover: async () => {},
+  });
+  assert.ok(best);
+  assert.ok(best.score <= 33_000 && best.score > 33_000 * 0.94, `${best.score}`);
+  assert.ok(tried.length < 12);
+});
+
+test('a search goes down from a start that is too high, and gives up where nothing passes', async () => {
+  const search = (/** @type {number} */ limit) =>
+    searchRate({
+      start: 1000,
+      grow: 2,
+      bisections: 3,
+      retries: 0,
+      attempt: async (load) => ({ ok: load <= limit, score: load, step: null }),
+      recover: async () => {},
+    });
+  const best = await search(300);
+  assert.ok(best && best.score <= 300 && best.score > 240, `${best?.score}`);
+  assert.equal(await search(0), null);
+});
+
+test('a failed attempt is repeated before it counts', async () => {
+  let first = true;
+  const best = await searchRate({
+    start: 100,
+    grow: 2,
+    bisections: 0,
+    retries: 1,
+    most: 400,
+    attempt: async (load) => {
+      const ok = !(load === 200 && first);
+      if (load === 200) first = false;
+      return { ok, score: load, step: null };
+    },
+    recover: async () => {},
+  });
+  assert.equal(best?.score, 400);
+});
+
+test('a histogram keeps latencies within 1.6 %', () => {
+  for (const us of [0, 1, 127, 128, 129, 1000, 12_345, 999_999, 20_000_000]) {
+    const middle = middleOf(bucketOf(us));
+    assert.ok(Math.abs(middle - us) <= Math.max(0.5, us * 0.016), `${us} became ${middle}`);
+  }
+  const histogram = new Float64Array(BUCKETS);
+  addHistogram(histogram, `${bucketOf(1000)}:95,${bucketOf(9000)}:5`);
+  assert.ok(percentileMs(histogram, 0.5) < 1.02);
+  assert.ok(percentileMs(histogram, 0.99) > 8.8);
+});
+
+test('ratios are taken within a round', () => {
+  const cell = (/** @type {string} */ server, /** @type {number} */ round, /** @type {number | null} */ x) => ({
+    server,
+    title: server,
+    workload: 'w',
+    round,
+    values: { x },
+    flags: [],
+    detail: {},
+    stolenShare: 0,
+    seconds: 1,
+  });
+  // The machine was ten times slower in the second round, and the base failed in the third.
+  const cells = [cell('a', 1, 20), cell('base', 1, 10), cell('a', 2, 2), cell('base', 2, 1), cell('a', 3, 99), cell('base', 3, null)];
+  assert.equal(ratio(cells, 'a', 'base', 'w', 'x'), 2);
+});
