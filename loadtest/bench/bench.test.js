@@ -40,7 +40,10 @@ for (const kind of kinds) {
   });
 
   for (const fault of ['drop', 'repeat', 'alter']) {
-    test(`the ${kind} client notices a server that does this to one delivery in a hundred: ${fault}`, { skip, timeout: 20_000 }, async (t) => {
+    test(`the ${kind} client notices a server that does this to one delivery in a hundred: ${fault}`, {
+      skip,
+      timeout: 20_000,
+    }, async (t) => {
       const { swarm } = await swarmAt(t, kind, { RAW_FAULT: fault });
       await swarm.open({ count: 20 });
       const result = await swarm.run({ perSecond: 100, seconds: 0.5, drainMs: 300 });
@@ -136,6 +139,13 @@ test('ratios are taken within a round', () => {
     seconds: 1,
   });
   // The machine was ten times slower in the second round, and the base failed in the third.
-  const cells = [cell('a', 1, 20), cell('base', 1, 10), cell('a', 2, 2), cell('base', 2, 1), cell('a', 3, 99), cell('base', 3, null)];
+  const cells = [
+    cell('a', 1, 20),
+    cell('base', 1, 10),
+    cell('a', 2, 2),
+    cell('base', 2, 1),
+    cell('a', 3, 99),
+    cell('base', 3, null),
+  ];
   assert.equal(ratio(cells, 'a', 'base', 'w', 'x'), 2);
 });

@@ -7,7 +7,7 @@
 
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
-import { bucketOf, BUCKETS } from '../histogram.js';
+import { BUCKETS, bucketOf } from '../histogram.js';
 
 const MARKER = 26;
 /** Of how many deliveries one is timed. A power of two. */
