@@ -18,7 +18,10 @@ export const ERRORS = Object.freeze({
   INVALID_TOKEN: { message: 'The token is not valid.', client: 'get a new token' },
   TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token' },
   UNAVAILABLE: { message: 'Not accepted: the broker is away. Try again.', client: 'retry' },
-  OUTCOME_UNKNOWN: { message: 'It is not known whether this was accepted.', client: 'retry only what may happen twice' },
+  OUTCOME_UNKNOWN: {
+    message: 'It is not known whether this was accepted.',
+    client: 'retry only what may happen twice',
+  },
   INTERNAL_ERROR: { message: 'The server failed.', client: 'report it' },
 });
 

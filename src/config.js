@@ -35,49 +35,240 @@ export const SETTINGS = Object.freeze([
   integer('METRICS_PORT', 'metricsPort', 9090, 0, 65_535, 'Operations port: `/metrics`, `/livez`, `/readyz`.', true),
   string('METRICS_HOST', 'metricsHost', '127.0.0.1', 'Address the operations port listens on.', true),
   integer('WORKERS', 'workers', availableParallelism, 1, 1024, 'Worker processes; one per core.', true),
-  string('REDIS_URL', 'redisUrl', '', 'Redis to share with other servers (`redis://`, `rediss://`). Without one: the embedded broker, one machine.', true, true),
+  string(
+    'REDIS_URL',
+    'redisUrl',
+    '',
+    'Redis to share with other servers (`redis://`, `rediss://`). Without one: the embedded broker, one machine.',
+    true,
+    true,
+  ),
   string('REDIS_HOST', 'redisHost', '', 'Redis host, instead of `REDIS_URL`.', true),
   integer('REDIS_PORT', 'redisPort', 6379, 1, 65_535, 'Redis port, beside `REDIS_HOST`.', true),
   string('SERVER_ID', 'serverId', hostname, 'Name of this server in logs and in `welcome`.', true),
-  choice('LOG_LEVEL', 'logLevel', 'info', ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], 'Least severe log line written.'),
-  string('TRUST_PROXY', 'trustProxy', '', 'Proxies whose `X-Forwarded-For` is believed: a hop count, or CIDRs separated by commas.'),
-  list('ALLOWED_ORIGINS', 'allowedOrigins', 'Origins let in, separated by commas; empty means all. A connection without an Origin is no browser and is let in.'),
-  string('FANFARE_CONFIG_FILE', 'configFile', '', 'File of `NAME=value` lines, read at start and at every SIGHUP; the environment wins over it.', true),
-  choice('FANFARE_CLIENT_BROADCAST', 'clientBroadcast', 'auto', ['auto', 'on', 'off'], 'May clients `broadcast` to everyone; `auto`: yes while no tokens are configured.'),
-  mode('FANFARE_LIMITS', 'limits', 'Mode of all rate and connection limits that have no mode of their own. Size limits always hold.'),
-  integer('FANFARE_MAX_CONNECTIONS_PER_IP', 'maxConnectionsPerIp', 100, 1, 1e7, 'Connections from one client address (IPv6: from one /64), over all workers of this server.'),
+  choice(
+    'LOG_LEVEL',
+    'logLevel',
+    'info',
+    ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
+    'Least severe log line written.',
+  ),
+  string(
+    'TRUST_PROXY',
+    'trustProxy',
+    '',
+    'Proxies whose `X-Forwarded-For` is believed: a hop count, or CIDRs separated by commas.',
+  ),
+  list(
+    'ALLOWED_ORIGINS',
+    'allowedOrigins',
+    'Origins let in, separated by commas; empty means all. A connection without an Origin is no browser and is let in.',
+  ),
+  string(
+    'FANFARE_CONFIG_FILE',
+    'configFile',
+    '',
+    'File of `NAME=value` lines, read at start and at every SIGHUP; the environment wins over it.',
+    true,
+  ),
+  choice(
+    'FANFARE_CLIENT_BROADCAST',
+    'clientBroadcast',
+    'auto',
+    ['auto', 'on', 'off'],
+    'May clients `broadcast` to everyone; `auto`: yes while no tokens are configured.',
+  ),
+  mode(
+    'FANFARE_LIMITS',
+    'limits',
+    'Mode of all rate and connection limits that have no mode of their own. Size limits always hold.',
+  ),
+  integer(
+    'FANFARE_MAX_CONNECTIONS_PER_IP',
+    'maxConnectionsPerIp',
+    100,
+    1,
+    1e7,
+    'Connections from one client address (IPv6: from one /64), over all workers of this server.',
+  ),
   mode('FANFARE_MAX_CONNECTIONS_PER_IP_MODE', 'maxConnectionsPerIpMode', 'Its mode.'),
-  integer('FANFARE_MESSAGES_PER_MINUTE', 'messagesPerMinute', 100, 1, 1e9, 'Messages a connection may send a minute: what its token bucket refills.'),
-  integer('FANFARE_MESSAGES_BURST', 'messagesBurst', 100, 1, 1e9, 'Messages a connection may send at once: what its token bucket holds.'),
+  integer(
+    'FANFARE_MESSAGES_PER_MINUTE',
+    'messagesPerMinute',
+    100,
+    1,
+    1e9,
+    'Messages a connection may send a minute: what its token bucket refills.',
+  ),
+  integer(
+    'FANFARE_MESSAGES_BURST',
+    'messagesBurst',
+    100,
+    1,
+    1e9,
+    'Messages a connection may send at once: what its token bucket holds.',
+  ),
   mode('FANFARE_MESSAGES_PER_MINUTE_MODE', 'messagesPerMinuteMode', 'Their mode.'),
-  integer('FANFARE_MESSAGES_PER_MINUTE_PER_IP', 'messagesPerMinutePerIp', 100, 1, 1e9, 'The same for all connections of one client address together, in each worker.'),
+  integer(
+    'FANFARE_MESSAGES_PER_MINUTE_PER_IP',
+    'messagesPerMinutePerIp',
+    100,
+    1,
+    1e9,
+    'The same for all connections of one client address together, in each worker.',
+  ),
   integer('FANFARE_MESSAGES_BURST_PER_IP', 'messagesBurstPerIp', 100, 1, 1e9, 'The same, at once.'),
   mode('FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', 'messagesPerMinutePerIpMode', 'Their mode.'),
-  integer('FANFARE_MAX_REFUSED_MESSAGES', 'maxRefusedMessages', 1000, 1, 1e9, 'Messages refused for their rate within a minute after which the connection is closed with 4005.'),
-  integer('FANFARE_MAX_HANDSHAKES', 'maxHandshakes', 1000, 1, 1e6, 'Connections of a worker that have not finished their handshake.'),
+  integer(
+    'FANFARE_MAX_REFUSED_MESSAGES',
+    'maxRefusedMessages',
+    1000,
+    1,
+    1e9,
+    'Messages refused for their rate within a minute after which the connection is closed with 4005.',
+  ),
+  integer(
+    'FANFARE_MAX_HANDSHAKES',
+    'maxHandshakes',
+    1000,
+    1,
+    1e6,
+    'Connections of a worker that have not finished their handshake.',
+  ),
   mode('FANFARE_MAX_HANDSHAKES_MODE', 'maxHandshakesMode', 'Its mode.'),
   integer('FANFARE_HANDSHAKE_TIMEOUT_MS', 'handshakeTimeoutMs', 8000, 100, 120_000, 'Time a handshake may take.'),
   integer('FANFARE_MAX_ROOMS_PER_CONNECTION', 'maxRoomsPerConnection', 128, 1, 1e6, 'Rooms a connection may be in.'),
   mode('FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', 'maxRoomsPerConnectionMode', 'Its mode.'),
-  integer('FANFARE_MAX_LOOP_LAG_MS', 'maxLoopLagMs', 500, 10, 60_000, 'Event-loop lag above which a worker takes no new connections.'),
-  integer('FANFARE_MAX_HEAP_PERCENT', 'maxHeapPercent', 80, 10, 100, 'Share of its heap limit above which a worker takes no new connections.'),
+  integer(
+    'FANFARE_MAX_LOOP_LAG_MS',
+    'maxLoopLagMs',
+    500,
+    10,
+    60_000,
+    'Event-loop lag above which a worker takes no new connections.',
+  ),
+  integer(
+    'FANFARE_MAX_HEAP_PERCENT',
+    'maxHeapPercent',
+    80,
+    10,
+    100,
+    'Share of its heap limit above which a worker takes no new connections.',
+  ),
   mode('FANFARE_OVERLOAD_MODE', 'overloadMode', 'Mode of the two above and of the reserve of file descriptors.'),
-  integer('FANFARE_MAX_MESSAGE_BYTES', 'maxMessageBytes', 102_400, 128, 16_777_216, 'Largest message taken from a client; a larger one closes its connection with 1009.'),
-  integer('FANFARE_MAX_PUBSUB_BYTES', 'maxPubsubBytes', 65_536, 1024, 1_048_576, 'Largest message sent through Redis pub/sub; a larger one is stored in Redis and a reference is published.'),
-  integer('FANFARE_MAX_UNSENT_BYTES', 'maxUnsentBytes', 1_048_576, 16_384, 1_073_741_824, 'Bytes that may wait for one connection before it is a slow consumer.'),
+  integer(
+    'FANFARE_MAX_MESSAGE_BYTES',
+    'maxMessageBytes',
+    102_400,
+    128,
+    16_777_216,
+    'Largest message taken from a client; a larger one closes its connection with 1009.',
+  ),
+  integer(
+    'FANFARE_MAX_PUBSUB_BYTES',
+    'maxPubsubBytes',
+    65_536,
+    1024,
+    1_048_576,
+    'Largest message sent through Redis pub/sub; a larger one is stored in Redis and a reference is published.',
+  ),
+  integer(
+    'FANFARE_MAX_UNSENT_BYTES',
+    'maxUnsentBytes',
+    1_048_576,
+    16_384,
+    1_073_741_824,
+    'Bytes that may wait for one connection before it is a slow consumer.',
+  ),
   integer('FANFARE_MAX_UNSENT_AGE_MS', 'maxUnsentAgeMs', 10_000, 100, 600_000, 'How long the oldest of them may wait.'),
-  integer('FANFARE_MAX_UNSENT_HEAP_PERCENT', 'maxUnsentHeapPercent', 25, 1, 100, 'Unsent bytes of a whole worker, as a share of its heap limit; above it the largest are shed first.'),
-  choice('FANFARE_SLOW_CONSUMER', 'slowConsumer', 'close', ['close', 'drop'], 'What becomes of a slow consumer: closed with 4003, or publications are left out until it has caught up.'),
-  integer('FANFARE_PING_INTERVAL_MS', 'pingIntervalMs', 30_000, 200, 3_600_000, 'Time between two pings to a connection.'),
-  integer('FANFARE_PONG_TIMEOUT_MS', 'pongTimeoutMs', 10_000, 100, 3_600_000, 'Time in which a sign of life must follow a ping.'),
-  integer('FANFARE_DRAIN_DELAY_MS', 'drainDelayMs', 2000, 0, 600_000, 'Time between `/readyz` answering 503 and the end of accepting, for the load balancer to notice.'),
-  integer('FANFARE_RECONNECT_WINDOW_MS', 'reconnectWindowMs', 20_000, 0, 600_000, 'Window over which the clients of a drained worker are told to return.'),
-  integer('FANFARE_SHUTDOWN_TIMEOUT_MS', 'shutdownTimeoutMs', 30_000, 1000, 3_600_000, 'Time after which a drain is over in any case.'),
-  choice('FANFARE_SCHEDULING', 'scheduling', 'shared', ['shared', 'round-robin'], 'Who accepts a connection: `shared`, whichever worker is free (the cheaper by half); `round-robin`, the primary, in turn.', true),
-  integer('FANFARE_WORKER_TIMEOUT_MS', 'workerTimeoutMs', 10_000, 500, 600_000, 'Silence after which a worker counts as hung, is killed and replaced.'),
-  integer('FANFARE_ROOM_LINGER_MS', 'roomLingerMs', 2000, 0, 600_000, 'How long an emptied room stays subscribed at the broker.'),
+  integer(
+    'FANFARE_MAX_UNSENT_HEAP_PERCENT',
+    'maxUnsentHeapPercent',
+    25,
+    1,
+    100,
+    'Unsent bytes of a whole worker, as a share of its heap limit; above it the largest are shed first.',
+  ),
+  choice(
+    'FANFARE_SLOW_CONSUMER',
+    'slowConsumer',
+    'close',
+    ['close', 'drop'],
+    'What becomes of a slow consumer: closed with 4003, or publications are left out until it has caught up.',
+  ),
+  integer(
+    'FANFARE_PING_INTERVAL_MS',
+    'pingIntervalMs',
+    30_000,
+    200,
+    3_600_000,
+    'Time between two pings to a connection.',
+  ),
+  integer(
+    'FANFARE_PONG_TIMEOUT_MS',
+    'pongTimeoutMs',
+    10_000,
+    100,
+    3_600_000,
+    'Time in which a sign of life must follow a ping.',
+  ),
+  integer(
+    'FANFARE_DRAIN_DELAY_MS',
+    'drainDelayMs',
+    2000,
+    0,
+    600_000,
+    'Time between `/readyz` answering 503 and the end of accepting, for the load balancer to notice.',
+  ),
+  integer(
+    'FANFARE_RECONNECT_WINDOW_MS',
+    'reconnectWindowMs',
+    20_000,
+    0,
+    600_000,
+    'Window over which the clients of a drained worker are told to return.',
+  ),
+  integer(
+    'FANFARE_SHUTDOWN_TIMEOUT_MS',
+    'shutdownTimeoutMs',
+    30_000,
+    1000,
+    3_600_000,
+    'Time after which a drain is over in any case.',
+  ),
+  choice(
+    'FANFARE_SCHEDULING',
+    'scheduling',
+    'shared',
+    ['shared', 'round-robin'],
+    'Who accepts a connection: `shared`, whichever worker is free (the cheaper by half); `round-robin`, the primary, in turn.',
+    true,
+  ),
+  integer(
+    'FANFARE_WORKER_TIMEOUT_MS',
+    'workerTimeoutMs',
+    10_000,
+    500,
+    600_000,
+    'Silence after which a worker counts as hung, is killed and replaced.',
+  ),
+  integer(
+    'FANFARE_ROOM_LINGER_MS',
+    'roomLingerMs',
+    2000,
+    0,
+    600_000,
+    'How long an emptied room stays subscribed at the broker.',
+  ),
   string('FANFARE_REDIS_PREFIX', 'redisPrefix', 'fanfare:', 'Prefix of all channels and keys in Redis.', true),
-  integer('FANFARE_REDIS_TIMEOUT_MS', 'redisTimeoutMs', 1500, 50, 60_000, 'Time Redis has to answer; after it the outcome of a publish is unknown.'),
+  integer(
+    'FANFARE_REDIS_TIMEOUT_MS',
+    'redisTimeoutMs',
+    1500,
+    50,
+    60_000,
+    'Time Redis has to answer; after it the outcome of a publish is unknown.',
+  ),
 ]);
 
 /**
@@ -138,7 +329,8 @@ const TOKEN_NAMES = ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL'];
  * Kubernetes puts a service's address into the environment of every pod beside it: one named `fanfare` is
  * FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://…, FANFARE_PORT_3000_TCP_ADDR. They are nobody's typing errors.
  */
-const SERVICE_LINK = /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+const SERVICE_LINK =
+  /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
 const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
 
 /**
@@ -163,7 +355,9 @@ export function loadConfig(env) {
   faults.push(...redisFaults(env, values), ...trustFaults(values), ...originFaults(values), ...contradictions(values));
   for (const name of TOKEN_NAMES) {
     if (textOf(env, name) !== '') {
-      faults.push(`${name}: this version knows no tokens and would be open to everyone; unset it, or run a version that checks it`);
+      faults.push(
+        `${name}: this version knows no tokens and would be open to everyone; unset it, or run a version that checks it`,
+      );
     }
   }
   for (const name of Object.keys(env)) {
@@ -191,18 +385,21 @@ export function parseConfigFile(text) {
   const env = Object.create(null);
   /** @type {string[]} */
   const faults = [];
-  text.replace(/^\uFEFF/, '').split('\n').forEach((raw, index) => {
-    const line = raw.trim();
-    if (line === '' || line.startsWith('#')) return;
-    const where = `FANFARE_CONFIG_FILE, line ${index + 1}`;
-    const match = /^([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)$/.exec(line);
-    // The line may hold a secret: it is not shown.
-    if (match === null) faults.push(`${where}: not NAME=value`);
-    else if (match[1] === 'FANFARE_CONFIG_FILE') faults.push(`${where}: a configuration file does not name another`);
-    else if (match[1] in env) faults.push(`${where}: ${match[1]} is set twice`);
-    else if (!isKnown(match[1])) faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
-    else env[match[1]] = match[2].replace(/^(["'])(.*)\1$/, '$2');
-  });
+  text
+    .replace(/^\uFEFF/, '')
+    .split('\n')
+    .forEach((raw, index) => {
+      const line = raw.trim();
+      if (line === '' || line.startsWith('#')) return;
+      const where = `FANFARE_CONFIG_FILE, line ${index + 1}`;
+      const match = /^([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)$/.exec(line);
+      // The line may hold a secret: it is not shown.
+      if (match === null) faults.push(`${where}: not NAME=value`);
+      else if (match[1] === 'FANFARE_CONFIG_FILE') faults.push(`${where}: a configuration file does not name another`);
+      else if (match[1] in env) faults.push(`${where}: ${match[1]} is set twice`);
+      else if (!isKnown(match[1])) faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
+      else env[match[1]] = match[2].replace(/^(["'])(.*)\1$/, '$2');
+    });
   return { env, faults };
 }
 
@@ -287,10 +484,14 @@ function read(setting, text, values) {
       values[key] = text;
       return '';
     case 'list':
-      values[key] = text.split(',').map((entry) => entry.trim()).filter((entry) => entry !== '');
+      values[key] = text
+        .split(',')
+        .map((entry) => entry.trim())
+        .filter((entry) => entry !== '');
       return '';
     case 'string':
-      if (setting.pattern !== undefined && !setting.pattern.test(text)) return `${env}: ${given} does not match ${setting.pattern}`;
+      if (setting.pattern !== undefined && !setting.pattern.test(text))
+        return `${env}: ${given} does not match ${setting.pattern}`;
       values[key] = text;
       return '';
   }
@@ -304,11 +505,20 @@ function redisFaults(env, values) {
   const faults = [];
   if (url !== '' && host !== '') faults.push('REDIS_HOST: contradicts REDIS_URL; set one of them');
   if (host === '' && port !== '' && !SERVICE_LINK_URL.test(port)) {
-    faults.push(url === '' ? 'REDIS_PORT: does nothing without REDIS_HOST' : 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own');
+    faults.push(
+      url === ''
+        ? 'REDIS_PORT: does nothing without REDIS_HOST'
+        : 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own',
+    );
   }
   if (url !== '') {
     const parsed = parseUrl(url);
-    if (parsed === null || !['redis:', 'rediss:'].includes(parsed.protocol) || parsed.hostname === '' || !/^\/?\d*$/.test(parsed.pathname)) {
+    if (
+      parsed === null ||
+      !['redis:', 'rediss:'].includes(parsed.protocol) ||
+      parsed.hostname === '' ||
+      !/^\/?\d*$/.test(parsed.pathname)
+    ) {
       faults.push('REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS');
     }
   } else if (host !== '') {
@@ -316,7 +526,9 @@ function redisFaults(env, values) {
     const parsed = parseUrl(folded);
     if (parsed === null || parsed.hostname === '' || parsed.username !== '' || parsed.pathname !== '') {
       // Not shown: whoever takes it for REDIS_URL writes the password into it.
-      faults.push('REDIS_HOST: its value is not a host name or an address; user, port and database belong into REDIS_URL');
+      faults.push(
+        'REDIS_HOST: its value is not a host name or an address; user, port and database belong into REDIS_URL',
+      );
     } else {
       values.redisUrl = folded;
     }
@@ -343,7 +555,10 @@ function originFaults(values) {
   for (const entry of /** @type {string[]} */ (values.allowedOrigins)) {
     const origin = normalOrigin(entry);
     if (origin !== '') origins.add(origin);
-    else faults.push(`ALLOWED_ORIGINS: ${JSON.stringify(entry)} is not an origin: scheme://host[:port], no path, no wildcard (leave it empty for all)`);
+    else
+      faults.push(
+        `ALLOWED_ORIGINS: ${JSON.stringify(entry)} is not an origin: scheme://host[:port], no path, no wildcard (leave it empty for all)`,
+      );
   }
   values.allowedOrigins = [...origins];
   return faults;
@@ -366,13 +581,19 @@ function contradictions(values) {
     faults.push(`METRICS_PORT: ${v.metricsPort} is PORT too; the public and the operations port are two`);
   }
   if (v.pongTimeoutMs >= v.pingIntervalMs) {
-    faults.push(`FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} is not less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`);
+    faults.push(
+      `FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} is not less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`,
+    );
   }
   if (v.drainDelayMs >= v.shutdownTimeoutMs) {
-    faults.push(`FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} is not less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`);
+    faults.push(
+      `FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} is not less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`,
+    );
   }
   if (v.maxUnsentBytes < v.maxMessageBytes) {
-    faults.push(`FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} holds not even one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`);
+    faults.push(
+      `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} holds not even one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
+    );
   }
   return faults;
 }

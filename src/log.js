@@ -22,7 +22,8 @@ const EXIT_WAIT_MS = 200;
 const EXIT_STEP_MS = 5;
 
 const REDACTED = '[redacted]';
-const SECRET_KEY = /^(authorization|proxy-authorization|cookie|set-cookie|sec-websocket-protocol|token|password|secret|api-?key)$/i;
+const SECRET_KEY =
+  /^(authorization|proxy-authorization|cookie|set-cookie|sec-websocket-protocol|token|password|secret|api-?key)$/i;
 const MAX_DEPTH = 6;
 
 /** @typedef {import('pino').Logger} Logger */
@@ -107,7 +108,11 @@ function withoutSecrets(value, depth) {
 function prettyPrinter() {
   try {
     // Synchronous: on a terminal order matters more than speed, and nothing is lost at exit.
-    return createRequire(import.meta.url)('pino-pretty')({ sync: true, translateTime: 'HH:MM:ss.l', ignore: 'pid,server' });
+    return createRequire(import.meta.url)('pino-pretty')({
+      sync: true,
+      translateTime: 'HH:MM:ss.l',
+      ignore: 'pid,server',
+    });
   } catch {
     return undefined;
   }
@@ -188,7 +193,9 @@ export class Destination {
     if (this.batch || this.dropped === this.reported) return;
     const lost = this.dropped - this.reported;
     this.reported = this.dropped;
-    this.write(`{"level":40,"time":${Date.now()},"pid":${process.pid},"dropped":${lost},"msg":"log lines were lost"}\n`);
+    this.write(
+      `{"level":40,"time":${Date.now()},"pid":${process.pid},"dropped":${lost},"msg":"log lines were lost"}\n`,
+    );
   }
 
   /** @param {NodeJS.ErrnoException} error */

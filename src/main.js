@@ -83,7 +83,9 @@ function logFor({ logLevel, serverId }) {
 
 /** All faults at once: one start, not one for each. @param {readonly string[]} faults */
 function refuse(faults) {
-  process.stderr.write(`fanfare can not start, the configuration is not valid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`);
+  process.stderr.write(
+    `fanfare can not start, the configuration is not valid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
+  );
   process.exitCode = EXIT_CONFIG;
   // A worker's channel to its primary would keep it alive.
   if (cluster.isWorker) process.exit(EXIT_CONFIG);

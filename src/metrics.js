@@ -56,60 +56,157 @@ export const METRICS = Object.freeze([
   gauge('websocket_connections_total', 'Connections open now.', 'sum', ({ stats }) => stats.connections),
   counter('websocket_messages_total', 'Messages received from clients.', ({ stats }) => stats.messages),
   labelled('websocket_errors_total', 'Errors told to clients, by error code.', 'code', ({ stats }) => stats.errors),
-  gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) => source.connectionRate()),
+  gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) =>
+    source.connectionRate(),
+  ),
   histogram('websocket_message_duration_ms', 'Milliseconds from a message received to its command done.', MS_BUCKETS),
   histogram('redis_publish_lag_ms', 'Milliseconds until Redis has answered a publish.', LAG_MS_BUCKETS),
-  gauge('message_queue_depth', 'Publications gathered and not yet written to all members.', 'sum', ({ stats }) => stats.queueDepth),
+  gauge(
+    'message_queue_depth',
+    'Publications gathered and not yet written to all members.',
+    'sum',
+    ({ stats }) => stats.queueDepth,
+  ),
   gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => process.memoryUsage().heapUsed),
 
   // Connections.
   counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ stats }) => stats.accepted),
   counter('fanfare_connections_closed_total', 'Connections that have ended.', ({ stats }) => stats.closed),
-  labelled('fanfare_admissions_refused_total', 'Requests refused before any upgrade, by reason.', 'reason', ({ stats }) => stats.refused),
-  labelled('fanfare_limits_observed_total', 'What limits in mode observe would have refused, by limit.', 'limit', ({ stats }) => stats.observed),
-  counter('fanfare_heartbeat_timeouts_total', 'Connections terminated for not answering a ping.', ({ stats }) => stats.heartbeatTimeouts),
-  counter('fanfare_rate_limit_closes_total', 'Connections closed for going on over their rate.', ({ stats }) => stats.rateLimitCloses),
+  labelled(
+    'fanfare_admissions_refused_total',
+    'Requests refused before any upgrade, by reason.',
+    'reason',
+    ({ stats }) => stats.refused,
+  ),
+  labelled(
+    'fanfare_limits_observed_total',
+    'What limits in mode observe would have refused, by limit.',
+    'limit',
+    ({ stats }) => stats.observed,
+  ),
+  counter(
+    'fanfare_heartbeat_timeouts_total',
+    'Connections terminated for not answering a ping.',
+    ({ stats }) => stats.heartbeatTimeouts,
+  ),
+  counter(
+    'fanfare_rate_limit_closes_total',
+    'Connections closed for going on over their rate.',
+    ({ stats }) => stats.rateLimitCloses,
+  ),
 
   // Fan-out.
-  gauge('fanfare_rooms', 'Rooms with members; one with members on two workers counts twice.', 'sum', ({ stats }) => stats.rooms),
+  gauge(
+    'fanfare_rooms',
+    'Rooms with members; one with members on two workers counts twice.',
+    'sum',
+    ({ stats }) => stats.rooms,
+  ),
   counter('fanfare_publications_total', 'Publications accepted from clients.', ({ stats }) => stats.publications),
   counter('fanfare_deliveries_total', 'Publications written to a connection.', ({ stats }) => stats.deliveries),
   counter('fanfare_sent_bytes_total', 'Bytes of publications written to connections.', ({ stats }) => stats.bytesOut),
-  counter('fanfare_flushes_total', 'Flushes: what one room gathered, written to its members.', ({ stats }) => stats.flushes),
+  counter(
+    'fanfare_flushes_total',
+    'Flushes: what one room gathered, written to its members.',
+    ({ stats }) => stats.flushes,
+  ),
   histogram('fanfare_fanout_members', 'Members a flush was written to.', MEMBER_BUCKETS),
   histogram('fanfare_flush_seconds', 'Seconds from the start of a flush to its last write.', FLUSH_BUCKETS),
   labelled('fanfare_slow_consumers_total', 'Slow consumers, by consequence.', 'consequence', ({ stats }) => stats.slow),
-  counter('fanfare_overflowed_publications_total', 'Publications left out since a room had gathered too much.', ({ stats }) => stats.overflowed),
+  counter(
+    'fanfare_overflowed_publications_total',
+    'Publications left out since a room had gathered too much.',
+    ({ stats }) => stats.overflowed,
+  ),
 
   // Broker.
-  gauge('fanfare_broker_up', 'Whether every worker\'s broker is up: 1 or 0.', 'min', ({ stats }) => stats.brokerUp),
-  counter('fanfare_broker_reconnects_total', 'Times a worker connected to the broker anew.', ({ stats }) => stats.brokerReconnects),
-  counter('fanfare_broker_probe_misses_total', 'Loop-back probes that did not come back in time.', ({ stats }) => stats.probeMisses),
-  histogram('fanfare_bus_round_trip_seconds', 'Seconds a loop-back probe took through the broker: the delivery canary.', BUS_BUCKETS),
+  gauge('fanfare_broker_up', "Whether every worker's broker is up: 1 or 0.", 'min', ({ stats }) => stats.brokerUp),
+  counter(
+    'fanfare_broker_reconnects_total',
+    'Times a worker connected to the broker anew.',
+    ({ stats }) => stats.brokerReconnects,
+  ),
+  counter(
+    'fanfare_broker_probe_misses_total',
+    'Loop-back probes that did not come back in time.',
+    ({ stats }) => stats.probeMisses,
+  ),
+  histogram(
+    'fanfare_bus_round_trip_seconds',
+    'Seconds a loop-back probe took through the broker: the delivery canary.',
+    BUS_BUCKETS,
+  ),
 
   // The process.
-  gauge('fanfare_event_loop_lag_seconds', 'Worst lag of any event loop in the last five to ten seconds.', 'max', (source) => source.loopLagSeconds()),
+  gauge(
+    'fanfare_event_loop_lag_seconds',
+    'Worst lag of any event loop in the last five to ten seconds.',
+    'max',
+    (source) => source.loopLagSeconds(),
+  ),
   counter('fanfare_log_lines_dropped_total', 'Log lines that could not be written.', () => droppedLines()),
 ]);
 
 /** One series per worker: the sum over workers hides an imbalance or a leak. @type {readonly Row[]} */
 export const WORKER_METRICS = Object.freeze([
-  gauge('fanfare_worker_connections', 'Connections open now, by worker.', 'sum', ({ stats }) => stats.connections, 'worker'),
+  gauge(
+    'fanfare_worker_connections',
+    'Connections open now, by worker.',
+    'sum',
+    ({ stats }) => stats.connections,
+    'worker',
+  ),
   gauge('fanfare_worker_heap_used_ratio', 'Heap used divided by its limit, by worker.', 'max', heapUsedRatio, 'worker'),
 ]);
 
 /** The primary's own. @type {readonly (Omit<Row, 'read'> & {read: (source: PrimarySource) => number|Record<string, number>})[]} */
 export const PRIMARY_METRICS = Object.freeze([
-  { name: 'fanfare_worker_up', type: 'gauge', label: 'worker', help: 'Whether a worker answered this scrape: 1 or 0.', read: (source) => source.workersUp() },
-  { name: 'fanfare_worker_restarts_total', type: 'counter', help: 'Workers replaced after an unexpected end.', read: (source) => source.restarts() },
-  { name: 'fanfare_reloads_total', type: 'counter', help: 'Rolling reloads completed.', read: (source) => source.reloads() },
-  { name: 'fanfare_primary_cpu_seconds_total', type: 'counter', help: 'CPU time of the primary.', read: primaryCpuSeconds },
-  { name: 'fanfare_primary_resident_memory_bytes', type: 'gauge', help: 'Resident memory of the primary.', read: () => process.memoryUsage.rss() },
-  { name: 'fanfare_log_lines_dropped_total', type: 'counter', help: 'Log lines that could not be written.', read: () => droppedLines() },
+  {
+    name: 'fanfare_worker_up',
+    type: 'gauge',
+    label: 'worker',
+    help: 'Whether a worker answered this scrape: 1 or 0.',
+    read: (source) => source.workersUp(),
+  },
+  {
+    name: 'fanfare_worker_restarts_total',
+    type: 'counter',
+    help: 'Workers replaced after an unexpected end.',
+    read: (source) => source.restarts(),
+  },
+  {
+    name: 'fanfare_reloads_total',
+    type: 'counter',
+    help: 'Rolling reloads completed.',
+    read: (source) => source.reloads(),
+  },
+  {
+    name: 'fanfare_primary_cpu_seconds_total',
+    type: 'counter',
+    help: 'CPU time of the primary.',
+    read: primaryCpuSeconds,
+  },
+  {
+    name: 'fanfare_primary_resident_memory_bytes',
+    type: 'gauge',
+    help: 'Resident memory of the primary.',
+    read: () => process.memoryUsage.rss(),
+  },
+  {
+    name: 'fanfare_log_lines_dropped_total',
+    type: 'counter',
+    help: 'Log lines that could not be written.',
+    read: () => droppedLines(),
+  },
 ]);
 
 /** prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not at every scrape. */
-const COSTLY = ['process_open_fds', 'nodejs_active_resources', 'nodejs_active_resources_total', 'nodejs_active_handles'];
+const COSTLY = [
+  'process_open_fds',
+  'nodejs_active_resources',
+  'nodejs_active_resources_total',
+  'nodejs_active_handles',
+];
 const COSTLY_INTERVAL_MS = 15_000;
 const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
@@ -296,7 +393,11 @@ export class Tally {
     let count = 0;
     for (let i = 0; i < counts.length; i++) {
       count += counts[i];
-      values.push({ value: count, labels: { le: i < bounds.length ? bounds[i] : '+Inf' }, metricName: `${name}_bucket` });
+      values.push({
+        value: count,
+        labels: { le: i < bounds.length ? bounds[i] : '+Inf' },
+        metricName: `${name}_bucket`,
+      });
     }
     values.push({ value: sum, labels: {}, metricName: `${name}_sum` });
     values.push({ value: count, labels: {}, metricName: `${name}_count` });
@@ -418,7 +519,8 @@ function tameDefaults(registry) {
   const find = (name) => /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
   for (const metric of registry.getMetricsAsArray()) {
     // One worker that lags is what matters; an average over many hides it.
-    if (metric.name.startsWith('nodejs_eventloop_lag')) /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
+    if (metric.name.startsWith('nodejs_eventloop_lag'))
+      /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
   }
   const openFds = find('process_open_fds');
   if (openFds) openFds.collect = async () => openFds.set((await readdir('/proc/self/fd')).length);

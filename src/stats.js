@@ -7,12 +7,27 @@ import { ERRORS } from './codes.js';
 
 /** Why an admission was refused: the closed label set of `fanfare_admissions_refused_total`. */
 export const REFUSALS = /** @type {const} */ ([
-  'origin', 'per_ip', 'handshakes', 'handshake_timeout', 'draining', 'loop_lag', 'memory', 'descriptors', 'bad_request',
+  'origin',
+  'per_ip',
+  'handshakes',
+  'handshake_timeout',
+  'draining',
+  'loop_lag',
+  'memory',
+  'descriptors',
+  'bad_request',
 ]);
 
 /** Limits that can be observed: the closed label set of `fanfare_limits_observed_total`. */
 export const OBSERVED = /** @type {const} */ ([
-  'connections_per_ip', 'messages', 'messages_per_ip', 'handshakes', 'rooms', 'loop_lag', 'memory', 'descriptors',
+  'connections_per_ip',
+  'messages',
+  'messages_per_ip',
+  'handshakes',
+  'rooms',
+  'loop_lag',
+  'memory',
+  'descriptors',
 ]);
 
 /** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */

@@ -24,11 +24,15 @@ export function compileTrustProxy(text) {
     if (hops > MAX_HOPS) throw new TypeError(`a hop count is at most ${MAX_HOPS}`);
     return (_address, hop) => hop < hops;
   }
-  const networks = text.split(',').map((entry) => entry.trim()).filter((entry) => entry !== '');
+  const networks = text
+    .split(',')
+    .map((entry) => entry.trim())
+    .filter((entry) => entry !== '');
   if (networks.length === 0) throw new TypeError('the list is empty');
   for (const network of networks) {
     // proxy-addr takes what no operator means: "10/8" for 0.0.0.0/8, "010.0.0.1" for 8.0.0.1.
-    if (!NAMES.includes(network) && isIP(network.split('/', 1)[0]) === 0) throw new TypeError(`"${network}" is neither a hop count nor a CIDR`);
+    if (!NAMES.includes(network) && isIP(network.split('/', 1)[0]) === 0)
+      throw new TypeError(`"${network}" is neither a hop count nor a CIDR`);
   }
   const trust = proxyAddr.compile(networks);
   // Entries of the header are anything a client wrote; only plain addresses are compared.

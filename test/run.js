@@ -26,7 +26,12 @@ const files = (wanted.length > 0 ? wanted : SUITES).flatMap((suite) =>
 );
 // Debian keeps haproxy, nginx and ip outside a normal user's PATH.
 const env = { ...process.env, PATH: `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin` };
-const options = ['--test', `--test-concurrency=${CONCURRENCY}`, `--test-timeout=${FILE_TIMEOUT_MS}`, '--test-reporter=spec'];
+const options = [
+  '--test',
+  `--test-concurrency=${CONCURRENCY}`,
+  `--test-timeout=${FILE_TIMEOUT_MS}`,
+  '--test-reporter=spec',
+];
 const child = spawn(process.execPath, [...options, ...files], { stdio: 'inherit', env });
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.on(signal, () => child.kill(signal));
 child.on('exit', (code) => process.exit(code ?? 1));

@@ -63,7 +63,8 @@ function bareAddress(entry) {
   }
   const colon = entry.indexOf(':');
   // One colon is a port's; an IPv6 address has two at least.
-  if (colon > 0 && entry.indexOf(':', colon + 1) === -1 && /^\d{1,5}$/.test(entry.slice(colon + 1))) return entry.slice(0, colon);
+  if (colon > 0 && entry.indexOf(':', colon + 1) === -1 && /^\d{1,5}$/.test(entry.slice(colon + 1)))
+    return entry.slice(0, colon);
   return entry;
 }
 
@@ -74,7 +75,10 @@ function ipv6Groups(address) {
   if (isIP(text) !== 6) return null;
   if (text.includes('.')) {
     const colon = text.lastIndexOf(':');
-    const [w, x, y, z] = text.slice(colon + 1).split('.').map(Number);
+    const [w, x, y, z] = text
+      .slice(colon + 1)
+      .split('.')
+      .map(Number);
     text = `${text.slice(0, colon)}:${((w << 8) | x).toString(16)}:${((y << 8) | z).toString(16)}`;
   }
   const [left, right] = text.split('::', 2);

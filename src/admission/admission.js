@@ -94,11 +94,13 @@ export class Admission {
     const { config, stats } = this;
     const overload = config.overloadMode === 'off' ? null : this.#overload();
     if (overload !== null) {
-      if (config.overloadMode === 'enforce') return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
+      if (config.overloadMode === 'enforce')
+        return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
       stats.observed[overload]++;
     }
     // The value is not echoed: an error page is no place for what a stranger wrote.
-    if (!this.#originAllowed(request.headers.origin)) return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
+    if (!this.#originAllowed(request.headers.origin))
+      return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
     const address = this.#addressOf(request);
     return config.maxConnectionsPerIpMode === 'off' ? new Admitted(address, null) : this.#acquire(address);
   }

@@ -100,7 +100,8 @@ export class RateLimiter {
     if ((!ownHas && connectionMode === 'enforce') || (!sharedHas && addressMode === 'enforce')) {
       if (this.#refusedTooOften(own, nowMs)) return -1;
       const ownWait = ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs);
-      const sharedWait = sharedHas || shared === null || addressMode !== 'enforce' ? 0 : addressRate.retryAfter(shared, nowMs);
+      const sharedWait =
+        sharedHas || shared === null || addressMode !== 'enforce' ? 0 : addressRate.retryAfter(shared, nowMs);
       return Math.max(ownWait, sharedWait);
     }
 

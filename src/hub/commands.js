@@ -333,7 +333,15 @@ function broadcast(commands, connection, command) {
   if (!commands.config.clientBroadcast) return commands.error(connection, 'PERMISSION_DENIED', id);
   const payload = source.toString('utf8', payloadStart, payloadEnd);
   const tag = commands.expectBroadcast({ connection, id, payload, sinceMs: performance.now() });
-  const publication = encodePublication(KIND.BROADCAST, Date.now(), tag, connection.id, source, payloadStart, payloadEnd);
+  const publication = encodePublication(
+    KIND.BROADCAST,
+    Date.now(),
+    tag,
+    connection.id,
+    source,
+    payloadStart,
+    payloadEnd,
+  );
   commands.publish(connection, EVERYONE, publication, id, tag);
 }
 

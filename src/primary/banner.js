@@ -27,7 +27,10 @@ export function banner({ config, port, metricsPort }) {
 /** The machine's IPv4 addresses but loopback; two are enough for a banner. @returns {string[]} */
 function addresses() {
   const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return all.filter(({ family, internal }) => family === 'IPv4' && !internal).map(({ address }) => address).slice(0, 2);
+  return all
+    .filter(({ family, internal }) => family === 'IPv4' && !internal)
+    .map(({ address }) => address)
+    .slice(0, 2);
 }
 
 /** @param {string} host */

@@ -75,7 +75,13 @@ function routes(metrics, readiness, log) {
   app.use((_request, response) => {
     response.status(404).json({ error: 'NOT_FOUND', message: 'There is nothing here.' });
   });
-  /** Express knows an error handler by its four parameters. @type {import('express').ErrorRequestHandler} */
+  /**
+   * Express knows an error handler by its four parameters.
+   * @param {Error & {status?: number}} error
+   * @param {import('express').Request} request
+   * @param {import('express').Response} response
+   * @param {import('express').NextFunction} _next
+   */
   const onError = (error, request, response, _next) => {
     // A path that can't be decoded is the peer's fault and arrives here with its status.
     const status = error.status ?? 500;

@@ -91,7 +91,8 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
     metricsPort = await ops.start();
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-    const why = code === 'EADDRINUSE' ? `${config.metricsHost}:${config.metricsPort} (METRICS_PORT) is in use` : message;
+    const why =
+      code === 'EADDRINUSE' ? `${config.metricsHost}:${config.metricsPort} (METRICS_PORT) is in use` : message;
     log.fatal({ err: error }, `can not start: ${why}`);
     return exit(1);
   }

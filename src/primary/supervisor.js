@@ -239,7 +239,10 @@ export class Supervisor {
     for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
       if (!(await this.#rollSlot(slot, settings))) {
         if (!this.isStopping) {
-          log.error({ slot }, 'reload aborted: the new worker did not get ready; the old ones and the old configuration stay');
+          log.error(
+            { slot },
+            'reload aborted: the new worker did not get ready; the old ones and the old configuration stay',
+          );
         }
         return;
       }
@@ -428,11 +431,16 @@ export class Supervisor {
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
     if (one.mayEnd || this.isStopping) {
-      this.log[code === 0 ? 'info' : 'warn']({ slot, workerPid: one.pid, code, signal, failure: failure || undefined }, 'worker gone');
+      this.log[code === 0 ? 'info' : 'warn'](
+        { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
+        'worker gone',
+      );
     } else {
       this.log.error({ slot, workerPid: one.pid, code, signal, failure: failure || undefined }, 'worker died');
       if (was === 'starting' && !this.isAnnounced && !this.slots.some((other) => other?.state === 'ready')) {
-        this.log.fatal(`can not start: ${failure || `a worker ended with ${signal ?? `code ${code}`} before it was ready`}`);
+        this.log.fatal(
+          `can not start: ${failure || `a worker ended with ${signal ?? `code ${code}`} before it was ready`}`,
+        );
         this.stop(1);
       } else {
         this.#died(slot);

@@ -42,12 +42,12 @@ export function decode(message) {
   const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart } = found;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
-  const id = idStart < 0 ? undefined : valueOf(message, idStart, idEnd);
+  const id = idStart < 0 ? undefined : readValue(message, idStart, idEnd);
   if (!isId(id)) return null;
   return {
-    type: /** @type {string} */ (valueOf(message, typeStart, typeEnd)),
+    type: /** @type {string} */ (readValue(message, typeStart, typeEnd)),
     id,
-    room: roomStart < 0 ? undefined : (valueOf(message, roomStart, roomEnd) ?? undefined),
+    room: roomStart < 0 ? undefined : (readValue(message, roomStart, roomEnd) ?? undefined),
     source: message,
     payloadStart: found.payloadStart,
     payloadEnd: found.payloadEnd,
@@ -63,7 +63,7 @@ function isId(id) {
 }
 
 /** @param {Buffer} message @param {number} start @param {number} end @returns {unknown} the value of a checked part */
-function valueOf(message, start, end) {
+function readValue(message, start, end) {
   if (message[start] === QUOTE) {
     let i = start + 1;
     while (i < end && message[i] < 0x80 && message[i] !== BACKSLASH) i++;

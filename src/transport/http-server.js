@@ -102,7 +102,9 @@ export class HttpServer {
     this.server.on('request', (request, response) => this.#request(request, response));
     // No body is wanted, so there is nothing to continue with.
     this.server.on('checkContinue', (request, response) => this.#request(request, response));
-    this.server.on('upgrade', (request, socket, head) => this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head));
+    this.server.on('upgrade', (request, socket, head) =>
+      this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head),
+    );
     this.server.on('connect', (_request, socket) => {
       takeOver(/** @type {TrackedSocket} */ (socket));
       this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', { Allow: 'GET' });
@@ -264,7 +266,12 @@ export class HttpServer {
   /** What Node's parser could not read, or did not get in time. @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket */
   #clientError(error, socket) {
     // A reset, or something more from a peer that has been answered.
-    if (!socket.writable || socket[HANDSHAKE].phase === CLOSING || error.code === 'ECONNRESET' || error.code === 'EPIPE') {
+    if (
+      !socket.writable ||
+      socket[HANDSHAKE].phase === CLOSING ||
+      error.code === 'ECONNRESET' ||
+      error.code === 'EPIPE'
+    ) {
       socket.destroy();
       return;
     }
@@ -367,7 +374,8 @@ function handshakeFault(request) {
   }
   if (hosts !== 1) return fault(400, 'Exactly one Host.');
   // A body's bytes would be read as frames: request smuggling.
-  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) return fault(400, 'No body.');
+  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined)
+    return fault(400, 'No body.');
   if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'There is nothing here.');
   if (headers.upgrade?.toLowerCase() !== 'websocket') return fault(400, 'Upgrade only to websocket.');
   if (headers['sec-websocket-version'] !== '13') {
@@ -450,6 +458,11 @@ function respondJson(response, status, body, headers) {
 /** @param {ServerResponse} response @param {number} status @param {string} body @param {Headers} headers */
 function respondText(response, status, body, headers) {
   const length = Buffer.byteLength(body);
-  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': length, 'Cache-Control': 'no-store', ...headers });
+  response.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': length,
+    'Cache-Control': 'no-store',
+    ...headers,
+  });
   response.end(body);
 }

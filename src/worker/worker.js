@@ -7,7 +7,6 @@
 
 import cluster from 'node:cluster';
 import { getHeapStatistics } from 'node:v8';
-import { createAddressResolver } from '../admission/address.js';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';

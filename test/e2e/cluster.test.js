@@ -86,34 +86,41 @@ test('a hung worker is killed and replaced', OPTIONS, async (t) => {
   await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
 });
 
-test('SIGHUP replaces all workers with the new configuration, and there are never fewer than N-1', OPTIONS, async (t) => {
-  const path = configFile(t, 'FANFARE_MAX_CONNECTIONS_PER_IP=50\n');
-  const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
-  const socket = await connect(t, server.port);
-  const closed = once(socket, 'close');
-  const before = server.workerPids();
-  writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=1\n');
-  let fewest = Number.POSITIVE_INFINITY;
-  let isRolling = true;
-  const watching = (async () => {
-    while (isRolling) fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
-  })();
-  server.kill('SIGHUP');
-  await server.line(({ msg }) => msg === 'reload done', 30_000);
-  isRolling = false;
-  await watching;
-  assert.ok(fewest >= 1, `${fewest} ready`);
-  const after = server.workerPids();
-  assert.equal(after.length, 2);
-  assert.ok(after.every((pid) => !before.includes(pid)));
-  const [code] = await closed;
-  assert.equal(code, 1012);
-  // The new limit holds.
-  await connect(t, server.port);
-  const second = new WebSocket(`ws://127.0.0.1:${server.port}/`);
-  const [, response] = await once(second.on('error', () => {}), 'unexpected-response');
-  assert.equal(response.statusCode, 429);
-});
+test(
+  'SIGHUP replaces all workers with the new configuration, and there are never fewer than N-1',
+  OPTIONS,
+  async (t) => {
+    const path = configFile(t, 'FANFARE_MAX_CONNECTIONS_PER_IP=50\n');
+    const server = await startServer(t, { FANFARE_CONFIG_FILE: path });
+    const socket = await connect(t, server.port);
+    const closed = once(socket, 'close');
+    const before = server.workerPids();
+    writeFileSync(path, 'FANFARE_MAX_CONNECTIONS_PER_IP=1\n');
+    let fewest = Number.POSITIVE_INFINITY;
+    let isRolling = true;
+    const watching = (async () => {
+      while (isRolling) fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
+    })();
+    server.kill('SIGHUP');
+    await server.line(({ msg }) => msg === 'reload done', 30_000);
+    isRolling = false;
+    await watching;
+    assert.ok(fewest >= 1, `${fewest} ready`);
+    const after = server.workerPids();
+    assert.equal(after.length, 2);
+    assert.ok(after.every((pid) => !before.includes(pid)));
+    const [code] = await closed;
+    assert.equal(code, 1012);
+    // The new limit holds.
+    await connect(t, server.port);
+    const second = new WebSocket(`ws://127.0.0.1:${server.port}/`);
+    const [, response] = await once(
+      second.on('error', () => {}),
+      'unexpected-response',
+    );
+    assert.equal(response.statusCode, 429);
+  },
+);
 
 test('SIGHUP with a faulty configuration changes nothing', OPTIONS, async (t) => {
   const path = configFile(t, '');
@@ -218,7 +225,8 @@ test('every fault of the configuration is said at once, with exit 78', OPTIONS, 
   const path = configFile(t, 'FANFARE_NO_SUCH=1\n');
   const server = spawnServer(t, { PORT: 'abc', FANFARE_PING_INTERVAL_MS: '1', FANFARE_CONFIG_FILE: path });
   assert.deepEqual(await server.exited, { code: 78, signal: null });
-  for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH']) assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
+  for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH'])
+    assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
 });
 
 test('a configuration file that is not there is a fault', OPTIONS, async (t) => {

@@ -36,20 +36,32 @@ test('metrics of all workers are added up, under the names dashboards use', OPTI
   assert.equal(values.get('websocket_messages_total'), 6);
   assert.equal(values.get('websocket_message_duration_ms_count'), 6);
   // Which worker accepts is the kernel's to say.
-  const [first, second] = [0, 1].map((slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN);
+  const [first, second] = [0, 1].map(
+    (slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN,
+  );
   assert.equal(first + second, 6);
   assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
   assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
   assert.equal(values.get('fanfare_broker_up'), 1);
-  for (const name of ['nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_resident_memory_bytes']) assert.ok((values.get(name) ?? 0) > 0, name);
+  for (const name of ['nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_resident_memory_bytes'])
+    assert.ok((values.get(name) ?? 0) > 0, name);
 });
 
-test('promtool finds no fault with a real scrape but with fixed names', { ...OPTIONS, skip: spawnSync('promtool', ['--version']).error && 'no promtool here' }, async (t) => {
+test('promtool finds no fault with a real scrape but with fixed names', {
+  ...OPTIONS,
+  skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
+}, async (t) => {
   const server = await startServer(t);
   await chatter(t, server.port, 2);
-  const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await scrape(server), encoding: 'utf8' });
+  const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
+    input: await scrape(server),
+    encoding: 'utf8',
+  });
   const fixed = /^(redis_publish_lag_ms|websocket_connections_total|websocket_message_duration_ms|nodejs_active_\w+) /;
-  assert.deepEqual(`${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.test(line)), []);
+  assert.deepEqual(
+    `${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.test(line)),
+    [],
+  );
 });
 
 test('a scrape during which a worker hangs ends in about a second, and no counter falls', OPTIONS, async (t) => {
@@ -64,12 +76,15 @@ test('a scrape during which a worker hangs ends in about a second, and no counte
   assert.ok(tookMs < 1300, `${tookMs} ms`);
   assert.deepEqual(fallen(before, during), []);
   const values = samples(during);
-  assert.equal((values.get('fanfare_worker_up{worker="0"}') ?? 0) + (values.get('fanfare_worker_up{worker="1"}') ?? 0), 1);
+  assert.equal(
+    (values.get('fanfare_worker_up{worker="0"}') ?? 0) + (values.get('fanfare_worker_up{worker="1"}') ?? 0),
+    1,
+  );
   process.kill(hung, 'SIGCONT');
   const after = await until(async () => {
     const text = await scrape(server);
     const now = samples(text);
-    return now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1 && text;
+    return now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1 ? text : '';
   });
   assert.deepEqual(fallen(during, after), []);
 });
@@ -86,7 +101,11 @@ test('no scrape fails and no counter falls while workers are killed and replaced
       assert.deepEqual(fallen(last, next), []);
       last = next;
       const now = samples(next);
-      return restarts() === death && now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1;
+      return (
+        restarts() === death &&
+        now.get('fanfare_worker_up{worker="0"}') === 1 &&
+        now.get('fanfare_worker_up{worker="1"}') === 1
+      );
     });
   }
   assert.equal(samples(last).get('websocket_messages_total'), 6);
@@ -102,7 +121,7 @@ test('no counter falls over a rolling reload, whose last figures are not lost', 
   // The departure is booked when the channel has ended, a moment after the exit.
   const after = await until(async () => {
     const text = await scrape(server);
-    return samples(text).get('websocket_connections_total') === 0 && text;
+    return samples(text).get('websocket_connections_total') === 0 ? text : '';
   });
   assert.deepEqual(fallen(before, after), []);
   assert.equal(samples(after).get('websocket_messages_total'), 8);
@@ -120,7 +139,7 @@ test('livez, readyz and everything else', OPTIONS, async (t) => {
   assert.deepEqual(await ready.json(), { status: 'ready', ready: 2, workers: 2, draining: false });
   const nothing = await fetch(`${url}/nothing`);
   assert.equal(nothing.status, 404);
-  assert.equal((await nothing.json()).error, 'NOT_FOUND');
+  assert.equal(/** @type {any} */ (await nothing.json()).error, 'NOT_FOUND');
   assert.equal((await fetch(`${url}/%zz`)).status, 404);
   assert.equal((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status, 404);
 });

@@ -14,7 +14,13 @@ const send = (message) => process.send?.(message);
 let messages = 0;
 /** @returns {object[]} */
 const metrics = () => [
-  { name: 'fixture_total', help: 'Metrics asked for.', type: 'counter', aggregator: 'sum', values: [{ value: messages, labels: {} }] },
+  {
+    name: 'fixture_total',
+    help: 'Metrics asked for.',
+    type: 'counter',
+    aggregator: 'sum',
+    values: [{ value: messages, labels: {} }],
+  },
 ];
 
 process.on('SIGTERM', () => {});

@@ -87,7 +87,10 @@ export class RawClient {
           finish(new Error(`the server closed; it had said: ${JSON.stringify(this.bytes.toString('latin1'))}`));
         } else finish();
       };
-      const timer = setTimeout(() => finish(new Error(`not within ${withinMs} ms; so far: ${JSON.stringify(this.bytes.toString('latin1'))}`)), withinMs);
+      const timer = setTimeout(
+        () => finish(new Error(`not within ${withinMs} ms; so far: ${JSON.stringify(this.bytes.toString('latin1'))}`)),
+        withinMs,
+      );
       const finish = (/** @type {Error} */ error = /** @type {any} */ (undefined)) => {
         clearTimeout(timer);
         this.socket.off('data', check);
@@ -117,6 +120,11 @@ export class RawClient {
     const from = end + 4;
     if (text.length < from + length) return null;
     this.bytes = this.bytes.subarray(from + length);
-    return { status: Number(statusLine.split(' ')[1]), headers, body: text.slice(from, from + length), text: text.slice(0, from + length) };
+    return {
+      status: Number(statusLine.split(' ')[1]),
+      headers,
+      body: text.slice(from, from + length),
+      text: text.slice(0, from + length),
+    };
   }
 }

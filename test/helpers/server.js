@@ -33,7 +33,15 @@ const POLL_MS = 20;
  */
 export function spawnServer(t, env = {}) {
   const child = spawn(process.execPath, [MAIN], {
-    env: { PATH: process.env.PATH, PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', WORKERS: '2', FANFARE_DRAIN_DELAY_MS: '0', ...env },
+    env: {
+      PATH: process.env.PATH,
+      PORT: '0',
+      METRICS_PORT: '0',
+      HOST: '127.0.0.1',
+      WORKERS: '2',
+      FANFARE_DRAIN_DELAY_MS: '0',
+      ...env,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const pid = /** @type {number} */ (child.pid);
@@ -70,7 +78,10 @@ export function spawnServer(t, env = {}) {
       for (;;) {
         const found = lines.find(predicate);
         if (found) return found;
-        if (performance.now() > end) throw new Error(`no such log line; the log:\n${lines.map((line) => JSON.stringify(line)).join('\n')}\n${stderr}`);
+        if (performance.now() > end)
+          throw new Error(
+            `no such log line; the log:\n${lines.map((line) => JSON.stringify(line)).join('\n')}\n${stderr}`,
+          );
         await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       }
     },

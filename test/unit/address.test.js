@@ -11,7 +11,9 @@ import { addressKey, createAddressResolver } from '../../src/admission/address.j
 function resolve(trustProxy, peer, forwarded) {
   const headers = forwarded === undefined ? {} : { 'x-forwarded-for': forwarded };
   const request = { socket: { remoteAddress: peer }, headers };
-  return createAddressResolver(trustProxy)(/** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request)));
+  return createAddressResolver(trustProxy)(
+    /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request)),
+  );
 }
 
 test('without trusted proxies the header says nothing', () => {
@@ -47,9 +49,28 @@ test('a proxy without the header is a client itself', () => {
 });
 
 test('nonsense in the header counts as the last hop that is an address', () => {
-  for (const nonsense of ['unknown', 'a', 'b', '1', '0x7f.1', '2130706433', '010.0.0.1', '1.2.3.4.5', '[::1', '::1::', '1.2.3.4:x', '_hidden', '\u0000', '-']) {
+  for (const nonsense of [
+    'unknown',
+    'a',
+    'b',
+    '1',
+    '0x7f.1',
+    '2130706433',
+    '010.0.0.1',
+    '1.2.3.4.5',
+    '[::1',
+    '::1::',
+    '1.2.3.4:x',
+    '_hidden',
+    '\u0000',
+    '-',
+  ]) {
     assert.equal(resolve('127.0.0.1/32', '127.0.0.1', nonsense), '127.0.0.1', nonsense);
-    assert.equal(resolve('127.0.0.1/32,10.0.0.0/8', '127.0.0.1', `6.6.6.6, ${nonsense}, 10.0.0.9`), '10.0.0.9', nonsense);
+    assert.equal(
+      resolve('127.0.0.1/32,10.0.0.0/8', '127.0.0.1', `6.6.6.6, ${nonsense}, 10.0.0.9`),
+      '10.0.0.9',
+      nonsense,
+    );
     assert.equal(resolve('1', '127.0.0.1', nonsense), '127.0.0.1', nonsense);
     assert.equal(resolve('2', '127.0.0.1', `${nonsense}, 10.0.0.9`), '10.0.0.9', nonsense);
   }
@@ -63,12 +84,18 @@ test('ports that proxies write are no part of the address, nor of trust', () => 
 });
 
 test('an IPv4 address written as IPv6 is one address', () => {
-  for (const address of ['::ffff:192.0.2.1', '::ffff:c000:201', '0:0:0:0:0:ffff:192.0.2.1', '::FFFF:192.0.2.1']) assert.equal(addressKey(address), '192.0.2.1', address);
+  for (const address of ['::ffff:192.0.2.1', '::ffff:c000:201', '0:0:0:0:0:ffff:192.0.2.1', '::FFFF:192.0.2.1'])
+    assert.equal(addressKey(address), '192.0.2.1', address);
   assert.equal(resolve('10.0.0.0/8', '::ffff:10.0.0.1', '::ffff:192.0.2.1'), '192.0.2.1');
 });
 
 test('an IPv6 client is counted by its /64, however it is written', () => {
-  for (const address of ['2001:db8:0:7::1', '2001:db8:0:7:ffff:ffff:ffff:ffff', '2001:0DB8:0000:0007::', '2001:db8::7:0:0:1.2.3.4']) {
+  for (const address of [
+    '2001:db8:0:7::1',
+    '2001:db8:0:7:ffff:ffff:ffff:ffff',
+    '2001:0DB8:0000:0007::',
+    '2001:db8::7:0:0:1.2.3.4',
+  ]) {
     assert.equal(addressKey(address), '2001:db8:0:7::/64', address);
   }
   assert.notEqual(addressKey('2001:db8:0:8::1'), addressKey('2001:db8:0:7::1'));
@@ -77,7 +104,9 @@ test('an IPv6 client is counted by its /64, however it is written', () => {
 });
 
 test('a peer that has gone has no address', () => {
-  const request = /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ ({ socket: {}, headers: { 'x-forwarded-for': '6.6.6.6' } }));
+  const request = /** @type {import('node:http').IncomingMessage} */ (
+    /** @type {unknown} */ ({ socket: {}, headers: { 'x-forwarded-for': '6.6.6.6' } })
+  );
   assert.equal(createAddressResolver('1')(request), '');
   assert.equal(createAddressResolver('')(request), '');
 });
@@ -90,7 +119,11 @@ test('several headers are one list, over real sockets', { timeout: 5000 }, async
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
   const body = await new Promise((done, fail) => {
     const headers = { 'X-Forwarded-For': ['6.6.6.6', '192.0.2.1'] };
-    send({ port, host: '127.0.0.1', headers, agent: false }, (response) => response.setEncoding('utf8').on('data', done)).on('error', fail).end();
+    send({ port, host: '127.0.0.1', headers, agent: false }, (response) =>
+      response.setEncoding('utf8').on('data', done),
+    )
+      .on('error', fail)
+      .end();
   });
   assert.equal(body, '192.0.2.1');
 });

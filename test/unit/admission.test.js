@@ -34,7 +34,15 @@ class Counter {
 function build(env = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join('\n'));
-  const health = { lag: 0, heap: 0, open: 0, lagMs: () => health.lag, heapPercent: () => health.heap, openDescriptors: () => health.open, descriptorLimit: 1024 };
+  const health = {
+    lag: 0,
+    heap: 0,
+    open: 0,
+    lagMs: () => health.lag,
+    heapPercent: () => health.heap,
+    openDescriptors: () => health.open,
+    descriptorLimit: 1024,
+  };
   const addresses = new Counter();
   const stats = createStats();
   const admission = new Admission({ config, addresses, health, stats, random: () => 0.999 });
@@ -43,7 +51,9 @@ function build(env = {}) {
 
 /** @param {Record<string, string>} [headers] @param {string} [peer] */
 function request(headers = {}, peer = '192.0.2.1') {
-  return /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ ({ headers, socket: { remoteAddress: peer } }));
+  return /** @type {import('node:http').IncomingMessage} */ (
+    /** @type {unknown} */ ({ headers, socket: { remoteAddress: peer } })
+  );
 }
 
 /** @param {unknown} decision */
@@ -109,7 +119,10 @@ test('an observed cap admits, holds the place and counts', async () => {
 });
 
 test('where nobody can count, an enforced cap refuses with 503 and an observed one admits', async () => {
-  for (const [mode, status] of /** @type {const} */ ([['enforce', 503], ['observe', undefined]])) {
+  for (const [mode, status] of /** @type {const} */ ([
+    ['enforce', 503],
+    ['observe', undefined],
+  ])) {
     const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode });
     addresses.acquire = () => Promise.reject(new Error('the relay is gone'));
     const decision = await admission.admit(request());
@@ -120,7 +133,11 @@ test('where nobody can count, an enforced cap refuses with 503 and an observed o
 });
 
 test('a worker that lags, is short of memory or of descriptors refuses before it asks', () => {
-  for (const [change, reason] of /** @type {const} */ ([[{ lag: 501 }, 'loop_lag'], [{ heap: 81 }, 'memory'], [{ open: 768 }, 'descriptors']])) {
+  for (const [change, reason] of /** @type {const} */ ([
+    [{ lag: 501 }, 'loop_lag'],
+    [{ heap: 81 }, 'memory'],
+    [{ open: 768 }, 'descriptors'],
+  ])) {
     const { admission, addresses, health, stats } = build();
     Object.assign(health, change);
     const refused = refusal(admission.admit(request()));
@@ -159,10 +176,21 @@ test('a page of another origin is refused with 403 that does not repeat it', () 
 
 test('origins are compared exactly; null is anybody; none is no browser', () => {
   const allowed = createOriginCheck(['https://app.example', 'http://localhost:8080']);
-  for (const origin of ['https://app.example', 'http://localhost:8080', undefined]) assert.equal(allowed(origin), true, origin);
+  for (const origin of ['https://app.example', 'http://localhost:8080', undefined])
+    assert.equal(allowed(origin), true, origin);
   for (const origin of [
-    'null', '', 'http://app.example', 'https://app.example:8443', 'https://app.example.evil', 'https://evilapp.example', 'https://app.example/',
-    'https://evil.example#https://app.example', 'https://app.example, https://evil.example', 'https://app.example@evil.example', 'HTTPS://APP.EXAMPLE', '__proto__',
+    'null',
+    '',
+    'http://app.example',
+    'https://app.example:8443',
+    'https://app.example.evil',
+    'https://evilapp.example',
+    'https://app.example/',
+    'https://evil.example#https://app.example',
+    'https://app.example, https://evil.example',
+    'https://app.example@evil.example',
+    'HTTPS://APP.EXAMPLE',
+    '__proto__',
   ]) {
     assert.equal(allowed(origin), false, origin);
   }
@@ -175,14 +203,17 @@ test('without an allow-list every origin is let in', () => {
 
 test('a forged X-Forwarded-For does not evade the cap', async () => {
   const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '100' });
-  const decisions = await Promise.all(Array.from({ length: 300 }, (_, i) => admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` }))));
+  const decisions = await Promise.all(
+    Array.from({ length: 300 }, (_, i) => admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` }))),
+  );
   assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 100);
 });
 
 test('behind a trusted proxy each client has its own cap, and forging does not help it', async () => {
   const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '10', TRUST_PROXY: '127.0.0.1/32' });
   for (const client of ['10.0.0.1', '10.0.0.2']) {
-    const forwarded = (/** @type {number} */ i) => request({ 'x-forwarded-for': `6.6.6.${i}, ${client}` }, '::ffff:127.0.0.1');
+    const forwarded = (/** @type {number} */ i) =>
+      request({ 'x-forwarded-for': `6.6.6.${i}, ${client}` }, '::ffff:127.0.0.1');
     const decisions = await Promise.all(Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))));
     assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 10);
   }
@@ -194,5 +225,8 @@ test('with few descriptors at all the reserve is a part of them', () => {
   const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 64 };
   const parts = { config, addresses: new Counter(), health, stats: createStats() };
   assert.equal(new Admission(parts).maxDescriptors, 48);
-  assert.equal(new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors, Number.POSITIVE_INFINITY);
+  assert.equal(
+    new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors,
+    Number.POSITIVE_INFINITY,
+  );
 });

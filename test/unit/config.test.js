@@ -44,13 +44,29 @@ test('the configuration is frozen, its lists too', () => {
 test('integers are read strictly', () => {
   assert.equal(valid({ PORT: '0' }).port, 0);
   assert.equal(valid({ PORT: ' 8080 ' }).port, 8080);
-  for (const text of ['12abc', '1e3', '0x10', '3.0', '+5', '-1', '65536', 'NaN', 'Infinity', '1_000', '３', '99999999999999999999']) {
+  for (const text of [
+    '12abc',
+    '1e3',
+    '0x10',
+    '3.0',
+    '+5',
+    '-1',
+    '65536',
+    'NaN',
+    'Infinity',
+    '1_000',
+    '３',
+    '99999999999999999999',
+  ]) {
     assert.match(fault({ PORT: text }), /^PORT: ".*" is not an integer from 0 to 65535$/, text);
   }
 });
 
 test('values of a closed set are named when another is given', () => {
-  assert.equal(fault({ LOG_LEVEL: 'verbose' }), 'LOG_LEVEL: "verbose" is none of trace, debug, info, warn, error, fatal, silent');
+  assert.equal(
+    fault({ LOG_LEVEL: 'verbose' }),
+    'LOG_LEVEL: "verbose" is none of trace, debug, info, warn, error, fatal, silent',
+  );
   assert.equal(fault({ FANFARE_LIMITS: 'on' }), 'FANFARE_LIMITS: "on" is none of off, observe, enforce');
 });
 
@@ -62,8 +78,22 @@ test('a limit without a mode of its own follows FANFARE_LIMITS', () => {
 });
 
 test('every fault is reported at once', () => {
-  const { faults } = loadConfig({ PORT: 'x', METRICS_PORT: 'y', LOG_LEVEL: 'z', FANFARE_NONSENSE: '1', TRUST_PROXY: 'all', JWT_SECRET: 's' });
-  assert.deepEqual(faults.map((line) => line.split(':')[0]).sort(), ['FANFARE_NONSENSE', 'JWT_SECRET', 'LOG_LEVEL', 'METRICS_PORT', 'PORT', 'TRUST_PROXY']);
+  const { faults } = loadConfig({
+    PORT: 'x',
+    METRICS_PORT: 'y',
+    LOG_LEVEL: 'z',
+    FANFARE_NONSENSE: '1',
+    TRUST_PROXY: 'all',
+    JWT_SECRET: 's',
+  });
+  assert.deepEqual(faults.map((line) => line.split(':')[0]).sort(), [
+    'FANFARE_NONSENSE',
+    'JWT_SECRET',
+    'LOG_LEVEL',
+    'METRICS_PORT',
+    'PORT',
+    'TRUST_PROXY',
+  ]);
 });
 
 test('an unknown FANFARE_ name is refused with the nearest one, whatever its case', () => {
@@ -75,11 +105,12 @@ test('an unknown FANFARE_ name is refused with the nearest one, whatever its cas
     FANFARE_REDIS_URL: 'REDIS_URL',
     fanfare_limits: 'FANFARE_LIMITS',
   };
-  for (const [name, nearest] of Object.entries(cases)) assert.equal(fault({ [name]: '1' }), `${name}: no such setting; did you mean ${nearest}?`);
+  for (const [name, nearest] of Object.entries(cases))
+    assert.equal(fault({ [name]: '1' }), `${name}: no such setting; did you mean ${nearest}?`);
   assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: no such setting');
 });
 
-test('what Kubernetes sets beside services named fanfare and redis is nobody\'s typing error', () => {
+test("what Kubernetes sets beside services named fanfare and redis is nobody's typing error", () => {
   valid({
     FANFARE_SERVICE_HOST: '10.0.0.1',
     FANFARE_SERVICE_PORT: '3000',
@@ -110,8 +141,18 @@ test('a contradiction in Redis settings is a fault', () => {
 });
 
 test('a Redis URL is checked and never shown', () => {
-  for (const url of ['redis://cache', 'rediss://user:p%40ss@cache:6380/2', 'redis://[::1]:6379']) assert.equal(valid({ REDIS_URL: url }).redisUrl, url);
-  for (const url of ['http://hunter2@cache', 'cache:6379?p=hunter2', 'redis://', 'redis://:hunter2@', 'hunter2', 'redis://a/hunter2', 'redis://hunter2:70000', 'redis://a\nhunter2']) {
+  for (const url of ['redis://cache', 'rediss://user:p%40ss@cache:6380/2', 'redis://[::1]:6379'])
+    assert.equal(valid({ REDIS_URL: url }).redisUrl, url);
+  for (const url of [
+    'http://hunter2@cache',
+    'cache:6379?p=hunter2',
+    'redis://',
+    'redis://:hunter2@',
+    'hunter2',
+    'redis://a/hunter2',
+    'redis://hunter2:70000',
+    'redis://a\nhunter2',
+  ]) {
     const line = fault({ REDIS_URL: url });
     assert.match(line, /^REDIS_URL: /);
     assert.doesNotMatch(line, /hunter2/);
@@ -122,28 +163,62 @@ test('a Redis URL is checked and never shown', () => {
 test('settings that contradict each other are faults', () => {
   assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is PORT too/);
   valid({ PORT: '0', METRICS_PORT: '0' });
-  assert.match(fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }), /^FANFARE_PONG_TIMEOUT_MS/);
-  assert.match(fault({ FANFARE_DRAIN_DELAY_MS: '5000', FANFARE_SHUTDOWN_TIMEOUT_MS: '5000' }), /^FANFARE_DRAIN_DELAY_MS/);
+  assert.match(
+    fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }),
+    /^FANFARE_PONG_TIMEOUT_MS/,
+  );
+  assert.match(
+    fault({ FANFARE_DRAIN_DELAY_MS: '5000', FANFARE_SHUTDOWN_TIMEOUT_MS: '5000' }),
+    /^FANFARE_DRAIN_DELAY_MS/,
+  );
   assert.match(fault({ FANFARE_MAX_UNSENT_BYTES: '20000' }), /^FANFARE_MAX_UNSENT_BYTES/);
 });
 
 test('TRUST_PROXY is a hop count or a list of networks', () => {
-  for (const text of ['', '0', '1', '2', '127.0.0.1/32', '10.0.0.0/8, ::1', 'fd00::/8', 'loopback,10.1.2.3']) assert.equal(valid({ TRUST_PROXY: text }).trustProxy, text);
-  for (const text of ['true', 'all', '*', '-1', '33', '1.5', '10/8', '10.0.0.0/33', '0.0.0.0/0', '010.0.0.1', 'proxy.example', '10.0.0.1,', ',']) {
+  for (const text of ['', '0', '1', '2', '127.0.0.1/32', '10.0.0.0/8, ::1', 'fd00::/8', 'loopback,10.1.2.3'])
+    assert.equal(valid({ TRUST_PROXY: text }).trustProxy, text);
+  for (const text of [
+    'true',
+    'all',
+    '*',
+    '-1',
+    '33',
+    '1.5',
+    '10/8',
+    '10.0.0.0/33',
+    '0.0.0.0/0',
+    '010.0.0.1',
+    'proxy.example',
+    '10.0.0.1,',
+    ',',
+  ]) {
     if (text === '10.0.0.1,') valid({ TRUST_PROXY: text });
     else assert.match(fault({ TRUST_PROXY: text }), /^TRUST_PROXY: .*; allowed: a hop count/, text);
   }
 });
 
 test('origins are put into the form that browsers send', () => {
-  const text = 'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';
+  const text =
+    'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';
   assert.deepEqual(valid({ ALLOWED_ORIGINS: text }).allowedOrigins, [
     'https://app.example',
     'http://localhost:8080',
     'https://xn--bcher-kva.example',
     'capacitor://localhost',
   ]);
-  for (const entry of ['https://a.example/', 'https://a.example/path', 'a.example', '*', 'https://*.a.example', 'null', 'https://u@a.example', 'https://a.example:99999', 'file://', 'https://a.example?q', 'https://a example']) {
+  for (const entry of [
+    'https://a.example/',
+    'https://a.example/path',
+    'a.example',
+    '*',
+    'https://*.a.example',
+    'null',
+    'https://u@a.example',
+    'https://a.example:99999',
+    'file://',
+    'https://a.example?q',
+    'https://a example',
+  ]) {
     assert.match(fault({ ALLOWED_ORIGINS: entry }), /^ALLOWED_ORIGINS: ".*" is not an origin/, entry);
   }
 });
@@ -168,7 +243,9 @@ test('what a reload can not change is found', () => {
 });
 
 test('a configuration file is lines of NAME=value', () => {
-  const { env, faults } = parseConfigFile('\uFEFF# comment\r\n\r\nPORT = 4000\r\nFANFARE_LIMITS="off"\nREDIS_URL=redis://u:a=b@h\n');
+  const { env, faults } = parseConfigFile(
+    '\uFEFF# comment\r\n\r\nPORT = 4000\r\nFANFARE_LIMITS="off"\nREDIS_URL=redis://u:a=b@h\n',
+  );
   assert.deepEqual(faults, []);
   assert.deepEqual({ ...env }, { PORT: '4000', FANFARE_LIMITS: 'off', REDIS_URL: 'redis://u:a=b@h' });
 });
@@ -187,6 +264,9 @@ test('a configuration file reports its faults by line, without values', () => {
 test('the description of a configuration shows no secret', () => {
   const shown = describe(valid({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }));
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
-  assert.match(shown.limits, /^100 connections per address \(observe\), 100 messages a minute per connection \(observe\)/);
+  assert.match(
+    shown.limits,
+    /^100 connections per address \(observe\), 100 messages a minute per connection \(observe\)/,
+  );
   assert.match(shown.access, /open to everyone/);
 });

@@ -40,7 +40,13 @@ async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
     },
     ...addresses,
   };
-  const health = { lag: 0, lagMs: () => health.lag, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 20_000 };
+  const health = {
+    lag: 0,
+    lagMs: () => health.lag,
+    heapPercent: () => 0,
+    openDescriptors: () => 0,
+    descriptorLimit: 20_000,
+  };
   const admission = new Admission({ config, addresses: counter, health, stats });
   const websockets = new WebSocketServer({ noServer: true });
   /** @type {{reason: string|null}} */
@@ -49,7 +55,9 @@ async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
   const server = new HttpServer({
     config,
     admission,
-    onUpgrade: onUpgrade ?? ((request, socket, head) => websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
+    onUpgrade:
+      onUpgrade ??
+      ((request, socket, head) => websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
     readiness: () => ready.reason,
     log,
     stats,
@@ -82,7 +90,11 @@ const TABLE = [
   ['in another case', handshake({ headers: { Upgrade: 'WebSocket', Connection: 'keep-alive, upgrade' } }), 101],
   ['without a key', handshake({ headers: { 'Sec-WebSocket-Key': none } }), 400],
   ['with a bad key', handshake({ headers: { 'Sec-WebSocket-Key': 'short' } }), 400],
-  ['with two keys', handshake({ headers: { 'Sec-WebSocket-Key': ['dGhlIHNhbXBsZSBub25jZQ==', 'dGhlIHNhbXBsZSBub25jZQ=='] } }), 400],
+  [
+    'with two keys',
+    handshake({ headers: { 'Sec-WebSocket-Key': ['dGhlIHNhbXBsZSBub25jZQ==', 'dGhlIHNhbXBsZSBub25jZQ=='] } }),
+    400,
+  ],
   ['of version 8', handshake({ headers: { 'Sec-WebSocket-Version': '8' } }), 426],
   ['of version 777', handshake({ headers: { 'Sec-WebSocket-Version': '777' } }), 426],
   ['of version 013', handshake({ headers: { 'Sec-WebSocket-Version': '013' } }), 426],
@@ -98,7 +110,11 @@ const TABLE = [
   ['with a Content-Length', handshake({ headers: { 'Content-Length': '5' }, body: 'hello' }), 400],
   ['with a Content-Length of 0', handshake({ headers: { 'Content-Length': '0' } }), 400],
   ['with a Transfer-Encoding', handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
-  ['with both', handshake({ headers: { 'Content-Length': '5', 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
+  [
+    'with both',
+    handshake({ headers: { 'Content-Length': '5', 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }),
+    400,
+  ],
   ['at //ws', handshake({ target: '//ws' }), 404],
   ['at //', handshake({ target: '//' }), 404],
   ['at /ws/', handshake({ target: '/ws/' }), 404],
@@ -167,20 +183,45 @@ test('early frames arrive behind the handshake', limit, async (t) => {
 
 /** @type {[name: string, sent: string, status: number, headers: Record<string, string|RegExp>][]} */
 const PLAIN = [
-  ['GET /livez', 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 200, { 'content-type': 'application/json', 'cache-control': 'no-store' }],
+  [
+    'GET /livez',
+    'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n',
+    200,
+    { 'content-type': 'application/json', 'cache-control': 'no-store' },
+  ],
   ['HEAD /readyz', 'HEAD /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 200, {}],
-  ['GET /livez in HTTP/1.0 without a Host, as load balancers do', 'GET /livez HTTP/1.0\r\n\r\n', 200, { connection: 'close' }],
+  [
+    'GET /livez in HTTP/1.0 without a Host, as load balancers do',
+    'GET /livez HTTP/1.0\r\n\r\n',
+    200,
+    { connection: 'close' },
+  ],
   ['GET /livez with a query', 'GET /livez?x HTTP/1.1\r\nHost: a\r\n\r\n', 200, {}],
   ['GET without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400, { connection: 'close' }],
-  ['POST /livez', 'POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc', 405, { allow: 'GET, HEAD', connection: 'close' }],
+  [
+    'POST /livez',
+    'POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc',
+    405,
+    { allow: 'GET, HEAD', connection: 'close' },
+  ],
   ['OPTIONS /', 'OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n', 405, { allow: 'GET' }],
   ['GET /', 'GET / HTTP/1.1\r\nHost: a\r\n\r\n', 426, { upgrade: 'websocket', connection: /Upgrade/ }],
   ['GET /metrics', 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
   ['GET /console', 'GET /console HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
   ['GET /sse', 'GET /sse?room=a HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
-  ['POST /api/publish', 'POST /api/publish HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n', 404, { connection: 'close' }],
+  [
+    'POST /api/publish',
+    'POST /api/publish HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n',
+    404,
+    { connection: 'close' },
+  ],
   ['another expectation', 'GET /livez HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n', 417, {}],
-  ['a smuggled request', 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400, { connection: 'close' }],
+  [
+    'a smuggled request',
+    'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    400,
+    { connection: 'close' },
+  ],
 ];
 
 test('plain HTTP', limit, async (t) => {
@@ -227,27 +268,40 @@ test('a socket may become a WebSocket after plain HTTP', limit, async (t) => {
   assert.equal(held.get('127.0.0.1'), 1);
 });
 
-test('of 300 connections from one address 100 come in, forged headers or not, and places come back', limit, async (t) => {
-  const { connect, stats, held, server } = await start(t);
-  const clients = await Promise.all(Array.from({ length: 300 }, connect));
-  const forged = (/** @type {number} */ i) => (i % 2 ? { 'X-Forwarded-For': `6.6.${i >> 8}.${i & 255}`, Forwarded: `for=6.6.6.${i}` } : {});
-  const responses = await Promise.all(clients.map((client, i) => client.write(handshake({ headers: forged(i) })).response()));
-  const refused = responses.filter(({ status }) => status === 429);
-  assert.equal(responses.filter(({ status }) => status === 101).length, 100);
-  assert.equal(refused.length, 200);
-  assert.equal(stats.refused.per_ip, 200);
-  for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 10 && Number(headers['retry-after']) <= 20);
-  assert.ok(new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1, 'with jitter');
-  await until(() => server.openSockets === 100);
-  for (const client of clients) client.socket.destroy();
-  await until(() => server.openSockets === 0);
-  assert.equal(held.get('127.0.0.1'), 0);
-  assert.equal((await (await connect()).write(handshake()).response()).status, 101);
-});
+test(
+  'of 300 connections from one address 100 come in, forged headers or not, and places come back',
+  limit,
+  async (t) => {
+    const { connect, stats, held, server } = await start(t);
+    const clients = await Promise.all(Array.from({ length: 300 }, connect));
+    const forged = (/** @type {number} */ i) =>
+      i % 2 ? { 'X-Forwarded-For': `6.6.${i >> 8}.${i & 255}`, Forwarded: `for=6.6.6.${i}` } : {};
+    const responses = await Promise.all(
+      clients.map((client, i) => client.write(handshake({ headers: forged(i) })).response()),
+    );
+    const refused = responses.filter(({ status }) => status === 429);
+    assert.equal(responses.filter(({ status }) => status === 101).length, 100);
+    assert.equal(refused.length, 200);
+    assert.equal(stats.refused.per_ip, 200);
+    for (const { headers } of refused)
+      assert.ok(Number(headers['retry-after']) >= 10 && Number(headers['retry-after']) <= 20);
+    assert.ok(new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1, 'with jitter');
+    await until(() => server.openSockets === 100);
+    for (const client of clients) client.socket.destroy();
+    await until(() => server.openSockets === 0);
+    assert.equal(held.get('127.0.0.1'), 0);
+    assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+  },
+);
 
 test('a page of another origin gets 403, and its name is not echoed', limit, async (t) => {
   const { connect } = await start(t, { env: { ALLOWED_ORIGINS: 'https://app.example' } });
-  for (const [origin, status] of /** @type {const} */ ([['https://app.example', 101], [none, 101], ['https://app.example.evil', 403], ['null', 403]])) {
+  for (const [origin, status] of /** @type {const} */ ([
+    ['https://app.example', 101],
+    [none, 101],
+    ['https://app.example.evil', 403],
+    ['null', 403],
+  ])) {
     const response = await (await connect()).write(handshake({ headers: { Origin: origin } })).response();
     assert.equal(response.status, status);
     assert.doesNotMatch(response.text, /evil/);
@@ -330,7 +384,10 @@ test('a place is given back once when ws refuses what admission let in', limit, 
     addresses: { acquire: async () => ({ admitted: true, connections: 1 }), release: () => released++ },
   });
   const client = await connect();
-  assert.equal((await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': 'a,a' } })).response()).status, 400);
+  assert.equal(
+    (await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': 'a,a' } })).response()).status,
+    400,
+  );
   await client.closed();
   await until(() => server.openSockets === 0);
   assert.equal(released, 1);
@@ -354,7 +411,9 @@ test('over the cap of handshakes a connection gets 503; one that finishes makes 
 });
 
 test('an observed cap of handshakes counts and lets in', limit, async (t) => {
-  const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' } });
+  const { connect, stats, server } = await start(t, {
+    env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' },
+  });
   await connect();
   await until(() => server.handshakes === 1);
   assert.equal((await (await connect()).write(handshake()).response()).status, 101);
@@ -380,32 +439,36 @@ test('a refused peer that is still sending reads its answer and no reset', limit
   assert.equal((await client.response()).status, 405);
 });
 
-test('when accepting stops, handshakes under way get 503, WebSockets stay, and nobody new connects', limit, async (t) => {
-  const { connect, server, stats, websockets } = await start(t);
-  const open = await connect();
-  assert.equal((await open.write(handshake()).response()).status, 101);
-  const late = await connect();
-  const probe = await connect();
-  await until(() => server.handshakes === 2);
-  late.write('GET /ws HTTP/1.1\r\n'); // begun: an idle one would be closed at once
-  probe.write('GET /readyz HTTP/1.1\r\n');
-  await until(() => server.openSockets === 3);
-  server.stopAccepting();
-  server.stopAccepting();
-  const response = await late.write(handshake().replace('GET /ws HTTP/1.1\r\n', '')).response();
-  assert.equal(response.status, 503);
-  assert.equal(response.headers.connection, 'close');
-  assert.ok(response.headers['retry-after']);
-  assert.equal(stats.refused.draining, 1);
-  const readiness = await probe.write('Host: a\r\n\r\n').response();
-  assert.equal(readiness.status, 503);
-  assert.deepEqual(JSON.parse(readiness.body), { status: 'unavailable', reason: 'draining' });
-  await assert.rejects(connect(), { code: 'ECONNREFUSED' });
-  const [ws] = websockets.clients;
-  ws.ping();
-  await once(open.socket, 'data');
-  assert.equal(open.isClosed, false);
-});
+test(
+  'when accepting stops, handshakes under way get 503, WebSockets stay, and nobody new connects',
+  limit,
+  async (t) => {
+    const { connect, server, stats, websockets } = await start(t);
+    const open = await connect();
+    assert.equal((await open.write(handshake()).response()).status, 101);
+    const late = await connect();
+    const probe = await connect();
+    await until(() => server.handshakes === 2);
+    late.write('GET /ws HTTP/1.1\r\n'); // begun: an idle one would be closed at once
+    probe.write('GET /readyz HTTP/1.1\r\n');
+    await until(() => server.openSockets === 3);
+    server.stopAccepting();
+    server.stopAccepting();
+    const response = await late.write(handshake().replace('GET /ws HTTP/1.1\r\n', '')).response();
+    assert.equal(response.status, 503);
+    assert.equal(response.headers.connection, 'close');
+    assert.ok(response.headers['retry-after']);
+    assert.equal(stats.refused.draining, 1);
+    const readiness = await probe.write('Host: a\r\n\r\n').response();
+    assert.equal(readiness.status, 503);
+    assert.deepEqual(JSON.parse(readiness.body), { status: 'unavailable', reason: 'draining' });
+    await assert.rejects(connect(), { code: 'ECONNREFUSED' });
+    const [ws] = websockets.clients;
+    ws.ping();
+    await once(open.socket, 'data');
+    assert.equal(open.isClosed, false);
+  },
+);
 
 test('close ends every socket that is no WebSocket, and may be called twice', limit, async (t) => {
   const { connect, server } = await start(t);

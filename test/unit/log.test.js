@@ -31,11 +31,25 @@ async function written(t, act) {
 }
 
 /** @param {string} code run as a module with `createLog` and friends imported */
-const child = (code) => ['--input-type=module', '-e', `import { createLog, droppedLines, flushLog } from '${LOG}';\n${code}`];
+const child = (code) => [
+  '--input-type=module',
+  '-e',
+  `import { createLog, droppedLines, flushLog } from '${LOG}';\n${code}`,
+];
 
 test('secrets are left out wherever they stand', async (t) => {
   const text = await written(t, (log) => {
-    log.info({ headers: { authorization: 'Bearer SECRET', Cookie: 'a=SECRET', 'sec-websocket-protocol': 'fanfare, SECRET', host: 'kept' } }, 'x');
+    log.info(
+      {
+        headers: {
+          authorization: 'Bearer SECRET',
+          Cookie: 'a=SECRET',
+          'sec-websocket-protocol': 'fanfare, SECRET',
+          host: 'kept',
+        },
+      },
+      'x',
+    );
     log.info({ token: 'SECRET', deep: [{ password: 'SECRET' }] }, 'x');
     log.info({ url: '/sse?room=a&token=SECRET' }, 'from https://me:SECRET@example.com/a?token=SECRET');
     log.info({ redisUrl: 'redis://:SECRET@redis:6379/0' }, 'x');
@@ -70,7 +84,9 @@ test('each line names its process and its server', async (t) => {
 });
 
 test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 }, async (t) => {
-  const process_ = spawn(process.execPath, child(`
+  const process_ = spawn(
+    process.execPath,
+    child(`
     const log = createLog({ level: 'info', pretty: false });
     process.on('message', async () => {
       for (let i = 0; i < 50; i++) log.info('into the void');
@@ -79,7 +95,9 @@ test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 
       process.send({ dropped: droppedLines() }, () => process.exit(7));
     });
     log.info('first');
-  `), { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+  `),
+    { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] },
+  );
   t.after(() => process_.kill('SIGKILL'));
   await once(/** @type {import('node:stream').Readable} */ (process_.stdout), 'data');
   process_.stdout?.destroy();
@@ -90,13 +108,19 @@ test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 
   assert.equal(code, 7);
 });
 
-test('a pipe nobody reads neither blocks the process nor its exit, and memory stays bounded', { timeout: 20_000 }, async (t) => {
-  const process_ = spawn(process.execPath, child(`
+test('a pipe nobody reads neither blocks the process nor its exit, and memory stays bounded', {
+  timeout: 20_000,
+}, async (t) => {
+  const process_ = spawn(
+    process.execPath,
+    child(`
     const log = createLog({ level: 'info', pretty: false });
     const line = 'x'.repeat(1000);
     for (let i = 0; i < 5000; i++) log.info(line);
     setTimeout(() => process.send({ dropped: droppedLines() }, () => process.exit(7)), 100);
-  `), { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] });
+  `),
+    { stdio: ['ignore', 'pipe', 'inherit', 'ipc'] },
+  );
   t.after(() => process_.kill('SIGKILL'));
   const [message] = await once(process_, 'message');
   assert.ok(message.dropped > 3000, `${message.dropped} dropped`);
@@ -104,7 +128,7 @@ test('a pipe nobody reads neither blocks the process nor its exit, and memory st
   assert.equal(code, 7);
 });
 
-test('the same behind a shell\'s pipe', { timeout: 20_000 }, () => {
+test("the same behind a shell's pipe", { timeout: 20_000 }, () => {
   const code = child(`
     const log = createLog({ level: 'info', pretty: false });
     const line = 'x'.repeat(1000);
@@ -112,33 +136,52 @@ test('the same behind a shell\'s pipe', { timeout: 20_000 }, () => {
     setTimeout(() => process.exit(droppedLines() > 3000 ? 7 : 8), 100);
   `).at(-1);
   const script = '("$NODE" --input-type=module -e "$CODE"; echo "exit $?" >&2) | sleep 3';
-  const { stderr } = spawnSync('sh', ['-c', script], { env: { ...process.env, NODE: process.execPath, CODE: code }, encoding: 'utf8' });
+  const { stderr } = spawnSync('sh', ['-c', script], {
+    env: { ...process.env, NODE: process.execPath, CODE: code },
+    encoding: 'utf8',
+  });
   assert.equal(stderr.trim(), 'exit 7');
 });
 
 test('lines written just before the exit are not lost', { timeout: 20_000 }, () => {
-  const { stdout, status } = spawnSync(process.execPath, child(`
+  const { stdout, status } = spawnSync(
+    process.execPath,
+    child(`
     const log = createLog({ level: 'info', pretty: false });
     for (let i = 0; i < 500; i++) log.info({ i }, 'line');
     process.exit(3);
-  `), { encoding: 'utf8' });
+  `),
+    { encoding: 'utf8' },
+  );
   assert.equal(status, 3);
-  const numbers = stdout.trim().split('\n').map((line) => JSON.parse(line).i);
-  assert.deepEqual(numbers, Array.from({ length: 500 }, (_, i) => i));
+  const numbers = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line).i);
+  assert.deepEqual(
+    numbers,
+    Array.from({ length: 500 }, (_, i) => i),
+  );
 });
 
 test('a full device is survived', { timeout: 20_000 }, () => {
-  const { stderr, status } = spawnSync(process.execPath, child(`
+  const { stderr, status } = spawnSync(
+    process.execPath,
+    child(`
     import { openSync } from 'node:fs';
     const log = createLog({ level: 'info', pretty: false, descriptor: openSync('/dev/full', 'a') });
     for (let i = 0; i < 3; i++) log.info('x');
     await new Promise((resolve) => setTimeout(resolve, 100));
     process.exit(droppedLines() > 0 ? 7 : 8);
-  `), { encoding: 'utf8' });
+  `),
+    { encoding: 'utf8' },
+  );
   assert.equal(status, 7, stderr);
 });
 
-test('a full disk is survived, and when it has room again the log goes on with whole lines', { timeout: 20_000 }, async (t) => {
+test('a full disk is survived, and when it has room again the log goes on with whole lines', {
+  timeout: 20_000,
+}, async (t) => {
   const mountPoint = mkdtempSync(join(tmpdir(), 'fanfare-log-'));
   t.after(() => {
     spawnSync('umount', ['-l', mountPoint]);
@@ -149,7 +192,9 @@ test('a full disk is survived, and when it has room again the log goes on with w
   const ballast = join(mountPoint, 'ballast');
   writeFileSync(ballast, Buffer.alloc(40_000));
   const path = join(mountPoint, 'log');
-  const process_ = spawn(process.execPath, child(`
+  const process_ = spawn(
+    process.execPath,
+    child(`
     import { openSync } from 'node:fs';
     const log = createLog({ level: 'info', pretty: false, descriptor: openSync('${path}', 'a') });
     const fill = setInterval(() => {
@@ -161,7 +206,9 @@ test('a full disk is survived, and when it has room again the log goes on with w
       await flushLog(5000);
       process.exit(7);
     });
-  `), { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  `),
+    { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] },
+  );
   t.after(() => process_.kill('SIGKILL'));
   await once(process_, 'message');
   unlinkSync(ballast);

@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
-import { Aggregate, createMetrics, createPrimaryMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/metrics.js';
+import {
+  Aggregate,
+  createMetrics,
+  createPrimaryMetrics,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../../src/metrics.js';
 import { createStats } from '../../src/stats.js';
 import { fallen, samples } from '../helpers/server.js';
 
@@ -105,7 +112,9 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
   const aggregate = new Aggregate();
   /** @param {import('../../src/metrics.js').Snapshot[]} snapshot @param {number} lag */
   const withLag = (snapshot, lag) => {
-    for (const { name, values } of snapshot) if (name === 'fanfare_event_loop_lag_seconds' || name === 'nodejs_eventloop_lag_p99_seconds') values[0].value = lag;
+    for (const { name, values } of snapshot)
+      if (name === 'fanfare_event_loop_lag_seconds' || name === 'nodejs_eventloop_lag_p99_seconds')
+        values[0].value = lag;
     return snapshot;
   };
   aggregate.update(1, 1, withLag(await a.snapshot(), 0.5));
@@ -129,7 +138,7 @@ test('the connection rate counts new connections, not those that were there', as
   assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
 });
 
-test('the fixed names and prom-client\'s defaults are all there', async (t) => {
+test("the fixed names and prom-client's defaults are all there", async (t) => {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
   const text = await aggregate.text(await primary.snapshot());
@@ -140,19 +149,34 @@ test('the fixed names and prom-client\'s defaults are all there', async (t) => {
   assert.equal(types.get('websocket_connection_rate'), 'gauge');
   assert.equal(types.get('websocket_message_duration_ms'), 'histogram');
   assert.equal(types.get('redis_publish_lag_ms'), 'histogram');
-  for (const name of ['message_queue_depth', 'nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_open_fds', 'nodejs_active_handles_total']) {
+  for (const name of [
+    'message_queue_depth',
+    'nodejs_heap_used_bytes',
+    'nodejs_heap_size_used_bytes',
+    'process_open_fds',
+    'nodejs_active_handles_total',
+  ]) {
     assert.equal(types.get(name), 'gauge', name);
   }
-  for (const { name, type } of [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS]) assert.equal(types.get(name), type, name);
+  for (const { name, type } of [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS])
+    assert.equal(types.get(name), type, name);
 });
 
-test('promtool finds no fault but with the names that are fixed', { skip: spawnSync('promtool', ['--version']).error && 'no promtool here' }, async (t) => {
+test('promtool finds no fault but with the names that are fixed', {
+  skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
+}, async (t) => {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
   aggregate.update(2, 1, await worker(t, 1).snapshot());
-  const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input: await aggregate.text(await primary.snapshot()), encoding: 'utf8' });
+  const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], {
+    input: await aggregate.text(await primary.snapshot()),
+    encoding: 'utf8',
+  });
   const fixed = ['redis_publish_lag_ms', 'websocket_connections_total', 'websocket_message_duration_ms'];
   const faults = `${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.includes(line.split(' ')[0]));
   // prom-client's own: gauges called _total.
-  assert.deepEqual(faults.filter((line) => !line.startsWith('nodejs_active_')), []);
+  assert.deepEqual(
+    faults.filter((line) => !line.startsWith('nodejs_active_')),
+    [],
+  );
 });

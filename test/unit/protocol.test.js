@@ -19,7 +19,10 @@ function decode(text) {
   const command = decodeBytes(Buffer.from(text));
   if (command === null) return null;
   const { payloadStart, payloadEnd } = command;
-  return { ...command, payload: payloadStart < 0 ? undefined : command.source.toString('utf8', payloadStart, payloadEnd) };
+  return {
+    ...command,
+    payload: payloadStart < 0 ? undefined : command.source.toString('utf8', payloadStart, payloadEnd),
+  };
 }
 
 /** @param {number} kind @param {number} timestampMs @param {number} tag @param {string} from @param {string} payload */
@@ -29,7 +32,15 @@ function encodePublication(kind, timestampMs, tag, from, payload) {
 }
 
 test('a payload is passed on as it was written, number by number and escape by escape', () => {
-  for (const payload of ['1e400', '9007199254740993', '"\\ud800"', '{"a":1,"a":2}', '[1, 2 ,{"b":"}\\""}]', 'null', '"ü€😀"']) {
+  for (const payload of [
+    '1e400',
+    '9007199254740993',
+    '"\\ud800"',
+    '{"a":1,"a":2}',
+    '[1, 2 ,{"b":"}\\""}]',
+    'null',
+    '"ü€😀"',
+  ]) {
     assert.equal(decode(`{"type":"echo","payload": ${payload} ,"x":1}`)?.payload, payload);
     assert.equal(decode(`{"payload":${payload},"type":"echo"}`)?.payload, payload);
   }
@@ -62,8 +73,40 @@ test('whatever JSON.parse takes, the payload found is the payload parsed', () =>
 
 test('what the check takes is exactly what JSON.parse takes, within the limits', () => {
   const bits = fc.constantFrom(
-    '{', '}', '[', ']', '"', '\\', ',', ':', '"a"', '"payload":', '1', '-', '0', '.5', 'e+1', 'E', 'null', 'true', 'fals', 'e',
-    ' ', '\n', '\t', '\u0001', '\\u00', '\\u00e9', '\\n', 'ü', '\u007f', '1e400', '""', '{}', '[]', '"k":',
+    '{',
+    '}',
+    '[',
+    ']',
+    '"',
+    '\\',
+    ',',
+    ':',
+    '"a"',
+    '"payload":',
+    '1',
+    '-',
+    '0',
+    '.5',
+    'e+1',
+    'E',
+    'null',
+    'true',
+    'fals',
+    'e',
+    ' ',
+    '\n',
+    '\t',
+    '\u0001',
+    '\\u00',
+    '\\u00e9',
+    '\\n',
+    'ü',
+    '\u007f',
+    '1e400',
+    '""',
+    '{}',
+    '[]',
+    '"k":',
   );
   /** @param {string} text */
   const parses = (text) => {
@@ -97,7 +140,11 @@ test('a valid message with one byte changed is taken exactly where JSON.parse ta
       const bytes = Buffer.from(JSON.stringify({ type: 't', id: 1, payload }));
       bytes[17 + (at % (bytes.length - 17))] = byte;
       const text = bytes.toString();
-      if (/__proto__|constructor|prototype|\\u|"(type|id)":/.test(text.slice(17)) || Buffer.from(text).length !== bytes.length) return;
+      if (
+        /__proto__|constructor|prototype|\\u|"(type|id)":/.test(text.slice(17)) ||
+        Buffer.from(text).length !== bytes.length
+      )
+        return;
       let parses = true;
       try {
         JSON.parse(text);
@@ -111,12 +158,25 @@ test('a valid message with one byte changed is taken exactly where JSON.parse ta
 });
 
 test('what is not a command is refused', () => {
-  const texts = ['', '1', 'null', '"x"', '[]', '[{"type":"x"}]', '{', '{}', '{"type":1}', '{"type":"x"}}', '{"type":"x"} 1'];
+  const texts = [
+    '',
+    '1',
+    'null',
+    '"x"',
+    '[]',
+    '[{"type":"x"}]',
+    '{',
+    '{}',
+    '{"type":1}',
+    '{"type":"x"}}',
+    '{"type":"x"} 1',
+  ];
   for (const text of texts) assert.equal(decode(text), null, text);
   for (const id of ['{}', 'null', '1.5', '9007199254740993', `"${'x'.repeat(65)}"`]) {
     assert.equal(decode(`{"type":"x","id":${id}}`), null, id);
   }
-  for (const id of ['1', '-1', '"x"', `"${'x'.repeat(64)}"`]) assert.notEqual(decode(`{"type":"x","id":${id}}`), null, id);
+  for (const id of ['1', '-1', '"x"', `"${'x'.repeat(64)}"`])
+    assert.notEqual(decode(`{"type":"x","id":${id}}`), null, id);
 });
 
 test('depth and keys are limited before JSON.parse sees the text', () => {
@@ -124,7 +184,8 @@ test('depth and keys are limited before JSON.parse sees the text', () => {
   assert.notEqual(decode(nested(MAX_JSON_DEPTH - 1)), null);
   assert.equal(decode(nested(MAX_JSON_DEPTH)), null);
   assert.equal(decode(`{"type":"x","payload":${'['.repeat(100_000)}`), null);
-  const keyed = (/** @type {number} */ n) => `{"type":"x","payload":{${Array.from({ length: n }, (_, i) => `"k${i}":1`)}}}`;
+  const keyed = (/** @type {number} */ n) =>
+    `{"type":"x","payload":{${Array.from({ length: n }, (_, i) => `"k${i}":1`)}}}`;
   assert.notEqual(decode(keyed(MAX_JSON_KEYS - 2)), null);
   assert.equal(decode(keyed(MAX_JSON_KEYS - 1)), null);
 });
@@ -138,7 +199,21 @@ test('keys that pollute careless receivers are refused, however they are written
 
 test('room names are 1 to 200 characters of the allowed set', () => {
   for (const room of ['a', 'A-Z_0:9.@/x', 'x'.repeat(200)]) assert.ok(isRoom(room), room);
-  for (const room of ['', 'x'.repeat(201), 'a b', '*', 'a\n', 'ü', '{x}', 'a\u0000', '\u202e', 7, null, undefined, ['a']]) {
+  for (const room of [
+    '',
+    'x'.repeat(201),
+    'a b',
+    '*',
+    'a\n',
+    'ü',
+    '{x}',
+    'a\u0000',
+    '\u202e',
+    7,
+    null,
+    undefined,
+    ['a'],
+  ]) {
     assert.ok(!isRoom(room), String(room));
   }
 });
@@ -150,7 +225,8 @@ test('a publication keeps its header and its bytes', () => {
   assert.equal(tagOf(publication), 4_000_000_000);
   assert.equal(senderOf(publication), 'sender-1');
   assert.equal(publication.toString('utf8', payloadStart(publication)), '{"ü":"😀"}');
-  for (const bytes of [Buffer.alloc(0), Buffer.alloc(20), publication.subarray(0, 12)]) assert.ok(!isPublication(bytes));
+  for (const bytes of [Buffer.alloc(0), Buffer.alloc(20), publication.subarray(0, 12)])
+    assert.ok(!isPublication(bytes));
 });
 
 test('frames of several publications stand one behind another, whatever their length', () => {
@@ -167,12 +243,20 @@ test('frames of several publications stand one behind another, whatever their le
 test('a frame around bytes is the frame of the text they make', () => {
   const source = Buffer.from('..{"a":"ü"}..');
   const text = '{"type":"echo","payload":{"a":"ü"},"id":"ö"}';
-  assert.deepEqual(frameAround('{"type":"echo","payload":', source, 2, source.length - 2, ',"id":"ö"}'), textFrame(text));
+  assert.deepEqual(
+    frameAround('{"type":"echo","payload":', source, 2, source.length - 2, ',"id":"ö"}'),
+    textFrame(text),
+  );
   assert.deepEqual(frameAround('{"payload":', source, 2, source.length - 2, '}'), textFrame('{"payload":{"a":"ü"}}'));
 });
 
 test('a text frame has the shortest header its length allows', () => {
-  for (const [length, header] of [[125, 2], [126, 4], [65_535, 4], [65_536, 10]]) {
+  for (const [length, header] of [
+    [125, 2],
+    [126, 4],
+    [65_535, 4],
+    [65_536, 10],
+  ]) {
     assert.equal(textFrame('x'.repeat(length)).length, length + header);
   }
   assert.deepEqual(messagesOf(textFrame('{"a":"ü"}')), [{ a: 'ü' }]);
@@ -180,6 +264,9 @@ test('a text frame has the shortest header its length allows', () => {
 
 test('an error carries the id and, where waiting helps, retryAfter', () => {
   const error = JSON.parse(encodeError('RATE_LIMIT_EXCEEDED', 5, 'i', 3));
-  assert.deepEqual({ ...error, message: '' }, { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 3, id: 'i', timestamp: 5 });
+  assert.deepEqual(
+    { ...error, message: '' },
+    { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 3, id: 'i', timestamp: 5 },
+  );
   assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
 });

@@ -10,7 +10,9 @@ import { createStats } from '../../src/stats.js';
 
 /** @param {Record<string, string|number>} env */
 function build(env = {}) {
-  const { config, faults } = loadConfig(Object.fromEntries(Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)])));
+  const { config, faults } = loadConfig(
+    Object.fromEntries(Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)])),
+  );
   assert.ok(config, faults.join('\n'));
   const stats = createStats();
   return { limiter: new RateLimiter(config, stats), stats };
@@ -37,7 +39,10 @@ test('at its default 100 of 300 messages sent at once pass, and the others are t
 test('retryAfter is the whole seconds until one is accepted again', () => {
   const { limiter } = build({ MESSAGES_PER_MINUTE: 6, MESSAGES_BURST: 2, MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' });
   const connection = sender();
-  assert.equal(passed(2, () => limiter.admitMessage(connection, 'a', 0)), 2);
+  assert.equal(
+    passed(2, () => limiter.admitMessage(connection, 'a', 0)),
+    2,
+  );
   assert.equal(limiter.admitMessage(connection, 'a', 0), 10);
   assert.equal(limiter.admitMessage(connection, 'a', 1), 10);
   assert.equal(limiter.admitMessage(connection, 'a', 9_000), 1);
@@ -48,7 +53,10 @@ test('retryAfter is the whole seconds until one is accepted again', () => {
 test('the connections of one address share its bucket, and another address has its own', () => {
   const { limiter } = build({ MESSAGES_BURST_PER_IP: 10 });
   const [one, two] = [sender(), sender()];
-  assert.equal(passed(20, () => limiter.admitMessage(one, 'a', 0)), 10);
+  assert.equal(
+    passed(20, () => limiter.admitMessage(one, 'a', 0)),
+    10,
+  );
   assert.equal(limiter.admitMessage(two, 'a', 0), 1);
   assert.equal(limiter.admitMessage(sender(), 'b', 0), 0);
 });
@@ -56,16 +64,38 @@ test('the connections of one address share its bucket, and another address has i
 test('a message refused by one bucket takes nothing from the other', () => {
   const { limiter } = build({ MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 8 });
   const greedy = sender();
-  assert.equal(passed(50, () => limiter.admitMessage(greedy, 'a', 0)), 5);
-  assert.equal(passed(50, () => limiter.admitMessage(sender(), 'a', 0)), 3);
-  const { limiter: other } = build({ MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 3, MESSAGES_PER_MINUTE: 1, MESSAGES_PER_MINUTE_PER_IP: 60 });
+  assert.equal(
+    passed(50, () => limiter.admitMessage(greedy, 'a', 0)),
+    5,
+  );
+  assert.equal(
+    passed(50, () => limiter.admitMessage(sender(), 'a', 0)),
+    3,
+  );
+  const { limiter: other } = build({
+    MESSAGES_BURST: 5,
+    MESSAGES_BURST_PER_IP: 3,
+    MESSAGES_PER_MINUTE: 1,
+    MESSAGES_PER_MINUTE_PER_IP: 60,
+  });
   const connection = sender();
-  assert.equal(passed(50, () => other.admitMessage(connection, 'a', 0)), 3);
-  assert.equal(passed(50, () => other.admitMessage(connection, 'a', 2_000)), 2);
+  assert.equal(
+    passed(50, () => other.admitMessage(connection, 'a', 0)),
+    3,
+  );
+  assert.equal(
+    passed(50, () => other.admitMessage(connection, 'a', 2_000)),
+    2,
+  );
 });
 
 test('when both refuse, the longer wait is told', () => {
-  const { limiter } = build({ MESSAGES_PER_MINUTE: 60, MESSAGES_BURST: 1, MESSAGES_PER_MINUTE_PER_IP: 2, MESSAGES_BURST_PER_IP: 1 });
+  const { limiter } = build({
+    MESSAGES_PER_MINUTE: 60,
+    MESSAGES_BURST: 1,
+    MESSAGES_PER_MINUTE_PER_IP: 2,
+    MESSAGES_BURST_PER_IP: 1,
+  });
   const connection = sender();
   assert.equal(limiter.admitMessage(connection, 'a', 0), 0);
   assert.equal(limiter.admitMessage(connection, 'a', 0), 30);
@@ -74,7 +104,10 @@ test('when both refuse, the longer wait is told', () => {
 test('a limit that is off keeps nothing', () => {
   const { limiter } = build({ LIMITS: 'off', MESSAGES_BURST: 1 });
   const connection = sender();
-  assert.equal(passed(1000, () => limiter.admitMessage(connection, 'a', 0)), 1000);
+  assert.equal(
+    passed(1000, () => limiter.admitMessage(connection, 'a', 0)),
+    1000,
+  );
   assert.equal(connection.rate, null);
   assert.equal(limiter.addresses, 0);
 });
@@ -82,15 +115,25 @@ test('a limit that is off keeps nothing', () => {
 test('an observed limit lets all pass and counts what it would have refused', () => {
   const { limiter, stats } = build({ LIMITS: 'observe', MAX_REFUSED_MESSAGES: 1 });
   const connection = sender();
-  assert.equal(passed(300, () => limiter.admitMessage(connection, 'a', 0)), 300);
+  assert.equal(
+    passed(300, () => limiter.admitMessage(connection, 'a', 0)),
+    300,
+  );
   assert.equal(stats.observed.messages, 200);
   assert.equal(stats.observed.messages_per_ip, 200);
 });
 
 test('an enforced limit holds beside an observed one', () => {
-  const { limiter, stats } = build({ MESSAGES_PER_MINUTE_MODE: 'observe', MESSAGES_BURST: 5, MESSAGES_BURST_PER_IP: 20 });
+  const { limiter, stats } = build({
+    MESSAGES_PER_MINUTE_MODE: 'observe',
+    MESSAGES_BURST: 5,
+    MESSAGES_BURST_PER_IP: 20,
+  });
   const connection = sender();
-  assert.equal(passed(50, () => limiter.admitMessage(connection, 'a', 0)), 20);
+  assert.equal(
+    passed(50, () => limiter.admitMessage(connection, 'a', 0)),
+    20,
+  );
   assert.equal(stats.observed.messages, 15);
   assert.equal(stats.observed.messages_per_ip, 0);
 });
@@ -162,13 +205,25 @@ class NaiveBucket {
 
 test('property: it decides as textbook buckets do, in every combination of modes', () => {
   const mode = fc.constantFrom(/** @type {Mode} */ ('off'), 'observe', 'enforce');
-  const bucket = fc.record({ mode, perMinute: fc.integer({ min: 1, max: 5000 }), burst: fc.integer({ min: 1, max: 20 }) });
-  const event = fc.record({ afterMs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 2000 }), fc.integer({ min: 0, max: 60_000 })), connection: fc.nat(2), sweep: fc.boolean() });
+  const bucket = fc.record({
+    mode,
+    perMinute: fc.integer({ min: 1, max: 5000 }),
+    burst: fc.integer({ min: 1, max: 20 }),
+  });
+  const event = fc.record({
+    afterMs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 2000 }), fc.integer({ min: 0, max: 60_000 })),
+    connection: fc.nat(2),
+    sweep: fc.boolean(),
+  });
   fc.assert(
     fc.property(bucket, bucket, fc.nat(1e9), fc.array(event, { maxLength: 120 }), (own, shared, startMs, events) => {
       const { limiter, stats } = build({
-        MESSAGES_PER_MINUTE: own.perMinute, MESSAGES_BURST: own.burst, MESSAGES_PER_MINUTE_MODE: own.mode,
-        MESSAGES_PER_MINUTE_PER_IP: shared.perMinute, MESSAGES_BURST_PER_IP: shared.burst, MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
+        MESSAGES_PER_MINUTE: own.perMinute,
+        MESSAGES_BURST: own.burst,
+        MESSAGES_PER_MINUTE_MODE: own.mode,
+        MESSAGES_PER_MINUTE_PER_IP: shared.perMinute,
+        MESSAGES_BURST_PER_IP: shared.burst,
+        MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
       });
       const connections = [sender(), sender(), sender()];
       const naive = connections.map(() => new NaiveBucket(own.perMinute, own.burst));
@@ -183,7 +238,10 @@ test('property: it decides as textbook buckets do, in every combination of modes
         mine.refill(now);
         naiveShared.refill(now);
         const [ownHas, sharedHas] = [own.mode === 'off' || mine.has, shared.mode === 'off' || naiveShared.has];
-        const waits = [own.mode === 'enforce' ? mine.retryAfter : 0, shared.mode === 'enforce' ? naiveShared.retryAfter : 0];
+        const waits = [
+          own.mode === 'enforce' ? mine.retryAfter : 0,
+          shared.mode === 'enforce' ? naiveShared.retryAfter : 0,
+        ];
         const expected = Math.max(...waits);
         assert.equal(limiter.admitMessage(connections[connection], 'a', now), expected);
         if (expected > 0) continue;
@@ -200,10 +258,18 @@ test('property: it decides as textbook buckets do, in every combination of modes
 });
 
 test('property: after retryAfter seconds a message is accepted, and no whole second before', () => {
-  const bucket = fc.record({ perMinute: fc.integer({ min: 1, max: 200 }), burst: fc.integer({ min: 1, max: 5 }), nowMs: fc.nat(1e9) });
+  const bucket = fc.record({
+    perMinute: fc.integer({ min: 1, max: 200 }),
+    burst: fc.integer({ min: 1, max: 5 }),
+    nowMs: fc.nat(1e9),
+  });
   fc.assert(
     fc.property(bucket, ({ perMinute, burst, nowMs }) => {
-      const { limiter } = build({ MESSAGES_PER_MINUTE: perMinute, MESSAGES_BURST: burst, MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' });
+      const { limiter } = build({
+        MESSAGES_PER_MINUTE: perMinute,
+        MESSAGES_BURST: burst,
+        MESSAGES_PER_MINUTE_PER_IP_MODE: 'off',
+      });
       const connection = sender();
       passed(burst, () => limiter.admitMessage(connection, 'a', nowMs));
       const wait = limiter.admitMessage(connection, 'a', nowMs);

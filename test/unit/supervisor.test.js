@@ -11,7 +11,13 @@ const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.met
 
 /** @param {Record<string, string>} env @returns {import('../../src/primary/supervisor.js').Settings} */
 function settingsOf(env) {
-  const all = { WORKERS: '2', FANFARE_DRAIN_DELAY_MS: '0', FANFARE_SHUTDOWN_TIMEOUT_MS: '3000', FANFARE_WORKER_TIMEOUT_MS: '1000', ...env };
+  const all = {
+    WORKERS: '2',
+    FANFARE_DRAIN_DELAY_MS: '0',
+    FANFARE_SHUTDOWN_TIMEOUT_MS: '3000',
+    FANFARE_WORKER_TIMEOUT_MS: '1000',
+    ...env,
+  };
   const { FIXTURE: _, ...rest } = /** @type {Record<string, string>} */ (all);
   const { config, faults } = loadConfig(rest);
   if (!config) throw new Error(faults.join('; '));
@@ -38,7 +44,14 @@ function supervise(t, env = {}) {
   const next = { settings: settingsOf(env), faults: [] };
   const aggregate = new Aggregate();
   const supervisor = new Supervisor({
-    settings: settingsOf(env), log, relayPath: '/nowhere', aggregate, exec: FIXTURE, loadSettings: async () => ({ ...next }), onReady, onStopped,
+    settings: settingsOf(env),
+    log,
+    relayPath: '/nowhere',
+    aggregate,
+    exec: FIXTURE,
+    loadSettings: async () => ({ ...next }),
+    onReady,
+    onStopped,
   });
   t.after(async () => {
     const ends = [...supervisor.processes.values()].map((one) => one.ended);
@@ -49,9 +62,11 @@ function supervise(t, env = {}) {
   });
   supervisor.start();
   /** @param {string} text @param {number} [timeoutMs] */
-  const logged = (text, timeoutMs) => until(() => lines.find(({ msg }) => msg.includes(text)), timeoutMs, `the log line "${text}"`);
+  const logged = (text, timeoutMs) =>
+    until(() => lines.find(({ msg }) => msg.includes(text)), timeoutMs, `the log line "${text}"`);
   const pids = () => supervisor.slots.map((one) => (one?.state === 'ready' ? one.pid : undefined));
-  const allReady = () => until(() => supervisor.readiness().ready === supervisor.settings.config.workers, 5000, 'all ready');
+  const allReady = () =>
+    until(() => supervisor.readiness().ready === supervisor.settings.config.workers, 5000, 'all ready');
   return { supervisor, aggregate, lines, logged, ready, stopped, next, pids, allReady };
 }
 
@@ -72,7 +87,9 @@ test('a worker that dies is replaced within two seconds, the others are left alo
   assert.equal(supervisor.restarts, 1);
 });
 
-test('five deaths within a minute are a crash loop: the others are drained and the code is 1', { timeout: 30_000 }, async (t) => {
+test('five deaths within a minute are a crash loop: the others are drained and the code is 1', {
+  timeout: 30_000,
+}, async (t) => {
   const { supervisor, ready, stopped, pids, allReady, logged } = supervise(t);
   await ready;
   const survivor = pids()[1];
@@ -98,7 +115,10 @@ test('each further death is followed by a longer pause', { timeout: 20_000 }, as
     await until(() => pids()[0] !== pid);
   }
   await allReady();
-  assert.deepEqual(lines.filter(({ msg }) => msg === 'replacing a worker').map(({ afterMs }) => afterMs), [100, 200, 400]);
+  assert.deepEqual(
+    lines.filter(({ msg }) => msg === 'replacing a worker').map(({ afterMs }) => afterMs),
+    [100, 200, 400],
+  );
 });
 
 test('a first start that fails is fatal at once and says why', { timeout: 20_000 }, async (t) => {
@@ -118,7 +138,9 @@ test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
   await allReady();
 });
 
-test('a scrape does not wait for a hung worker longer than its second, and no counter falls', { timeout: 20_000 }, async (t) => {
+test('a scrape does not wait for a hung worker longer than its second, and no counter falls', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, aggregate, ready, pids } = supervise(t, { FANFARE_WORKER_TIMEOUT_MS: '10000' });
   await ready;
   await supervisor.collect();
@@ -186,7 +208,9 @@ test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }
   assert.deepEqual(pids(), before);
 });
 
-test('a reload whose new worker does not start leaves the old ones and their configuration', { timeout: 20_000 }, async (t) => {
+test('a reload whose new worker does not start leaves the old ones and their configuration', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, ready, pids, allReady, logged, next } = supervise(t);
   await ready;
   const before = pids();
@@ -230,7 +254,10 @@ test('stop drains the workers and ends with 0', { timeout: 20_000 }, async (t) =
 });
 
 test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000 }, async (t) => {
-  const { supervisor, ready, stopped, logged } = supervise(t, { FIXTURE: 'stubborn', FANFARE_SHUTDOWN_TIMEOUT_MS: '1500' });
+  const { supervisor, ready, stopped, logged } = supervise(t, {
+    FIXTURE: 'stubborn',
+    FANFARE_SHUTDOWN_TIMEOUT_MS: '1500',
+  });
   await ready;
   const startedMs = performance.now();
   supervisor.stop(0);

@@ -31,7 +31,13 @@ async function serve(t, env = {}) {
     publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => hub.broadcast(room, publication),
   };
   const slowConsumers = new SlowConsumers({ config, stats, budgetBytes: 1e9 });
-  const outbox = new Outbox({ slowConsumers, stats, maxUnsentBytes: config.maxUnsentBytes, fanout: ignore, flushSeconds: ignore });
+  const outbox = new Outbox({
+    slowConsumers,
+    stats,
+    maxUnsentBytes: config.maxUnsentBytes,
+    fanout: ignore,
+    flushSeconds: ignore,
+  });
   hub = new Hub({ broker, outbox, slowConsumers, stats });
   const log = { debug() {}, error() {} };
   const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
@@ -39,7 +45,9 @@ async function serve(t, env = {}) {
   heartbeat.start();
   const websockets = new WebSockets({ config, hub, commands, heartbeat });
   const server = http.createServer();
-  server.on('upgrade', (request, socket, head) => websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'));
+  server.on('upgrade', (request, socket, head) =>
+    websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'),
+  );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
@@ -92,7 +100,10 @@ test('frames past a full socket, its partial write included, arrive whole and in
   client.resume();
   await until(() => messages.length === n + 2);
   const numbers = messages.slice(1, -1).map(({ payload }) => payload.n);
-  assert.deepEqual(numbers, Array.from({ length: n }, (_, i) => i));
+  assert.deepEqual(
+    numbers,
+    Array.from({ length: n }, (_, i) => i),
+  );
   assert.equal(messages.at(-1).type, 'reply');
   // Drained, it is written to directly again.
   await until(() => connection.transport.pendingBytes === 0);
