@@ -190,6 +190,13 @@ export const SETTINGS = Object.freeze([
     'Unsent bytes of a whole worker, as a share of its heap limit; above it the largest are shed first.',
   ),
   choice(
+    'FANFARE_COMPRESSION',
+    'compression',
+    'off',
+    ['off', 'on'],
+    'Offer permessage-deflate, without context takeover: a publication of 1 KB or more is compressed once for all who take it.',
+  ),
+  choice(
     'FANFARE_SLOW_CONSUMER',
     'slowConsumer',
     'close',
@@ -309,6 +316,7 @@ export const SETTINGS = Object.freeze([
  * @property {number} maxUnsentBytes
  * @property {number} maxUnsentAgeMs
  * @property {number} maxUnsentHeapPercent
+ * @property {'off'|'on'} compression
  * @property {'close'|'drop'} slowConsumer
  * @property {number} pingIntervalMs
  * @property {number} pongTimeoutMs

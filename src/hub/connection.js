@@ -9,6 +9,7 @@ import { randomBytes } from 'node:crypto';
  * What the hub asks of a wire. It never knows which one it is.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over and not yet taken by the kernel
+ * @property {boolean} isDeflated does it take frames compressed by protocol/deflate.js?
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be modified
  * @property {(code: number, reason: string) => void} close
  * @property {() => void} terminate at once, nothing more is sent

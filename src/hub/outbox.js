@@ -13,6 +13,7 @@
 // Bounded: a room's waiting publications may take up MAX_WAITING_BYTES; beyond that the newest are left out and
 // counted, since then this worker, and no single reader, is what is slow.
 
+import { deflateFrames } from '../protocol/deflate.js';
 import { publicationFrames } from '../protocol/frame.js';
 
 const SLICE_MS = 4;
@@ -26,6 +27,7 @@ const MAX_FLIGHT_BYTES = 256 * 1024;
  * One flush under way.
  * @typedef {object} Flight
  * @property {Buffer} frames
+ * @property {Buffer|null} deflated the same for those who negotiated compression, made when the first of them comes up
  * @property {readonly Buffer[]} publications what the frames were built from
  * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
  * @property {number} next the member to write to next
@@ -113,11 +115,10 @@ export class Outbox {
    */
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? this.#depart(room);
-    const { frames, isCopy } = flight;
-    const { members } = flight;
-    const size = frames.length;
+    const { members, isCopy } = flight;
     let { next } = flight;
     let written = 0;
+    let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
     while (next < members.length) {
       const member = members[next++];
@@ -125,12 +126,15 @@ export class Outbox {
       // can leave, since no other code runs.
       if (!member.isOpen || (isCopy && !room.has(member))) continue;
       const { transport } = member;
-      if (transport.pendingBytes === 0) {
+      let { frames } = flight;
+      if (transport.isDeflated) {
+        flight.deflated ??= deflateFrames(frames);
+        frames = flight.deflated;
+      }
+      if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length)) {
         transport.write(frames);
         written++;
-      } else if (this.slowConsumers.admit(member, size)) {
-        transport.write(frames);
-        written++;
+        bytes += frames.length;
       }
       if (--untilClock === 0) {
         untilClock = WRITES_PER_CLOCK;
@@ -140,7 +144,7 @@ export class Outbox {
     }
     const { stats } = this;
     stats.deliveries += written * flight.publications.length;
-    stats.bytesOut += written * size;
+    stats.bytesOut += bytes;
     if (next < members.length) {
       flight.next = next;
       if (!isCopy) {
@@ -174,7 +178,7 @@ export class Outbox {
       room.waitingBytes = 0;
     }
     const frames = publicationFrames(room.prefix, publications);
-    room.flight = { frames, publications, members: room.members, next: 0, isCopy: false };
+    room.flight = { frames, deflated: null, publications, members: room.members, next: 0, isCopy: false };
     return room.flight;
   }
 }

@@ -5,7 +5,7 @@
 
 import { KIND, kindOf, payloadStart, senderOf, timestampOf } from './publication.js';
 
-const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
+export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
 const FIN_PONG = 0x8a;
 const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 
@@ -105,14 +105,20 @@ function writePublication(frames, at, prefix, publication) {
   return at + frames.write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at, 'latin1');
 }
 
-/** @param {number} length */
-function headerBytes(length) {
+/** @param {number} length of the body */
+export function headerBytes(length) {
   return length < 126 ? 2 : length < 65_536 ? 4 : 10;
 }
 
-/** @param {Buffer} frame @param {number} at @param {number} length @returns {number} where the text starts */
-function writeHeader(frame, at, length) {
-  frame[at] = FIN_TEXT;
+/**
+ * @param {Buffer} frame
+ * @param {number} at
+ * @param {number} length of the body
+ * @param {number} [first] its first byte: flags and opcode
+ * @returns {number} where the body starts
+ */
+export function writeHeader(frame, at, length, first = FIN_TEXT) {
+  frame[at] = first;
   if (length < 126) {
     frame[at + 1] = length;
     return at + 2;
@@ -127,4 +133,12 @@ function writeHeader(frame, at, length) {
   frame.writeUInt32BE(0, at + 2); // RFC 6455 5.2: 64 bits; ours need 32
   frame.writeUInt32BE(length, at + 6);
   return at + 10;
+}
+
+/** @param {Buffer} frames unmasked ones @param {number} at where one starts @returns {{start: number, length: number}} its body's */
+export function readHeader(frames, at) {
+  const length = frames[at + 1];
+  if (length < 126) return { start: at + 2, length };
+  if (length === 126) return { start: at + 4, length: frames.readUInt16BE(at + 2) };
+  return { start: at + 10, length: Number(frames.readBigUInt64BE(at + 2)) };
 }

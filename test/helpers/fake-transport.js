@@ -10,6 +10,7 @@ export class FakeTransport {
     /** @type {Buffer[]} */
     this.writes = [];
     this.pendingBytes = 0;
+    this.isDeflated = false;
     this.isStuck = false;
     this.pings = 0;
     /** @type {{code: number, reason: string}|null} */

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { decode as decodeBytes, encodeError, isRoom, MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/codec.js';
-import { frameAround, publicationFrames, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import { deflateFrames } from '../../src/protocol/deflate.js';
+import { frameAround, publicationFrames, readHeader, roomPrefix, textFrame } from '../../src/protocol/frame.js';
 import {
   encodePublication as encodeBytes,
   isPublication,
@@ -270,3 +272,37 @@ test('an error carries the id and, where waiting helps, retryAfter', () => {
   );
   assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
 });
+
+test('deflated frames inflate to the same messages, small ones stay as they are', () => {
+  const payloads = ['1', JSON.stringify('abc '.repeat(1000)), '{"small":true}', JSON.stringify('ü'.repeat(40_000))];
+  const publications = payloads.map((payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload));
+  const frames = publicationFrames(roomPrefix('r'), publications);
+  const before = Buffer.from(frames);
+  const deflated = deflateFrames(frames);
+  assert.deepEqual(frames, before, 'what others share is not touched');
+  assert.ok(deflated.length < frames.length / 20);
+  const inflated = [];
+  for (let at = 0; at < deflated.length; ) {
+    const { start, length } = readHeader(deflated, at);
+    const body = deflated.subarray(start, start + length);
+    const isCompressed = (deflated[at] & 0x40) !== 0;
+    inflated.push({ isCompressed, text: isCompressed ? inflate(body) : body.toString() });
+    at = start + length;
+  }
+  assert.deepEqual(
+    inflated.map(({ isCompressed }) => isCompressed),
+    [false, true, false, true],
+  );
+  assert.deepEqual(
+    inflated.map(({ text }) => JSON.parse(text)),
+    messagesOf(frames),
+  );
+  const small = publicationFrames(roomPrefix('r'), publications.slice(0, 1));
+  assert.equal(deflateFrames(small), small);
+});
+
+/** RFC 7692 7.2.2. @param {Buffer} body */
+function inflate(body) {
+  const tail = Buffer.from([0, 0, 0xff, 0xff]);
+  return inflateRawSync(Buffer.concat([body, tail]), { finishFlush: constants.Z_SYNC_FLUSH }).toString();
+}

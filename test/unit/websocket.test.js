@@ -56,8 +56,8 @@ async function serve(t, env = {}) {
     for (const connection of [...hub.connections]) connection.transport.terminate();
     server.close();
   });
-  const connect = async () => {
-    const client = new WebSocket(`ws://127.0.0.1:${port}/ws`);
+  const connect = async (/** @type {import('ws').ClientOptions} */ options = { perMessageDeflate: false }) => {
+    const client = new WebSocket(`ws://127.0.0.1:${port}/ws`, options);
     t.after(() => client.terminate());
     /** @type {any[]} */
     const messages = [];
@@ -196,4 +196,51 @@ test('a connection is out of everything once its socket is gone', async (t) => {
   await until(() => hub.connections.length === 0);
   assert.equal(hub.rooms.size, 1);
   assert.deepEqual([stats.connections, stats.rooms, stats.accepted, stats.closed], [0, 0, 1, 1]);
+});
+
+test('one compressed buffer serves all who negotiated it, beside those who did not', async (t) => {
+  const { hub, connect } = await serve(t, { FANFARE_COMPRESSION: 'on' });
+  const deflating = [await connect({ perMessageDeflate: true }), await connect({ perMessageDeflate: true })];
+  const narrow = await connect({ perMessageDeflate: { serverMaxWindowBits: 9 } });
+  const plain = await connect();
+  const all = [...deflating, narrow, plain];
+  for (const { client } of all) client.send('{"type":"join","room":"r"}');
+  await until(() => all.every(({ messages }) => messages.length === 1));
+  assert.deepEqual(
+    all.map(({ client }) => client.extensions !== ''),
+    [true, true, true, false],
+  );
+  /** @type {Buffer[]} */
+  const written = [];
+  for (const { transport } of hub.connections) {
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      written.push(frames);
+      write(frames);
+    };
+  }
+  hub.broadcast('r', publication(1, 10_000));
+  await until(() => all.every(({ messages }) => messages.length === 2));
+  for (const { messages } of all) assert.deepEqual(messages[1].payload, { n: 1, fill: 'x'.repeat(10_000) });
+  assert.equal(written[0], written[1], 'the very same buffer');
+  assert.ok(written[0].length < 300);
+  assert.equal(written[2], written[3]);
+  assert.ok(written[2].length > 10_000);
+  // And what a client sends compressed is understood.
+  deflating[0].client.send(JSON.stringify({ type: 'echo', payload: 'y'.repeat(5000) }));
+  await until(() => deflating[0].messages.length === 3);
+  assert.equal(deflating[0].messages[2].payload.length, 5000);
+});
+
+test('a compression bomb is refused with 1009', async (t) => {
+  const { connect } = await serve(t, { FANFARE_COMPRESSION: 'on' });
+  const { client } = await connect({ perMessageDeflate: true, maxPayload: 0 });
+  client.send('0'.repeat(50_000_000));
+  assert.equal((await once(client, 'close'))[0], 1009);
+});
+
+test('compression is off unless asked for', async (t) => {
+  const { connect } = await serve(t);
+  const { client } = await connect({ perMessageDeflate: true });
+  assert.equal(client.extensions, '');
 });
