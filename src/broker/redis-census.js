@@ -11,6 +11,10 @@ const MIN_INTERVAL_MS = 50;
 const INTERVAL_PER_WORKER_MS = 5;
 const HEARTBEAT_MS = 2000;
 const EXPIRY_MS = 6000;
+/** On top of the interval between two reports: their way here. */
+const TRAVEL_MS = 20;
+/** A count waits no longer, however large the fleet. */
+const MAX_SETTLE_MS = 250;
 
 export class RedisCensus {
   /**
@@ -27,6 +31,10 @@ export class RedisCensus {
     /** @type {Map<string, {connections: number, heardMs: number}>} */
     this.others = new Map();
     this.othersTotal = 0;
+    /** When another worker's count was last heard to change. */
+    this.movedMs = Number.NEGATIVE_INFINITY;
+    /** @type {Promise<number>|null} */
+    this.settling = null;
     this.reportedMs = Number.NEGATIVE_INFINITY;
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
@@ -37,13 +45,35 @@ export class RedisCensus {
     return this.connections + this.othersTotal;
   }
 
+  /**
+   * The total, at once where no other worker has reported a change just now. One that has may hold back a further
+   * change until its next report: that one is waited for, since who opens a thousand connections and then asks wants
+   * to hear of all.
+   * @returns {Promise<number>}
+   */
+  count() {
+    const wait = Math.min(MAX_SETTLE_MS, this.#intervalMs + TRAVEL_MS) - (performance.now() - this.movedMs);
+    if (wait <= 0) return Promise.resolve(this.total);
+    this.settling ??= new Promise((resolve) => {
+      setTimeout(() => {
+        this.settling = null;
+        resolve(this.total);
+      }, wait).unref();
+    });
+    return this.settling;
+  }
+
+  /** Between two reports of a worker. */
+  get #intervalMs() {
+    return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
+  }
+
   /** @param {number} connections */
   set(connections) {
     if (connections === this.connections) return;
     this.connections = connections;
     if (!this.isLive || this.timer !== null) return;
-    const interval = Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
-    const wait = this.reportedMs + interval - performance.now();
+    const wait = this.reportedMs + this.#intervalMs - performance.now();
     if (wait <= 0) this.#report();
     else this.timer = setTimeout(() => this.#report(), wait).unref();
   }
@@ -94,6 +124,7 @@ export class RedisCensus {
       return;
     }
     const connections = Number(count);
+    if (before?.connections !== connections) this.movedMs = performance.now();
     this.others.set(id, { connections, heardMs: this.clock.nowMs });
     this.othersTotal += connections;
   }

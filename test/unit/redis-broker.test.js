@@ -164,6 +164,21 @@ test('many changes in a moment are two reports: the first at once, the last soon
   assert.equal(b.total, 100);
 });
 
+test('a count taken while another worker is still reporting waits for its last report', async (t) => {
+  const { join } = fleet(t);
+  const a = join('a');
+  const b = join('b');
+  t.mock.timers.tick(100);
+  b.movedMs = Number.NEGATIVE_INFINITY;
+  assert.equal(await b.count(), 0);
+  a.reportedMs = Number.NEGATIVE_INFINITY;
+  for (let i = 1; i <= 100; i++) a.set(i);
+  const count = b.count();
+  assert.equal(b.total, 1);
+  t.mock.timers.tick(100);
+  assert.equal(await count, 100);
+});
+
 test('who is silent counts no more, who says goodbye at once', (t) => {
   const { join, clock } = fleet(t);
   const [a, b, c] = [join('a'), join('b'), join('c')];
