@@ -1,0 +1,60 @@
+#!/usr/bin/env node
+// hello.js: watch a message go through: two WebSockets join a room, one says something, both get it.
+//
+//   node loadtest/hello.js [ws://127.0.0.1:3000/ws]
+//
+// Needs nothing but what the server itself needs.
+
+import { WebSocket } from 'ws';
+
+const url = process.argv[2] ?? 'ws://127.0.0.1:3000/ws';
+const TIMEOUT_MS = 5000;
+const room = 'hello';
+const payload = `Hello from process ${process.pid}`;
+
+const timer = setTimeout(() => fail(`nothing came within ${TIMEOUT_MS / 1000} s`), TIMEOUT_MS);
+try {
+  const [ann, ben] = await Promise.all([enter('Ann'), enter('Ben')]);
+  console.log(`Ann says     ${JSON.stringify({ type: 'message', payload })}`);
+  ann.websocket.send(JSON.stringify({ type: 'message', payload }));
+  await Promise.all([ann.heard, ben.heard]);
+  clearTimeout(timer);
+  ann.websocket.close(1000);
+  ben.websocket.close(1000);
+} catch (error) {
+  fail(/** @type {Error} */ (error).message);
+}
+
+/**
+ * Connects and joins.
+ * @param {string} name
+ * @returns {Promise<{websocket: WebSocket, heard: Promise<void>}>} `heard`: the message has come
+ */
+function enter(name) {
+  const websocket = new WebSocket(url);
+  return new Promise((resolve, reject) => {
+    /** @type {() => void} */
+    let hear;
+    /** @type {Promise<void>} */
+    const heard = new Promise((settle) => {
+      hear = settle;
+    });
+    websocket.on('error', (/** @type {NodeJS.ErrnoException} */ error) => {
+      reject(new Error(error.code === 'ECONNREFUSED' ? `nothing listens at ${url}: is the server started (npm start)?` : `${name}: ${error.message || error.code}`));
+    });
+    websocket.on('open', () => websocket.send(JSON.stringify({ type: 'join', room })));
+    websocket.on('message', (data) => {
+      console.log(`${name} receives ${data}`);
+      const message = JSON.parse(String(data));
+      if (message.type === 'joined') resolve({ websocket, heard });
+      else if (message.type === 'message' && message.payload === payload) hear();
+      else if (message.type === 'error') fail(`${name} got an error`);
+    });
+  });
+}
+
+/** @param {string} why @returns {never} */
+function fail(why) {
+  console.error(why);
+  process.exit(1);
+}
