@@ -1,0 +1,208 @@
+#!/usr/bin/env node
+// per-ip.js: the cap of connections per address, exact over four workers, and whose address it is behind a proxy.
+//
+//   node loadtest/faults/per-ip.js [--direct]      --direct: without the second part, which needs root, ip and haproxy
+//
+//   host                                     namespaces
+//   server 127.0.0.1 <- HAProxy 0.0.0.0 <--- veth --- fanfare-<pid>-1: 10.203.1.2
+//                                       <--- veth --- fanfare-<pid>-2: 10.203.2.2   forges another address each time
+//                                       <--- veth --- fanfare-<pid>-3: 10.203.3.2   forges 10.203.1.2
+
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { dial } from '../lib/dial.js';
+import { run } from '../lib/run.js';
+import { freePort, scrape, startServer, until, urlOf } from '../lib/server.js';
+import { closeAll } from '../lib/ws-client.js';
+
+const DIALLED = 300;
+const CAP = 100;
+const REFUSED = DIALLED - CAP;
+const DIAL = fileURLToPath(new URL('../lib/dial.js', import.meta.url));
+const NETWORK = '10.203';
+const STEP_MS = 10_000;
+const command = promisify(execFile);
+
+/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {{name: string, address: string, host: string}} Namespace its name, its own address, and the host's at the other end */
+
+/** Dials from within a namespace, and holds the connections until the test is over. */
+class Caller {
+  /** @param {Run} test @param {Namespace} space @param {number} port @param {string} forged */
+  static async start(test, space, port, forged) {
+    const child = spawn('ip', ['netns', 'exec', space.name, process.execPath, DIAL, `ws://${space.host}:${port}/ws`, String(DIALLED), forged], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    test.after(async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const exited = once(child, 'exit');
+      child.kill('SIGKILL');
+      await exited;
+    });
+    const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    const { value } = await lines.next();
+    if (value === undefined) throw new Error(`nobody could dial from ${space.name}`);
+    return new Caller(child, lines, JSON.parse(value));
+  }
+
+  /**
+   * @param {import('node:child_process').ChildProcessByStdio<import('node:stream').Writable, import('node:stream').Readable, null>} child
+   * @param {AsyncIterator<string>} lines @param {Record<string, number>} answers
+   */
+  constructor(child, lines, answers) {
+    this.child = child;
+    this.lines = lines;
+    this.answers = answers;
+  }
+
+  /** @returns {Promise<number>} connections still open */
+  async open() {
+    this.child.stdin.write('\n');
+    return Number((await this.lines.next()).value);
+  }
+}
+
+await run('9: 100 connections per address, over 4 workers and behind HAProxy', async (test) => {
+  await direct(test);
+  if (process.argv.includes('--direct')) return;
+  if (process.getuid?.() !== 0) throw new Error('network namespaces need root; --direct does without');
+  await behindProxy(test);
+});
+
+/** @param {Run} test */
+async function direct(test) {
+  const server = await startServer(/** @type {any} */ (test), { WORKERS: '4' });
+  for (const forged of ['none', 'random', '127.0.0.1']) {
+    const { clients, answers } = await dial(urlOf(server), DIALLED, forged);
+    const name = forged === 'none' ? 'direct' : `direct, X-Forwarded-For ${forged === 'random' ? 'forged anew each time' : `forged: ${forged}`}`;
+    test.check(`${name}: of ${DIALLED}`, `${CAP} admitted, ${REFUSED} refused with 429`, words(answers), isCap(answers));
+    test.check(`${name}: connections counted`, CAP, (await scrape(server.metricsPort)).values.get('websocket_connections_total'));
+    // None may be left over: the next round has the whole cap again.
+    await closeAll(clients);
+    await until(async () => (await scrape(server.metricsPort)).values.get('websocket_connections_total') === 0, STEP_MS, 'the end of all connections');
+  }
+  server.kill('SIGKILL');
+}
+
+/** @param {Run} test */
+async function behindProxy(test) {
+  const server = await startServer(/** @type {any} */ (test), { WORKERS: '4', TRUST_PROXY: '127.0.0.1/32' });
+  const proxyPort = await startHaproxy(test, server.port);
+  const spaces = [];
+  for (const i of [1, 2, 3]) spaces.push(await addNamespace(test, i));
+  const callers = await Promise.all(
+    [
+      { name: 'itself', forged: 'none' },
+      { name: 'forging anew each time', forged: 'random' },
+      { name: `forging ${spaces[0].address}`, forged: spaces[0].address },
+    ].map(async ({ name, forged }, i) => ({ name, space: spaces[i], caller: await Caller.start(test, spaces[i], proxyPort, forged) })),
+  );
+  for (const { name, space, caller } of callers) {
+    test.check(`HAProxy, ${space.address} ${name}: of ${DIALLED}`, `${CAP} admitted, ${REFUSED} refused with 429`, words(caller.answers), isCap(caller.answers));
+  }
+  for (const { space, caller } of callers) test.check(`HAProxy, ${space.address}: still open`, CAP, await caller.open());
+  test.check('HAProxy: connections counted', 3 * CAP, (await scrape(server.metricsPort)).values.get('websocket_connections_total'));
+}
+
+/** @param {Record<string, number>} answers */
+function isCap(answers) {
+  return answers['101'] === CAP && answers['429'] === REFUSED;
+}
+
+/** @param {Record<string, number>} answers */
+function words(answers) {
+  return Object.entries(answers)
+    .map(([status, n]) => (status === '101' ? `${n} admitted` : `${n} ${status === '429' ? 'refused with 429' : status}`))
+    .join(', ');
+}
+
+/** @param {Run} test @param {number} serverPort @returns {Promise<number>} its port, on all addresses */
+async function startHaproxy(test, serverPort) {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-haproxy-'));
+  test.after(() => rm(folder, { recursive: true, force: true }));
+  const port = await freePort();
+  const file = join(folder, 'haproxy.cfg');
+  await writeFile(
+    file,
+    `global
+  maxconn 4096
+defaults
+  mode http
+  option forwardfor
+  timeout connect 5s
+  timeout client 30s
+  timeout server 30s
+  timeout tunnel 1h
+frontend public
+  bind 0.0.0.0:${port}
+  default_backend fanfare
+backend fanfare
+  server one 127.0.0.1:${serverPort}
+`,
+  );
+  // In the foreground (-db), so that it is ours to stop.
+  const child = spawn('haproxy', ['-db', '-f', file], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let errors = '';
+  child.stderr.setEncoding('utf8').on('data', (text) => {
+    errors += text;
+  });
+  let failure = '';
+  child.on('error', (error) => {
+    failure = error.message;
+  });
+  test.after(async () => {
+    if (child.pid === undefined || child.exitCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+  });
+  await until(
+    async () => {
+      if (failure || child.exitCode !== null) throw new Error(`haproxy does not start: ${failure || errors}`);
+      return isListening(port);
+    },
+    STEP_MS,
+    'HAProxy’s start',
+  );
+  return port;
+}
+
+/** @param {number} port @returns {Promise<boolean>} */
+function isListening(port) {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => resolve(true));
+    socket.on('error', () => resolve(false));
+    socket.on('connect', () => socket.destroy());
+  });
+}
+
+/** @param {Run} test @param {number} i @returns {Promise<Namespace>} */
+async function addNamespace(test, i) {
+  const name = `fanfare-${process.pid}-${i}`;
+  // Names of interfaces have at most 15 characters.
+  const [outer, inner] = [`ff${process.pid}h${i}`, `ff${process.pid}n${i}`];
+  const [host, address] = [`${NETWORK}.${i}.1`, `${NETWORK}.${i}.2`];
+  await ip('netns', 'add', name);
+  test.after(() => ip('netns', 'delete', name));
+  await ip('link', 'add', outer, 'type', 'veth', 'peer', 'name', inner, 'netns', name);
+  // Would go with the namespace, but a moment later.
+  test.after(() => ip('link', 'delete', outer));
+  await ip('address', 'add', `${host}/24`, 'dev', outer);
+  await ip('link', 'set', outer, 'up');
+  await ip('-n', name, 'address', 'add', `${address}/24`, 'dev', inner);
+  await ip('-n', name, 'link', 'set', inner, 'up');
+  await ip('-n', name, 'link', 'set', 'lo', 'up');
+  return { name, address, host };
+}
+
+/** @param {...string} words */
+async function ip(...words) {
+  await command('ip', words, { timeout: STEP_MS });
+}
