@@ -211,7 +211,8 @@ const COSTLY_INTERVAL_MS = 15_000;
 const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
-const LOOP_RESOLUTION_MS = 10;
+/** Finer costs a wake-up of each idle worker each time. */
+const LOOP_RESOLUTION_MS = 25;
 const LOOP_WINDOW_MS = 5000;
 
 /** @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}} Snapshot */
@@ -224,7 +225,7 @@ const LOOP_WINDOW_MS = 5000;
  */
 export function createMetrics(stats, { worker }) {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: LOOP_RESOLUTION_MS });
   tameDefaults(registry);
   const rate = new Rate(() => stats.accepted);
   const lag = new LoopLag();

@@ -27,6 +27,8 @@ export class Room {
     /** Pending while the broker has not confirmed the subscription. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
+    /** How often someone has left: tells a flush under way whether it must look who is still here. */
+    this.departures = 0;
     /** @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
@@ -52,6 +54,7 @@ export class Room {
     const rooms = /** @type {Map<Room, number>} */ (connection.rooms);
     const index = /** @type {number} */ (rooms.get(this));
     rooms.delete(this);
+    this.departures++;
     const last = /** @type {Connection} */ (this.members.pop());
     if (last === connection) return;
     this.members[index] = last;

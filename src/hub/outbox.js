@@ -23,6 +23,8 @@ const MAX_WAITING_BYTES = 8 * 1024 * 1024;
 /** One write's size, at most: above it a flush is split, so that the slow-consumer limit can take hold between. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
 
+/** @typedef {import('./hub.js').Room} Room */
+
 /**
  * One flush under way.
  * @typedef {object} Flight
@@ -32,6 +34,7 @@ const MAX_FLIGHT_BYTES = 256 * 1024;
  * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
  * @property {number} next the member to write to next
  * @property {boolean} isCopy
+ * @property {number} departures the room's when the copy was made
  */
 
 export class Outbox {
@@ -49,15 +52,17 @@ export class Outbox {
     this.maxFlightBytes = Math.min(MAX_FLIGHT_BYTES, maxUnsentBytes / 2);
     this.fanout = fanout;
     this.flushSeconds = flushSeconds;
-    /** Called with a room and the publications that have now been written to all its members. @type {(room: import('./hub.js').Room, publications: readonly Buffer[]) => void} */
+    /** Called with a room and the publications that have now been written to all its members. @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
-    /** @type {import('./hub.js').Room[]} */
-    this.queue = [];
+    /** Rooms with publications whose flush has not begun. @type {Room[]} */
+    this.fresh = [];
+    /** Rooms whose flush has yielded. @type {Room[]} */
+    this.underWay = [];
     this.isScheduled = false;
     this.run = this.run.bind(this);
   }
 
-  /** @param {import('./hub.js').Room} room @param {Buffer} publication */
+  /** @param {Room} room @param {Buffer} publication */
   push(room, publication) {
     if (room.waitingBytes > MAX_WAITING_BYTES) {
       this.stats.overflowed++;
@@ -68,7 +73,7 @@ export class Outbox {
     this.stats.queueDepth++;
     if (room.isQueued) return;
     room.isQueued = true;
-    this.queue.push(room);
+    this.fresh.push(room);
     this.#schedule();
   }
 
@@ -81,34 +86,41 @@ export class Outbox {
   /** One slice of work. */
   run() {
     this.isScheduled = false;
+    const { fresh, underWay } = this;
     const started = performance.now();
     const sliceEnd = started + SLICE_MS;
     let now = started;
-    let rooms = this.queue;
-    let i = 0;
-    while (i < rooms.length && now < sliceEnd) {
-      const room = rooms[i++];
-      now = this.#turn(room, now, now + TURN_MS);
-      if (room.flight || room.waiting.length > 0) rooms.push(room);
-      else room.isQueued = false;
-    }
-    this.queue = rooms = i === rooms.length ? [] : rooms.slice(i);
+    // One turn for a flush under way, then the rooms that have not begun, most of them small; what is left of the slice
+    // goes to the flushes under way again. So neither kind starves the other.
+    if (underWay.length > 0) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
+    let begun = 0;
+    while (begun < fresh.length && now < sliceEnd) now = this.#continue(fresh[begun++], now);
+    this.fresh = begun === fresh.length ? [] : fresh.slice(begun);
+    while (underWay.length > 0 && now < sliceEnd) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
     this.flushSeconds.observe((now - started) / 1000);
-    if (rooms.length > 0) this.#schedule();
+    if (this.fresh.length > 0 || underWay.length > 0) this.#schedule();
   }
 
   /** Writes all that waits, without yielding: for the drain. */
   flush() {
-    while (this.queue.length > 0) {
-      const room = /** @type {import('./hub.js').Room} */ (this.queue.shift());
+    for (const room of [...this.underWay.splice(0), ...this.fresh.splice(0)]) {
       while (room.flight || room.waiting.length > 0) this.#turn(room, 0, Number.POSITIVE_INFINITY);
       room.isQueued = false;
     }
   }
 
+  /** @param {Room} room @param {number} now @returns {number} the time afterwards */
+  #continue(room, now) {
+    const after = this.#turn(room, now, now + TURN_MS);
+    if (room.flight) this.underWay.push(room);
+    else if (room.waiting.length > 0) this.fresh.push(room);
+    else room.isQueued = false;
+    return after;
+  }
+
   /**
    * Writes to a room's members until the turn ends.
-   * @param {import('./hub.js').Room} room
+   * @param {Room} room
    * @param {number} now
    * @param {number} turnEnd
    * @returns {number} the time afterwards
@@ -116,15 +128,16 @@ export class Outbox {
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? this.#depart(room);
     const { members, isCopy } = flight;
+    // Within one turn nobody can leave, since no other code runs.
+    const mayHaveLeft = isCopy && room.departures !== flight.departures;
     let { next } = flight;
     let written = 0;
     let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
     while (next < members.length) {
       const member = members[next++];
-      // Nothing follows a close frame. A member that left during a yield gets nothing more; within one turn nobody
-      // can leave, since no other code runs.
-      if (!member.isOpen || (isCopy && !room.has(member))) continue;
+      // Nothing follows a close frame, and who left during a yield gets nothing more.
+      if (!member.isOpen || (mayHaveLeft && !room.has(member))) continue;
       const { transport } = member;
       let { frames } = flight;
       if (transport.isDeflated) {
@@ -150,6 +163,7 @@ export class Outbox {
       if (!isCopy) {
         flight.members = members.slice();
         flight.isCopy = true;
+        flight.departures = room.departures;
       }
     } else {
       room.flight = null;
@@ -161,7 +175,7 @@ export class Outbox {
     return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
   }
 
-  /** @param {import('./hub.js').Room} room @returns {Flight} */
+  /** @param {Room} room @returns {Flight} */
   #depart(room) {
     let publications = room.waiting;
     if (room.waitingBytes > this.maxFlightBytes && publications.length > 1) {
@@ -178,7 +192,15 @@ export class Outbox {
       room.waitingBytes = 0;
     }
     const frames = publicationFrames(room.prefix, publications);
-    room.flight = { frames, deflated: null, publications, members: room.members, next: 0, isCopy: false };
+    room.flight = {
+      frames,
+      deflated: null,
+      publications,
+      members: room.members,
+      next: 0,
+      isCopy: false,
+      departures: 0,
+    };
     return room.flight;
   }
 }

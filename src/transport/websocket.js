@@ -30,6 +30,7 @@ const DEFLATE = { serverNoContextTakeover: true, clientNoContextTakeover: true, 
 
 /** @typedef {import('../hub/connection.js').Transport} Transport */
 /** @typedef {import('node:net').Socket} Socket */
+/** @typedef {{_handle: {fd: number}|null}} Handled Node's own field; null once the socket is destroyed */
 
 /**
  * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
@@ -42,8 +43,8 @@ class ServerWebSocket extends WebSocket {
   /** @type {Socket} */
   // @ts-expect-error: the same
   socket = undefined;
-  /** TLS keeps its own state between us and the descriptor. */
-  isPlain = false;
+  /** The socket's, where it may be written to: TLS keeps a state of its own in between. Else -1. */
+  descriptor = -1;
   isDeflated = false;
   /** Only of peers that ping. @type {{second: number, sent: number, unsent: number}|null} */
   pongs = null;
@@ -55,8 +56,18 @@ class ServerWebSocket extends WebSocket {
   /** @param {Buffer} frames */
   write(frames) {
     const { socket } = this;
-    if (this.isPlain && socket.writableLength === 0) {
-      const written = writeNow(socket, frames);
+    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a moment later.
+    if (
+      this.descriptor >= 0 &&
+      socket.writableLength === 0 &&
+      /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle !== null
+    ) {
+      let written = 0;
+      try {
+        written = writeSync(this.descriptor, frames);
+      } catch {
+        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own write, and handles it.
+      }
       if (written === frames.length) return;
       if (written > 0) frames = frames.subarray(written);
     }
@@ -103,24 +114,6 @@ class ServerWebSocket extends WebSocket {
       pongs.sent = 0;
     }
     if (++pongs.sent <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
-  }
-}
-
-/**
- * Writes what the kernel takes at once.
- * @param {import('node:net').Socket} socket whose stream is empty
- * @param {Buffer} frames
- * @returns {number} bytes written; 0 where the kernel's buffer is full, and for any fault: the stream will meet it again
- *   on its own write, and handles it
- */
-function writeNow(socket, frames) {
-  // The handle goes as soon as the socket is destroyed; its number may be another socket's a moment later.
-  const handle = /** @type {{fd: number}|null} */ (/** @type {any} */ (socket)._handle);
-  if (handle === null || !(handle.fd > 0)) return 0;
-  try {
-    return writeSync(handle.fd, frames);
-  } catch {
-    return 0;
   }
 }
 
@@ -183,7 +176,8 @@ export class WebSockets {
     const connection = new Connection(ws, this.address);
     ws.connection = connection;
     ws.socket = request.socket;
-    ws.isPlain = !('encrypted' in request.socket);
+    const { _handle: handle } = /** @type {Handled} */ (/** @type {unknown} */ (request.socket));
+    if (handle !== null && !('encrypted' in request.socket)) ws.descriptor = handle.fd;
     // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always allowed.
     const offer = request.headers['sec-websocket-extensions'];
     ws.isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
