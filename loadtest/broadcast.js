@@ -33,7 +33,7 @@ if (!options.redis && serverCount !== 1) throw new Error('several servers need -
 await run(`broadcast: ${count(clientCount)} clients, ${serverCount} servers of ${workerCount} workers, ${options.redis ? 'Redis' : 'embedded broker'}`, async (test) => {
   const redis = options.redis ? await startRedis(test) : null;
   const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
-  const servers = await Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(/** @type {any} */ (test), { ...env, SERVER_ID: `broadcast-${i + 1}` })));
+  const servers = await Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `broadcast-${i + 1}` })));
 
   /** Broadcasts each client has got. */
   const reached = new Uint32Array(clientCount);

@@ -166,5 +166,5 @@ async function verify(test) {
 async function startServers(test) {
   const redis = options.redis ? await startRedis(test) : null;
   const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
-  return Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(/** @type {any} */ (test), { ...env, SERVER_ID: `verify-${i + 1}` })));
+  return Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` })));
 }

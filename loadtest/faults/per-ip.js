@@ -80,7 +80,7 @@ await run('9: 100 connections per address, over 4 workers and behind HAProxy', a
 
 /** @param {Run} test */
 async function direct(test) {
-  const server = await startServer(/** @type {any} */ (test), { ...SETTINGS });
+  const server = await startServer(test, { ...SETTINGS });
   for (const forged of ['none', 'random', '127.0.0.1']) {
     const { clients, answers } = await dial(urlOf(server), DIALLED, forged);
     const name = forged === 'none' ? 'direct' : `direct, X-Forwarded-For ${forged === 'random' ? 'forged anew each time' : `forged: ${forged}`}`;
@@ -95,7 +95,7 @@ async function direct(test) {
 
 /** @param {Run} test */
 async function behindProxy(test) {
-  const server = await startServer(/** @type {any} */ (test), { ...SETTINGS, TRUST_PROXY: '127.0.0.1/32' });
+  const server = await startServer(test, { ...SETTINGS, TRUST_PROXY: '127.0.0.1/32' });
   const proxyPort = await startHaproxy(test, server.port);
   const spaces = [];
   for (const i of [1, 2, 3]) spaces.push(await addNamespace(test, i));

@@ -16,7 +16,7 @@ const TRAVEL_MS = 50;
 const WAIT_MS = 5000;
 
 await run('10: rate limit at its defaults, and observed', async (test) => {
-  const start = (/** @type {Record<string, string>} */ env) => startServer(/** @type {any} */ (test), { WORKERS: '2', ...env });
+  const start = (/** @type {Record<string, string>} */ env) => startServer(test, { WORKERS: '2', ...env });
   const [enforcing, slow, observing] = await Promise.all([
     start({}),
     start({ FANFARE_MESSAGES_PER_MINUTE: String(SLOW_PER_MINUTE), FANFARE_MESSAGES_PER_MINUTE_PER_IP: String(SLOW_PER_MINUTE), FANFARE_MESSAGES_BURST: '5', FANFARE_MESSAGES_BURST_PER_IP: '5' }),

@@ -28,7 +28,7 @@ const SETTLE_MS = 2000;
 await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async (test) => {
   const redis = await startRedis(test);
   const servers = await Promise.all(
-    ['a', 'b'].map((id) => startServer(/** @type {any} */ (test), { ...NO_LIMITS, WORKERS: '2', REDIS_URL: redis.url, SERVER_ID: id })),
+    ['a', 'b'].map((id) => startServer(test, { ...NO_LIMITS, WORKERS: '2', REDIS_URL: redis.url, SERVER_ID: id })),
   );
   /** Who got which message, and when the last of them did. @type {Map<number, {reached: Uint8Array, members: number, lastMs: number}>} */
   const arrivals = new Map();

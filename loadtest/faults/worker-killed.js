@@ -19,7 +19,7 @@ const AFTER_MS = 6000;
 const ID_PREFIX = 8;
 
 await run('6: a worker killed with -9 under 1,000 clients', async (test) => {
-  const server = await startServer(/** @type {any} */ (test), { ...NO_LIMITS, WORKERS: String(WORKERS) });
+  const server = await startServer(test, { ...NO_LIMITS, WORKERS: String(WORKERS) });
   const clients = await openMany(CLIENTS, () => new WsClient(urlOf(server)));
   test.after(() => closeAll(clients));
   await joinAll(clients, (i) => `room-${i % ROOMS}`);

@@ -2,17 +2,36 @@
 //
 // Ports are free ones. The processes are those of the end-to-end tests (test/helpers), and end with the run.
 
-import { samples } from '../../test/helpers/server.js';
+import { samples, spawnServer } from '../../test/helpers/server.js';
 
 export { RedisServer, freePort, startRedis } from '../../test/helpers/redis.js';
-export { fallen, samples, startServer, until } from '../../test/helpers/server.js';
+export { fallen, samples, until } from '../../test/helpers/server.js';
 
 /** @typedef {import('../../test/helpers/server.js').Server} Server */
 
+/** Starting takes 1 s of processor time for four workers, which a busy machine may be slow to give. */
+const READY_TIMEOUT_MS = 30_000;
 const SCRAPE_TIMEOUT_MS = 3000;
 
 /** The settings of a run that is not about a limit. */
 export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info' });
+
+/**
+ * Starts Fanfare and waits until it serves.
+ * @param {{after: (cleanup: () => unknown) => void}} test ends it
+ * @param {Record<string, string>} env
+ * @returns {Promise<Server>} rejects with what it said where it does not start
+ */
+export async function startServer(test, env) {
+  const server = spawnServer(/** @type {import('node:test').TestContext} */ (test), env);
+  const ready = await Promise.race([
+    server.line(({ msg }) => String(msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS),
+    server.exited.then(({ code }) => {
+      throw new Error(`the server ended with ${code}:\n${server.lines.map((line) => line.msg).join('\n')}\n${server.stderr()}`);
+    }),
+  ]);
+  return { ...server, port: ready.port, metricsPort: ready.metricsPort };
+}
 
 /** @param {Pick<Server, 'port'>} server */
 export function urlOf(server) {

@@ -52,6 +52,8 @@ export class WsClient {
     this.closeReason = '';
     /** When the close frame came, or without one the end; on the clock of performance.now(). */
     this.closedMs = 0;
+    /** The turn of the event loop in which that was read: see currentTurn. */
+    this.closedTurn = 0;
     /** Why it ended, where that is the server's fault or the network's. @type {Error|null} */
     this.error = null;
     /** @type {Map<number, (reply: Message) => void>|null} */
@@ -235,6 +237,7 @@ export class WsClient {
         break;
       case 0x80 | OP.CLOSE:
         this.closedMs = performance.now();
+        this.closedTurn = currentTurn();
         this.closeCode = end - from >= 2 ? data.readUInt16BE(from) : 1005;
         this.closeReason = data.toString('utf8', from + 2, Math.max(from + 2, end));
         if (this.socket.writable) this.socket.end(frame(OP.CLOSE, data.subarray(from, Math.min(end, from + 2))));
@@ -264,6 +267,7 @@ export class WsClient {
     if (this.closeCode === 0) {
       this.closeCode = 1006;
       this.closedMs = performance.now();
+      this.closedTurn = currentTurn();
     }
     this.onHandshake?.(this.error ?? new HandshakeError(0));
     for (const settle of [...(this.pending?.values() ?? [])]) settle(/** @type {any} */ (new Error(`closed with ${this.closeCode}`)));
@@ -273,6 +277,24 @@ export class WsClient {
 
   /** @type {((error: Error|null) => void)|null} */
   onHandshake = null;
+}
+
+let turn = 0;
+let isTurning = false;
+
+/**
+ * Numbers the turns of the event loop. What is read from two sockets in one turn was there when it began, in whatever
+ * order; what is read in a later turn came later.
+ */
+export function currentTurn() {
+  if (!isTurning) {
+    isTurning = true;
+    setImmediate(() => {
+      turn++;
+      isTurning = false;
+    });
+  }
+  return turn;
 }
 
 /** One for all: its bytes are used or copied before the next read. */
