@@ -1,0 +1,231 @@
+// imports.test.js: who may import whom. The table here is the one of src/README.md; a folder that is not in it fails.
+//
+// Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so they do not count.
+
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { builtinModules } from 'node:module';
+import { posix } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+/**
+ * @typedef {object} Row
+ * @property {readonly string[]} may `root`: any helper beside main.js; `hub/`: a folder; `broker/memory.js`: one file
+ * @property {readonly string[]} packages
+ * @property {readonly string[]|'any'} node modules of Node; `node:net isIP` is that one export of it
+ * @property {RegExp} [never] globals that would break a promise of the folder
+ */
+
+/** Time and the world, as globals: no import shows them. */
+const CLOCK_OR_IO = /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
+
+/** @type {Readonly<Record<string, Row>>} `main.js` and `root` (the other files in src), then the folders */
+const TABLE = Object.freeze({
+  'main.js': { may: ['root', 'primary/primary.js', 'worker/worker.js'], packages: [], node: 'any' },
+  root: { may: ['root'], packages: ['pino', 'pino-pretty', 'prom-client', 'proxy-addr'], node: 'any' },
+  // Compressing bytes that are in hand is computation.
+  protocol: { may: ['codes.js'], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
+  // The clock is handed in.
+  admission: { may: ['root'], packages: ['proxy-addr'], node: ['node:net isIP', 'node:crypto'], never: CLOCK_OR_IO },
+  broker: { may: ['root'], packages: ['ioredis'], node: 'any' },
+  // Wires, broker and admission are handed to it: it has no I/O of its own.
+  hub: { may: ['protocol/', 'codes.js'], packages: [], node: ['node:buffer', 'node:crypto'] },
+  transport: { may: ['hub/', 'protocol/', 'root'], packages: ['ws', 'express'], node: 'any' },
+  worker: {
+    may: ['admission/', 'broker/', 'hub/', 'protocol/', 'transport/', 'root'],
+    packages: [],
+    node: 'any',
+  },
+  primary: { may: ['broker/memory.js', 'broker/rooms.js', 'root'], packages: ['express'], node: 'any' },
+});
+
+const src = fileURLToPath(new URL('../../src/', import.meta.url));
+const { dependencies } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
+
+/** Installed for development only, and taken only where it is there. */
+const OPTIONAL = ['pino-pretty'];
+
+test('every folder of src is in the table, and nothing else is', () => {
+  const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  assert.deepEqual(
+    folders.map(({ name }) => name).sort(),
+    Object.keys(TABLE)
+      .filter((name) => name !== 'main.js' && name !== 'root')
+      .sort(),
+  );
+});
+
+test('every import of src is allowed, and only main.js reads the environment', () => {
+  const files = readdirSync(src, { recursive: true })
+    .map(String)
+    .filter((path) => path.endsWith('.js'));
+  assert.ok(files.includes('main.js'));
+  let found = 0;
+  const faults = files.flatMap((path) => {
+    const source = readFileSync(`${src}${path}`, 'utf8');
+    found += importsOf(withoutComments(source)).length;
+    return check(path, source);
+  });
+  // A reader of imports that finds none would find no fault either.
+  assert.ok(found > files.length, `${found} imports in ${files.length} files`);
+  assert.deepEqual(faults, []);
+});
+
+test('every import leads to a file or to a package that a production install has', () => {
+  for (const path of readdirSync(src, { recursive: true }).map(String)) {
+    if (!path.endsWith('.js')) continue;
+    for (const { specifier } of importsOf(withoutComments(readFileSync(`${src}${path}`, 'utf8')))) {
+      const wanted = `${path} imports ${specifier}`;
+      if (specifier.startsWith('node:')) assert.ok(builtinModules.includes(specifier.slice(5)), wanted);
+      else if (!specifier.startsWith('.')) assert.ok(specifier in dependencies || OPTIONAL.includes(specifier), wanted);
+      else assert.ok(existsSync(`${src}${posix.join(posix.dirname(path), specifier)}`), wanted);
+    }
+  }
+});
+
+const FAULTS = /** @type {const} */ ([
+  ['a folder that is not in the row', 'hub/x.js', "import { RedisBroker } from '../broker/redis.js';"],
+  ['a file of the root that is not in the row', 'protocol/x.js', "import { createLog } from '../log.js';"],
+  ['a folder imported by a helper', 'stats.js', "import { Hub } from './hub/hub.js';"],
+  ['a helper that imports main.js', 'stats.js', "import './main.js';"],
+  ['a part of main.js beyond its two doors', 'main.js', "import { Hub } from './hub/hub.js';"],
+  ['the primary importing the worker', 'primary/x.js', "const { runWorker } = await import('../worker/worker.js');"],
+  ['the primary importing the hub', 'primary/x.js', "import { Hub } from '../hub/hub.js';"],
+  ['the primary importing a transport', 'primary/x.js', "import {\n  WebSockets,\n} from '../transport/websocket.js';"],
+  ['the primary importing Redis', 'primary/x.js', "import { RedisBroker } from '../broker/redis.js';"],
+  ['the worker importing the primary', 'worker/x.js', "export * from '../primary/relay.js';"],
+  ['a transport importing the broker', 'transport/x.js', "export { MemoryBroker } from '../broker/memory.js';"],
+  ['admission importing the hub', 'admission/x.js', "import * as hub from '../hub/hub.js';"],
+  ['a broker importing the protocol', 'broker/x.js', 'import { encode } from "../protocol/codec.js";'],
+  ['an import for its side effects', 'hub/x.js', "import '../worker/worker.js';"],
+  ['an import without spaces', 'hub/x.js', "import{Hub}from'../worker/worker.js'"],
+  ['a default import with others', 'hub/x.js', "import a, { b as c } from '../worker/worker.js';"],
+  ['an import behind a comment', 'hub/x.js', "/* '*/ import '../worker/worker.js';"],
+  ['an import behind a pattern', 'hub/x.js', "const quote = /['\"/*]/; import '../worker/worker.js'; /* */"],
+  ['an import behind an address', 'hub/x.js', "const url = 'http://x/*'; import('../worker/worker.js'); /* */"],
+  ['an import that can not be read', 'worker/x.js', "await import(`../${'primary'}/primary.js`);"],
+  ['a require', 'hub/x.js', "createRequire(import.meta.url)('ws'); require('ws');"],
+  ['what lies outside of src', 'worker/x.js', "import { startServer } from '../../test/helpers/server.js';"],
+  ['a package where none belongs', 'hub/x.js', "import { Redis } from 'ioredis';"],
+  ['a package of another folder', 'broker/x.js', "import express from 'express';"],
+  ['a part of such a package', 'broker/x.js', "import express from 'express/lib/router.js';"],
+  ['sockets in the protocol', 'protocol/x.js', "import { connect } from 'node:net';"],
+  ['files in the protocol', 'protocol/x.js', "import { readFileSync } from 'node:fs';"],
+  ['timers in the protocol', 'protocol/x.js', "import { setTimeout as delay } from 'node:timers/promises';"],
+  ['global timers in the protocol', 'protocol/x.js', 'setTimeout(flush, 10);'],
+  ['the clock in the protocol', 'protocol/x.js', 'const now = Date.now();'],
+  ['sockets in admission', 'admission/x.js', "import { connect, isIP } from 'node:net';"],
+  ['all of node:net in admission', 'admission/x.js', "import * as net from 'node:net';"],
+  ['a module of Node without its prefix', 'worker/x.js', "import net from 'net';"],
+  ['the environment', 'worker/x.js', 'const { PORT } = process.env;'],
+  ['the environment, in brackets', 'worker/x.js', "const port = process['env'].PORT;"],
+  ['the environment, taken apart', 'config.js', 'const { env } = process;'],
+  ['the environment, imported', 'worker/x.js', "import { env } from 'node:process';"],
+  ['a folder that is not in the table', 'misc/x.js', 'export const x = 1;'],
+]);
+
+for (const [name, path, source] of FAULTS) {
+  test(`the check finds ${name}`, () => assert.notDeepEqual(check(path, source), []));
+}
+
+const FAIR = /** @type {const} */ ([
+  ['a type', 'hub/x.js', "/** @param {import('../broker/broker.js').Broker} broker */\nexport function x(broker) {}"],
+  ['a type in the middle of a line', 'hub/x.js', "const x = /** @type {import('ws').WebSocket|null} */ (null);"],
+  [
+    'prose',
+    'hub/x.js',
+    "// An import of '../broker/redis.js' here: import('ioredis'), process.env.\nexport const x = 1;",
+  ],
+  ['a file of its own folder', 'hub/x.js', "import { Hub } from './hub.js';"],
+  ['one export of a module', 'admission/x.js', "import { isIP } from 'node:net';"],
+  ['computation', 'protocol/x.js', "import { deflateRawSync } from 'node:zlib';"],
+  ['the doors of main.js', 'main.js', "await import('./primary/primary.js'); const { env } = process;"],
+  ['the memory broker in the primary', 'primary/x.js', "import { MemoryBroker } from '../broker/memory.js';"],
+  ['an environment that was handed over', 'primary/x.js', 'cluster.fork(settings.env);'],
+]);
+
+for (const [name, path, source] of FAIR) {
+  test(`the check lets ${name} pass`, () => assert.deepEqual(check(path, source), []));
+}
+
+/**
+ * @param {string} path from src
+ * @param {string} source
+ * @returns {string[]} a line for each fault
+ */
+function check(path, source) {
+  const code = withoutComments(source);
+  const folder = path.includes('/') ? path.split('/', 1)[0] : '';
+  const row = path === 'main.js' ? TABLE['main.js'] : TABLE[folder || 'root'];
+  if (row === undefined) return [`${path}: its folder is not in the table`];
+  const faults = importsOf(code)
+    .filter((one) => !isAllowed(one, path, folder, row))
+    .map(({ names, specifier }) => `${path} may not import ${specifier || 'what is not written out'} (${names})`);
+  if (path !== 'main.js' && readsEnvironment(code)) faults.push(`${path} reads the environment`);
+  const global = row.never?.exec(code);
+  if (global) faults.push(`${path} uses ${global[0]}`);
+  return faults;
+}
+
+/**
+ * @param {Import} one
+ * @param {string} path
+ * @param {string} folder '' for the root
+ * @param {Row} row
+ */
+function isAllowed({ names, specifier }, path, folder, row) {
+  if (specifier.startsWith('node:')) {
+    if (specifier === 'node:process') return path === 'main.js';
+    if (row.node === 'any' || row.node.includes(specifier)) return true;
+    return (
+      names.length > 0 && names.every((name) => /** @type {string[]} */ (row.node).includes(`${specifier} ${name}`))
+    );
+  }
+  if (!specifier.startsWith('.')) return row.packages.includes(specifier);
+  const target = posix.join(posix.dirname(path), specifier);
+  if (target.startsWith('../')) return false;
+  if (row.may.includes(target)) return true;
+  if (!target.includes('/')) return target !== 'main.js' && row.may.includes('root');
+  const owner = target.split('/', 1)[0];
+  return owner === folder || row.may.includes(`${owner}/`);
+}
+
+/** @typedef {{names: string[], specifier: string}} Import `names` as they are exported; '*' for all; '' a specifier that is computed */
+
+/** @param {string} code without comments @returns {Import[]} */
+function importsOf(code) {
+  /** @type {Import[]} */
+  const found = [];
+  for (const [, clause, specifier] of code.matchAll(/\b(?:import|export)\b([\w\s{},*$]*?)\bfrom\s*['"]([^'"]+)['"]/g)) {
+    const [, first, braced] = /^\s*([\w$*][\w\s$*]*)?,?\s*(?:\{([^}]*)\})?/.exec(clause) ?? [];
+    const names = (braced ?? '')
+      .split(',')
+      .map((name) => name.trim().split(/\s+as\s+/, 1)[0])
+      .filter((name) => name !== '');
+    if (first) names.push(first.startsWith('*') ? '*' : 'default');
+    found.push({ names, specifier });
+  }
+  for (const [, specifier] of code.matchAll(/\bimport\s*['"]([^'"]+)['"]/g)) found.push({ names: [], specifier });
+  for (const [, specifier] of code.matchAll(
+    /\b(?:import|require(?:\.resolve)?)\s*\(\s*(?:['"]([^'"]+)['"]\s*[,)])?/g,
+  )) {
+    found.push({ names: ['*'], specifier: specifier ?? '' });
+  }
+  return found;
+}
+
+/** @param {string} code without comments */
+function readsEnvironment(code) {
+  return /\bprocess\s*(?:\?\.|\.)\s*env\b|\bprocess\s*(?:\?\.)?\[|\benv\b[^;{}]*\}\s*=\s*process\b/.test(code);
+}
+
+/**
+ * Leaves strings and patterns as they are: a comment may begin inside one only in appearance.
+ * @param {string} source
+ */
+function withoutComments(source) {
+  const token =
+    /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|(?<=(?:[(,=:[!&|?{};+>]|^|\breturn)\s*)\/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\//gm;
+  return source.replace(token, (text) => (text.startsWith('/*') || text.startsWith('//') ? ' ' : text));
+}
