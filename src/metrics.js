@@ -214,6 +214,8 @@ const RATE_SAMPLES = 5;
 /** Finer costs a wake-up of each idle worker each time. */
 const LOOP_RESOLUTION_MS = 25;
 const LOOP_WINDOW_MS = 5000;
+/** A power of two: see onGrid. */
+const GRID = 2 ** 20;
 
 /** @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}} Snapshot */
 /** @typedef {{value: number, labels: Record<string, string|number>, metricName?: string}} MetricValue */
@@ -295,11 +297,15 @@ export class Aggregate {
   /**
    * @param {number} id of a process, never used again
    * @param {number} sequence of the question this answers: an answer older than the last one is passed over
-   * @param {Snapshot[]} metrics
+   * @param {Snapshot[]} metrics ours from now on: its values are rounded
    */
   update(id, sequence, metrics) {
     const last = this.last.get(id);
-    if (!last || sequence >= last.sequence) this.last.set(id, { sequence, metrics });
+    if (last && sequence < last.sequence) return;
+    for (const metric of metrics) {
+      if (isCumulative(metric)) for (const one of metric.values) one.value = onGrid(one.value);
+    }
+    this.last.set(id, { sequence, metrics });
   }
 
   /** The process is gone for good: no update of it may follow. @param {number} id */
@@ -347,6 +353,16 @@ export class Aggregate {
 }
 
 export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
+
+/**
+ * Rounds to a multiple of 2^-20. Seconds of GC or CPU added up in another order, as when a worker leaves, differ in the
+ * last bit, and a counter that falls by one bit has been reset, to Prometheus. Multiples of a power of two add up exactly
+ * (as long as the sum stays below 2^33), so in any order.
+ * @param {number} value
+ */
+function onGrid(value) {
+  return Math.round(value * GRID) / GRID;
+}
 
 /** @param {Snapshot} metric */
 function isCumulative({ type }) {

@@ -47,7 +47,7 @@ test('counters, gauges and histograms of two workers are added up', async (t) =>
   assert.equal(values.get('websocket_message_duration_ms_bucket{le="500"}'), 2);
   assert.equal(values.get('websocket_message_duration_ms_bucket{le="+Inf"}'), 3);
   assert.equal(values.get('websocket_message_duration_ms_count'), 3);
-  assert.equal(values.get('websocket_message_duration_ms_sum'), 10019.1);
+  assert.equal(values.get('websocket_message_duration_ms_sum')?.toFixed(4), '10019.1000');
   assert.equal(values.get('fanfare_worker_connections{worker="0"}'), 3);
   assert.equal(values.get('fanfare_worker_connections{worker="1"}'), 4);
 });
@@ -93,6 +93,22 @@ test('no counter falls when workers leave, and their gauges vanish', async (t) =
   assert.equal(samples(last).get('fanfare_fanout_members_count'), 2);
   aggregate.depart(3);
   assert.deepEqual(fallen(last, await aggregate.text()), []);
+});
+
+test('a sum of fractions is the same in whichever order it is added up', async (t) => {
+  const workers = [worker(t, 0), worker(t, 1), worker(t, 2)];
+  const aggregate = new Aggregate();
+  // (0.1 + 0.2) + 0.3 > (0.2 + 0.3) + 0.1
+  for (const [i, ms] of [0.1, 0.2, 0.3].entries()) {
+    workers[i].metrics.messageDuration.observe(ms);
+    aggregate.update(i, 1, await workers[i].snapshot());
+  }
+  const before = await aggregate.text();
+  aggregate.depart(0);
+  const after = await aggregate.text();
+  const name = 'websocket_message_duration_ms_sum';
+  assert.equal(samples(after).get(name), samples(before).get(name));
+  assert.deepEqual(fallen(before, after), []);
 });
 
 test('an answer older than the last one is passed over', async (t) => {
