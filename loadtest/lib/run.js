@@ -90,6 +90,9 @@ export async function run(title, body, limitMs = 60_000) {
       if (!finishing) finish(`ended by ${signal}`);
     });
   }
+  process.once('uncaughtException', (error) => {
+    if (!finishing) finish(error.stack ?? String(error));
+  });
   try {
     await body(test);
   } catch (error) {
