@@ -40,7 +40,13 @@ function enter(name) {
       hear = settle;
     });
     websocket.on('error', (/** @type {NodeJS.ErrnoException} */ error) => {
-      reject(new Error(error.code === 'ECONNREFUSED' ? `nothing listens at ${url}: is the server started (npm start)?` : `${name}: ${error.message || error.code}`));
+      reject(
+        new Error(
+          error.code === 'ECONNREFUSED'
+            ? `nothing listens at ${url}: is the server started (npm start)?`
+            : `${name}: ${error.message || error.code}`,
+        ),
+      );
     });
     websocket.on('open', () => websocket.send(JSON.stringify({ type: 'join', room })));
     websocket.on('message', (data) => {

@@ -20,7 +20,7 @@ import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { Latency } from './lib/latency.js';
-import { count, pause, print, run } from './lib/run.js';
+import { count, pause, run } from './lib/run.js';
 import { each, HandshakeError, WsClient } from './lib/ws-client.js';
 
 const PER_PROCESS = 19_000;
@@ -78,68 +78,76 @@ async function parent() {
     values.processes,
   ].map(Number);
   const processCount = processes || Math.ceil(connections / PER_PROCESS);
-  if (connections / processCount > PER_PROCESS) throw new Error(`at most ${PER_PROCESS} connections a process: more --processes`);
+  if (connections / processCount > PER_PROCESS)
+    throw new Error(`at most ${PER_PROCESS} connections a process: more --processes`);
   const isLoopback = values.url.every((url) => ['127.0.0.1', 'localhost'].includes(new URL(url).hostname));
   const sourceCount = sources || (isLoopback ? Math.max(processCount, Math.ceil(connections / PORTS_PER_SOURCE)) : 0);
   const addresses = Array.from({ length: sourceCount }, (_, i) => `127.0.0.${i + 2}`);
   const limitMs = (connections / rate + hold) * 1000 * 1.5 + 120_000;
 
-  await run(`swarm: ${count(connections)} connections, ${processCount} processes, ${sourceCount || 'the kernel’s'} source addresses, ${values.url.join(' ')}`, async (test) => {
-    const swarm = startProcesses(test, processCount);
-    let first = 0;
-    /** @type {Part[]} */
-    const parts = Array.from({ length: processCount }, (_, i) => {
-      const part = Math.floor(connections / processCount) + (i < connections % processCount ? 1 : 0);
-      const own = addresses.filter((_address, at) => at % processCount === i % Math.max(1, addresses.length));
-      first += part;
-      return {
-        process: i,
-        urls: values.url,
-        connections: part,
-        first: first - part,
-        rate: rate / processCount,
-        rooms,
-        messagesPerSecond: messagesPerSecond / processCount,
-        holdMs: hold * 1000,
-        payloadBytes,
-        sources: own.length > 0 ? own : addresses,
-        prefix: `swarm-${process.pid}`,
-      };
-    });
+  await run(
+    `swarm: ${count(connections)} connections, ${processCount} processes, ${sourceCount || 'the kernel’s'} source addresses, ${values.url.join(' ')}`,
+    async (test) => {
+      const swarm = startProcesses(test, processCount);
+      let first = 0;
+      /** @type {Part[]} */
+      const parts = Array.from({ length: processCount }, (_, i) => {
+        const part = Math.floor(connections / processCount) + (i < connections % processCount ? 1 : 0);
+        const own = addresses.filter((_address, at) => at % processCount === i % Math.max(1, addresses.length));
+        first += part;
+        return {
+          process: i,
+          urls: values.url,
+          connections: part,
+          first: first - part,
+          rate: rate / processCount,
+          rooms,
+          messagesPerSecond: messagesPerSecond / processCount,
+          holdMs: hold * 1000,
+          payloadBytes,
+          sources: own.length > 0 ? own : addresses,
+          prefix: `swarm-${process.pid}`,
+        };
+      });
 
-    const opened = /** @type {Opened[]} */ (await swarm.ask('open', parts));
-    const open = total(opened.map((one) => one.opened));
-    const seconds = Math.max(...opened.map((one) => one.seconds));
-    const failures = merged(opened.map((one) => one.failures));
-    test.note('connected', `${count(open)} in ${seconds.toFixed(1)} s: ${count(open / seconds)} a second`);
-    if (failures !== '') test.note('handshakes that failed', failures);
-    const members = opened[0].members.map((_, room) => total(opened.map((one) => one.members[room])));
+      const opened = /** @type {Opened[]} */ (await swarm.ask('open', parts));
+      const open = total(opened.map((one) => one.opened));
+      const seconds = Math.max(...opened.map((one) => one.seconds));
+      const failures = merged(opened.map((one) => one.failures));
+      test.note('connected', `${count(open)} in ${seconds.toFixed(1)} s: ${count(open / seconds)} a second`);
+      if (failures !== '') test.note('handshakes that failed', failures);
+      const members = opened[0].members.map((_, room) => total(opened.map((one) => one.members[room])));
 
-    await swarm.ask('count', []);
-    const sent = /** @type {Sent[]} */ (await swarm.ask('send', []));
-    const sentTo = members.map((_, room) => total(sent.map((one) => one.sentTo[room])));
-    const messages = total(sentTo);
-    const expected = total(sentTo.map((n, room) => n * members[room]));
-    const reports = await swarm.settled(expected);
+      await swarm.ask('count', []);
+      const sent = /** @type {Sent[]} */ (await swarm.ask('send', []));
+      const sentTo = members.map((_, room) => total(sent.map((one) => one.sentTo[room])));
+      const messages = total(sentTo);
+      const expected = total(sentTo.map((n, room) => n * members[room]));
+      const reports = await swarm.settled(expected);
 
-    const latency = new Latency();
-    for (const report of reports) latency.merge(report);
-    const received = total(reports.map((one) => one.received));
-    const closes = merged(reports.map((one) => one.closes));
-    const errors = merged(reports.map((one) => one.errors));
-    const behindMs = Math.max(...sent.map((one) => one.behindMs));
-    test.note('sent', `${count(messages)} messages in ${hold} s: ${count(messages / hold)} a second; at worst ${behindMs.toFixed(0)} ms behind its time`);
-    test.note('deliveries', `${count(received)}: ${count(received / hold)} a second`);
-    test.note('latency', messages > 0 ? latency : 'no messages');
-    test.note('client CPU', `${total(reports.map((one) => one.cpuSeconds)).toFixed(1)} s over all processes`);
-    if (closes !== '') test.note('closes', closes);
-    if (errors !== '') test.note('error replies', errors);
-    test.check('connections opened', count(connections), count(open));
-    test.check('deliveries', count(expected), count(received));
-    test.check('connections lost', 0, total(reports.flatMap((one) => Object.values(one.closes))));
-    test.check('error replies', 0, total(reports.flatMap((one) => Object.values(one.errors))));
-    test.check('messages not understood', 0, total(reports.map((one) => one.strange)));
-  }, limitMs);
+      const latency = new Latency();
+      for (const report of reports) latency.merge(report);
+      const received = total(reports.map((one) => one.received));
+      const closes = merged(reports.map((one) => one.closes));
+      const errors = merged(reports.map((one) => one.errors));
+      const behindMs = Math.max(...sent.map((one) => one.behindMs));
+      test.note(
+        'sent',
+        `${count(messages)} messages in ${hold} s: ${count(messages / hold)} a second; at worst ${behindMs.toFixed(0)} ms behind its time`,
+      );
+      test.note('deliveries', `${count(received)}: ${count(received / hold)} a second`);
+      test.note('latency', messages > 0 ? latency : 'no messages');
+      test.note('client CPU', `${total(reports.map((one) => one.cpuSeconds)).toFixed(1)} s over all processes`);
+      if (closes !== '') test.note('closes', closes);
+      if (errors !== '') test.note('error replies', errors);
+      test.check('connections opened', count(connections), count(open));
+      test.check('deliveries', count(expected), count(received));
+      test.check('connections lost', 0, total(reports.flatMap((one) => Object.values(one.closes))));
+      test.check('error replies', 0, total(reports.flatMap((one) => Object.values(one.errors))));
+      test.check('messages not understood', 0, total(reports.map((one) => one.strange)));
+    },
+    limitMs,
+  );
 }
 
 /** @param {readonly number[]} numbers */
@@ -235,8 +243,8 @@ async function child() {
     }
     const message = JSON.parse(text);
     if (message.type === 'error') report.errors[message.error] = (report.errors[message.error] ?? 0) + 1;
-    else if (message.type === 'SERVER_SHUTDOWN') report.closes.SERVER_SHUTDOWN = report.closes.SERVER_SHUTDOWN ?? 0;
-    else report.strange++;
+    // The close that follows it is counted.
+    else if (message.type !== 'SERVER_SHUTDOWN') report.strange++;
   };
   /** @param {WsClient} client */
   const onClose = (client) => {
@@ -263,7 +271,10 @@ async function child() {
         roomOf.push(room);
         members[room]++;
       } catch (error) {
-        const why = error instanceof HandshakeError ? `HTTP ${error.status}` : /** @type {NodeJS.ErrnoException} */ (error).code || /** @type {Error} */ (error).message;
+        const why =
+          error instanceof HandshakeError
+            ? `HTTP ${error.status}`
+            : /** @type {NodeJS.ErrnoException} */ (error).code || /** @type {Error} */ (error).message;
         failures[why] = (failures[why] ?? 0) + 1;
       }
     });

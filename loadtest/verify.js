@@ -57,11 +57,16 @@ class Member {
 }
 
 if (options.redis && options.embedded) throw new Error('--redis or --embedded, not both');
-if (options.embedded && serverCount !== 1 && options.url.length === 0) throw new Error('the embedded broker is one server’s');
+if (options.embedded && serverCount !== 1 && options.url.length === 0)
+  throw new Error('the embedded broker is one server’s');
 
 const broker = options.url.length > 0 ? 'servers given' : options.redis ? 'Redis' : 'embedded broker';
 
-await run(`verify: ${count(clientCount)} clients, ${roomCount} rooms, ${count(messageCount)} messages of ${publisherCount} publishers; ${broker}`, verify, timeoutS * 1000);
+await run(
+  `verify: ${count(clientCount)} clients, ${roomCount} rooms, ${count(messageCount)} messages of ${publisherCount} publishers; ${broker}`,
+  verify,
+  timeoutS * 1000,
+);
 
 /** @param {import('./lib/run.js').Run} test */
 async function verify(test) {
@@ -126,7 +131,11 @@ async function verify(test) {
         const n = next++;
         const room = (publisher + n) % roomCount;
         sent++;
-        const reply = await client.request({ type: 'message', room: `verify-${room}`, payload: [publisher, n, performance.now()] });
+        const reply = await client.request({
+          type: 'message',
+          room: `verify-${room}`,
+          payload: [publisher, n, performance.now()],
+        });
         if (reply.type === 'ack') expected += membersOf[room];
         else refused++;
       }
@@ -145,12 +154,19 @@ async function verify(test) {
     for (let publisher = 0; publisher < publisherCount; publisher++) {
       const last = Math.min(perPublisher, messageCount - publisher * perPublisher);
       for (let n = 0; n < last; n++) {
-        if ((publisher + n) % roomCount === member.room && member.marks[publisher * slots + Math.floor(n / roomCount)] === 0) missing++;
+        if (
+          (publisher + n) % roomCount === member.room &&
+          member.marks[publisher * slots + Math.floor(n / roomCount)] === 0
+        )
+          missing++;
       }
     }
   }
   test.note('published', `${count(sent)} in ${publishedS.toFixed(2)} s: ${count(sent / publishedS)} a second`);
-  test.note('delivered', `${count(got.deliveries)} in ${deliveredS.toFixed(2)} s: ${count(got.deliveries / deliveredS)} a second`);
+  test.note(
+    'delivered',
+    `${count(got.deliveries)} in ${deliveredS.toFixed(2)} s: ${count(got.deliveries / deliveredS)} a second`,
+  );
   test.note('latency, publisher to member', latency);
   test.check('messages accepted', count(messageCount), count(sent - refused));
   test.check('deliveries', count(expected), count(got.deliveries));
@@ -166,5 +182,7 @@ async function verify(test) {
 async function startServers(test) {
   const redis = options.redis ? await startRedis(test) : null;
   const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
-  return Promise.all(Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` })));
+  return Promise.all(
+    Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` })),
+  );
 }

@@ -65,7 +65,8 @@ function runOne(name, args) {
     });
     child.on('exit', (code) => {
       current = null;
-      if (code !== 0 && result.error === '' && result.rows.every((row) => row.met)) result.error = `it ended with ${code}`;
+      if (code !== 0 && result.error === '' && result.rows.every((row) => row.met))
+        result.error = `it ended with ${code}`;
       resolve(result);
     });
   });

@@ -39,9 +39,13 @@ const command = promisify(execFile);
 class Caller {
   /** @param {Run} test @param {Namespace} space @param {number} port @param {string} forged */
   static async start(test, space, port, forged) {
-    const child = spawn('ip', ['netns', 'exec', space.name, process.execPath, DIAL, `ws://${space.host}:${port}/ws`, String(DIALLED), forged], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
+    const child = spawn(
+      'ip',
+      ['netns', 'exec', space.name, process.execPath, DIAL, `ws://${space.host}:${port}/ws`, String(DIALLED), forged],
+      {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      },
+    );
     test.after(async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;
       const exited = once(child, 'exit');
@@ -83,12 +87,28 @@ async function direct(test) {
   const server = await startServer(test, { ...SETTINGS });
   for (const forged of ['none', 'random', '127.0.0.1']) {
     const { clients, answers } = await dial(urlOf(server), DIALLED, forged);
-    const name = forged === 'none' ? 'direct' : `direct, X-Forwarded-For ${forged === 'random' ? 'forged anew each time' : `forged: ${forged}`}`;
-    test.check(`${name}: of ${DIALLED}`, `${CAP} admitted, ${REFUSED} refused with 429`, words(answers), isCap(answers));
-    test.check(`${name}: connections counted`, CAP, (await scrape(server.metricsPort)).values.get('websocket_connections_total'));
+    const name =
+      forged === 'none'
+        ? 'direct'
+        : `direct, X-Forwarded-For ${forged === 'random' ? 'forged anew each time' : `forged: ${forged}`}`;
+    test.check(
+      `${name}: of ${DIALLED}`,
+      `${CAP} admitted, ${REFUSED} refused with 429`,
+      words(answers),
+      isCap(answers),
+    );
+    test.check(
+      `${name}: connections counted`,
+      CAP,
+      (await scrape(server.metricsPort)).values.get('websocket_connections_total'),
+    );
     // None may be left over: the next round has the whole cap again.
     await closeAll(clients);
-    await until(async () => (await scrape(server.metricsPort)).values.get('websocket_connections_total') === 0, STEP_MS, 'the end of all connections');
+    await until(
+      async () => (await scrape(server.metricsPort)).values.get('websocket_connections_total') === 0,
+      STEP_MS,
+      'the end of all connections',
+    );
   }
   server.kill('SIGKILL');
 }
@@ -97,6 +117,7 @@ async function direct(test) {
 async function behindProxy(test) {
   const server = await startServer(test, { ...SETTINGS, TRUST_PROXY: '127.0.0.1/32' });
   const proxyPort = await startHaproxy(test, server.port);
+  /** @type {Namespace[]} */
   const spaces = [];
   for (const i of [1, 2, 3]) spaces.push(await addNamespace(test, i));
   const callers = await Promise.all(
@@ -104,16 +125,35 @@ async function behindProxy(test) {
       { name: 'itself', forged: 'none' },
       { name: 'forging anew each time', forged: 'random' },
       { name: `forging ${spaces[0].address}`, forged: spaces[0].address },
-    ].map(async ({ name, forged }, i) => ({ name, space: spaces[i], caller: await Caller.start(test, spaces[i], proxyPort, forged) })),
+    ].map(async ({ name, forged }, i) => ({
+      name,
+      space: spaces[i],
+      caller: await Caller.start(test, spaces[i], proxyPort, forged),
+    })),
   );
   for (const { name, space, caller } of callers) {
-    test.check(`HAProxy, ${space.address} ${name}: of ${DIALLED}`, `${CAP} admitted, ${REFUSED} refused with 429`, words(caller.answers), isCap(caller.answers));
+    test.check(
+      `HAProxy, ${space.address} ${name}: of ${DIALLED}`,
+      `${CAP} admitted, ${REFUSED} refused with 429`,
+      words(caller.answers),
+      isCap(caller.answers),
+    );
   }
   const { values } = await scrape(server.metricsPort);
-  const refusals = [...values].filter(([name, value]) => name.startsWith('fanfare_admissions_refused_total') && value > 0);
-  test.note('refusals as the server counts them', refusals.map(([name, value]) => `${/"(.*)"/.exec(name)?.[1]} ${value}`).join(', '));
-  for (const { space, caller } of callers) test.check(`HAProxy, ${space.address}: still open`, CAP, await caller.open());
-  test.check('HAProxy: connections counted', 3 * CAP, (await scrape(server.metricsPort)).values.get('websocket_connections_total'));
+  const refusals = [...values].filter(
+    ([name, value]) => name.startsWith('fanfare_admissions_refused_total') && value > 0,
+  );
+  test.note(
+    'refusals as the server counts them',
+    refusals.map(([name, value]) => `${/"(.*)"/.exec(name)?.[1]} ${value}`).join(', '),
+  );
+  for (const { space, caller } of callers)
+    test.check(`HAProxy, ${space.address}: still open`, CAP, await caller.open());
+  test.check(
+    'HAProxy: connections counted',
+    3 * CAP,
+    (await scrape(server.metricsPort)).values.get('websocket_connections_total'),
+  );
 }
 
 /** @param {Record<string, number>} answers */
@@ -124,7 +164,9 @@ function isCap(answers) {
 /** @param {Record<string, number>} answers */
 function words(answers) {
   return Object.entries(answers)
-    .map(([status, n]) => (status === '101' ? `${n} admitted` : `${n} ${status === '429' ? 'refused with 429' : status}`))
+    .map(([status, n]) =>
+      status === '101' ? `${n} admitted` : `${n} ${status === '429' ? 'refused with 429' : status}`,
+    )
     .join(', ');
 }
 

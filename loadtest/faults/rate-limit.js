@@ -19,18 +19,31 @@ await run('10: rate limit at its defaults, and observed', async (test) => {
   const start = (/** @type {Record<string, string>} */ env) => startServer(test, { WORKERS: '2', ...env });
   const [enforcing, slow, observing] = await Promise.all([
     start({}),
-    start({ FANFARE_MESSAGES_PER_MINUTE: String(SLOW_PER_MINUTE), FANFARE_MESSAGES_PER_MINUTE_PER_IP: String(SLOW_PER_MINUTE), FANFARE_MESSAGES_BURST: '5', FANFARE_MESSAGES_BURST_PER_IP: '5' }),
+    start({
+      FANFARE_MESSAGES_PER_MINUTE: String(SLOW_PER_MINUTE),
+      FANFARE_MESSAGES_PER_MINUTE_PER_IP: String(SLOW_PER_MINUTE),
+      FANFARE_MESSAGES_BURST: '5',
+      FANFARE_MESSAGES_BURST_PER_IP: '5',
+    }),
     start({ FANFARE_LIMITS: 'observe' }),
   ]);
 
   const first = await flood(test, enforcing, MESSAGES);
   test.check(`enforce: of ${MESSAGES} at once pass`, BURST, first.passed);
   test.check('enforce: the others get RATE_LIMIT_EXCEEDED', MESSAGES - BURST, first.refused.length);
-  test.check('enforce: with retryAfter in whole seconds, ≥ 1', MESSAGES - BURST, first.refused.filter(({ retryAfter }) => Number.isInteger(retryAfter) && retryAfter >= 1).length);
+  test.check(
+    'enforce: with retryAfter in whole seconds, ≥ 1',
+    MESSAGES - BURST,
+    first.refused.filter(({ retryAfter }) => Number.isInteger(retryAfter) && retryAfter >= 1).length,
+  );
   await tellsTheTruth(test, 'defaults', first);
   test.check('enforce: still connected', 'yes', first.client.isOpen ? 'yes' : 'no');
   const { values } = await scrape(enforcing.metricsPort);
-  test.check('enforce: counted in websocket_errors_total', first.refused.length + first.laterRefused, values.get('websocket_errors_total{code="RATE_LIMIT_EXCEEDED"}'));
+  test.check(
+    'enforce: counted in websocket_errors_total',
+    first.refused.length + first.laterRefused,
+    values.get('websocket_errors_total{code="RATE_LIMIT_EXCEEDED"}'),
+  );
 
   const second = await flood(test, slow, 20);
   test.check(`${SLOW_PER_MINUTE} a minute: of 20 at once pass`, 5, second.passed);
@@ -39,8 +52,16 @@ await run('10: rate limit at its defaults, and observed', async (test) => {
   const third = await flood(test, observing, MESSAGES);
   test.check(`observe: of ${MESSAGES} at once pass`, MESSAGES, third.passed);
   const observed = (await scrape(observing.metricsPort)).values;
-  test.check('observe: counted per connection', MESSAGES - BURST, observed.get('fanfare_limits_observed_total{limit="messages"}'));
-  test.check('observe: counted per address', MESSAGES - BURST, observed.get('fanfare_limits_observed_total{limit="messages_per_ip"}'));
+  test.check(
+    'observe: counted per connection',
+    MESSAGES - BURST,
+    observed.get('fanfare_limits_observed_total{limit="messages"}'),
+  );
+  test.check(
+    'observe: counted per address',
+    MESSAGES - BURST,
+    observed.get('fanfare_limits_observed_total{limit="messages_per_ip"}'),
+  );
 });
 
 /** @typedef {{client: WsClient, passed: number, refused: {retryAfter: number, atMs: number}[], laterRefused: number}} Flood */
@@ -56,7 +77,8 @@ async function flood(test, server, messages) {
   const onText = (/** @type {string} */ text) => {
     const reply = JSON.parse(text);
     if (reply.type === 'echo') result.passed++;
-    else if (reply.error === 'RATE_LIMIT_EXCEEDED') result.refused.push({ retryAfter: reply.retryAfter, atMs: performance.now() });
+    else if (reply.error === 'RATE_LIMIT_EXCEEDED')
+      result.refused.push({ retryAfter: reply.retryAfter, atMs: performance.now() });
   };
   result.client = await new WsClient(urlOf(server), { onText }).open();
   test.after(() => result.client.close());

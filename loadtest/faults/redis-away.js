@@ -33,7 +33,10 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   /** Who got which message, and when the last of them did. @type {Map<number, {reached: Uint8Array, members: number, lastMs: number}>} */
   const arrivals = new Map();
   let repeats = 0;
-  const clients = await openMany(CLIENTS, (i) => new WsClient(urlOf(servers[i % 2]), { onText: (text) => receive(i, text) }));
+  const clients = await openMany(
+    CLIENTS,
+    (i) => new WsClient(urlOf(servers[i % 2]), { onText: (text) => receive(i, text) }),
+  );
   test.after(() => closeAll(clients));
   await joinAll(clients, () => 'faults');
 
@@ -78,21 +81,32 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   const between = (fromMs, toMs) => attempts.filter(({ sentMs }) => sentMs >= fromMs && sentMs < toMs);
   /** The first message sent after `fromMs` that reached everyone. @param {number} fromMs */
   const delivered = async (fromMs) => {
-    await until(() => attempts.some(({ n, sentMs }) => sentMs >= fromMs && complete(n)), 15_000, 'a delivery to all').catch(() => {});
+    await until(
+      () => attempts.some(({ n, sentMs }) => sentMs >= fromMs && complete(n)),
+      15_000,
+      'a delivery to all',
+    ).catch(() => {});
     const first = attempts.find(({ n, sentMs }) => sentMs >= fromMs && complete(n));
     return first ? Number(arrivals.get(first.n)?.lastMs) - fromMs : Number.POSITIVE_INFINITY;
   };
   /** All workers' brokers, as /metrics tells. @param {0|1} wanted @param {number} timeoutMs @returns {Promise<number>} when it was so on every server */
   const brokersAre = async (wanted, timeoutMs) => {
     await until(
-      async () => (await Promise.all(servers.map(({ metricsPort }) => scrape(metricsPort)))).every(({ values }) => values.get('fanfare_broker_up') === wanted),
+      async () =>
+        (await Promise.all(servers.map(({ metricsPort }) => scrape(metricsPort)))).every(
+          ({ values }) => values.get('fanfare_broker_up') === wanted,
+        ),
       timeoutMs,
       `fanfare_broker_up ${wanted} everywhere`,
     ).catch(() => {});
     return performance.now();
   };
 
-  await until(() => attempts.filter(({ n, outcome }) => outcome !== 'none' && complete(n)).length >= BEFORE, 10_000, 'deliveries before the faults');
+  await until(
+    () => attempts.filter(({ n, outcome }) => outcome !== 'none' && complete(n)).length >= BEFORE,
+    10_000,
+    'deliveries before the faults',
+  );
   const before = attempts.filter(({ outcome }) => outcome !== 'none');
   test.check('before: accepted', before.length, before.filter(({ outcome }) => outcome === 'ack').length);
 
@@ -108,11 +122,25 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   const down = between(killedMs + NOTICE_MS, downUntilMs);
   const slowest = Math.max(...down.map(({ answeredMs, pongMs }) => answeredMs - pongMs));
   const typical = down.map(({ sentMs, answeredMs }) => answeredMs - sentMs).sort((a, b) => a - b)[down.length >> 1];
-  test.check('killed: publishes refused with UNAVAILABLE', down.length, down.filter(({ outcome }) => outcome === 'UNAVAILABLE').length);
+  test.check(
+    'killed: publishes refused with UNAVAILABLE',
+    down.length,
+    down.filter(({ outcome }) => outcome === 'UNAVAILABLE').length,
+  );
   test.note('killed: outcomes of the first moment', tally(between(killedMs - PUBLISH_MS, killedMs + NOTICE_MS)));
-  test.check('killed: refused at once', `< ${AT_ONCE_MS} ms after a ping’s answer`, `typically ${typical.toFixed(1)} ms, at worst ${slowest.toFixed(1)} ms after a ping’s`, slowest < AT_ONCE_MS);
+  test.check(
+    'killed: refused at once',
+    `< ${AT_ONCE_MS} ms after a ping’s answer`,
+    `typically ${typical.toFixed(1)} ms, at worst ${slowest.toFixed(1)} ms after a ping’s`,
+    slowest < AT_ONCE_MS,
+  );
   test.check('killed: clients connected', CLIENTS, clients.filter((client) => client.isOpen).length);
-  test.check('killed: delivery to all after the return', `< ${RECOVERY_MS} ms`, `${deliveredMs.toFixed(0)} ms`, deliveredMs < RECOVERY_MS);
+  test.check(
+    'killed: delivery to all after the return',
+    `< ${RECOVERY_MS} ms`,
+    `${deliveredMs.toFixed(0)} ms`,
+    deliveredMs < RECOVERY_MS,
+  );
 
   // 2. Frozen.
   await brokersAre(1, 10_000);
@@ -131,17 +159,40 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   const waited = Math.max(...frozen.map(({ sentMs, answeredMs }) => answeredMs - sentMs));
   test.note('frozen: outcomes', tally(frozen));
   const first = between(frozenMs + NOTICE_MS, frozenMs + 1500);
-  test.check('frozen: publishes told OUTCOME_UNKNOWN (the first 1.5 s)', first.length, first.filter(({ outcome }) => outcome === 'OUTCOME_UNKNOWN').length);
-  test.check('frozen: none accepted, none without an answer', 0, frozen.filter(({ outcome }) => !['OUTCOME_UNKNOWN', 'UNAVAILABLE'].includes(outcome)).length);
+  test.check(
+    'frozen: publishes told OUTCOME_UNKNOWN (the first 1.5 s)',
+    first.length,
+    first.filter(({ outcome }) => outcome === 'OUTCOME_UNKNOWN').length,
+  );
+  test.check(
+    'frozen: none accepted, none without an answer',
+    0,
+    frozen.filter(({ outcome }) => !['OUTCOME_UNKNOWN', 'UNAVAILABLE'].includes(outcome)).length,
+  );
   test.check('frozen: answered', '< 2500 ms', `slowest ${waited.toFixed(0)} ms`, waited < 2500);
-  const logged = servers.map(({ lines }, i) => lines.slice(linesBefore[i]).filter(({ msg, state }) => msg === 'broker' && state !== 'up').length);
-  test.check('frozen: dead subscriber noticed, all 4 workers', `< ${NOTICED_MS} ms`, `${noticedMs.toFixed(0)} ms; log lines ${logged.join(' and ')}`, noticedMs < NOTICED_MS && logged.every((lines) => lines >= 2));
+  const logged = servers.map(
+    ({ lines }, i) => lines.slice(linesBefore[i]).filter(({ msg, state }) => msg === 'broker' && state !== 'up').length,
+  );
+  test.check(
+    'frozen: dead subscriber noticed, all 4 workers',
+    `< ${NOTICED_MS} ms`,
+    `${noticedMs.toFixed(0)} ms; log lines ${logged.join(' and ')}`,
+    noticedMs < NOTICED_MS && logged.every((lines) => lines >= 2),
+  );
   test.check('frozen: clients connected', CLIENTS, clients.filter((client) => client.isOpen).length);
-  test.check('frozen: delivery to all after the return', `< ${RECOVERY_MS} ms`, `${thawDeliveredMs.toFixed(0)} ms`, thawDeliveredMs < RECOVERY_MS);
+  test.check(
+    'frozen: delivery to all after the return',
+    `< ${RECOVERY_MS} ms`,
+    `${thawDeliveredMs.toFixed(0)} ms`,
+    thawDeliveredMs < RECOVERY_MS,
+  );
 
   const ghosts = attempts.filter(({ n, outcome }) => outcome === 'UNAVAILABLE' && arrivals.has(n));
   const unknown = attempts.filter(({ outcome }) => outcome === 'OUTCOME_UNKNOWN');
-  test.note('OUTCOME_UNKNOWN that arrived after all', `${unknown.filter(({ n }) => arrivals.has(n)).length} of ${count(unknown.length)}`);
+  test.note(
+    'OUTCOME_UNKNOWN that arrived after all',
+    `${unknown.filter(({ n }) => arrivals.has(n)).length} of ${count(unknown.length)}`,
+  );
   test.check('UNAVAILABLE, yet delivered', 0, ghosts.length);
   test.check('delivered twice', 0, repeats);
   const calm = attempts.filter(({ outcome, answeredMs }) => outcome === 'ack' && answeredMs < killedMs - NOTICE_MS);

@@ -47,7 +47,10 @@ await run(`7: SIGTERM under 1,000 clients and ${MESSAGES_PER_SECOND} messages a 
     ...(redis ? { REDIS_URL: redis.url } : {}),
   });
   const observers = Array.from({ length: CLIENTS }, (_, i) => new Observer(i % ROOMS));
-  const clients = await openMany(CLIENTS, (i) => new WsClient(urlOf(server), { onText: (text) => receive(observers[i], text) }));
+  const clients = await openMany(
+    CLIENTS,
+    (i) => new WsClient(urlOf(server), { onText: (text) => receive(observers[i], text) }),
+  );
   test.after(() => {
     for (const client of clients) client.destroy();
   });
@@ -84,7 +87,8 @@ await run(`7: SIGTERM under 1,000 clients and ${MESSAGES_PER_SECOND} messages a 
     published++;
     client.request({ type: 'message', payload: [publisher, n] }, SHUTDOWN_TIMEOUT_MS).then(
       (reply) => {
-        if (reply.type === 'ack') accepted.push({ publisher, n, room, ackedMs: performance.now(), ackedTurn: currentTurn() });
+        if (reply.type === 'ack')
+          accepted.push({ publisher, n, room, ackedMs: performance.now(), ackedTurn: currentTurn() });
         else errors.add(reply.error);
       },
       () => unanswered++, // closed before its answer: neither accepted nor not
@@ -101,14 +105,33 @@ await run(`7: SIGTERM under 1,000 clients and ${MESSAGES_PER_SECOND} messages a 
   clearInterval(publishing);
 
   test.check('exit code', 0, end?.code ?? 'none');
-  test.check('gone in', `< ${SHUTDOWN_TIMEOUT_MS / 1000} s`, `${(tookMs / 1000).toFixed(1)} s`, tookMs < SHUTDOWN_TIMEOUT_MS);
+  test.check(
+    'gone in',
+    `< ${SHUTDOWN_TIMEOUT_MS / 1000} s`,
+    `${(tookMs / 1000).toFixed(1)} s`,
+    tookMs < SHUTDOWN_TIMEOUT_MS,
+  );
   test.check('told SERVER_SHUTDOWN, once', CLIENTS, observers.filter(({ delays }) => delays.length === 1).length);
   test.check('closed with 1012', CLIENTS, clients.filter(({ closeCode }) => closeCode === 1012).length);
-  test.check('told before they were closed', CLIENTS, observers.filter(({ toldMs }, i) => toldMs > 0 && toldMs <= clients[i].closedMs).length);
+  test.check(
+    'told before they were closed',
+    CLIENTS,
+    observers.filter(({ toldMs }, i) => toldMs > 0 && toldMs <= clients[i].closedMs).length,
+  );
   const delays = observers.flatMap((observer) => observer.delays).sort((a, b) => a - b);
   const distance = distanceFromEven(delays, WINDOW_MS);
-  test.check('delays told: distance from an even spread', `≤ ${MAX_DISTANCE.toFixed(3)}`, distance.toFixed(3), distance <= MAX_DISTANCE);
-  test.check('delays told: within the window', `0 … ${WINDOW_MS}`, `${delays[0]} … ${delays.at(-1)}`, delays[0] >= 0 && Number(delays.at(-1)) <= WINDOW_MS);
+  test.check(
+    'delays told: distance from an even spread',
+    `≤ ${MAX_DISTANCE.toFixed(3)}`,
+    distance.toFixed(3),
+    distance <= MAX_DISTANCE,
+  );
+  test.check(
+    'delays told: within the window',
+    `0 … ${WINDOW_MS}`,
+    `${delays[0]} … ${delays.at(-1)}`,
+    delays[0] >= 0 && Number(delays.at(-1)) <= WINDOW_MS,
+  );
 
   // Per member and publisher: what came is 0, 1, 2 … without a hole, in that order.
   let gaps = 0;
@@ -130,8 +153,15 @@ await run(`7: SIGTERM under 1,000 clients and ${MESSAGES_PER_SECOND} messages a 
       worst = Math.max(worst, clients[i].closedMs - ackedMs);
     }
   }
-  test.note('published', `${count(published)}: ${count(accepted.length)} accepted, ${count(afterSignal)} of them after the signal; ${count(unanswered)} without an answer; errors: ${[...errors].join(', ') || 'none'}`);
-  if (lost > 0) test.note('longest time between an ack and the close of a member that missed the message', `${worst.toFixed(1)} ms`);
+  test.note(
+    'published',
+    `${count(published)}: ${count(accepted.length)} accepted, ${count(afterSignal)} of them after the signal; ${count(unanswered)} without an answer; errors: ${[...errors].join(', ') || 'none'}`,
+  );
+  if (lost > 0)
+    test.note(
+      'longest time between an ack and the close of a member that missed the message',
+      `${worst.toFixed(1)} ms`,
+    );
   test.check('accepted messages after the signal', '> 0', afterSignal, afterSignal > 0);
   test.check(`accepted messages lost, of ${count(owed)} deliveries owed`, 0, lost);
   test.check('other messages', 0, observers.flatMap((observer) => observer.errors).length);

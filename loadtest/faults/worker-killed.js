@@ -6,7 +6,16 @@
 
 import { readdirSync } from 'node:fs';
 import { count, pause, run } from '../lib/run.js';
-import { connectionsPerWorker, fallen, NO_LIMITS, readiness, scrape, startServer, until, urlOf } from '../lib/server.js';
+import {
+  connectionsPerWorker,
+  fallen,
+  NO_LIMITS,
+  readiness,
+  scrape,
+  startServer,
+  until,
+  urlOf,
+} from '../lib/server.js';
 import { closeAll, each, joinAll, openMany, WsClient } from '../lib/ws-client.js';
 
 const CLIENTS = 1000;
@@ -80,11 +89,15 @@ await run('6: a worker killed with -9 under 1,000 clients', async (test) => {
   const killedMs = performance.now();
   process.kill(victim, 'SIGKILL');
 
-  await until(async () => {
-    const now = server.workerPids();
-    const isReplaced = !now.includes(victim) && now.length === WORKERS;
-    return isReplaced && (await readiness(server.metricsPort)).ready === WORKERS;
-  }, 10_000, 'a replacement');
+  await until(
+    async () => {
+      const now = server.workerPids();
+      const isReplaced = !now.includes(victim) && now.length === WORKERS;
+      return isReplaced && (await readiness(server.metricsPort)).ready === WORKERS;
+    },
+    10_000,
+    'a replacement',
+  );
   const replacedMs = performance.now() - killedMs;
   // Ready is what takes connections: this one may land anywhere, but must land.
   await new WsClient(urlOf(server)).open(2000).then((client) => client.close());
@@ -97,7 +110,12 @@ await run('6: a worker killed with -9 under 1,000 clients', async (test) => {
   const workersHit = [...byWorker.values()].filter((own) => own.some((client) => !client.isOpen));
   const own = workersHit[0] ?? [];
   test.check('workers whose clients dropped', 1, workersHit.length);
-  test.check('clients dropped', `${own.length}, all of that worker’s`, `${dropped.length}`, dropped.length === own.length && own.length > 0 && [...perWorker.values()].includes(own.length));
+  test.check(
+    'clients dropped',
+    `${own.length}, all of that worker’s`,
+    `${dropped.length}`,
+    dropped.length === own.length && own.length > 0 && [...perWorker.values()].includes(own.length),
+  );
   const survivors = clients.filter((client) => client.isOpen);
   let answers = 0;
   await each(survivors.length, 200, async (i) => {
@@ -107,7 +125,12 @@ await run('6: a worker killed with -9 under 1,000 clients', async (test) => {
   test.check('a new worker is up', '< 2000 ms', `${Math.round(replacedMs)} ms`, replacedMs < 2000);
   test.check('failed scrapes', 0, failures.length);
   if (failures.length > 0) test.note('why', failures[0]);
-  test.check('scrapes', `≥ ${Math.floor((BEFORE_MS + AFTER_MS) / POLL_MS / 2)}`, scrapes, scrapes >= (BEFORE_MS + AFTER_MS) / POLL_MS / 2);
+  test.check(
+    'scrapes',
+    `≥ ${Math.floor((BEFORE_MS + AFTER_MS) / POLL_MS / 2)}`,
+    scrapes,
+    scrapes >= (BEFORE_MS + AFTER_MS) / POLL_MS / 2,
+  );
   test.note('slowest scrape', `${Math.round(slowestMs)} ms`);
   test.check('counters that went down', 0, falls.length);
   if (falls.length > 0) test.note('for one', falls[0]);

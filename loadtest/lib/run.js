@@ -110,7 +110,13 @@ export function print(line) {
 /** Columns as wide as they need be. @param {readonly (readonly (string|number)[])[]} rows the first is the head */
 export function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => String(row[column]).length)));
-  for (const row of rows) print(row.map((cell, column) => String(cell).padEnd(widths[column])).join('  ').trimEnd());
+  for (const row of rows)
+    print(
+      row
+        .map((cell, column) => String(cell).padEnd(widths[column]))
+        .join('  ')
+        .trimEnd(),
+    );
 }
 
 /** @param {number} number @returns {string} 1234567 -> 1,234,567 */

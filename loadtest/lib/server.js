@@ -4,7 +4,7 @@
 
 import { samples, spawnServer } from '../../test/helpers/server.js';
 
-export { RedisServer, freePort, startRedis } from '../../test/helpers/redis.js';
+export { freePort, RedisServer, startRedis } from '../../test/helpers/redis.js';
 export { fallen, samples, until } from '../../test/helpers/server.js';
 
 /** @typedef {import('../../test/helpers/server.js').Server} Server */
@@ -27,7 +27,9 @@ export async function startServer(test, env) {
   const ready = await Promise.race([
     server.line(({ msg }) => String(msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS),
     server.exited.then(({ code }) => {
-      throw new Error(`the server ended with ${code}:\n${server.lines.map((line) => line.msg).join('\n')}\n${server.stderr()}`);
+      throw new Error(
+        `the server ended with ${code}:\n${server.lines.map((line) => line.msg).join('\n')}\n${server.stderr()}`,
+      );
     }),
   ]);
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
@@ -44,7 +46,9 @@ export function urlOf(server) {
  * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer with 200 in time
  */
 export async function scrape(metricsPort) {
-  const response = await fetch(`http://127.0.0.1:${metricsPort}/metrics`, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/metrics`, {
+    signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS),
+  });
   const text = await response.text();
   if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
   return { text, values: samples(text) };
@@ -67,7 +71,9 @@ export function connectionsPerWorker(values) {
 
 /** @param {number} metricsPort @returns {Promise<Record<string, any>>} what /readyz says, with its HTTP `status` */
 export async function readiness(metricsPort) {
-  const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
+  const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`, {
+    signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS),
+  });
   const body = /** @type {object} */ (await response.json());
   return { ...body, status: response.status };
 }

@@ -132,7 +132,10 @@ export class WsClient {
     this.pending ??= new Map();
     const { pending } = this;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => settle(new Error(`no reply to ${command.type} within ${timeoutMs} ms`)), timeoutMs);
+      const timer = setTimeout(
+        () => settle(new Error(`no reply to ${command.type} within ${timeoutMs} ms`)),
+        timeoutMs,
+      );
       /** @param {Message|Error} reply */
       const settle = (reply) => {
         clearTimeout(timer);
@@ -270,7 +273,8 @@ export class WsClient {
       this.closedTurn = currentTurn();
     }
     this.onHandshake?.(this.error ?? new HandshakeError(0));
-    for (const settle of [...(this.pending?.values() ?? [])]) settle(/** @type {any} */ (new Error(`closed with ${this.closeCode}`)));
+    for (const settle of [...(this.pending?.values() ?? [])])
+      settle(/** @type {any} */ (new Error(`closed with ${this.closeCode}`)));
     this.resolveClosed?.();
     if (wasOpen) this.onClose?.(this);
   }
