@@ -26,7 +26,9 @@ for (const bytes of [100, 1024, 10_240]) {
   const once = micros.sort((a, b) => a - b)[2];
   const { length } = deflateFrames(frames);
   const ratio = (length / frames.length).toFixed(2);
-  console.log(`| ${bytes} B | ${frames.length} | ${length} | ${ratio} | ${once.toFixed(1)} | ${(once / 1000).toFixed(3)} |`);
+  console.log(
+    `| ${bytes} B | ${frames.length} | ${length} | ${ratio} | ${once.toFixed(1)} | ${(once / 1000).toFixed(3)} |`,
+  );
 }
 
 /** JSON of about so many bytes, as applications send it: few names, many values. @param {number} bytes */
