@@ -6,9 +6,10 @@
 //   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off
 //
 // Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has members everywhere.
-// Publisher p is a member, too; its n-th message goes to room (p + n) mod rooms: each room gets messages of all
-// publishers at once. A publisher has at most `window` messages without an ack on their way. Each member marks what it
-// gets; a mark missing, set twice or set after a later one of the same publisher is a fault, and the exit code is 1.
+// Publishers are members, too. Each sends bursts of 25 to one room after another, with at most `window` messages without
+// an ack on their way: less than a burst, so that messages of one publisher to one room can overtake each other if
+// anything lets them; and four publishers are at a room at a time. Each member marks what it gets; a mark missing, set
+// twice or set after a later one of the same publisher is a fault, and the exit code is 1.
 
 import { parseArgs } from 'node:util';
 import { Latency } from './lib/latency.js';
@@ -41,6 +42,10 @@ const [serverCount, workerCount, clientCount, roomCount, messageCount, publisher
   options.window,
   options['timeout-s'],
 ].map(Number);
+/** Messages a publisher sends to one room before it goes to the next. */
+const BURST = 25;
+/** Publishers that are at the same room at a time. */
+const AT_A_ROOM = 4;
 /** No delivery for so long: what is missing will not come. */
 const SILENCE_MS = 3000;
 /** After the last one: time for a repeat to show itself. */
@@ -74,8 +79,12 @@ async function verify(test) {
   const urls = options.url.length > 0 ? options.url : servers.map(urlOf);
 
   const perPublisher = Math.ceil(messageCount / publisherCount);
-  // The n-th message of a publisher is the ⌊n/rooms⌋-th of its messages to that room.
-  const slots = Math.ceil(perPublisher / roomCount);
+  /** Marks a member has for each publisher: a burst for each time it comes to the room. */
+  const slots = Math.ceil(perPublisher / (BURST * roomCount)) * BURST;
+  const roomOf = (/** @type {number} */ publisher, /** @type {number} */ n) =>
+    (Math.floor(publisher / AT_A_ROOM) + Math.floor(n / BURST)) % roomCount;
+  const slotOf = (/** @type {number} */ publisher, /** @type {number} */ n) =>
+    publisher * slots + Math.floor(n / (BURST * roomCount)) * BURST + (n % BURST);
   const latency = new Latency();
   const got = { deliveries: 0, repeated: 0, outOfOrder: 0, strange: 0, errors: 0, lastMs: 0 };
 
@@ -104,8 +113,8 @@ async function verify(test) {
       return;
     }
     const [publisher, n, sentMs] = payload;
-    const slot = publisher * slots + Math.floor(n / roomCount);
-    if ((publisher + n) % roomCount !== member.room || n >= perPublisher) got.strange++;
+    const slot = slotOf(publisher, n);
+    if (roomOf(publisher, n) !== member.room || n >= perPublisher) got.strange++;
     else if (member.marks[slot]++ > 0) got.repeated++;
     else if (n <= member.last[publisher]) got.outOfOrder++;
     else member.last[publisher] = n;
@@ -129,7 +138,7 @@ async function verify(test) {
     const lane = async () => {
       while (next < last) {
         const n = next++;
-        const room = (publisher + n) % roomCount;
+        const room = roomOf(publisher, n);
         sent++;
         const reply = await client.request({
           type: 'message',
@@ -154,11 +163,7 @@ async function verify(test) {
     for (let publisher = 0; publisher < publisherCount; publisher++) {
       const last = Math.min(perPublisher, messageCount - publisher * perPublisher);
       for (let n = 0; n < last; n++) {
-        if (
-          (publisher + n) % roomCount === member.room &&
-          member.marks[publisher * slots + Math.floor(n / roomCount)] === 0
-        )
-          missing++;
+        if (roomOf(publisher, n) === member.room && member.marks[slotOf(publisher, n)] === 0) missing++;
       }
     }
   }
