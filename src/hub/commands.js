@@ -75,14 +75,7 @@ export class Commands {
     this.stats.messages++;
     const wait = this.admitMessage(connection, started);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    const command = decode(data);
-    if (command === null) {
-      this.#malformed(connection);
-    } else {
-      const handler = HANDLERS.get(command.type);
-      if (handler === undefined) this.error(connection, 'UNKNOWN_TYPE', command.id);
-      else this.#handle(handler, connection, command);
-    }
+    this.#handle(connection, data);
     this.messageDuration.observe(performance.now() - started);
   }
 
@@ -108,13 +101,19 @@ export class Commands {
     }
   }
 
-  /** One message's fault costs its own connection and no other. @param {Handler} handler @param {Connection} connection @param {Command} command */
-  #handle(handler, connection, command) {
+  /** A fault of ours over one message costs its own connection and no other. @param {Connection} connection @param {Buffer} data */
+  #handle(connection, data) {
+    /** @type {Command|null|undefined} */
+    let command;
     try {
-      handler(this, connection, command);
+      command = decode(data);
+      if (command === null) return this.#malformed(connection);
+      const handler = HANDLERS.get(command.type);
+      if (handler === undefined) this.error(connection, 'UNKNOWN_TYPE', command.id);
+      else handler(this, connection, command);
     } catch (error) {
-      this.log.error({ err: error, type: command.type }, 'a command failed');
-      this.error(connection, 'INTERNAL_ERROR', command.id);
+      this.log.error({ err: error, type: command?.type }, 'a command failed');
+      this.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.close(CLOSES.INTERNAL);
     }
   }

@@ -119,6 +119,7 @@ test('what the check takes is exactly what JSON.parse takes, within the limits',
       return false;
     }
   };
+  for (const text of ['{"\\', '{"type":"\\', '{"type":"\\u', '{"type":"\\u12']) assert.equal(decode(text), null, text);
   let taken = 0;
   const agree = (/** @type {string} */ text) => {
     const isTaken = decode(text) !== null;
