@@ -57,6 +57,8 @@ export class Commands {
     this.log = log;
     /** Publishes that wait for the broker's answer, all connections together. */
     this.unanswered = 0;
+    /** From here on every publish is refused with UNAVAILABLE: this worker leaves. */
+    this.isDraining = false;
     /** Broadcasts whose result is owed, by tag. @type {Map<number, PendingBroadcast>} */
     this.broadcasts = new Map();
     this.nextTag = 1;
@@ -170,16 +172,19 @@ export class Commands {
    * @param {number} tag of a broadcast; 0 for a message
    */
   publish(connection, room, publication, id, tag) {
+    if (this.isDraining) {
+      this.broadcasts.delete(tag);
+      return this.error(connection, 'UNAVAILABLE', id);
+    }
     this.stats.publications++;
     this.unanswered++;
-    connection.unanswered++;
     this.broker.publish(room, publication).then(
       () => {
-        this.#answered(connection);
+        this.unanswered--;
         if (id !== undefined && tag === 0) connection.send(encodeAck(id));
       },
       (error) => {
-        this.#answered(connection);
+        this.unanswered--;
         if (tag !== 0) this.broadcasts.delete(tag);
         this.brokerError(connection, error, id);
       },
@@ -195,12 +200,6 @@ export class Commands {
     }
     this.log.error({ err: error }, 'the broker failed in a way it does not promise');
     this.error(connection, 'INTERNAL_ERROR', id);
-  }
-
-  /** @param {Connection} connection */
-  #answered(connection) {
-    this.unanswered--;
-    connection.unanswered--;
   }
 
   /** @param {PendingBroadcast} pending @returns {number} its tag */

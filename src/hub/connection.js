@@ -41,8 +41,6 @@ export class Connection {
     this.beatIndex = -1;
     /** Rooms it is in, and its place in each one's list of members. @type {Map<import('./hub.js').Room, number>|null} */
     this.rooms = null;
-    /** Publishes that wait for the broker's answer. */
-    this.unanswered = 0;
     /** @type {string} */
     this._id = '';
     /** Malformed messages and refused joins of late. @type {{malformed: number, malformedSinceMs: number, refusedJoins: number, refusedJoinsSinceMs: number}|null} */

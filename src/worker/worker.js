@@ -10,7 +10,6 @@ import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';
-import { RedisBroker } from '../broker/redis.js';
 import { BEAT_INTERVAL_MS } from '../control.js';
 import { Commands } from '../hub/commands.js';
 import { Heartbeat } from '../hub/heartbeat.js';
@@ -44,12 +43,18 @@ export function runWorker(config, log) {
   process.on('SIGHUP', () => {});
   /** @type {Worker|undefined} */
   let worker;
+  /** @param {{slot: number, relayPath: string}} message */
+  const begin = async ({ slot, relayPath }) => {
+    // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
+    const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
+    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker });
+    return worker.start();
+  };
   /** @param {import('../control.js').ToWorker} message */
   const processOnMessage = (message) => {
     switch (message.type) {
       case 'start':
-        worker = new Worker({ config, log: log.child({ worker: message.slot }), ...message });
-        worker.start().then(
+        begin(message).then(
           (address) => send({ type: 'ready', address }),
           (error) => {
             log.error({ err: error }, 'the worker can not start');
@@ -132,8 +137,9 @@ class Worker {
    * @param {Logger} parts.log
    * @param {number} parts.slot
    * @param {string} parts.relayPath
+   * @param {typeof import('../broker/redis.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
    */
-  constructor({ config, log, slot, relayPath }) {
+  constructor({ config, log, slot, relayPath, RedisBroker }) {
     this.config = config;
     this.log = log;
     this.isDraining = false;
@@ -142,7 +148,7 @@ class Worker {
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
     const link = (this.link = new RelayLink({ path: relayPath, log }));
-    const broker = (this.broker = config.redisUrl
+    const broker = (this.broker = RedisBroker
       ? new RedisBroker({
           config,
           log,
@@ -242,10 +248,16 @@ class Worker {
   /** Sends the connections away and closes all. @param {number} deadlineMs from now */
   async drain(deadlineMs) {
     this.unready();
-    const { hub, outbox, config, log } = this;
+    const { hub, outbox, commands, config, log } = this;
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
-    const { told, terminated } = await drain({ hub, outbox, windowMs: config.reconnectWindowMs, deadlineMs: end });
+    const { told, terminated } = await drain({
+      hub,
+      outbox,
+      commands,
+      windowMs: config.reconnectWindowMs,
+      deadlineMs: end,
+    });
     for (const timer of this.timers) clearInterval(timer);
     this.heartbeat.close();
     this.health.close();

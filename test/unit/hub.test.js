@@ -411,3 +411,22 @@ test('a room that this worker can not flush in time leaves out the newest, and c
   for (let i = 0; i < 100; i++) hub.broadcast('r', large);
   assert.ok(stats.overflowed > 0 && stats.overflowed < 30);
 });
+
+test('a draining worker refuses publishes, and lets joins and leaves be', async () => {
+  const { connect, commands, published } = build();
+  const { transport, say } = connect();
+  commands.isDraining = true;
+  say({ type: 'message', room: 'r', payload: 1, id: 1 });
+  say({ type: 'broadcast', payload: 1, id: 2 });
+  say({ type: 'ping' });
+  assert.deepEqual(
+    transport.messages().map(({ type, error, id }) => [type, error, id]),
+    [
+      ['error', 'UNAVAILABLE', 1],
+      ['error', 'UNAVAILABLE', 2],
+      ['pong', undefined, undefined],
+    ],
+  );
+  assert.equal(published.length, 0);
+  assert.equal(commands.broadcasts.size, 0);
+});
