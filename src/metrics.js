@@ -213,6 +213,8 @@ const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
 /** Finer costs a wake-up of each idle worker each time. */
 const LOOP_RESOLUTION_MS = 25;
+/** A stall longer than this is seen whole, a shorter one in part: what matters is the longer. */
+const LAG_RESOLUTION_MS = 100;
 const LOOP_WINDOW_MS = 5000;
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
@@ -453,7 +455,7 @@ class Rate {
 /** The worst lag, kept for a window and the one before it, so that scrapes close together don't hide it. */
 class LoopLag {
   constructor() {
-    this.monitor = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+    this.monitor = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
     this.monitor.enable();
     this.before = 0;
     this.sinceMs = performance.now();
@@ -461,7 +463,7 @@ class LoopLag {
 
   seconds() {
     // Node records the time between two turns of a timer, its period included.
-    const current = this.monitor.count > 0 ? Math.max(0, this.monitor.max / 1e9 - LOOP_RESOLUTION_MS / 1000) : 0;
+    const current = this.monitor.count > 0 ? Math.max(0, this.monitor.max / 1e9 - LAG_RESOLUTION_MS / 1000) : 0;
     const worst = Math.max(current, this.before);
     if (performance.now() - this.sinceMs > LOOP_WINDOW_MS) {
       this.before = current;

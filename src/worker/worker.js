@@ -6,6 +6,8 @@
 // whose relay is, drains on its own and leaves.
 
 import cluster from 'node:cluster';
+import { rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
@@ -43,8 +45,10 @@ export function runWorker(config, log) {
   process.on('SIGHUP', () => {});
   /** @type {Worker|undefined} */
   let worker;
+  let relayPath = '';
   /** @param {{slot: number, relayPath: string}} message */
-  const begin = async ({ slot, relayPath }) => {
+  const begin = async ({ slot, ...start }) => {
+    relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
     const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker });
@@ -82,6 +86,8 @@ export function runWorker(config, log) {
   process.on('message', processOnMessage);
   process.on('disconnect', () => {
     log.warn('the primary is gone: draining');
+    // Its relay's folder is nobody's any more, and it can't tidy up itself.
+    if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
     leave(worker, ORPHAN_DRAIN_MS, 0, log);
   });
   // Whatever is said to a primary that has just been killed fails with EPIPE; `disconnect` follows, and is what counts.
