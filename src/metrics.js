@@ -94,6 +94,11 @@ export const METRICS = Object.freeze([
     'Connections closed for going on over their rate.',
     ({ stats }) => stats.rateLimitCloses,
   ),
+  counter(
+    'fanfare_addresses_forgotten_total',
+    'Addresses whose message rate was forgotten for want of room.',
+    ({ stats }) => stats.addressesForgotten,
+  ),
 
   // Fan-out.
   gauge(
@@ -130,6 +135,11 @@ export const METRICS = Object.freeze([
     'fanfare_broker_probe_misses_total',
     'Loop-back probes that did not come back in time.',
     ({ stats }) => stats.probeMisses,
+  ),
+  counter(
+    'fanfare_skipped_publications_total',
+    'Publications lost to a worker that could not fetch their body.',
+    ({ stats }) => stats.skipped,
   ),
   histogram(
     'fanfare_bus_round_trip_seconds',

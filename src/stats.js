@@ -59,6 +59,7 @@ export function createStats() {
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,
+    /** publications announced by the broker whose body this worker could not get */ skipped: 0,
   };
 }
 

@@ -33,7 +33,7 @@ export class RedisBroker {
    * @param {object} parts
    * @param {Pick<import('../config.js').Config, 'redisUrl'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'>} parts.config
    * @param {import('pino').Logger} parts.log
-   * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'>} parts.stats
+   * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses' | 'skipped'>} parts.stats
    * @param {string} parts.workerId
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
@@ -51,7 +51,6 @@ export class RedisBroker {
     /** Of this outage, as logged. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
-    this.skipped = 0;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     /** Ends start()'s wait. */
     this.onSettled = () => {};
@@ -289,11 +288,11 @@ export class RedisBroker {
 
   /** @param {string} reason */
   #onSkipped(reason) {
-    this.skipped++;
+    this.stats.skipped++;
     const now = performance.now();
     if (now - this.skippedLogMs < SKIPPED_LOG_INTERVAL_MS) return;
     this.skippedLogMs = now;
-    this.log.warn({ reason, skipped: this.skipped }, 'a publication was skipped');
+    this.log.warn({ reason, skipped: this.stats.skipped }, 'a publication was skipped');
   }
 }
 
