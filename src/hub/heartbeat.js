@@ -24,10 +24,10 @@ export class Heartbeat {
     this.stats = stats;
     /** @type {Connection[][]} */
     this.slots = Array.from({ length: slots }, () => []);
-    /** The slots whose peers have been asked, and how long ago in steps; -1: not asked. */
+    /** The slot whose peers are asked next. */
     this.at = 0;
     this.nextSlot = 0;
-    /** Until this step no one is judged. */
+    /** Steps left in which no one is judged. */
     this.graceSteps = 0;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
