@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// main.js: the entry point: reads the configuration, then is the primary or one of its workers.
+// main.js: the entry point: reads the configuration, then is the primary, one of its workers, or the doctor.
 //
 // The only file that reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the environment of the
 // workers it forks, so that a worker never reads the file and all workers of one roll agree.
@@ -17,8 +17,9 @@ const EXIT_CONFIG = 78;
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
 
 // Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no supervisor.
-if (cluster.isPrimary) await primary();
-else await worker();
+if (cluster.isWorker) await worker();
+else if (process.argv[2] === 'doctor') await doctor();
+else await primary();
 
 async function primary() {
   const { settings, faults } = await readSettings();
@@ -43,12 +44,19 @@ async function worker() {
   process.send?.({ type: 'loaded' });
 }
 
+/** `npm run doctor`: what will this machine hold? */
+async function doctor() {
+  const { runDoctor } = await import('./doctor/doctor.js');
+  process.exitCode = await runDoctor({ args: process.argv.slice(3), loadSettings: readSettings });
+}
+
 /**
  * The environment over the configuration file.
+ * @param {Readonly<Record<string, string|undefined>>} [environment]
  * @returns {Promise<{settings: Settings|null, faults: string[]}>}
  */
-async function readSettings() {
-  const path = process.env.FANFARE_CONFIG_FILE ?? '';
+async function readSettings(environment = process.env) {
+  const path = environment.FANFARE_CONFIG_FILE ?? '';
   /** @type {{env: Record<string, string>, faults: string[]}} */
   let file = { env: {}, faults: [] };
   if (path !== '') {
@@ -58,7 +66,7 @@ async function readSettings() {
       file.faults.push(`FANFARE_CONFIG_FILE: can not read ${path}: ${/** @type {Error} */ (error).message}`);
     }
   }
-  const env = { ...file.env, ...process.env };
+  const env = { ...file.env, ...environment };
   const { config, faults } = loadConfig(env);
   const all = [...file.faults, ...faults];
   return { settings: config && all.length === 0 ? { config, env } : null, faults: all };

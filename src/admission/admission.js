@@ -7,13 +7,10 @@
 // Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept for a request that is
 // refused. A limit that is off costs nothing: without the cap per address there is no question and no promise.
 
+import { usableDescriptors } from '../capacity.js';
 import { createAddressResolver } from './address.js';
 import { createOriginCheck } from './origin.js';
 
-/** Descriptors kept for what is no client: Redis, the relay, logs, and the sockets that are being refused. */
-const RESERVED_DESCRIPTORS = 256;
-/** Where there are few descriptors at all, the reserve is this part of them. */
-const RESERVED_PART = 0.25;
 /** Told to wait at least so long; up to twice that, so that they do not return together. */
 const OVERLOAD_RETRY_S = 5;
 const PER_IP_RETRY_S = 10;
@@ -81,8 +78,7 @@ export class Admission {
     const countsAddresses = config.maxConnectionsPerIpMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
-    const limit = health.descriptorLimit;
-    this.maxDescriptors = limit - Math.min(RESERVED_DESCRIPTORS, Math.floor(limit * RESERVED_PART));
+    this.maxDescriptors = usableDescriptors(health.descriptorLimit);
   }
 
   /**

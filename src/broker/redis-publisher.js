@@ -12,12 +12,12 @@
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
+import { MAX_BYTES_TO_REDIS } from '../capacity.js';
 import { BrokerError } from './broker.js';
 import { deferred } from './deferred.js';
 import { encodeReference, HEAD_BYTES, writePublication } from './redis-message.js';
 
 const MAX_MESSAGES = 10_000;
-const MAX_BYTES = 32 * 1024 * 1024;
 /** What a small publication costs beside its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
@@ -75,7 +75,7 @@ export class RedisPublisher {
   publish(room, publication) {
     const size = HEAD_BYTES + publication.length;
     if (!this.connection.isWritable) return unavailable('Redis is away');
-    if (this.messages >= MAX_MESSAGES || this.bytes + size > MAX_BYTES)
+    if (this.messages >= MAX_MESSAGES || this.bytes + size > MAX_BYTES_TO_REDIS)
       return unavailable('too much is under way to Redis');
     let message = this.latest.get(room);
     if (size > this.maxPubsubBytes) {

@@ -7,6 +7,7 @@
 // A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
 // that their channel is closed, drain by themselves and leave.
 
+import { glance } from '../doctor/doctor.js';
 import { flushLog } from '../log.js';
 import { Aggregate, createPrimaryMetrics } from '../metrics.js';
 import { banner } from './banner.js';
@@ -122,4 +123,6 @@ function announce(log, { config, port, metricsPort }) {
   log.info({ port, metricsPort, workers: config.workers }, first);
   if (process.stdout.isTTY) process.stdout.write(`${rest.join('\n')}\n`);
   else for (const line of rest) log.info(line.trim());
+  const shortage = glance(config);
+  if (shortage !== '') log.warn(shortage);
 }

@@ -13,8 +13,8 @@
 // Listeners are shared functions; what they need to know hangs on the socket.
 
 import { createServer, STATUS_CODES } from 'node:http';
+import { LISTEN_BACKLOG } from '../capacity.js';
 
-const BACKLOG = 4096;
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
@@ -127,7 +127,7 @@ export class HttpServer {
     const { server, config, log } = this;
     return new Promise((resolve, reject) => {
       server.once('error', reject);
-      server.listen({ port: config.port, host: config.host || undefined, backlog: BACKLOG }, () => {
+      server.listen({ port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG }, () => {
         server.removeListener('error', reject);
         // Accepting failed (EMFILE). It goes on by itself when there is room again.
         server.on('error', (error) => log.error({ err: error }, 'the public port failed to accept'));

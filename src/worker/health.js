@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
+import { OWN_DESCRIPTORS, parseOpenFiles } from '../capacity.js';
 
 const SAMPLE_MS = 100;
 /** Samples that count: the worst of the last second. */
@@ -53,15 +54,14 @@ export class Health {
 
   /** Descriptors in use: the connections, and some for the process itself. */
   openDescriptors() {
-    return this.stats.connections + 64;
+    return this.stats.connections + OWN_DESCRIPTORS;
   }
 }
 
 /** @returns {number} how many files this process may open; Infinity where the system does not say */
 function descriptorLimit() {
   try {
-    const line = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'));
-    return line ? Number(line[1]) : Number.POSITIVE_INFINITY;
+    return parseOpenFiles(readFileSync('/proc/self/limits', 'utf8'))?.soft ?? Number.POSITIVE_INFINITY;
   } catch {
     return Number.POSITIVE_INFINITY; // not Linux
   }

@@ -22,7 +22,7 @@ const CLOCK_OR_IO = /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(
 
 /** @type {Readonly<Record<string, Row>>} `main.js` and `root` (the other files in src), then the folders */
 const TABLE = Object.freeze({
-  'main.js': { may: ['root', 'primary/primary.js', 'worker/worker.js'], packages: [], node: 'any' },
+  'main.js': { may: ['root', 'primary/primary.js', 'worker/worker.js', 'doctor/doctor.js'], packages: [], node: 'any' },
   root: { may: ['root'], packages: ['pino', 'pino-pretty', 'prom-client', 'proxy-addr'], node: 'any' },
   // Compressing bytes that are in hand is computation.
   protocol: { may: ['codes.js'], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
@@ -37,7 +37,12 @@ const TABLE = Object.freeze({
     packages: [],
     node: 'any',
   },
-  primary: { may: ['broker/memory.js', 'broker/rooms.js', 'root'], packages: ['express'], node: 'any' },
+  primary: {
+    may: ['broker/memory.js', 'broker/rooms.js', 'doctor/doctor.js', 'root'],
+    packages: ['express'],
+    node: 'any',
+  },
+  doctor: { may: ['root'], packages: ['ioredis'], node: 'any' },
 });
 
 const src = fileURLToPath(new URL('../../src/', import.meta.url));

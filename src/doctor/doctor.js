@@ -1,0 +1,137 @@
+// doctor.js: `npm run doctor`: what will this machine hold, and what gives way first? And one line of it for a server's start.
+//
+//   read.js (what the machine says) -> limits.js (what that permits) -> report.js (table or JSON), exit code
+
+import { parseArgs } from 'node:util';
+import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
+import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
+import { summary, toJson, toText } from './report.js';
+
+/** Nothing is too low; something is; the command line or the configuration is at fault. */
+const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
+
+const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
+
+const USAGE = `Usage: npm run doctor -- [options]   (for --json: npm run --silent doctor -- --json)
+
+  --connections N          connections this server is to hold (${DEFAULT_WANTED})
+  --pid PID                of a server that runs: its limits and its settings, instead of this shell's
+  --clients here           this machine dials the connections: a load balancer or a load generator runs on it
+  --clients elsewhere      it does not
+  --lb-idle-timeout TIME   of the load balancer in front, with its unit: 60s, 2m
+  --json                   for programs
+
+WORKERS, REDIS_URL and the other settings are read as the server reads them. Exit code 0: nothing is too low;
+1: something is; 2: the command line or the settings are at fault.
+`;
+
+/** @typedef {import('../config.js').Config} Config */
+
+/**
+ * @typedef {object} Options
+ * @property {number} wanted
+ * @property {string|null} pid
+ * @property {'here'|'elsewhere'|null} clients
+ * @property {number|null} idleTimeoutMs
+ * @property {boolean} json
+ * @property {boolean} help
+ */
+
+/**
+ * Prints the report.
+ * @param {object} parts
+ * @param {string[]} parts.args
+ * @param {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>} parts.loadSettings
+ * of the environment given; else of this process's
+ * @returns {Promise<number>} the exit code
+ */
+export async function runDoctor({ args, loadSettings }) {
+  let options;
+  try {
+    options = parseOptions(args);
+  } catch (error) {
+    process.stderr.write(`${/** @type {Error} */ (error).message}\n\n${USAGE}`);
+    return EXIT.usage;
+  }
+  const { pid, wanted, clients, idleTimeoutMs, json, help } = options;
+  if (help) {
+    process.stdout.write(USAGE);
+    return EXIT.ok;
+  }
+  /** @type {string[]} */
+  const notes = [];
+  const env = pid === null ? undefined : environmentOf(pid);
+  if (env instanceof Unread) notes.push(`Settings are those of this shell: of process ${pid}, ${env.why}.`);
+  if (pid === null) notes.push('Limits are those of this shell; a server that runs may have others: --pid PID.');
+  else if (isElsewhere(pid)) {
+    notes.push(`Process ${pid} is in another network namespace: for its net.* settings, sudo nsenter -t ${pid} -n.`);
+  }
+  const { settings, faults } = await loadSettings(env instanceof Unread ? undefined : env);
+  if (settings === null) {
+    process.stderr.write(`The server would not start:\n${faults.map((fault) => `  ${fault}\n`).join('')}`);
+    return EXIT.usage;
+  }
+  const { config } = settings;
+  const machine = readMachine(/** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)), pid ?? undefined);
+  const readings = { ...machine, ...(await readRedis(config.redisUrl)) };
+  const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
+  process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
+  return EXIT[report.verdict];
+}
+
+/**
+ * A look at what costs nothing to look at, for the start of a server.
+ * @param {Config} config
+ * @param {import('./read.js').ReadFile} [read]
+ * @returns {string} what this machine is short of; empty where it is nothing
+ */
+export function glance(config, read) {
+  const limits = LIMITS.filter(({ atStart }) => atStart);
+  const keys = /** @type {(keyof typeof READERS)[]} */ (limits.flatMap(({ needs }) => needs));
+  const readings = /** @type {import('./limits.js').PartialReadings} */ (readMachine(keys, 'self', read));
+  const report = examine(readings, { config, wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null }, limits);
+  if (report.verdict === 'ok') return '';
+  return `this machine is short of ${summary(report)}: npm run doctor says what to do`;
+}
+
+/**
+ * @param {string[]} args
+ * @returns {Options}
+ * @throws {Error} saying what is wrong
+ */
+export function parseOptions(args) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      connections: { type: 'string', default: String(DEFAULT_WANTED) },
+      pid: { type: 'string' },
+      clients: { type: 'string' },
+      'lb-idle-timeout': { type: 'string' },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  const { connections, pid, clients } = values;
+  if (!/^[1-9]\d{0,8}$/.test(connections)) throw new Error(`--connections: ${connections} is not a number from 1 on`);
+  if (pid !== undefined && !/^[1-9]\d*$/.test(pid)) throw new Error(`--pid: ${pid} is not a process id`);
+  if (clients !== undefined && clients !== 'here' && clients !== 'elsewhere') {
+    throw new Error(`--clients: ${clients} is neither here nor elsewhere`);
+  }
+  return {
+    wanted: Number(connections),
+    pid: pid ?? null,
+    clients: clients ?? null,
+    idleTimeoutMs: durationMs(values['lb-idle-timeout']),
+    json: values.json,
+    help: values.help,
+  };
+}
+
+/** @param {string|undefined} text @returns {number|null} */
+function durationMs(text) {
+  if (text === undefined) return null;
+  const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);
+  // Without a unit it is milliseconds to HAProxy and seconds to nginx.
+  if (match === null) throw new Error(`--lb-idle-timeout: ${text} is not a time with its unit: 60s, 2m, 4000ms`);
+  return Number(match[1]) * UNITS_MS[/** @type {keyof typeof UNITS_MS} */ (match[2])];
+}

@@ -1,0 +1,570 @@
+// limits.js: every limit that can hold connections back, in one table: what it permits here, and how to raise it.
+//
+// Pure: readings in, judgements out. All limits are put on one scale, connections to this server, so that the first to
+// bind can be named. Where a limit bounds something else, a row says by which rule it becomes connections:
+//
+//   - new connections at once: those that come in a second while a drained server's clients return, which is spread over
+//     FANFARE_RECONNECT_WINDOW_MS. A queue has to hold a second of them: a busy worker may look away for as long.
+//   - memory of slow clients: one connection in a thousand does not read, or is not read, and takes all the kernel gives
+//     it. (Most that are gone without a word have nothing under way; slow-consumers.js and the heartbeat end both.)
+//
+// Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
+
+import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../capacity.js';
+import { Unread } from './read.js';
+
+/** What an operator is taken to want who does not say. */
+export const DEFAULT_WANTED = 10_000;
+
+// Measured: loadtest/bench/results/scale-100000-2026-11-21.md, the greatest of 20,000 to 100,000 connections (PSS).
+const SERVER_BYTES = 6300;
+// Measured: kernel memory (Slab of /proc/meminfo) of 8,000 idle TCP connections, halved, for it had both their ends. Linux 6.18.
+const KERNEL_BYTES = 4400;
+const CONNECTION_BYTES = SERVER_BYTES + KERNEL_BYTES;
+// Measured: 29 to 35 MB (PSS) of the primary and of each worker without connections, Node 20.
+const PROCESS_BYTES = 40e6;
+/** The rest is everyone else's, and what waits to be sent. */
+const MEMORY_SHARE = 0.8;
+/** Heap of a worker without connections. */
+const IDLE_HEAP_BYTES = 15e6;
+
+/** One connection in so many is slow. */
+const SLOW_ONE_IN = 1000;
+/** A socket's buffer is not to be made smaller: it would slow down those that do read. */
+const MIN_BUFFER_BYTES = 65_536;
+/** 32768 to 60999, Linux' own. */
+const DEFAULT_PORTS = 28_232;
+/** The range ops/sysctl/99-fanfare.conf sets. */
+const WIDE_PORTS = { range: '10000 65535', count: 55_536 };
+/** One packet in so many dropped is no accident. */
+const DROPPED_ONE_IN = 10_000;
+/** Of Redis' memory limit: beyond, it is about to refuse. */
+const REDIS_FULL = 0.9;
+
+/** @typedef {import('./read.js').Machine & import('./read.js').RedisState} Readings */
+/** @typedef {{[K in keyof Readings]: Readings[K]|Unread}} PartialReadings */
+
+/**
+ * @typedef {object} Situation
+ * @property {import('../config.js').Config} config
+ * @property {number} wanted connections
+ * @property {number|null} idleTimeoutMs of the load balancer in front; null: not known
+ * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load balancer or load generator
+ * on it); null: not known
+ */
+
+/**
+ * @typedef {object} Judgement
+ * @property {string} value as it stands
+ * @property {number|null} permits connections; null: it is not a matter of their number
+ * @property {boolean} [isAside] permits is of interest and holds nobody back in this situation
+ * @property {string} [fault] what is wrong, where the number does not say it
+ * @property {string} [fix] command or setting
+ */
+
+/**
+ * @typedef {object} Limit
+ * @property {string} name
+ * @property {boolean} [atStart] cheap to look at, and a server that meets it refuses connections: named at its start
+ * @property {readonly (keyof Readings)[]} needs
+ * @property {string} source where it is read
+ * @property {string} meaning what it bounds and how the number comes about, in a sentence
+ * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not apply here
+ */
+
+/** @type {readonly Limit[]} in the order in which they are shown, and named first where several permit as many */
+export const LIMITS = Object.freeze([
+  {
+    name: 'nofile',
+    atStart: true,
+    needs: ['openFiles'],
+    source: '`/proc/PID/limits`',
+    meaning:
+      'Open files of one process: one a connection, times `WORKERS`, less a reserve (256) and what a worker has open anyway (64). Node raises its soft limit to the hard one.',
+    judge({ openFiles: { soft, hard } }, { config, wanted }) {
+      const each = connectionsOf(soft, config);
+      const files = powerOfTwo(Math.ceil(wanted / config.workers) + 320);
+      const workers = Math.ceil(wanted / each);
+      const raise = `sudo prlimit --pid $$ --nofile=${files}:${files} and start the server from this shell (systemd: LimitNOFILE=${files}; docker: --ulimit nofile=${files}:${files})`;
+      return {
+        value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} a process, ${plural(config.workers, 'worker')}`,
+        permits: config.workers * each,
+        fix: each > 0 && workers <= 1024 ? `WORKERS=${workers}, or ${raise}` : raise,
+      };
+    },
+  },
+  {
+    name: 'fs.nr_open',
+    needs: ['nrOpen'],
+    source: '`/proc/sys/fs/nr_open`',
+    meaning: 'The most `nofile` may be raised to, by root too.',
+    judge({ nrOpen }, { config, wanted }) {
+      return {
+        value: count(nrOpen),
+        permits: config.workers * connectionsOf(nrOpen, config),
+        fix: sysctl('fs.nr_open', powerOfTwo(Math.ceil(wanted / config.workers) + 320)),
+      };
+    },
+  },
+  {
+    name: 'fs.file-max',
+    atStart: true,
+    needs: ['files', 'tcpSockets'],
+    source: '`/proc/sys/fs/file-nr`',
+    meaning: 'Open files of the whole machine: one a connection, less those in use now that are no TCP sockets.',
+    judge({ files: { used, max }, tcpSockets }, { wanted }) {
+      const others = Math.max(0, used - tcpSockets);
+      return {
+        value: `${count(max)}, ${count(used)} in use`,
+        permits: Math.max(0, max - others),
+        fix: sysctl('fs.file-max', powerOfTwo(wanted + others)),
+      };
+    },
+  },
+  {
+    name: 'memory',
+    atStart: true,
+    needs: ['memoryBytes'],
+    source: '`/proc/meminfo`',
+    meaning: `The machine's memory: ${count(CONNECTION_BYTES)} bytes a connection (${count(SERVER_BYTES)} in the server, ${count(KERNEL_BYTES)} in the kernel, measured idle), from 80 % of it less 40 MB a process.`,
+    judge({ memoryBytes }, { config, wanted }) {
+      return {
+        value: bytes(memoryBytes),
+        permits: connectionsIn(memoryBytes, config),
+        fix: `a machine with ${bytes(memoryFor(wanted, config))}, or several`,
+      };
+    },
+  },
+  {
+    name: 'cgroup-memory',
+    atStart: true,
+    needs: ['cgroupMemory'],
+    source: '`memory.max`, `memory.high` or `memory.limit_in_bytes` of the process’s control group and those above it',
+    meaning: 'The same for a container or a systemd unit; the kernel’s part of a connection counts there too.',
+    judge({ cgroupMemory: { bytes: limit, file } }, { config, wanted }) {
+      if (limit === Number.POSITIVE_INFINITY) return { value: 'no limit', permits: null };
+      const needed = Math.ceil(memoryFor(wanted, config) / 2 ** 20);
+      return {
+        value: `${bytes(limit)} (${file})`,
+        permits: connectionsIn(limit, config),
+        fix: `docker update --memory ${needed}m --memory-swap ${needed}m CONTAINER; systemd: MemoryMax=${needed}M; else echo ${needed}M | sudo tee ${file}`,
+      };
+    },
+  },
+  {
+    name: 'heap',
+    atStart: true,
+    needs: ['heapBytes'],
+    source: 'V8',
+    meaning: `Heap of a worker: at \`FANFARE_MAX_HEAP_PERCENT\` of its limit it takes no new connections; ${count(SERVER_BYTES)} bytes a connection, times \`WORKERS\`.`,
+    judge({ heapBytes }, { config, wanted }) {
+      const share = config.maxHeapPercent / 100;
+      const needed = Math.ceil(((wanted / config.workers) * SERVER_BYTES + IDLE_HEAP_BYTES) / share / 2 ** 20);
+      return {
+        value: `${bytes(heapBytes)} a worker`,
+        permits: config.workers * Math.max(0, Math.floor((heapBytes * share - IDLE_HEAP_BYTES) / SERVER_BYTES)),
+        fix: `NODE_OPTIONS=--max-old-space-size=${needed}`,
+      };
+    },
+  },
+  {
+    name: 'net.netfilter.nf_conntrack_max',
+    atStart: true,
+    needs: ['conntrack'],
+    source: '`/proc/sys/net/netfilter/nf_conntrack_max`; absent: nothing is tracked',
+    meaning:
+      'Connections a firewall on this machine can track: one entry each. A full table drops new ones without a word.',
+    judge({ conntrack }, { wanted }) {
+      if (conntrack === null) return null;
+      return {
+        value: `${count(conntrack.max)}, ${count(conntrack.used)} in use`,
+        permits: conntrack.max,
+        fix: sysctl('net.netfilter.nf_conntrack_max', powerOfTwo(2 * wanted)),
+      };
+    },
+  },
+  {
+    name: 'net.core.somaxconn',
+    needs: ['somaxconn'],
+    source: '`/proc/sys/net/core/somaxconn`',
+    meaning: `Connections waiting to be accepted: the smaller of this and the ${count(LISTEN_BACKLOG)} the server asks for (listen(2)). It has to hold a second of a return that is spread over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
+    judge({ somaxconn }, { config, wanted }) {
+      const seconds = windowSeconds(config);
+      const backlog = Math.min(somaxconn, LISTEN_BACKLOG);
+      const slower = `FANFARE_RECONNECT_WINDOW_MS=${Math.ceil(wanted / LISTEN_BACKLOG) * 1000}`;
+      return {
+        value: `${count(somaxconn)}, listen backlog ${count(backlog)}`,
+        permits: backlog * seconds,
+        fix:
+          LISTEN_BACKLOG * seconds >= wanted
+            ? `${sysctl('net.core.somaxconn', LISTEN_BACKLOG)} and restart the server`
+            : somaxconn < LISTEN_BACKLOG
+              ? `${sysctl('net.core.somaxconn', LISTEN_BACKLOG)}, restart the server, and ${slower}`
+              : slower,
+      };
+    },
+  },
+  {
+    name: 'net.ipv4.tcp_max_syn_backlog',
+    needs: ['synBacklog', 'synCookies', 'somaxconn'],
+    source: '`/proc/sys/net/ipv4/tcp_max_syn_backlog`, `tcp_syncookies`',
+    meaning:
+      'Connections half open. With SYN cookies, the default, a full queue loses none; without, three quarters of it are for clients not seen before (tcp(7)), and it has to hold the same second.',
+    judge({ synBacklog, synCookies, somaxconn }, { config }) {
+      if (synCookies > 0) return { value: `${count(synBacklog)}, SYN cookies on`, permits: null };
+      const queue = Math.min(Math.floor(synBacklog * 0.75), somaxconn, LISTEN_BACKLOG);
+      return {
+        value: `${count(synBacklog)}, SYN cookies off`,
+        permits: queue * windowSeconds(config),
+        fix: sysctl('net.ipv4.tcp_syncookies', 1),
+      };
+    },
+  },
+  {
+    name: 'net.core.netdev_max_backlog',
+    needs: ['deviceBacklog', 'packets'],
+    source: '`/proc/sys/net/core/netdev_max_backlog`, `/proc/net/softnet_stat`',
+    meaning:
+      'Packets one processor has not dealt with yet: a broadcast through loopback or a container’s bridge is a burst of one a receiver. No number of connections: it is low where more than one packet in 10,000 was dropped for it since boot.',
+    judge({ deviceBacklog, packets: { seen, dropped } }) {
+      const isLow = dropped * DROPPED_ONE_IN > seen;
+      return {
+        value: `${count(deviceBacklog)}, ${plural(dropped, 'packet')} dropped`,
+        permits: null,
+        fault: isLow ? `it has dropped ${count(dropped)} of ${count(seen)} packets` : undefined,
+        fix: sysctl('net.core.netdev_max_backlog', Math.max(16_384, 2 * deviceBacklog)),
+      };
+    },
+  },
+  {
+    name: 'net.ipv4.ip_local_port_range',
+    needs: ['ports'],
+    source: '`/proc/sys/net/ipv4/ip_local_port_range`, `ip_local_reserved_ports`',
+    meaning:
+      'Ports of connections this machine makes: a load balancer or load generator on it (`--clients here`) has so many to one address and port, for each source address it has. Clients elsewhere are not held back (`--clients elsewhere`). Where it is not said, only a range narrower than Linux’ own (28,232) counts.',
+    judge({ ports: { first, last, reserved } }, { wanted, clients }) {
+      const permits = Math.max(0, last - first + 1 - reserved);
+      const addresses = Math.ceil(wanted / WIDE_PORTS.count);
+      const widen = sysctl('net.ipv4.ip_local_port_range', WIDE_PORTS.range);
+      return {
+        value: `${first}–${last}${reserved > 0 ? `, ${count(reserved)} reserved` : ''}, a source address`,
+        permits,
+        isAside: clients === 'elsewhere' || (clients === null && permits >= DEFAULT_PORTS),
+        fix:
+          addresses > 1
+            ? `${widen} and ${addresses} source addresses (nginx: proxy_bind; HAProxy: a server line with source for each)`
+            : widen,
+      };
+    },
+  },
+  {
+    name: 'net.ipv4.tcp_mem',
+    needs: ['tcpMem'],
+    source: '`/proc/sys/net/ipv4/tcp_mem`',
+    meaning:
+      'Memory of all TCP buffers, in pages: a page for each connection that has a message under way, up to the second number, from which on the kernel saves.',
+    judge({ tcpMem: [, pressure] }, { wanted }) {
+      return { value: `${count(pressure)} pages`, permits: pressure, fix: tcpMemFix(wanted) };
+    },
+  },
+  {
+    name: 'net.ipv4.tcp_wmem',
+    needs: ['tcpWmem', 'tcpMem', 'pageBytes'],
+    source: '`/proc/sys/net/ipv4/tcp_wmem`, `tcp_mem`',
+    meaning:
+      'What the kernel takes, at most (the third number), for a client that does not read: one connection in a thousand may be such, within `tcp_mem`.',
+    judge: ({ tcpWmem, tcpMem, pageBytes }, { wanted }) =>
+      buffers('net.ipv4.tcp_wmem', tcpWmem, 2, tcpMem, pageBytes, wanted),
+  },
+  {
+    name: 'net.ipv4.tcp_rmem',
+    needs: ['tcpRmem', 'tcpMem', 'pageBytes'],
+    source: '`/proc/sys/net/ipv4/tcp_rmem`, `tcp_mem`',
+    meaning:
+      'What a client may send before it is read (the second number; the third is for those read fast): one connection in a thousand may do so at once, within `tcp_mem`.',
+    judge: ({ tcpRmem, tcpMem, pageBytes }, { wanted }) =>
+      buffers('net.ipv4.tcp_rmem', tcpRmem, 1, tcpMem, pageBytes, wanted),
+  },
+  {
+    name: 'connections-per-address',
+    needs: [],
+    source: '`FANFARE_MAX_CONNECTIONS_PER_IP`, `TRUST_PROXY`',
+    meaning:
+      'The server’s own limit for one client address. With `--clients here` and no `TRUST_PROXY` everybody has this machine’s address, and it binds.',
+    judge(_readings, { config: { maxConnectionsPerIp, maxConnectionsPerIpMode, trustProxy }, clients }) {
+      if (maxConnectionsPerIpMode !== 'enforce')
+        return { value: `not enforced (${maxConnectionsPerIpMode})`, permits: null };
+      const isShared = clients === 'here' && trustProxy === '';
+      return {
+        value: `${count(maxConnectionsPerIp)} an address`,
+        permits: isShared ? maxConnectionsPerIp : null,
+        fix: 'behind a load balancer: TRUST_PROXY=127.0.0.1/32; for a load test: FANFARE_LIMITS=off',
+      };
+    },
+  },
+  {
+    name: 'lb-idle-timeout',
+    needs: [],
+    source: '`--lb-idle-timeout`',
+    meaning:
+      'How long a load balancer keeps a connection on which nothing moves. It must be longer than `FANFARE_PING_INTERVAL_MS`, or every quiet connection is cut, and should be longer by `FANFARE_PONG_TIMEOUT_MS`, since a ping may be late.',
+    judge(_readings, { config: { pingIntervalMs, pongTimeoutMs }, idleTimeoutMs }) {
+      if (idleTimeoutMs === null) return null;
+      const needed = Math.ceil((pingIntervalMs + pongTimeoutMs) / 1000);
+      const isCut = idleTimeoutMs <= pingIntervalMs;
+      return {
+        value: `${idleTimeoutMs / 1000} s, a ping each ${pingIntervalMs / 1000} s`,
+        permits: isCut ? 0 : null,
+        fault: idleTimeoutMs < needed * 1000 ? 'a quiet connection is cut before its ping or its pong' : undefined,
+        fix: `nginx: proxy_read_timeout ${needed}s; proxy_send_timeout ${needed}s; HAProxy: timeout tunnel ${needed}s; or FANFARE_PING_INTERVAL_MS=${Math.floor(idleTimeoutMs / 2)} FANFARE_PONG_TIMEOUT_MS=${Math.floor(idleTimeoutMs / 4)}`,
+      };
+    },
+  },
+  {
+    name: 'redis-version',
+    needs: ['redisVersion'],
+    source: 'Redis: `INFO`',
+    meaning: 'Before 6.0 Redis has no RESP3, with which pushes and replies can’t be mixed up.',
+    judge({ redisVersion }) {
+      if (redisVersion === null) return null;
+      const isOld = Number.parseInt(redisVersion, 10) < 6;
+      return {
+        value: redisVersion,
+        permits: null,
+        fault: isOld ? 'it is older than 6.0, and no longer maintained' : undefined,
+        fix: 'a Redis of a version that is still maintained',
+      };
+    },
+  },
+  {
+    name: 'redis-pubsub-buffer',
+    needs: ['redisPubsub'],
+    source: 'Redis: `CONFIG GET client-output-buffer-limit`',
+    meaning: `What Redis holds for a worker that is behind before it cuts it off, and what was published meanwhile is lost to that worker. A burst of ${bytes(MAX_BYTES_TO_REDIS)}, which one worker may send, has to fit; the soft limit counts where its seconds are fewer than \`FANFARE_WORKER_TIMEOUT_MS\`.`,
+    judge({ redisPubsub }, { config }) {
+      if (redisPubsub === null) return null;
+      const { hard, soft, seconds } = redisPubsub;
+      const bounds = [hard, seconds * 1000 < config.workerTimeoutMs ? soft : 0].filter((bound) => bound > 0);
+      const holds = Math.min(...bounds, Number.POSITIVE_INFINITY);
+      return {
+        value: `hard ${hard === 0 ? 'none' : bytes(hard)}, soft ${soft === 0 ? 'none' : `${bytes(soft)} for ${seconds} s`}`,
+        permits: null,
+        fault: holds < MAX_BYTES_TO_REDIS ? `a worker that is ${bytes(holds)} behind is cut off` : undefined,
+        fix: redisCli(config, 'client-output-buffer-limit "pubsub 268435456 67108864 60"'),
+      };
+    },
+  },
+  {
+    name: 'redis-maxmemory',
+    needs: ['redisMemory'],
+    source: 'Redis: `INFO`',
+    meaning:
+      'Publications over `FANFARE_MAX_PUBSUB_BYTES` are kept in Redis until they are fetched. Full, Redis refuses them with `noeviction`, and their publisher is told; any other policy may throw away what was accepted.',
+    judge({ redisMemory }, { config }) {
+      if (redisMemory === null) return null;
+      const { max, used, policy } = redisMemory;
+      /** @type {Judgement} */
+      const judgement = {
+        value: `${max === 0 ? 'no limit' : `${bytes(used)} of ${bytes(max)}`}, ${policy}`,
+        permits: null,
+      };
+      if (max === 0) return judgement;
+      if (policy !== 'noeviction') {
+        judgement.fault = `${policy} throws away accepted publications when memory runs out`;
+        judgement.fix = redisCli(config, 'maxmemory-policy noeviction');
+      } else if (used > REDIS_FULL * max) {
+        judgement.fault = 'it is nearly full, and about to refuse publications';
+        judgement.fix = redisCli(config, `maxmemory ${powerOfTwo(2 * max)}`);
+      }
+      return judgement;
+    },
+  },
+  {
+    name: 'redis-persistence',
+    needs: ['redisPersistence'],
+    source: 'Redis: `INFO`, `CONFIG GET save`, `appendfsync`',
+    meaning:
+      'Live delivery keeps nothing, and needs none. What is kept (large publications for a minute; room history, which this version does not have) outlives a crash of Redis only as far as this goes. It is low where Redis refuses writes since it could not save.',
+    judge({ redisPersistence }, { config }) {
+      if (redisPersistence === null) return null;
+      const { save, append, failed } = redisPersistence;
+      const kept =
+        append === 'always'
+          ? 'AOF, always: a crash of Redis loses no history'
+          : append === 'everysec'
+            ? 'AOF, everysec: a crash of Redis loses a second of history'
+            : append !== ''
+              ? `AOF, ${append}: a crash of its machine loses up to half a minute of history`
+              : save !== ''
+                ? 'snapshots: a crash of Redis loses the history since the last one'
+                : 'none: a restart of Redis loses all history';
+      return {
+        value: kept,
+        permits: null,
+        fault: failed ? 'Redis could not write to its disk and refuses writes' : undefined,
+        fix: `free its disk, then ${redisCli(config, '', 'bgsave')}`,
+      };
+    },
+  },
+]);
+
+/**
+ * @typedef {object} Finding
+ * @property {string} name
+ * @property {string} value empty where it could not be read
+ * @property {number|null} permits connections; null: no number of them
+ * @property {boolean} binds whether `permits` holds connections to this server back
+ * @property {'ok'|'low'|'cannot read'} verdict
+ * @property {string} why what is wrong, or why it could not be read; empty where it is ok
+ * @property {string} meaning
+ * @property {string|null} fix where it is low
+ */
+
+/**
+ * @typedef {object} Report
+ * @property {number} wanted
+ * @property {number} workers
+ * @property {string|null} first the limit that binds first: of those that are too low the one that permits least, then
+ * those without a number; where none is too low, the one that would be next. null: nothing could be read
+ * @property {number|null} permits connections it permits
+ * @property {'ok'|'low'} verdict low: some limit is
+ * @property {Finding[]} limits
+ */
+
+/**
+ * @param {PartialReadings} readings
+ * @param {Situation} situation
+ * @param {readonly Limit[]} [limits]
+ * @returns {Report}
+ */
+export function examine(readings, situation, limits = LIMITS) {
+  /** @type {Finding[]} */
+  const findings = [];
+  for (const limit of limits) {
+    const finding = find(limit, readings, situation);
+    if (finding !== null) findings.push(finding);
+  }
+  /** @type {Finding|undefined} */
+  let least;
+  for (const one of findings) {
+    if (one.binds && (least === undefined || Number(one.permits) < Number(least.permits))) least = one;
+  }
+  const low = findings.filter(({ verdict }) => verdict === 'low');
+  const first = least?.verdict === 'low' ? least : (low[0] ?? least);
+  return {
+    wanted: situation.wanted,
+    workers: situation.config.workers,
+    first: first?.name ?? null,
+    permits: first?.permits ?? null,
+    verdict: low.length > 0 ? 'low' : 'ok',
+    limits: findings,
+  };
+}
+
+/** @param {Limit} limit @param {PartialReadings} readings @param {Situation} situation @returns {Finding|null} null: it does not apply */
+function find({ name, needs, meaning, judge }, readings, situation) {
+  const unread = needs.map((key) => readings[key]).find((reading) => reading instanceof Unread);
+  const judged = unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
+  if (judged === null) return null;
+  const { value, permits, isAside = false, fault = '', fix = null } = judged;
+  const binds = permits !== null && !isAside;
+  const isShort = binds && permits < situation.wanted;
+  const isLow = isShort || fault !== '';
+  const short = isShort ? `${count(permits)} connections of the ${count(situation.wanted)} wanted` : '';
+  return {
+    name,
+    value,
+    permits,
+    binds,
+    verdict: unread instanceof Unread ? 'cannot read' : isLow ? 'low' : 'ok',
+    why: unread instanceof Unread ? unread.why : fault || short,
+    meaning: meaning.replaceAll('`', ''),
+    fix: isLow ? fix : null,
+  };
+}
+
+/** @type {Judgement} */
+const UNREAD = Object.freeze({ value: '', permits: null });
+
+/** @param {number} files of a process @param {import('../config.js').Config} config */
+function connectionsOf(files, { overloadMode }) {
+  // Not enforced, the reserve is used up too: then accepting fails.
+  return Math.max(0, (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS);
+}
+
+/** @param {number} memory bytes @param {import('../config.js').Config} config */
+function connectionsIn(memory, { workers }) {
+  return Math.max(0, Math.floor((memory * MEMORY_SHARE - (workers + 1) * PROCESS_BYTES) / CONNECTION_BYTES));
+}
+
+/** The same backwards. @param {number} connections @param {import('../config.js').Config} config @returns {number} bytes */
+function memoryFor(connections, { workers }) {
+  return Math.ceil((connections * CONNECTION_BYTES + (workers + 1) * PROCESS_BYTES) / MEMORY_SHARE);
+}
+
+/** Over how long the clients of a drained server return. @param {import('../config.js').Config} config */
+function windowSeconds({ reconnectWindowMs }) {
+  return Math.max(1, Math.floor(reconnectWindowMs / 1000));
+}
+
+/**
+ * A buffer that slow connections fill.
+ * @param {string} name
+ * @param {readonly number[]} sizes least, first, most
+ * @param {number} at which of them is filled
+ * @param {readonly number[]} tcpMem
+ * @param {number} pageBytes
+ * @param {number} wanted
+ * @returns {Judgement}
+ */
+function buffers(name, sizes, at, [, pressure], pageBytes, wanted) {
+  const most = Math.floor((pressure * pageBytes * SLOW_ONE_IN) / wanted / 4096) * 4096;
+  // One size is not above the next.
+  const smaller = sizes.map((size, i) => (i <= at ? Math.min(size, most) : size));
+  return {
+    value: sizes.join(' '),
+    permits: Math.floor((pressure * pageBytes * SLOW_ONE_IN) / sizes[at]),
+    fix:
+      most >= MIN_BUFFER_BYTES
+        ? sysctl(name, smaller.join(' '))
+        : tcpMemFix(Math.ceil((wanted * sizes[at]) / SLOW_ONE_IN / pageBytes)),
+  };
+}
+
+/** @param {number} pages */
+function tcpMemFix(pages) {
+  return sysctl('net.ipv4.tcp_mem', [Math.ceil(pages * 0.75), pages, Math.ceil(pages * 1.5)].join(' '));
+}
+
+/** @param {string} name @param {string|number} value */
+function sysctl(name, value) {
+  return `sudo sysctl -w ${name}=${typeof value === 'string' ? `"${value}"` : value}`;
+}
+
+/** Without its credentials, which redis-cli takes from REDISCLI_AUTH. @param {import('../config.js').Config} config @param {string} setting @param {string} [command] */
+function redisCli({ redisUrl }, setting, command = `config set ${setting}`) {
+  const { protocol, host } = new URL(redisUrl);
+  return `redis-cli -u ${protocol}//${host} ${command}`;
+}
+
+/** @param {number} number @returns {number} the next power of two */
+function powerOfTwo(number) {
+  return 2 ** Math.ceil(Math.log2(number));
+}
+
+/** @param {number} number */
+export function count(number) {
+  return number === Number.POSITIVE_INFINITY ? 'unlimited' : number.toLocaleString('en-US');
+}
+
+/** @param {number} number @param {string} noun */
+function plural(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+/** @param {number} number */
+function bytes(number) {
+  const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
+  const power = Math.min(units.length - 1, number < 1024 ? 0 : Math.floor(Math.log2(number) / 10));
+  return `${Number((number / 1024 ** power).toPrecision(3))} ${units[power]}`;
+}

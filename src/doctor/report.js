@@ -1,0 +1,71 @@
+// report.js: what was found, for people (a table, then what is wrong and what to do) and for programs (JSON).
+
+import { count } from './limits.js';
+
+/** Rises when a field of the JSON goes or changes its meaning; new fields do not raise it. */
+export const FORMAT = 1;
+const MAX_VALUE_WIDTH = 60;
+
+/** @typedef {import('./limits.js').Report} Report */
+/** @typedef {import('./limits.js').Finding} Finding */
+
+/** @param {Report} report @param {readonly string[]} notes @returns {string} one JSON object; its shape is in README.md */
+export function toJson({ wanted, workers, first, permits, verdict, limits }, notes) {
+  return JSON.stringify({ format: FORMAT, wanted, workers, verdict, first, permits, limits, notes }, null, 2);
+}
+
+/** @param {Report} report @param {readonly string[]} notes @returns {string} */
+export function toText(report, notes) {
+  const { wanted, workers, limits } = report;
+  const rows = limits.map((one) => [one.name, fitted(one.value), permitsOf(one), one.verdict]);
+  const lines = [
+    `${count(wanted)} connections wanted, on ${count(workers)} worker${workers === 1 ? '' : 's'}`,
+    '',
+    ...table([['limit', 'value', 'permits', 'verdict'], ...rows]),
+    '',
+    `First to bind: ${summary(report)}`,
+  ];
+  for (const { name, verdict, why, meaning, fix } of limits) {
+    if (verdict === 'low') lines.push('', `${name}: ${why}`, ...wrapped(meaning), `  Fix: ${fix}`);
+  }
+  const unread = limits.filter(({ verdict }) => verdict === 'cannot read');
+  if (unread.length > 0) lines.push('', 'Can not be read:', ...unread.map(({ name, why }) => `  ${name}: ${why}`));
+  if (notes.length > 0) lines.push('', ...notes);
+  return lines.join('\n');
+}
+
+/** @param {Report} report @returns {string} the first limit to bind, in a line */
+export function summary({ first, permits, verdict, limits }) {
+  const one = limits.find(({ name }) => name === first);
+  if (one === undefined) return 'nothing that could be read';
+  if (permits === null) return `${one.name}: ${one.why}`;
+  return `${one.name}, at ${count(permits)} connections${verdict === 'ok' ? ': enough' : ''}`;
+}
+
+/** @param {Finding} finding */
+function permitsOf({ permits, binds }) {
+  if (permits === null) return '–';
+  // In brackets: of interest, and holds nobody back here.
+  return binds ? count(permits) : `(${count(permits)})`;
+}
+
+/** @param {string} text */
+function fitted(text) {
+  return text.length <= MAX_VALUE_WIDTH ? text : `${text.slice(0, MAX_VALUE_WIDTH - 1)}…`;
+}
+
+/** Columns as wide as they need be; numbers end in one line. @param {readonly string[][]} rows @returns {string[]} */
+function table(rows) {
+  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
+  return rows.map((row) =>
+    row
+      .map((cell, column) => (column === 2 ? cell.padStart(widths[column]) : cell.padEnd(widths[column])))
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+/** @param {string} text @returns {string[]} lines of about 100 columns, indented */
+function wrapped(text) {
+  return text.match(/\S.{0,97}(?=\s|$)/g)?.map((line) => `  ${line}`) ?? [];
+}
