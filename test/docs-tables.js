@@ -6,12 +6,13 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { CLOSES, ERRORS } from '../src/codes.js';
 import { SETTINGS } from '../src/config.js';
+import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/metrics.js';
 
 const README = fileURLToPath(new URL('../README.md', import.meta.url));
 
 /** Every table by its name in README.md's marks. @type {Record<string, () => string>} */
-const TABLES = { errors, closes, settings, metrics };
+const TABLES = { errors, closes, settings, metrics, limits };
 
 function errors() {
   return table(
@@ -54,6 +55,13 @@ function metrics() {
   return table(
     ['metric', 'type', ''],
     rows.filter(([name], i) => rows.findIndex(([other]) => other === name) === i),
+  );
+}
+
+function limits() {
+  return table(
+    ['limit', 'read from', 'what it bounds, and how it becomes a number of connections'],
+    LIMITS.map(({ name, source, meaning }) => [`\`${name}\``, source, meaning]),
   );
 }
 

@@ -2,6 +2,7 @@
 //
 //   read.js (what the machine says) -> limits.js (what that permits) -> report.js (table or JSON), exit code
 
+import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
@@ -12,7 +13,7 @@ const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
 
-const USAGE = `Usage: npm run doctor -- [options]   (for --json: npm run --silent doctor -- --json)
+const USAGE = `Usage: npm run doctor -- [options]   (for --json: npm --silent run doctor -- --json)
 
   --connections N          connections this server is to hold (${DEFAULT_WANTED})
   --pid PID                of a server that runs: its limits and its settings, instead of this shell's
@@ -57,6 +58,10 @@ export async function runDoctor({ args, loadSettings }) {
   if (help) {
     process.stdout.write(USAGE);
     return EXIT.ok;
+  }
+  if (pid !== null && !existsSync(`/proc/${pid}`)) {
+    process.stderr.write(`--pid: there is no process ${pid}\n`);
+    return EXIT.usage;
   }
   /** @type {string[]} */
   const notes = [];

@@ -89,7 +89,7 @@ export const LIMITS = Object.freeze([
       return {
         value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} a process, ${plural(config.workers, 'worker')}`,
         permits: config.workers * each,
-        fix: each > 0 && workers <= 1024 ? `WORKERS=${workers}, or ${raise}` : raise,
+        fix: each > 0 && workers <= 1024 ? `${raise}; where it can not be raised: WORKERS=${workers}` : raise,
       };
     },
   },

@@ -9,6 +9,7 @@ import { parseOpenFiles } from '../capacity.js';
 import { redactUrl } from '../log.js';
 
 const REDIS_TIMEOUT_MS = 3000;
+const DISCONNECT_TIMEOUT_MS = 100;
 /** cgroup v1 writes "no limit" as the greatest multiple of a page in a signed 64-bit number; 2^60 is beyond any machine. */
 const V1_UNLIMITED = 2 ** 60;
 
@@ -211,6 +212,7 @@ export async function readRedis(url) {
     lazyConnect: true,
     connectTimeout: REDIS_TIMEOUT_MS,
     commandTimeout: REDIS_TIMEOUT_MS,
+    disconnectTimeout: DISCONNECT_TIMEOUT_MS,
     maxRetriesPerRequest: 0,
     retryStrategy: () => null,
     disableClientInfo: true,

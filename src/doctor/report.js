@@ -28,8 +28,13 @@ export function toText(report, notes) {
   for (const { name, verdict, why, meaning, fix } of limits) {
     if (verdict === 'low') lines.push('', `${name}: ${why}`, ...wrapped(meaning), `  Fix: ${fix}`);
   }
-  const unread = limits.filter(({ verdict }) => verdict === 'cannot read');
-  if (unread.length > 0) lines.push('', 'Can not be read:', ...unread.map(({ name, why }) => `  ${name}: ${why}`));
+  /** What could not be read, by the reason: a Redis that is away is one. @type {Map<string, string[]>} */
+  const unread = new Map();
+  for (const { name, verdict, why } of limits) {
+    if (verdict === 'cannot read') unread.set(why, [...(unread.get(why) ?? []), name]);
+  }
+  if (unread.size > 0) lines.push('', 'Can not be read:');
+  for (const [why, names] of unread) lines.push(`  ${names.join(', ')}: ${why}`);
   if (notes.length > 0) lines.push('', ...notes);
   return lines.join('\n');
 }
