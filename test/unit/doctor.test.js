@@ -472,6 +472,17 @@ const GROUPS = [
     '/sys/fs/cgroup/memory/memory.limit_in_bytes',
   ],
   [
+    'v2 in a container that sees the host’s paths: a group below the mount',
+    {
+      '/proc/self/cgroup': '0::/docker/0123/app\n',
+      '/proc/self/mountinfo': '31 23 0:28 /docker/0123 /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n',
+      '/sys/fs/cgroup/app/memory.max': '268435456\n',
+      '/sys/fs/cgroup/memory.max': 'max\n',
+    },
+    268_435_456,
+    '/sys/fs/cgroup/app/memory.max',
+  ],
+  [
     'both: v1 has the memory controller, v2 none',
     {
       '/proc/self/cgroup': '4:memory:/s\n0::/t\n',
