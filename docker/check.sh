@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 
 if command -v haproxy >/dev/null; then
-  haproxy -c -q -f haproxy.cfg
+  haproxy -c -q -f ../ops/haproxy/haproxy.cfg
   echo 'haproxy.cfg: valid'
 else
   echo 'haproxy.cfg: not checked, there is no haproxy here'

@@ -1,4 +1,4 @@
-// proxies.js: real load balancers before servers under test: HAProxy with the file of docker/, nginx with what the README says.
+// proxies.js: real load balancers before servers under test, with the configurations of ops/: only addresses and paths differ.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,24 +9,19 @@ import { join } from 'node:path';
 import { freePort } from './redis.js';
 import { until } from './server.js';
 
-const HAPROXY_CFG = new URL('../../docker/haproxy.cfg', import.meta.url);
 /** Not in everybody's PATH. */
 const PATH = `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin`;
 const START_MS = 10_000;
 
 /**
+ * HAProxy with ops/haproxy/haproxy.cfg.
  * @param {import('node:test').TestContext} t
  * @param {readonly number[]} servers their public ports on this machine, as fanfare-1, fanfare-2 …
  * @returns {Promise<number>} its port
  */
 export async function startHaproxy(t, servers) {
   const port = await freePort();
-  let text = (await readFile(HAPROXY_CFG, 'utf8')).replace('bind :3000', `bind 127.0.0.1:${port}`);
-  servers.forEach((server, i) => {
-    const named = `fanfare-${i + 1}:3000`;
-    if (!text.includes(named)) throw new Error(`docker/haproxy.cfg has no ${named}`);
-    text = text.replace(named, `127.0.0.1:${server}`);
-  });
+  const text = await configuration('haproxy/haproxy.cfg', servers, [['bind :3000', `bind 127.0.0.1:${port}`]]);
   const file = join(await folderFor(t), 'haproxy.cfg');
   await writeFile(file, text);
   // -db: in the foreground, ours to stop.
@@ -35,45 +30,47 @@ export async function startHaproxy(t, servers) {
 }
 
 /**
+ * nginx with ops/nginx/nginx.conf, in one process.
  * @param {import('node:test').TestContext} t
- * @param {number} server its public port on this machine
+ * @param {readonly number[]} servers their public ports on this machine, as fanfare-1, fanfare-2 …
+ * @param {object} [options]
+ * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of replacing it, as many do
  * @returns {Promise<number>} its port
  */
-export async function startNginx(t, server) {
+export async function startNginx(t, servers, { appends = false } = {}) {
   const folder = await folderFor(t);
   const port = await freePort();
+  const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((kind) => `${kind}_temp_path ${folder};`);
+  /** @type {[string, string][]} */
+  const edits = [
+    ['listen 3000', `listen 127.0.0.1:${port}`],
+    ['/run/nginx.pid', `${folder}/pid`],
+    ['error_log /var/log/nginx/error.log', 'error_log stderr'],
+    ['http {', `http {\n${buffers.join('\n')}`],
+  ];
+  if (appends) edits.push(['X-Forwarded-For $remote_addr', 'X-Forwarded-For $proxy_add_x_forwarded_for']);
   const file = join(folder, 'nginx.conf');
-  await writeFile(
-    file,
-    `daemon off;
-master_process off;
-pid ${folder}/pid;
-error_log stderr;
-events { worker_connections 1024; }
-http {
-  access_log off;
-  client_body_temp_path ${folder};
-  proxy_temp_path ${folder};
-  fastcgi_temp_path ${folder};
-  uwsgi_temp_path ${folder};
-  scgi_temp_path ${folder};
-  server {
-    listen 127.0.0.1:${port};
-    location / {
-      proxy_pass http://127.0.0.1:${server};
-      proxy_http_version 1.1;
-      proxy_set_header Upgrade $http_upgrade;
-      proxy_set_header Connection "upgrade";
-      # Adds to what the client has sent, the riskier of the usual two ways.
-      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-      proxy_read_timeout 1h;
-    }
-  }
-}
-`,
-  );
-  await start(t, 'nginx', ['-p', folder, '-c', file, '-e', 'stderr'], port);
+  await writeFile(file, await configuration('nginx/nginx.conf', servers, edits));
+  // A master process that is killed leaves its workers behind.
+  const alone = 'daemon off; master_process off;';
+  await start(t, 'nginx', ['-p', folder, '-c', file, '-e', 'stderr', '-g', alone], port);
   return port;
+}
+
+/**
+ * A file of ops/ with the servers' addresses in it, and without those that are not there.
+ * @param {string} path
+ * @param {readonly number[]} servers
+ * @param {readonly (readonly [string, string])[]} edits text, and what comes in its place
+ */
+async function configuration(path, servers, edits) {
+  let text = await readFile(new URL(`../../ops/${path}`, import.meta.url), 'utf8');
+  const named = servers.map((port, i) => /** @type {const} */ ([`fanfare-${i + 1}:3000`, `127.0.0.1:${port}`]));
+  for (const [from, to] of [...named, ...edits]) {
+    if (!text.includes(from)) throw new Error(`ops/${path} has no ${from}`);
+    text = text.replace(from, to);
+  }
+  return text.replace(/^.*\bfanfare-\d+:3000.*\n/gm, '');
 }
 
 /** @param {import('node:test').TestContext} t */
