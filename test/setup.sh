@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, promtool, and `ip` for network namespaces.
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, and `ip` for network namespaces.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
 # the tests start their own, so policy-rc.d keeps apt from starting any. What already runs is left alone.
@@ -11,6 +11,8 @@ declare -A package_of=(
   [haproxy]=haproxy
   [nginx]=nginx-light
   [promtool]=prometheus
+  [prometheus-node-exporter]=prometheus-node-exporter
+  [prometheus-redis-exporter]=prometheus-redis-exporter
   [ip]=iproute2
 )
 

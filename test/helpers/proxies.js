@@ -1,17 +1,9 @@
 // proxies.js: real load balancers before servers under test, with the configurations of ops/: only addresses and paths differ.
 
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { edited, folderFor, startDaemon } from './daemon.js';
 import { freePort } from './redis.js';
-import { until } from './server.js';
-
-/** Not in everybody's PATH. */
-const PATH = `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin`;
-const START_MS = 10_000;
 
 /**
  * HAProxy with ops/haproxy/haproxy.cfg.
@@ -25,7 +17,7 @@ export async function startHaproxy(t, servers) {
   const file = join(await folderFor(t), 'haproxy.cfg');
   await writeFile(file, text);
   // -db: in the foreground, ours to stop.
-  await start(t, 'haproxy', ['-db', '-f', file], port);
+  await startDaemon(t, 'haproxy', ['-db', '-f', file], port);
   return port;
 }
 
@@ -53,7 +45,7 @@ export async function startNginx(t, servers, { appends = false } = {}) {
   await writeFile(file, await configuration('nginx/nginx.conf', servers, edits));
   // A master process that is killed leaves its workers behind.
   const alone = 'daemon off; master_process off;';
-  await start(t, 'nginx', ['-p', folder, '-c', file, '-e', 'stderr', '-g', alone], port);
+  await startDaemon(t, 'nginx', ['-p', folder, '-c', file, '-e', 'stderr', '-g', alone], port);
   return port;
 }
 
@@ -61,61 +53,10 @@ export async function startNginx(t, servers, { appends = false } = {}) {
  * A file of ops/ with the servers' addresses in it, and without those that are not there.
  * @param {string} path
  * @param {readonly number[]} servers
- * @param {readonly (readonly [string, string])[]} edits text, and what comes in its place
+ * @param {readonly (readonly [string, string])[]} edits
  */
 async function configuration(path, servers, edits) {
-  let text = await readFile(new URL(`../../ops/${path}`, import.meta.url), 'utf8');
   const named = servers.map((port, i) => /** @type {const} */ ([`fanfare-${i + 1}:3000`, `127.0.0.1:${port}`]));
-  for (const [from, to] of [...named, ...edits]) {
-    if (!text.includes(from)) throw new Error(`ops/${path} has no ${from}`);
-    text = text.replace(from, to);
-  }
+  const text = await edited(path, [...named, ...edits]);
   return text.replace(/^.*\bfanfare-\d+:3000.*\n/gm, '');
-}
-
-/** @param {import('node:test').TestContext} t */
-async function folderFor(t) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-proxy-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}
-
-/**
- * @param {import('node:test').TestContext} t stops it at its end
- * @param {string} command
- * @param {string[]} args
- * @param {number} port on which it must answer
- */
-async function start(t, command, args, port) {
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, PATH } });
-  let said = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
-  /** @type {Error|null} */
-  let failure = null;
-  child.on('error', (error) => {
-    failure = error;
-  });
-  t.after(async () => {
-    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const exited = once(child, 'exit');
-    child.kill('SIGKILL');
-    await exited;
-  });
-  await until(
-    async () => {
-      if (failure || child.exitCode !== null) throw new Error(`${command} does not start: ${failure ?? said}`);
-      return isListening(port);
-    },
-    START_MS,
-    `the start of ${command}`,
-  );
-}
-
-/** @param {number} port @returns {Promise<boolean>} */
-function isListening(port) {
-  return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => resolve(true));
-    socket.on('error', () => resolve(false));
-    socket.on('connect', () => socket.destroy());
-  });
 }
