@@ -5,6 +5,9 @@
 # the tests start their own, so policy-rc.d keeps apt from starting any. What already runs is left alone.
 set -euo pipefail
 
+# Two tools that Debian does not have; without them the files of docker/ are checked in part.
+bash "$(dirname "$0")/../docker/check.sh" --install || echo 'test:setup: no hadolint and compose tool to be had' >&2
+
 declare -A package_of=(
   [redis-server]=redis-server
   [redis-cli]=redis-tools
@@ -14,6 +17,7 @@ declare -A package_of=(
   [prometheus-node-exporter]=prometheus-node-exporter
   [prometheus-redis-exporter]=prometheus-redis-exporter
   [ip]=iproute2
+  [shellcheck]=shellcheck
 )
 
 # Debian keeps these outside a normal user's PATH.

@@ -30,9 +30,10 @@ const POLL_MS = 20;
  * Starts the server without waiting for it.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
+ * @param {string} [main] another copy of it
  */
-export function spawnServer(t, env = {}) {
-  const child = spawn(process.execPath, [MAIN], {
+export function spawnServer(t, env = {}, main = MAIN) {
+  const child = spawn(process.execPath, [main], {
     env: {
       PATH: process.env.PATH,
       PORT: '0',
@@ -92,10 +93,11 @@ export function spawnServer(t, env = {}) {
  * Starts the server and waits until it serves.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
+ * @param {string} [main] another copy of it
  * @returns {Promise<Server>}
  */
-export async function startServer(t, env) {
-  const server = spawnServer(t, env);
+export async function startServer(t, env, main) {
+  const server = spawnServer(t, env, main);
   const ready = await server.line((line) => String(line.msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS);
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
 }
