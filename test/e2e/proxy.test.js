@@ -19,7 +19,7 @@ const VISITORS = 2;
 
 for (const { name, start, drainDelayMs } of [
   // Two checks, a second apart, and some: HAProxy has seen it before anyone is sent away.
-  { name: 'HAProxy', start: startHaproxy, drainDelayMs: 2500 },
+  { name: 'HAProxy', start: startHaproxy, drainDelayMs: 4000 },
   // nginx asks nobody: it learns from the first handshake that is refused.
   { name: 'nginx', start: startNginx, drainDelayMs: 0 },
 ]) {
