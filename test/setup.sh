@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, promtool, `ip` and `sysctl` for
-# network namespaces.
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, and `ip` and `sysctl`
+# for network namespaces.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
 # the tests start their own, so policy-rc.d keeps apt from starting any. What already runs is left alone.
 set -euo pipefail
+
+# Two tools that Debian does not have; without them the files of docker/ are checked in part.
+bash "$(dirname "$0")/../docker/check.sh" --install || echo 'test:setup: no hadolint and compose tool to be had' >&2
 
 declare -A package_of=(
   [redis-server]=redis-server
@@ -12,8 +15,11 @@ declare -A package_of=(
   [haproxy]=haproxy
   [nginx]=nginx-light
   [promtool]=prometheus
+  [prometheus-node-exporter]=prometheus-node-exporter
+  [prometheus-redis-exporter]=prometheus-redis-exporter
   [ip]=iproute2
   [sysctl]=procps
+  [shellcheck]=shellcheck
 )
 
 # Debian keeps these outside a normal user's PATH.

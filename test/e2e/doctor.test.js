@@ -87,7 +87,7 @@ test('with few descriptors nofile is first, and a server holds exactly what the 
   const [, workers] = /WORKERS=(\d+)$/.exec(String(rowOf(report, 'nofile').fix)) ?? [];
   assert.equal(rowOf(examined([], { prefix, env: { ...env, WORKERS: workers } }), 'nofile').verdict, 'ok');
 
-  const server = await startServer(t, env, prefix);
+  const server = await startServer(t, env, { prefix });
   const warning = server.lines.find(({ msg }) => /short of/.test(msg));
   assert.match(warning?.msg, /^this machine is short of nofile, at 236 connections: npm run doctor/);
   // Of a server that runs, from a shell that has more: its limits, and its settings.

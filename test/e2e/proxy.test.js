@@ -1,65 +1,110 @@
-// proxy.test.js: Fanfare behind real load balancers: HAProxy as docker/ has it, nginx as the README has it.
+// proxy.test.js: Fanfare behind real load balancers: HAProxy and nginx with the configurations of ops/.
 //
 // Each client address here is one of 127.0.0.0/8, and the proxy speaks from 127.0.0.1. The same with clients in network
 // namespaces is loadtest/faults/per-ip.js.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { connect, handshakeStatus } from '../helpers/clients.js';
+import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
 import { startRedis } from '../helpers/redis.js';
 import { samples, startServer, until } from '../helpers/server.js';
 
+/** @typedef {import('node:test').TestContext} TestContext */
+
 const OPTIONS = { timeout: 60_000 };
 const CAP = 5;
+const MEMBERS = 6;
+const VISITORS = 2;
 
-test('a room spans two servers behind HAProxy, and one that drains gets nobody new', OPTIONS, async (t) => {
-  const redis = await startRedis(t);
-  const env = { REDIS_URL: redis.url, FANFARE_LIMITS: 'off', WORKERS: '1', FANFARE_DRAIN_DELAY_MS: '4000' };
-  const servers = await Promise.all([1, 2].map((i) => startServer(t, { ...env, SERVER_ID: `server-${i}` })));
-  const port = await startHaproxy(
-    t,
-    servers.map((server) => server.port),
-  );
-  const clients = await Promise.all(Array.from({ length: 6 }, () => connect(t, port)));
-  await Promise.all(clients.map((client) => client.join('square')));
-  const ids = await Promise.all(clients.map((client) => client.ask({ type: 'hello' }, 'welcome')));
-  const onFirst = ids.filter(({ serverId }) => serverId === 'server-1').length;
-  assert.equal(onFirst, 3, 'leastconn has dealt them out evenly');
-  clients[0].send({ type: 'message', payload: 'through two proxies' });
-  for (const client of clients) assert.equal((await client.next('message')).payload, 'through two proxies');
+for (const { name, start, drainDelayMs } of [
+  // Two checks, a second apart, and some: HAProxy has seen it before anyone is sent away.
+  { name: 'HAProxy', start: startHaproxy, drainDelayMs: 4000 },
+  // nginx asks nobody: it learns from the first handshake that is refused.
+  { name: 'nginx', start: startNginx, drainDelayMs: 0 },
+]) {
+  test(`behind ${name} no handshake fails while one of two servers reloads, then drains`, OPTIONS, async (t) => {
+    const redis = await startRedis(t);
+    const env = {
+      REDIS_URL: redis.url,
+      FANFARE_LIMITS: 'off',
+      WORKERS: '1',
+      FANFARE_DRAIN_DELAY_MS: String(drainDelayMs),
+    };
+    const servers = await Promise.all([1, 2].map((i) => startServer(t, { ...env, SERVER_ID: `server-${i}` })));
+    const port = await start(
+      t,
+      servers.map((server) => server.port),
+    );
+    let members = await Promise.all(Array.from({ length: MEMBERS }, () => joined(t, port)));
+    const onFirst = members.filter(({ serverId }) => serverId === 'server-1').length;
+    assert.equal(onFirst, MEMBERS / 2, 'least connections has dealt them out evenly');
+    await everyoneHears(members, 'before');
 
-  servers[0].kill('SIGTERM');
-  await until(async () => (await fetch(`http://127.0.0.1:${servers[0].port}/readyz`)).status === 503);
-  // Two checks, a second apart: then HAProxy has seen it, and the server still accepts.
-  await until(async () => {
-    const client = await connect(t, port);
-    const { serverId } = await client.ask({ type: 'hello' }, 'welcome');
-    client.socket.close();
-    return serverId === 'server-2' && clients.every(({ close }) => close === null) && (await fallsToSecond(t, port));
+    const visitors = new Visitors(t, port);
+    servers[0].kill('SIGHUP');
+    await servers[0].line(({ msg }) => msg === 'reload done', 30_000);
+    members = await back(t, port, members, 'server-1');
+    await everyoneHears(members, 'after the reload');
+    await until(() => visitors.recent().includes('server-1'), 10_000, 'a visit to the reloaded server');
+
+    servers[0].kill('SIGTERM');
+    if (drainDelayMs > 0) {
+      await until(
+        () => visitors.recent().every((where) => where === 'server-2'),
+        drainDelayMs,
+        'that nobody new gets to the server that drains',
+      );
+      assert.ok(
+        members.every(({ client }) => client.close === null),
+        'before anyone is sent away',
+      );
+    }
+    members = await back(t, port, members, 'server-1');
+    assert.deepEqual(await servers[0].exited, { code: 0, signal: null });
+    await everyoneHears(members, 'after the drain');
+    const visits = visitors.visits.length;
+    await until(() => visitors.visits.length > visits + 20, 10_000, 'visits without the first server');
+
+    const ends = new Set(await visitors.stop());
+    // 1012: it was in, and was sent away with the others.
+    for (const fine of ['server-1', 'server-2', '1012']) ends.delete(fine);
+    assert.deepEqual([...ends], []);
+    assert.equal(new Set(members.map(({ serverId }) => serverId)).size, 1);
   });
-  const drained = clients.filter((_, i) => ids[i].serverId === 'server-1');
-  const closes = await Promise.all(drained.map((client) => client.closed()));
-  assert.deepEqual([...new Set(closes.map(({ code }) => code))], [1012]);
-  for (const client of drained) assert.equal(client.all('SERVER_SHUTDOWN').length, 1);
-  assert.deepEqual(await servers[0].exited, { code: 0, signal: null });
-  assert.equal(await handshakeStatus(port), 101, 'the other one serves');
-  assert.equal(clients.filter(({ close }) => close === null).length, 3, 'its own clients have noticed nothing');
-});
+}
 
-for (const [name, start] of /** @type {const} */ ([
-  [
-    'HAProxy',
-    (/** @type {import('node:test').TestContext} */ t, /** @type {number} */ port) => startHaproxy(t, [port]),
-  ],
-  ['nginx', startNginx],
-])) {
+for (const { name, start } of [
+  { name: 'HAProxy', start: startHaproxy },
+  { name: 'nginx', start: startNginx },
+]) {
+  test(`behind ${name} a handshake that meets a dead server goes to the other one`, OPTIONS, async (t) => {
+    const env = { FANFARE_LIMITS: 'off', WORKERS: '1' };
+    const [dead, alive] = await Promise.all([startServer(t, env), startServer(t, env)]);
+    const port = await start(t, [dead.port, alive.port]);
+    const processes = [dead.pid, ...dead.workerPids()];
+    for (const pid of processes) process.kill(pid, 'SIGKILL');
+    await dead.exited;
+    // At once: a health check takes two seconds to notice.
+    const statuses = await Promise.all(Array.from({ length: 8 }, () => handshakeStatus(port)));
+    assert.deepEqual([...new Set(statuses)], [101]);
+  });
+}
+
+for (const { name, start } of [
+  { name: 'HAProxy', start: startHaproxy },
+  { name: 'nginx', start: startNginx },
+  {
+    name: 'an nginx that passes on what clients claim',
+    start: (/** @type {TestContext} */ t, /** @type {number[]} */ ports) => startNginx(t, ports, { appends: true }),
+  },
+]) {
   test(`behind ${name} each real address has a cap of its own, whatever it forges`, OPTIONS, async (t) => {
     const server = await startServer(t, {
       TRUST_PROXY: '127.0.0.1/32',
       FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
     });
-    const port = await start(t, server.port);
+    const port = await start(t, [server.port]);
     for (const [localAddress, forged] of [
       ['127.0.0.2', []],
       ['127.0.0.3', ['203.0.113.9', '127.0.0.1', '127.0.0.2, 127.0.0.1']],
@@ -95,10 +140,75 @@ function headers(forged, i) {
   return forged.length === 0 ? {} : { 'X-Forwarded-For': forged[i % forged.length] };
 }
 
-/** Two in a row: leastconn would have sent one of them to the first server. @param {import('node:test').TestContext} t @param {number} port */
-async function fallsToSecond(t, port) {
-  const pair = await Promise.all([connect(t, port), connect(t, port)]);
-  const answers = await Promise.all(pair.map((client) => client.ask({ type: 'hello' }, 'welcome')));
-  for (const client of pair) client.socket.close();
-  return answers.every(({ serverId }) => serverId === 'server-2');
+/** @typedef {{client: Client, serverId: string}} Member */
+
+/** @param {TestContext} t @param {number} port @returns {Promise<Member>} */
+async function joined(t, port) {
+  const client = await connect(t, port);
+  await client.join('square');
+  const { serverId } = await client.ask({ type: 'hello' }, 'welcome');
+  return { client, serverId };
+}
+
+/**
+ * Waits until the members of one server have been sent away, as told, and brings them back.
+ * @param {TestContext} t @param {number} port @param {Member[]} members @param {string} serverId
+ */
+async function back(t, port, members, serverId) {
+  return Promise.all(
+    members.map(async (member) => {
+      if (member.serverId !== serverId) {
+        assert.equal(member.client.close, null, 'a client of the other server has noticed nothing');
+        return member;
+      }
+      assert.equal((await member.client.closed(20_000)).code, 1012);
+      assert.equal(member.client.all('SERVER_SHUTDOWN').length, 1);
+      return joined(t, port);
+    }),
+  );
+}
+
+/** @param {Member[]} members @param {string} text */
+async function everyoneHears(members, text) {
+  members[0].client.send({ type: 'message', payload: text });
+  for (const { client } of members) assert.equal((await client.next('message')).payload, text);
+}
+
+/** Clients that come and go without a pause. */
+class Visitors {
+  /** @param {TestContext} t @param {number} port */
+  constructor(t, port) {
+    /** Where each visit ended: a server, 1012, or what went wrong. @type {string[]} */
+    this.visits = [];
+    this.isOver = false;
+    t.after(() => this.stop());
+    this.running = Array.from({ length: VISITORS }, async () => {
+      while (!this.isOver) this.visits.push(await visit(port));
+    });
+  }
+
+  /** The latest of them, some of each visitor. */
+  recent() {
+    return this.visits.slice(-5 * VISITORS);
+  }
+
+  async stop() {
+    this.isOver = true;
+    await Promise.all(this.running);
+    return this.visits;
+  }
+}
+
+/** @param {number} port @returns {Promise<string>} */
+async function visit(port) {
+  const client = new Client(`ws://127.0.0.1:${port}/`);
+  try {
+    await client.opened;
+    const { serverId } = await client.ask({ type: 'hello' }, 'welcome');
+    return serverId;
+  } catch (error) {
+    return client.close?.code === 1012 ? '1012' : `${/** @type {Error} */ (error).message}`;
+  } finally {
+    client.socket.terminate();
+  }
 }

@@ -27,13 +27,19 @@ const POLL_MS = 20;
  */
 
 /**
+ * @typedef {object} Launch
+ * @property {string[]} [prefix] command that becomes the server: `prlimit --nofile=400`
+ * @property {string} [main] another copy of it
+ */
+
+/**
  * Starts the server without waiting for it.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
- * @param {string[]} [prefix] command that becomes it: `prlimit --nofile=400`
+ * @param {Launch} [launch]
  */
-export function spawnServer(t, env = {}, prefix = []) {
-  const [command, ...args] = [...prefix, process.execPath, MAIN];
+export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
+  const [command, ...args] = [...prefix, process.execPath, main];
   const child = spawn(command, args, {
     env: {
       PATH: process.env.PATH,
@@ -94,11 +100,11 @@ export function spawnServer(t, env = {}, prefix = []) {
  * Starts the server and waits until it serves.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
- * @param {string[]} [prefix]
+ * @param {Launch} [launch]
  * @returns {Promise<Server>}
  */
-export async function startServer(t, env, prefix) {
-  const server = spawnServer(t, env, prefix);
+export async function startServer(t, env, launch) {
+  const server = spawnServer(t, env, launch);
   const ready = await server.line((line) => String(line.msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS);
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
 }

@@ -1,0 +1,75 @@
+// daemon.js: other people's servers under test (HAProxy, nginx, Prometheus, exporters), with the files of ops/.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { until } from './server.js';
+
+/** Debian keeps some of them outside a normal user's PATH. */
+const PATH = `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin`;
+const START_MS = 10_000;
+
+/**
+ * Starts one in the foreground and waits until it listens; it is killed when the test ends.
+ * @param {import('node:test').TestContext} t
+ * @param {string} command
+ * @param {string[]} args
+ * @param {number} port of the loopback address
+ */
+export async function startDaemon(t, command, args, port) {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, PATH } });
+  let said = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
+  /** @type {Error|null} */
+  let failure = null;
+  child.on('error', (error) => {
+    failure = error;
+  });
+  t.after(async () => {
+    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exited;
+  });
+  await until(
+    async () => {
+      if (failure || child.exitCode !== null) throw new Error(`${command} does not start: ${failure ?? said}`);
+      return isListening(port);
+    },
+    START_MS,
+    `the start of ${command}`,
+  );
+}
+
+/** A folder that is gone after the test. @param {import('node:test').TestContext} t */
+export async function folderFor(t) {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/**
+ * A file of ops/ with some of its text replaced: what is not in it can't be, so the file and the test stay together.
+ * @param {string} path from ops/
+ * @param {readonly (readonly [string, string])[]} edits text, and what comes in its place
+ */
+export async function edited(path, edits) {
+  let text = await readFile(new URL(`../../ops/${path}`, import.meta.url), 'utf8');
+  for (const [from, to] of edits) {
+    if (!text.includes(from)) throw new Error(`ops/${path} has no ${from}`);
+    text = text.replace(from, to);
+  }
+  return text;
+}
+
+/** @param {number} port @returns {Promise<boolean>} */
+function isListening(port) {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => resolve(true));
+    socket.on('error', () => resolve(false));
+    socket.on('connect', () => socket.destroy());
+  });
+}

@@ -1,0 +1,174 @@
+// ops.test.js: the files of ops/ agree with the code, with each other, and with the tools that read them. What a real Prometheus,
+// HAProxy and nginx make of them is in test/e2e; the kernel settings are in tune.test.js.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { SETTINGS } from '../../src/config.js';
+import { createMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/metrics.js';
+import { createStats } from '../../src/stats.js';
+
+const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
+/** @param {string} path from ops/ */
+const read = (path) => readFileSync(ops + path, 'utf8');
+
+const rules = read('prometheus/alerts.rules.yml');
+const recordings = read('prometheus/recording.rules.yml');
+const dashboard = JSON.parse(read('grafana/fanfare.json'));
+/** Each alert with the text of its rule. */
+const alerts = new Map(
+  rules
+    .split(/^ {6}- alert: /m)
+    .slice(1)
+    .map((text) => [text.slice(0, text.indexOf('\n')), text]),
+);
+
+/** @param {string} command @param {string[]} args */
+function run(command, args) {
+  const { error, status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8' });
+  return { isMissing: error !== undefined, status, said: `${stdout}${stderr}` };
+}
+
+test('every alert has an entry in the runbook, in the same order, and every entry an alert', () => {
+  assert.ok(alerts.size >= 25);
+  const runbook = read('prometheus/RUNBOOK.md');
+  const entries = runbook.split(/^## /m).slice(1);
+  assert.deepEqual(
+    entries.map((entry) => entry.slice(0, entry.indexOf('\n'))),
+    [...alerts.keys()],
+  );
+  for (const entry of entries) {
+    const name = entry.slice(0, entry.indexOf('\n'));
+    const rule = String(alerts.get(name));
+    assert.ok(rule.includes(`runbook: 'RUNBOOK.md#${name.toLowerCase()}'`), `${name} has a wrong link`);
+    const [, severity] = /severity: (\w+)/.exec(rule) ?? [];
+    assert.match(entry, new RegExp(`^\\*\\*${severity}\\.\\*\\* `, 'im'), `${name} is ${severity}`);
+    assert.match(entry, /^- Do: |^- Look and do: |\| do \|/m, `${name} does not say what to do`);
+    for (const [other] of entry.matchAll(/\b(?:Fanfare|Redis|Host)[A-Z][a-z]\w+/g)) {
+      assert.ok(alerts.has(other), `${name} speaks of ${other}`);
+    }
+  }
+});
+
+test('every alert has a case in which it fires and one in which it is silent', () => {
+  const cases = read('prometheus/alerts.test.yml');
+  for (const name of alerts.keys()) {
+    assert.match(cases, new RegExp(`alertname: ${name}, exp_alerts: \\[\\]`), name);
+    assert.match(cases, new RegExp(`alertname: ${name}\\n +exp_alerts:\\n +- exp_labels`), name);
+  }
+});
+
+test('promtool finds no fault with the rules, and they do what their cases say', (t) => {
+  const config = run('promtool', ['check', 'config', `${ops}prometheus/prometheus.yml`]);
+  if (config.isMissing) return t.skip('no promtool here');
+  assert.equal(config.status, 0, config.said);
+  const tested = run('promtool', ['test', 'rules', `${ops}prometheus/alerts.test.yml`]);
+  assert.equal(tested.status, 0, tested.said);
+});
+
+test('rules and dashboard ask only for metrics that there are, and the dashboard for all of ours', async (t) => {
+  const worker = createMetrics(createStats(), { worker: 0 });
+  t.after(() => worker.close());
+  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS];
+  /** Names as they are exported, with prom-client's own. @type {Set<string>} */
+  const known = new Set();
+  for (const { name, type } of [...(await worker.snapshot()), ...rows]) {
+    for (const suffix of String(type) === 'histogram' ? ['_bucket', '_sum', '_count'] : ['']) known.add(name + suffix);
+  }
+  const expressions = [rules, recordings, ...targets().map(({ expr }) => expr)];
+  const used = new Set(
+    expressions.flatMap(
+      (text) => text.match(/(?<![\w:])(?:fanfare|websocket|redis_publish|message|nodejs|process)_\w+(?!\w|:)/g) ?? [],
+    ),
+  );
+  assert.ok(used.size > 30, `${used.size} names`);
+  assert.deepEqual(
+    [...used].filter((name) => !known.has(name)),
+    [],
+  );
+  const shown = targets()
+    .map(({ expr }) => expr)
+    .join('\n');
+  for (const { name } of rows) assert.ok(shown.includes(name), `no panel shows ${name}`);
+});
+
+test('the dashboard is whole: rows, units, descriptions, a source for each panel, nothing on top of anything', () => {
+  /** @type {any[]} */
+  const panels = dashboard.panels;
+  const titles = panels.filter(({ type }) => type === 'row').map(({ title }) => title);
+  for (const row of ['Business', 'Performance', 'Infrastructure']) {
+    assert.ok(
+      titles.some((title) => title.startsWith(row)),
+      row,
+    );
+  }
+  assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
+  const taken = new Set();
+  for (const { title, type, gridPos, description, fieldConfig, targets, datasource } of panels) {
+    for (let x = gridPos.x; x < gridPos.x + gridPos.w; x++) {
+      assert.ok(x < 24, `${title} is too far to the right`);
+      for (let y = gridPos.y; y < gridPos.y + gridPos.h; y++) {
+        assert.ok(!taken.has(`${x},${y}`), `${title} lies on another panel`);
+        taken.add(`${x},${y}`);
+      }
+    }
+    if (type === 'row') continue;
+    assert.ok(description.length > 10, `${title} has no description`);
+    assert.ok(fieldConfig.defaults.unit, `${title} has no unit`);
+    // The first variable: whichever Prometheus the reader chooses.
+    assert.deepEqual(datasource, { type: 'prometheus', uid: '$'.concat('{datasource}') });
+    assert.ok(targets.length > 0);
+    assert.equal(new Set(targets.map((/** @type {any} */ { refId }) => refId)).size, targets.length);
+  }
+  const variables = dashboard.templating.list.map((/** @type {any} */ { name }) => name);
+  for (const { expr } of targets()) {
+    for (const [, name] of expr.matchAll(/\$(\w+)/g)) assert.ok([...variables, '__rate_interval'].includes(name), expr);
+  }
+  // Where the provisioned source is not called so, Grafana shows nothing.
+  assert.match(read('grafana/provisioning/datasources/prometheus.yml'), /^ {4}type: prometheus$/m);
+});
+
+test('the unit holds for systemd, and exposes little', (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-unit-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const unit = join(folder, 'fanfare.service');
+  // Node is not everywhere where the unit says, and verify looks.
+  writeFileSync(unit, read('systemd/fanfare.service').replace('/usr/bin/node', process.execPath));
+  const verified = run('systemd-analyze', ['verify', unit]);
+  if (verified.isMissing) return t.skip('no systemd-analyze here');
+  assert.equal(verified.said.trim(), '');
+  assert.equal(verified.status, 0);
+  const security = run('systemd-analyze', ['security', '--offline=true', '--threshold=20', '--no-pager', unit]);
+  assert.equal(security.status, 0, security.said);
+});
+
+test('every setting and every file that the folder speaks of is there', () => {
+  const names = new Set(SETTINGS.map(({ env }) => env));
+  const paths = readdirSync(ops, { recursive: true }).map(String);
+  for (const path of paths.filter((name) => /\.\w+$/.test(name))) {
+    for (const [name] of read(path).matchAll(/\bFANFARE_[A-Z]\w+/g)) assert.ok(names.has(name), `${path}: ${name}`);
+  }
+  const readme = read('README.md');
+  for (const entry of readdirSync(ops, { withFileTypes: true })) {
+    if (entry.isDirectory()) assert.ok(readme.includes(`](${entry.name}/`), `README.md does not name ${entry.name}/`);
+  }
+  for (const path of [...paths, '../docker/README.md'].filter((name) => name.endsWith('.md'))) {
+    for (const [, target] of read(path).matchAll(/\]\(((?!http|#)[\w./-]+)\)/g)) {
+      assert.doesNotThrow(() => readdirOrFile(new URL(target, `file://${ops}${path}`)), `${path}: ${target}`);
+    }
+  }
+});
+
+/** @param {URL} url throws where there is nothing */
+function readdirOrFile(url) {
+  return url.pathname.endsWith('/') ? readdirSync(url) : readFileSync(url);
+}
+
+/** @returns {{expr: string}[]} */
+function targets() {
+  return dashboard.panels.flatMap((/** @type {any} */ panel) => panel.targets ?? []);
+}
