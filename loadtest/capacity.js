@@ -253,6 +253,7 @@ function loadOf(step) {
     clientCores: step.cpuSeconds / step.wallSeconds,
     clientBusiest: step.busiest,
     cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
+    bytesPerDelivery: step.bytes / step.received,
     stolenCores: step.stolenSeconds / step.wallSeconds,
   };
 }

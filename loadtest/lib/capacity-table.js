@@ -32,6 +32,7 @@ import { middleOf } from '../bench/histogram.js';
  * @property {number} clientCores
  * @property {number} clientBusiest the busiest client process, as a share of one processor
  * @property {number} cpuPerMillion the server's CPU-seconds for a million deliveries
+ * @property {number} bytesPerDelivery what arrives for each, WebSocket's header included and TCP's not
  * @property {number} stolenCores what the hypervisor gave to others
  */
 
@@ -64,6 +65,7 @@ const columnsOf = (load) => [
     (row) => `${show(row[load].clientCores, 2)}${row[load].clientBusiest > BUSY ? ' (the limit)' : ''}`,
   ],
   ['server CPU s per million deliveries', (row) => show(row[load].cpuPerMillion, 1)],
+  ['bytes a delivery', (row) => show(row[load].bytesPerDelivery)],
 ];
 
 /** @type {Columns} */

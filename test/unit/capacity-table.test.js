@@ -12,6 +12,7 @@ const LOAD = {
   clientCores: 0.7,
   clientBusiest: 0.5,
   cpuPerMillion: 9.87,
+  bytesPerDelivery: 212.4,
   stolenCores: 0,
 };
 /** @type {import('../../loadtest/lib/capacity-table.js').Row} */
@@ -35,8 +36,8 @@ const RESULTS = { machine: {}, limitP99Ms: 250, seconds: 10, payloadBytes: 100, 
 
 test('a row says what was held, at what latency, and when the client was the limit', () => {
   const text = markdown(RESULTS);
-  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 |'), text);
-  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 4.0 | 1.20 | 0.70 | 9.9 |'), text);
+  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 | 212 |'), text);
+  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 4.0 | 1.20 | 0.70 | 9.9 | 212 |'), text);
   assert.ok(text.includes('| 5,000 | 316 | 2 | 123 | 5.6 | 30.0 | 0.46 | 0.01 | 2026-01-02, abc1234 |'), text);
 });
 
