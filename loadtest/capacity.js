@@ -1,0 +1,355 @@
+#!/usr/bin/env node
+// capacity.js: what one server holds on this machine, at several numbers of connections: memory, processor time, the
+// messages a second it keeps up with, and their latency. One row each, in a table with all that is needed to repeat it.
+//
+//   npm run capacity                                   1,000, 5,000, 10,000, 25,000 and 50,000 connections: five minutes
+//   npm run capacity -- --sizes 1000,5000              these; others measured before on this machine stay in the table
+//   npm run capacity -- --readme                       puts the table into loadtest/README.md, too
+//
+// Each size gets a fresh server (limits off, embedded broker, as many workers as its connections need) and client processes
+// of the benchmark (bench/swarm.js), and goes through the same steps:
+//
+// 1. connect and join, as fast as it goes: processor time of a handshake;
+// 2. rest, with nothing but the heartbeat: memory (PSS), processor time;
+// 3. everyday: each connection says something once a minute, for --seconds;
+// 4. search: the rate grows until a message is lost or p99 exceeds --limit-p99-ms, then bisection, 2 s a step;
+// 5. hold: --seconds at 70 % of what was found, or where that fails at 50 or 35 %. With --messages: that, and no search.
+//
+// A row is there only where no message was lost, repeated or altered, and no connection dropped. Who is in which room,
+// and who talks, is MIX below. Client and server share the processors, so absolute figures are too low: the clients' part
+// stands beside them. What lasts is the cost of each thing; README.md makes a fleet's size from it.
+
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { BUCKETS } from './bench/histogram.js';
+import { availableKb, cpuSecondsOf, describeMachine, ephemeralPorts } from './bench/machine.js';
+import { checkMachine } from './bench/machine-check.js';
+import { searchRate } from './bench/search.js';
+import { quiet, startServer, stopAll } from './bench/servers.js';
+import { findClient, MAX_SOCKETS, Swarm } from './bench/swarm.js';
+import { clean, measured } from './bench/workloads.js';
+import { markdown, meanMs, withTable } from './lib/capacity-table.js';
+import { count, print } from './lib/run.js';
+
+/**
+ * Who is where: most people in conversations, many in channels, a tenth in one hall that grows with the number of
+ * connections; and of the messages, hardly any go to the hall. Shares are of connections and of messages.
+ */
+const MIX = Object.freeze([
+  { room: 'conversation-', size: 10, connections: 0.6, messages: 0.65 },
+  { room: 'channel-', size: 100, connections: 0.3, messages: 0.34 },
+  { room: 'hall-', size: Number.POSITIVE_INFINITY, connections: 0.1, messages: 0.01 },
+]);
+const SEARCH_START = 250;
+const SEARCH_SECONDS = 2;
+/** What is held, as a share of what was found; where that fails, the next. */
+const HELD_SHARES = [0.7, 0.5, 0.35];
+const EVERYDAY_PER_CONNECTION = 1 / 60;
+const MOST_MEMBERS_WHO_TALK = 20;
+const WARM = MIX.length;
+
+const README = fileURLToPath(new URL('README.md', import.meta.url));
+const RESULTS = fileURLToPath(new URL('results/', import.meta.url));
+
+const { values: options } = parseArgs({
+  options: {
+    sizes: { type: 'string', default: '1000,5000,10000,25000,50000' },
+    seconds: { type: 'string', default: '10' },
+    'rest-seconds': { type: 'string', default: '5' },
+    'limit-p99-ms': { type: 'string', default: '250' },
+    messages: { type: 'string' },
+    payload: { type: 'string', default: '100' },
+    client: { type: 'string', default: 'auto' },
+    save: { type: 'string', default: `${RESULTS}capacity.json` },
+    readme: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
+});
+if (options.help) {
+  print(`npm run capacity -- [--sizes 1000,5000,10000,25000,50000] [--seconds 10] [--rest-seconds 5] [--limit-p99-ms 250]
+  [--messages RATE] [--payload 100] [--client auto|c|node] [--save PATH] [--readme]`);
+  process.exit(0);
+}
+const sizes = options.sizes.split(',').map(Number);
+const [seconds, restSeconds, limitP99Ms, payloadBytes] = [
+  options.seconds,
+  options['rest-seconds'],
+  options['limit-p99-ms'],
+  options.payload,
+].map(Number);
+if (sizes.some((size) => !Number.isInteger(size) || size < 10)) {
+  print(`--sizes are whole numbers from 10 on, separated by commas, not ${options.sizes}`);
+  process.exit(64);
+}
+
+/** What a size needs: workers do not share connections quite evenly, so they get room for a third more than the mean. */
+const plans = sizes.map((connections) => ({
+  connections,
+  workers: Math.max(availableParallelism(), Math.ceil(connections / (MAX_SOCKETS * 0.75))),
+  processes: Math.max(2, Math.ceil(connections / MAX_SOCKETS)),
+  sources: Math.max(2, Math.ceil(connections / (ephemeralPorts().count * 0.7))),
+}));
+for (const plan of plans) {
+  const { problems } = checkMachine(plan);
+  for (const problem of problems) print(`missing for ${count(plan.connections)} connections: ${problem}`);
+  if (problems.length > 0) process.exit(1);
+}
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
+  process.once(signal, async () => {
+    await stopAll();
+    process.exit(1);
+  });
+}
+
+const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));
+const machine = { ...describeMachine(), client: client.kind === 'c' ? 'C' : 'Node' };
+let failed = 0;
+for (const plan of plans) {
+  /** @type {import('./lib/capacity-table.js').Row} */
+  let row;
+  try {
+    row = await measure(plan);
+  } catch (error) {
+    failed++;
+    print(`FAIL ${count(plan.connections)} connections: ${/** @type {Error} */ (error).message}`);
+    continue;
+  }
+  const results = await saved();
+  results.rows = [...results.rows.filter(({ connections }) => connections !== row.connections), row];
+  results.rows.sort((a, b) => a.connections - b.connections);
+  await mkdir(RESULTS, { recursive: true });
+  await writeFile(options.save, `${JSON.stringify(results, null, 1)}\n`);
+}
+const results = await saved();
+if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${options.save}`);
+if (options.readme) await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
+process.exit(failed === 0 ? 0 : 1);
+
+/**
+ * What was measured before on the same machine with the same versions and options, to which this run adds its sizes.
+ * @returns {Promise<import('./lib/capacity-table.js').Results>}
+ */
+async function saved() {
+  const fresh = { machine, limitP99Ms, seconds, payloadBytes, rows: [] };
+  const text = await readFile(options.save, 'utf8').catch(() => '');
+  if (text === '') return fresh;
+  const { rows, ...before } = JSON.parse(text);
+  return JSON.stringify({ ...fresh, rows: undefined }) === JSON.stringify(before) ? { ...before, rows } : fresh;
+}
+
+/**
+ * One size, from the server's start to its end.
+ * @param {{connections: number, workers: number, processes: number, sources: number}} plan
+ * @returns {Promise<import('./lib/capacity-table.js').Row>} rejects where connections fail or nothing can be held
+ */
+async function measure({ connections, workers, processes, sources }) {
+  const date = new Date().toISOString().slice(0, 10);
+  print(`\n${count(connections)} connections: ${workers} workers, ${processes} client processes, ${sources} addresses`);
+  const target = await startServer('fanfare', { workers });
+  const swarm = new Swarm({ client, processes }).start();
+  try {
+    await swarm.aim(target);
+    // The code is compiled and the first rooms exist before anything counts.
+    await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
+    await swarm.run({ group: WARM, perSecond: 500, seconds: 1, publishers: 2, everyProcess: true, payloadBytes });
+    await swarm.hangUp({ group: WARM });
+    await quiet(target, 5000);
+    const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
+
+    const openCpu = cpuOf(target, swarm);
+    const groups = await openMix(swarm, connections, sources);
+    await quiet(target, 10_000);
+    const handshakes = openCpu();
+    print(`  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`);
+
+    const restCpu = cpuOf(target, swarm);
+    await sleep(restSeconds * 1000);
+    const rest = restCpu();
+    const kb = target.pssKb() - kbBefore;
+    const systemKb = systemKbBefore - availableKb();
+
+    const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
+    if (!clean(everyday)) throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
+
+    const most = options.messages === undefined ? await search() : null;
+    const rates = most === null ? [Number(options.messages)] : HELD_SHARES.map((share) => Math.round(most * share));
+    for (const rate of rates) {
+      const held = await attempt(rate, seconds);
+      if (!isHeld(held)) continue;
+      const open = await openIn(swarm, groups);
+      if (open !== connections) throw new Error(`${connections - open} connections were lost`);
+      return {
+        connections,
+        date,
+        commit: String(machine.commit),
+        workers,
+        processes,
+        rooms: groups.reduce((sum, { rooms }) => sum + rooms, 0),
+        serverMb: target.pssKb() / 1000,
+        kbPerConnection: kb / connections,
+        systemKbPerConnection: systemKb / connections,
+        handshakeCpuMs: (handshakes.server * 1000) / connections,
+        restCores: rest.server / rest.seconds,
+        everyday: loadOf(everyday),
+        most,
+        held: loadOf(held),
+      };
+    }
+    throw new Error(`not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`);
+
+    /** @param {number} rate @param {number} forSeconds */
+    async function attempt(rate, forSeconds) {
+      const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
+      print(
+        `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${step.p99Ms} ms`,
+      );
+      return step;
+    }
+
+    /** @returns {Promise<number>} the highest messages/s that passed; rejects where none did */
+    async function search() {
+      const best = await searchRate({
+        start: SEARCH_START,
+        grow: 2,
+        bisections: 2,
+        retries: 1,
+        attempt: async (rate) => {
+          const step = await attempt(rate, SEARCH_SECONDS);
+          return { ok: isHeld(step), score: rate, step };
+        },
+        recover: async () => {
+          await quiet(target, 8000);
+          if ((await openIn(swarm, groups)) === connections) return;
+          for (const { group } of groups) await swarm.hangUp({ group });
+          await quiet(target, 8000);
+          await openMix(swarm, connections, sources);
+        },
+      });
+      if (best === null) throw new Error(`no rate passed with p99 within ${limitP99Ms} ms`);
+      return best.score;
+    }
+  } finally {
+    await swarm.close();
+    await target.close();
+  }
+}
+
+/** @param {Step} step */
+function isHeld(step) {
+  return clean(step) && step.p99Ms <= limitP99Ms;
+}
+
+/** @param {Step} step @returns {import('./lib/capacity-table.js').Load} */
+function loadOf(step) {
+  return {
+    messagesPerSecond: step.sent / seconds,
+    deliveriesPerSecond: step.received / seconds,
+    meanMs: meanMs(step.histogram),
+    p99Ms: step.p99Ms,
+    serverCores: step.serverCpuSeconds / step.wallSeconds,
+    clientCores: step.cpuSeconds / step.wallSeconds,
+    clientBusiest: step.busiest,
+    cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
+    stolenCores: step.stolenSeconds / step.wallSeconds,
+  };
+}
+
+/** @typedef {import('./bench/workloads.js').Step} Step */
+
+/** @typedef {{group: number, rooms: number, publishers: number, messages: number}} Group a row of MIX, opened */
+
+/**
+ * Opens the connections of all rows of MIX, each in a group of its own.
+ * @param {Swarm} swarm @param {number} connections @param {number} sources
+ * @returns {Promise<Group[]>} rejects where one fails
+ */
+async function openMix(swarm, connections, sources) {
+  /** @type {Group[]} */
+  const groups = [];
+  let left = connections;
+  for (const [group, { room, size, connections: share, messages }] of MIX.entries()) {
+    const members = group === MIX.length - 1 ? left : Math.round(connections * share);
+    left -= members;
+    const rooms = Math.max(1, Math.round(members / size));
+    const opened = await swarm.open({ count: members, group, room, rooms, concurrency: 60 * swarm.size, sources });
+    if (opened.failed > 0) throw new Error(`${opened.failed} of ${count(members)} connections failed`);
+    const publishers = Math.min(MOST_MEMBERS_WHO_TALK, Math.floor(members / swarm.size / rooms));
+    if (publishers === 0)
+      throw new Error(`${members} members are too few for ${rooms} rooms in ${swarm.size} processes`);
+    groups.push({ group, rooms, publishers, messages });
+  }
+  return groups;
+}
+
+/** @param {Swarm} swarm @param {readonly Group[]} groups @returns {Promise<number>} connections that are open now */
+async function openIn(swarm, groups) {
+  let open = 0;
+  for (const { group } of groups) open += (await swarm.status(group)).open;
+  return open;
+}
+
+/**
+ * All groups talk at once, each its share of the messages, members in turn.
+ * @param {Swarm} swarm @param {readonly Group[]} groups @param {number} perSecond @param {number} forSeconds
+ * @returns {Promise<import('./bench/swarm.js').RunResult>}
+ */
+async function talk(swarm, groups, perSecond, forSeconds) {
+  const { pids } = swarm;
+  const before = pids.map((pid) => cpuSecondsOf([pid]));
+  const startedMs = performance.now();
+  const results = await Promise.all(
+    groups.map(({ group, publishers, messages }) =>
+      swarm.run({
+        group,
+        // A whole number of messages, one at least: they are spread over the time.
+        perSecond: Math.max(1, Math.round(perSecond * messages * forSeconds)) / forSeconds,
+        seconds: forSeconds,
+        publishers,
+        payloadBytes,
+        everyProcess: true,
+        drainMs: 4000,
+      }),
+    ),
+  );
+  // A process's own count would have its other groups in it.
+  const cpu = pids.map((pid, i) => cpuSecondsOf([pid]) - before[i]);
+  const sum = (/** @type {(result: import('./bench/swarm.js').RunResult) => number} */ of) =>
+    results.reduce((total, result) => total + of(result), 0);
+  const histogram = new Float64Array(BUCKETS);
+  for (const result of results) for (let i = 0; i < BUCKETS; i++) histogram[i] += result.histogram[i];
+  return {
+    open: sum(({ open }) => open),
+    expected: sum(({ expected }) => expected),
+    received: sum(({ received }) => received),
+    inWindow: sum(({ inWindow }) => inWindow),
+    wrong: sum(({ wrong }) => wrong),
+    lost: sum(({ lost }) => lost),
+    sent: sum(({ sent }) => sent),
+    stray: sum(({ stray }) => stray),
+    // These three a process counts over all its groups.
+    frames: Math.max(...results.map(({ frames }) => frames)),
+    bytes: Math.max(...results.map(({ bytes }) => bytes)),
+    reads: Math.max(...results.map(({ reads }) => reads)),
+    maxMs: Math.max(...results.map(({ maxMs }) => maxMs)),
+    cpuSeconds: cpu.reduce((total, one) => total + one, 0),
+    busiest: Math.max(...cpu) / ((performance.now() - startedMs) / 1000),
+    histogram,
+  };
+}
+
+/**
+ * Starts to count processor time.
+ * @param {import('./bench/servers.js').Target} target @param {Swarm} swarm
+ * @returns {() => {server: number, client: number, seconds: number}} since then, in seconds
+ */
+function cpuOf(target, swarm) {
+  const [server, clients, startedMs] = [target.cpuSeconds(), cpuSecondsOf(swarm.pids), performance.now()];
+  return () => ({
+    server: target.cpuSeconds() - server,
+    client: cpuSecondsOf(swarm.pids) - clients,
+    seconds: (performance.now() - startedMs) / 1000,
+  });
+}

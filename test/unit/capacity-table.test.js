@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { BUCKETS, bucketOf } from '../../loadtest/bench/histogram.js';
+import { markdown, meanMs, withTable } from '../../loadtest/lib/capacity-table.js';
+
+const LOAD = {
+  messagesPerSecond: 1234.4,
+  deliveriesPerSecond: 98765,
+  meanMs: 3.14,
+  p99Ms: 20.06,
+  serverCores: 1.204,
+  clientCores: 0.7,
+  clientBusiest: 0.5,
+  cpuPerMillion: 9.87,
+  stolenCores: 0,
+};
+/** @type {import('../../loadtest/lib/capacity-table.js').Row} */
+const ROW = {
+  connections: 5000,
+  date: '2026-01-02',
+  commit: 'abc1234',
+  workers: 2,
+  processes: 2,
+  rooms: 316,
+  serverMb: 123.4,
+  kbPerConnection: 5.55,
+  systemKbPerConnection: 30,
+  handshakeCpuMs: 0.456,
+  restCores: 0.01,
+  everyday: { ...LOAD, p99Ms: 4 },
+  most: 1763,
+  held: { ...LOAD, clientBusiest: 0.9 },
+};
+const RESULTS = { machine: {}, limitP99Ms: 250, seconds: 10, payloadBytes: 100, rows: [ROW] };
+
+test('a row says what was held, at what latency, and when the client was the limit', () => {
+  const text = markdown(RESULTS);
+  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 |'), text);
+  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 4.0 | 1.20 | 0.70 | 9.9 |'), text);
+  assert.ok(text.includes('| 5,000 | 316 | 2 | 123 | 5.6 | 30.0 | 0.46 | 0.01 | 2026-01-02, abc1234 |'), text);
+});
+
+test('a connection’s share of memory is left out where it is noise', () => {
+  const text = markdown({ ...RESULTS, rows: [{ ...ROW, connections: 1000, kbPerConnection: -1.2 }] });
+  assert.ok(text.includes('| 1,000 | 316 | 2 | 123 | – | 30.0 | 0.46 |'), text);
+});
+
+test('the tables go between the marks, and nowhere else', () => {
+  const readme = 'before\n<!-- capacity: npm run capacity -- --readme -->\nold\n<!-- end -->\nafter\n';
+  const once = withTable(readme, 'new');
+  assert.equal(once, 'before\n<!-- capacity: npm run capacity -- --readme -->\nnew\n<!-- end -->\nafter\n');
+  assert.equal(withTable(once, 'new'), once);
+  assert.throws(() => withTable('no marks', 'new'));
+});
+
+test('the average is that of the latencies counted', () => {
+  const histogram = new Float64Array(BUCKETS);
+  histogram[bucketOf(100)] = 3;
+  histogram[bucketOf(500_000)] = 1;
+  assert.ok(Math.abs(meanMs(histogram) - 125.075) < 2, String(meanMs(histogram)));
+  assert.ok(Number.isNaN(meanMs(new Float64Array(BUCKETS))));
+});

@@ -1,0 +1,136 @@
+// The check of the Artillery scenarios: it must miss no loss of what was due, and call nothing lost that was not.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Ledger } from '../../loadtest/artillery/ledger.js';
+
+const ROOM = 'general';
+
+test('a member that got everything sent during its stay misses nothing', () => {
+  const ledger = new Ledger();
+  ledger.accept(ROOM, 'ada', 1, 10);
+  const member = ledger.join(ROOM, 20);
+  ledger.accept(ROOM, 'ada', 2, 30);
+  ledger.accept(ROOM, 'bob', 1, 31);
+  assert.equal(member.outstanding(), 2);
+  assert.equal(member.receive('ada', 2), 0);
+  assert.equal(member.receive('bob', 1), 0);
+  assert.equal(member.outstanding(), 0);
+});
+
+test('a gap within a publisher’s messages is lost as soon as a later one comes', () => {
+  const ledger = new Ledger();
+  const member = ledger.join(ROOM, 0);
+  for (const n of [1, 2, 3, 4]) ledger.accept(ROOM, 'ada', n, n);
+  assert.equal(member.receive('ada', 1), 0);
+  assert.equal(member.receive('ada', 4), 2);
+  assert.equal(member.outstanding(), 0);
+});
+
+test('what is missing at the beginning, at the end, or altogether is outstanding', () => {
+  const ledger = new Ledger();
+  const member = ledger.join(ROOM, 0);
+  for (const n of [1, 2, 3, 4]) ledger.accept(ROOM, 'ada', n, n);
+  assert.equal(member.outstanding(), 4);
+  member.receive('ada', 3);
+  assert.equal(member.outstanding(), 3);
+  ledger.accept(ROOM, 'bob', 1, 9);
+  assert.equal(member.outstanding(), 4);
+});
+
+test('what was sent before the member knew that it has joined may come or not', () => {
+  const ledger = new Ledger();
+  const [here, there] = [ledger.join(ROOM, 20), ledger.join(ROOM, 20)];
+  ledger.accept(ROOM, 'ada', 1, 19);
+  ledger.accept(ROOM, 'ada', 2, 21);
+  assert.equal(here.receive('ada', 1), 0);
+  for (const member of [here, there]) assert.equal(member.receive('ada', 2), 0);
+  assert.deepEqual([here.outstanding(), there.outstanding()], [0, 0]);
+});
+
+test('a delivery that comes before its ack is neither lost nor too much', () => {
+  const ledger = new Ledger();
+  const member = ledger.join(ROOM, 0);
+  assert.equal(member.receive('ada', 1), 0);
+  assert.equal(member.outstanding(), 0);
+  ledger.accept(ROOM, 'ada', 1, 5);
+  assert.equal(member.outstanding(), 0);
+});
+
+test('a delivery that comes again, or out of order, is told', () => {
+  const ledger = new Ledger();
+  const member = ledger.join(ROOM, 0);
+  assert.equal(member.receive('ada', 1), 0);
+  assert.equal(member.receive('ada', 1), -1);
+  assert.equal(member.receive('ada', 3), 1);
+  assert.equal(member.receive('ada', 2), -1);
+});
+
+test('a publisher that has ended is forgotten when nobody is left to whom its messages were due', () => {
+  const ledger = new Ledger();
+  const member = ledger.join(ROOM, 0);
+  ledger.accept(ROOM, 'ada', 1, 1);
+  const late = ledger.join(ROOM, 5);
+  ledger.accept(ROOM, 'bob', 1, 6);
+  for (const publisher of ['ada', 'bob']) ledger.end(ROOM, publisher);
+  late.leave();
+  assert.equal(member.outstanding(), 2);
+  const last = ledger.join(ROOM, 7);
+  member.leave();
+  assert.equal(ledger.rooms.get(ROOM)?.publishers.size, 0);
+  assert.equal(last.outstanding(), 0);
+});
+
+test('whoever comes and goes in the midst of traffic: what is lost is what was dropped of what was due', () => {
+  fc.assert(
+    fc.property(fc.infiniteStream(fc.nat(99)), fc.boolean(), (stream, isFaulty) => {
+      const ledger = new Ledger();
+      const next = () => /** @type {number} */ (stream.next().value);
+      /** @type {{name: string, n: number}[]} */
+      const publishers = [];
+      /** @type {{member: ReturnType<Ledger['join']>, found: number, dropped: number, repeated: number}[]} */
+      let present = [];
+      /** @type {{found: number, dropped: number, repeated: number}[]} */
+      const gone = [];
+      for (let ms = 0; ms < 200; ms++) {
+        const dice = next();
+        if (dice < 10) {
+          publishers.push({ name: `p${ms}`, n: 0 });
+        } else if (dice < 20) {
+          present.push({ member: ledger.join(ROOM, ms), found: 0, dropped: 0, repeated: 0 });
+        } else if (dice < 30 && present.length > 0) {
+          const [one] = present.splice(next() % present.length, 1);
+          one.found += one.member.outstanding();
+          one.member.leave();
+          gone.push(one);
+        } else if (dice < 34 && publishers.length > 0) {
+          ledger.end(ROOM, publishers.splice(next() % publishers.length, 1)[0].name);
+        } else if (publishers.length > 0) {
+          const publisher = publishers[next() % publishers.length];
+          publisher.n++;
+          const isAckedFirst = next() < 50;
+          if (isAckedFirst) ledger.accept(ROOM, publisher.name, publisher.n, ms);
+          for (const one of present) {
+            if (isFaulty && next() < 5) {
+              one.dropped++;
+              continue;
+            }
+            const lost = one.member.receive(publisher.name, publisher.n);
+            if (lost > 0) one.found += lost;
+            if (lost < 0) one.repeated++;
+          }
+          if (!isAckedFirst) ledger.accept(ROOM, publisher.name, publisher.n, ms);
+        }
+      }
+      for (const one of present) gone.push({ ...one, found: one.found + one.member.outstanding() });
+      present = [];
+      for (const { found, dropped, repeated } of gone) {
+        assert.equal(found, dropped);
+        assert.equal(repeated, 0);
+        if (!isFaulty) assert.equal(found, 0);
+      }
+    }),
+    { numRuns: 200 },
+  );
+});
