@@ -59,7 +59,11 @@ export const METRICS = Object.freeze([
   gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) =>
     source.connectionRate(),
   ),
-  histogram('websocket_message_duration_ms', 'Milliseconds from a message received to its command done.', MS_BUCKETS),
+  histogram(
+    'websocket_message_duration_ms',
+    'Milliseconds from a message received to its command done, of one message in eight.',
+    MS_BUCKETS,
+  ),
   histogram('redis_publish_lag_ms', 'Milliseconds until Redis has answered a publish.', LAG_MS_BUCKETS),
   gauge(
     'message_queue_depth',
