@@ -4,12 +4,12 @@
 //                                                        {type:'loaded'}              it listens to messages from now
 //   {type:'start', slot, relayPath}                      {type:'ready', address}      listening, broker started
 //   {type:'metrics', request}                            {type:'metrics', request, metrics}  prom-client's JSON
-//   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs}   every BEAT_INTERVAL_MS
+//   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs}   again and again
 //   {type:'drain', deadlineMs}  stop accepting, send     {type:'final', metrics}      its last figures, before it exits
 //                         the connections away, exit 0   {type:'failed', message}     it can't start; it exits 1
 
-/** How often a worker tells that it is alive. */
-export const BEAT_INTERVAL_MS = 500;
+/** How often a worker tells that it is alive; every quarter of FANFARE_WORKER_TIMEOUT_MS, where that is more often. */
+export const BEAT_INTERVAL_MS = 1000;
 
 /**
  * @typedef {{type:'start', slot: number, relayPath: string} | {type:'metrics', request: number} | {type:'unready'}

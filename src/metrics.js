@@ -10,7 +10,7 @@
 // Names without `fanfare_` are fixed: published dashboards use them, though some break Prometheus' conventions.
 
 import { readdir } from 'node:fs/promises';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { createHistogram } from 'node:perf_hooks';
 import { getHeapStatistics } from 'node:v8';
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { droppedLines } from './log.js';
@@ -59,7 +59,11 @@ export const METRICS = Object.freeze([
   gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) =>
     source.connectionRate(),
   ),
-  histogram('websocket_message_duration_ms', 'Milliseconds from a message received to its command done.', MS_BUCKETS),
+  histogram(
+    'websocket_message_duration_ms',
+    'Milliseconds from a message received to its command done, of one message in eight.',
+    MS_BUCKETS,
+  ),
   histogram('redis_publish_lag_ms', 'Milliseconds until Redis has answered a publish.', LAG_MS_BUCKETS),
   gauge(
     'message_queue_depth',
@@ -150,7 +154,7 @@ export const METRICS = Object.freeze([
   // The process.
   gauge(
     'fanfare_event_loop_lag_seconds',
-    'Worst lag of any event loop in the last five to ten seconds.',
+    'Worst lag of any event loop since the last scrape, or of the last ten seconds.',
     'max',
     (source) => source.loopLagSeconds(),
   ),
@@ -221,11 +225,10 @@ const COSTLY_INTERVAL_MS = 15_000;
 const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
-/** Finer costs a wake-up of each idle worker each time. */
-const LOOP_RESOLUTION_MS = 25;
-/** A stall longer than this is seen whole, a shorter one in part: what matters is the longer. */
-const LAG_RESOLUTION_MS = 100;
-const LOOP_WINDOW_MS = 5000;
+/** A worst lag is shown for so long, though several scrape. */
+const LAG_SHOWN_MS = 10_000;
+/** prom-client has a monitor of its own, which can't be left out: once in 24 days. */
+const NEVER_MS = 2 ** 31 - 1;
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
 
@@ -239,12 +242,12 @@ const GRID = 2 ** 20;
  */
 export function createMetrics(stats, { worker }) {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: LOOP_RESOLUTION_MS });
-  tameDefaults(registry);
-  const rate = new Rate(() => stats.accepted);
   const lag = new LoopLag();
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  tameDefaults(registry, lag);
+  const rate = new Rate(() => stats.accepted);
   /** @type {Source} */
-  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.seconds() };
+  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst() };
   /** @type {Map<string, Tally>} */
   const tallies = new Map();
   for (const row of METRICS) {
@@ -269,12 +272,12 @@ export function createMetrics(stats, { worker }) {
     fanout: tally('fanfare_fanout_members'),
     flushSeconds: tally('fanfare_flush_seconds'),
     busRoundTrip: tally('fanfare_bus_round_trip_seconds'),
+    loopLag: lag,
     /** All values, for the primary. */
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
-    /** Stops the samplers; none of them keeps a process alive. */
+    /** Stops the sampler, which does not keep a process alive. */
     close() {
       rate.close();
-      lag.close();
     },
   };
 }
@@ -462,29 +465,47 @@ class Rate {
   }
 }
 
-/** The worst lag, kept for a window and the one before it, so that scrapes close together don't hide it. */
+/**
+ * How late the event loop is, as the worker's own timer finds it four times a second. prom-client's monitor wakes an idle
+ * worker 40 times a second at a resolution of 25 ms, which was half of what it did, and counts that period as lag.
+ */
 class LoopLag {
   constructor() {
-    this.monitor = monitorEventLoopDelay({ resolution: LAG_RESOLUTION_MS });
-    this.monitor.enable();
-    this.before = 0;
-    this.sinceMs = performance.now();
+    this.histogram = createHistogram();
+    /** Of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
+    this.maxima = [];
   }
 
-  seconds() {
-    // Node records the time between two turns of a timer, its period included.
-    const current = this.monitor.count > 0 ? Math.max(0, this.monitor.max / 1e9 - LAG_RESOLUTION_MS / 1000) : 0;
-    const worst = Math.max(current, this.before);
-    if (performance.now() - this.sinceMs > LOOP_WINDOW_MS) {
-      this.before = current;
-      this.sinceMs = performance.now();
-      this.monitor.reset();
-    }
-    return worst;
+  /** @param {number} ms how much later than it was due a timer ran */
+  observe(ms) {
+    this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
   }
 
-  close() {
-    this.monitor.disable();
+  /** What was seen since the last call, in seconds. */
+  read() {
+    const { histogram } = this;
+    const { count } = histogram;
+    /** @param {number} ns */
+    const seconds = (ns) => (count === 0 ? 0 : ns / 1e9);
+    const seen = {
+      min: seconds(histogram.min),
+      max: seconds(histogram.max),
+      mean: seconds(histogram.mean),
+      stddev: seconds(histogram.stddev),
+      p50: seconds(histogram.percentile(50)),
+      p90: seconds(histogram.percentile(90)),
+      p99: seconds(histogram.percentile(99)),
+    };
+    histogram.reset();
+    const nowMs = performance.now();
+    this.maxima = this.maxima.filter(({ atMs }) => nowMs - atMs < LAG_SHOWN_MS);
+    this.maxima.push({ atMs: nowMs, seconds: seen.max });
+    return seen;
+  }
+
+  /** The worst that was read of late, in seconds. */
+  worst() {
+    return Math.max(0, ...this.maxima.map(({ seconds }) => seconds));
   }
 }
 
@@ -541,8 +562,9 @@ function each(value, label, act) {
 /**
  * prom-client's defaults, made fit for a process with 20,000 sockets and for adding up.
  * @param {Registry} registry
+ * @param {LoopLag} lag
  */
-function tameDefaults(registry) {
+function tameDefaults(registry, lag) {
   /** @typedef {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}} Default */
   /** @param {string} name */
   const find = (name) => /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
@@ -550,6 +572,15 @@ function tameDefaults(registry) {
     // One worker that lags is what matters; an average over many hides it.
     if (metric.name.startsWith('nodejs_eventloop_lag'))
       /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
+  }
+  const now = find('nodejs_eventloop_lag_seconds');
+  if (now) {
+    now.collect = () => {
+      const atMs = performance.now();
+      setImmediate(() => now.set((performance.now() - atMs) / 1000));
+      for (const [name, seconds] of Object.entries(lag.read()))
+        find(`nodejs_eventloop_lag_${name}_seconds`)?.set(seconds);
+    };
   }
   const openFds = find('process_open_fds');
   if (openFds) openFds.collect = async () => openFds.set((await readdir('/proc/self/fd')).length);

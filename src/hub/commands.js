@@ -20,6 +20,8 @@ import {
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 import { EVERYONE } from './hub.js';
 
+/** One message in so many is timed: the two looks at the clock and the count cost 0.2 us. A power of two. */
+const TIMED_EVERY = 8;
 /** Third malformed message within this time: close 4501. */
 const FAULT_WINDOW_MS = 10_000;
 const MAX_MALFORMED = 3;
@@ -52,6 +54,7 @@ export class Commands {
     this.hub = hub;
     this.broker = broker;
     this.admitMessage = admitMessage;
+    this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.stats = stats;
     this.messageDuration = messageDuration;
     this.log = log;
@@ -73,12 +76,12 @@ export class Commands {
    * @param {Buffer} data valid UTF-8
    */
   receive(connection, data) {
-    const started = performance.now();
-    this.stats.messages++;
-    const wait = this.admitMessage(connection, started);
+    const isTimed = (this.stats.messages++ & (TIMED_EVERY - 1)) === 0;
+    const started = isTimed || this.countsMessages ? performance.now() : 0;
+    const wait = this.countsMessages ? this.admitMessage(connection, started) : 0;
     if (wait !== 0) return this.#refuse(connection, data, wait);
     this.#handle(connection, data);
-    this.messageDuration.observe(performance.now() - started);
+    if (isTimed) this.messageDuration.observe(performance.now() - started);
   }
 
   /**

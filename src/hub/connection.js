@@ -14,9 +14,9 @@ import { randomBytes } from 'node:crypto';
  * @property {(code: number, reason: string) => void} close
  * @property {() => void} terminate at once, nothing more is sent
  * @property {() => void} ping ask for a sign of life
- * @property {(text: string) => Buffer} frame one reply or push in this wire's format
- * @property {(before: string, source: Buffer, start: number, end: number, after: string) => Buffer} frameAround the same
- *   around bytes that are JSON already; `before` is ASCII
+ * @property {(text: string) => void} sendText one reply or push in this wire's format
+ * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void} sendAround the same
+ *   around bytes that are JSON already; all of it is used up when it returns
  */
 
 // Ids are unique over a fleet without a random number per connection: a prefix of the process, then a count.
@@ -59,12 +59,12 @@ export class Connection {
 
   /** @param {string} text a reply or push to this connection alone; ignored once it closes */
   send(text) {
-    if (this.isOpen) this.transport.write(this.transport.frame(text));
+    if (this.isOpen) this.transport.sendText(text);
   }
 
-  /** The same as `send(before + source.toString('utf8', start, end) + after)`, without the strings. @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  /** The same as `send(before + source.toString('utf8', start, end) + after)`, without the strings. @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
   sendAround(before, source, start, end, after) {
-    if (this.isOpen) this.transport.write(this.transport.frameAround(before, source, start, end, after));
+    if (this.isOpen) this.transport.sendAround(before, source, start, end, after);
   }
 
   /** @param {{code: number, reason: string}} close a row of codes.js */

@@ -5,8 +5,8 @@
 // that came meanwhile, not only a pong, counts as life. If the event loop itself stood still, the peers are not to
 // blame: what they sent waits unread. Then the look is put off by one turn of the wheel.
 
-const SLOT_MS = 100;
-const MAX_SLOTS = 600;
+const SLOT_MS = 250;
+const MAX_SLOTS = 240;
 
 /** @typedef {import('./connection.js').Connection} Connection */
 

@@ -24,7 +24,8 @@ const LONGEST_RESTART_MS = 5000;
 const CRASH_LOOP_DEATHS = 5;
 const CRASH_LOOP_WINDOW_MS = 60_000;
 const START_TIMEOUT_MS = 15_000;
-const SNAPSHOT_INTERVAL_MS = 5000;
+/** What a worker that is killed has counted since is lost; a scrape is a snapshot too. */
+const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
 /** Questions a worker may owe an answer to before it is asked no more: the channel's queue has a bound, too. */
 const MAX_UNANSWERED = 4;

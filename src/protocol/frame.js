@@ -7,6 +7,7 @@ import { KIND, kindOf, payloadStart, senderOf, timestampOf } from './publication
 
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
 const FIN_PONG = 0x8a;
+const MAX_HEADER_BYTES = 10;
 const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 
 /** A ping without a body (RFC 6455 5.5.2). */
@@ -30,7 +31,7 @@ export function textFrame(text) {
 
 /**
  * One text frame around bytes that are JSON already.
- * @param {string} before ASCII
+ * @param {Buffer} before
  * @param {Buffer} source
  * @param {number} start
  * @param {number} end
@@ -38,15 +39,39 @@ export function textFrame(text) {
  * @returns {Buffer}
  */
 export function frameAround(before, source, start, end, after) {
-  const afterBytes = Buffer.byteLength(after);
+  const frame = Buffer.allocUnsafe(MAX_HEADER_BYTES + before.length + (end - start) + 3 * after.length);
+  return frame.subarray(0, writeFrameAround(frame, before, source, start, end, after));
+}
+
+/**
+ * The same, into a buffer that is there.
+ * @param {Buffer} target
+ * @param {Buffer} before
+ * @param {Buffer} source
+ * @param {number} start
+ * @param {number} end
+ * @param {string} after
+ * @returns {number} the frame's bytes; 0 where it might not fit
+ */
+export function writeFrameAround(target, before, source, start, end, after) {
+  const afterBytes = after.length === 1 ? 1 : Buffer.byteLength(after);
   const length = before.length + (end - start) + afterBytes;
-  const frame = Buffer.allocUnsafe(headerBytes(length) + length);
-  let at = writeHeader(frame, 0, length);
-  at += frame.write(before, at, 'latin1');
-  at += source.copy(frame, at, start, end);
-  if (after.length === 1) frame[at] = after.charCodeAt(0);
-  else frame.write(after, at);
-  return frame;
+  if (length + MAX_HEADER_BYTES > target.length) return 0;
+  let at = copyShort(before, 0, before.length, target, writeHeader(target, 0, length));
+  if (end - start <= SHORT_BYTES) at = copyShort(source, start, end, target, at);
+  else at += source.copy(target, at, start, end);
+  if (after.length === 1) target[at] = after.charCodeAt(0);
+  else target.write(after, at);
+  return at + afterBytes;
+}
+
+/** Up to about so many bytes a loop is cheaper than the call that copies. */
+const SHORT_BYTES = 192;
+
+/** @param {Buffer} source @param {number} start @param {number} end @param {Buffer} target @param {number} at @returns {number} */
+function copyShort(source, start, end, target, at) {
+  for (let i = start; i < end; i++) target[at++] = source[i];
+  return at;
 }
 
 /** @param {Buffer} body at most 125 bytes (RFC 6455 5.5) */

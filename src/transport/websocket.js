@@ -3,7 +3,8 @@
 // Frames that the hub built are written to the socket past ws's sender, which would build a header per receiver; ws
 // itself writes only close frames, through the same socket and so in order. Where nothing waits in the socket's stream,
 // they go straight to its descriptor: a stream write costs a request object, a callback and three times the JavaScript.
-// What the kernel does not take goes through the stream, which is then no longer empty, so the order holds.
+// What the kernel does not take goes through the stream, which is then no longer empty, so the order holds. A reply, which
+// has one receiver, is built in a buffer of the process that is free again once the kernel has taken it.
 //
 // Every listener is one shared function that finds its connection on the WebSocket: no closure per connection.
 
@@ -13,7 +14,7 @@ import { WebSocket, WebSocketServer } from 'ws';
 import { CLOSES } from '../codes.js';
 import { Connection } from '../hub/connection.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
-import { frameAround, PING_FRAME, pongFrame, textFrame } from '../protocol/frame.js';
+import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
 
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -21,6 +22,8 @@ const CLOSE_TIMEOUT_MS = 5000;
 const MAX_PONGS_PER_SECOND = 10;
 /** Pings in a row whose pong had no room before a peer that never reads is given up. */
 const MAX_UNSENT_PONGS = 60;
+/** Where replies are built; a longer one gets a buffer of its own. */
+const scratch = Buffer.allocUnsafeSlow(16_384);
 
 /**
  * No context is kept on either side: 118 KB a connection saved, and one compressed frame serves all. ws inflates what
@@ -46,42 +49,59 @@ class ServerWebSocket extends WebSocket {
   /** The socket's, where it may be written to: TLS keeps a state of its own in between. Else -1. */
   descriptor = -1;
   isDeflated = false;
+  /** May something wait in the socket's stream? ws writes to it as well, but only close frames: nothing follows them. */
+  mayLag = false;
   /** Only of peers that ping. @type {{second: number, sent: number, unsent: number}|null} */
   pongs = null;
 
   get pendingBytes() {
-    return this.socket.writableLength;
+    // Most sockets never lag, and their streams' state is then left alone: two cache lines a member of a flush.
+    if (!this.mayLag) return 0;
+    const { writableLength } = this.socket;
+    this.mayLag = writableLength > 0;
+    return writableLength;
   }
 
   /** @param {Buffer} frames */
   write(frames) {
-    const { socket } = this;
-    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a moment later.
-    if (
-      this.descriptor >= 0 &&
-      socket.writableLength === 0 &&
-      /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle !== null
-    ) {
-      let written = 0;
-      try {
-        written = writeSync(this.descriptor, frames);
-      } catch {
-        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own write, and handles it.
-      }
-      if (written === frames.length) return;
-      if (written > 0) frames = frames.subarray(written);
-    }
-    socket.write(frames);
+    const written = this.#writeDirectly(frames, frames.length);
+    if (written < frames.length) this.#writeThroughStream(written === 0 ? frames : frames.subarray(written));
   }
 
   /** @param {string} text */
-  frame(text) {
-    return textFrame(text);
+  sendText(text) {
+    this.write(textFrame(text));
   }
 
-  /** @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
-  frameAround(before, source, start, end, after) {
-    return frameAround(before, source, start, end, after);
+  /** @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  sendAround(before, source, start, end, after) {
+    const length = writeFrameAround(scratch, before, source, start, end, after);
+    if (length === 0) return this.write(frameAround(before, source, start, end, after));
+    const written = this.#writeDirectly(scratch, length);
+    if (written < length) this.#writeThroughStream(Buffer.from(scratch.subarray(written, length)));
+  }
+
+  /** @param {Buffer} buffer @param {number} length @returns {number} bytes the kernel has taken */
+  #writeDirectly(buffer, length) {
+    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a moment later.
+    if (
+      this.descriptor >= 0 &&
+      this.pendingBytes === 0 &&
+      /** @type {Handled} */ (/** @type {unknown} */ (this.socket))._handle !== null
+    ) {
+      try {
+        return writeSync(this.descriptor, buffer, 0, length);
+      } catch {
+        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own write, and handles it.
+      }
+    }
+    return 0;
+  }
+
+  /** @param {Buffer} frames */
+  #writeThroughStream(frames) {
+    this.mayLag = true;
+    this.socket.write(frames);
   }
 
   /**
@@ -96,7 +116,7 @@ class ServerWebSocket extends WebSocket {
   /** @override */
   ping() {
     // A full socket is no place for a ping: what waits there is the question, and reading it the answer.
-    if (this.pendingBytes === 0) this.write(PING_FRAME);
+    if (this.connection.isOpen && this.pendingBytes === 0) this.write(PING_FRAME);
   }
 
   /** @override @param {Buffer} body of the peer's ping */
@@ -178,6 +198,7 @@ export class WebSockets {
     ws.socket = request.socket;
     const { _handle: handle } = /** @type {Handled} */ (/** @type {unknown} */ (request.socket));
     if (handle !== null && !('encrypted' in request.socket)) ws.descriptor = handle.fd;
+    ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
     // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always allowed.
     const offer = request.headers['sec-websocket-extensions'];
     ws.isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');

@@ -188,7 +188,7 @@ class Worker {
       messageDuration: metrics.messageDuration,
       log,
     }));
-    this.health = new Health({ stats });
+    this.health = new Health({ stats, loopLag: metrics.loopLag });
     const admission = new Admission({ config, addresses: link, health: this.health, stats });
     this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
     const websockets = new WebSockets({ config, hub, commands, heartbeat: this.heartbeat });
@@ -228,9 +228,10 @@ class Worker {
         this.commands.sweep();
         this.limiter.sweep(performance.now());
       }, SWEEP_INTERVAL_MS),
-      setInterval(() => {
-        send({ type: 'beat', connections: stats.connections, lagMs: Math.round(this.health.lagMs()) });
-      }, BEAT_INTERVAL_MS),
+      setInterval(
+        () => send({ type: 'beat', connections: stats.connections, lagMs: Math.round(this.health.lagMs()) }),
+        Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
+      ),
     );
     return this.http.listen();
   }

@@ -25,13 +25,13 @@ export class FakeTransport {
   }
 
   /** @param {string} text */
-  frame(text) {
-    return textFrame(text);
+  sendText(text) {
+    this.write(textFrame(text));
   }
 
-  /** @param {string} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
-  frameAround(before, source, start, end, after) {
-    return frameAround(before, source, start, end, after);
+  /** @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  sendAround(before, source, start, end, after) {
+    this.write(frameAround(before, source, start, end, after));
   }
 
   /** @param {number} code @param {string} reason */

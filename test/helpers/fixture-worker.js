@@ -35,7 +35,7 @@ process.on('message', (/** @type {import('../../src/control.js').ToWorker} */ me
         setTimeout(() => process.exit(1), 20);
         return;
       }
-      setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS);
+      setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS / 4);
       send({ type: 'ready', address: { port: 1, address: '::' } });
       break;
     case 'metrics':

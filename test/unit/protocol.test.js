@@ -247,10 +247,13 @@ test('a frame around bytes is the frame of the text they make', () => {
   const source = Buffer.from('..{"a":"ü"}..');
   const text = '{"type":"echo","payload":{"a":"ü"},"id":"ö"}';
   assert.deepEqual(
-    frameAround('{"type":"echo","payload":', source, 2, source.length - 2, ',"id":"ö"}'),
+    frameAround(Buffer.from('{"type":"echo","payload":'), source, 2, source.length - 2, ',"id":"ö"}'),
     textFrame(text),
   );
-  assert.deepEqual(frameAround('{"payload":', source, 2, source.length - 2, '}'), textFrame('{"payload":{"a":"ü"}}'));
+  assert.deepEqual(
+    frameAround(Buffer.from('{"payload":'), source, 2, source.length - 2, '}'),
+    textFrame('{"payload":{"a":"ü"}}'),
+  );
 });
 
 test('a text frame has the shortest header its length allows', () => {
