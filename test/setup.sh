@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, promtool, and `ip` for network namespaces.
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, promtool, `ip` for network namespaces, and
+# Chromium for the reports.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
 # the tests start their own, so policy-rc.d keeps apt from starting any. What already runs is left alone.
@@ -12,6 +13,7 @@ declare -A package_of=(
   [nginx]=nginx-light
   [promtool]=prometheus
   [ip]=iproute2
+  [chromium]=chromium
 )
 
 # Debian keeps these outside a normal user's PATH.

@@ -30,9 +30,11 @@ const POLL_MS = 20;
  * Starts the server without waiting for it.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
+ * @param {string[]} [within] a command that becomes what follows it: ['ip', 'netns', 'exec', NAME]
  */
-export function spawnServer(t, env = {}) {
-  const child = spawn(process.execPath, [MAIN], {
+export function spawnServer(t, env = {}, within = []) {
+  const [command, ...args] = [...within, process.execPath, MAIN];
+  const child = spawn(command, args, {
     env: {
       PATH: process.env.PATH,
       PORT: '0',
@@ -92,10 +94,11 @@ export function spawnServer(t, env = {}) {
  * Starts the server and waits until it serves.
  * @param {import('node:test').TestContext} t
  * @param {Record<string, string>} [env]
+ * @param {string[]} [within] as in spawnServer
  * @returns {Promise<Server>}
  */
-export async function startServer(t, env) {
-  const server = spawnServer(t, env);
+export async function startServer(t, env, within) {
+  const server = spawnServer(t, env, within);
   const ready = await server.line((line) => String(line.msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS);
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
 }
