@@ -2,7 +2,7 @@
 # netns.sh: as many client machines as one likes, on one machine: isolated networks, each with ports of its own.
 #
 #   sudo loadtest/netns.sh [--networks 4] [--connections 15000] [--seconds 30] [--workers N]
-#                          [--port-range "1024 65535"] [--port N] [-- more options of the swarm]
+#                          [--port-range "1024 65535"] [--port N] [--results DIR] [-- more options of the swarm]
 #
 #   this machine                                            network namespaces
 #   server 10.204.0.1:PORT    10.204.1.1 <---- veth ----> 10.204.1.2 fanfare-PID-1: its own port range, a swarm
@@ -13,6 +13,7 @@
 #
 # --connections   in each network
 # --seconds       endurance: how long all of them hold
+# --results       where the reports go; without, loadtest/results
 # --port          of a server that runs already and listens on all addresses; without, one is started for the run
 #
 # Needs root and `ip`. Ends after LIMIT_SECONDS at the latest, and takes away whatever it has made. Exit code 0: no failure.
@@ -22,12 +23,17 @@ LIMIT_SECONDS=600
 NETWORK=10.204 # of what it makes, with /16
 here="$(cd "$(dirname "$0")" && pwd)"
 
-networks=4 connections=15000 seconds=30 workers='' port_range='1024 65535' port=''
+networks=4 connections=15000 seconds=30 workers='' port_range='1024 65535' port='' results="$here/results"
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
   exit "$1"
 }
 while [ $# -gt 0 ]; do
+  case "$1" in
+    --help) usage 0 ;;
+    --) shift; break ;;
+    --*) [ $# -ge 2 ] || { echo "netns.sh: $1 needs a value" >&2; exit 64; } ;;
+  esac
   case "$1" in
     --networks) networks="$2" ;;
     --connections) connections="$2" ;;
@@ -35,11 +41,10 @@ while [ $# -gt 0 ]; do
     --workers) workers="$2" ;;
     --port-range) port_range="$2" ;;
     --port) port="$2" ;;
-    --help) usage 0 ;;
-    --) shift; break ;;
+    --results) results="$2" ;;
     *) echo "netns.sh: what is $1?" >&2; usage 64 >&2 ;;
   esac
-  shift 2 || { echo "netns.sh: a value is missing" >&2; exit 64; }
+  shift 2
 done
 for number in "$networks" "$connections" "$seconds" "${workers:-1}" "${port:-1}"; do
   [[ "$number" =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: $number is not a whole number above 0" >&2; exit 64; }
@@ -62,7 +67,10 @@ cleanup() {
   # The client processes of a swarm end with it, the workers of a server with their primary.
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true
-  for ((i = 1; i <= networks; i++)); do ip netns delete "fanfare-$$-$i" 2>/dev/null || true; done
+  for ((i = 1; i <= networks; i++)); do
+    ip link delete "ff$$-$i" 2>/dev/null || true
+    ip netns delete "fanfare-$$-$i" 2>/dev/null || true
+  done
   ip addr delete "$NETWORK.0.1/32" dev lo 2>/dev/null || true
   rm -rf "$work"
 }
@@ -73,7 +81,6 @@ ip addr add "$NETWORK.0.1/32" dev lo
 for ((i = 1; i <= networks; i++)); do
   name="fanfare-$$-$i"
   ip netns add "$name"
-  # The device goes with its namespace.
   ip link add "ff$$-$i" type veth peer name eth0 netns "$name"
   ip addr add "$NETWORK.$i.1/30" dev "ff$$-$i"
   ip link set "ff$$-$i" up
@@ -102,11 +109,11 @@ if [ -z "$port" ]; then
   echo "netns: server with $workers workers at $NETWORK.0.1:$port"
 fi
 
-mkdir -p "$here/results"
+mkdir -p "$results"
 stamp="$(date -u +%Y-%m-%dT%H%M%S)"
 swarms=() reports=()
 for ((i = 1; i <= networks; i++)); do
-  report="$here/results/netns-$stamp-$i"
+  report="$results/netns-$stamp-$i"
   reports+=("$report.json")
   ip netns exec "fanfare-$$-$i" timeout --foreground --kill-after=10 "$LIMIT_SECONDS" \
     node "$here/swarm.js" --target "ws://$NETWORK.0.1:$port/ws" --connections "$connections" \
@@ -133,5 +140,5 @@ const isCounted = runs.some(({ metrics }) => metrics.length > 0);
 if (isCounted) console.log(`netns: ${words(seen)} at once, as the server counts`);
 process.exit(opened === Number(total) && failures === 0 && (!isCounted || seen === Number(total)) ? 0 : 1);
 JS
-[ "$failed" -eq 0 ] && echo 'netns: held' || echo 'netns: failed'
+if [ "$failed" -eq 0 ]; then echo 'netns: held'; else echo 'netns: failed'; fi
 exit "$failed"

@@ -11,8 +11,9 @@
 import { Latency } from '../lib/latency.js';
 import { pause } from '../lib/run.js';
 
-/** Endurance: a rate is held where so much of it was answered. */
+/** Endurance: a rate is held where so much of it was sent, all of that was answered, and no later than so after the end. */
 const HELD_SHARE = 0.97;
+const HELD_LATE_MS = 500;
 /** Broadcast: nothing more for so long, or for the time a reply may take, and what is missing will not come. */
 const SILENCE_MS = 2000;
 const MAX_DRAIN_MS = 20_000;
@@ -164,7 +165,10 @@ async function endurance(context) {
     perSecond,
     sent,
     replies,
-    held: perSecond >= asked * HELD_SHARE && replies === sent,
+    held:
+      sent >= ((asked * enduranceMs) / 1000) * HELD_SHARE &&
+      replies === sent &&
+      seconds * 1000 - enduranceMs <= Math.max(HELD_LATE_MS, enduranceMs * (1 - HELD_SHARE)),
     lost: openBefore - timeline.open,
     behindMs: Math.max(...answers.map((answer) => answer.behindMs)),
     roundTrip: percentiles(latency),
