@@ -93,6 +93,7 @@ async function swarm(options, args) {
     setup: {
       targets,
       sources,
+      ports: planned.ports,
       profile: options.profile,
       payloadBytes: options.payloadBytes,
       replyTimeoutMs: options.replyTimeoutMs,

@@ -33,14 +33,16 @@ export class WsClient {
    * @param {string|URL} url ws://host:port/path; parsed once where many are opened
    * @param {object} [options]
    * @param {string} [options.localAddress] source address, 127.0.0.2 for one; the kernel chooses without
+   * @param {number} [options.localPort] of that address; the kernel chooses without
    * @param {string} [options.address] where to connect; without, the URL's host is looked up, each time
    * @param {Record<string, string>} [options.headers] more of the handshake
    * @param {(text: string, client: WsClient) => void} [options.onText] not called for replies that `request` awaits
    * @param {(client: WsClient) => void} [options.onClose] once, when a connection that was open is gone
    */
-  constructor(url, { localAddress, address, headers = {}, onText, onClose } = {}) {
+  constructor(url, { localAddress, localPort, address, headers = {}, onText, onClose } = {}) {
     this.url = typeof url === 'string' ? new URL(url) : url;
     this.localAddress = localAddress;
+    this.localPort = localPort;
     this.address = address;
     this.headers = headers;
     this.onText = onText;
@@ -101,6 +103,7 @@ export class WsClient {
         host: this.address ?? hostname.replace(/^\[|\]$/g, ''),
         port: Number(port || 80),
         localAddress: this.localAddress,
+        localPort: this.localPort,
         onread: {
           buffer: READ_BUFFER,
           callback: (length, buffer) => {

@@ -68,7 +68,7 @@ export function chartFigure({
       ),
     mark
       ? `<line class="mark" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(mark.value))}" y2="${px(y.at(mark.value))}"/>` +
-        `<text class="tick" x="${right}" y="${px(y.at(mark.value) - 5)}" text-anchor="end">${escaped(mark.name)}</text>`
+        `<text class="tick" x="${EDGE.left + 4}" y="${px(y.at(mark.value) - 5)}">${escaped(mark.name)}</text>`
       : '',
     ...drawn.map(({ points, tone }) => `<path class="line tone${tone}" d="${pathOf(points, x, y)}"/>`),
     ...(dots ? drawn : []).flatMap(({ points, tone }) =>

@@ -12,11 +12,14 @@ import { Latency } from '../lib/latency.js';
 import { pause } from '../lib/run.js';
 import { closeAll, WsClient } from '../lib/ws-client.js';
 import { failureKey } from './failures.js';
+import { Ways } from './ports.js';
 
 export const TICK_MS = 500;
 const MARK = 'swarm:';
 /** Longest an endurance sender sleeps: what comes due meanwhile is late by that. */
 const NAP_MS = 2;
+/** Errors of a source port that some other socket has. */
+const PORT_TAKEN = new Set(['EADDRINUSE', 'EADDRNOTAVAIL']);
 const CLOSE_BATCH = 1000;
 const CLOSE_MS = 3000;
 
@@ -36,7 +39,8 @@ const CLOSE_MS = 3000;
 /**
  * @typedef {object} Setup
  * @property {{url: string, address: string}[]} targets
- * @property {string[]} sources
+ * @property {string[]} sources empty: the kernel chooses
+ * @property {number[]} ports to use with them, of this process alone; empty: the kernel chooses
  * @property {import('./profiles.js').Profile} profile
  * @property {number} payloadBytes
  * @property {number} replyTimeoutMs
@@ -47,15 +51,17 @@ class Member extends WsClient {
   index = -1;
   /** Its place in ClientProcess.members; -1: not there. */
   at = -1;
+  /** @type {import('./ports.js').Way|null} */
+  way = null;
   /** Messages whose reply is still to come. */
   waiting = 0;
 }
 
 class ClientProcess {
   /** @param {Setup} setup */
-  constructor({ targets, sources, profile, payloadBytes, replyTimeoutMs }) {
-    this.targets = targets.map(({ url, address }) => ({ url: new URL(url), address }));
-    this.sources = sources;
+  constructor({ targets, sources, ports, profile, payloadBytes, replyTimeoutMs }) {
+    const places = targets.map(({ url, address }) => ({ url: new URL(url), address }));
+    this.ways = new Ways(places, sources, ports);
     this.profile = profile;
     this.payloadBytes = payloadBytes;
     this.replyTimeoutMs = replyTimeoutMs;
@@ -122,20 +128,34 @@ class ClientProcess {
 
   /** @param {number} index @param {number} timeoutMs */
   async #openOne(index, timeoutMs) {
-    const { url, address } = this.targets[index % this.targets.length];
-    const localAddress = this.sources.length > 0 ? this.sources[index % this.sources.length] : undefined;
-    const member = new Member(url, { address, localAddress, onText: this.memberOnText, onClose: this.memberOnClose });
-    member.index = index;
-    const startedMs = clockMs();
-    try {
-      await member.open(timeoutMs);
-    } catch (error) {
-      this.#fail(failureKey(error), 1);
+    for (;;) {
+      const { way, port } = this.ways.take();
+      const { target, source } = way;
+      const member = new Member(target.url, {
+        address: target.address,
+        localAddress: source,
+        localPort: port,
+        onText: this.memberOnText,
+        onClose: this.memberOnClose,
+      });
+      member.index = index;
+      member.way = way;
+      const startedMs = clockMs();
+      try {
+        await member.open(timeoutMs);
+      } catch (error) {
+        const key = failureKey(error);
+        // Another program has this port; it is not tried again, and the next one is.
+        if (PORT_TAKEN.has(key) && this.ways.hasMore) continue;
+        if (!PORT_TAKEN.has(key)) this.ways.release(way, port);
+        this.#fail(key, 1);
+        return;
+      }
+      this.latency.add(clockMs() - startedMs);
+      this.tally.opened++;
+      member.at = this.members.push(member) - 1;
       return;
     }
-    this.latency.add(clockMs() - startedMs);
-    this.tally.opened++;
-    member.at = this.members.push(member) - 1;
   }
 
   /** Sends a batch at once, to one connection after another, and waits for the replies. @param {{messages: number}} ask */
@@ -354,6 +374,7 @@ class ClientProcess {
   /** @param {WsClient} client */
   memberOnClose = (client) => {
     const member = /** @type {Member} */ (client);
+    if (member.way !== null) this.ways.release(member.way, member.localPort);
     if (member.at < 0) return; // we hung up
     this.#fail(`closed ${member.closeCode}`, 1);
     const last = /** @type {Member} */ (this.members.pop());

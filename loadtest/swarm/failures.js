@@ -30,15 +30,15 @@ const ROWS = Object.freeze([
     key: /^EADDRNOTAVAIL$/,
     side: 'client',
     limit: 'client ports',
-    means: 'the client has no port left with which to reach this target',
+    means: 'no source address of the client has a port left with which to reach this target',
     fix: 'more addresses with --source, a wider net.ipv4.ip_local_port_range, or more client machines',
   },
   {
     key: /^EADDRINUSE$/,
     side: 'client',
     limit: 'client ports',
-    means: 'a source address of the client has no port left (each port of a bound address serves one connection)',
-    fix: 'more addresses with --source, a wider net.ipv4.ip_local_port_range, or more client machines; ports in TIME_WAIT are free after 60 s',
+    means: 'no port is left to bind a source address with: other programs have them',
+    fix: 'more addresses with --source, a wider net.ipv4.ip_local_port_range, or more client machines',
   },
   {
     key: /^EMFILE$/,

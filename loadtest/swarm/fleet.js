@@ -27,7 +27,7 @@ export class Fleet {
   /**
    * @param {object} options
    * @param {number} options.size processes
-   * @param {import('./client.js').Setup} options.setup
+   * @param {import('./client.js').Setup} options.setup `ports` of all of them together
    * @param {(process: number, tick: Tick) => void} options.onTick
    */
   constructor({ size, setup, onTick }) {
@@ -58,7 +58,11 @@ export class Fleet {
       });
       this.#processes.push({ child, waiting });
     }
-    await this.all('setup', () => this.#setup);
+    const { ports } = this.#setup;
+    await this.all('setup', (process) => ({
+      ...this.#setup,
+      ports: ports.filter((_, i) => i % this.#size === process),
+    }));
   }
 
   /** @param {ClientLost} error */

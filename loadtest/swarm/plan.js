@@ -1,17 +1,16 @@
 // plan.js: what this client machine can open, computed before anything is opened, and which of its limits comes first.
 //
-// A connection is four things: source address, source port, target address, target port. The kernel takes the source port
-// from net.ipv4.ip_local_port_range, less ip_local_reserved_ports, and how often it may take the same one depends:
-// - with --source, libuv binds the address before it connects (port 0, without IP_BIND_ADDRESS_NO_PORT), so the kernel must
-//   choose a port before it knows the target: one port, one connection, however many targets. Ports × addresses; the
-//   next one fails with EADDRINUSE.
-// - without, connect() chooses, knowing the target: ports × targets; the next one fails with EADDRNOTAVAIL.
-// A port in TIME_WAIT counts as taken: after a run whose client closed first, for 60 s.
+// A connection is four things: source address, source port, target address, target port, so there can be as many as
+// ports × source addresses × targets. The ports are those of net.ipv4.ip_local_port_range, less ip_local_reserved_ports. With
+// --source the swarm names address and port itself (ports.js says why); without, connect() chooses both, and there is one
+// address. Past the last one, connect() fails with EADDRNOTAVAIL. A port in TIME_WAIT counts as taken: after a run whose
+// client closed first, for 60 s.
 
 import { readFileSync } from 'node:fs';
 import { createServer, isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { count } from '../lib/run.js';
+import { usablePorts } from './ports.js';
 
 /** Sockets one process may hold: `ulimit -n` is often 20,000, and one event loop does not serve many more. */
 export const PER_PROCESS = 19_000;
@@ -20,7 +19,10 @@ const SPARE_FILES = 64;
 const MAX_PROCESSES = 64;
 /** Below this many connections each, more processes are of no use. */
 const WORTH_A_PROCESS = 5000;
-/** Measured at 19,000 connections a process: resident memory, and what the kernel holds beside it; rounded up. */
+/**
+ * Measured with 50,000 connections in three processes: 45 MB a process and 6.2 kB a connection resident; the kernel's
+ * sockets come beside it. Rounded up.
+ */
 const PROCESS_KB = 100_000;
 const CONNECTION_KB = 16;
 /** The server's side of a connection, where it is on this machine too. */
@@ -31,14 +33,14 @@ const MEMORY_SHARE = 0.9;
 /**
  * What the kernel says of this machine. Null is what could not be read.
  * @typedef {object} Limits
- * @property {{low: number, high: number}|null} portRange
+ * @property {import('./ports.js').PortRange|null} portRange
  * @property {[number, number][]} reserved ranges of ports, both ends included
  * @property {LocalSocket[]} sockets
  * @property {number|null} filesPerProcess
  * @property {number|null} filesLeft of the whole machine
  * @property {number|null} memoryKb that can still be had
  */
-/** @typedef {{address: string, port: number, peer: string}} LocalSocket an IPv4 socket; `peer` address:port */
+/** @typedef {{address: string, port: number, peer: string, isListening: boolean}} LocalSocket an IPv4 socket; `peer` address:port */
 
 /**
  * @typedef {object} PlanRow
@@ -48,7 +50,7 @@ const MEMORY_SHARE = 0.9;
  * @property {string} why it is a limit
  * @property {string} fix what to do to have more
  */
-/** @typedef {{asked: number, most: number, first: PlanRow, rows: PlanRow[], processes: number, fits: boolean}} Plan */
+/** @typedef {{asked: number, most: number, first: PlanRow, rows: PlanRow[], processes: number, ports: number[], fits: boolean}} Plan `ports`: for ports.js; none where their range is not known */
 
 /**
  * @param {(path: string) => string} [read] the file's text, or '' where there is none
@@ -83,9 +85,10 @@ export function plan(limits, { connections, sources, targets, processes }) {
   const useful = Math.min(availableParallelism(), Math.ceil(connections / WORTH_A_PROCESS));
   const needed = Math.max(1, useful, Math.ceil(connections / perProcess));
   const planned = processes > 0 ? processes : Math.min(MAX_PROCESSES, needed);
+  const ports = limits.portRange === null ? [] : usablePorts(limits.portRange, limits.reserved);
   const isLocal = targets.every(({ address }) => isLoopback(address));
   const rows = [
-    portsRow(limits, connections, sources, targets),
+    portsRow(limits, ports, connections, sources, targets),
     filesRow(limits, connections, processes, perProcess),
     machineFilesRow(limits, connections, isLocal),
     memoryRow(limits, planned, isLocal),
@@ -97,41 +100,62 @@ export function plan(limits, { connections, sources, targets, processes }) {
     first,
     rows,
     processes: planned,
+    ports,
     fits: first.permits >= connections,
   };
 }
 
-/** @param {Limits} limits @param {number} connections @param {string[]} sources @param {{address: string, port: number}[]} targets @returns {PlanRow} */
-function portsRow({ portRange, reserved, sockets }, connections, sources, targets) {
+/** @param {Limits} limits @param {number[]} ports @param {number} connections @param {string[]} sources @param {{address: string, port: number}[]} targets @returns {PlanRow} */
+function portsRow({ portRange, sockets }, ports, connections, sources, targets) {
   const limit = 'client ports';
   if (portRange === null) return unread(limit, 'net.ipv4.ip_local_port_range');
   const { low, high } = portRange;
-  const total = high - low + 1;
-  const usable = total - reservedWithin(low, high, reserved);
-  const inRange = sockets.filter(({ port }) => port >= low && port <= high && !isReserved(port, reserved));
-  const ways = sources.length > 0 ? sources.length : targets.length;
-  let taken = 0;
-  if (sources.length > 0) {
-    // A socket bound to every address holds its port on each of them.
-    for (const source of sources)
-      taken += distinctPorts(inRange.filter(({ address }) => address === source || address === '0.0.0.0'));
-  } else {
-    for (const { address, port } of targets)
-      taken += distinctPorts(inRange.filter(({ peer }) => peer === `${address}:${port}`));
-  }
-  const permits = usable * ways - taken;
-  const noun = sources.length > 0 ? 'source address' : 'target';
-  const ports = `${count(usable)} ports (net.ipv4.ip_local_port_range = ${low} ${high}${usable < total ? `, less ${count(total - usable)} in ip_local_reserved_ports` : ''})`;
+  const reserved = high - low + 1 - ports.length;
+  const taken = takenPorts(sockets, new Set(ports), sources, targets);
+  const factors = [
+    `${count(ports.length)} ports (net.ipv4.ip_local_port_range = ${low} ${high}${reserved > 0 ? `, less ${count(reserved)} in ip_local_reserved_ports` : ''})`,
+    sources.length === 1 || (sources.length === 0 && targets.length === 1) ? '1 source address' : '',
+    sources.length > 1 ? `${count(sources.length)} source addresses` : '',
+    targets.length > 1 ? `${count(targets.length)} targets` : '',
+  ];
   return {
     limit,
-    permits,
-    why:
-      sources.length > 0
-        ? 'each connection takes a port of its source address for itself, whatever the target; the kernel gives no other'
-        : 'each connection to a target takes a port for itself; the kernel gives no other',
-    detail: `${ports} × ${count(ways)} ${noun}${ways === 1 ? '' : noun === 'target' ? 's' : 'es'}${taken > 0 ? `, less ${count(taken)} that are taken now` : ''}`,
-    fix: portsFix({ connections, usable, taken, isWide: low <= 1024 && high === 65_535, sources, targets }),
+    permits: ports.length * Math.max(1, sources.length) * targets.length - taken,
+    why: 'each connection to a target takes a port of a source address for itself; the kernel gives no other',
+    detail: `${factors.filter(Boolean).join(' × ')}${taken > 0 ? `, less ${count(taken)} that are taken now` : ''}`,
+    fix: portsFix({
+      connections,
+      usable: ports.length * targets.length,
+      taken,
+      isWide: low <= 1024 && high === 65_535,
+      sources,
+      targets,
+    }),
   };
+}
+
+/**
+ * Ways from a source to a target that are in use: by a connection, or by a program that listens on the port.
+ * @param {LocalSocket[]} sockets
+ * @param {Set<number>} ports
+ * @param {string[]} sources
+ * @param {{address: string, port: number}[]} targets
+ */
+function takenPorts(sockets, ports, sources, targets) {
+  const inRange = sockets.filter(({ port }) => ports.has(port));
+  let taken = 0;
+  for (const target of targets) {
+    const peer = `${target.address}:${target.port}`;
+    for (const source of sources.length > 0 ? sources : [null]) {
+      const those = inRange.filter(
+        (socket) =>
+          (socket.peer === peer && (source === null || socket.address === source)) ||
+          (socket.isListening && (source === null || socket.address === source || socket.address === '0.0.0.0')),
+      );
+      taken += new Set(those.map(({ port }) => port)).size;
+    }
+  }
+  return taken;
 }
 
 /** @param {{connections: number, usable: number, taken: number, isWide: boolean, sources: string[], targets: {address: string}[]}} facts */
@@ -270,21 +294,6 @@ function rangesOf(text) {
     });
 }
 
-/** @param {number} port @param {[number, number][]} reserved */
-function isReserved(port, reserved) {
-  return reserved.some(([low, high]) => port >= low && port <= high);
-}
-
-/** The kernel writes the ranges merged and in order. @param {number} low @param {number} high @param {[number, number][]} reserved */
-function reservedWithin(low, high, reserved) {
-  return reserved.reduce((sum, [from, to]) => sum + Math.max(0, Math.min(high, to) - Math.max(low, from) + 1), 0);
-}
-
-/** @param {LocalSocket[]} sockets */
-function distinctPorts(sockets) {
-  return new Set(sockets.map(({ port }) => port)).size;
-}
-
 /** @param {string} text /proc/net/tcp @returns {LocalSocket[]} */
 function socketsOf(text) {
   return text
@@ -292,13 +301,14 @@ function socketsOf(text) {
     .slice(1)
     .filter(Boolean)
     .map((line) => {
-      const [, local, remote] = line.trim().split(/\s+/, 3);
+      const [, local, remote, state] = line.trim().split(/\s+/, 4);
       const [address, port] = local.split(':');
       const [peer, peerPort] = remote.split(':');
       return {
         address: dotted(address),
         port: Number.parseInt(port, 16),
         peer: `${dotted(peer)}:${Number.parseInt(peerPort, 16)}`,
+        isListening: state === LISTEN,
       };
     });
 }
@@ -309,6 +319,8 @@ function dotted(hex) {
   return (IS_LITTLE_ENDIAN ? bytes.reverse() : bytes).join('.');
 }
 
+/** Of /proc/net/tcp. */
+const LISTEN = '0A';
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 /** The machine's, or what is left to this container where that is less. @param {(path: string) => string} read @returns {number|null} */

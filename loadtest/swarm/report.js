@@ -51,7 +51,7 @@ function asJson({ startedAt, args, options, plan, results, failures, timeline, v
     startedAt: startedAt.toISOString(),
     args,
     machine: machine(),
-    plan,
+    plan: { ...plan, ports: plan.ports.length },
     verdict,
     connections: { asked: options.connections, peak: timeline.peak },
     results,
@@ -362,6 +362,8 @@ h2 { margin: 34px 0 12px; font-size: 17px; font-weight: 650; }
 .tiles small, .note, small { color: var(--soft); font-size: 12.5px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 12px; align-items: start; }
 .charts.small { grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
+.charts > * { min-width: 0; overflow-x: auto; } .charts td, .charts th { padding: 7px 9px; }
+.charts > .chart { overflow: visible; }
 .chart { position: relative; margin: 0; padding: 12px 14px 6px; }
 figcaption { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 6px; }
 .keys { margin-left: auto; font-size: 12.5px; color: var(--soft); }

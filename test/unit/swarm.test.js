@@ -12,6 +12,7 @@ import { classify, Failures, failureKey } from '../../loadtest/swarm/failures.js
 import { help, parseOptions, sourcesOf, UsageError } from '../../loadtest/swarm/options.js';
 import { ranked } from '../../loadtest/swarm/phases.js';
 import { plan, planText, readLimits, sourceFaults } from '../../loadtest/swarm/plan.js';
+import { Ways } from '../../loadtest/swarm/ports.js';
 import { verdict, verdictText } from '../../loadtest/swarm/verdict.js';
 
 /** A Linux machine as it comes: the default port range, 16 GiB, 20,000 files a process. */
@@ -52,23 +53,28 @@ test('one source address and the default port range make 28,232 connections, and
   const text = planText(result);
   assert.match(text, /40,000 connections were asked for; this client machine can open at most 28,232\./);
   assert.match(text, /28,232 ports \(net\.ipv4\.ip_local_port_range = 32768 60999\) × 1 source address/);
-  assert.match(text, /each connection takes a port of its source address for itself/);
+  assert.match(text, /each connection to a target takes a port of a source address for itself/);
   assert.match(text, /--source 127\.0\.0\.2-127\.0\.0\.3 /);
   assert.match(text, /ip_local_port_range="1024 65535"/);
 });
 
-test('bound source addresses multiply the ports, targets do not; without them targets do', () => {
+test('ports multiply by source addresses and by targets', () => {
   const two = [...LOCAL, { address: '127.0.0.1', port: 3001 }];
   assert.equal(planned({ sources: ['127.0.0.2', '127.0.0.3'] }).most, 2 * 28_232);
-  assert.equal(planned({ targets: two }).most, 28_232);
+  assert.equal(planned({ sources: ['127.0.0.2', '127.0.0.3'], targets: two }).most, 4 * 28_232);
   assert.equal(planned({ sources: [], targets: two }).most, 2 * 28_232);
   assert.equal(planned({ sources: [] }).most, 28_232);
+  assert.match(
+    planText(planned({ connections: 80_000, targets: two })),
+    /× 1 source address × 2 targets\n[\s\S]*--source 127\.0\.0\.2-127\.0\.0\.3 /,
+  );
 });
 
 test('reserved ports and ports that are taken are no ports', () => {
   const reserved = { '/proc/sys/net/ipv4/ip_local_reserved_ports': '1000-32769,40000,60990-61010\n' };
   assert.equal(planned({}, reserved).most, 28_232 - 2 - 1 - 10);
-  // 127.0.0.1:40001 in TIME_WAIT, the same address outside of the range, another address, one bound to all, a listener's peer.
+  assert.deepEqual(planned({}, reserved).ports.slice(0, 2), [32_770, 32_771]);
+  // In TIME_WAIT, to the target; its other end; from another address to another target; a listener on all addresses.
   const sockets = {
     '/proc/self/net/tcp': [
       '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode',
@@ -81,8 +87,29 @@ test('reserved ports and ports that are taken are no ports', () => {
   const bound = planned({}, sockets);
   assert.equal(bound.most, 28_232 - 2);
   assert.match(planText(bound), /less 2 that are taken now/);
-  assert.equal(planned({ sources: ['127.0.0.2'] }, sockets).most, 28_232 - 2);
-  assert.equal(planned({ sources: [] }, sockets).most, 28_232 - 1);
+  assert.equal(planned({ sources: ['127.0.0.2'] }, sockets).most, 28_232 - 1);
+  assert.equal(
+    planned({ sources: ['127.0.0.2'], targets: [{ address: '127.0.0.1', port: 3001 }] }, sockets).most,
+    28_232 - 2,
+  );
+  assert.equal(planned({ sources: [] }, sockets).most, 28_232 - 2);
+});
+
+test('each way from a source to a target has each port once, and one that is free again when there is no other', () => {
+  const targets = ['ws://a/', 'ws://b/'].map((url) => ({ url: new URL(url), address: '127.0.0.1' }));
+  const ways = new Ways(targets, ['127.0.0.2', '127.0.0.3'], [1, 2, 3]);
+  const taken = Array.from({ length: 12 }, () => ways.take());
+  assert.equal(new Set(taken.map(({ way, port }) => `${way.target.url} ${way.source} ${port}`)).size, 12);
+  assert.deepEqual(new Set(taken.slice(0, 4).map(({ port }) => port)), new Set([1]));
+  assert.equal(ways.hasMore, false);
+  assert.ok([1, 2, 3].includes(Number(ways.take().port)), 'in use: the kernel will refuse it');
+  ways.release(taken[7].way, taken[7].port);
+  assert.equal(ways.hasMore, true);
+  assert.deepEqual(ways.take(), taken[7]);
+  const free = new Ways(targets, [], [1, 2, 3]);
+  const [first, second] = [free.take(), free.take()];
+  assert.deepEqual([first.port, second.port, free.hasMore], [undefined, undefined, false], 'the kernel chooses');
+  assert.notEqual(first.way.target, second.way.target);
 });
 
 test('a process holds 19,000 connections at most, or what its file descriptors allow, and there are as many as needed', () => {
