@@ -61,11 +61,17 @@ total=$((networks * connections))
 # A worker holds 19,000; they do not share quite evenly.
 workers="${workers:-$(((total + 14999) / 15000))}"
 work="$(mktemp -d)"
-pids=()
+server='' swarms=()
+# The server and its workers, and all that runs in the namespaces.
+started() {
+  [ -z "$server" ] || echo "$server" "$(cat "/proc/$server/task/$server/children")"
+  for ((i = 1; i <= networks; i++)); do ip netns pids "fanfare-$$-$i"; done
+}
 cleanup() {
   trap - EXIT
-  # The client processes of a swarm end with it, the workers of a server with their primary.
-  for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  local left
+  left="$(started 2>/dev/null || true)"
+  for pid in $left; do kill -KILL "$pid" 2>/dev/null || true; done
   wait 2>/dev/null || true
   for ((i = 1; i <= networks; i++)); do
     ip link delete "ff$$-$i" 2>/dev/null || true
@@ -95,7 +101,6 @@ if [ -z "$port" ]; then
   env HOST="$NETWORK.0.1" PORT=0 METRICS_HOST="$NETWORK.0.1" METRICS_PORT=0 WORKERS="$workers" FANFARE_LIMITS=off \
     LOG_LEVEL=info FANFARE_DRAIN_DELAY_MS=0 node "$here/../src/main.js" >"$work/server.log" 2>&1 &
   server=$!
-  pids+=("$server")
   for ((i = 0; i < 300; i++)); do
     ready="$(grep -m1 'fanfare is ready' "$work/server.log" || true)"
     [ -n "$ready" ] && break
@@ -111,7 +116,7 @@ fi
 
 mkdir -p "$results"
 stamp="$(date -u +%Y-%m-%dT%H%M%S)"
-swarms=() reports=()
+reports=()
 for ((i = 1; i <= networks; i++)); do
   report="$results/netns-$stamp-$i"
   reports+=("$report.json")
@@ -120,7 +125,6 @@ for ((i = 1; i <= networks; i++)); do
     --phases connect,endurance --endurance "$seconds" --report "$report" "${metrics[@]}" "$@" \
     > >(sed -u "s/^/[$i] /") 2>&1 &
   swarms+=($!)
-  pids+=($!)
   metrics=()
 done
 failed=0
