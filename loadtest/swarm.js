@@ -140,6 +140,7 @@ async function swarm(options, args) {
       });
       progress.end();
       print(say().phases.at(-1) ?? '');
+      if (results.connect?.opened === 0) stop('no connection could be opened');
     }
   } catch (error) {
     if (!(error instanceof ClientLost)) throw error;

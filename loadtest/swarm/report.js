@@ -327,7 +327,8 @@ function table(head, rows) {
 
 /** @param {number|null} value */
 function ms(value) {
-  if (value === null || !Number.isFinite(value)) return 'not back';
+  if (value === null) return '–';
+  if (!Number.isFinite(value)) return 'not back';
   return `${value < 10 ? value.toFixed(1) : count(value)} ms`;
 }
 

@@ -4,6 +4,8 @@ import { count } from '../lib/run.js';
 
 /** A client process with so much of a core measures itself. */
 const BUSY_SHARE = 0.85;
+/** Starting up is busy too. */
+const BUSY_SECONDS = 2;
 /** How many ports there are to a range that people have: a ceiling there has nothing to do with the server. */
 const FAMOUS = Object.freeze([
   { ports: 16_384, range: '49152 to 65535, the range of Windows and macOS' },
@@ -105,7 +107,7 @@ export const SIDE = Object.freeze({ client: 'this client', server: 'the server',
 /** @param {{failures: Failure[], peak: number, asked: number, spans: import('./timeline.js').Span[], addresses: number}} run */
 function notes({ failures, peak, asked, spans, addresses }) {
   const notes = spans
-    .filter(({ clientCpu }) => clientCpu > BUSY_SHARE)
+    .filter(({ clientCpu, from, to }) => clientCpu > BUSY_SHARE && to - from >= BUSY_SECONDS)
     .map(
       ({ name, clientCpu }) =>
         `${name}: a client process used ${Math.round(clientCpu * 100)} % of a core, so its rate and latencies are partly the client's: more --processes on a machine with more cores, or more client machines`,

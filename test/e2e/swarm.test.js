@@ -11,6 +11,7 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
 import { WebSocketServer } from 'ws';
+import { freePort } from '../helpers/redis.js';
 import { startServer } from '../helpers/server.js';
 
 const SWARM = fileURLToPath(new URL('../../loadtest/swarm.js', import.meta.url));
@@ -97,6 +98,17 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.ok(failures[0].count >= 100 && failures[0].count <= 110, String(failures[0].count));
     assert.match(verdict.headline, /stopped after 1\d\d errors/);
     assert.equal(results.burst, undefined);
+  });
+
+  test('a server that is not there ends the run at once', { timeout: LIMIT_MS }, async (t) => {
+    const port = await freePort();
+    const { code, said, report } = await swarm(t, ['--target', `ws://127.0.0.1:${port}/`, '--connections', '20']);
+    assert.equal(code, 1, said);
+    assert.match(
+      said,
+      /verdict: the server was the limit: the server does not listen; .*no connection could be opened/,
+    );
+    assert.deepEqual(Object.keys(report().results), ['connect']);
   });
 
   test('connections that a dying server takes with it are counted, and the report says how far it came', {

@@ -313,7 +313,9 @@ test('a run holds only without failures, to its end, and at the rate asked for',
   const slow = verdict({ ...RUN, results: { endurance } });
   assert.equal(slow.held, false);
   assert.match(slow.headline, /not held: 3,000 of 5,000 messages\/s/);
-  const busy = verdict({ ...RUN, spans: [{ name: 'burst', from: 0, to: 1, clientCpu: 0.97 }] });
+  const busy = verdict({ ...RUN, spans: [{ name: 'burst', from: 0, to: 3, clientCpu: 0.97 }] });
+  const short = verdict({ ...RUN, spans: [{ name: 'burst', from: 0, to: 1, clientCpu: 0.97 }] });
+  assert.deepEqual(short.notes, []);
   assert.match(busy.notes.join(), /burst: a client process used 97 % of a core/);
 });
 
