@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, and `ip` and `sysctl`
-# for network namespaces.
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, Chromium, and `ip` and
+# `sysctl` for network namespaces.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
 # the tests start their own, so policy-rc.d keeps apt from starting any. What already runs is left alone.
@@ -20,6 +20,7 @@ declare -A package_of=(
   [ip]=iproute2
   [sysctl]=procps
   [shellcheck]=shellcheck
+  [chromium]=chromium
 )
 
 # Debian keeps these outside a normal user's PATH.

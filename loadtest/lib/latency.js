@@ -2,6 +2,8 @@
 
 import { BUCKETS, bucketOf, percentileMs } from '../bench/histogram.js';
 
+/** @typedef {{pairs: number[], maxMs: number}} Drained bucket, count, bucket, count … of the buckets that hold any */
+
 export class Latency {
   constructor() {
     this.buckets = new Float64Array(BUCKETS);
@@ -17,6 +19,34 @@ export class Latency {
   /** @param {{buckets: ArrayLike<number>, maxMs: number}} other another process's */
   merge({ buckets, maxMs }) {
     for (let i = 0; i < BUCKETS; i++) this.buckets[i] += buckets[i];
+    this.maxMs = Math.max(this.maxMs, maxMs);
+  }
+
+  /** @returns {number} how many were counted */
+  get count() {
+    return this.buckets.reduce((sum, n) => sum + n, 0);
+  }
+
+  /** @param {number} percent 95 for the 95th percentile @returns {number|null} milliseconds; null where nothing was counted */
+  percentile(percent) {
+    return this.count === 0 ? null : Math.min(percentileMs(this.buckets, percent / 100), this.maxMs);
+  }
+
+  /** What was counted since the last call, to send to another process. @returns {Drained} */
+  drain() {
+    /** @type {Drained} */
+    const drained = { pairs: [], maxMs: this.maxMs };
+    for (let i = 0; i < BUCKETS; i++) {
+      if (this.buckets[i] > 0) drained.pairs.push(i, this.buckets[i]);
+    }
+    this.buckets.fill(0);
+    this.maxMs = 0;
+    return drained;
+  }
+
+  /** @param {Drained} drained */
+  addDrained({ pairs, maxMs }) {
+    for (let i = 0; i < pairs.length; i += 2) this.buckets[pairs[i]] += pairs[i + 1];
     this.maxMs = Math.max(this.maxMs, maxMs);
   }
 

@@ -42,15 +42,14 @@ export function urlOf(server) {
 
 /**
  * One scrape.
- * @param {number} metricsPort
+ * @param {number|string} where the operations port of a server here, or the URL of any page of metrics
  * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer with 200 in time
  */
-export async function scrape(metricsPort) {
-  const response = await fetch(`http://127.0.0.1:${metricsPort}/metrics`, {
-    signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS),
-  });
+export async function scrape(where) {
+  const url = typeof where === 'number' ? `http://127.0.0.1:${where}/metrics` : where;
+  const response = await fetch(url, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
   const text = await response.text();
-  if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
+  if (response.status !== 200) throw new Error(`${new URL(url).pathname} answered ${response.status}`);
   return { text, values: samples(text) };
 }
 

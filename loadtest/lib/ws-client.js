@@ -30,16 +30,20 @@ export class HandshakeError extends Error {
 
 export class WsClient {
   /**
-   * @param {string} url ws://host:port/path
+   * @param {string|URL} url ws://host:port/path; parsed once where many are opened
    * @param {object} [options]
    * @param {string} [options.localAddress] source address, 127.0.0.2 for one; the kernel chooses without
+   * @param {number} [options.localPort] of that address; the kernel chooses without
+   * @param {string} [options.address] where to connect; without, the URL's host is looked up, each time
    * @param {Record<string, string>} [options.headers] more of the handshake
    * @param {(text: string, client: WsClient) => void} [options.onText] not called for replies that `request` awaits
    * @param {(client: WsClient) => void} [options.onClose] once, when a connection that was open is gone
    */
-  constructor(url, { localAddress, headers = {}, onText, onClose } = {}) {
-    this.url = new URL(url);
+  constructor(url, { localAddress, localPort, address, headers = {}, onText, onClose } = {}) {
+    this.url = typeof url === 'string' ? new URL(url) : url;
     this.localAddress = localAddress;
+    this.localPort = localPort;
+    this.address = address;
     this.headers = headers;
     this.onText = onText;
     this.onClose = onClose;
@@ -47,6 +51,8 @@ export class WsClient {
     this.frames = 0;
     this.bytes = 0;
     this.isOpen = false;
+    /** Our close frame is sent. */
+    this.isClosing = false;
     /** 0 while open; 1006 where no close frame came. */
     this.closeCode = 0;
     this.closeReason = '';
@@ -77,7 +83,10 @@ export class WsClient {
   open(timeoutMs = OPEN_TIMEOUT_MS) {
     return new Promise((resolve, reject) => {
       const { hostname, port } = this.url;
-      const timer = setTimeout(() => this.socket.destroy(new Error(`no handshake within ${timeoutMs} ms`)), timeoutMs);
+      const timer = setTimeout(() => {
+        const late = new Error(`no handshake within ${timeoutMs} ms`);
+        this.socket.destroy(Object.assign(late, { code: 'ETIMEDOUT' }));
+      }, timeoutMs);
       /** @param {Error|null} error */
       this.onHandshake = (error) => {
         clearTimeout(timer);
@@ -91,9 +100,10 @@ export class WsClient {
         }
       };
       this.socket = connect({
-        host: hostname.replace(/^\[|\]$/g, ''),
+        host: this.address ?? hostname.replace(/^\[|\]$/g, ''),
         port: Number(port || 80),
         localAddress: this.localAddress,
+        localPort: this.localPort,
         onread: {
           buffer: READ_BUFFER,
           callback: (length, buffer) => {
@@ -148,12 +158,18 @@ export class WsClient {
     });
   }
 
-  /** Begins the closing handshake. @param {number} [code] @returns {Promise<void>} when the connection is gone */
+  /**
+   * Begins the closing handshake. The server ends the connection (RFC 6455 7.1.1), so that its end lingers in TIME_WAIT and
+   * the port here is free for the next run.
+   * @param {number} [code]
+   * @returns {Promise<void>} when the connection is gone
+   */
   close(code = 1000) {
-    if (this.isOpen) {
+    if (this.isOpen && !this.isClosing) {
+      this.isClosing = true;
       const body = Buffer.alloc(2);
       body.writeUInt16BE(code);
-      this.socket.end(frame(OP.CLOSE, body));
+      this.socket.write(frame(OP.CLOSE, body));
     }
     return this.closed;
   }
@@ -243,7 +259,8 @@ export class WsClient {
         this.closedTurn = currentTurn();
         this.closeCode = end - from >= 2 ? data.readUInt16BE(from) : 1005;
         this.closeReason = data.toString('utf8', from + 2, Math.max(from + 2, end));
-        if (this.socket.writable) this.socket.end(frame(OP.CLOSE, data.subarray(from, Math.min(end, from + 2))));
+        if (!this.isClosing && this.socket.writable)
+          this.socket.end(frame(OP.CLOSE, data.subarray(from, Math.min(end, from + 2))));
         break;
       default:
         this.socket.destroy(new Error(`a frame that was not asked for: 0x${head.toString(16)}`));

@@ -1,0 +1,193 @@
+// chart.js: a line chart as SVG, drawn when the report is written: it is there without any script, and when printed.
+//
+// The figure carries its data, for the report's script to say the values under the pointer.
+
+/**
+ * @typedef {object} Series
+ * @property {string} name
+ * @property {number} tone 0 … 3: which of the report's colours
+ * @property {(readonly [number, number|null])[]} points x rising; null is a gap
+ */
+
+/**
+ * @typedef {object} Chart
+ * @property {string} title
+ * @property {string} unit of the values: ' ms', '/s', ' %'; stands behind them
+ * @property {string} xUnit
+ * @property {Series[]} series
+ * @property {{name: string, from: number, to: number}[]} [spans] shaded, with their names
+ * @property {{value: number, name: string}} [mark] a level to compare with
+ * @property {boolean} [log] logarithmic values
+ * @property {boolean} [dots] a dot at each point
+ * @property {string} [note] a line below
+ * @property {number} [width] in pixels as it is drawn; the page scales it
+ */
+
+const WIDTH = 640;
+const HEIGHT = 230;
+const EDGE = Object.freeze({ left: 52, right: 12, top: 22, bottom: 26 });
+const X_TICKS = 7;
+const Y_TICKS = 5;
+
+/** @param {Chart} chart @returns {string} HTML; nothing where there is nothing to draw */
+export function chartFigure({
+  title,
+  unit,
+  xUnit,
+  series,
+  spans = [],
+  mark,
+  log = false,
+  dots = false,
+  note,
+  width = WIDTH,
+}) {
+  const drawn = series.filter(({ points }) => points.some(([, value]) => value !== null));
+  const values = drawn.flatMap(({ points }) => points.flatMap(([, value]) => (value === null ? [] : [value])));
+  if (values.length === 0) return '';
+  const right = width - EDGE.right;
+  const xs = drawn.flatMap(({ points }) => points.map(([at]) => at));
+  const x = scale(Math.min(...xs, ...spans.map(({ from }) => from)), Math.max(...xs), EDGE.left, right);
+  const most = Math.max(...values, mark?.value ?? 0);
+  const y = log
+    ? logScale(Math.min(...values.filter((value) => value > 0), most), most, HEIGHT - EDGE.bottom, EDGE.top)
+    : scale(0, niceTicks(0, most, Y_TICKS).at(-1) ?? 1, HEIGHT - EDGE.bottom, EDGE.top);
+  const yTicks = log ? decades(y.low, y.high) : niceTicks(0, y.high, Y_TICKS);
+  const parts = [
+    ...spans.map((span, i) => band(span, x, right, i)),
+    ...yTicks.map(
+      (value) =>
+        `<line class="grid" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(value))}" y2="${px(y.at(value))}"/>` +
+        `<text class="tick" x="${EDGE.left - 6}" y="${px(y.at(value) + 3.5)}" text-anchor="end">${short(value)}</text>`,
+    ),
+    ...niceTicks(x.low, x.high, Math.round((X_TICKS * width) / WIDTH))
+      .filter((value) => value >= x.low && value <= x.high)
+      .map(
+        (value) =>
+          `<text class="tick" x="${px(x.at(value))}" y="${HEIGHT - 8}" text-anchor="middle">${short(value)}${xUnit}</text>`,
+      ),
+    mark
+      ? `<line class="mark" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(mark.value))}" y2="${px(y.at(mark.value))}"/>` +
+        `<text class="tick" x="${EDGE.left + 4}" y="${px(y.at(mark.value) - 5)}">${escaped(mark.name)}</text>`
+      : '',
+    ...drawn.map(({ points, tone }) => `<path class="line tone${tone}" d="${pathOf(points, x, y)}"/>`),
+    ...(dots ? drawn : []).flatMap(({ points, tone }) =>
+      points.flatMap(([at, value]) =>
+        value === null ? [] : [`<circle class="dot tone${tone}" cx="${px(x.at(at))}" cy="${px(y.at(value))}" r="3"/>`],
+      ),
+    ),
+    `<line class="axis" x1="${EDGE.left}" x2="${right}" y1="${HEIGHT - EDGE.bottom}" y2="${HEIGHT - EDGE.bottom}"/>`,
+    `<line class="cursor" y1="${EDGE.top}" y2="${HEIGHT - EDGE.bottom}" x1="0" x2="0"/>`,
+  ];
+  const keys =
+    drawn.length > 1 ? drawn.map(({ name, tone }) => `<span class="key tone${tone}">${escaped(name)}</span>`) : [];
+  const data = JSON.stringify({
+    unit,
+    xUnit,
+    x: [x.low, x.high, EDGE.left / width, right / width],
+    series: drawn.map(({ name, tone, points }) => ({
+      name,
+      tone,
+      points: points.map(([at, value]) => [rounded(at), value === null ? null : rounded(value)]),
+    })),
+  });
+  return [
+    '<figure class="chart">',
+    `<figcaption><strong>${escaped(title)}</strong> <small>${escaped(unit.trim())}${log ? ', logarithmic' : ''}</small><span class="keys">${keys.join('')}</span></figcaption>`,
+    `<svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${parts.join('')}</svg>`,
+    note ? `<p class="note">${escaped(note)}</p>` : '',
+    `<script type="application/json">${data.replaceAll('<', '\\u003c')}</script>`,
+    '</figure>',
+  ].join('\n');
+}
+
+/** @typedef {{low: number, high: number, at: (value: number) => number}} Scale */
+
+/** @param {number} low @param {number} high @param {number} from pixels @param {number} to @returns {Scale} */
+function scale(low, high, from, to) {
+  const size = high - low || 1;
+  return { low, high, at: (value) => from + ((value - low) / size) * (to - from) };
+}
+
+/** Whole decades. @param {number} low above 0 @param {number} high @param {number} from @param {number} to @returns {Scale} */
+function logScale(low, high, from, to) {
+  const least = Math.floor(Math.log10(Math.max(low, 0.01)));
+  const most = Math.max(least + 1, Math.ceil(Math.log10(Math.max(high, 0.01)) - 0.001));
+  const linear = scale(least, most, from, to);
+  return {
+    low: 10 ** least,
+    high: 10 ** most,
+    at: (value) => linear.at(Math.min(most, Math.max(least, Math.log10(Math.max(value, 1e-9))))),
+  };
+}
+
+/** @param {number} low @param {number} high @returns {number[]} */
+function decades(low, high) {
+  const ticks = [];
+  for (let value = low; value <= high * 1.001; value *= 10) ticks.push(Number(value.toPrecision(3)));
+  return ticks;
+}
+
+/** Steps of 1, 2 or 5 × 10ⁿ, the last at or beyond the end. @param {number} low @param {number} end @param {number} count about so many @returns {number[]} */
+export function niceTicks(low, end, count) {
+  const high = end > low ? end : low + 1;
+  const raw = (high - low) / count;
+  const magnitude = 10 ** Math.floor(Math.log10(raw));
+  const step = magnitude * ([1, 2, 5, 10].find((factor) => factor * magnitude >= raw * 0.999) ?? 10);
+  const ticks = [];
+  for (let i = Math.floor(low / step); ; i++) {
+    ticks.push(Number((i * step).toPrecision(10)));
+    if (i * step >= high - step * 1e-9) return ticks;
+  }
+}
+
+/** @param {readonly (readonly [number, number|null])[]} points @param {Scale} x @param {Scale} y */
+function pathOf(points, x, y) {
+  let isPenUp = true;
+  let path = '';
+  for (const [at, value] of points) {
+    if (value === null) {
+      isPenUp = true;
+      continue;
+    }
+    path += `${isPenUp ? 'M' : 'L'}${px(x.at(at))} ${px(y.at(value))}`;
+    isPenUp = false;
+  }
+  return path;
+}
+
+/** @param {{name: string, from: number, to: number}} span @param {Scale} x @param {number} edge @param {number} index */
+function band({ name, from, to }, x, edge, index) {
+  const [left, right] = [x.at(from), Math.min(x.at(to), edge)];
+  const label =
+    right - left > name.length * 7.5
+      ? `<text class="phase" x="${px(left + 4)}" y="${EDGE.top - 8}">${escaped(name)}</text>`
+      : '';
+  return `<rect class="band${index % 2}" x="${px(left)}" y="${EDGE.top - 20}" width="${px(Math.max(0, right - left))}" height="${HEIGHT - EDGE.bottom - EDGE.top + 20}"/>${label}`;
+}
+
+/** @param {number} value */
+function px(value) {
+  return Math.round(value * 10) / 10;
+}
+
+/** @param {number} value */
+function rounded(value) {
+  return Number(value.toPrecision(6));
+}
+
+/** @param {number} value @returns {string} 12,500 as 12.5k */
+function short(value) {
+  const units = /** @type {const} */ ([
+    [1e9, 'G'],
+    [1e6, 'M'],
+    [1e3, 'k'],
+  ]);
+  const [size, unit] = units.find(([least]) => Math.abs(value) >= least) ?? [1, ''];
+  return `${Number((value / size).toPrecision(3))}${unit}`;
+}
+
+/** @param {unknown} text @returns {string} for HTML */
+export function escaped(text) {
+  return String(text).replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
+}
