@@ -256,7 +256,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     const server = await startServer(
       t,
       { FANFARE_LIMITS: 'off', HOST: '0.0.0.0', PORT: '3000', METRICS_PORT: '9090' },
-      within,
+      { prefix: within },
     );
     const args = [...target(server), '--connections', '150', '--phases', 'connect'];
 
