@@ -106,7 +106,6 @@ export class HttpServer {
       this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head),
     );
     this.server.on('connect', (_request, socket) => {
-      takeOver(/** @type {TrackedSocket} */ (socket));
       this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', { Allow: 'GET' });
     });
     this.server.on('clientError', (error, socket) => this.#clientError(error, /** @type {TrackedSocket} */ (socket)));
@@ -204,9 +203,9 @@ export class HttpServer {
 
   /** @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
   #upgrade(request, socket, head) {
-    takeOver(socket);
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING) {
+      takeOver(socket);
       socket.resume(); // it has been answered
       return;
     }
@@ -222,6 +221,7 @@ export class HttpServer {
     }
     const decision = this.admission.admit(request);
     if (decision instanceof Promise) {
+      takeOver(socket);
       handshake.phase = ADMITTING;
       if (!this.#waiting.has(socket)) {
         // Plain HTTP came first on this socket: the handshake's time begins now.
@@ -291,6 +291,7 @@ export class HttpServer {
 
   /** The last thing said on a socket that does not become a WebSocket. @param {TrackedSocket} socket @param {string} text */
   #answer(socket, text) {
+    takeOver(socket);
     const handshake = socket[HANDSHAKE];
     handshake.phase = CLOSING;
     this.#waiting.delete(socket);
@@ -407,9 +408,13 @@ function isWebSocketPath(path) {
   return path === '/ws' || path === '/';
 }
 
-/** From an upgrade on Node listens to the socket no more, and an error nobody hears ends the process. @param {TrackedSocket} socket */
+/**
+ * From an upgrade on Node listens to the socket no more, and an error nobody hears ends the process. ws listens from the
+ * moment it gets the socket; until then, where anything waits, and where it does not get it, we do.
+ * @param {TrackedSocket} socket
+ */
 function takeOver(socket) {
-  socket.on('error', socketOnError);
+  if (!socket.listeners('error').includes(socketOnError)) socket.on('error', socketOnError);
 }
 
 /** @this {TrackedSocket} */

@@ -12,6 +12,8 @@ import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
 /** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_INTERVAL_MS = 1000;
+/** A change of the number of connections may wait so long: as stale as a broadcast's listenerCount may be. */
+const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
@@ -53,6 +55,8 @@ export class RelayLink {
     this.counting = null;
     /** @type {number|null} */
     this.reported = null;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.reportTimer = undefined;
     /** @type {NodeJS.Timeout|null} */
     this.watch = null;
     this.watchedMs = 0;
@@ -84,6 +88,7 @@ export class RelayLink {
     if (socket === null || this.isClosing) return;
     this.isClosing = true;
     if (!this.isOpen) return;
+    clearTimeout(this.reportTimer);
     this.flush();
     const closed = new Promise((resolve) => socket.once('close', resolve));
     socket.end();
@@ -147,9 +152,15 @@ export class RelayLink {
   /** @param {number} connections of this worker */
   reportConnections(connections) {
     if (!this.isOpen) return;
-    this.#out();
     this.reported = connections;
+    // A handshake in each of 100 ticks is one report, not 100 wake-ups of the primary; whatever leaves earlier takes it along.
+    this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
   }
+
+  #reportLater = () => {
+    this.reportTimer = undefined;
+    if (this.isOpen && this.reported !== null) this.#out();
+  };
 
   /** @returns {Promise<number>} connections of all workers */
   countConnections() {
