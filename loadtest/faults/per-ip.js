@@ -11,12 +11,12 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { isListening } from '../../test/helpers/daemon.js';
 import { dial } from '../lib/dial.js';
 import { run } from '../lib/run.js';
 import { freePort, scrape, startServer, until, urlOf } from '../lib/server.js';
@@ -219,15 +219,6 @@ backend fanfare
     'HAProxy’s start',
   );
   return port;
-}
-
-/** @param {number} port @returns {Promise<boolean>} */
-function isListening(port) {
-  return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => resolve(true));
-    socket.on('error', () => resolve(false));
-    socket.on('connect', () => socket.destroy());
-  });
 }
 
 /** @param {Run} test @param {number} i @returns {Promise<Namespace>} */

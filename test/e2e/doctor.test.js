@@ -179,9 +179,11 @@ test('each command it gives for the network does what is wanted', { ...OPTIONS, 
 });
 
 test('without root it reads as much', { ...OPTIONS, skip: !isRoot && 'the other tests have no root either' }, (t) => {
+  // In a clone that is root's alone, as in a folder of mktemp, no other user can start anything.
+  if (spawnSync('test', ['-r', MAIN], { uid: 65_534, gid: 65_534 }).status !== 0)
+    return t.skip('this clone is private');
   const root = examined([]);
   const nobody = run(['--json'], { uid: 65_534 });
-  if (/EACCES/.test(nobody.stderr)) return t.skip('nobody may not read this folder');
   const report = JSON.parse(nobody.stdout);
   const verdicts = (/** @type {Report} */ { limits }) => limits.map(({ name, verdict }) => [name, verdict]);
   assert.deepEqual(verdicts(report), verdicts(root));

@@ -65,8 +65,8 @@ export async function edited(path, edits) {
   return text;
 }
 
-/** @param {number} port @returns {Promise<boolean>} */
-function isListening(port) {
+/** @param {number} port on 127.0.0.1 @returns {Promise<boolean>} */
+export function isListening(port) {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1', () => resolve(true));
     socket.on('error', () => resolve(false));
