@@ -48,6 +48,13 @@ test('a payload is passed on as it was written, number by number and escape by e
   }
 });
 
+test('many names of one length are each themselves, the second time too', () => {
+  for (let i = 0; i < 20_000; i++) {
+    const room = `room-${10_000 + (i % 10_000)}`;
+    assert.equal(decode(`{"type":"join","room":"${room}"}`)?.room, room);
+  }
+});
+
 test('a field named payload inside another value is not the payload', () => {
   const command = decode('{"type":"x","a":{"payload":1},"payload":[{"payload":2}],"b":[{"payload":3}]}');
   assert.equal(command?.payload, '[{"payload":2}]');

@@ -112,6 +112,27 @@ test('frames past a full socket, its partial write included, arrive whole and in
   assert.equal(stats.slow.closed, 0);
 });
 
+test('replies past a full socket, a partly written one included, arrive whole and in order', async (t) => {
+  const { hub, connect } = await serve(t, { FANFARE_MAX_UNSENT_BYTES: String(1 << 30) });
+  const { client, messages } = await connect();
+  client.send('{"type":"ping"}');
+  await until(() => messages.length === 1);
+  client.pause();
+  const [connection] = hub.connections;
+  let n = 0;
+  // Long enough for the kernel to take a part of one, short enough to be built where replies are built.
+  const rest = JSON.stringify('x'.repeat(9000));
+  while (connection.transport.pendingBytes < 1_000_000) {
+    const source = Buffer.from(`[${n++},${rest}]`);
+    connection.sendAround(Buffer.from('{"type":"echo","payload":'), source, 0, source.length, '}');
+    assert.ok(n < 10_000);
+  }
+  client.resume();
+  await until(() => messages.length === n + 1);
+  for (let i = 0; i < n; i++) assert.equal(messages[i + 1].payload[0], i);
+  assert.equal(messages[n].payload[1].length, 9000);
+});
+
 test('our frames, pings and the close frame keep their order', async (t) => {
   const { hub, connect } = await serve(t);
   const { client, messages } = await connect();
