@@ -14,11 +14,14 @@ import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';
 import { BEAT_INTERVAL_MS } from '../control.js';
 import { Commands } from '../hub/commands.js';
+import { Degraded } from '../hub/degraded.js';
 import { Heartbeat } from '../hub/heartbeat.js';
-import { Hub } from '../hub/hub.js';
+import { EVERYONE, Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
+import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createMetrics } from '../metrics.js';
+import { RoomRules } from '../room-rules.js';
 import { createStats } from '../stats.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
@@ -154,6 +157,9 @@ class Worker {
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
     const link = (this.link = new RelayLink({ path: relayPath, log }));
+    const rules = new RoomRules(config.history);
+    /** @param {string} room */
+    const historyOf = (room) => (room === EVERYONE ? null : rules.of(room));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
           config,
@@ -174,15 +180,27 @@ class Worker {
       slowConsumers,
       stats,
       maxUnsentBytes: config.maxUnsentBytes,
+      reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
       flushSeconds: metrics.flushSeconds,
     }));
-    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, stats }));
+    const recovery = (this.recovery = new Recovery({
+      broker,
+      historyOf,
+      outbox,
+      slowConsumers,
+      stats,
+      maxUnsentBytes: config.maxUnsentBytes,
+    }));
+    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, stats }));
+    this.degraded = new Degraded({ hub, recovery });
     const limiter = (this.limiter = new RateLimiter(config, stats));
     const commands = (this.commands = new Commands({
       config,
       hub,
       broker,
+      recovery,
+      degraded: this.degraded,
       admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
       stats,
       messageDuration: metrics.messageDuration,
@@ -211,13 +229,15 @@ class Worker {
     };
     await link.open();
     await broker.start({
-      onPublication: (room, publication) => hub.broadcast(room, publication),
+      onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
+        this.degraded.onState(state);
         log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;
+    if (broker.state !== 'up') this.degraded.startAway();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
     await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
     this.health.start();
@@ -243,7 +263,8 @@ class Worker {
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
-    // Not Redis: a readiness that follows Redis takes every server out at once.
+    // Unless it is wanted, not Redis: a readiness that follows Redis takes every server out at once.
+    if (this.config.readiness === 'redis' && (this.degraded.isOn || this.broker.state !== 'up')) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
   }
@@ -262,12 +283,15 @@ class Worker {
       hub,
       outbox,
       commands,
+      recovery: this.recovery,
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });
     for (const timer of this.timers) clearInterval(timer);
     this.heartbeat.close();
     this.health.close();
+    this.recovery.close();
+    this.degraded.close();
     await this.http.close();
     await this.broker.close();
     await this.link.close();

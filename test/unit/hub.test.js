@@ -49,7 +49,7 @@ function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
     fanout: ignore,
     flushSeconds: ignore,
   });
-  const hub = new Hub({ broker, outbox, slowConsumers, stats });
+  const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats });
   const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
   const connect = () => {
     const transport = new FakeTransport();

@@ -38,7 +38,7 @@ async function serve(t, env = {}) {
     fanout: ignore,
     flushSeconds: ignore,
   });
-  hub = new Hub({ broker, outbox, slowConsumers, stats });
+  hub = new Hub({ broker, outbox, slowConsumers, recovery, stats });
   const log = { debug() {}, error() {} };
   const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
   const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
