@@ -51,7 +51,9 @@ export class Degraded {
   #turn(isOn) {
     if (isOn === this.isOn || isOn === this.isUp) return;
     this.isOn = isOn;
-    this.#tell([...this.hub.connections], encodeDegraded(isOn), 0, ++this.rounds);
+    const round = ++this.rounds;
+    // What has just been fetched waits in the outbox: it comes first.
+    setImmediate(() => this.#tell([...this.hub.connections], encodeDegraded(isOn), 0, round));
   }
 
   /** @param {readonly import('./connection.js').Connection[]} connections @param {string} text @param {number} from @param {number} round */

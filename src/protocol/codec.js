@@ -520,7 +520,7 @@ export function encodeBroadcastResult(payload, listenerCount, id) {
   return `{"type":"broadcastResult","payload":${payload},"listenerCount":${listenerCount}${idMember(id)}}`;
 }
 
-/** @param {{connectionId: string, serverId: string, heartbeatMs: number, limits: object}} welcome @param {string|number|undefined} id */
+/** @param {{connectionId: string, serverId: string, heartbeatMs: number, limits: object, degraded: boolean}} welcome @param {string|number|undefined} id */
 export function encodeWelcome(welcome, id) {
   return JSON.stringify({ type: 'welcome', ...welcome, id });
 }
