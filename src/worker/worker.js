@@ -16,7 +16,7 @@ import { BEAT_INTERVAL_MS } from '../control.js';
 import { Commands } from '../hub/commands.js';
 import { Degraded } from '../hub/degraded.js';
 import { Heartbeat } from '../hub/heartbeat.js';
-import { EVERYONE, Hub } from '../hub/hub.js';
+import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
@@ -156,10 +156,10 @@ class Worker {
     this.timers = [];
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
-    const link = (this.link = new RelayLink({ path: relayPath, log }));
     const rules = new RoomRules(config.history);
-    /** @param {string} room */
-    const historyOf = (room) => (room === EVERYONE ? null : rules.of(room));
+    /** @type {import('../broker/broker.js').HistoryOf} */
+    const historyOf = (room) => rules.of(room);
+    const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
           config,
@@ -169,7 +169,7 @@ class Worker {
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
-      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs }));
+      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
     const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,

@@ -807,7 +807,6 @@ class Model {
           assert.equal(epoch, one.since.epoch, 'recovered in another epoch');
           assert.ok(one.since.offset <= offset, 'recovered from the future');
           one.at = { ...one.since };
-          one.owed = offset;
         } else {
           this.counts.insufficient++;
           one.at = { epoch, offset };
