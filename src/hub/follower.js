@@ -23,8 +23,16 @@
 //   … handed out before, in the window          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 
-import { publicationFrames, framesBytes } from '../protocol/frame.js';
-import { encodePublication, encodeResyncMark, isPublication, KIND, keep, kindOf, offsetOf } from '../protocol/publication.js';
+import { framesBytes, publicationFrames } from '../protocol/frame.js';
+import {
+  encodePublication,
+  encodeResyncMark,
+  isPublication,
+  KIND,
+  keep,
+  kindOf,
+  offsetOf,
+} from '../protocol/publication.js';
 import { Window } from './window.js';
 
 const MAX_HELD = 10_000;

@@ -160,7 +160,7 @@ export class Outbox {
     while (next < members.length) {
       const member = members[next++];
       // Nothing follows a close frame, and who left during a yield gets nothing more, even if it is back.
-      if (!member.isOpen || (gone !== null && gone.has(member))) continue;
+      if (!member.isOpen || gone?.has(member)) continue;
       const { transport } = member;
       let { frames } = flight;
       if (frameOf !== null) frames = frameOf(next - 1);

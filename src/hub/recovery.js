@@ -237,7 +237,10 @@ export class Recovery {
     let bytes = 0;
     for (let n = from; n < to; n++) bytes += publications[n].length;
     while (bytes > this.maxReplayBytes && to - start > 1) bytes -= publications[isForward ? --to : start++].length;
-    return { messages: encodeHistoryMessages(publications.slice(start, to), first + start), position: { epoch, offset } };
+    return {
+      messages: encodeHistoryMessages(publications.slice(start, to), first + start),
+      position: { epoch, offset },
+    };
   }
 
   /** @param {string} room @param {number} count @param {Since|null} since @param {number} size @returns {Promise<Stretch>} */

@@ -253,24 +253,12 @@ function keyName(b, at) {
       }
       break;
     case 0x73: // s
-      if (
-        b[at + 6] === QUOTE &&
-        b[at + 2] === 0x69 &&
-        b[at + 3] === 0x6e &&
-        b[at + 4] === 0x63 &&
-        b[at + 5] === 0x65
-      ) {
+      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6e && b[at + 4] === 0x63 && b[at + 5] === 0x65) {
         return 'since';
       }
       break;
     case 0x6c: // l
-      if (
-        b[at + 6] === QUOTE &&
-        b[at + 2] === 0x69 &&
-        b[at + 3] === 0x6d &&
-        b[at + 4] === 0x69 &&
-        b[at + 5] === 0x74
-      ) {
+      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6d && b[at + 4] === 0x69 && b[at + 5] === 0x74) {
         return 'limit';
       }
       break;

@@ -7,7 +7,6 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
 
-
 /** A hub with a broker that the test settles by hand where `manual`. */
 function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
   const { config, faults } = loadConfig(env);

@@ -392,7 +392,10 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
   broker.answer();
   await settle();
   assert.deepEqual(
-    client.transport.messages().slice(2).map(({ type, id }) => [type, id]),
+    client.transport
+      .messages()
+      .slice(2)
+      .map(({ type, id }) => [type, id]),
     [
       ['joined', 1],
       ['left', 5],
@@ -724,7 +727,8 @@ class Model {
       case 'lose':
         return void broker.announcements.splice(0, 1 + (a % 3));
       case 'swap':
-        if (broker.announcements.length > 1) broker.announcements.push(/** @type {any} */ (broker.announcements.shift()));
+        if (broker.announcements.length > 1)
+          broker.announcements.push(/** @type {any} */ (broker.announcements.shift()));
         break;
       case 'newEpoch':
         return broker.forget('h');
@@ -754,7 +758,10 @@ class Model {
         const read = broker.reads[0];
         if (read === undefined) break;
         const stretch = broker.look(read.room, read);
-        broker.look = ((look) => (room, from) => (from === read ? stretch : look.call(broker, room, from)))(broker.look);
+        broker.look = (
+          (look) => (room, from) =>
+            from === read ? stretch : look.call(broker, room, from)
+        )(broker.look);
         break;
       }
       case 'failRead':
@@ -786,7 +793,9 @@ class Model {
     const { epoch, offset } = broker.stream('h');
     const kept = this.past[i] ?? null;
     // What it last saw; or nothing; or what it has seen on another worker, which is as far as the store; or a lie.
-    const since = [kept, kept, kept, null, { epoch, offset }, { epoch, offset: Math.max(0, offset - (how % 11)) }][how % 6];
+    const since = [kept, kept, kept, null, { epoch, offset }, { epoch, offset: Math.max(0, offset - (how % 11)) }][
+      how % 6
+    ];
     const told = how % 17 === 0 ? { epoch, offset: offset + 5 } : since;
     this.clients[i] = { client, at: null, since: told, seen: 0, isIn: false };
     client.say({ type: 'join', room: 'h', ...(told === null ? {} : { since: told }) });

@@ -10,7 +10,6 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
 
-
 /** The transport over real sockets, with a broker that answers at once. @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
 async function serve(t, env = {}) {
   const { config } = loadConfig(env);
