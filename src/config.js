@@ -5,7 +5,9 @@
 // and freezes the result. The README's table is held equal to this one by a test. Only main.js reads the environment.
 
 import { availableParallelism, hostname } from 'node:os';
+import { isDeepStrictEqual } from 'node:util';
 
+import { parseHistoryRules, parsePresenceRules } from './room-rules.js';
 import { compileTrustProxy } from './trust-proxy.js';
 
 /** What a limit does: nothing, count what it would have done, or act. */
@@ -267,6 +269,42 @@ export const SETTINGS = Object.freeze([
     600_000,
     'How long an emptied room stays subscribed at the broker.',
   ),
+  list(
+    'FANFARE_HISTORY',
+    'history',
+    'Rooms with history, as `pattern=size/time` separated by commas: `chat.*=100/300s` keeps the last 100 publications until 300 s after the latest.',
+    true,
+  ),
+  choice(
+    'FANFARE_HISTORY_FENCE',
+    'historyFence',
+    'strict',
+    ['strict', 'trust'],
+    'After a restart or failover of Redis: `strict`, histories begin anew, since Redis may have lost publications; `trust`, they go on, at your risk.',
+    true,
+  ),
+  list(
+    'FANFARE_PRESENCE',
+    'presence',
+    'Rooms with presence, as patterns separated by commas: who is in them is kept, shown and told.',
+    true,
+  ),
+  integer(
+    'FANFARE_PRESENCE_MAX_MEMBERS',
+    'presenceMaxMembers',
+    1000,
+    1,
+    100_000,
+    'Members up to which a room with presence is listed and tells who joins and leaves; larger ones tell their number.',
+    true,
+  ),
+  choice(
+    'FANFARE_READINESS',
+    'readiness',
+    'alone',
+    ['alone', 'redis'],
+    'What `/readyz` of the public port follows: the worker alone, or Redis too. With `redis`, an outage of Redis takes every server out of the load balancer at once.',
+  ),
   string('FANFARE_REDIS_PREFIX', 'redisPrefix', 'fanfare:', 'Prefix of all channels and keys in Redis.', true),
   integer(
     'FANFARE_REDIS_TIMEOUT_MS',
@@ -326,6 +364,11 @@ export const SETTINGS = Object.freeze([
  * @property {'shared'|'round-robin'} scheduling
  * @property {number} workerTimeoutMs
  * @property {number} roomLingerMs
+ * @property {readonly import('./room-rules.js').Rule<import('./room-rules.js').HistoryRule>[]} history the first that fits a room holds
+ * @property {'strict'|'trust'} historyFence
+ * @property {readonly import('./room-rules.js').Rule<true>[]} presence
+ * @property {number} presenceMaxMembers
+ * @property {'alone'|'redis'} readiness
  * @property {string} redisPrefix
  * @property {number} redisTimeoutMs
  */
@@ -360,7 +403,13 @@ export function loadConfig(env) {
   }
   // A limit without a mode of its own follows FANFARE_LIMITS.
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
-  faults.push(...redisFaults(env, values), ...trustFaults(values), ...originFaults(values), ...contradictions(values));
+  faults.push(
+    ...redisFaults(env, values),
+    ...trustFaults(values),
+    ...originFaults(values),
+    ...roomFaults(values),
+    ...contradictions(values),
+  );
   for (const name of TOKEN_NAMES) {
     if (textOf(env, name) !== '') {
       faults.push(
@@ -420,7 +469,9 @@ export function parseConfigFile(text) {
 export function changedFixed(old, next) {
   const before = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (old));
   const after = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (next));
-  return SETTINGS.filter(({ fixed, key }) => fixed && before[key] !== after[key]).map(({ env }) => env);
+  return SETTINGS.filter(({ fixed, key }) => fixed && !isDeepStrictEqual(before[key], after[key])).map(
+    ({ env }) => env,
+  );
 }
 
 /**
@@ -581,6 +632,18 @@ function normalOrigin(text) {
   return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
 }
 
+/** Reads the patterns of rooms. @param {Record<string, unknown>} values */
+function roomFaults(values) {
+  const history = parseHistoryRules(/** @type {string[]} */ (values.history));
+  const presence = parsePresenceRules(/** @type {string[]} */ (values.presence));
+  values.history = Object.freeze(history.rules);
+  values.presence = Object.freeze(presence.rules);
+  return [
+    ...history.faults.map((fault) => `FANFARE_HISTORY: ${fault}`),
+    ...presence.faults.map((fault) => `FANFARE_PRESENCE: ${fault}`),
+  ];
+}
+
 /** @param {Record<string, unknown>} values */
 function contradictions(values) {
   const v = /** @type {Config} */ (/** @type {unknown} */ (values));
@@ -668,9 +731,9 @@ function choice(env, key, fallback, values, meaning, fixed) {
   return { env, key, type: 'enum', default: fallback, values, meaning, fixed };
 }
 
-/** @param {string} env @param {string} key @param {string} meaning @returns {Setting} */
-function list(env, key, meaning) {
-  return { env, key, type: 'list', default: [], meaning };
+/** @param {string} env @param {string} key @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
+function list(env, key, meaning, fixed) {
+  return { env, key, type: 'list', default: [], meaning, fixed };
 }
 
 /** @param {string} env @param {string} key @param {string} meaning @returns {Setting} */

@@ -15,17 +15,58 @@
 //   - `onPublication(room, publication)` is called once for each, in the order of acceptance, the publisher's own
 //     worker included. The buffer is the owner's to keep, never to modify; it may be a slice of a larger one, so
 //     whoever keeps it for long copies it. A publication accepted while a subscriber is away is lost to it.
+//   - Rooms with history (`historyOf` names them: it is handed to every implementation) have a stream each: each accepted
+//     publication gets an offset, exactly one above the one before it, in a stream named by an epoch. Accepting,
+//     numbering, storing and announcing are one atomic step. `publish` resolves with the position it got; of several
+//     publishes of one room in a tick each gets its own. `onPublication` gets offset and epoch; in other rooms 0 and ''.
+//     Within one epoch no two publications ever have the same offset: where the store may have lost some that were
+//     accepted (Redis restarted, a replica was promoted), it begins a new epoch at offset 1 and never tells the old one
+//     again. Epochs are 16 hexadecimal digits of chance, offsets safe integers.
+//   - `publish(room, publication, {idempotencyKey})` with a key that the room has had within IDEMPOTENCY_MS resolves with
+//     the first one's position and publishes nothing. Only in rooms with history.
+//   - `history(room, {after, limit})` reads a stretch in one step: where the stream stands (`epoch`, `offset`), and of the
+//     publications with offsets above `after` the newest that are still there, consecutive and up to `offset`, at most
+//     `limit` of them and some MAX_STRETCH_BYTES.
+//     `limit` 0 asks for the position alone. A room nobody has published to has a position too: offset 0 of its epoch.
+//     The caller compares: all that it missed is there only if the epoch is the one it knew, `offset` is not below
+//     `after`, and the first publication is `after + 1`. Rejects with UNAVAILABLE, also where the store may not
+//     tell the truth. Reads of a tick leave together. It may be called for a room that is not subscribed.
+//   - A room's history is kept for its rule's time after the latest publication, and for its rule's size.
+//   - After `onState('up')` all wanted rooms are subscribed; what was accepted in between has not been announced: the
+//     owner compares positions and reads what it missed.
 //   - `onState(state)` is called on every change: `up`, `degraded` (publishing or receiving does not work for now;
 //     it heals by itself), `down` (closed).
 //   - `reportConnections(n)`: how many connections this worker has; `countConnections()`: how many all have.
 //   - `start()` resolves when the broker is up, or degraded and trying; it rejects only for faults that waiting does
 //     not mend. `close()` waits for publications under way, may be called twice.
 
+/** How long an idempotency key is remembered. */
+export const IDEMPOTENCY_MS = 300_000;
+/** What one read of a history may bring: the newest publications up to it, and at least one. */
+export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
+
 /** @typedef {'up'|'degraded'|'down'} BrokerState */
 
 /**
+ * A place in a room's stream.
+ * @typedef {object} Position
+ * @property {string} epoch 16 hexadecimal digits
+ * @property {number} offset of a publication; 0: before the first
+ */
+
+/**
+ * What `history` read.
+ * @typedef {object} Stretch
+ * @property {string} epoch
+ * @property {number} offset of the room's newest publication; 0: it has none yet
+ * @property {Buffer[]} publications consecutive; the last is the one at `offset`
+ */
+
+/** How much of a room is kept; null: no history. @typedef {(room: string) => import('../room-rules.js').HistoryRule|null} HistoryOf */
+
+/**
  * @typedef {object} BrokerEvents
- * @property {(room: string, publication: Buffer) => void} onPublication
+ * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void} onPublication
  * @property {(state: BrokerState) => void} onState
  */
 
@@ -36,7 +77,8 @@
  * @property {() => Promise<void>} close
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
- * @property {(room: string, publication: Buffer) => Promise<void>} publish
+ * @property {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>} publish a position in rooms with history
+ * @property {(room: string, from: {after: number, limit: number}) => Promise<Stretch>} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
  */

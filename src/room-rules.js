@@ -1,0 +1,114 @@
+// room-rules.js: what holds for rooms by their names: which have history, and how much; which have presence.
+//
+//   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
+//   FANFARE_PRESENCE=chat.*, lobby
+//
+// A pattern is a room's name in which `*` stands for any characters, none included. The first that fits holds. Names are
+// looked up once for every publication, so answers are remembered, for as many rooms as MAX_REMEMBERED.
+
+const PATTERN = /^[A-Za-z0-9_.:@/*-]{1,200}$/;
+const MAX_REMEMBERED = 20_000;
+const MAX_HISTORY_SIZE = 10_000;
+const MAX_HISTORY_TTL_MS = 7 * 86_400_000;
+const MAX_RULES = 100;
+const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
+  Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 })
+);
+
+/**
+ * How much of a room is kept.
+ * @typedef {object} HistoryRule
+ * @property {number} size publications
+ * @property {number} ttlMs after the latest publication; then all of them are gone
+ */
+
+/**
+ * A rule for the rooms that fit a pattern.
+ * @template T
+ * @typedef {{pattern: string, value: T}} Rule
+ */
+
+/** Looks up what holds for a room. @template T */
+export class RoomRules {
+  /** @param {readonly Rule<T>[]} rules */
+  constructor(rules) {
+    this.isEmpty = rules.length === 0;
+    this.rules = rules.map(({ pattern, value }) => ({ parts: pattern.split('*'), value }));
+    /** @type {Map<string, T|null>} */
+    this.remembered = new Map();
+  }
+
+  /** @param {string} room @returns {T|null} null where no pattern fits */
+  of(room) {
+    if (this.isEmpty) return null;
+    const known = this.remembered.get(room);
+    if (known !== undefined) return known;
+    // `*` alone is the room of all connections, which broadcasts go to: no client joins it.
+    const value = room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
+    if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
+    this.remembered.set(room, value);
+    return value;
+  }
+}
+
+/**
+ * Each part is looked for behind the one before, leftmost first: no pattern takes long, as a regular expression's may.
+ * @param {readonly string[]} parts a pattern, split at its stars
+ * @param {string} room
+ */
+function fits(parts, room) {
+  const first = parts[0];
+  const last = parts[parts.length - 1];
+  if (parts.length === 1) return room === first;
+  if (room.length < first.length + last.length || !room.startsWith(first) || !room.endsWith(last)) return false;
+  const end = room.length - last.length;
+  let at = first.length;
+  for (let i = 1; i < parts.length - 1; i++) {
+    const found = room.indexOf(parts[i], at);
+    if (found < 0 || found + parts[i].length > end) return false;
+    at = found + parts[i].length;
+  }
+  return true;
+}
+
+/**
+ * @param {readonly string[]} entries `pattern=size/ttl`
+ * @returns {{rules: Rule<HistoryRule>[], faults: string[]}} one line per fault
+ */
+export function parseHistoryRules(entries) {
+  return parse(entries, (entry) => {
+    const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
+    if (match === null) return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s`;
+    const size = Number(match[2]);
+    const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
+    if (size < 1 || size > MAX_HISTORY_SIZE) return `${JSON.stringify(entry)}: the size is 1 to ${MAX_HISTORY_SIZE}`;
+    if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS) return `${JSON.stringify(entry)}: the time is 1s to 7d`;
+    return { pattern: match[1], value: Object.freeze({ size, ttlMs }) };
+  });
+}
+
+/**
+ * @param {readonly string[]} entries patterns
+ * @returns {{rules: Rule<true>[], faults: string[]}}
+ */
+export function parsePresenceRules(entries) {
+  return parse(entries, (pattern) => ({ pattern, value: /** @type {const} */ (true) }));
+}
+
+/**
+ * @template T
+ * @param {readonly string[]} entries
+ * @param {(entry: string) => Rule<T>|string} read a string is a fault
+ */
+function parse(entries, read) {
+  /** @type {Rule<T>[]} */
+  const rules = [];
+  const faults = entries.length > MAX_RULES ? [`${entries.length} patterns are more than ${MAX_RULES}`] : [];
+  for (const entry of entries) {
+    const rule = read(entry);
+    if (typeof rule === 'string') faults.push(rule);
+    else if (!PATTERN.test(rule.pattern)) faults.push(`${JSON.stringify(rule.pattern)} is no pattern of room names`);
+    else rules.push(rule);
+  }
+  return { rules, faults };
+}
