@@ -23,6 +23,7 @@ const FLOOD_BYTES = 60_000;
  * @typedef {object} Nemesis
  * @property {string} name
  * @property {readonly [number, number]} holdMs for how long, in a random run: from, to
+ * @property {boolean} [ofRedis] it is Redis that suffers, or the way to it
  * @property {boolean} [needsProxy]
  * @property {boolean} [kills] a worker may die of it
  * @property {(trial: Trial) => Promise<Heal>} inflict
@@ -97,6 +98,7 @@ export const NEMESES = Object.freeze({
   redisEmptied: {
     name: 'Redis killed, back without its data',
     holdMs: [500, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.kill();
       rmSync(join(redis.folder, 'dump.rdb'), { force: true });
@@ -106,6 +108,7 @@ export const NEMESES = Object.freeze({
   redisFromSnapshot: {
     name: 'Redis killed, back from an older snapshot',
     holdMs: [1000, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('SAVE');
       return async () => {
@@ -119,6 +122,7 @@ export const NEMESES = Object.freeze({
   redisFrozen: {
     name: 'Redis frozen',
     holdMs: [1000, 6000],
+    ofRedis: true,
     async inflict({ redis }) {
       redis.freeze();
       return () => redis.thaw();
@@ -127,6 +131,7 @@ export const NEMESES = Object.freeze({
   redisPaused: {
     name: 'CLIENT PAUSE 2000 ALL',
     holdMs: [2000, 2000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('CLIENT', 'PAUSE', '2000', 'ALL');
       return () => {};
@@ -135,6 +140,7 @@ export const NEMESES = Object.freeze({
   subscribersKilled: {
     name: 'CLIENT KILL TYPE pubsub',
     holdMs: [0, 0],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('CLIENT', 'KILL', 'TYPE', 'pubsub');
       return () => {};
@@ -143,6 +149,7 @@ export const NEMESES = Object.freeze({
   subscriptionCut: {
     name: 'one worker’s subscription cut',
     holdMs: [0, 0],
+    ofRedis: true,
     async inflict({ redis, random }) {
       const list = await redis.cli('CLIENT', 'LIST', 'TYPE', 'pubsub');
       const ids = [...list.matchAll(/^id=(\d+) /gm)].map(([, id]) => id);
@@ -153,6 +160,7 @@ export const NEMESES = Object.freeze({
   subscriberOverflows: {
     name: 'a subscriber beyond its output buffer',
     holdMs: [1500, 2000],
+    ofRedis: true,
     kills: true,
     async inflict(trial) {
       const { redis, workload } = trial;
@@ -183,6 +191,7 @@ export const NEMESES = Object.freeze({
   redisFull: {
     name: 'Redis out of memory',
     holdMs: [1000, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
       return () => redis.cli('CONFIG', 'SET', 'maxmemory', '0');
@@ -191,6 +200,7 @@ export const NEMESES = Object.freeze({
   redisReadOnly: {
     name: 'Redis read-only',
     holdMs: [1000, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       // A replica of a primary that is not there.
       await redis.cli('REPLICAOF', '127.0.0.1', '1');
@@ -200,6 +210,7 @@ export const NEMESES = Object.freeze({
   redisWithoutReplicas: {
     name: 'Redis without enough replicas',
     holdMs: [1000, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '3');
       return () => redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '0');
@@ -208,6 +219,7 @@ export const NEMESES = Object.freeze({
   redisBusy: {
     name: 'Redis busy with a script',
     holdMs: [1000, 4000],
+    ofRedis: true,
     async inflict({ redis }) {
       await redis.cli('CONFIG', 'SET', 'busy-reply-threshold', '100');
       const script = redis.cli('EVAL', 'while true do end', '0');
@@ -220,18 +232,21 @@ export const NEMESES = Object.freeze({
   redisSlow: {
     name: 'a slow way to Redis',
     holdMs: [2000, 5000],
+    ofRedis: true,
     needsProxy: true,
     inflict: weather({ latencyMs: 200, jitterMs: 50 }),
   },
   redisNarrow: {
     name: 'a narrow way to Redis, in slices',
     holdMs: [2000, 5000],
+    ofRedis: true,
     needsProxy: true,
     inflict: weather({ sliceBytes: 100, bytesPerSecond: 400_000 }),
   },
   redisSilent: {
     name: 'a silent way to Redis',
     holdMs: [1000, 8000],
+    ofRedis: true,
     needsProxy: true,
     inflict: weather({ isSilent: true }),
   },
@@ -259,7 +274,10 @@ function isVulnerable({ kills }) {
 }
 
 /** Those that can be had in a trial now. @param {Trial} trial @returns {Nemesis[]} */
-export function possibleNemeses({ proxy, servers }) {
+export function possibleNemeses({ proxy, servers, setting }) {
   const canKill = servers.some(isVulnerable);
-  return Object.values(NEMESES).filter(({ needsProxy, kills }) => (proxy || !needsProxy) && (canKill || !kills));
+  return Object.values(NEMESES).filter(
+    ({ ofRedis, needsProxy, kills }) =>
+      (!setting.embedded || !ofRedis) && (proxy !== null || !needsProxy) && (canKill || !kills),
+  );
 }

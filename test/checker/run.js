@@ -25,6 +25,7 @@ const { values: options } = parseArgs({
     rate: { type: 'string', default: '500' },
     // So few that some of what is missed is not there any more, and clients must be told so.
     'history-size': { type: 'string', default: '150' },
+    embedded: { type: 'boolean', default: false },
     plain: { type: 'boolean', default: false },
     only: { type: 'string' },
     seed: { type: 'string' },
@@ -54,7 +55,8 @@ async function trial(test) {
     workers: Number(options.workers),
     seed,
     historySize: Number(options['history-size']),
-    viaProxy: true,
+    embedded: options.embedded,
+    viaProxy: !options.embedded,
     path: options.keep,
     load: {
       clients: Number(options.clients),

@@ -32,6 +32,7 @@ const GAUGES = Object.freeze([
  * @property {import('./workload.js').Load} load
  * @property {number} [seed]
  * @property {number} [historySize] publications kept of a room
+ * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and nobody uses it
  * @property {boolean} [viaProxy] between servers and Redis stands a TcpProxy
  * @property {string[]} [redisArgs]
  * @property {Record<string, string>} [env] of the servers
@@ -203,7 +204,7 @@ export class Trial {
  * @returns {Promise<Trial>} servers are up, nobody is connected
  */
 export async function startTrial(t, setting) {
-  const { servers: count, workers, load, historySize = 1000, viaProxy = false } = setting;
+  const { servers: count, workers, load, historySize = 1000, embedded = false, viaProxy = false } = setting;
   const redis = await startRedis(t, { args: setting.redisArgs });
   const proxy = viaProxy ? await startTcpProxy(t, redis.port) : null;
   const servers = [];
@@ -215,7 +216,7 @@ export async function startTrial(t, setting) {
       WORKERS: `${workers}`,
       PORT: `${await freePort()}`,
       SERVER_ID: `server-${i}`,
-      REDIS_URL: (proxy ?? redis).url,
+      ...(!embedded && { REDIS_URL: (proxy ?? redis).url }),
     });
     await server.start();
     servers.push(server);
