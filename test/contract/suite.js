@@ -89,7 +89,6 @@ export function suite(brokers, behaviours, { historyOf = () => null } = {}) {
   }
 }
 
-
 /** Owns a broker, and remembers what it was told. */
 export class Worker {
   /** @param {Broker} broker */
