@@ -10,6 +10,7 @@
 import { glance } from '../doctor/doctor.js';
 import { flushLog } from '../log.js';
 import { Aggregate, createPrimaryMetrics } from '../metrics.js';
+import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Relay } from './relay.js';
@@ -35,12 +36,16 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
   let supervisor;
   let metricsPort = 0;
 
-  const relay = new Relay({ log });
+  const relay = new Relay({
+    log,
+    presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
+  });
   const aggregate = new Aggregate();
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
     reloads: () => supervisor?.reloads ?? 0,
+    presenceEvents: () => relay.members.events,
   });
   const ops = new OpsServer({
     port: config.metricsPort,

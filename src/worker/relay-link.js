@@ -7,7 +7,7 @@
 import { connect } from 'node:net';
 import { BrokerError } from '../broker/broker.js';
 import { deferred } from '../broker/deferred.js';
-import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
+import { HEAD_BYTES, MessageReader, MessageWriter, OP, readMembers } from '../relay-wire.js';
 
 /** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
 const REQUEST_TIMEOUT_MS = 5000;
@@ -23,7 +23,7 @@ const MAX_NUMBER = 0xffffffff;
  * A request under way.
  * @typedef {object} Request
  * @property {number} sentMs
- * @property {(value: {ok: boolean, value: number}) => void} resolve
+ * @property {(value: any) => void} resolve with {ok, value} of a REPLY, or what readMembers returns
  * @property {(error: BrokerError) => void} reject
  */
 
@@ -40,6 +40,8 @@ export class RelayLink {
     this.onClose = () => {};
     /** @type {(room: string, publication: Buffer) => void} */
     this.onPublication = () => {};
+    /** Another worker of this machine has died, which has users in Redis under that name. @type {(name: string) => void} */
+    this.onGone = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
     this.isOpen = false;
@@ -149,6 +151,35 @@ export class RelayLink {
     return this.sync.promise;
   }
 
+  // Presence. Where the link has ended the relay has taken away all that this worker has said.
+
+  /** @param {string} room @param {string} user @param {Buffer} member copied at once */
+  enter(room, user, member) {
+    if (this.isOpen) this.#out().enter(room, user, member);
+  }
+
+  /** @param {string} room @param {string} user */
+  exit(room, user) {
+    if (this.isOpen) this.#out().exit(room, user);
+  }
+
+  exitAll() {
+    if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
+  }
+
+  /** @param {string} room @returns {Promise<{count: number, members: Buffer[]|null}>} */
+  async members(room) {
+    this.#check();
+    const request = this.#request();
+    this.#out().request(OP.WHO, request.id, room);
+    return request.promise;
+  }
+
+  /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
+  nameInRedis(name) {
+    if (this.isOpen) this.#out().text(OP.NAME, name);
+  }
+
   /** @param {number} connections of this worker */
   reportConnections(connections) {
     if (!this.isOpen) return;
@@ -188,7 +219,7 @@ export class RelayLink {
     return this.writer;
   }
 
-  /** @returns {{id: number, promise: Promise<{ok: boolean, value: number}>}} */
+  /** @returns {{id: number, promise: Promise<any>}} of what comes: see Request */
   #request() {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
@@ -232,12 +263,23 @@ export class RelayLink {
       this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end));
       return;
     }
+    const op = buffer[at - 1];
+    if (op === OP.EVENT) {
+      const roomEnd = at + 1 + buffer[at];
+      this.onPublication(buffer.toString('latin1', at + 1, roomEnd), buffer.subarray(roomEnd, end));
+      return;
+    }
+    if (op === OP.GONE) {
+      this.onGone(buffer.toString('latin1', at, end));
+      return;
+    }
     const id = buffer.readUInt32BE(at);
     const request = this.requests.get(id);
     // One that timed out is answered after all.
     if (request === undefined) return;
     this.requests.delete(id);
-    request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5) });
+    if (op === OP.MEMBERS) request.resolve(readMembers(buffer, at + 4, end));
+    else request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5) });
   }
 
   #checkRequests() {

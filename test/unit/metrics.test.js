@@ -23,7 +23,12 @@ function worker(t, slot) {
   return { stats, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
 }
 
-const primary = createPrimaryMetrics({ workersUp: () => ({ 0: 1, 1: 0 }), restarts: () => 3, reloads: () => 0 });
+const primary = createPrimaryMetrics({
+  workersUp: () => ({ 0: 1, 1: 0 }),
+  restarts: () => 3,
+  reloads: () => 0,
+  presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
+});
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
