@@ -22,7 +22,7 @@ export class RedisArrivals {
   /**
    * @param {object} parts
    * @param {(room: string, publication: Buffer) => void} parts.deliver
-   * @param {(id: string) => Promise<Buffer|null>} parts.fetch of a reference's body
+   * @param {(room: string, id: string) => Promise<Buffer|null>} parts.fetch of a reference's body
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
    */
   constructor({ deliver, fetch, onSkipped }) {
@@ -64,7 +64,7 @@ export class RedisArrivals {
     /** @type {Held} */
     const item = { body: null, isHere: false, bytes: OVERHEAD_BYTES };
     queue.push(item);
-    this.#body(id).then((body) => {
+    this.#body(room, id).then((body) => {
       item.body = body;
       item.isHere = true;
       if (body !== null) {
@@ -98,8 +98,8 @@ export class RedisArrivals {
     }
   }
 
-  /** @param {string} id @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
-  async #body(id) {
+  /** @param {string} room @param {string} id @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
+  async #body(room, id) {
     const end = performance.now() + FETCH_TIMEOUT_MS;
     if (this.fetches >= MAX_FETCHES) await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
     this.fetches++;
@@ -107,7 +107,7 @@ export class RedisArrivals {
     try {
       while (performance.now() < end && !this.isClosed) {
         try {
-          const body = await this.fetch(id);
+          const body = await this.fetch(room, id);
           if (body !== null) return body;
           reason = 'its body is gone from Redis';
           break;

@@ -35,17 +35,15 @@ export class RedisPublisher {
    * @param {object} parts
    * @param {import('./redis-connection.js').RedisConnection} parts.connection
    * @param {import('./live-clock.js').LiveClock} parts.clock
-   * @param {string} parts.roomPrefix of the rooms' channels
-   * @param {string} parts.blobPrefix of the keys of large publications
+   * @param {import('./redis-names.js').RedisNames} parts.names
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
    * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
    */
-  constructor({ connection, clock, roomPrefix, blobPrefix, maxPubsubBytes, timeoutMs, onPublishLag }) {
+  constructor({ connection, clock, names, maxPubsubBytes, timeoutMs, onPublishLag }) {
     this.connection = connection;
     this.clock = clock;
-    this.roomPrefix = roomPrefix;
-    this.blobPrefix = blobPrefix;
+    this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.timeoutMs = timeoutMs;
     this.onPublishLag = onPublishLag;
@@ -80,11 +78,12 @@ export class RedisPublisher {
     let message = this.latest.get(room);
     if (size > this.maxPubsubBytes) {
       const id = randomUUID();
-      message = new Message(this, this.roomPrefix + room, encodeReference(id), this.blobPrefix + id, publication);
+      const { names } = this;
+      message = new Message(this, names.channelOf(room), encodeReference(id), names.blobOf(room, id), publication);
       this.#gather(message);
       this.latest.set(room, message);
     } else if (message === undefined || message.key !== '' || message.bodyBytes + size > this.maxPubsubBytes) {
-      message = new Message(this, this.roomPrefix + room, null, '', NO_BODY);
+      message = new Message(this, this.names.channelOf(room), null, '', NO_BODY);
       this.#gather(message);
       this.latest.set(room, message);
       message.publications.push(publication);

@@ -31,15 +31,15 @@ export class RedisSubscriptions {
   /**
    * @param {object} parts
    * @param {import('./redis-connection.js').RedisConnection} parts.connection
-   * @param {string} parts.roomPrefix of the rooms' channels
+   * @param {(room: string) => string} parts.channelOf
    * @param {string[]} parts.ownChannels subscribed beside the rooms
    * @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
    * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is wanted
    */
-  constructor({ connection, roomPrefix, ownChannels, roomLingerMs, onLive, onRefused }) {
+  constructor({ connection, channelOf, ownChannels, roomLingerMs, onLive, onRefused }) {
     this.connection = connection;
-    this.roomPrefix = roomPrefix;
+    this.channelOf = channelOf;
     this.ownChannels = ownChannels;
     this.onLive = onLive;
     this.onRefused = onRefused;
@@ -144,7 +144,7 @@ export class RedisSubscriptions {
 
   /** @param {Wanted[]} chunk */
   #channels(chunk) {
-    return chunk.map((wanted) => this.roomPrefix + wanted.room);
+    return chunk.map((wanted) => this.channelOf(wanted.room));
   }
 
   /** @param {Wanted[]} chunk */

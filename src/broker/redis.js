@@ -7,7 +7,7 @@
 // what is published comes back (redis-probe). While it is not, publishing is refused at once where it can't work: nothing
 // waits for Redis to return. redis-census tells how many connections the fleet has.
 //
-// Channels and keys, behind the configured prefix: room:<room>, probe:<worker>, census, blob:<random>.
+// redis-names.js has the names of channels and keys.
 
 import { randomBytes } from 'node:crypto';
 import { BrokerError } from './broker.js';
@@ -15,6 +15,7 @@ import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
 import { RedisCensus } from './redis-census.js';
 import { RedisConnection } from './redis-connection.js';
+import { CHANNEL_KIND, RedisNames } from './redis-names.js';
 import { RedisProbe } from './redis-probe.js';
 import { RedisPublisher } from './redis-publisher.js';
 import { RedisSubscriptions } from './redis-subscriptions.js';
@@ -59,13 +60,8 @@ export class RedisBroker {
 
     // A worker's id may come again: its process id is another's after a restart, and 1 in every container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
-    const blobPrefix = `${prefix}blob:`;
-    this.roomPrefix = `${prefix}room:`;
-    this.probeChannel = `${prefix}probe:${id}`;
-    this.censusChannel = `${prefix}census`;
-    this.roomPrefixBytes = Buffer.byteLength(this.roomPrefix);
-    /** Of a channel's bytes, the one that tells its kind. */
-    this.kindAt = Buffer.byteLength(prefix);
+    const names = (this.names = new RedisNames(prefix));
+    const probeChannel = names.probeChannelOf(id);
 
     this.clock = new LiveClock(TICK_MS, (nowMs) => this.#tick(nowMs));
     this.commands = new RedisConnection({
@@ -87,23 +83,22 @@ export class RedisBroker {
     this.publisher = new RedisPublisher({
       connection: this.commands,
       clock: this.clock,
-      roomPrefix: this.roomPrefix,
-      blobPrefix,
+      names,
       maxPubsubBytes: config.maxPubsubBytes,
       timeoutMs,
       onPublishLag,
     });
     this.subscriptions = new RedisSubscriptions({
       connection: this.subscriber,
-      roomPrefix: this.roomPrefix,
-      ownChannels: [this.probeChannel, this.censusChannel],
+      channelOf: (room) => names.channelOf(room),
+      ownChannels: [probeChannel, names.censusChannel],
       roomLingerMs: config.roomLingerMs,
       onLive: () => this.#subscriptionsOnLive(),
       onRefused: (reason) => this.#onAway(reason),
     });
     this.arrivals = new RedisArrivals({
       deliver: (room, publication) => this.events?.onPublication(room, publication),
-      fetch: (id) => this.commands.redis.getBuffer(blobPrefix + id),
+      fetch: (room, id) => this.commands.redis.getBuffer(names.blobOf(room, id)),
       onSkipped: (reason) => this.#onSkipped(reason),
     });
     this.census = new RedisCensus({
@@ -111,11 +106,11 @@ export class RedisBroker {
       clock: this.clock,
       send: (message) => {
         // Best effort: the next one tells the same or better.
-        this.publisher.send(this.censusChannel, message).catch(() => {});
+        this.publisher.send(names.censusChannel, message).catch(() => {});
       },
     });
     this.probe = new RedisProbe({
-      publish: (token) => this.publisher.send(this.probeChannel, token),
+      publish: (token) => this.publisher.send(probeChannel, token),
       ping: () => this.subscriber.redis.ping(),
       onRoundTrip: (seconds) => onRoundTrip?.(seconds),
       onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
@@ -199,14 +194,14 @@ export class RedisBroker {
 
   /** @param {Buffer} channel @param {Buffer} message */
   #subscriberOnMessage(channel, message) {
-    switch (channel[this.kindAt]) {
-      case 0x72: // r
-        this.arrivals.receive(channel.toString('latin1', this.roomPrefixBytes), message);
+    switch (this.names.kindOf(channel)) {
+      case CHANNEL_KIND.ROOM:
+        this.arrivals.receive(this.names.roomOf(channel), message);
         break;
-      case 0x70: // p
+      case CHANNEL_KIND.PROBE:
         this.probe.receive(message);
         break;
-      case 0x63: // c
+      case CHANNEL_KIND.CENSUS:
         this.census.receive(message);
         break;
     }

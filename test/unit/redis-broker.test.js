@@ -66,7 +66,7 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
   const skipped = [];
   const arrivals = new RedisArrivals({
     deliver: (room, publication) => delivered.push(`${room} ${publication}`),
-    fetch: (id) => new Promise((resolve) => asked.set(id, resolve)),
+    fetch: (_room, id) => new Promise((resolve) => asked.set(id, resolve)),
     onSkipped: (reason) => skipped.push(reason),
   });
   arrivals.receive('a', encode([Buffer.from('1')]));
@@ -97,7 +97,7 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   const asked = [];
   const arrivals = new RedisArrivals({
     deliver: (_room, publication) => delivered.push(`${publication}`),
-    fetch: (id) => new Promise((resolve) => asked.push({ id, resolve })),
+    fetch: (_room, id) => new Promise((resolve) => asked.push({ id, resolve })),
     onSkipped: (reason) => assert.fail(reason),
   });
   const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
