@@ -1,10 +1,10 @@
 // redis.js: the presence of many machines. What each worker says is kept in Redis, and each worker looks after the others.
 //
-//   {<room>}:members        user -> member                 one script changes these three and publishes the events on the
-//   {<room>}:owners         user -> how many have it       room's channel (redis-members.lua)
-//   {<room>}:users:<name>   the users that a worker has
-//   {presence}:workers      name -> last heartbeat, by Redis' clock (redis-workers.lua)
-//   {presence}:rooms:<name> where to look when that worker is dead
+//   presence:{<room>}:members        user -> member              one script changes these three and publishes the events on
+//   presence:{<room>}:owners         user -> how many have it    the room's channel (redis-members.lua)
+//   presence:{<room>}:users:<name>   the users that a worker has
+//   presence:{*}:workers             name -> last heartbeat, by Redis' clock; dead, cleared, mark: redis-workers.lua
+//   presence:{*}:rooms:<name>        where to look when that worker is dead; no room is called *
 //
 // - The truth about a worker's users is in its own memory. What Redis does not have yet waits as changes, one a user and
 //   room, and goes there in rounds: all that has come meanwhile, many changes a call, so that 5,000 clients joining at once
@@ -472,7 +472,7 @@ export class RedisPresence {
    * @returns {Promise<number>} users it still has in that room
    */
   async #call(room, name, take, changes) {
-    const head = `${this.prefix}{${room}}:`;
+    const head = this.#roomKey(room, '');
     const [joins, leaves, suppressed, left] = await this.scripts.presenceMembers(
       `${head}members`,
       `${head}owners`,
@@ -504,7 +504,7 @@ export class RedisPresence {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
         reads.slice(i, i + MAX_CALLS).map(async ([room, read]) => {
-          const key = `${this.prefix}{${room}}:members`;
+          const key = this.#roomKey(room, 'members');
           const [count, members = null] = await this.scripts.presenceReadBuffer(key, this.maxMembers);
           read.resolve({ count, members });
         }),
@@ -566,7 +566,12 @@ export class RedisPresence {
 
   /** @param {string} key */
   #key(key) {
-    return `${this.prefix}{presence}:${key}`;
+    return `${this.prefix}presence:{*}:${key}`;
+  }
+
+  /** @param {string} room @param {string} key */
+  #roomKey(room, key) {
+    return `${this.prefix}presence:{${room}}:${key}`;
   }
 
   /** @param {BrokerError} error */

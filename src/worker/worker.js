@@ -178,7 +178,7 @@ class Worker {
       this.redisPresence = new RedisPresence({
         connection: redisBroker.commands,
         prefix: config.redisPrefix,
-        channelOf: (room) => redisBroker.roomPrefix + room,
+        channelOf: (room) => redisBroker.names.channelOf(room),
         maxMembers: config.presenceMaxMembers,
         announcements: ANNOUNCEMENTS,
         workerId: `${config.serverId}:${process.pid}`,
