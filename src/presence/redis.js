@@ -13,7 +13,7 @@
 //   has lost its data, or somebody took the worker for dead) it takes a new name, says everything again, and then clears up
 //   after its old name: nobody is gone in between, and what an old name left behind is found.
 // - A heartbeat each `beatMs`; a name without one for `ttlMs` is dead, and whoever finds it clears up. The relay tells at once
-//   when a worker of its machine dies.
+//   when a worker of its machine dies. Who has just begun judges nobody: after an outage all have been silent.
 // - Nothing is written under a name whose heartbeat is too old: it may have been declared dead.
 
 import { randomBytes } from 'node:crypto';
@@ -142,6 +142,8 @@ export class RedisPresence {
     /** When the last heartbeat that was answered had been sent. */
     this.beatenMs = Number.NEGATIVE_INFINITY;
     this.isBeatDue = false;
+    /** When the name was taken. */
+    this.namedMs = 0;
     /** @type {Map<string, Room>} */
     this.rooms = new Map();
     /** Those with changes. @type {Set<Room>} */
@@ -350,6 +352,7 @@ export class RedisPresence {
     }
     if (this.name === '' || this.past.at(-1)?.name === this.name) {
       this.name = `${this.base}:${++this.generation}`;
+      this.namedMs = performance.now();
       this.onName(this.name);
     }
     const { mark, declared } = await this.#beat(this.past.slice(-1).map(({ name }) => name));
@@ -411,6 +414,7 @@ export class RedisPresence {
       this.ttlMs,
       CLEARING_MS,
       randomBytes(8).toString('hex'),
+      sentMs - this.namedMs > this.ttlMs / 2 ? 1 : 0,
       dead.length,
       ...dead,
       ...asked,

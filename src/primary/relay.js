@@ -298,7 +298,7 @@ class Link {
       case OP.ENTER: {
         const roomEnd = at + 1 + buffer[at];
         const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
-        if (userEnd > end || roomEnd + 2 > end) throw new LinkFault('a user longer than its message');
+        if (!(roomEnd + 2 <= end && userEnd <= end)) throw new LinkFault('a user longer than its message');
         const room = buffer.toString('latin1', at + 1, roomEnd);
         const user = buffer.toString('utf8', roomEnd + 2, userEnd);
         // Copied: it is kept, and must not keep all that was read with it.
@@ -307,7 +307,7 @@ class Link {
       }
       case OP.EXIT: {
         const roomEnd = at + 1 + buffer[at];
-        if (roomEnd > end) throw new LinkFault('a room longer than its message');
+        if (!(roomEnd <= end)) throw new LinkFault('a room longer than its message');
         relay.members.leave(this, buffer.toString('latin1', at + 1, roomEnd), buffer.toString('utf8', roomEnd, end));
         return;
       }

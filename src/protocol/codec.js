@@ -108,6 +108,9 @@ export function encodeMember(user, info) {
 
 const END = Buffer.from('}');
 
+/** The latest list of members, and its text. @type {{members: readonly Buffer[]|null, text: string}} */
+let listed = { members: null, text: '' };
+
 /** @param {unknown} id @returns {id is string|number|undefined} */
 function isId(id) {
   if (id === undefined) return true;
@@ -453,9 +456,11 @@ export function encodePong(id) {
   return `{"type":"pong"${idMember(id)}}`;
 }
 
-/** @param {string} room @param {number} count @param {Buffer[]|null} members JSON each; null: too many to list @param {string|number|undefined} id */
+/** @param {string} room @param {number} count @param {readonly Buffer[]|null} members JSON each; null: too many to list @param {string|number|undefined} id */
 export function encodePresence(room, count, members, id) {
-  const list = members === null ? '' : `"members":[${members.join()}],`;
+  // Many ask at once, after a restart, and get the same list: it is made once.
+  if (members !== listed.members) listed = { members, text: members === null ? '' : `"members":[${members.join()}],` };
+  const list = listed.text;
   return `{"type":"presence","room":"${room}",${list}"count":${count}${idMember(id)}}`;
 }
 

@@ -55,6 +55,8 @@ export class RelayLink {
     this.sync = null;
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
+    /** Of the rooms whose members were asked for in this tick. @type {Map<string, Promise<{count: number, members: Buffer[]|null}>>} */
+    this.asking = new Map();
     /** @type {number|null} */
     this.reported = null;
     /** @type {NodeJS.Timeout|undefined} */
@@ -155,12 +157,17 @@ export class RelayLink {
 
   /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
-    if (this.isOpen) this.#out().enter(room, user, member);
+    if (!this.isOpen) return;
+    // Who asks behind it is to see it.
+    this.asking.delete(room);
+    this.#out().enter(room, user, member);
   }
 
   /** @param {string} room @param {string} user */
   exit(room, user) {
-    if (this.isOpen) this.#out().exit(room, user);
+    if (!this.isOpen) return;
+    this.asking.delete(room);
+    this.#out().exit(room, user);
   }
 
   exitAll() {
@@ -168,11 +175,16 @@ export class RelayLink {
   }
 
   /** @param {string} room @returns {Promise<{count: number, members: Buffer[]|null}>} */
-  async members(room) {
-    this.#check();
-    const request = this.#request();
-    this.#out().request(OP.WHO, request.id, room);
-    return request.promise;
+  members(room) {
+    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    let asked = this.asking.get(room);
+    if (asked === undefined) {
+      const request = this.#request();
+      this.#out().request(OP.WHO, request.id, room);
+      asked = request.promise;
+      this.asking.set(room, asked);
+    }
+    return asked;
   }
 
   /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
@@ -238,6 +250,7 @@ export class RelayLink {
   flush() {
     this.isScheduled = false;
     this.counting = null;
+    this.asking.clear();
     const { sync, socket } = this;
     this.sync = null;
     if (!this.isOpen || !socket?.writable) {

@@ -55,7 +55,8 @@ export function runWorker(config, log) {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
     const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
-    const RedisPresence = config.redisUrl ? (await import('../presence/redis.js')).RedisPresence : null;
+    const isShared = config.redisUrl !== '' && config.presence.length > 0;
+    const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
   };
@@ -149,7 +150,7 @@ class Worker {
    * @param {number} parts.slot
    * @param {string} parts.relayPath
    * @param {typeof import('../broker/redis.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
-   * @param {typeof import('../presence/redis.js').RedisPresence|null} parts.RedisPresence null with it
+   * @param {typeof import('../presence/redis.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
    */
   constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
     this.config = config;
@@ -173,7 +174,7 @@ class Worker {
     const hasPresence = config.presence.length > 0;
     /** @type {import('../presence/redis.js').RedisPresence|null} */
     this.redisPresence = null;
-    if (hasPresence && RedisPresence !== null) {
+    if (RedisPresence !== null) {
       const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
       this.redisPresence = new RedisPresence({
         connection: redisBroker.commands,

@@ -27,7 +27,12 @@ const MAX_MEMBERS = 5;
 const TIMEOUT_MS = 20_000;
 /** Silence after which a worker is dead, in the tests that wait for it. */
 const TTL_MS = 600;
+/** The same where others take their time to come back from an outage. */
+const LONG_TTL_MS = 3000;
+/** The same where a worker has to mend its own affairs. */
+const NEVER_MS = 600_000;
 const BEAT_MS = 200;
+const DURABLE = ['--appendonly', 'yes', '--appendfsync', 'always'];
 const SETTLE_MS = 300;
 
 /** A worker: what it has of broker and presence, and the events it got. `kill` ends it without a goodbye. */
@@ -308,12 +313,16 @@ async function started(t, worker, rooms) {
 
 // What only Redis can do to a worker.
 
-/** @param {string} behaviour @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats}>) => Promise<void>} body @param {string[]} [args] */
-function withRedis(behaviour, body, args) {
+/**
+ * @param {string} behaviour
+ * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats}>) => Promise<void>} body
+ * @param {{args?: string[], ttlMs?: number}} [options]
+ */
+function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
   test(`redis: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t, { args });
     await body(redis, async (...rooms) => {
-      const parts = redisWorker(redis);
+      const parts = redisWorker(redis, { ttlMs });
       return Object.assign(await started(t, new Worker(parts), rooms), { stats: parts.stats });
     });
   });
@@ -381,7 +390,31 @@ withRedis(
     assert.deepEqual(b.events.slice(3).sort(), ['room +new', 'room -leaver']);
     assert.equal(await b.read('room'), '3: ann bob new');
   },
-  ['--appendonly', 'yes', '--appendfsync', 'always'],
+  { args: DURABLE, ttlMs: NEVER_MS },
+);
+
+withRedis(
+  'an outage longer than the silence that means death costs nobody his place',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    b.join('room', 'bob');
+    await until(() => a.events.length === 2 && b.events.length === 2);
+    const goneMs = performance.now();
+    await redis.stop();
+    await until(
+      () => performance.now() - goneMs > LONG_TTL_MS + 500 && a.broker.state !== 'up' && b.broker.state !== 'up',
+    );
+    await redis.restart();
+    await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+    await until(async () => (await a.read('room').catch(() => '')) === '2: ann bob');
+    // Both old names are cleared up after by their owners.
+    await until(async () => (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2);
+    assert.deepEqual(b.events.slice(2), []);
+    assert.deepEqual(a.events.slice(2), []);
+    assert.equal(a.stats.presenceReaped + b.stats.presenceReaped, 0);
+  },
+  { args: DURABLE, ttlMs: LONG_TTL_MS },
 );
 
 withRedis('a flush under way is noticed by the heartbeat, and mended', async (redis, attach) => {
@@ -421,6 +454,7 @@ withRedis(
     assert.equal(await a.read('room'), '0: ');
     await until(async () => (await leftovers(redis)).length === 0);
   },
+  { ttlMs: NEVER_MS },
 );
 
 withRedis(
