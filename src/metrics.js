@@ -32,6 +32,7 @@ import { droppedLines } from './log.js';
  * @property {() => number} restarts
  * @property {() => number} reloads
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
+ * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
  */
 
 /**
@@ -220,6 +221,25 @@ export const PRIMARY_METRICS = Object.freeze([
     help: 'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
     label: 'event',
     read: (source) => source.presenceEvents(),
+  },
+  {
+    name: 'fanfare_embedded_history_bytes',
+    type: 'gauge',
+    help: 'Memory that the histories of the embedded broker take.',
+    read: (source) => source.history().bytes,
+  },
+  {
+    name: 'fanfare_embedded_history_publications',
+    type: 'gauge',
+    help: 'Publications in the histories of the embedded broker.',
+    read: (source) => source.history().publications,
+  },
+  {
+    name: 'fanfare_embedded_history_lost_total',
+    type: 'counter',
+    help: 'Given up for want of room in the embedded broker: publications, positions and keys forgotten early, reads refused.',
+    label: 'what',
+    read: (source) => source.history().lost,
   },
   {
     name: 'fanfare_primary_cpu_seconds_total',

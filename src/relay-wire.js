@@ -14,6 +14,15 @@
 //   CONNECTIONS u32 how many this worker has
 //   COUNT       u32 request                                reply: value = connections of all workers
 //
+// In rooms with history a publication has a place for its position, and each has its own answer:
+//
+//   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
+//               u8 key length, key, position, bytes
+//   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
+//   HISTORY     u32 request, u64 after, u32 limit, room    STRETCH u32 request, position, publications: u32 length, bytes
+//                                                     (or a REPLY: not now)
+//   A position: an epoch of 16 characters, u64 offset
+//
 // Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is called there, so that others
 // can take its users away when it dies.
 //
@@ -22,10 +31,10 @@
 //   EXIT_ALL
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
 //                                                                  then of each member u32 length, bytes
-//                                                     EVENT        u8 room length, room, publication
 //   NAME        name in Redis, or nothing             GONE         name of a worker that has died
 //
-// PUBLISH and PUBLICATION differ in their name byte alone, so that the relay passes a publication on as it came.
+// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too, so that the relay passes
+// a publication on as it came.
 // Whole messages are found in what was read without copying it; what leaves in one tick is gathered in slabs and
 // written at once.
 
@@ -39,14 +48,19 @@ export const OP = Object.freeze({
   RELEASE: 7,
   CONNECTIONS: 8,
   COUNT: 9,
+  APPEND: 10,
+  SYNC_APPENDS: 11,
+  HISTORY: 12,
   REPLY: 16,
   PUBLICATION: 17,
+  APPENDED: 18,
+  POSITIONS: 19,
+  STRETCH: 20,
   ENTER: 32,
   EXIT: 33,
   EXIT_ALL: 34,
   WHO: 35,
   MEMBERS: 36,
-  EVENT: 37,
   NAME: 38,
   GONE: 39,
 });
@@ -55,9 +69,37 @@ export const OP = Object.freeze({
 export const HEAD_BYTES = 5;
 /** Largest message either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and room to spare. */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
+export const MAX_BATCH = 100_000;
+const EPOCH_BYTES = 16;
+export const POSITION_BYTES = EPOCH_BYTES + 8;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
+
+/** @typedef {import('./broker/broker.js').Position} Position */
+
+/** @param {Buffer} buffer @param {number} at @returns {Position} */
+export function readPosition(buffer, at) {
+  return { epoch: buffer.toString('latin1', at, at + EPOCH_BYTES), offset: readOffset(buffer, at + EPOCH_BYTES) };
+}
+
+/** @param {Buffer} buffer @param {number} at @param {Position} position */
+export function writePosition(buffer, at, { epoch, offset }) {
+  buffer.write(epoch, at, 'latin1');
+  writeOffset(buffer, at + EPOCH_BYTES, offset);
+}
+
+/** @param {Buffer} buffer @param {number} at @returns {number} a safe integer */
+export function readOffset(buffer, at) {
+  return buffer.readUInt32BE(at) * 2 ** 32 + buffer.readUInt32BE(at + 4);
+}
+
+/** @param {Buffer} buffer @param {number} at @param {number} offset a safe integer */
+function writeOffset(buffer, at, offset) {
+  buffer.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
+  buffer.writeUInt32BE(offset % 2 ** 32, at + 4);
+}
 
 /** Finds the messages in what a socket reads. */
 export class MessageReader {
@@ -107,20 +149,14 @@ export class MessageReader {
   }
 }
 
-/**
- * Reads a MEMBERS.
- * @param {Buffer} buffer the members stay slices of it
- * @param {number} at behind its request
- * @param {number} end
- * @returns {{count: number, members: Buffer[]|null}}
- */
-export function readMembers(buffer, at, end) {
-  const count = buffer.readUInt32BE(at);
-  if (buffer[at + 4] === 0) return { count, members: null };
+/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('./presence/presence.js').Attendance} */
+export function readMembers(body) {
+  const count = body.readUInt32BE(0);
+  if (body[4] === 0) return { count, members: null };
   const members = [];
-  for (let i = at + 5; i < end; ) {
-    const length = buffer.readUInt32BE(i);
-    members.push(buffer.subarray(i + 4, i + 4 + length));
+  for (let i = 5; i < body.length; ) {
+    const length = body.readUInt32BE(i);
+    members.push(body.subarray(i + 4, i + 4 + length));
     i += 4 + length;
   }
   return { count, members };
@@ -151,13 +187,19 @@ export class MessageWriter {
     return this.fullBytes + this.at - this.from + (this.runEnd - this.runStart);
   }
 
-  /** Makes room for a message and writes its head. @param {number} op @param {number} bytes of its fields @returns {number} where they go in `slab` */
-  #open(op, bytes) {
+  /**
+   * Makes room for a message and writes its head.
+   * @param {number} op
+   * @param {number} bytes of its fields
+   * @param {number} [lentBytes] that #lend adds to them
+   * @returns {number} where they go in `slab`
+   */
+  #open(op, bytes, lentBytes = 0) {
     this.#endRun();
     this.#reserve(HEAD_BYTES + bytes);
     const { slab } = this;
     const at = this.at;
-    slab.writeUInt32BE(1 + bytes, at);
+    slab.writeUInt32BE(1 + bytes + lentBytes, at);
     slab[at + LENGTH_BYTES] = op;
     this.at = at + HEAD_BYTES + bytes;
     return at + HEAD_BYTES;
@@ -166,12 +208,17 @@ export class MessageWriter {
   /** @param {number} bytes */
   #reserve(bytes) {
     if (this.at + bytes <= this.slab.length) return;
-    if (this.at > this.from) {
-      this.full.push(this.slab.subarray(this.from, this.at));
-      this.fullBytes += this.at - this.from;
-    }
+    this.#cut();
     this.slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, bytes));
     this.from = this.at = 0;
+  }
+
+  /** What the slab holds is whole: what follows comes from elsewhere. */
+  #cut() {
+    if (this.at === this.from) return;
+    this.full.push(this.slab.subarray(this.from, this.at));
+    this.fullBytes += this.at - this.from;
+    this.from = this.at;
   }
 
   /** @param {number} op @param {number} value */
@@ -244,7 +291,7 @@ export class MessageWriter {
 
   /** @param {string} room @param {Buffer} head @param {Buffer} member both copied: the two parts of a publication */
   event(room, head, member) {
-    const at = this.#open(OP.EVENT, 1 + room.length + head.length + member.length);
+    const at = this.#open(OP.PUBLICATION, 1 + room.length + head.length + member.length);
     const { slab } = this;
     slab[at] = room.length;
     slab.write(room, at + 1, 'latin1');
@@ -268,6 +315,61 @@ export class MessageWriter {
       slab.writeUInt32BE(member.length, at);
       at += 4 + member.copy(slab, at + 4);
     }
+  }
+
+  /**
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
+    if (keyBytes > 255) throw new RangeError(`an idempotency key of ${keyBytes} bytes`);
+    const at = this.#open(OP.APPEND, 2 + room.length + keyBytes + POSITION_BYTES + publication.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    const keyAt = at + 1 + room.length;
+    slab[keyAt] = keyBytes;
+    if (keyBytes > 0) slab.write(key, keyAt + 1);
+    publication.copy(slab, keyAt + 1 + keyBytes + POSITION_BYTES);
+  }
+
+  /** @param {number} request @param {readonly Position[]} positions */
+  positions(request, positions) {
+    let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    at += 4;
+    for (const position of positions) {
+      writePosition(slab, at, position);
+      at += POSITION_BYTES;
+    }
+  }
+
+  /** @param {number} request @param {string} room @param {{after: number, limit: number}} from */
+  history(request, room, { after, limit }) {
+    const at = this.#open(OP.HISTORY, 16 + room.length);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    writeOffset(slab, at + 4, after);
+    slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
+    slab.write(room, at + 16, 'latin1');
+  }
+
+  /** @param {number} request @param {Position & {runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
+  stretch(request, stretch) {
+    const { runs } = stretch;
+    let bytes = 0;
+    for (const run of runs) bytes += run.length;
+    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES, bytes);
+    this.slab.writeUInt32BE(request, at);
+    writePosition(this.slab, at + 4, stretch);
+    if (bytes === 0) return;
+    this.#cut();
+    this.full.push(...runs);
+    this.fullBytes += bytes;
   }
 
   /**

@@ -1,13 +1,24 @@
 // relay-link.js: a worker's end of the relay: what this machine's workers share, hosted by the primary.
 //
 // What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply tells that all of them
-// have been accepted, so that a thousand publications cost one promise and one reply. A relay that is gone can not be
-// mended from here: requests under way fail, `onClose` is called, and the worker leaves.
+// have been accepted, so that a thousand publications cost one promise and one reply. Those to rooms with history have one
+// reply as well, which brings the position of each. A relay that is gone can not be mended from here: requests under way
+// fail, `onClose` is called, and the worker leaves.
 
 import { connect } from 'node:net';
 import { BrokerError } from '../broker/broker.js';
 import { deferred } from '../broker/deferred.js';
-import { HEAD_BYTES, MessageReader, MessageWriter, OP, readMembers } from '../relay-wire.js';
+import { publicationsIn } from '../broker/streams.js';
+import {
+  HEAD_BYTES,
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OP,
+  POSITION_BYTES,
+  readMembers,
+  readPosition,
+} from '../relay-wire.js';
 
 /** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
 const REQUEST_TIMEOUT_MS = 5000;
@@ -18,12 +29,24 @@ const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
+const NOTHING = Buffer.alloc(0);
+
+/** @typedef {import('../broker/broker.js').Position} Position */
+/** @typedef {import('../presence/presence.js').Attendance} Attendance */
+
+/**
+ * What a REPLY says, or the body of another answer behind its request.
+ * @typedef {object} Answer
+ * @property {boolean} ok
+ * @property {number} value
+ * @property {Buffer} body
+ */
 
 /**
  * A request under way.
  * @typedef {object} Request
  * @property {number} sentMs
- * @property {(value: any) => void} resolve with {ok, value} of a REPLY, or what readMembers returns
+ * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
  */
 
@@ -38,7 +61,7 @@ export class RelayLink {
     this.log = log;
     /** The relay is gone without close() having been called. */
     this.onClose = () => {};
-    /** @type {(room: string, publication: Buffer) => void} */
+    /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
     /** Another worker of this machine has died, which has users in Redis under that name. @type {(name: string) => void} */
     this.onGone = () => {};
@@ -53,10 +76,13 @@ export class RelayLink {
     this.requests = new Map();
     /** Of the publications of this tick. @type {import('../broker/deferred.js').Deferred<void>|null} */
     this.sync = null;
+    /** Of those with a position. @type {import('../broker/deferred.js').Deferred<Position>[]} */
+    this.appends = [];
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
-    /** Of the rooms whose members were asked for in this tick. @type {Map<string, Promise<{count: number, members: Buffer[]|null}>>} */
-    this.asking = new Map();
+    /** Rooms whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../broker/deferred.js').Deferred<Attendance>>} */
+    this.asks = new Map();
+    this.isAsking = false;
     /** @type {number|null} */
     this.reported = null;
     /** @type {NodeJS.Timeout|undefined} */
@@ -141,50 +167,92 @@ export class RelayLink {
    * @returns {Promise<void>} when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
-    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
-    if (
-      /** @type {import('node:net').Socket} */ (this.socket).writableLength + this.writer.length >
-      MAX_PENDING_BYTES
-    ) {
-      return Promise.reject(new BrokerError('UNAVAILABLE', 'the relay does not read'));
-    }
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
     this.#out().publish(room, publication);
     this.sync ??= deferred();
     return this.sync.promise;
+  }
+
+  /**
+   * Publishes to a room with history.
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<Position>}
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.#out().append(room, key, publication);
+    const appended = deferred();
+    this.appends.push(appended);
+    if (this.appends.length === MAX_BATCH) this.#syncAppends();
+    return appended.promise;
+  }
+
+  /**
+   * @param {string} room
+   * @param {{after: number, limit: number}} from
+   * @returns {Promise<import('../broker/broker.js').Stretch>}
+   */
+  async history(room, from) {
+    this.#check();
+    const request = this.#request();
+    this.#out().history(request.id, room, from);
+    const { ok, body } = await request.promise;
+    if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
+    const { epoch, offset } = readPosition(body, 0);
+    return { epoch, offset, publications: publicationsIn(body.subarray(POSITION_BYTES)) };
   }
 
   // Presence. Where the link has ended the relay has taken away all that this worker has said.
 
   /** @param {string} room @param {string} user @param {Buffer} member copied at once */
   enter(room, user, member) {
-    if (!this.isOpen) return;
-    // Who asks behind it is to see it.
-    this.asking.delete(room);
-    this.#out().enter(room, user, member);
+    if (this.isOpen) this.#out().enter(room, user, member);
   }
 
   /** @param {string} room @param {string} user */
   exit(room, user) {
-    if (!this.isOpen) return;
-    this.asking.delete(room);
-    this.#out().exit(room, user);
+    if (this.isOpen) this.#out().exit(room, user);
   }
 
   exitAll() {
     if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
   }
 
-  /** @param {string} room @returns {Promise<{count: number, members: Buffer[]|null}>} */
+  /** @param {string} room @returns {Promise<Attendance>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
-    let asked = this.asking.get(room);
-    if (asked === undefined) {
+    let ask = this.asks.get(room);
+    if (ask === undefined) {
+      ask = deferred();
+      this.asks.set(room, ask);
+      this.#askNext();
+    }
+    return ask.promise;
+  }
+
+  #askNext() {
+    if (this.isAsking) return;
+    for (const [room, ask] of this.asks) {
+      this.asks.delete(room);
+      if (!this.isOpen) {
+        ask.reject(gone());
+        continue;
+      }
+      this.isAsking = true;
       const request = this.#request();
       this.#out().request(OP.WHO, request.id, room);
-      asked = request.promise;
-      this.asking.set(room, asked);
+      const next = () => {
+        this.isAsking = false;
+        this.#askNext();
+      };
+      request.promise.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
+      return;
     }
-    return asked;
   }
 
   /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
@@ -218,6 +286,14 @@ export class RelayLink {
     return this.counting;
   }
 
+  /** @returns {BrokerError|null} why nothing is taken now */
+  #refusal() {
+    if (!this.isOpen || this.isClosing) return gone();
+    const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
+    if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
+    return new BrokerError('UNAVAILABLE', 'the relay does not read');
+  }
+
   #check() {
     if (!this.isOpen || this.isClosing) throw gone();
   }
@@ -231,7 +307,7 @@ export class RelayLink {
     return this.writer;
   }
 
-  /** @returns {{id: number, promise: Promise<any>}} of what comes: see Request */
+  /** @returns {{id: number, promise: Promise<Answer>}} */
   #request() {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
@@ -246,16 +322,33 @@ export class RelayLink {
     this.reported = null;
   }
 
+  /** Asks for the positions of what was appended since the last time. */
+  #syncAppends() {
+    const { appends } = this;
+    this.appends = [];
+    const request = this.#request();
+    this.writer.request(OP.SYNC_APPENDS, request.id, '');
+    request.promise.then(
+      ({ body }) => {
+        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPosition(body, i * POSITION_BYTES));
+      },
+      (error) => {
+        for (const append of appends) append.reject(error);
+      },
+    );
+  }
+
   /** Writes what was gathered. */
   flush() {
     this.isScheduled = false;
     this.counting = null;
-    this.asking.clear();
     const { sync, socket } = this;
     this.sync = null;
     if (!this.isOpen || !socket?.writable) {
       // Nothing of this tick is written, so nothing is accepted.
       sync?.reject(gone());
+      for (const append of this.appends) append.reject(gone());
+      this.appends = [];
       return;
     }
     this.#report();
@@ -264,22 +357,26 @@ export class RelayLink {
       this.writer.request(OP.SYNC, request.id, '');
       request.promise.then(() => sync.resolve(), sync.reject);
     }
+    if (this.appends.length > 0) this.#syncAppends();
     this.writer.writeTo(socket);
   }
 
   /** @param {Buffer} buffer @param {number} start @param {number} end */
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
-    if (buffer[at - 1] === OP.PUBLICATION) {
+    const op = buffer[at - 1];
+    if (op === OP.PUBLICATION) {
       const roomAt = at + 1;
       const roomEnd = roomAt + buffer[at];
-      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end));
+      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end), 0, '');
       return;
     }
-    const op = buffer[at - 1];
-    if (op === OP.EVENT) {
-      const roomEnd = at + 1 + buffer[at];
-      this.onPublication(buffer.toString('latin1', at + 1, roomEnd), buffer.subarray(roomEnd, end));
+    if (op === OP.APPENDED) {
+      const keyAt = at + 1 + buffer[at];
+      const positionAt = keyAt + 1 + buffer[keyAt];
+      const { epoch, offset } = readPosition(buffer, positionAt);
+      const room = buffer.toString('latin1', at + 1, keyAt);
+      this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
       return;
     }
     if (op === OP.GONE) {
@@ -291,8 +388,11 @@ export class RelayLink {
     // One that timed out is answered after all.
     if (request === undefined) return;
     this.requests.delete(id);
-    if (op === OP.MEMBERS) request.resolve(readMembers(buffer, at + 4, end));
-    else request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5) });
+    if (op === OP.REPLY) {
+      request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING });
+    } else {
+      request.resolve({ ok: true, value: 0, body: buffer.subarray(at + 4, end) });
+    }
   }
 
   #checkRequests() {

@@ -160,6 +160,7 @@ class Worker {
     this.timers = [];
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
+    const history = new RoomRules(config.history);
     const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
@@ -170,7 +171,7 @@ class Worker {
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
-      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs }));
+      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf: (room) => history.of(room) }));
     const hasPresence = config.presence.length > 0;
     /** @type {import('../presence/redis.js').RedisPresence|null} */
     this.redisPresence = null;

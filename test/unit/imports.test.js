@@ -43,6 +43,7 @@ const TABLE = Object.freeze({
     may: [
       'broker/memory.js',
       'broker/rooms.js',
+      'broker/streams.js',
       'doctor/doctor.js',
       'presence/members.js',
       'protocol/publication.js',
