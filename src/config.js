@@ -294,7 +294,7 @@ export const SETTINGS = Object.freeze([
     'presenceMaxMembers',
     1000,
     1,
-    100_000,
+    10_000,
     'Members up to which a room with presence is listed and tells who joins and leaves; larger ones tell their number.',
     true,
   ),

@@ -30,6 +30,9 @@ export const OBSERVED = /** @type {const} */ ([
   'descriptors',
 ]);
 
+/** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
+export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
+
 /** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
 function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
@@ -59,6 +62,9 @@ export function createStats() {
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,
+    /** gauge: users here in rooms with presence */ presenceMembers: 0,
+    presenceEvents: zeros(PRESENCE_EVENTS),
+    /** dead workers whose users this one has taken out of presence */ presenceReaped: 0,
     /** publications announced by the broker whose body this worker could not get */ skipped: 0,
   };
 }

@@ -13,9 +13,12 @@ import {
   encodeBroadcastResult,
   encodeError,
   encodePong,
+  encodePresence,
   encodeRoomReply,
   encodeWelcome,
   isRoom,
+  MAX_INFO_BYTES,
+  readPresence,
 } from '../protocol/codec.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 import { EVERYONE } from './hub.js';
@@ -45,15 +48,17 @@ export class Commands {
    * @param {import('./hub.js').Hub} parts.hub
    * @param {Publisher} parts.broker
    * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
+   * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
    * @param {import('../stats.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, hub, broker, admitMessage, stats, messageDuration, log }) {
+  constructor({ config, hub, broker, admitMessage, attendance = null, stats, messageDuration, log }) {
     this.config = config;
     this.hub = hub;
     this.broker = broker;
     this.admitMessage = admitMessage;
+    this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.stats = stats;
     this.messageDuration = messageDuration;
@@ -257,6 +262,7 @@ export const HANDLERS = new Map(
     ['message', message],
     ['broadcast', broadcast],
     ['echo', echo],
+    ['presence', presence],
     ['ping', ping],
   ]),
 );
@@ -273,9 +279,13 @@ function hello({ config }, connection, { id }) {
 }
 
 /** @type {Handler} */
-function join(commands, connection, { id, room: name }) {
-  const { hub, config, stats } = commands;
+function join(commands, connection, command) {
+  const { id, room: name } = command;
+  const { hub, config, stats, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const who = attendance?.covers(name) ? readPresence(command) : null;
+  if (who === undefined) return commands.malformed(connection, command);
+  if (who?.info && who.info.length > MAX_INFO_BYTES) return commands.error(connection, 'MESSAGE_TOO_LARGE', id);
   const room = hub.rooms.get(name);
   if (room?.has(connection)) return commands.error(connection, 'ALREADY_JOINED', id);
   if ((connection.rooms?.size ?? 0) >= config.maxRoomsPerConnection) {
@@ -285,13 +295,51 @@ function join(commands, connection, { id, room: name }) {
   }
   const confirmed = hub.join(connection, name);
   const reply = encodeRoomReply('joined', name, id);
-  if (confirmed === null) connection.send(reply);
-  else {
+  if (confirmed === null) {
+    connection.send(reply);
+    attend(commands, connection, name, who);
+  } else {
     confirmed.then(
-      () => connection.send(reply),
+      () => {
+        connection.send(reply);
+        attend(commands, connection, name, who);
+      },
       (error) => commands.brokerError(connection, error, id),
     );
   }
+}
+
+/**
+ * Makes a connection that has joined one of the room's users.
+ * @param {Commands} commands
+ * @param {Connection} connection
+ * @param {string} name
+ * @param {import('../protocol/codec.js').Who|null} who null: nobody, it only watches, or the room has no presence
+ */
+function attend({ hub, attendance }, connection, name, who) {
+  if (who === null || attendance === null) return;
+  const room = hub.rooms.get(name);
+  // It may be gone, where the broker had to confirm the room first.
+  if (room?.has(connection)) attendance.join(connection, room, who.user ?? connection.id, who.info);
+}
+
+/** @type {Handler} */
+function presence(commands, connection, { id, room: name }) {
+  const { hub, attendance } = commands;
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const room = hub.rooms.get(name);
+  if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
+  if (!attendance?.covers(name)) {
+    connection.send(encodePresence(name, 0, [], id));
+    return;
+  }
+  // Behind its own join, whose user it is to see.
+  settled(room, () => {
+    attendance.presence.read(name).then(
+      ({ count, members }) => connection.send(encodePresence(name, count, members, id)),
+      (error) => commands.brokerError(connection, error, id),
+    );
+  });
 }
 
 /** @type {Handler} */

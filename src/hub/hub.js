@@ -27,6 +27,8 @@ export class Room {
     /** Pending while the broker has not confirmed the subscription. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
+    /** Who its members are, in a room with presence. @type {import('./attendance.js').Roll|null} */
+    this.roll = null;
     /** How often someone has left: tells a flush under way whether it must look who is still here. */
     this.departures = 0;
     /** @type {Buffer[]} */
@@ -153,6 +155,7 @@ export class Hub {
   /** @param {Connection} connection @param {Room} room one it is in */
   leave(connection, room) {
     room.delete(connection);
+    if (room.roll !== null) room.roll.leave(connection);
     if (room.members.length === 0) this.#close(room);
   }
 

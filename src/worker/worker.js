@@ -13,12 +13,15 @@ import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';
 import { BEAT_INTERVAL_MS } from '../control.js';
+import { Attendance } from '../hub/attendance.js';
 import { Commands } from '../hub/commands.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createMetrics } from '../metrics.js';
+import { LocalPresence } from '../presence/local.js';
+import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { RoomRules } from '../room-rules.js';
 import { createStats } from '../stats.js';
 import { HttpServer } from '../transport/http-server.js';
@@ -52,7 +55,9 @@ export function runWorker(config, log) {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
     const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
-    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker });
+    const isShared = config.redisUrl !== '' && config.presence.length > 0;
+    const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
+    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
   };
   /** @param {import('../control.js').ToWorker} message */
@@ -145,8 +150,9 @@ class Worker {
    * @param {number} parts.slot
    * @param {string} parts.relayPath
    * @param {typeof import('../broker/redis.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
+   * @param {typeof import('../presence/redis.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
    */
-  constructor({ config, log, slot, relayPath, RedisBroker }) {
+  constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
     this.config = config;
     this.log = log;
     this.isDraining = false;
@@ -166,6 +172,27 @@ class Worker {
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
       : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf: (room) => history.of(room) }));
+    const hasPresence = config.presence.length > 0;
+    /** @type {import('../presence/redis.js').RedisPresence|null} */
+    this.redisPresence = null;
+    if (RedisPresence !== null) {
+      const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
+      this.redisPresence = new RedisPresence({
+        connection: redisBroker.commands,
+        prefix: config.redisPrefix,
+        channelOf: (room) => redisBroker.names.channelOf(room),
+        maxMembers: config.presenceMaxMembers,
+        announcements: ANNOUNCEMENTS,
+        workerId: `${config.serverId}:${process.pid}`,
+        onName: (name) => link.nameInRedis(name),
+        stats,
+        log,
+      });
+      link.onGone = (name) => this.redisPresence?.died(name);
+    }
+    const presence = (this.presence = hasPresence ? (this.redisPresence ?? new LocalPresence(link)) : null);
+    const rules = new RoomRules(config.presence);
+    const attendance = presence && new Attendance({ presence, covers: (room) => rules.of(room) !== null, stats });
     const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
@@ -185,6 +212,7 @@ class Worker {
       config,
       hub,
       broker,
+      attendance,
       admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
       stats,
       messageDuration: metrics.messageDuration,
@@ -216,10 +244,12 @@ class Worker {
       onPublication: (room, publication) => hub.broadcast(room, publication),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
+        this.redisPresence?.setUp(state === 'up');
         log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;
+    await this.presence?.start();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
     await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
     this.health.start();
@@ -271,6 +301,7 @@ class Worker {
     this.heartbeat.close();
     this.health.close();
     await this.http.close();
+    await this.presence?.close();
     await this.broker.close();
     await this.link.close();
     log.info({ told, terminated }, 'drained');
