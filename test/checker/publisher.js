@@ -34,6 +34,8 @@ export class Publisher {
     this.recorder = recorder;
     this.sequence = 0;
     this.attempts = 0;
+    /** Messages that were certainly not accepted. */
+    this.refused = 0;
     this.isWanted = false;
     /** @type {WebSocket|null} */
     this.socket = null;
@@ -115,6 +117,7 @@ export class Publisher {
     if (message === undefined) return;
     this.pending.delete(id);
     clearTimeout(message.timer);
+    if (type === 'fail') this.refused++;
     this.recorder.write(/** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }));
     message.settled?.(type);
   }

@@ -72,6 +72,11 @@ export class Workload {
     this.timer = undefined;
   }
 
+  /** Messages that were certainly not accepted, so far. */
+  get refused() {
+    return this.publishers.reduce((sum, { refused }) => sum + refused, 0);
+  }
+
   /** @returns {Promise<void>} when every client is in its rooms */
   async start() {
     for (const publisher of [...this.publishers, this.marker]) publisher.start();
@@ -84,7 +89,12 @@ export class Workload {
 
   /** @param {number} [timeoutMs] @returns {Promise<unknown>} when every client is in its rooms */
   joined(timeoutMs = JOINED_MS) {
-    return until(() => this.clients.every(({ isJoined }) => isJoined), timeoutMs, 'everyone in their rooms');
+    const isEverybody = () => this.clients.every(({ isJoined }) => isJoined);
+    return until(isEverybody, timeoutMs, 'everyone in their rooms').catch((cause) => {
+      const missing = this.clients.filter(({ isJoined }) => !isJoined);
+      const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
+      throw new Error(`${missing.length} clients are not in their rooms; what they were told: ${said}`, { cause });
+    });
   }
 
   /** Publishes at the load's rate from now on. */
