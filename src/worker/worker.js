@@ -50,7 +50,7 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
+    const RedisBroker = config.redis ? (await import('../broker/redis.js')).RedisBroker : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker });
     return worker.start();
   };
