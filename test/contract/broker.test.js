@@ -2,7 +2,7 @@
 // as many workers, in this process, over the real relay's socket, or over a real Redis.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import pino from 'pino';
 import { LocalBroker } from '../../src/broker/local.js';
 import { MemoryBroker } from '../../src/broker/memory.js';
@@ -10,7 +10,7 @@ import { RedisBroker } from '../../src/broker/redis.js';
 import { Relay } from '../../src/primary/relay.js';
 import { createStats } from '../../src/stats.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
-import { startRedis } from '../helpers/redis.js';
+import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 /** @typedef {import('../../src/broker/broker.js').Broker} Broker */
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -36,23 +36,38 @@ suite('local', async (t) => {
   };
 });
 
-suite('redis', async (t) => {
-  const redis = await startRedis(t);
-  let workers = 0;
-  return () =>
-    new RedisBroker({
-      config: {
-        redisUrl: redis.url,
-        redisPrefix: 'contract:',
-        redisTimeoutMs: 1500,
-        maxPubsubBytes: 65_536,
-        roomLingerMs: LINGER_MS,
-      },
-      log,
-      stats: createStats(),
-      workerId: `worker-${++workers}`,
-    });
-});
+/** What ends with this file. @type {(() => unknown)[]} */
+const ends = [];
+const file = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
+after(() => Promise.all(ends.map((end) => end())));
+
+// A topology takes seconds to start and is shared by its tests; each has a prefix of its own.
+for (const [name, start] of Object.entries(TOPOLOGIES)) {
+  const shared = once(() => start(file));
+  let tests = 0;
+  suite(name, async () => {
+    const redis = await shared();
+    const redisPrefix = `contract-${++tests}:`;
+    let workers = 0;
+    return () =>
+      new RedisBroker({
+        config: { redis, redisPrefix, redisTimeoutMs: 1500, maxPubsubBytes: 65_536, roomLingerMs: LINGER_MS },
+        log,
+        stats: createStats(),
+        workerId: `worker-${++workers}`,
+      });
+  });
+}
+
+/** @template T @param {() => T} make @returns {() => T} */
+function once(make) {
+  /** @type {{value: T}|null} */
+  let made = null;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
 
 /**
  * @param {string} name

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
 import { createStats } from '../../src/stats.js';
-import { startRedis } from '../helpers/redis.js';
+import { redisSettings, startRedis } from '../helpers/redis.js';
 
 const TIMEOUT_MS = 30_000;
 
@@ -25,7 +25,7 @@ class Worker {
     this.lines = [];
     this.broker = new RedisBroker({
       config: {
-        redisUrl: redis.url,
+        redis: redis.settings,
         redisPrefix: 'faults:',
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
@@ -52,6 +52,10 @@ class Worker {
 
   get state() {
     return this.broker.state;
+  }
+
+  get shard() {
+    return /** @type {import('../../src/broker/redis-shard.js').RedisShard} */ (this.broker.shard);
   }
 }
 
@@ -160,7 +164,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.ok(performance.now() - started < 50);
     await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.stats.probeMisses >= 2, 5000);
     const noticedMs = performance.now() - frozenAt;
-    await eventually(() => !b.broker.subscriptions.isLive, 5000 - noticedMs);
+    await eventually(() => !b.shard.subscriptions.isLive, 5000 - noticedMs);
     t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
     await new Promise((resolve) => setTimeout(resolve, 8000 - (performance.now() - frozenAt)));
     redis.thaw();
@@ -202,8 +206,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     await redis.kill();
     assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
-    assert.equal(a.broker.publisher.messages, 0);
-    assert.equal(a.broker.publisher.bytes, 0);
+    assert.equal(a.shard.publisher.messages, 0);
+    assert.equal(a.shard.publisher.bytes, 0);
   });
 
   test('a full Redis refuses a large publication, and nothing of it is delivered', {
@@ -235,9 +239,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await b.broker.subscribe('room');
     const fetch = b.broker.arrivals.fetch;
     // The body is deleted between its arrival and its being fetched.
-    b.broker.arrivals.fetch = async (id) => {
+    b.broker.arrivals.fetch = async (room, id) => {
       await redis.cli('FLUSHALL');
-      return fetch(id);
+      return fetch(room, id);
     };
     await Promise.all([
       a.broker.publish('room', Buffer.from('before')),
@@ -270,7 +274,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.state, 'degraded');
     await assert.rejects(a.broker.subscribe('room'), { code: 'UNAVAILABLE' });
     await new Promise((resolve) => setTimeout(resolve, 1000));
-    assert.ok(a.broker.subscriptions.refusals < 10);
+    assert.ok(a.shard.subscriptions.refusals < 10);
     assert.ok(a.lines.some(({ reason }) => /NOPERM/.test(`${reason}`)));
     await redis.cli('ACL', 'SETUSER', 'default', 'allchannels');
     await eventually(() => a.state === 'up', 3000);
@@ -282,11 +286,13 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--requirepass', 'right-secret'] });
-    const a = await start(t, redis, { redisUrl: `redis://:wrong-s%65cret@127.0.0.1:${redis.port}` });
+    const a = await start(t, redis, {
+      redis: redisSettings({ REDIS_URL: `redis://:wrong-s%65cret@127.0.0.1:${redis.port}` }),
+    });
     assert.equal(a.state, 'degraded');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'UNAVAILABLE');
     await new Promise((resolve) => setTimeout(resolve, 1500));
-    const { attempts } = a.broker.commands;
+    const { attempts } = a.shard.commands;
     assert.ok(attempts > 1 && attempts < 12, `${attempts} attempts`);
     const lines = JSON.stringify(a.lines);
     assert.match(lines, /WRONGPASS/);
@@ -336,7 +342,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
         ),
       );
     }
-    assert.ok(a.broker.publisher.bytes <= 32 * 1024 * 1024);
+    assert.ok(a.shard.publisher.bytes <= 32 * 1024 * 1024);
     await Promise.all(published);
     assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
     assert.ok(outcomes.get('UNAVAILABLE') > 100);
