@@ -31,6 +31,7 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
  * @property {() => number} reloads
+ * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
  */
 
 /**
@@ -193,6 +194,25 @@ export const PRIMARY_METRICS = Object.freeze([
     type: 'counter',
     help: 'Rolling reloads completed.',
     read: (source) => source.reloads(),
+  },
+  {
+    name: 'fanfare_embedded_history_bytes',
+    type: 'gauge',
+    help: 'Memory that the histories of the embedded broker take.',
+    read: (source) => source.history().bytes,
+  },
+  {
+    name: 'fanfare_embedded_history_publications',
+    type: 'gauge',
+    help: 'Publications in the histories of the embedded broker.',
+    read: (source) => source.history().publications,
+  },
+  {
+    name: 'fanfare_embedded_history_lost_total',
+    type: 'counter',
+    help: 'Given up for want of room in the embedded broker: publications, positions and keys forgotten early, reads refused.',
+    label: 'what',
+    read: (source) => source.history().lost,
   },
   {
     name: 'fanfare_primary_cpu_seconds_total',

@@ -14,7 +14,17 @@
 //   CONNECTIONS u32 how many this worker has
 //   COUNT       u32 request                                reply: value = connections of all workers
 //
-// PUBLISH and PUBLICATION differ in their name byte alone, so that the relay passes a publication on as it came.
+// In rooms with history a publication has a place for its position, and each has its own answer:
+//
+//   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
+//               u8 key length, key, position, bytes
+//   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
+//   HISTORY     u32 request, u64 after, u32 limit, room    STRETCH u32 request, position, publications: u32 length, bytes
+//                                                     (or a REPLY: not now)
+//   A position: an epoch of 16 characters, u64 offset
+//
+// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too, so that the relay passes
+// a publication on as it came.
 // Whole messages are found in what was read without copying it; what leaves in one tick is gathered in slabs and
 // written at once.
 
@@ -28,17 +38,51 @@ export const OP = Object.freeze({
   RELEASE: 7,
   CONNECTIONS: 8,
   COUNT: 9,
+  APPEND: 10,
+  SYNC_APPENDS: 11,
+  HISTORY: 12,
   REPLY: 16,
   PUBLICATION: 17,
+  APPENDED: 18,
+  POSITIONS: 19,
+  STRETCH: 20,
 });
 
 /** Bytes before a message's fields: its length, then its name. */
 export const HEAD_BYTES = 5;
 /** Largest message either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and room to spare. */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
+export const MAX_BATCH = 100_000;
+const EPOCH_BYTES = 16;
+export const POSITION_BYTES = EPOCH_BYTES + 8;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
+
+/** @typedef {import('./broker/broker.js').Position} Position */
+
+/** @param {Buffer} buffer @param {number} at @returns {Position} */
+export function readPosition(buffer, at) {
+  return { epoch: buffer.toString('latin1', at, at + EPOCH_BYTES), offset: readOffset(buffer, at + EPOCH_BYTES) };
+}
+
+/** @param {Buffer} buffer @param {number} at @param {Position} position */
+export function writePosition(buffer, at, { epoch, offset }) {
+  buffer.write(epoch, at, 'latin1');
+  writeOffset(buffer, at + EPOCH_BYTES, offset);
+}
+
+/** @param {Buffer} buffer @param {number} at @returns {number} a safe integer */
+export function readOffset(buffer, at) {
+  return buffer.readUInt32BE(at) * 2 ** 32 + buffer.readUInt32BE(at + 4);
+}
+
+/** @param {Buffer} buffer @param {number} at @param {number} offset a safe integer */
+function writeOffset(buffer, at, offset) {
+  buffer.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
+  buffer.writeUInt32BE(offset % 2 ** 32, at + 4);
+}
 
 /** Finds the messages in what a socket reads. */
 export class MessageReader {
@@ -113,13 +157,19 @@ export class MessageWriter {
     return this.fullBytes + this.at - this.from + (this.runEnd - this.runStart);
   }
 
-  /** Makes room for a message and writes its head. @param {number} op @param {number} bytes of its fields @returns {number} where they go in `slab` */
-  #open(op, bytes) {
+  /**
+   * Makes room for a message and writes its head.
+   * @param {number} op
+   * @param {number} bytes of its fields
+   * @param {number} [lentBytes] that #lend adds to them
+   * @returns {number} where they go in `slab`
+   */
+  #open(op, bytes, lentBytes = 0) {
     this.#endRun();
     this.#reserve(HEAD_BYTES + bytes);
     const { slab } = this;
     const at = this.at;
-    slab.writeUInt32BE(1 + bytes, at);
+    slab.writeUInt32BE(1 + bytes + lentBytes, at);
     slab[at + LENGTH_BYTES] = op;
     this.at = at + HEAD_BYTES + bytes;
     return at + HEAD_BYTES;
@@ -128,12 +178,17 @@ export class MessageWriter {
   /** @param {number} bytes */
   #reserve(bytes) {
     if (this.at + bytes <= this.slab.length) return;
-    if (this.at > this.from) {
-      this.full.push(this.slab.subarray(this.from, this.at));
-      this.fullBytes += this.at - this.from;
-    }
+    this.#cut();
     this.slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, bytes));
     this.from = this.at = 0;
+  }
+
+  /** What the slab holds is whole: what follows comes from elsewhere. */
+  #cut() {
+    if (this.at === this.from) return;
+    this.full.push(this.slab.subarray(this.from, this.at));
+    this.fullBytes += this.at - this.from;
+    this.from = this.at;
   }
 
   /** @param {number} op @param {number} value */
@@ -181,6 +236,61 @@ export class MessageWriter {
     slab[at] = room.length;
     slab.write(room, at + 1, 'latin1');
     publication.copy(slab, at + 1 + room.length);
+  }
+
+  /**
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
+    if (keyBytes > 255) throw new RangeError(`an idempotency key of ${keyBytes} bytes`);
+    const at = this.#open(OP.APPEND, 2 + room.length + keyBytes + POSITION_BYTES + publication.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    const keyAt = at + 1 + room.length;
+    slab[keyAt] = keyBytes;
+    if (keyBytes > 0) slab.write(key, keyAt + 1);
+    publication.copy(slab, keyAt + 1 + keyBytes + POSITION_BYTES);
+  }
+
+  /** @param {number} request @param {readonly Position[]} positions */
+  positions(request, positions) {
+    let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    at += 4;
+    for (const position of positions) {
+      writePosition(slab, at, position);
+      at += POSITION_BYTES;
+    }
+  }
+
+  /** @param {number} request @param {string} room @param {{after: number, limit: number}} from */
+  history(request, room, { after, limit }) {
+    const at = this.#open(OP.HISTORY, 16 + room.length);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    writeOffset(slab, at + 4, after);
+    slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
+    slab.write(room, at + 16, 'latin1');
+  }
+
+  /** @param {number} request @param {Position & {runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
+  stretch(request, stretch) {
+    const { runs } = stretch;
+    let bytes = 0;
+    for (const run of runs) bytes += run.length;
+    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES, bytes);
+    this.slab.writeUInt32BE(request, at);
+    writePosition(this.slab, at + 4, stretch);
+    if (bytes === 0) return;
+    this.#cut();
+    this.full.push(...runs);
+    this.fullBytes += bytes;
   }
 
   /**

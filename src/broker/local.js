@@ -1,7 +1,7 @@
 // local.js: the broker of one machine: every worker asks the relay in the primary (src/primary/relay.js).
 //
 // The link does the carrying; what is added here is the contract: which rooms are subscribed, that an emptied room
-// lingers, and what a failure is called.
+// lingers, which publications are kept, and what a failure is called.
 
 import { BrokerError } from './broker.js';
 import { Linger } from './linger.js';
@@ -10,10 +10,12 @@ import { Linger } from './linger.js';
  * The part of a RelayLink that a broker needs. Its promises reject with a BrokerError.
  * @typedef {object} Link
  * @property {boolean} isOpen
- * @property {(room: string, publication: Buffer) => void} onPublication
+ * @property {BrokerEvents['onPublication']} onPublication
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer) => Promise<void>} publish
+ * @property {(room: string, key: string, publication: Buffer) => Promise<Position>} append
+ * @property {Broker['history']} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
  */
@@ -24,17 +26,21 @@ export class LocalBroker {
    * @param {object} parts
    * @param {Link} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs
+   * @param {import('./broker.js').HistoryOf} [parts.historyOf] the same as the relay's
    */
-  constructor({ link, roomLingerMs }) {
+  constructor({ link, roomLingerMs, historyOf = () => null }) {
     this.link = link;
+    this.historyOf = historyOf;
     this.isClosed = false;
     /** @type {BrokerEvents|null} */
     this.events = null;
     /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
     this.rooms = new Map();
     this.linger = new Linger(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
-    /** The publications under way that close() waits for. */
+    /** The publications under way that close() waits for: the last stands for all. @type {Promise<void>} */
     this.lastPublish = Promise.resolve();
+    /** The same, of those to rooms with history. @type {Promise<Position|void>} */
+    this.lastAppend = Promise.resolve();
   }
 
   /** @returns {import('./broker.js').BrokerState} */
@@ -54,9 +60,8 @@ export class LocalBroker {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.lastPublish.catch(() => {
-      // Its publisher has been told.
-    });
+    // Where they fail their publishers have been told.
+    await Promise.allSettled([this.lastPublish, this.lastAppend]);
     this.linger.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.link.reportConnections(0);
@@ -93,11 +98,31 @@ export class LocalBroker {
     }
   }
 
-  /** @param {string} room @param {Buffer} publication */
-  publish(room, publication) {
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<Position|void>}
+   */
+  publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
+    if (this.historyOf(room) !== null) {
+      this.lastAppend = this.link.append(room, options?.idempotencyKey ?? '', publication);
+      return this.lastAppend;
+    }
     this.lastPublish = this.link.publish(room, publication);
     return this.lastPublish;
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from */
+  async history(room, from) {
+    if (this.isClosed || this.events === null) throw closed();
+    try {
+      return await this.link.history(room, from);
+    } catch (error) {
+      // Whatever became of a read, it may be asked again.
+      throw new BrokerError('UNAVAILABLE', 'the relay did not bring the history', { cause: error });
+    }
   }
 
   /** @param {number} connections */
@@ -116,3 +141,4 @@ function closed() {
 
 /** @typedef {import('./broker.js').Broker} Broker */
 /** @typedef {import('./broker.js').BrokerEvents} BrokerEvents */
+/** @typedef {import('./broker.js').Position} Position */

@@ -8,16 +8,24 @@
 
 import { BrokerError } from './broker.js';
 import { Rooms } from './rooms.js';
+import { publicationsIn, Streams } from './streams.js';
 
 /** @typedef {import('./broker.js').Broker} Broker */
 /** @typedef {import('./broker.js').BrokerEvents} BrokerEvents */
+/** @typedef {import('./broker.js').Position} Position */
 
 export class MemoryBroker {
-  constructor() {
+  /**
+   * @param {object} [parts]
+   * @param {import('./broker.js').HistoryOf} [parts.historyOf]
+   */
+  constructor({ historyOf = () => null } = {}) {
+    this.historyOf = historyOf;
     /** @type {Rooms<View>} */
     this.rooms = new Rooms();
+    this.streams = new Streams();
     this.connections = 0;
-    /** @type {{room: string, publication: Buffer}[]} */
+    /** @type {{room: string, publication: Buffer, offset: number, epoch: string}[]} */
     this.waiting = [];
     this.deliver = this.deliver.bind(this);
   }
@@ -27,19 +35,35 @@ export class MemoryBroker {
     return new View(this);
   }
 
-  /** @param {string} room @param {Buffer} publication */
-  accept(room, publication) {
+  /** @param {string} room @param {Buffer} publication @param {string} key @returns {Position|void} */
+  accept(room, publication, key) {
+    const rule = this.historyOf(room);
+    if (rule === null) {
+      this.#announce(room, publication, 0, '');
+      return;
+    }
+    const nowMs = performance.now();
+    const first = key === '' ? null : this.streams.repeated(room, key, nowMs);
+    if (first !== null) return first;
+    const position = this.streams.append(room, rule, publication, nowMs, key);
+    this.#announce(room, publication, position.offset, position.epoch);
+    return position;
+  }
+
+  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  #announce(room, publication, offset, epoch) {
     if (this.waiting.length === 0) setImmediate(this.deliver);
-    this.waiting.push({ room, publication });
+    this.waiting.push({ room, publication, offset, epoch });
   }
 
   deliver() {
     const { waiting } = this;
     this.waiting = [];
-    for (const { room, publication } of waiting) {
+    this.streams.sweep(performance.now());
+    for (const { room, publication, offset, epoch } of waiting) {
       const views = this.rooms.of(room);
       if (views === undefined) continue;
-      for (const view of views) view.events?.onPublication(room, publication);
+      for (const view of views) view.events?.onPublication(room, publication, offset, epoch);
     }
   }
 }
@@ -80,10 +104,17 @@ class View {
     this.memory.rooms.unsubscribe(room, this);
   }
 
-  /** @param {string} room @param {Buffer} publication */
-  async publish(room, publication) {
+  /** @param {string} room @param {Buffer} publication @param {{idempotencyKey?: string}} [options] */
+  async publish(room, publication, options) {
     this.#check();
-    this.memory.accept(room, publication);
+    return this.memory.accept(room, publication, options?.idempotencyKey ?? '');
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from */
+  async history(room, from) {
+    this.#check();
+    const { epoch, offset, runs } = this.memory.streams.stretch(room, from, performance.now());
+    return { epoch, offset, publications: runs.flatMap(publicationsIn) };
   }
 
   /** @param {number} connections */

@@ -34,7 +34,7 @@ const BROADCAST_RESULT_MS = 2000;
 /** @typedef {import('../protocol/codec.js').Command} Command */
 /** @typedef {import('../codes.js').ErrorCode} ErrorCode */
 
-/** @typedef {{publish(room: string, publication: Buffer): Promise<void>, countConnections(): Promise<number>}} Publisher */
+/** @typedef {{publish(room: string, publication: Buffer): Promise<unknown>, countConnections(): Promise<number>}} Publisher */
 
 /** @typedef {{connection: Connection, id: string|number|undefined, payload: string, sinceMs: number}} PendingBroadcast */
 

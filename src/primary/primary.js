@@ -10,6 +10,7 @@
 import { glance } from '../doctor/doctor.js';
 import { flushLog } from '../log.js';
 import { Aggregate, createPrimaryMetrics } from '../metrics.js';
+import { RoomRules } from '../room-rules.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Relay } from './relay.js';
@@ -35,12 +36,14 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
   let supervisor;
   let metricsPort = 0;
 
-  const relay = new Relay({ log });
+  const history = new RoomRules(config.history);
+  const relay = new Relay({ log, historyOf: (room) => history.of(room) });
   const aggregate = new Aggregate();
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
     reloads: () => supervisor?.reloads ?? 0,
+    history: () => relay.history(),
   });
   const ops = new OpsServer({
     port: config.metricsPort,

@@ -2,6 +2,7 @@
 // connections. The cluster's IPC channel is for control only; publications go through this Unix socket.
 //
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker whose rooms have it, the publisher's own included
+//   worker --APPEND--> relay, which keeps it --APPENDED--> the same, in rooms with history
 //
 // - A publication is not parsed, decoded or built anew: its name byte is changed where it lies, and its bytes are
 //   copied once for each worker that gets it, together with its neighbours.
@@ -9,15 +10,32 @@
 // - Everything a worker holds is released when its link ends, so that a crash leaves nothing behind.
 // - A worker that does not read (it hangs) must not fill the primary's memory: above MAX_PENDING_BYTES its link is
 //   dropped. The supervisor kills hung workers, and a worker that loses its link leaves.
+// - Histories are read as fast as the worker takes them, at most READ_AHEAD_BYTES ahead: a thousand large ones asked for at
+//   once are no reason to drop a link, nor do they hold up what is live for long.
 
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Rooms } from '../broker/rooms.js';
-import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
+import { Streams } from '../broker/streams.js';
+import {
+  HEAD_BYTES,
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OP,
+  POSITION_BYTES,
+  readOffset,
+  writePosition,
+} from '../relay-wire.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+/** A worker with so much under way gets no further history. Well above a socket's high-water mark: a `drain` follows. */
+const READ_AHEAD_BYTES = 1024 * 1024;
+/** Reads of one worker that wait for that. */
+const MAX_WAITING_READS = 100_000;
+const SWEEP_INTERVAL_MS = 1000;
 /** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
@@ -29,11 +47,25 @@ export class Relay {
   /**
    * @param {object} parts
    * @param {import('pino').Logger} parts.log
+   * @param {import('../broker/broker.js').HistoryOf} [parts.historyOf] the same as the workers'
+   * @param {Streams} [parts.streams]
    * @param {number} [parts.maxPendingBytes] for a worker that does not read
+   * @param {number} [parts.maxWaitingReads] of one worker
    */
-  constructor({ log, maxPendingBytes = MAX_PENDING_BYTES }) {
+  constructor({
+    log,
+    historyOf = () => null,
+    streams = new Streams(),
+    maxPendingBytes = MAX_PENDING_BYTES,
+    maxWaitingReads = MAX_WAITING_READS,
+  }) {
     this.log = log;
+    this.historyOf = historyOf;
+    this.streams = streams;
     this.maxPendingBytes = maxPendingBytes;
+    this.maxWaitingReads = maxWaitingReads;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.sweeper = undefined;
     /** Where workers connect; empty before start(). */
     this.path = '';
     /** @type {import('node:net').Server|null} */
@@ -51,6 +83,7 @@ export class Relay {
     this.publications = 0;
     this.deliveries = 0;
     this.droppedLinks = 0;
+    this.refusedReads = 0;
     this.flush = this.flush.bind(this);
   }
 
@@ -68,6 +101,7 @@ export class Relay {
       server.listen(this.path, () => resolve(undefined));
     });
     server.on('error', (error) => this.log.error({ err: error }, 'relay'));
+    this.sweeper = setInterval(() => this.streams.sweep(performance.now()), SWEEP_INTERVAL_MS).unref();
   }
 
   /** Ends all links and removes the socket. May be called twice. */
@@ -75,6 +109,7 @@ export class Relay {
     const { server, folder } = this;
     this.server = null;
     if (server === null) return;
+    clearInterval(this.sweeper);
     this.flush();
     const closed = new Promise((resolve) => server.close(resolve));
     for (const link of this.links) link.socket.destroy();
@@ -95,6 +130,16 @@ export class Relay {
       publications: this.publications,
       deliveries: this.deliveries,
       droppedLinks: this.droppedLinks,
+    };
+  }
+
+  /** What the histories hold now, and what they had to give up since the start. */
+  history() {
+    const { bytes, publications, lostPublications, lostPositions, lostKeys } = this.streams;
+    return {
+      bytes,
+      publications,
+      lost: { publications: lostPublications, positions: lostPositions, keys: lostKeys, reads: this.refusedReads },
     };
   }
 
@@ -125,6 +170,34 @@ export class Relay {
     buffer[start + HEAD_BYTES - 1] = OP.PUBLICATION;
     this.deliveries += links.size;
     for (const link of links) link.out().pass(buffer, start, end);
+  }
+
+  /**
+   * Keeps an APPEND, and hands it on to every worker that has the room.
+   * @param {string} room
+   * @param {string} key
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} positionAt
+   * @param {number} end
+   * @returns {import('../broker/broker.js').Position}
+   */
+  append(room, key, buffer, start, positionAt, end) {
+    const rule = this.historyOf(room);
+    if (rule === null) throw new LinkFault('an append to a room without history');
+    const { streams } = this;
+    const nowMs = performance.now();
+    const first = key === '' ? null : streams.repeated(room, key, nowMs);
+    if (first !== null) return first;
+    this.publications++;
+    const position = streams.append(room, rule, buffer.subarray(positionAt + POSITION_BYTES, end), nowMs, key);
+    const links = this.rooms.of(room);
+    if (links === undefined) return position;
+    buffer[start + HEAD_BYTES - 1] = OP.APPENDED;
+    writePosition(buffer, positionAt, position);
+    this.deliveries += links.size;
+    for (const link of links) link.out().pass(buffer, start, end);
+    return position;
   }
 
   /**
@@ -162,6 +235,8 @@ export class Relay {
   }
 }
 
+/** @typedef {{request: number, room: string, after: number, limit: number}} HistoryRead */
+
 /** One worker's end. */
 class Link {
   /** @param {Relay} relay @param {import('node:net').Socket} socket */
@@ -174,8 +249,13 @@ class Link {
     this.addresses = new Map();
     this.writer = new MessageWriter();
     this.isScheduled = false;
+    /** Of its appends since the last SYNC_APPENDS. @type {import('../broker/broker.js').Position[]} */
+    this.positions = [];
+    /** That wait until it has read what is under way. @type {HistoryRead[]} */
+    this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
+    socket.on('drain', () => this.#serveReads());
     // A close follows; a worker's crash is the supervisor's to report.
     socket.on('error', (error) => relay.log.debug({ err: error, pid: this.pid }, 'relay link'));
     socket.on('close', () => relay.remove(this));
@@ -210,6 +290,28 @@ class Link {
     this.writer.writeTo(socket);
   }
 
+  /** @param {HistoryRead} read */
+  #askRead(read) {
+    if (this.reads.length >= this.relay.maxWaitingReads) {
+      this.relay.refusedReads++;
+      this.out().reply(read.request, false, 0);
+      return;
+    }
+    this.reads.push(read);
+    if (this.reads.length === 1) this.#serveReads();
+  }
+
+  #serveReads() {
+    const { reads, relay } = this;
+    let served = 0;
+    const nowMs = performance.now();
+    while (served < reads.length && this.pendingBytes < READ_AHEAD_BYTES) {
+      const read = reads[served++];
+      this.out().stretch(read.request, relay.streams.stretch(read.room, read, nowMs));
+    }
+    if (served > 0) this.reads = reads.slice(served);
+  }
+
   /** @param {MessageReader} reader @param {Buffer} chunk */
   #socketOnData(reader, chunk) {
     try {
@@ -235,6 +337,28 @@ class Link {
         relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
         return;
       }
+      case OP.APPEND: {
+        const keyAt = at + 1 + buffer[at];
+        const positionAt = keyAt + 1 + buffer[keyAt];
+        if (!(positionAt + POSITION_BYTES <= end)) throw new LinkFault('a room or a key longer than its message');
+        if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
+        const room = buffer.toString('latin1', at + 1, keyAt);
+        const key = buffer.toString('utf8', keyAt + 1, positionAt);
+        this.positions.push(relay.append(room, key, buffer, start, positionAt, end));
+        return;
+      }
+      case OP.SYNC_APPENDS:
+        this.out().positions(buffer.readUInt32BE(at), this.positions);
+        this.positions = [];
+        return;
+      case OP.HISTORY:
+        this.#askRead({
+          request: buffer.readUInt32BE(at),
+          after: readOffset(buffer, at + 4),
+          limit: buffer.readUInt32BE(at + 12),
+          room: buffer.toString('latin1', at + 16, end),
+        });
+        return;
       case OP.SYNC:
         // Messages are taken in order, so all that came before has been accepted.
         this.out().reply(buffer.readUInt32BE(at), true, 0);

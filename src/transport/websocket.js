@@ -1,4 +1,4 @@
-// websocket.js: the WebSocket wire: `ws` reads and keeps the protocol's rules, we write.
+// websocket.js: the WebSocket wire: `ws` keeps the protocol's rules, we write, and read what is simple (frame-reader.js).
 //
 // Frames that the hub built are written to the socket past ws's sender, which would build a header per receiver; ws
 // itself writes only close frames, through the same socket and so in order. Where nothing waits in the socket's stream,
@@ -15,6 +15,7 @@ import { CLOSES } from '../codes.js';
 import { Connection } from '../hub/connection.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
+import { FrameReader } from './frame-reader.js';
 
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -161,14 +162,20 @@ export class WebSockets {
     this.server = new WebSocketServer(options);
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
 
-    // The two listeners that need more than their WebSocket: made once a server, shared by all connections.
-    /** @this {WebSocket} @param {Buffer} data ws's own part of the read: to be used before it returns @param {boolean} isBinary */
+    // What needs more than its WebSocket: made once a server, shared by all connections.
+    /** @param {WebSocket} websocket @param {Buffer} text a part of the read: to be used before it returns */
+    const onText = (websocket, text) => {
+      const { connection } = /** @type {ServerWebSocket} */ (websocket);
+      connection.isAlive = true;
+      if (connection.isOpen) commands.receive(connection, text);
+    };
+    this.reader = new FrameReader({ maxMessageBytes: config.maxMessageBytes, onText });
+    /** What the reader left to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
       const { connection } = /** @type {ServerWebSocket} */ (this);
+      if (!isBinary) return onText(this, data);
       connection.isAlive = true;
-      if (!connection.isOpen) return;
-      if (isBinary) connection.close(CLOSES.UNSUPPORTED_DATA);
-      else commands.receive(connection, data);
+      connection.close(CLOSES.UNSUPPORTED_DATA);
     };
     /** @this {WebSocket} */
     this.websocketOnClose = function websocketOnClose() {
@@ -207,6 +214,7 @@ export class WebSockets {
     ws.on('pong', websocketOnPong);
     ws.on('error', websocketOnError);
     ws.on('close', this.websocketOnClose);
+    this.reader.attach(ws.socket, ws);
     this.hub.add(connection);
     this.heartbeat.add(connection);
   }

@@ -1,13 +1,23 @@
 // relay-link.js: a worker's end of the relay: what this machine's workers share, hosted by the primary.
 //
 // What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply tells that all of them
-// have been accepted, so that a thousand publications cost one promise and one reply. A relay that is gone can not be
-// mended from here: requests under way fail, `onClose` is called, and the worker leaves.
+// have been accepted, so that a thousand publications cost one promise and one reply. Those to rooms with history have one
+// reply as well, which brings the position of each. A relay that is gone can not be mended from here: requests under way
+// fail, `onClose` is called, and the worker leaves.
 
 import { connect } from 'node:net';
 import { BrokerError } from '../broker/broker.js';
 import { deferred } from '../broker/deferred.js';
-import { HEAD_BYTES, MessageReader, MessageWriter, OP } from '../relay-wire.js';
+import { publicationsIn } from '../broker/streams.js';
+import {
+  HEAD_BYTES,
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OP,
+  POSITION_BYTES,
+  readPosition,
+} from '../relay-wire.js';
 
 /** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
 const REQUEST_TIMEOUT_MS = 5000;
@@ -18,12 +28,23 @@ const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
+const NOTHING = Buffer.alloc(0);
+
+/** @typedef {import('../broker/broker.js').Position} Position */
+
+/**
+ * What a REPLY says, or the body of another answer behind its request.
+ * @typedef {object} Answer
+ * @property {boolean} ok
+ * @property {number} value
+ * @property {Buffer} body
+ */
 
 /**
  * A request under way.
  * @typedef {object} Request
  * @property {number} sentMs
- * @property {(value: {ok: boolean, value: number}) => void} resolve
+ * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
  */
 
@@ -38,7 +59,7 @@ export class RelayLink {
     this.log = log;
     /** The relay is gone without close() having been called. */
     this.onClose = () => {};
-    /** @type {(room: string, publication: Buffer) => void} */
+    /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
@@ -51,6 +72,8 @@ export class RelayLink {
     this.requests = new Map();
     /** Of the publications of this tick. @type {import('../broker/deferred.js').Deferred<void>|null} */
     this.sync = null;
+    /** Of those with a position. @type {import('../broker/deferred.js').Deferred<Position>[]} */
+    this.appends = [];
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
     /** @type {number|null} */
@@ -137,16 +160,44 @@ export class RelayLink {
    * @returns {Promise<void>} when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
-    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
-    if (
-      /** @type {import('node:net').Socket} */ (this.socket).writableLength + this.writer.length >
-      MAX_PENDING_BYTES
-    ) {
-      return Promise.reject(new BrokerError('UNAVAILABLE', 'the relay does not read'));
-    }
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
     this.#out().publish(room, publication);
     this.sync ??= deferred();
     return this.sync.promise;
+  }
+
+  /**
+   * Publishes to a room with history.
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<Position>}
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.#out().append(room, key, publication);
+    const appended = deferred();
+    this.appends.push(appended);
+    if (this.appends.length === MAX_BATCH) this.#syncAppends();
+    return appended.promise;
+  }
+
+  /**
+   * @param {string} room
+   * @param {{after: number, limit: number}} from
+   * @returns {Promise<import('../broker/broker.js').Stretch>}
+   */
+  async history(room, from) {
+    this.#check();
+    const request = this.#request();
+    this.#out().history(request.id, room, from);
+    const { ok, body } = await request.promise;
+    if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
+    const { epoch, offset } = readPosition(body, 0);
+    return { epoch, offset, publications: publicationsIn(body.subarray(POSITION_BYTES)) };
   }
 
   /** @param {number} connections of this worker */
@@ -175,6 +226,14 @@ export class RelayLink {
     return this.counting;
   }
 
+  /** @returns {BrokerError|null} why nothing is taken now */
+  #refusal() {
+    if (!this.isOpen || this.isClosing) return gone();
+    const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
+    if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
+    return new BrokerError('UNAVAILABLE', 'the relay does not read');
+  }
+
   #check() {
     if (!this.isOpen || this.isClosing) throw gone();
   }
@@ -188,7 +247,7 @@ export class RelayLink {
     return this.writer;
   }
 
-  /** @returns {{id: number, promise: Promise<{ok: boolean, value: number}>}} */
+  /** @returns {{id: number, promise: Promise<Answer>}} */
   #request() {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
@@ -203,6 +262,22 @@ export class RelayLink {
     this.reported = null;
   }
 
+  /** Asks for the positions of what was appended since the last time. */
+  #syncAppends() {
+    const { appends } = this;
+    this.appends = [];
+    const request = this.#request();
+    this.writer.request(OP.SYNC_APPENDS, request.id, '');
+    request.promise.then(
+      ({ body }) => {
+        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPosition(body, i * POSITION_BYTES));
+      },
+      (error) => {
+        for (const append of appends) append.reject(error);
+      },
+    );
+  }
+
   /** Writes what was gathered. */
   flush() {
     this.isScheduled = false;
@@ -212,6 +287,8 @@ export class RelayLink {
     if (!this.isOpen || !socket?.writable) {
       // Nothing of this tick is written, so nothing is accepted.
       sync?.reject(gone());
+      for (const append of this.appends) append.reject(gone());
+      this.appends = [];
       return;
     }
     this.#report();
@@ -220,16 +297,26 @@ export class RelayLink {
       this.writer.request(OP.SYNC, request.id, '');
       request.promise.then(() => sync.resolve(), sync.reject);
     }
+    if (this.appends.length > 0) this.#syncAppends();
     this.writer.writeTo(socket);
   }
 
   /** @param {Buffer} buffer @param {number} start @param {number} end */
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
-    if (buffer[at - 1] === OP.PUBLICATION) {
+    const op = buffer[at - 1];
+    if (op === OP.PUBLICATION) {
       const roomAt = at + 1;
       const roomEnd = roomAt + buffer[at];
-      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end));
+      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end), 0, '');
+      return;
+    }
+    if (op === OP.APPENDED) {
+      const keyAt = at + 1 + buffer[at];
+      const positionAt = keyAt + 1 + buffer[keyAt];
+      const { epoch, offset } = readPosition(buffer, positionAt);
+      const room = buffer.toString('latin1', at + 1, keyAt);
+      this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
       return;
     }
     const id = buffer.readUInt32BE(at);
@@ -237,7 +324,11 @@ export class RelayLink {
     // One that timed out is answered after all.
     if (request === undefined) return;
     this.requests.delete(id);
-    request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5) });
+    if (op === OP.REPLY) {
+      request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING });
+    } else {
+      request.resolve({ ok: true, value: 0, body: buffer.subarray(at + 4, end) });
+    }
   }
 
   #checkRequests() {

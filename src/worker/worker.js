@@ -19,6 +19,7 @@ import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createMetrics } from '../metrics.js';
+import { RoomRules } from '../room-rules.js';
 import { createStats } from '../stats.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
@@ -153,6 +154,7 @@ class Worker {
     this.timers = [];
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
+    const history = new RoomRules(config.history);
     const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
@@ -163,7 +165,7 @@ class Worker {
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
-      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs }));
+      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf: (room) => history.of(room) }));
     const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,

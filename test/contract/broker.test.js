@@ -1,93 +1,9 @@
-// broker.test.js: what every broker promises (src/broker/broker.js), tried on all of them: two or three brokers that are
-// as many workers, in this process, over the real relay's socket, or over a real Redis.
+// broker.test.js: what every broker promises of publications (src/broker/broker.js). Rooms with history: history.test.js.
 
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import pino from 'pino';
-import { LocalBroker } from '../../src/broker/local.js';
-import { MemoryBroker } from '../../src/broker/memory.js';
-import { RedisBroker } from '../../src/broker/redis.js';
-import { Relay } from '../../src/primary/relay.js';
-import { createStats } from '../../src/stats.js';
-import { RelayLink } from '../../src/worker/relay-link.js';
-import { TOPOLOGIES } from '../helpers/redis-topologies.js';
+import { eventually, LINGER_MS, REDIS, suite } from './suite.js';
 
-/** @typedef {import('../../src/broker/broker.js').Broker} Broker */
-/** @typedef {import('node:test').TestContext} TestContext */
-
-const log = pino({ level: 'silent' });
-const LINGER_MS = 100;
-const TIMEOUT_MS = 10_000;
-
-suite('memory', async () => {
-  const memory = new MemoryBroker();
-  return () => memory.attach();
-});
-
-suite('local', async (t) => {
-  const relay = new Relay({ log });
-  await relay.start();
-  t.after(() => relay.close());
-  return async () => {
-    const link = new RelayLink({ path: relay.path, log });
-    await link.open();
-    t.after(() => link.close());
-    return new LocalBroker({ link, roomLingerMs: LINGER_MS });
-  };
-});
-
-/** What ends with this file. @type {(() => unknown)[]} */
-const ends = [];
-const file = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
-after(() => Promise.all(ends.map((end) => end())));
-
-// A topology takes seconds to start and is shared by its tests; each has a prefix of its own.
-for (const [name, start] of Object.entries(TOPOLOGIES)) {
-  const shared = once(() => start(file));
-  let tests = 0;
-  suite(name, async () => {
-    const redis = await shared();
-    const redisPrefix = `contract-${++tests}:`;
-    let workers = 0;
-    return () =>
-      new RedisBroker({
-        config: { redis, redisPrefix, redisTimeoutMs: 1500, maxPubsubBytes: 65_536, roomLingerMs: LINGER_MS },
-        log,
-        stats: createStats(),
-        workerId: `worker-${++workers}`,
-      });
-  });
-}
-
-/** @template T @param {() => T} make @returns {() => T} */
-function once(make) {
-  /** @type {{value: T}|null} */
-  let made = null;
-  return () => {
-    made ??= { value: make() };
-    return made.value;
-  };
-}
-
-/**
- * @param {string} name
- * @param {(t: TestContext) => Promise<() => Broker|Promise<Broker>>} prepare makes what brokers share, and tells how to
- *   make one of them
- */
-function suite(name, prepare) {
-  /** @param {string} behaviour @param {(t: TestContext, worker: () => Promise<Worker>) => Promise<void>} body */
-  const it = (behaviour, body) => {
-    test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
-      const make = await prepare(t);
-      await body(t, async () => {
-        const worker = new Worker(await make());
-        t.after(() => worker.broker.close());
-        await worker.broker.start(worker);
-        return worker;
-      });
-    });
-  };
-
+suite(['memory', 'local', ...REDIS], (it) => {
   it('is up after the start, and down after the end', async (_t, attach) => {
     const a = await attach();
     assert.equal(a.broker.state, 'up');
@@ -299,46 +215,4 @@ function suite(name, prepare) {
     a.broker.reportConnections(7);
     assert.deepEqual(b.texts, []);
   });
-}
-
-/** Owns a broker, and remembers what it was told. */
-class Worker {
-  /** @param {Broker} broker */
-  constructor(broker) {
-    this.broker = broker;
-    /** @type {Buffer[]} */
-    this.publications = [];
-    /** @type {string[]} */
-    this.texts = [];
-    /** @type {string[]} */
-    this.states = [];
-    this.onPublication = this.onPublication.bind(this);
-    this.onState = this.onState.bind(this);
-  }
-
-  /** @param {string} room @param {Buffer} publication */
-  onPublication(room, publication) {
-    this.publications.push(publication);
-    this.texts.push(`${room} ${publication.toString('latin1', 0, 40)}`);
-  }
-
-  /** @param {string} state */
-  onState(state) {
-    this.states.push(state);
-  }
-
-  /** @param {number} count of publications, and no more */
-  async received(count) {
-    await eventually(() => this.publications.length >= count);
-    assert.equal(this.publications.length, count);
-  }
-}
-
-/** @param {() => boolean|Promise<boolean>} condition */
-async function eventually(condition) {
-  const end = performance.now() + TIMEOUT_MS / 2;
-  while (!(await condition())) {
-    if (performance.now() > end) throw new Error(`not within ${TIMEOUT_MS / 2} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}
+});

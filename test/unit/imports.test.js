@@ -38,7 +38,7 @@ const TABLE = Object.freeze({
     node: 'any',
   },
   primary: {
-    may: ['broker/memory.js', 'broker/rooms.js', 'doctor/doctor.js', 'root'],
+    may: ['broker/memory.js', 'broker/rooms.js', 'broker/streams.js', 'doctor/doctor.js', 'root'],
     packages: ['express'],
     node: 'any',
   },

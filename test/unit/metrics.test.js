@@ -23,7 +23,12 @@ function worker(t, slot) {
   return { stats, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
 }
 
-const primary = createPrimaryMetrics({ workersUp: () => ({ 0: 1, 1: 0 }), restarts: () => 3, reloads: () => 0 });
+const primary = createPrimaryMetrics({
+  workersUp: () => ({ 0: 1, 1: 0 }),
+  restarts: () => 3,
+  reloads: () => 0,
+  history: () => ({ bytes: 0, publications: 0, lost: { publications: 0, positions: 0, keys: 0, reads: 0 } }),
+});
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];

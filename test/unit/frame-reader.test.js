@@ -1,0 +1,259 @@
+// frame-reader.test.js: the short way in and ws's own reading are the same to everybody: one property holds it.
+//
+// Frames of all kinds, whole, broken and forbidden, are cut at random places and sent to two servers over real sockets,
+// one with the reader and one without. What the server's side is told and every byte the client gets must be equal.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import fc from 'fast-check';
+import { loadConfig } from '../../src/config.js';
+import { WebSockets } from '../../src/transport/websocket.js';
+import { handshake, RawClient } from '../helpers/raw-http.js';
+
+const MAX_MESSAGE_BYTES = 40_000;
+
+/** @typedef {{first: number, body: Buffer, mask: number, isMasked?: boolean, long?: boolean}} Frame */
+
+/** A server's end of it: messages are noted and answered, by a close where they ask for one. */
+class Server {
+  /** @type {string[]} what it was told, in order */
+  told = [];
+  /** Messages that came past ws. */
+  direct = 0;
+  /** @type {import('node:net').Socket|undefined} the last one */
+  socket;
+
+  /** @param {boolean} hasReader */
+  constructor(hasReader) {
+    const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES) });
+    assert.ok(config);
+    const commands = {
+      receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
+        const text = data.toString();
+        this.told.push(`text ${text}`);
+        if (text === 'close') connection.close({ code: 4000, reason: 'asked' });
+        else if (text === 'terminate') connection.transport.terminate();
+        else connection.send(`got ${data.length}`);
+      },
+    };
+    const websockets = new WebSockets({
+      config,
+      hub: /** @type {any} */ ({ add() {}, remove: () => this.told.push('removed') }),
+      commands: /** @type {any} */ (commands),
+      heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+    });
+    if (!hasReader) websockets.reader.attach = () => {};
+    else {
+      const { onText } = websockets.reader;
+      websockets.reader.onText = (websocket, text) => {
+        this.direct++;
+        onText(websocket, text);
+      };
+    }
+    this.server = http.createServer();
+    this.server.on('upgrade', (request, socket, head) => {
+      this.socket = /** @type {import('node:net').Socket} */ (socket);
+      websockets.upgrade(request, this.socket, head, '127.0.0.1');
+    });
+  }
+
+  async start() {
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
+    return this;
+  }
+
+  get port() {
+    return /** @type {import('node:net').AddressInfo} */ (this.server.address()).port;
+  }
+
+  /**
+   * Sends chunks, each read by the server before the next is sent, then hangs up.
+   * @param {readonly Buffer[]} chunks
+   * @param {Buffer} head sent with the handshake
+   * @returns {Promise<{told: string[], bytes: string}>}
+   */
+  async converse(chunks, head = Buffer.alloc(0)) {
+    this.told = [];
+    const tasks = /** @type {(() => unknown)[]} */ ([]);
+    const client = await RawClient.connect(
+      /** @type {any} */ ({ after: (/** @type {() => unknown} */ task) => tasks.push(task) }),
+      {
+        port: this.port,
+      },
+    );
+    try {
+      const request = Buffer.from(handshake());
+      client.write(Buffer.concat([request, head]));
+      while (client.bytes.indexOf('\r\n\r\n') < 0) await turn();
+      const socket = /** @type {import('node:net').Socket} */ (this.socket);
+      let sent = request.length + head.length;
+      for (const chunk of chunks) {
+        client.write(chunk);
+        sent += chunk.length;
+        while (socket.bytesRead < sent && !socket.destroyed && !client.isClosed) await turn();
+        await turn(); // ws's errors come a turn later
+      }
+      client.socket.end();
+      while (!client.isClosed || !this.told.includes('removed')) await turn();
+      return { told: this.told, bytes: client.bytes.toString('latin1').slice(client.bytes.indexOf('\r\n\r\n') + 4) };
+    } finally {
+      for (const task of tasks) task();
+    }
+  }
+}
+
+/** @param {Frame} frame @returns {Buffer} */
+function frameBytes({ first, body, mask, isMasked = true, long = false }) {
+  const { length } = body;
+  const header =
+    length < 126 && !long
+      ? Buffer.from([first, length])
+      : length < 65_536
+        ? Buffer.from([first, 126, length >> 8, length & 0xff])
+        : Buffer.concat([Buffer.from([first, 127, 0, 0, 0, 0]), uint32(length)]);
+  if (!isMasked) return Buffer.concat([header, body]);
+  header[1] |= 0x80;
+  const key = uint32(mask);
+  return Buffer.concat([header, key, body.map((byte, i) => byte ^ key[i & 3])]);
+}
+
+/** @param {number} n */
+function uint32(n) {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(n >>> 0);
+  return bytes;
+}
+
+const texts = fc.oneof(
+  { weight: 6, arbitrary: fc.string({ unit: 'grapheme', maxLength: 200 }) },
+  { weight: 2, arbitrary: fc.string({ maxLength: 200 }) },
+  { weight: 1, arbitrary: fc.constantFrom('', 'é'.repeat(63), '€'.repeat(6000), 'x'.repeat(20_000)) },
+  { weight: 1, arbitrary: fc.constantFrom('close', 'terminate', 'x'.repeat(MAX_MESSAGE_BYTES)) },
+);
+const mask = fc.oneof(fc.nat(0xffffffff), fc.constantFrom(0, 0x80000000));
+
+/** @param {number} weight @param {fc.Arbitrary<number>} first @param {fc.Arbitrary<Uint8Array|string>} body @param {object} [more] */
+const kind = (weight, first, body, more = {}) => ({
+  weight,
+  arbitrary: fc
+    .record({ first, body: body.map((bytes) => Buffer.from(/** @type {any} */ (bytes))), mask })
+    .map((frame) => ({ ...frame, ...more })),
+});
+const bytes = (/** @type {number} */ maxLength) => fc.uint8Array({ maxLength });
+
+/** @param {number} at */
+const oneBadByte = (at) => Buffer.alloc(300, 'x').fill(0xff, at, at + 1);
+
+/** @type {fc.Arbitrary<Frame>} */
+const frames = fc.oneof(
+  kind(30, fc.constant(0x81), texts),
+  kind(3, fc.constant(0x81), texts, { long: true }),
+  kind(6, fc.constantFrom(0x89, 0x8a), bytes(125)),
+  kind(1, fc.constant(0x82), bytes(60)), // binary
+  kind(2, fc.constantFrom(0x01, 0x00, 0x80), texts), // fragments, and what pretends to be one
+  kind(1, fc.constant(0x81), bytes(300)), // mostly not UTF-8
+  kind(1, fc.constant(0x81), fc.nat(299).map(oneBadByte)),
+  kind(1, fc.constant(0x81), fc.constantFrom('y'.repeat(MAX_MESSAGE_BYTES + 1), 'z'.repeat(70_000))),
+  kind(1, fc.constantFrom(0x89, 0x8a, 0x88), fc.uint8Array({ minLength: 124, maxLength: 130 })), // a control frame at its limit or too long
+  kind(
+    1,
+    fc.constant(0x88),
+    fc.oneof(fc.constantFrom(Uint8Array.of(), Uint8Array.of(3, 232), Uint8Array.of(3, 232, 98, 121)), bytes(8)),
+  ),
+  kind(1, fc.constantFrom(0xc1, 0xa1, 0x91, 0x83, 0x8b, 0x09, 0x08), bytes(20)), // reserved bits, opcodes; unfinished control
+  kind(1, fc.constantFrom(0x81, 0x89), texts, { isMasked: false }),
+);
+
+/** Cut into chunks at these shares of its length. @param {Buffer} all @param {readonly number[]} cuts */
+function cutUp(all, cuts) {
+  const places = [0, ...cuts.map((cut) => Math.floor(cut * all.length)).sort((a, b) => a - b), all.length];
+  return places.slice(1).flatMap((end, i) => (end > places[i] ? [all.subarray(places[i], end)] : []));
+}
+
+/** @type {Server} */
+let short;
+/** @type {Server} */
+let long;
+before(async () => {
+  short = await new Server(true).start();
+  long = await new Server(false).start();
+});
+after(() => {
+  short.server.close();
+  long.server.close();
+});
+
+/** @param {readonly Buffer[]} chunks @param {Buffer} [head] what both made of it */
+async function both(chunks, head) {
+  const expected = await long.converse(chunks, head);
+  assert.deepEqual(await short.converse(chunks, head), expected);
+  return expected;
+}
+
+test('whatever comes, in whatever pieces: with the reader and without it everything observed is the same', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(frames, { minLength: 1, maxLength: 12 }),
+      fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 8 }),
+      fc.boolean(),
+      async (list, cuts, hasHead) => {
+        const chunks = cutUp(Buffer.concat(list.map(frameBytes)), cuts);
+        await both(hasHead ? chunks.slice(1) : chunks, hasHead ? chunks[0] : undefined);
+      },
+    ),
+    { numRuns: 400 },
+  );
+  assert.ok(short.direct > 100, 'and most of it has come by the short way');
+  assert.equal(long.direct, 0);
+});
+
+test('one frame in pieces of one byte each is a message', async () => {
+  const frame = frameBytes({ first: 0x81, body: Buffer.from('käse'.repeat(40)), mask: 0x01020304 });
+  const before = short.direct;
+  const { told } = await both(Array.from(frame, (byte) => Buffer.from([byte])));
+  assert.deepEqual(told, [`text ${'käse'.repeat(40)}`, 'removed']);
+  assert.equal(short.direct, before + 1);
+});
+
+test('text that is not UTF-8 ends the connection with 1007, in one piece or in two, and what follows is not read', async () => {
+  // With its mask off twice it would be fine: ws must get it as it came.
+  const bad = frameBytes({ first: 0x81, body: Buffer.from([0x61, 0xff]), mask: 0x009e0000 });
+  const good = frameBytes({ first: 0x81, body: Buffer.from('good'), mask: 7 });
+  for (const chunks of [
+    [Buffer.concat([good, bad, good])],
+    [good, bad.subarray(0, 5), Buffer.concat([bad.subarray(5), good])],
+  ]) {
+    const { told, bytes } = await both(chunks);
+    assert.deepEqual(told, ['text good', 'removed']);
+    assert.ok(bytes.includes('\x88\x02\x03\xef')); // 1007
+  }
+});
+
+test('what follows a close by the server in the same read is left to ws, the peer’s close included', async () => {
+  const frame = (/** @type {string} */ text) => frameBytes({ first: 0x81, body: Buffer.from(text), mask: 9 });
+  const close = frameBytes({ first: 0x88, body: Buffer.from([3, 232]), mask: 9 });
+  const { told, bytes } = await both([Buffer.concat([frame('one'), frame('close'), frame('two'), close])]);
+  assert.deepEqual(told, ['text one', 'text close', 'removed']);
+  assert.ok(bytes.endsWith('\x88\x07\x0f\xa0asked')); // 4000
+});
+
+test('pings and pongs do not end the short way, a fragment does', async () => {
+  const text = frameBytes({ first: 0x81, body: Buffer.from('text'), mask: 3 });
+  const ping = frameBytes({ first: 0x89, body: Buffer.from('p'), mask: 3 });
+  const pong = frameBytes({ first: 0x8a, body: Buffer.alloc(0), mask: 3 });
+  const fragments = [
+    frameBytes({ first: 0x01, body: Buffer.from('frag'), mask: 3 }),
+    frameBytes({ first: 0x80, body: Buffer.from('ment'), mask: 3 }),
+  ];
+  let before = short.direct;
+  await both([Buffer.concat([text, ping, text, pong, text])]);
+  assert.equal(short.direct, before + 3);
+  before = short.direct;
+  const { told } = await both([Buffer.concat([text, ...fragments, text])]);
+  assert.deepEqual(told, ['text text', 'text fragment', 'text text', 'removed']);
+  assert.equal(short.direct, before + 1);
+});
