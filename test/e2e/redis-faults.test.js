@@ -2,98 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import pino from 'pino';
-import { RedisBroker } from '../../src/broker/redis.js';
-import { createStats } from '../../src/stats.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
+import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
 
 const TIMEOUT_MS = 30_000;
-
-/** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
-
-/** A broker as a worker has it, and what it told. */
-class Worker {
-  /** @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} config */
-  constructor(redis, config) {
-    this.stats = createStats();
-    /** @type {string[]} */
-    this.texts = [];
-    /** @type {{state: string, atMs: number}[]} */
-    this.states = [];
-    /** @type {Record<string, unknown>[]} */
-    this.lines = [];
-    this.broker = new RedisBroker({
-      config: {
-        redis: redis.settings,
-        redisPrefix: 'faults:',
-        redisTimeoutMs: 1500,
-        maxPubsubBytes: 65_536,
-        roomLingerMs: 100,
-        ...config,
-      },
-      log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
-      stats: this.stats,
-      workerId: 'worker',
-    });
-    this.onPublication = this.onPublication.bind(this);
-    this.onState = this.onState.bind(this);
-  }
-
-  /** @param {string} _room @param {Buffer} publication */
-  onPublication(_room, publication) {
-    this.texts.push(publication.toString('latin1', 0, 40));
-  }
-
-  /** @param {string} state */
-  onState(state) {
-    this.states.push({ state, atMs: performance.now() });
-  }
-
-  get state() {
-    return this.broker.state;
-  }
-
-  get shard() {
-    return /** @type {import('../../src/broker/redis-shard.js').RedisShard} */ (this.broker.shard);
-  }
-}
-
-/** @param {TestContext} t @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} [config] */
-async function start(t, redis, config = {}) {
-  const worker = new Worker(redis, config);
-  t.after(() => worker.broker.close());
-  await worker.broker.start(worker);
-  return worker;
-}
-
-/** @param {() => unknown} condition @param {number} [withinMs] @returns {Promise<number>} how long it took */
-async function eventually(condition, withinMs = 10_000) {
-  const started = performance.now();
-  while (!(await condition())) {
-    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-  return performance.now() - started;
-}
-
-/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
-function outcome(published) {
-  return published.then(
-    () => 'OK',
-    (error) => error.code ?? error.message,
-  );
-}
-
-/** @param {Worker} from @param {Worker} to @param {number} withinMs until a new publication arrives @returns {Promise<number>} */
-async function delivers(from, to, withinMs) {
-  const mark = `mark-${Math.random()}`;
-  return eventually(async () => {
-    if (to.texts.includes(mark)) return true;
-    await outcome(from.broker.publish('room', Buffer.from(mark)));
-    return false;
-  }, withinMs);
-}
 
 test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS }, async (t) => {
   const redis = await startRedis(t);
