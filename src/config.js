@@ -453,7 +453,7 @@ export function loadConfig(env) {
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
-    return text !== '' && !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text));
+    return text !== '' && !controlCharacters(text) && !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text));
   });
   values.redis = redis.settings;
   faults.push(

@@ -228,10 +228,9 @@ export function describeRedis({ kind, addresses: all, name, database, tls }) {
  * @throws {Error} where a file can't be read any more
  */
 export function redisOptions(redis, node = redis.addresses[0]) {
-  const { kind, username, password, database } = redis;
-  const tls = redis.tls === null ? undefined : tlsOptions(redis.tls);
-  const access = { username: username || undefined, password: password || undefined, tls };
-  if (kind !== 'sentinel') return { ...access, host: node.host, port: node.port, db: database };
+  const access = redisAccess(redis);
+  const { tls } = access;
+  if (redis.kind !== 'sentinel') return { ...access, host: node.host, port: node.port, db: redis.database };
   return {
     ...access,
     sentinels: redis.addresses.map(({ host, port }) => ({ host, port })),
@@ -241,6 +240,15 @@ export function redisOptions(redis, node = redis.addresses[0]) {
     sentinelPassword: redis.sentinelPassword || undefined,
     sentinelTLS: tls,
     enableTLSForSentinelMode: tls !== undefined,
+  };
+}
+
+/** The same of every node. @param {RedisSettings} redis */
+export function redisAccess({ username, password, tls }) {
+  return {
+    username: username || undefined,
+    password: password || undefined,
+    tls: tls === null ? undefined : tlsOptions(tls),
   };
 }
 
@@ -257,4 +265,12 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
 export function redisSecrets({ password, sentinelPassword }) {
   const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
   return [...new Set([...secrets, ...secrets.map(encodeURIComponent)])];
+}
+
+/** An error in words. @param {unknown} error @param {readonly string[]} secrets @returns {string} */
+export function withoutSecrets(error, secrets) {
+  const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
+  // Node tries all of a name's addresses and wraps their errors in one without a message.
+  const text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
+  return secrets.reduce((told, secret) => told.replaceAll(secret, '***'), text);
 }

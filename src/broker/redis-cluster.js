@@ -10,14 +10,14 @@
 // then. Then the channels of a slot that has moved are moved to its new shard.
 
 import { Redis } from 'ioredis';
-import { addressText, redisOptions } from '../redis-settings.js';
+import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 import { BrokerError } from './broker.js';
 import { SLOTS, slotOf, slotOfTag } from './redis-slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
 /** Between two looks at the map, whatever happens. */
-const MIN_INTERVAL_MS = 50;
+const MIN_INTERVAL_MS = 20;
 /** While it is not whole, or a shard is away; grows by as much up to the largest. */
 const RETRY_STEP_MS = 100;
 const MAX_RETRY_MS = 1000;
@@ -130,7 +130,7 @@ export class RedisCluster {
         if (!this.isClosed) this.#apply(ranges, host);
         break;
       } catch (error) {
-        reason = /** @type {Error} */ (error).message;
+        reason = withoutSecrets(error, redisSecrets(this.settings));
       }
     }
     this.isAsking = false;

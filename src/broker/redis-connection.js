@@ -8,7 +8,7 @@
 // says so (`+switch-master`), and one that has become a replica when it says READONLY.
 
 import { Redis } from 'ioredis';
-import { redisOptions, redisSecrets } from '../redis-settings.js';
+import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
@@ -64,7 +64,8 @@ export class RedisConnection {
       // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
       protocol: 3,
       retryStrategy: () => this.#retryDelayMs(),
-      reconnectOnError: ({ message }) => message.startsWith('READONLY'),
+      // Scripts wrap the word.
+      reconnectOnError: ({ message }) => message.includes('READONLY'),
       failoverDetector: true,
       // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds nobody is told.
       sentinelRetryStrategy: () => null,
@@ -118,11 +119,7 @@ export class RedisConnection {
 
   /** What may be logged of an error: never its command, whose arguments may be a password. @param {unknown} error */
   describe(error) {
-    const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
-    // Node tries all of a name's addresses and wraps their errors in one without a message.
-    let text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
-    for (const secret of this.secrets) text = text.replaceAll(secret, '***');
-    return text;
+    return withoutSecrets(error, this.secrets);
   }
 
   /** @param {string} reason */

@@ -16,6 +16,7 @@ import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
 import { RedisCensus } from './redis-census.js';
 import { RedisCluster } from './redis-cluster.js';
+import { RedisClusterClient } from './redis-cluster-client.js';
 import { CHANNEL_KIND, RedisNames } from './redis-names.js';
 import { RedisShard } from './redis-shard.js';
 import { slotOf, slotOfTag } from './redis-slots.js';
@@ -50,6 +51,8 @@ export class RedisBroker {
     /** Of this outage, as logged. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
+    /** The census has its Redis. */
+    this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     /** Ends start()'s wait. */
     this.onSettled = () => {};
@@ -82,6 +85,9 @@ export class RedisBroker {
       });
       return shard;
     };
+    this.access = { settings, timeoutMs: config.redisTimeoutMs };
+    /** Made when it is asked for. @type {RedisClusterClient|null} */
+    this.client = null;
     this.probeChannel = names.probeChannelOf(id, '');
     /** The only one; null in a cluster. @type {RedisShard|null} */
     this.shard = settings.kind === 'cluster' ? null : makeShard();
@@ -90,8 +96,7 @@ export class RedisBroker {
       this.shard !== null
         ? null
         : new RedisCluster({
-            settings,
-            timeoutMs: config.redisTimeoutMs,
+            ...this.access,
             makeShard,
             probeChannelOf: (tag) => names.probeChannelOf(id, tag),
             onUpdate: () => this.#update(),
@@ -146,6 +151,7 @@ export class RedisBroker {
     this.arrivals.close();
     this.shard?.close();
     this.cluster?.close();
+    this.client?.close();
     this.#become('down');
     this.onSettled();
   }
@@ -169,6 +175,19 @@ export class RedisBroker {
     if (this.closing !== null) return closed();
     const shard = this.#shardOf(room);
     return shard === null ? homeless() : shard.publisher.publish(room, publication);
+  }
+
+  /**
+   * For commands beside publishing that may be done twice: of the one server, or of the whole cluster.
+   * @returns {RedisConnection|RedisClusterClient}
+   */
+  get connection() {
+    if (this.shard !== null) return this.shard.commands;
+    if (this.client === null) {
+      this.client = new RedisClusterClient(this.access);
+      this.client.open();
+    }
+    return this.client;
   }
 
   /** @param {number} connections */
@@ -263,7 +282,8 @@ export class RedisBroker {
   /** It goes by its own shard: in a cluster another may be away, and the workers count on. */
   #updateCensus() {
     const isLive = this.#censusShard()?.isUp ?? false;
-    if (isLive === this.census.isLive || this.closing !== null) return;
+    if (isLive === this.isCounting || this.closing !== null) return;
+    this.isCounting = isLive;
     if (isLive) this.census.join();
     else this.census.pause();
   }
@@ -308,3 +328,4 @@ function closed() {
 /** @typedef {import('./broker.js').Broker} Broker */
 /** @typedef {import('./broker.js').BrokerEvents} BrokerEvents */
 /** @typedef {import('./broker.js').BrokerState} BrokerState */
+/** @typedef {import('./redis-connection.js').RedisConnection} RedisConnection */

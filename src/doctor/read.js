@@ -7,7 +7,7 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { parseOpenFiles } from '../capacity.js';
 import { redactUrl } from '../log.js';
-import { redisOptions, redisSecrets } from '../redis-settings.js';
+import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
@@ -350,7 +350,7 @@ function malformed(path) {
 
 /** @param {unknown} error @param {readonly string[]} [secrets] */
 function unread(error, secrets = []) {
-  return new Unread(secrets.reduce((text, secret) => text.replaceAll(secret, '***'), redactUrl(reasonOf(error))));
+  return new Unread(redactUrl(withoutSecrets(reasonOf(error), secrets)));
 }
 
 /** @param {unknown} error */

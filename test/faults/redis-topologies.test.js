@@ -44,13 +44,17 @@ describe('Redis in production', { concurrency: 2 }, () => {
     await eventually(() => stream.results.length > 50);
     const killedAt = performance.now();
     await redis.primary.kill();
+    const promotion = eventually(
+      async () => /role:master/.test(await redis.replica.cli('INFO', 'replication')),
+      HEAL_MS,
+    );
     await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
     await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
     const upMs = performance.now() - killedAt;
     await eventually(() => b.texts.includes(stream.results.at(-1)?.text ?? ''), 3000);
     stream.end();
     t.diagnostic(
-      `down-after 1.5 s: ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
+      `down-after 1.5 s: promoted after ${Math.round(await promotion)} ms, ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
     );
     const arrived = check(b, stream);
     const accepted = stream.sent('OK');
@@ -205,13 +209,17 @@ describe('Redis in production', { concurrency: 2 }, () => {
     await eventually(() => stream.results.length > 50);
     const killedAt = performance.now();
     await cluster.primaries[0].kill();
+    const promotion = eventually(
+      async () => /role:master/.test(await cluster.nodes[3].cli('INFO', 'replication')),
+      HEAL_MS,
+    );
     await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
     await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
     const upMs = performance.now() - killedAt;
     await eventually(() => b.texts.includes(stream.results.at(-1)?.text ?? ''), 3000);
     stream.end();
     t.diagnostic(
-      `node time-out 1.5 s: ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
+      `node time-out 1.5 s: promoted after ${Math.round(await promotion)} ms, ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
     );
     check(b, stream);
     // Back, as the replica of the one that took its place: nobody goes back to it.

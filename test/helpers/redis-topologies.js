@@ -8,9 +8,13 @@ import { startTlsRedis } from './redis-tls.js';
 /** @typedef {import('../../src/redis-settings.js').RedisSettings} RedisSettings */
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
 
-/** The rights that README.md asks for, for a prefix that begins with `contract`. */
-export const ACL_RULE =
-  'resetkeys resetchannels ~contract* &contract* -@all +@connection +@pubsub +info +cluster|slots +get +set +eval';
+/** The rights that README.md asks for. @param {string} prefix of keys and channels */
+export function aclRule(prefix) {
+  return [
+    `resetkeys resetchannels ~${prefix}* &${prefix}*`,
+    '-@all +@connection +@pubsub +@read +@write -@dangerous +eval +evalsha +info +time +cluster|slots +cluster|info',
+  ].join(' ');
+}
 
 /** @type {Record<string, (t: Lifetime) => Promise<RedisSettings>>} */
 export const TOPOLOGIES = {
@@ -26,7 +30,7 @@ export const TOPOLOGIES = {
 
   'redis with an ACL user': async (t) => {
     const redis = await startRedis(t);
-    await redis.cli('ACL', 'SETUSER', 'fanfare', 'on', '>hunter2', ...ACL_RULE.split(' '));
+    await redis.cli('ACL', 'SETUSER', 'fanfare', 'on', '>hunter2', ...aclRule('contract').split(' '));
     await redis.cli('ACL', 'SETUSER', 'default', 'off');
     return redisSettings({
       REDIS_HOST: '127.0.0.1',

@@ -1,12 +1,13 @@
 // redis-settings.test.js: where Redis is, from the environment; what ioredis is told; what is shown.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config.js';
 import { describeRedis, redisOptions, redisSecrets } from '../../src/redis-settings.js';
+import { aclRule } from '../helpers/redis-topologies.js';
 
 /** @param {Record<string, string>} env */
 function read(env) {
@@ -125,4 +126,9 @@ test('certificates are read when a connection is made', (t) => {
   assert.deepEqual(redisOptions(settings).tls, { ca: Buffer.from('new'), servername: 'name' });
   rmSync(caFile);
   assert.throws(() => redisOptions(settings), /ENOENT/);
+});
+
+test('README tells the rights of an ACL user as the contract is tested with', () => {
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+  assert.ok(readme.includes(`ACL SETUSER fanfare on >SECRET ${aclRule('fanfare:')}\n`));
 });
