@@ -54,8 +54,8 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
-    const isShared = config.redisUrl !== '' && config.presence.length > 0;
+    const RedisBroker = config.redis ? (await import('../broker/redis.js')).RedisBroker : null;
+    const isShared = config.redis !== null && config.presence.length > 0;
     const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
@@ -178,7 +178,8 @@ class Worker {
     if (RedisPresence !== null) {
       const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
       this.redisPresence = new RedisPresence({
-        connection: redisBroker.commands,
+        connection: redisBroker.connection,
+        publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
         prefix: config.redisPrefix,
         channelOf: (room) => redisBroker.names.channelOf(room),
         maxMembers: config.presenceMaxMembers,

@@ -103,7 +103,7 @@ suite('local', async (t) => {
 function redisWorker(redis, options) {
   const stats = createStats();
   const config = {
-    redisUrl: redis.url,
+    redis: redis.settings,
     redisPrefix: 'contract:',
     redisTimeoutMs: 1000,
     maxPubsubBytes: 65_536,
@@ -111,7 +111,7 @@ function redisWorker(redis, options) {
   };
   const broker = new RedisBroker({ config, log, stats, workerId: 'worker' });
   const presence = new RedisPresence({
-    connection: broker.commands,
+    connection: broker.connection,
     prefix: config.redisPrefix,
     channelOf: (room) => broker.names.channelOf(room),
     maxMembers: MAX_MEMBERS,
@@ -124,7 +124,7 @@ function redisWorker(redis, options) {
     settleMs: SETTLE_MS,
     ...options,
   });
-  return { broker, presence, stats, kill: () => broker.commands.close() };
+  return { broker, presence, stats, kill: () => broker.shard?.commands.close() };
 }
 
 suite('redis', async (t) => {
