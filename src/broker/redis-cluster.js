@@ -101,8 +101,9 @@ export class RedisCluster {
   /** To be called every few milliseconds. */
   tick() {
     const since = performance.now() - this.askedMs;
-    if (this.isUp) this.looks = 0;
-    const interval = this.looks === 0 ? INTERVAL_MS : Math.min(RETRY_STEP_MS * this.looks, MAX_RETRY_MS);
+    const { isUp } = this;
+    if (isUp) this.looks = 0;
+    const interval = isUp ? INTERVAL_MS : Math.min(RETRY_STEP_MS * (this.looks + 1), MAX_RETRY_MS);
     if (since >= (this.isStale ? MIN_INTERVAL_MS : interval)) this.#refresh();
   }
 

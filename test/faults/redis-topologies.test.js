@@ -221,6 +221,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     t.diagnostic(
       `node time-out 1.5 s: promoted after ${Math.round(await promotion)} ms, ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
     );
+    assert.ok(upMs - (await promotion) < 2500, `${upMs} ms`);
     check(b, stream);
     // Back, as the replica of the one that took its place: nobody goes back to it.
     await cluster.primaries[0].restart();
