@@ -39,8 +39,12 @@ export const NEMESES = Object.freeze({
     kills: true,
     async inflict(trial) {
       const server = vulnerable(trial);
-      process.kill(trial.random.pick(server.process.workerPids()), 'SIGKILL');
-      return () => server.whole();
+      const pid = trial.random.pick(server.process.workerPids());
+      process.kill(pid, 'SIGKILL');
+      return async () => {
+        await Fanfare.gone([pid]);
+        await server.whole();
+      };
     },
   },
   workerFrozen: {

@@ -16,14 +16,11 @@ import { HISTORY_PREFIX, Workload } from './workload.js';
 
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
+/** Gauges that say the same so often have settled: that is longer than a room lingers. */
+const SAME_READINGS = 4;
+const READING_MS = 300;
 /** What must be back where it was when all clients are gone. */
-const GAUGES = Object.freeze([
-  'websocket_connections_total',
-  'fanfare_rooms',
-  'fanfare_memberships',
-  'fanfare_unsent_bytes',
-  'message_queue_depth',
-]);
+const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'message_queue_depth']);
 
 /**
  * @typedef {object} Setting
@@ -45,6 +42,7 @@ const ENV = Object.freeze({
   FANFARE_WORKER_TIMEOUT_MS: '3000',
   FANFARE_RECONNECT_WINDOW_MS: '2000',
   FANFARE_SHUTDOWN_TIMEOUT_MS: '15000',
+  FANFARE_ROOM_LINGER_MS: '500',
 });
 
 /** One Fanfare server, on a port that stays the same. */
@@ -181,20 +179,33 @@ export class Trial {
 
   /** @param {'before'|'after'} when */
   async #gauges(when) {
-    for (const [i, server] of this.servers.entries()) {
-      const read = async () => {
-        const metrics = await server.metrics();
-        return Object.fromEntries(
-          GAUGES.flatMap((name) => (metrics.has(name) ? [[name, metrics.get(name) ?? 0]] : [])),
-        );
-      };
-      // A room that empties lingers, a closed connection is counted with the next report.
-      if (when === 'after') await settled(read);
-      this.recorder.write({ type: 'gauges', when, of: `server ${i}`, values: await read() });
+    // A room that empties lingers, and a worker may still be closing what its clients have left.
+    if (when === 'after') await this.#settled();
+    for (const [of, values] of Object.entries(await this.#readGauges()))
+      this.recorder.write({ type: 'gauges', when, of, values });
+  }
+
+  /** Waits until nothing of it changes any more. */
+  async #settled() {
+    const end = performance.now() + SETTLE_US / 1000;
+    let before = '';
+    for (let same = 0; same < SAME_READINGS && performance.now() < end; same++) {
+      await pause(READING_MS);
+      const now = JSON.stringify(await this.#readGauges());
+      if (now !== before) same = 0;
+      before = now;
     }
-    const read = async () => ({ channels: await channels(this.redis) });
-    if (when === 'after') await settled(read);
-    this.recorder.write({ type: 'gauges', when, of: 'Redis', values: await read() });
+  }
+
+  /** @returns {Promise<Record<string, Record<string, number>>>} */
+  async #readGauges() {
+    /** @type {Record<string, Record<string, number>>} */
+    const result = { Redis: { channels: await channels(this.redis) } };
+    for (const [i, server] of this.servers.entries()) {
+      const metrics = await server.metrics();
+      result[`server ${i}`] = Object.fromEntries(GAUGES.map((name) => [name, metrics.get(name) ?? Number.NaN]));
+    }
+    return result;
   }
 }
 
@@ -234,18 +245,6 @@ export async function startTrial(t, setting) {
 async function channels(redis) {
   const list = await redis.cli('PUBSUB', 'CHANNELS');
   return list === '' ? 0 : list.split('\n').length;
-}
-
-/** Waits until all of it is as low as it gets. @param {() => Promise<Record<string, number>>} read */
-async function settled(read) {
-  const end = performance.now() + SETTLE_US / 1000;
-  let before = await read();
-  for (let same = 0; same < 3 && performance.now() < end; ) {
-    await pause(1000);
-    const now = await read();
-    same = Object.keys(now).every((name) => now[name] === before[name]) ? same + 1 : 0;
-    before = now;
-  }
 }
 
 /**
