@@ -7,6 +7,7 @@ import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
+/** What `npm test` runs. */
 const SUITES = ['unit', 'contract', 'e2e'];
 /** Only where it is named: it takes minutes, and times what it does, one file at a time. */
 const FAULTS = 'faults';
