@@ -31,6 +31,7 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
  * @property {() => number} reloads
+ * @property {() => Record<string, number>} presenceEvents of the embedded broker
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
  */
 
@@ -190,6 +191,25 @@ export const METRICS = Object.freeze([
     BUS_BUCKETS,
   ),
 
+  // Presence.
+  gauge(
+    'fanfare_presence_members',
+    'Users in rooms with presence; one with connections on two workers, or in two rooms, counts twice.',
+    'sum',
+    ({ stats }) => stats.presenceMembers,
+  ),
+  labelled(
+    'fanfare_presence_events_total',
+    'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
+    'event',
+    ({ stats }) => stats.presenceEvents,
+  ),
+  counter(
+    'fanfare_presence_reaped_workers_total',
+    'Dead workers whose users were taken out of presence in Redis.',
+    ({ stats }) => stats.presenceReaped,
+  ),
+
   // The process.
   gauge(
     'fanfare_event_loop_lag_seconds',
@@ -232,6 +252,13 @@ export const PRIMARY_METRICS = Object.freeze([
     type: 'counter',
     help: 'Rolling reloads completed.',
     read: (source) => source.reloads(),
+  },
+  {
+    name: 'fanfare_presence_events_total',
+    type: 'counter',
+    help: 'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
+    label: 'event',
+    read: (source) => source.presenceEvents(),
   },
   {
     name: 'fanfare_embedded_history_bytes',

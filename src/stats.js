@@ -30,6 +30,8 @@ export const OBSERVED = /** @type {const} */ ([
   'descriptors',
 ]);
 
+/** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
+export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
 /** What became of a join with `since`: the closed label set of `fanfare_recoveries_total`. */
 export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
@@ -62,6 +64,9 @@ export function createStats() {
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,
+    /** gauge: users here in rooms with presence */ presenceMembers: 0,
+    presenceEvents: zeros(PRESENCE_EVENTS),
+    /** dead workers whose users this one has taken out of presence */ presenceReaped: 0,
     /** broker reads of publications */ historyReads: 0,
     /** broker reads of a position alone */ positionChecks: 0,
     recoveries: zeros(RECOVERIES),

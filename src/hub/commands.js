@@ -14,11 +14,14 @@ import {
   encodeError,
   encodeJoined,
   encodePong,
+  encodePresence,
   encodeRoomReply,
   encodeWelcome,
   historyPrefix,
   historySuffix,
   isRoom,
+  MAX_INFO_BYTES,
+  readPresence,
   readSince,
 } from '../protocol/codec.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
@@ -51,17 +54,30 @@ export class Commands {
    * @param {import('./recovery.js').Recovery} parts.recovery
    * @param {{isOn: boolean}} parts.degraded
    * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
+   * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
    * @param {import('../stats.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, hub, broker, recovery, degraded, admitMessage, stats, messageDuration, log }) {
+  constructor({
+    config,
+    hub,
+    broker,
+    recovery,
+    degraded,
+    admitMessage,
+    attendance = null,
+    stats,
+    messageDuration,
+    log,
+  }) {
     this.config = config;
     this.hub = hub;
     this.broker = broker;
     this.recovery = recovery;
     this.degraded = degraded;
     this.admitMessage = admitMessage;
+    this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.stats = stats;
     this.messageDuration = messageDuration;
@@ -266,6 +282,7 @@ export const HANDLERS = new Map(
     ['history', history],
     ['broadcast', broadcast],
     ['echo', echo],
+    ['presence', presence],
     ['ping', ping],
   ]),
 );
@@ -284,9 +301,13 @@ function hello({ config, degraded }, connection, { id }) {
 }
 
 /** @type {Handler} */
-function join(commands, connection, { id, room: name, since }) {
-  const { hub, config, stats } = commands;
+function join(commands, connection, command) {
+  const { id, room: name, since } = command;
+  const { hub, config, stats, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const who = attendance?.covers(name) ? readPresence(command) : null;
+  if (who === undefined) return commands.malformed(connection, command);
+  if (who?.info && who.info.length > MAX_INFO_BYTES) return commands.error(connection, 'MESSAGE_TOO_LARGE', id);
   const room = hub.rooms.get(name);
   if (room?.has(connection)) return commands.error(connection, 'ALREADY_JOINED', id);
   if ((connection.rooms?.size ?? 0) >= config.maxRoomsPerConnection) {
@@ -298,19 +319,60 @@ function join(commands, connection, { id, room: name, since }) {
   if (follower !== null) {
     return follower.join(connection, {
       since: readSince(since),
-      onJoined: (joined) => connection.send(encodeJoined(name, joined, id)),
+      onJoined: (joined) => {
+        connection.send(encodeJoined(name, joined, id));
+        attend(commands, connection, name, who);
+      },
       onRefused: (error) => commands.brokerError(connection, error, id),
     });
   }
   const confirmed = hub.join(connection, name);
   const reply = encodeRoomReply('joined', name, id);
-  if (confirmed === null) connection.send(reply);
-  else {
+  if (confirmed === null) {
+    connection.send(reply);
+    attend(commands, connection, name, who);
+  } else {
     confirmed.then(
-      () => connection.send(reply),
+      () => {
+        connection.send(reply);
+        attend(commands, connection, name, who);
+      },
       (error) => commands.brokerError(connection, error, id),
     );
   }
+}
+
+/**
+ * Makes a connection that has joined one of the room's users.
+ * @param {Commands} commands
+ * @param {Connection} connection
+ * @param {string} name
+ * @param {import('../protocol/codec.js').Who|null} who null: nobody, it only watches, or the room has no presence
+ */
+function attend({ hub, attendance }, connection, name, who) {
+  if (who === null || attendance === null) return;
+  const room = hub.rooms.get(name);
+  // It may be gone, where the broker had to confirm the room first.
+  if (room?.has(connection)) attendance.join(connection, room, who.user ?? connection.id, who.info);
+}
+
+/** @type {Handler} */
+function presence(commands, connection, { id, room: name }) {
+  const { hub, attendance } = commands;
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  const room = hub.rooms.get(name);
+  if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
+  if (!attendance?.covers(name)) {
+    connection.send(encodePresence(name, 0, [], id));
+    return;
+  }
+  // Behind its own join, whose user it is to see.
+  settled(room, connection, () => {
+    attendance.presence.read(name).then(
+      ({ count, members }) => connection.send(encodePresence(name, count, members, id)),
+      (error) => commands.brokerError(connection, error, id),
+    );
+  });
 }
 
 /** @type {Handler} */

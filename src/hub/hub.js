@@ -29,6 +29,8 @@ export class Room {
     /** Pending while the broker has not confirmed the subscription. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
+    /** Who its members are, in a room with presence. @type {import('./attendance.js').Roll|null} */
+    this.roll = null;
     /** Of a room with history. @type {import('./follower.js').Follower|null} */
     this.follower = null;
     /** @type {Buffer[]} */
@@ -169,6 +171,7 @@ export class Hub {
   /** @param {Connection} connection @param {Room} room one it is in */
   leave(connection, room) {
     room.delete(connection);
+    if (room.roll !== null) room.roll.leave(connection);
     if (room.members.length === 0 && (room.follower === null || room.follower.joins.size === 0)) this.#close(room);
   }
 

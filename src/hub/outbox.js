@@ -21,6 +21,8 @@ import { publicationFrames, textFrame } from '../protocol/frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 
 const SLICE_MS = 4;
+/** Between two slices a busy worker may read for longer than that: then the next is as long, or its writes would lag ever more. */
+const MAX_SLICE_MS = 16;
 const TURN_MS = 1;
 const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
@@ -68,6 +70,8 @@ export class Outbox {
     /** Rooms whose flush has yielded. @type {Room[]} */
     this.underWay = [];
     this.isScheduled = false;
+    /** When the last slice ended with work left. */
+    this.yieldedMs = Number.POSITIVE_INFINITY;
     this.run = this.run.bind(this);
   }
 
@@ -112,7 +116,7 @@ export class Outbox {
     this.isScheduled = false;
     const { fresh, underWay } = this;
     const started = performance.now();
-    const sliceEnd = started + SLICE_MS;
+    const sliceEnd = started + Math.min(MAX_SLICE_MS, Math.max(SLICE_MS, started - this.yieldedMs));
     let now = started;
     // One turn for a flush under way, then the rooms that have not begun, most of them small; what is left of the slice
     // goes to the flushes under way again. So neither kind starves the other.
@@ -122,7 +126,9 @@ export class Outbox {
     this.fresh = begun === fresh.length ? [] : fresh.slice(begun);
     while (underWay.length > 0 && now < sliceEnd) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
     this.flushSeconds.observe((now - started) / 1000);
-    if (this.fresh.length > 0 || underWay.length > 0) this.#schedule();
+    const hasMore = this.fresh.length > 0 || underWay.length > 0;
+    this.yieldedMs = hasMore ? now : Number.POSITIVE_INFINITY;
+    if (hasMore) this.#schedule();
   }
 
   /** Writes all that waits, without yielding: for the drain. */

@@ -11,7 +11,10 @@ import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.j
 
 export const MAX_JSON_DEPTH = 32;
 export const MAX_JSON_KEYS = 256;
+/** Of what a member says about itself, as JSON text. */
+export const MAX_INFO_BYTES = 1024;
 const MAX_ID_LENGTH = 64;
+const MAX_USER_LENGTH = 128;
 const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
 const EPOCH = /^[0-9a-f]{16}$/;
 const OFFSET = /^\d{1,16}$/;
@@ -31,6 +34,15 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
  * @property {number} payloadEnd
  * @property {number} textStart the same of the field `text`, which is a JSON string; -1 where there is none
  * @property {number} textEnd
+ * @property {number} presenceStart the same of the field `presence`
+ * @property {number} presenceEnd
+ */
+
+/**
+ * Who joins a room with presence.
+ * @typedef {object} Who
+ * @property {string|undefined} user undefined: the connection's id
+ * @property {Buffer|null} info JSON, a slice of the message; null: none
  */
 
 /**
@@ -83,8 +95,51 @@ export function decode(message) {
     payloadEnd: found.payloadEnd,
     textStart,
     textEnd: found.textEnd,
+    presenceStart: found.presenceStart,
+    presenceEnd: found.presenceEnd,
   };
 }
+
+/**
+ * What a join says of presence. The message has been checked, so its parts are JSON; the values are passed on as they are.
+ * @param {Command} command
+ * @returns {Who|null|undefined} null: it only watches; undefined: INVALID_MESSAGE_FORMAT
+ */
+export function readPresence({ source: b, presenceStart: start }) {
+  /** @type {Who} */
+  const who = { user: undefined, info: null };
+  if (start < 0 || b[start] === NULL[0]) return who;
+  if (b[start] === FALSE[0]) return null;
+  if (b[start] !== OPEN_BRACE) return undefined;
+  let i = skipSpace(b, start + 1);
+  while (b[i] !== CLOSE_BRACE) {
+    const keyEnd = skipString(b, i + 1);
+    const key = JSON.parse(b.toString('utf8', i, keyEnd));
+    const valueStart = skipSpace(b, skipSpace(b, keyEnd) + 1);
+    const valueEnd = skipValue(b, valueStart);
+    if (key === 'user') {
+      const user = b[valueStart] === QUOTE ? readValue(b, valueStart, valueEnd) : '';
+      if (typeof user !== 'string' || user === '' || user.length > MAX_USER_LENGTH) return undefined;
+      who.user = user;
+    } else if (key === 'info') {
+      who.info = b.subarray(valueStart, valueEnd);
+    }
+    i = skipSpace(b, valueEnd);
+    if (b[i] === COMMA) i = skipSpace(b, i + 1);
+  }
+  return who;
+}
+
+/** A member as everybody sees it. @param {string} user @param {Buffer|null} info JSON @returns {Buffer} JSON */
+export function encodeMember(user, info) {
+  const head = `{"user":${JSON.stringify(user)}`;
+  return info === null ? Buffer.from(`${head}}`) : Buffer.concat([Buffer.from(`${head},"info":`), info, END]);
+}
+
+const END = Buffer.from('}');
+
+/** The latest list of members, and its text. @type {{members: readonly Buffer[]|null, text: string}} */
+let listed = { members: null, text: '' };
 
 /** @param {unknown} id @returns {id is string|number|undefined} */
 function isId(id) {
@@ -153,6 +208,8 @@ const found = {
   payloadEnd: -1,
   textStart: -1,
   textEnd: -1,
+  presenceStart: -1,
+  presenceEnd: -1,
   sinceStart: -1,
   sinceEnd: -1,
   limitStart: -1,
@@ -167,7 +224,7 @@ let keys = 0;
  */
 function check(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
-  found.sinceStart = found.limitStart = -1;
+  found.sinceStart = found.limitStart = found.presenceStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return false;
@@ -212,6 +269,10 @@ function note(b, keyStart, start, end) {
       found.textStart = start;
       found.textEnd = end;
       break;
+    case 'presence':
+      found.presenceStart = start;
+      found.presenceEnd = end;
+      break;
     case 'since':
       found.sinceStart = start;
       found.sinceEnd = end;
@@ -251,6 +312,8 @@ function keyName(b, at) {
       ) {
         return 'payload';
       }
+      if (b[at + 9] === QUOTE && b[at + 2] === 0x72 && b.toString('latin1', at + 1, at + 9) === 'presence')
+        return 'presence';
       break;
     case 0x73: // s
       if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6e && b[at + 4] === 0x63 && b[at + 5] === 0x65) {
@@ -501,6 +564,14 @@ export function encodeAck(id, position) {
 /** @param {string|number|undefined} id */
 export function encodePong(id) {
   return `{"type":"pong"${idMember(id)}}`;
+}
+
+/** @param {string} room @param {number} count @param {readonly Buffer[]|null} members JSON each; null: too many to list @param {string|number|undefined} id */
+export function encodePresence(room, count, members, id) {
+  // Many ask at once, after a restart, and get the same list: it is made once.
+  if (members !== listed.members) listed = { members, text: members === null ? '' : `"members":[${members.join()}],` };
+  const list = listed.text;
+  return `{"type":"presence","room":"${room}",${list}"count":${count}${idMember(id)}}`;
 }
 
 /** @param {string} payload JSON text @param {number} listenerCount @param {string|number|undefined} id */

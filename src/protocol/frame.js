@@ -3,7 +3,17 @@
 // A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a header of 2, 4 or 10
 // bytes and the text. Frames of one flush stand in one buffer, one after another: a receiver gets them in one write.
 
-import { epochOf, KIND, kindOf, offsetOf, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
+import {
+  epochOf,
+  eventOf,
+  KIND,
+  kindOf,
+  offsetOf,
+  payloadEnd,
+  payloadStart,
+  senderOf,
+  timestampOf,
+} from './publication.js';
 
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
 const FIN_PONG = 0x8a;
@@ -96,6 +106,31 @@ export function publicationFrames(prefix, publications) {
   return frames;
 }
 
+// A presence event shares the middle of a room's prefix, `,"room":"…"`.
+const PRESENCE_PREFIX = Buffer.from('{"type":"presence"');
+const MESSAGE_PREFIX_BYTES = '{"type":"message"'.length;
+const PAYLOAD_NAME_BYTES = ',"payload":'.length;
+const EVENT_PREFIX = Object.freeze({
+  join: Buffer.from(',"event":"join","member":'),
+  leave: Buffer.from(',"event":"leave","member":'),
+});
+
+/** @param {Buffer} prefix @param {Buffer} publication @param {number} payload its bytes */
+function presenceBytes(prefix, publication, payload) {
+  const room = prefix.length - MESSAGE_PREFIX_BYTES - PAYLOAD_NAME_BYTES;
+  return PRESENCE_PREFIX.length + room + EVENT_PREFIX[eventOf(publication)].length + payload + 1;
+}
+
+/** @param {Buffer} frames @param {number} start @param {Buffer} prefix @param {Buffer} publication */
+function writePresence(frames, start, prefix, publication) {
+  let at = start + PRESENCE_PREFIX.copy(frames, start);
+  at += prefix.copy(frames, at, MESSAGE_PREFIX_BYTES, prefix.length - PAYLOAD_NAME_BYTES);
+  at += EVENT_PREFIX[eventOf(publication)].copy(frames, at);
+  at += publication.copy(frames, at, payloadStart(publication));
+  frames[at] = 0x7d; // }
+  return at + 1;
+}
+
 /** How long those frames are. @param {Buffer} prefix @param {readonly Buffer[]} publications */
 export function framesBytes(prefix, publications) {
   let total = 0;
@@ -115,6 +150,7 @@ const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 function textBytes(prefix, publication) {
   const kind = kindOf(publication);
   const payload = payloadEnd(publication) - payloadStart(publication);
+  if (kind === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
   if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
   const bytes = prefix.length + payload + SUFFIX_BYTES + publication[11];
   return kind === KIND.KEPT ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) : bytes;
@@ -130,8 +166,9 @@ function digits(n) {
 /** @param {Buffer} frames @param {number} at @param {Buffer} prefix @param {Buffer} publication @returns {number} */
 function writePublication(frames, at, prefix, publication) {
   at = writeHeader(frames, at, textBytes(prefix, publication));
-  const start = payloadStart(publication);
   const kind = kindOf(publication);
+  if (kind === KIND.PRESENCE) return writePresence(frames, at, prefix, publication);
+  const start = payloadStart(publication);
   if (kind === KIND.BROADCAST) {
     frames.set(BROADCAST_PREFIX, at);
     at += BROADCAST_PREFIX.length;

@@ -1,6 +1,6 @@
 // publication.js: a publication as the broker carries it: a small binary header, then the payload as JSON text.
 //
-//   byte 0       kind: MESSAGE or BROADCAST
+//   byte 0       kind: MESSAGE, BROADCAST or PRESENCE
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: the publisher's own number for it, so that its worker knows it again; 0 for none
 //   byte 11      length of the sender
@@ -19,10 +19,27 @@ const POSITION_BYTES = 24;
 export const KIND = Object.freeze({
   MESSAGE: 1,
   BROADCAST: 2,
+  PRESENCE: 3,
   // These two are never sent to a broker, nor taken from one.
   /** a MESSAGE with its position */ KEPT: 0x41,
   /** a position alone: what came before it may not be complete */ RESYNC: 0x42,
 });
+
+/**
+ * Heads of the publications by which presence tells a room of a join and of a leave: the member, as JSON, follows. They have
+ * no sender and no time, and the tag says which it is.
+ */
+export const ANNOUNCEMENTS = Object.freeze({ join: announcement(1), leave: announcement(2) });
+
+/** @param {number} tag */
+function announcement(tag) {
+  return encodePublication(KIND.PRESENCE, 0, tag, '', Buffer.alloc(0), 0, 0);
+}
+
+/** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'} */
+export function eventOf(publication) {
+  return tagOf(publication) === 1 ? 'join' : 'leave';
+}
 
 /**
  * @param {number} kind of KIND
@@ -122,7 +139,7 @@ export function epochOf(publication) {
 export function isPublication(publication) {
   return (
     publication.length > HEADER_BYTES &&
-    (publication[0] === KIND.MESSAGE || publication[0] === KIND.BROADCAST) &&
+    (publication[0] === KIND.MESSAGE || publication[0] === KIND.BROADCAST || publication[0] === KIND.PRESENCE) &&
     publication.length > payloadStart(publication)
   );
 }

@@ -13,6 +13,7 @@ import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';
 import { BEAT_INTERVAL_MS } from '../control.js';
+import { Attendance } from '../hub/attendance.js';
 import { Commands } from '../hub/commands.js';
 import { Degraded } from '../hub/degraded.js';
 import { Heartbeat } from '../hub/heartbeat.js';
@@ -21,6 +22,8 @@ import { Outbox } from '../hub/outbox.js';
 import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createMetrics } from '../metrics.js';
+import { LocalPresence } from '../presence/local.js';
+import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { RoomRules } from '../room-rules.js';
 import { createStats } from '../stats.js';
 import { HttpServer } from '../transport/http-server.js';
@@ -53,8 +56,10 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
-    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker });
+    const RedisBroker = config.redis ? (await import('../broker/redis.js')).RedisBroker : null;
+    const isShared = config.redis !== null && config.presence.length > 0;
+    const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
+    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
   };
   /** @param {import('../control.js').ToWorker} message */
@@ -147,8 +152,9 @@ class Worker {
    * @param {number} parts.slot
    * @param {string} parts.relayPath
    * @param {typeof import('../broker/redis.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
+   * @param {typeof import('../presence/redis.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
    */
-  constructor({ config, log, slot, relayPath, RedisBroker }) {
+  constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
     this.config = config;
     this.log = log;
     this.isDraining = false;
@@ -156,9 +162,9 @@ class Worker {
     this.timers = [];
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
-    const rules = new RoomRules(config.history);
+    const historyRules = new RoomRules(config.history);
     /** @type {import('../broker/broker.js').HistoryOf} */
-    const historyOf = (room) => rules.of(room);
+    const historyOf = (room) => historyRules.of(room);
     const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
@@ -170,6 +176,29 @@ class Worker {
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
       : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
+    const hasPresence = config.presence.length > 0;
+    /** @type {import('../presence/redis.js').RedisPresence|null} */
+    this.redisPresence = null;
+    if (RedisPresence !== null) {
+      const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
+      this.redisPresence = new RedisPresence({
+        connection: redisBroker.connection,
+        publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
+        prefix: config.redisPrefix,
+        channelOf: (room) => redisBroker.names.channelOf(room),
+        maxMembers: config.presenceMaxMembers,
+        announcements: ANNOUNCEMENTS,
+        workerId: `${config.serverId}:${process.pid}`,
+        onName: (name) => link.nameInRedis(name),
+        stats,
+        log,
+      });
+      link.onGone = (name) => this.redisPresence?.died(name);
+    }
+    const presence = (this.presence = hasPresence ? (this.redisPresence ?? new LocalPresence(link)) : null);
+    const presenceRules = new RoomRules(config.presence);
+    const attendance =
+      presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, stats });
     const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
@@ -199,6 +228,7 @@ class Worker {
       config,
       hub,
       broker,
+      attendance,
       recovery,
       degraded: this.degraded,
       admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
@@ -232,11 +262,13 @@ class Worker {
       onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
+        this.redisPresence?.setUp(state === 'up');
         this.degraded.onState(state);
         log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;
+    await this.presence?.start();
     if (broker.state !== 'up') this.degraded.startAway();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
     await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
@@ -293,6 +325,7 @@ class Worker {
     this.recovery.close();
     this.degraded.close();
     await this.http.close();
+    await this.presence?.close();
     await this.broker.close();
     await this.link.close();
     log.info({ told, terminated }, 'drained');

@@ -1,5 +1,6 @@
 // hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
 
+import { Attendance } from '../../src/hub/attendance.js';
 import { Commands } from '../../src/hub/commands.js';
 import { Degraded } from '../../src/hub/degraded.js';
 import { Hub } from '../../src/hub/hub.js';
@@ -19,11 +20,22 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {import('../../src/config.js').Config} parts.config
  * @param {any} parts.broker
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
+ * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]
+ * @param {(room: string) => boolean} [parts.covers] which rooms have presence
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxWindowBytes]
  */
-export function buildHub({ config, broker, historyOf = () => null, clock, budgetBytes = 1e9, maxWindowBytes }) {
+export function buildHub({
+  config,
+  broker,
+  historyOf = () => null,
+  presence,
+  covers = () => true,
+  clock,
+  budgetBytes = 1e9,
+  maxWindowBytes,
+}) {
   const stats = createStats();
   const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock });
   const { maxUnsentBytes } = config;
@@ -54,6 +66,7 @@ export function buildHub({ config, broker, historyOf = () => null, clock, budget
     broker,
     recovery,
     degraded,
+    attendance: presence === undefined ? null : new Attendance({ presence, covers, stats }),
     admitMessage: () => 0,
     stats,
     messageDuration: ignore,
