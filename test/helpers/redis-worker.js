@@ -24,6 +24,7 @@ export class Worker {
       config: {
         redis: redis.settings,
         redisPrefix: 'faults:',
+        historyFence: 'strict',
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
         roomLingerMs: 100,
