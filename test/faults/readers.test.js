@@ -6,11 +6,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Latency } from '../../loadtest/lib/latency.js';
+import { pause } from '../../loadtest/lib/run.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { readRecord } from '../checker/record.js';
-import { closedClients, OPTIONS, smoke } from './smoke.js';
+import { closedClients, OPTIONS, smoke, tookMs } from './smoke.js';
 
 const SLOW = 5;
+const CLOSED = 'fanfare_slow_consumers_total{consequence="closed"}';
+/**
+ * The kernel takes some megabytes of its own before anything waits in the server; then the age is what counts. A
+ * connection that is given up loses those, and a replay may bring as many bytes as may wait for a connection.
+ */
+const SETTING = Object.freeze({
+  env: { FANFARE_MAX_UNSENT_AGE_MS: '1000', FANFARE_MAX_UNSENT_BYTES: '33554432' },
+  load: { bytes: 12_000 },
+});
 const MAX_P99_MS = 250;
 
 test('22: slow readers are closed and recover, and nobody waits for them', OPTIONS, async (t) => {
@@ -18,35 +28,36 @@ test('22: slow readers are closed and recover, and nobody waits for them', OPTIO
   t.after(() => rmSync(path, { force: true }));
   /** @type {Set<number>} */
   let slow = new Set();
-  let closed = 0;
-  const { trial, report } = await smoke(
-    t,
-    // Below the default, since the kernel takes some megabytes of its own before anything waits here.
-    { path, env: { FANFARE_MAX_UNSENT_BYTES: '262144', FANFARE_MAX_UNSENT_AGE_MS: '2000' }, load: { bytes: 12_000 } },
-    async (trial) => {
-      const readers = trial.random.shuffled(trial.workload.clients).slice(0, SLOW);
-      slow = new Set(readers.map(({ id }) => id));
-      await trial.suffer(
-        {
-          ...NEMESES.slowReaders,
-          async inflict() {
-            for (const reader of readers) reader.pause();
-            return () => {
-              for (const reader of readers) reader.resume();
-            };
-          },
+  const { trial, report } = await smoke(t, { path, ...SETTING }, async (trial) => {
+    const readers = trial.random.shuffled(trial.workload.clients).slice(0, SLOW);
+    slow = new Set(readers.map(({ id }) => id));
+    const areClosed = async () => {
+      // A scrape costs the workers something, too.
+      await pause(250);
+      return (await trial.server.metrics()).get(CLOSED) === SLOW;
+    };
+    await trial.suffer(
+      {
+        ...NEMESES.slowReaders,
+        async inflict() {
+          for (const reader of readers) reader.pause();
+          return () => {
+            for (const reader of readers) reader.resume();
+          };
         },
-        12_000,
-        async () => {
-          const name = 'fanfare_slow_consumers_total{consequence="closed"}';
-          closed = (await trial.server.metrics()).get(name) ?? 0;
-        },
-      );
-      await trial.workload.joined();
-    },
-  );
-  assert.equal(closed, SLOW);
+      },
+      0,
+      async () => {
+        const closedMs = await tookMs(areClosed, 30_000, 'the end of slow readers');
+        t.diagnostic(`closed within ${Math.round(closedMs)} ms`);
+      },
+    );
+    await trial.workload.joined();
+  });
   assert.deepEqual(new Set(closedClients(trial).map(({ id }) => id)), slow);
+  // 4003, where it got there before the connection was given up.
+  for (const code of report.figures.closes.keys()) assert.ok(code === 4003 || code === 1006, `${code}`);
+  // They had missed less than a replay may bring.
   assert.equal(report.figures.notRecovered, 0);
   const latency = latencyOfOthers(path, slow);
   t.diagnostic(`the others: ${latency}`);
