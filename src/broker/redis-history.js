@@ -20,9 +20,8 @@ import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './redis-message.js';
 import { Message, NO_BODY, unavailable } from './redis-publisher.js';
 
 const SCRIPT = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1');
-const SHA = createHash('sha1').update(SCRIPT, 'latin1').digest('hex');
-const EVAL = `${bulk('EVAL')}${bulk(SCRIPT)}`;
-const EVALSHA = `${bulk('EVALSHA')}${bulk(SHA)}`;
+/** By the command that it publishes with. */
+const CALLS = Object.freeze({ PUBLISH: callsOf(SCRIPT), SPUBLISH: callsOf(SCRIPT.replace("'PUBLISH'", "'SPUBLISH'")) });
 /** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -47,9 +46,11 @@ export class RedisHistory {
    * @param {import('./redis-publisher.js').RedisPublisher} parts.publisher
    * @param {import('./redis-names.js').RedisNames} parts.names
    * @param {number} parts.maxPubsubBytes of one message
+   * @param {boolean} parts.isSharded a node of a cluster
    * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
    */
-  constructor({ publisher, names, maxPubsubBytes, fence }) {
+  constructor({ publisher, names, maxPubsubBytes, isSharded, fence }) {
+    this.calls = isSharded ? CALLS.SPUBLISH : CALLS.PUBLISH;
     this.publisher = publisher;
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
@@ -154,7 +155,7 @@ export class RedisHistory {
   /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
   callHead(keys, args) {
     // The first call of a connection brings the script; those behind it find it.
-    const call = this.isLoaded ? EVALSHA : EVAL;
+    const call = this.isLoaded ? this.calls.short : this.calls.whole;
     this.isLoaded = true;
     return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
   }
@@ -162,7 +163,9 @@ export class RedisHistory {
   /** Of a call without its body. @param {string} room */
   maxCallBytes(room) {
     // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
-    return (this.isLoaded ? EVALSHA.length : EVAL.length) + (this.names.prefix.length + room.length) * 12 + 768;
+    return (
+      (this.isLoaded ? this.calls.short : this.calls.whole).length + (this.names.prefix.length + room.length) * 12 + 768
+    );
   }
 }
 
@@ -384,6 +387,12 @@ function newEpoch() {
   }
   poolAt += EPOCH_BYTES / 2;
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
+}
+
+/** @param {string} script @returns {{whole: string, short: string}} RESP of a call's beginning: with the script, and with its digest */
+function callsOf(script) {
+  const digest = createHash('sha1').update(script, 'latin1').digest('hex');
+  return { whole: `${bulk('EVAL')}${bulk(script)}`, short: `${bulk('EVALSHA')}${bulk(digest)}` };
 }
 
 /** @param {string} text @returns {string} as RESP */

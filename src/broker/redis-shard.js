@@ -94,6 +94,7 @@ export class RedisShard {
       publisher: this.publisher,
       names,
       maxPubsubBytes: config.maxPubsubBytes,
+      isSharded,
       fence: config.historyFence,
     });
     this.subscriptions = new RedisSubscriptions({

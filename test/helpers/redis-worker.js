@@ -81,7 +81,7 @@ export async function eventually(condition, withinMs = 10_000) {
   return performance.now() - started;
 }
 
-/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
+/** @param {Promise<unknown>} published @returns {Promise<string>} what became of it */
 export function outcome(published) {
   return published.then(
     () => 'OK',
