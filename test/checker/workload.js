@@ -77,6 +77,11 @@ export class Workload {
     return this.publishers.reduce((sum, { refused }) => sum + refused, 0);
   }
 
+  /** Messages that were accepted, so far. */
+  get accepted() {
+    return this.publishers.reduce((sum, { accepted }) => sum + accepted, 0);
+  }
+
   /** @returns {Promise<void>} when every client is in its rooms */
   async start() {
     for (const publisher of [...this.publishers, this.marker]) publisher.start();
@@ -113,6 +118,15 @@ export class Workload {
         else publisher.publish(this.random.pick(this.rooms), { bytes: this.load.bytes });
       }
     }, TICK_MS);
+  }
+
+  /** Messages one after another. @param {Publisher} publisher @param {string} room @param {number} messages @returns {Promise<void>} when all are accepted */
+  async send(publisher, room, messages) {
+    for (let i = 0; i < messages; i++) {
+      await until(() => publisher.isReady, JOINED_MS, 'a publisher');
+      const outcome = await new Promise((settled) => publisher.publish(room, { settled }));
+      if (outcome !== 'ok') throw new Error(`a message was not accepted: ${outcome}`);
+    }
   }
 
   /** Many long messages at once, of publishers that send many at a time. @param {string} room @param {number} messages @param {number} bytes */

@@ -120,7 +120,7 @@ test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS
           await redis.kill();
           await replica.cli('REPLICAOF', 'NO', 'ONE');
           if (proxy) proxy.target = replica.port;
-          trial.redis = replica;
+          trial.nodes = [replica];
           return () => {};
         },
       },
