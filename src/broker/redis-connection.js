@@ -38,6 +38,8 @@ export class RedisConnection {
       lazyConnect: true,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
       disableClientInfo: true,
+      // A primary that has become a replica refuses writes: the new one is found by a new connection. Scripts wrap the word.
+      reconnectOnError: ({ message }) => message.includes('READONLY'),
       connectTimeout: CONNECT_TIMEOUT_MS,
       disconnectTimeout: DISCONNECT_TIMEOUT_MS,
       keepAlive: KEEP_ALIVE_MS,

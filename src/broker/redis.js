@@ -1,6 +1,7 @@
 // redis.js: the broker of many machines, over Redis pub/sub.
 //
 //   publish --> redis-publisher ==commands==> Redis ==subscriber==> redis-arrivals --> onPublication
+//   publish to a room with history, history --> redis-history --> redis-publisher
 //   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
 //
 // Two connections: commands, and a subscriber. It is `up` while both are ready, every wanted room is subscribed, and
@@ -15,6 +16,7 @@ import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
 import { RedisCensus } from './redis-census.js';
 import { RedisConnection } from './redis-connection.js';
+import { RedisHistory } from './redis-history.js';
 import { CHANNEL_KIND, RedisNames } from './redis-names.js';
 import { RedisProbe } from './redis-probe.js';
 import { RedisPublisher } from './redis-publisher.js';
@@ -32,17 +34,19 @@ const SKIPPED_LOG_INTERVAL_MS = 10_000;
 export class RedisBroker {
   /**
    * @param {object} parts
-   * @param {Pick<import('../config.js').Config, 'redisUrl'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'>} parts.config
+   * @param {Pick<import('../config.js').Config, 'redisUrl'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
    * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses' | 'skipped'>} parts.stats
    * @param {string} parts.workerId
+   * @param {import('./broker.js').HistoryOf} [parts.historyOf]
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
-  constructor({ config, log, stats, workerId, onPublishLag, onRoundTrip }) {
+  constructor({ config, log, stats, workerId, historyOf = () => null, onPublishLag, onRoundTrip }) {
     const { redisUrl: url, redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
     this.log = log;
     this.stats = stats;
+    this.historyOf = historyOf;
     /** @type {BrokerState} */
     this.state = 'degraded';
     /** @type {BrokerEvents|null} */
@@ -88,6 +92,12 @@ export class RedisBroker {
       timeoutMs,
       onPublishLag,
     });
+    this.streams = new RedisHistory({
+      publisher: this.publisher,
+      names,
+      maxPubsubBytes: config.maxPubsubBytes,
+      fence: config.historyFence,
+    });
     this.subscriptions = new RedisSubscriptions({
       connection: this.subscriber,
       channelOf: (room) => names.channelOf(room),
@@ -97,8 +107,9 @@ export class RedisBroker {
       onRefused: (reason) => this.#onAway(reason),
     });
     this.arrivals = new RedisArrivals({
-      deliver: (room, publication) => this.events?.onPublication(room, publication),
-      fetch: (room, id) => this.commands.redis.getBuffer(names.blobOf(room, id)),
+      deliver: (room, publication, offset, epoch) => this.events?.onPublication(room, publication, offset, epoch),
+      fetch: (room, id, offset, epoch) =>
+        id === '' ? this.streams.body(room, offset, epoch) : this.commands.redis.getBuffer(names.blobOf(room, id)),
       onSkipped: (reason) => this.#onSkipped(reason),
     });
     this.census = new RedisCensus({
@@ -169,10 +180,25 @@ export class RedisBroker {
     if (this.closing === null) this.subscriptions.unsubscribe(room);
   }
 
-  /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
-  publish(room, publication) {
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<import('./broker.js').Position|void>}
+   */
+  publish(room, publication, options) {
     if (this.closing !== null) return closed();
-    return this.publisher.publish(room, publication);
+    const rule = this.historyOf(room);
+    if (rule === null) return this.publisher.publish(room, publication);
+    return this.streams.publish(room, rule, publication, options?.idempotencyKey ?? '');
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from */
+  history(room, from) {
+    if (this.closing !== null) return closed();
+    const rule = this.historyOf(room);
+    if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
+    return this.streams.read(room, rule, from);
   }
 
   /** @param {number} connections */
@@ -210,6 +236,7 @@ export class RedisBroker {
   #commandsOnReady() {
     if (this.isReconnect.commands) this.stats.brokerReconnects++;
     this.isReconnect.commands = true;
+    this.streams.reset();
     this.refusal = '';
     this.#update();
   }

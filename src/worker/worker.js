@@ -162,6 +162,7 @@ class Worker {
           log,
           stats,
           workerId: `${config.serverId}:${process.pid}`,
+          historyOf: (room) => history.of(room),
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })

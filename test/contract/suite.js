@@ -54,6 +54,7 @@ const PREPARE = Object.freeze({
         config: {
           redisUrl: redis.url,
           redisPrefix: 'contract:',
+          historyFence: 'strict',
           redisTimeoutMs: 1500,
           maxPubsubBytes: 65_536,
           roomLingerMs: LINGER_MS,
@@ -88,7 +89,6 @@ export function suite(brokers, behaviours, { historyOf = () => null } = {}) {
     });
   }
 }
-
 
 /** Owns a broker, and remembers what it was told. */
 export class Worker {

@@ -14,7 +14,7 @@ const TIMEOUT_MS = 30_000;
 
 /** A broker as a worker has it, and what it told. */
 class Worker {
-  /** @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} config */
+  /** @param {RedisServer} redis @param {Partial<Pick<import('../../src/config.js').Config, 'redisUrl'|'maxPubsubBytes'|'redisTimeoutMs'|'roomLingerMs'>>} config */
   constructor(redis, config) {
     this.stats = createStats();
     /** @type {string[]} */
@@ -26,6 +26,7 @@ class Worker {
     this.broker = new RedisBroker({
       config: {
         redisUrl: redis.url,
+        historyFence: 'strict',
         redisPrefix: 'faults:',
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
@@ -73,7 +74,7 @@ async function eventually(condition, withinMs = 10_000) {
   return performance.now() - started;
 }
 
-/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
+/** @param {Promise<unknown>} published @returns {Promise<string>} what became of it */
 function outcome(published) {
   return published.then(
     () => 'OK',
@@ -235,9 +236,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await b.broker.subscribe('room');
     const fetch = b.broker.arrivals.fetch;
     // The body is deleted between its arrival and its being fetched.
-    b.broker.arrivals.fetch = async (id) => {
+    b.broker.arrivals.fetch = async (...reference) => {
       await redis.cli('FLUSHALL');
-      return fetch(id);
+      return fetch(...reference);
     };
     await Promise.all([
       a.broker.publish('room', Buffer.from('before')),
