@@ -23,6 +23,16 @@
 //                                                     (or a REPLY: not now)
 //   A position: an epoch of 16 characters, u64 offset
 //
+// Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is called there, so that others
+// can take its users away when it dies.
+//
+//   ENTER       u8 room length, room, u16 user length, user, member
+//   EXIT        u8 room length, room, user
+//   EXIT_ALL
+//   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
+//                                                                  then of each member u32 length, bytes
+//   NAME        name in Redis, or nothing             GONE         name of a worker that has died
+//
 // PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too, so that the relay passes
 // a publication on as it came.
 // Whole messages are found in what was read without copying it; what leaves in one tick is gathered in slabs and
@@ -46,6 +56,13 @@ export const OP = Object.freeze({
   APPENDED: 18,
   POSITIONS: 19,
   STRETCH: 20,
+  ENTER: 32,
+  EXIT: 33,
+  EXIT_ALL: 34,
+  WHO: 35,
+  MEMBERS: 36,
+  NAME: 38,
+  GONE: 39,
 });
 
 /** Bytes before a message's fields: its length, then its name. */
@@ -130,6 +147,19 @@ export class MessageReader {
     this.parts.push(rest);
     this.partsBytes = rest.length;
   }
+}
+
+/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('./presence/presence.js').Attendance} */
+export function readMembers(body) {
+  const count = body.readUInt32BE(0);
+  if (body[4] === 0) return { count, members: null };
+  const members = [];
+  for (let i = 5; i < body.length; ) {
+    const length = body.readUInt32BE(i);
+    members.push(body.subarray(i + 4, i + 4 + length));
+    i += 4 + length;
+  }
+  return { count, members };
 }
 
 /**
@@ -236,6 +266,55 @@ export class MessageWriter {
     slab[at] = room.length;
     slab.write(room, at + 1, 'latin1');
     publication.copy(slab, at + 1 + room.length);
+  }
+
+  /** A user enters a room. @param {string} room @param {string} user @param {Buffer} member copied */
+  enter(room, user, member) {
+    const userBytes = Buffer.byteLength(user);
+    const at = this.#open(OP.ENTER, 3 + room.length + userBytes + member.length) + 1 + room.length;
+    const { slab } = this;
+    slab[at - 1 - room.length] = room.length;
+    slab.write(room, at - room.length, 'latin1');
+    slab.writeUInt16BE(userBytes, at);
+    slab.write(user, at + 2);
+    member.copy(slab, at + 2 + userBytes);
+  }
+
+  /** @param {string} room @param {string} user */
+  exit(room, user) {
+    const at = this.#open(OP.EXIT, 1 + room.length + Buffer.byteLength(user));
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    slab.write(user, at + 1 + room.length);
+  }
+
+  /** @param {string} room @param {Buffer} head @param {Buffer} member both copied: the two parts of a publication */
+  event(room, head, member) {
+    const at = this.#open(OP.PUBLICATION, 1 + room.length + head.length + member.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    head.copy(slab, at + 1 + room.length);
+    member.copy(slab, at + 1 + room.length + head.length);
+  }
+
+  /** @param {number} request @param {number} count @param {Buffer[]|null} members copied; null: too many to list */
+  members(request, count, members) {
+    const listed = members ?? [];
+    let at = this.#open(
+      OP.MEMBERS,
+      listed.reduce((bytes, { length }) => bytes + 4 + length, 9),
+    );
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    slab.writeUInt32BE(count, at + 4);
+    slab[at + 8] = members === null ? 0 : 1;
+    at += 9;
+    for (const member of listed) {
+      slab.writeUInt32BE(member.length, at);
+      at += 4 + member.copy(slab, at + 4);
+    }
   }
 
   /**

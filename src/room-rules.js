@@ -43,7 +43,8 @@ export class RoomRules {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
     if (known !== undefined) return known;
-    const value = this.rules.find(({ parts }) => fits(parts, room))?.value ?? null;
+    // `*` alone is the room of all connections, which broadcasts go to: no client joins it.
+    const value = room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
     this.remembered.set(room, value);
     return value;

@@ -97,6 +97,35 @@ test('a search goes down from a start that is too high, and gives up where nothi
   assert.equal(await search(0), null);
 });
 
+test('a search around a known load is short, and goes as far as it must where that no longer holds', async () => {
+  const search = async (/** @type {number} */ limit, /** @type {number} */ grain) => {
+    let tried = 0;
+    const best = await searchRate({
+      start: 1000,
+      grow: 2,
+      bisections: 4,
+      retries: 0,
+      known: 20_000,
+      grain,
+      attempt: async (load) => {
+        tried++;
+        return { ok: load <= limit, score: load, step: null };
+      },
+      recover: async () => {},
+    });
+    assert.equal(best?.load, best?.score);
+    return { found: /** @type {number} */ (best?.load), tried };
+  };
+  const same = await search(21_000, 0);
+  assert.ok(same.found <= 21_000 && same.found > 19_000 && same.tried <= 5, JSON.stringify(same));
+  for (const limit of [1500, 90_000]) {
+    const { found } = await search(limit, 0);
+    assert.ok(found <= limit && found > limit * 0.88, `${found}`);
+  }
+  const grained = await search(21_000, 500);
+  assert.ok(grained.found % 500 === 0 && grained.found > 19_000 && grained.found <= 21_000, JSON.stringify(grained));
+});
+
 test('a failed attempt is repeated before it counts', async () => {
   let first = true;
   const best = await searchRate({

@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
 import { createStats } from '../../src/stats.js';
-import { startRedis } from '../../test/helpers/redis.js';
+import { redisSettings, startRedis } from '../../test/helpers/redis.js';
 
 const WORKERS = 2;
 const TICK_MS = 10;
@@ -87,7 +87,7 @@ async function measure() {
 async function work(redisUrl) {
   const broker = new RedisBroker({
     config: {
-      redisUrl,
+      redis: redisSettings({ REDIS_URL: redisUrl }),
       redisPrefix: 'bench:',
       redisTimeoutMs: 5000,
       maxPubsubBytes: 65_536,

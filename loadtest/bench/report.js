@@ -12,6 +12,7 @@ import { WORKLOADS } from './workloads.js';
  * @property {Record<string, number | null>} values
  * @property {string[]} flags
  * @property {Record<string, unknown>} detail
+ * @property {number} [load] the one a search found
  * @property {number} stolenShare of the machine's time, by the hypervisor
  * @property {number} seconds
  */

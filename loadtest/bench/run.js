@@ -1,6 +1,6 @@
 // run.js: the benchmark: Fanfare side by side with the servers people would write or take instead.
 //
-//   npm run bench                                     everything, 3 rounds: the better part of an hour
+//   npm run bench                                     everything, 3 rounds: 35 to 40 minutes
 //   npm run bench -- --quick                          a look at everything, 1 round
 //   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
 //   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws
@@ -109,15 +109,17 @@ const servers = [
 const clientLimit = await measureClient();
 for (const line of clientLimit.lines) log(line);
 
+const began = performance.now();
 for (let round = 1; round <= rounds; round++) {
   for (const workload of wantedWorkloads) {
     for (const server of servers) {
-      log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}`);
+      log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}${progress()}`);
       cells.push(await measure(server, workload, round));
       save(); // after each cell, so that an interrupted run has its figures
     }
   }
 }
+log(`\n${cells.length} measurements in ${minutes((performance.now() - began) / 1000)}`);
 console.log(save());
 
 /**
@@ -137,7 +139,9 @@ async function measure(server, workload, round) {
   try {
     target = await server.start();
     swarm.start();
-    figures = await WORKLOADS[workload].run({ target, swarm, quick: options.quick, payloadBytes, sources, log });
+    const { quick } = options;
+    const known = knownLoad(server.name, workload);
+    figures = await WORKLOADS[workload].run({ target, swarm, quick, payloadBytes, sources, known, log });
   } catch (error) {
     log(`failed: ${error instanceof Error ? error.stack : error}`);
     figures = {
@@ -167,6 +171,31 @@ async function measure(server, workload, round) {
     stolenShare,
     seconds,
   };
+}
+
+/** What the last round that found one found: a search begins there. @param {string} server @param {string} workload */
+function knownLoad(server, workload) {
+  return cells.findLast((cell) => cell.server === server && cell.workload === workload && cell.load !== undefined)
+    ?.load;
+}
+
+/** How far it is, and how long it takes from here: what a workload has taken so far, or else a measurement on the average. */
+function progress() {
+  const all = rounds * wantedWorkloads.length * servers.length;
+  if (cells.length === 0) return ` (1 of ${all})`;
+  const meanOf = (/** @type {typeof cells} */ some) =>
+    some.reduce((sum, { seconds }) => sum + seconds, 0) / some.length;
+  let left = 0;
+  for (const workload of wantedWorkloads) {
+    const done = cells.filter((cell) => cell.workload === workload);
+    left += (rounds * servers.length - done.length) * meanOf(done.length > 0 ? done : cells);
+  }
+  return ` (${cells.length + 1} of ${all}, ${minutes((performance.now() - began) / 1000)} so far, some ${minutes(left)} to go)`;
+}
+
+/** @param {number} seconds */
+function minutes(seconds) {
+  return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
 /** What the client itself can take: its processor time for a delivery, from servers that do almost nothing. */

@@ -1,5 +1,10 @@
 // search.js: looks for the largest load that a server bears: by growth until it fails, then by bisection.
 
+/** With a load that an earlier search found: where to begin, and how to grow from there. */
+const KNOWN_START = 0.7;
+const KNOWN_GROW = 1.4;
+const KNOWN_BISECTIONS = 2;
+
 /**
  * @template S
  * @typedef {{ ok: boolean, score: number, step: S }} Attempt
@@ -8,56 +13,71 @@
 /**
  * The best attempt that passed, by its score, or null where none did.
  *
- * A failed attempt is repeated before it counts (`retries`): on a shared machine one bad moment must not decide. When the
- * very first fails, the load is halved until one passes.
+ * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared machine one bad moment must
+ * not decide. One of the bisection is not: it moves the result by no more than its own step; nor is one above a known load, which
+ * is expected. When the very first
+ * fails, the load is halved until one passes.
  * @template S
  * @param {object} options
  * @param {number} options.start
  * @param {number} options.grow factor, above 1
  * @param {number} options.bisections
  * @param {number} options.retries
+ * @param {number} [options.known] the load an earlier search found: this one looks around it, and further only where it must
  * @param {number} [options.most] never more than this
  * @param {number} [options.grain] loads are multiples of it
  * @param {(load: number) => Promise<Attempt<S>>} options.attempt
- * @param {() => Promise<unknown>} options.recover brings the server to rest after a failed attempt
- * @returns {Promise<Attempt<S> | null>}
+ * @param {(failed: S) => Promise<unknown>} options.recover brings the server to rest after a failed attempt
+ * @returns {Promise<(Attempt<S> & { load: number }) | null>}
  */
 export async function searchRate({
   start,
   grow,
   bisections,
   retries,
+  known,
   most = Number.POSITIVE_INFINITY,
   grain = 0,
   attempt,
   recover,
 }) {
-  /** @type {Attempt<S> | null} */
+  /** @type {(Attempt<S> & { load: number }) | null} */
   let best = null;
   let passed = 0;
   let failed = Number.POSITIVE_INFINITY;
   let load = start;
   let left = bisections;
+  if (known !== undefined) {
+    load = Math.min(
+      most,
+      grain > 0 ? Math.max(grain, Math.round((known * KNOWN_START) / grain) * grain) : known * KNOWN_START,
+    );
+    grow = KNOWN_GROW;
+    left = KNOWN_BISECTIONS;
+  }
+  const first = load;
 
   for (let attempts = 0; attempts < 40; attempts++) {
     let result = await attempt(load);
-    for (let i = 0; i < retries && !result.ok; i++) {
-      await recover();
+    const decides = failed === Number.POSITIVE_INFINITY && (known === undefined || passed === 0);
+    for (let i = 0; i < retries && !result.ok && decides; i++) {
+      await recover(result.step);
       result = await attempt(load);
     }
     if (result.ok) {
       passed = load;
-      if (!best || result.score > best.score) best = result;
+      if (!best || result.score > best.score) best = { ...result, load };
       if (load >= most) break;
     } else {
+      if (passed === 0) left = bisections; // far from what was known
       failed = load;
-      await recover();
+      await recover(result.step);
     }
 
     if (failed === Number.POSITIVE_INFINITY) {
       load = Math.min(most, load * grow);
     } else {
-      if (passed === 0 && failed < start / 100) break;
+      if (passed === 0 && failed < first / 100) break;
       // Geometric: a step is a share of the load, not a number. Halving without a floor does not use up bisections.
       if (passed > 0 && left-- <= 0) break;
       load = passed > 0 ? Math.sqrt(passed * failed) : failed / 2;

@@ -16,6 +16,7 @@ import { quiet } from './servers.js';
  * @property {boolean} quick shorter and smaller: to see that it works, not to compare
  * @property {number} payloadBytes
  * @property {number} sources
+ * @property {number} [known] the load that an earlier round's search found for this server
  * @property {(line: string) => void} log
  */
 
@@ -24,6 +25,7 @@ import { quiet } from './servers.js';
  * @property {Record<string, number | null>} values by the metric's key
  * @property {string[]} flags what a reader must know: the client was the limit, messages were lost, …
  * @property {Record<string, unknown>} detail kept in the JSON report
+ * @property {number} [load] the one a search found
  */
 
 /**
@@ -61,8 +63,8 @@ export const WORKLOADS = {
     ],
     run: idle,
   },
-  ...lowRate(1000),
-  ...lowRate(5000),
+  ...lowRate(1000, { warmUpSeconds: 7, warmSeconds: 6 }),
+  ...lowRate(5000, { warmUpSeconds: 4, warmSeconds: 3 }),
   ...saturated(1000),
   ...saturated(5000),
   shootout: {
@@ -132,8 +134,13 @@ async function idle({ target, swarm, quick, sources }) {
   };
 }
 
-/** @param {number} members @returns {Record<string, Workload>} */
-function lowRate(members) {
+/**
+ * @param {number} members
+ * @param {{ warmUpSeconds: number, warmSeconds: number }} seconds unmeasured between fresh and warm, and measured: the second
+ *   enough for half a second of the server's CPU
+ * @returns {Record<string, Workload>}
+ */
+function lowRate(members, { warmUpSeconds, warmSeconds }) {
   return {
     [`low-${members}`]: {
       title: `${members.toLocaleString('en')} members, 10 messages/s: the first 3 s of a server just started, and then warm`,
@@ -151,8 +158,10 @@ function lowRate(members) {
         const fresh = await measured(target, () => swarm.run({ perSecond: 10, seconds: quick ? 1 : 3, payloadBytes }));
         log(`fresh: ${describe(fresh)}`);
         // Compilers and collectors that the first seconds have set off are done by then.
-        await swarm.run({ perSecond: 10, seconds: quick ? 1 : 7, payloadBytes });
-        const step = await measured(target, () => swarm.run({ perSecond: 10, seconds: quick ? 2 : 6, payloadBytes }));
+        await swarm.run({ perSecond: 10, seconds: quick ? 1 : warmUpSeconds, payloadBytes });
+        const step = await measured(target, () =>
+          swarm.run({ perSecond: 10, seconds: quick ? 2 : warmSeconds, payloadBytes }),
+        );
         log(`warm: ${describe(step)}`);
         return {
           values: {
@@ -181,7 +190,7 @@ function saturated(members) {
         { key: 'cpuPerMillion', title: 'server CPU-s per 1M deliveries', unit: 's', better: 'less', digits: 2 },
         { key: 'bytesPerFrame', title: 'bytes per frame', unit: 'B', better: 'less' },
       ],
-      async run({ target, swarm, quick, payloadBytes, sources, log }) {
+      async run({ target, swarm, quick, payloadBytes, sources, known, log }) {
         await swarm.aim(target);
         await openAll(swarm, { count: members, sources });
         const seconds = quick ? 0.8 : 1.6;
@@ -189,8 +198,9 @@ function saturated(members) {
         const best = await searchRate({
           start: 30_000,
           grow: 2.5,
-          bisections: quick ? 1 : 4,
+          bisections: quick ? 1 : 3,
           retries: quick ? 0 : 1,
+          known,
           attempt: async (rate) => {
             const step = await measured(target, () => swarm.run({ perSecond: rate / members, seconds, payloadBytes }));
             // What arrived while messages were sent: a backlog that is delivered afterwards is no throughput.
@@ -198,7 +208,7 @@ function saturated(members) {
             log(`${Math.round(rate).toLocaleString('en')}/s: ${describe(step)}${ok ? '' : ' ✗'}`);
             return { ok, score: step.inWindow / seconds, step };
           },
-          recover: () => reopen(target, swarm, { count: members, sources }),
+          recover: (step) => rest(step, target, swarm, { count: members, sources }),
         });
         return searched(best, (step, score) => ({
           deliveriesPerSecond: score,
@@ -211,7 +221,7 @@ function saturated(members) {
 }
 
 /** @type {Workload['run']} */
-async function smallRooms({ target, swarm, quick, payloadBytes, sources, log }) {
+async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, log }) {
   const rooms = quick ? 100 : 1000;
   const publishers = Math.floor(10 / swarm.size);
   const members = { count: rooms * publishers * swarm.size, rooms, room: 'room-', sources };
@@ -223,15 +233,16 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, log }) 
   const best = await searchRate({
     start: 2000,
     grow: 2,
-    bisections: quick ? 1 : 4,
+    bisections: quick ? 1 : 3,
     retries: quick ? 0 : 1,
+    known,
     attempt: async (rate) => {
       const step = await measured(target, () => swarm.run({ perSecond: rate, seconds, ...options }));
       const ok = clean(step) && step.p99Ms <= ROOMS_P99_MS;
       log(`${Math.round(rate).toLocaleString('en')} messages/s: ${describe(step)}${ok ? '' : ' ✗'}`);
       return { ok, score: step.inWindow / seconds / (members.count / rooms), step };
     },
-    recover: () => reopen(target, swarm, members),
+    recover: (step) => rest(step, target, swarm, members),
   });
   return searched(best, (step, score) => ({
     messagesPerSecond: score,
@@ -241,7 +252,7 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, log }) 
 }
 
 /** @type {Workload['run']} */
-async function shootout({ target, swarm, quick, payloadBytes, sources, log }) {
+async function shootout({ target, swarm, quick, payloadBytes, sources, known, log }) {
   const samples = quick ? 20 : 40;
   const grain = quick ? 1000 : 500;
   let open = 0;
@@ -259,8 +270,9 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, log }) {
     grow: 2,
     most: quick ? 4000 : SHOOTOUT_MAX,
     grain,
-    bisections: quick ? 1 : 5,
+    bisections: quick ? 1 : 4,
     retries: quick ? 0 : 1,
+    known,
     attempt: async (members) => {
       if (members > open) await openAll(swarm, { count: members - open, sources });
       else if (members < open) {
@@ -287,7 +299,12 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, log }) {
   });
   if (best?.step && best.step.busiest > 0.85) flags.push('the client is the limit');
   if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX)) flags.push('or more: the largest that is tried');
-  return { values: { members: best?.score ?? null, ...(best ? costs(best.step) : {}) }, flags, detail: { steps } };
+  return {
+    values: { members: best?.score ?? null, ...(best ? costs(best.step) : {}) },
+    flags,
+    detail: { steps },
+    load: best?.load,
+  };
 }
 
 /** @type {Workload['run']} */
@@ -374,12 +391,15 @@ async function openAll(swarm, options) {
 }
 
 /**
- * After a step that failed: new connections to a server that has nothing left to do.
+ * After a step that failed: a server that has nothing left to do, and new connections where some are gone or have missed
+ * something. One that was only late has nothing behind it that the next step could meet.
+ * @param {Step} step
  * @param {import('./servers.js').Target} target
  * @param {import('./swarm.js').Swarm} swarm
  * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
  */
-async function reopen(target, swarm, options) {
+async function rest(step, target, swarm, options) {
+  if (clean(step)) return quiet(target, 3000);
   await swarm.hangUp();
   await quiet(target, 8000);
   await openAll(swarm, options);
@@ -447,7 +467,7 @@ function costs(step) {
 }
 
 /**
- * @param {{ score: number, step: Step } | null} best
+ * @param {{ score: number, step: Step, load: number } | null} best
  * @param {(step: Step, score: number) => Record<string, number | null>} valuesOf
  * @returns {Figures}
  */
@@ -457,6 +477,7 @@ function searched(best, valuesOf) {
     values: { ...valuesOf(best.step, best.score), ...costs(best.step) },
     flags: flagsOf(best.step),
     detail: { step: plain(best.step) },
+    load: best.load,
   };
 }
 

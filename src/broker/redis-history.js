@@ -20,10 +20,8 @@ import { BrokerError, IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from './broker.js';
 import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './redis-message.js';
 import { Message, NO_BODY, unavailable } from './redis-publisher.js';
 
-const SCRIPT = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1');
-const SHA = createHash('sha1').update(SCRIPT, 'latin1').digest('hex');
-const EVAL = `${bulk('EVAL')}${bulk(SCRIPT)}`;
-const EVALSHA = `${bulk('EVALSHA')}${bulk(SHA)}`;
+const PLAIN = scriptOf('PUBLISH');
+const SHARDED = scriptOf('SPUBLISH');
 /** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -40,7 +38,6 @@ const MAX_PUBLICATIONS = 1000;
 const MAX_READING = 512;
 const STRETCH_WEIGHT = 32;
 const MAX_WAITING = 100_000;
-const NOT_ANSWERED = 'Redis did not answer';
 /** Random bytes for epochs, drawn many at a time. */
 const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
@@ -54,10 +51,12 @@ export class RedisHistory {
    * @param {object} parts
    * @param {import('./redis-publisher.js').RedisPublisher} parts.publisher
    * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
    */
-  constructor({ publisher, names, maxPubsubBytes, fence }) {
+  constructor({ publisher, names, isSharded, maxPubsubBytes, fence }) {
+    this.script = isSharded ? SHARDED : PLAIN;
     this.publisher = publisher;
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
@@ -181,7 +180,7 @@ export class RedisHistory {
   /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
   callHead(keys, args) {
     // The first call of a connection brings the script; those behind it find it.
-    const call = this.isLoaded ? EVALSHA : EVAL;
+    const call = this.isLoaded ? this.script.evalsha : this.script.eval;
     this.isLoaded = true;
     return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
   }
@@ -189,7 +188,8 @@ export class RedisHistory {
   /** Of a call without its body. @param {string} room */
   maxCallBytes(room) {
     // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
-    return (this.isLoaded ? EVALSHA.length : EVAL.length) + (this.names.prefix.length + room.length) * 12 + 768;
+    const { evalsha, eval: whole } = this.script;
+    return (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768;
   }
 }
 
@@ -394,9 +394,14 @@ class HistoryRead extends Message {
         return;
       }
     }
-    if (error instanceof ReplyError) this.answered();
-    else this.lost();
-    this.#fail(error instanceof ReplyError ? 'Redis refused the read' : NOT_ANSWERED, error);
+    if (error instanceof ReplyError) {
+      this.answered();
+      this.publisher.onRefused(error);
+      this.#fail('Redis refused the read', error);
+    } else {
+      this.lost();
+      this.#fail('Redis did not answer', error);
+    }
     this.history.readOnSettled(this);
   }
 
@@ -453,4 +458,14 @@ function newEpoch() {
 /** @param {string} text @returns {string} as RESP */
 function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}
+
+/** @param {string} publish the command @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys */
+function scriptOf(publish) {
+  const text = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1').replace(
+    "'PUBLISH'",
+    `'${publish}'`,
+  );
+  const sha = createHash('sha1').update(text, 'latin1').digest('hex');
+  return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

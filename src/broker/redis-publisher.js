@@ -21,9 +21,6 @@ const MAX_MESSAGES = 10_000;
 /** What a small publication costs beside its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
-// SET first: it is what Redis may refuse, and a script that fails there has published nothing.
-const STORE_AND_PUBLISH = "redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('PUBLISH',ARGV[1],ARGV[2])";
-const STORE_HEAD = `*8\r\n$4\r\nEVAL\r\n$${STORE_AND_PUBLISH.length}\r\n${STORE_AND_PUBLISH}\r\n$1\r\n1\r\n`;
 export const NO_BODY = Buffer.alloc(0);
 /** @type {Buffer[]} */
 const NO_PUBLICATIONS = [];
@@ -36,17 +33,22 @@ export class RedisPublisher {
    * @param {import('./redis-connection.js').RedisConnection} parts.connection
    * @param {import('./live-clock.js').LiveClock} parts.clock
    * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {boolean} parts.isSharded its channels are a cluster's: SPUBLISH
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
    * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
+   * @param {(error: Error) => void} parts.onRefused Redis has answered with an error
    */
-  constructor({ connection, clock, names, maxPubsubBytes, timeoutMs, onPublishLag }) {
+  constructor({ connection, clock, names, isSharded, maxPubsubBytes, timeoutMs, onPublishLag, onRefused }) {
     this.connection = connection;
     this.clock = clock;
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.timeoutMs = timeoutMs;
     this.onPublishLag = onPublishLag;
+    this.onRefused = onRefused;
+    this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
+    this.storeHead = storeHead(isSharded ? 'SPUBLISH' : 'PUBLISH');
     /** Of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
     /** The latest of each room among them. @type {Map<string, Message>} */
@@ -263,7 +265,8 @@ export class Message {
 
   get maxWireBytes() {
     // The channel may take three bytes a character; the heads and lengths fit in the rest.
-    const head = this.key === '' ? 64 : 128 + STORE_HEAD.length + this.key.length * 3 + this.stored.length;
+    const head =
+      this.key === '' ? 64 : 128 + this.publisher.storeHead.length + this.key.length * 3 + this.stored.length;
     return head + this.channel.length * 3 + this.bodyBytes;
   }
 
@@ -273,13 +276,13 @@ export class Message {
     const channelHead = `$${Buffer.byteLength(channel)}\r\n${channel}\r\n$${this.bodyBytes}\r\n`;
     let at = start;
     if (key === '') {
-      at += buffer.write(`*3\r\n$7\r\nPUBLISH\r\n${channelHead}`, at);
+      at += buffer.write(this.publisher.publishHead + channelHead, at);
       at = this.writeBody(buffer, at);
       at += buffer.write('\r\n', at, 'latin1');
       return at;
     }
     const ttl = String(BLOB_TTL_MS);
-    at += buffer.write(`${STORE_HEAD}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`, at);
+    at += buffer.write(`${this.publisher.storeHead}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`, at);
     at = this.writeBody(buffer, at);
     at += buffer.write(`\r\n$${this.stored.length}\r\n`, at, 'latin1');
     at += this.stored.copy(buffer, at);
@@ -320,6 +323,7 @@ export class Message {
   reject(error) {
     if (error instanceof ReplyError) {
       this.answered();
+      this.publisher.onRefused(error);
       this.done.reject(new BrokerError('UNAVAILABLE', 'Redis refused the publication', { cause: error }));
       return;
     }
@@ -353,6 +357,13 @@ export class Message {
     this.isExpired = true;
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer in time'));
   }
+}
+
+/** @param {string} publish the command @returns {string} RESP of a script's call, up to its key */
+function storeHead(publish) {
+  // SET first: it is what Redis may refuse, and a script that fails there has published nothing.
+  const script = `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;
+  return `*8\r\n$4\r\nEVAL\r\n$${script.length}\r\n${script}\r\n$1\r\n1\r\n`;
 }
 
 /** @param {string} reason @returns {Promise<never>} */

@@ -24,7 +24,7 @@ import { IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from './broker.js';
 
 /** All streams together, segments and what is around them. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** Rooms whose position is known: some 50 MB without their publications. */
+/** Rooms whose position is known: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
 /** Idempotency keys. Where more than 800 a second come for IDEMPOTENCY_MS, the oldest are forgotten early. */
 const MAX_KEYS = 500_000;
@@ -37,6 +37,8 @@ const MAX_SEGMENT_BYTES = 32 * 1024;
 /** What a segment costs beside its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
+/** Streams that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is gone. */
+const MAX_SWEPT = 10_000;
 
 /** @typedef {import('../room-rules.js').HistoryRule} HistoryRule */
 /** @typedef {import('./broker.js').Position} Position */
@@ -50,7 +52,7 @@ const SLOTS = 65_536;
  *   long as one likes
  */
 
-/** @typedef {{buffer: Buffer, end: number}} Segment filled up to `end` */
+/** @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; how many publications are still there */
 
 export class Streams {
   /**
@@ -138,8 +140,9 @@ export class Streams {
 
   /** Frees what has expired; to be called now and then. @param {number} nowMs */
   sweep(nowMs) {
+    let left = MAX_SWEPT;
     for (const list of this.kept.values()) {
-      while (list.first !== null && list.first.expiresMs <= nowMs) this.#empty(list.first);
+      while (list.first !== null && list.first.expiresMs <= nowMs && left-- > 0) this.#empty(list.first);
     }
     this.keys.sweep(nowMs);
   }
@@ -244,15 +247,18 @@ class Stream {
     const length = LENGTH_BYTES + publication.length;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
-      // As much again as there is: a room of few publications is small, one of many has few segments.
+      // As much again as there is: a room of few publications is small, one of many has few segments. What is large has one
+      // of its own, or the rests would be a good part of all.
       const spare = Math.min(Math.max(this.used, MIN_SEGMENT_BYTES), MAX_SEGMENT_BYTES);
-      last = { buffer: Buffer.allocUnsafeSlow(Math.max(length, spare)), end: 0 };
+      const isLarge = length > MAX_SEGMENT_BYTES / 8;
+      last = { buffer: Buffer.allocUnsafeSlow(isLarge ? length : Math.max(length, spare)), end: 0, count: 0 };
       this.segments.push(last);
       this.bytes += last.buffer.length + SEGMENT_OVERHEAD_BYTES;
     }
     last.buffer.writeUInt32BE(publication.length, last.end);
     publication.copy(last.buffer, last.end + LENGTH_BYTES);
     last.end += length;
+    last.count++;
     this.used += length;
     this.count++;
     this.offset++;
@@ -266,6 +272,7 @@ class Stream {
     this.head += length;
     this.used -= length;
     this.count--;
+    first.count--;
     if (this.head < first.end) return 0;
     this.segments.shift();
     this.head = 0;
@@ -281,32 +288,32 @@ class Stream {
   }
 
   /**
-   * The newest, as they lie. Finding the first of them walks over the lengths of those before it: 10,000 at most, which is
-   * less than what writing one stretch costs.
-   * @param {number} count
+   * The newest, as they lie: back over whole segments, then forward in the first that is needed.
+   * @param {number} count above 0
    * @returns {Buffer[]}
    */
   newest(count) {
-    let skipped = 0;
-    let left = this.used;
-    let at = this.head;
-    let index = 0;
-    while (this.count - skipped > count || (left > MAX_STRETCH_BYTES && this.count - skipped > 1)) {
-      const { buffer, end } = this.segments[index];
-      const length = LENGTH_BYTES + buffer.readUInt32BE(at);
+    const { segments } = this;
+    let index = segments.length;
+    let found = 0;
+    let bytes = 0;
+    while (index > 0 && found < count && bytes < MAX_STRETCH_BYTES) {
+      const { end, count: more } = segments[--index];
+      found += more;
+      bytes += index === 0 ? end - this.head : end;
+    }
+    const runs = segments.slice(index).map(({ buffer, end }) => buffer.subarray(0, end));
+    let at = index === 0 ? this.head : 0;
+    while (found > count || (bytes > MAX_STRETCH_BYTES && found > 1)) {
+      const length = LENGTH_BYTES + runs[0].readUInt32BE(at);
       at += length;
-      left -= length;
-      skipped++;
-      if (at < end) continue;
-      index++;
+      bytes -= length;
+      found--;
+      if (at < runs[0].length) continue;
+      runs.shift();
       at = 0;
     }
-    const runs = [];
-    for (; index < this.segments.length; index++) {
-      const { buffer, end } = this.segments[index];
-      runs.push(buffer.subarray(at, end));
-      at = 0;
-    }
+    if (at > 0) runs[0] = runs[0].subarray(at);
     return runs;
   }
 }

@@ -10,6 +10,7 @@
 import { glance } from '../doctor/doctor.js';
 import { flushLog } from '../log.js';
 import { Aggregate, createPrimaryMetrics } from '../metrics.js';
+import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { RoomRules } from '../room-rules.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
@@ -37,12 +38,17 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
   let metricsPort = 0;
 
   const history = new RoomRules(config.history);
-  const relay = new Relay({ log, historyOf: (room) => history.of(room) });
+  const relay = new Relay({
+    log,
+    historyOf: (room) => history.of(room),
+    presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
+  });
   const aggregate = new Aggregate();
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
     reloads: () => supervisor?.reloads ?? 0,
+    presenceEvents: () => relay.members.events,
     history: () => relay.history(),
   });
   const ops = new OpsServer({

@@ -19,6 +19,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Rooms } from '../broker/rooms.js';
 import { Streams } from '../broker/streams.js';
+import { Members } from '../presence/members.js';
 import {
   HEAD_BYTES,
   MAX_BATCH,
@@ -39,6 +40,8 @@ const SWEEP_INTERVAL_MS = 1000;
 /** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
+/** Names of dead workers kept for the next worker, where none was left to be told. */
+const MAX_GONE = 64;
 
 /** A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to fall. */
 class LinkFault extends Error {}
@@ -51,6 +54,7 @@ export class Relay {
    * @param {Streams} [parts.streams]
    * @param {number} [parts.maxPendingBytes] for a worker that does not read
    * @param {number} [parts.maxWaitingReads] of one worker
+   * @param {{maxMembers: number, announcements: import('../presence/presence.js').Announcements}} [parts.presence]
    */
   constructor({
     log,
@@ -58,10 +62,15 @@ export class Relay {
     streams = new Streams(),
     maxPendingBytes = MAX_PENDING_BYTES,
     maxWaitingReads = MAX_WAITING_READS,
+    presence = NO_PRESENCE,
   }) {
     this.log = log;
     this.historyOf = historyOf;
     this.streams = streams;
+    /** Who is in which room. @type {Members<Link>} */
+    this.members = new Members({ ...presence, publish: (room, head, member) => this.#event(room, head, member) });
+    /** Workers that died with users in Redis, and nobody there to be told. @type {string[]} */
+    this.gone = [];
     this.maxPendingBytes = maxPendingBytes;
     this.maxWaitingReads = maxWaitingReads;
     /** @type {NodeJS.Timeout|undefined} */
@@ -172,6 +181,17 @@ export class Relay {
     for (const link of links) link.out().pass(buffer, start, end);
   }
 
+  /** An event of presence. @param {string} room @param {Buffer} head @param {Buffer} member */
+  #event(room, head, member) {
+    for (const link of this.rooms.of(room) ?? []) link.out().event(room, head, member);
+  }
+
+  /** A worker has died that has users in Redis: one that lives takes them away, and the first to try does it. @param {string} name */
+  #died(name) {
+    if (this.links.size > 0) for (const link of this.links) link.out().text(OP.GONE, name);
+    else if (this.gone.length < MAX_GONE) this.gone.push(name);
+  }
+
   /**
    * Keeps an APPEND, and hands it on to every worker that has the room.
    * @param {string} room
@@ -231,9 +251,13 @@ export class Relay {
     this.rooms.leave(link);
     for (const [address, count] of link.addresses) this.release(address, count);
     this.connections -= link.connections;
+    this.members.remove(link);
+    if (link.name !== '') this.#died(link.name);
     this.log.debug({ pid: link.pid }, 'a worker has left the relay');
   }
 }
+
+const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) } };
 
 /** @typedef {{request: number, room: string, after: number, limit: number}} HistoryRead */
 
@@ -244,6 +268,8 @@ class Link {
     this.relay = relay;
     this.socket = socket;
     this.pid = 0;
+    /** What it is called in Redis, while it has users there. */
+    this.name = '';
     this.connections = 0;
     /** Connections this worker holds, by client address. @type {Map<string, number>} */
     this.addresses = new Map();
@@ -393,6 +419,34 @@ class Link {
         return;
       case OP.HELLO:
         this.pid = buffer.readUInt32BE(at);
+        return;
+      case OP.ENTER: {
+        const roomEnd = at + 1 + buffer[at];
+        const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
+        if (!(roomEnd + 2 <= end && userEnd <= end)) throw new LinkFault('a user longer than its message');
+        const room = buffer.toString('latin1', at + 1, roomEnd);
+        const user = buffer.toString('utf8', roomEnd + 2, userEnd);
+        // Copied: it is kept, and must not keep all that was read with it.
+        relay.members.join(this, room, user, Buffer.from(buffer.subarray(userEnd, end)));
+        return;
+      }
+      case OP.EXIT: {
+        const roomEnd = at + 1 + buffer[at];
+        if (!(roomEnd <= end)) throw new LinkFault('a room longer than its message');
+        relay.members.leave(this, buffer.toString('latin1', at + 1, roomEnd), buffer.toString('utf8', roomEnd, end));
+        return;
+      }
+      case OP.EXIT_ALL:
+        relay.members.remove(this);
+        return;
+      case OP.WHO: {
+        const { count, members } = relay.members.read(buffer.toString('latin1', at + 4, end));
+        this.out().members(buffer.readUInt32BE(at), count, members);
+        return;
+      }
+      case OP.NAME:
+        this.name = buffer.toString('latin1', at, end);
+        for (const name of relay.gone.splice(0)) this.out().text(OP.GONE, name);
         return;
       default:
         throw new LinkFault(`no such message: ${op}`);

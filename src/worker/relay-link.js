@@ -16,6 +16,7 @@ import {
   MessageWriter,
   OP,
   POSITION_BYTES,
+  readMembers,
   readPosition,
 } from '../relay-wire.js';
 
@@ -31,6 +32,7 @@ const MAX_NUMBER = 0xffffffff;
 const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('../broker/broker.js').Position} Position */
+/** @typedef {import('../presence/presence.js').Attendance} Attendance */
 
 /**
  * What a REPLY says, or the body of another answer behind its request.
@@ -61,6 +63,8 @@ export class RelayLink {
     this.onClose = () => {};
     /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
+    /** Another worker of this machine has died, which has users in Redis under that name. @type {(name: string) => void} */
+    this.onGone = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
     this.isOpen = false;
@@ -76,6 +80,9 @@ export class RelayLink {
     this.appends = [];
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
+    /** Rooms whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../broker/deferred.js').Deferred<Attendance>>} */
+    this.asks = new Map();
+    this.isAsking = false;
     /** @type {number|null} */
     this.reported = null;
     /** @type {NodeJS.Timeout|undefined} */
@@ -200,6 +207,59 @@ export class RelayLink {
     return { epoch, offset, publications: publicationsIn(body.subarray(POSITION_BYTES)) };
   }
 
+  // Presence. Where the link has ended the relay has taken away all that this worker has said.
+
+  /** @param {string} room @param {string} user @param {Buffer} member copied at once */
+  enter(room, user, member) {
+    if (this.isOpen) this.#out().enter(room, user, member);
+  }
+
+  /** @param {string} room @param {string} user */
+  exit(room, user) {
+    if (this.isOpen) this.#out().exit(room, user);
+  }
+
+  exitAll() {
+    if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
+  }
+
+  /** @param {string} room @returns {Promise<Attendance>} */
+  members(room) {
+    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    let ask = this.asks.get(room);
+    if (ask === undefined) {
+      ask = deferred();
+      this.asks.set(room, ask);
+      this.#askNext();
+    }
+    return ask.promise;
+  }
+
+  #askNext() {
+    if (this.isAsking) return;
+    for (const [room, ask] of this.asks) {
+      this.asks.delete(room);
+      if (!this.isOpen) {
+        ask.reject(gone());
+        continue;
+      }
+      this.isAsking = true;
+      const request = this.#request();
+      this.#out().request(OP.WHO, request.id, room);
+      const next = () => {
+        this.isAsking = false;
+        this.#askNext();
+      };
+      request.promise.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
+      return;
+    }
+  }
+
+  /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
+  nameInRedis(name) {
+    if (this.isOpen) this.#out().text(OP.NAME, name);
+  }
+
   /** @param {number} connections of this worker */
   reportConnections(connections) {
     if (!this.isOpen) return;
@@ -317,6 +377,10 @@ export class RelayLink {
       const { epoch, offset } = readPosition(buffer, positionAt);
       const room = buffer.toString('latin1', at + 1, keyAt);
       this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
+      return;
+    }
+    if (op === OP.GONE) {
+      this.onGone(buffer.toString('latin1', at, end));
       return;
     }
     const id = buffer.readUInt32BE(at);

@@ -29,16 +29,26 @@ const TABLE = Object.freeze({
   // The clock is handed in.
   admission: { may: ['root'], packages: ['proxy-addr'], node: ['node:net isIP', 'node:crypto'], never: CLOCK_OR_IO },
   broker: { may: ['root'], packages: ['ioredis'], node: 'any' },
+  // Its connection to Redis is the broker's, handed to it.
+  presence: { may: ['broker/broker.js', 'broker/deferred.js', 'root'], packages: [], node: 'any' },
   // Wires, broker and admission are handed to it: it has no I/O of its own.
   hub: { may: ['protocol/', 'codes.js'], packages: [], node: ['node:buffer', 'node:crypto'] },
   transport: { may: ['hub/', 'protocol/', 'root'], packages: ['ws', 'express'], node: 'any' },
   worker: {
-    may: ['admission/', 'broker/', 'hub/', 'protocol/', 'transport/', 'root'],
+    may: ['admission/', 'broker/', 'hub/', 'presence/', 'protocol/', 'transport/', 'root'],
     packages: [],
     node: 'any',
   },
   primary: {
-    may: ['broker/memory.js', 'broker/rooms.js', 'broker/streams.js', 'doctor/doctor.js', 'root'],
+    may: [
+      'broker/memory.js',
+      'broker/rooms.js',
+      'broker/streams.js',
+      'doctor/doctor.js',
+      'presence/members.js',
+      'protocol/publication.js',
+      'root',
+    ],
     packages: ['express'],
     node: 'any',
   },
@@ -102,6 +112,12 @@ const FAULTS = /** @type {const} */ ([
   ['the worker importing the primary', 'worker/x.js', "export * from '../primary/relay.js';"],
   ['a transport importing the broker', 'transport/x.js', "export { MemoryBroker } from '../broker/memory.js';"],
   ['admission importing the hub', 'admission/x.js', "import * as hub from '../hub/hub.js';"],
+  ['presence importing the protocol', 'presence/x.js', "import { KIND } from '../protocol/publication.js';"],
+  [
+    'presence importing a broker beyond its contract',
+    'presence/x.js',
+    "import { RedisBroker } from '../broker/redis.js';",
+  ],
   ['a broker importing the protocol', 'broker/x.js', 'import { encode } from "../protocol/codec.js";'],
   ['an import for its side effects', 'hub/x.js', "import '../worker/worker.js';"],
   ['an import without spaces', 'hub/x.js', "import{Hub}from'../worker/worker.js'"],

@@ -27,6 +27,7 @@ const primary = createPrimaryMetrics({
   workersUp: () => ({ 0: 1, 1: 0 }),
   restarts: () => 3,
   reloads: () => 0,
+  presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
   history: () => ({ bytes: 0, publications: 0, lost: { publications: 0, positions: 0, keys: 0, reads: 0 } }),
 });
 

@@ -12,14 +12,17 @@ import { test } from 'node:test';
 import pino from 'pino';
 import { LocalBroker } from '../../src/broker/local.js';
 import { Relay } from '../../src/primary/relay.js';
-import { MessageReader, MessageWriter, OP } from '../../src/relay-wire.js';
+import { MAX_BATCH, MessageReader, MessageWriter, OP } from '../../src/relay-wire.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
 
 const log = pino({ level: 'silent' });
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
-/** @param {TestContext} t @param {{maxPendingBytes?: number}} [options] */
+const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
+const historyOf = (/** @type {string} */ room) => (room.startsWith('kept') ? RULE : null);
+
+/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof Relay>[0]>} [options] */
 async function startRelay(t, options) {
   const relay = new Relay({ log, ...options });
   await relay.start();
@@ -146,9 +149,119 @@ test('a worker that does not read is dropped before it fills the memory', { time
   assert.equal(relay.stats().workers, 1);
 });
 
+test('what a crashed worker has published is still there', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t, { historyOf });
+  const survivor = await openLink(t, relay);
+  const script = `
+    import pino from 'pino';
+    import { RelayLink } from ${JSON.stringify(new URL('../../src/worker/relay-link.js', import.meta.url).href)};
+    const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    await link.open();
+    const published = [];
+    for (let i = 1; i <= 50; i++) published.push(link.append('kept', \`key \${i}\`, Buffer.from(String(i))));
+    process.send((await Promise.all(published)).at(-1));
+    setInterval(() => {}, 1000);
+  `;
+  const child = fork('-', {
+    execArgv: ['--input-type=module', '--eval', script],
+    env: { ...process.env, RELAY_PATH: relay.path },
+  });
+  t.after(() => child.kill('SIGKILL'));
+  const [last] = await once(child, 'message');
+  child.kill('SIGKILL');
+  await eventually(() => relay.stats().workers === 1);
+  const { epoch, offset, publications } = await survivor.history('kept', { after: 0, limit: 100 });
+  assert.deepEqual({ epoch, offset }, last);
+  assert.deepEqual(
+    publications.map(String),
+    Array.from({ length: 50 }, (_, i) => `${i + 1}`),
+  );
+  assert.deepEqual(await survivor.append('kept', 'key 7', Buffer.from('again')), { epoch, offset: 7 });
+  assert.deepEqual(await survivor.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
+});
+
+test('a worker that does not read its histories gets no more of them, holds up nobody, and is not dropped', {
+  timeout: 20_000,
+}, async (t) => {
+  const relay = await startRelay(t, { historyOf });
+  const [publisher, reader] = [await openLink(t, relay), await openLink(t, relay)];
+  for (let i = 0; i < 4; i++) await publisher.append('kept', '', Buffer.alloc(1024 * 1024, i));
+  const deaf = connect(relay.path);
+  t.after(() => deaf.destroy());
+  await once(deaf, 'connect');
+  deaf.pause();
+  const asked = 200;
+  const writer = new MessageWriter();
+  for (let i = 1; i <= asked; i++) writer.history(i, 'kept', { after: 0, limit: 100 });
+  writer.writeTo(deaf);
+  await eventually(() => relay.stats().pendingBytes > 1024 * 1024);
+  // All of it would be 800 MB.
+  for (let i = 0; i < 20; i++) {
+    const { publications } = await reader.history('kept', { after: 0, limit: 1 });
+    assert.equal(publications.length, 1);
+    await publisher.publish('plain', Buffer.from('x'));
+    assert.ok(relay.stats().pendingBytes < 8 * 1024 * 1024, `${relay.stats().pendingBytes} bytes wait`);
+  }
+  /** @type {number[]} */
+  const answered = [];
+  const messages = new MessageReader((buffer, start, end) => {
+    assert.equal(buffer[start + 4], OP.STRETCH);
+    assert.ok(end - start > 4 * 1024 * 1024);
+    answered.push(buffer.readUInt32BE(start + 5));
+  });
+  deaf.on('data', (chunk) => messages.read(chunk));
+  deaf.resume();
+  await eventually(() => answered.length === asked);
+  assert.deepEqual(
+    answered,
+    Array.from({ length: asked }, (_, i) => i + 1),
+  );
+  assert.deepEqual([relay.stats().workers, relay.stats().droppedLinks], [3, 0]);
+});
+
+test('more reads than may wait are refused, and counted', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t, { historyOf, maxWaitingReads: 10 });
+  const link = await openLink(t, relay);
+  const broker = new LocalBroker({ link, roomLingerMs: 0, historyOf });
+  t.after(() => broker.close());
+  await broker.start({ onPublication: () => {}, onState: () => {} });
+  await broker.publish('kept', Buffer.alloc(2 * 1024 * 1024));
+  const reads = await Promise.allSettled(
+    Array.from({ length: 50 }, () => broker.history('kept', { after: 0, limit: 1 })),
+  );
+  const refused = reads.filter(({ status }) => status === 'rejected');
+  assert.ok(refused.length >= 1 && refused.length <= 39, `${refused.length} refused`);
+  for (const { reason } of /** @type {PromiseRejectedResult[]} */ (refused)) {
+    assert.deepEqual([reason.name, reason.code], ['BrokerError', 'UNAVAILABLE']);
+  }
+  assert.equal(relay.history().lost.reads, refused.length);
+  assert.equal((await broker.history('kept', { after: 0, limit: 1 })).publications.length, 1);
+});
+
+test('histories that have expired are freed with nobody asking', { timeout: 10_000 }, async (t) => {
+  const relay = await startRelay(t, { historyOf: () => ({ size: 10, ttlMs: 200 }) });
+  const link = await openLink(t, relay);
+  await link.append('kept', '', Buffer.alloc(1000));
+  assert.deepEqual([relay.history().publications, relay.history().bytes > 1000], [1, true]);
+  await eventually(() => relay.history().bytes === 0);
+});
+
+test('more publishes in one tick than one answer may tell of are all answered', { timeout: 20_000 }, async (t) => {
+  const relay = await startRelay(t, { historyOf });
+  const link = await openLink(t, relay);
+  /** @type {Promise<import('../../src/broker/broker.js').Position>[]} */
+  const published = [];
+  const publication = Buffer.from('x');
+  for (let i = 0; i < 2 * MAX_BATCH + 5; i++) published.push(link.append('kept', '', publication));
+  const positions = await Promise.all(published);
+  assert.ok(positions.every(({ offset }, i) => offset === i + 1));
+});
+
 test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) => {
-  const relay = await startRelay(t);
+  const relay = await startRelay(t, { historyOf });
   const good = await openLink(t, relay);
+  const toPlain = Buffer.alloc(5 + 2 + 5 + 24);
+  toPlain.set([0, 0, 0, 1 + 2 + 5 + 24, OP.APPEND, 5, ...Buffer.from('plain'), 0]);
   for (const bytes of [
     Buffer.from('GET / HTTP/1.1\r\n\r\n'),
     Buffer.from([0, 0, 0, 0]),
@@ -156,6 +269,10 @@ test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) =
     Buffer.from([0, 0, 0, 3, OP.PUBLISH, 200, 1]),
     Buffer.from([0, 0, 0, 2, OP.RELEASE, 65]),
     Buffer.from([0, 0, 0, 2, OP.SYNC, 1]),
+    toPlain,
+    Buffer.from([0, 0, 0, 7, OP.APPEND, 4, ...Buffer.from('kept'), 0]),
+    Buffer.from([0, 0, 0, 2, OP.APPEND, 200]),
+    Buffer.from([0, 0, 0, 5, OP.HISTORY, 0, 0, 0, 1]),
   ]) {
     const socket = connect(relay.path);
     socket.on('error', () => {
@@ -165,30 +282,38 @@ test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) =
     await once(socket, 'close');
   }
   await good.publish('room', Buffer.from('x'));
-  assert.equal(relay.stats().droppedLinks, 6);
+  assert.equal(relay.stats().droppedLinks, 10);
 });
 
 test('the end of the relay: under way is unknown, later is unavailable, and the owner is told once', {
   timeout: 10_000,
 }, async (t) => {
-  const relay = await startRelay(t);
+  const relay = await startRelay(t, { historyOf });
   const link = await openLink(t, relay);
   let closes = 0;
   link.onClose = () => closes++;
-  const broker = new LocalBroker({ link, roomLingerMs: 0 });
+  const broker = new LocalBroker({ link, roomLingerMs: 0, historyOf });
   t.after(() => broker.close());
   await broker.start({ onPublication: () => {}, onState: () => {} });
   const underWay = broker.publish('room', Buffer.from('x'));
+  const kept = broker.publish('kept', Buffer.from('x'));
+  const read = broker.history('kept', { after: 0, limit: 1 });
   const asked = link.acquire('10.0.0.1', 1, false);
   link.flush();
   const gathered = broker.publish('room', Buffer.from('y'));
+  const gatheredKept = broker.publish('kept', Buffer.from('y'));
   // As when the primary is killed: the socket ends with nothing read.
   link.socket?.destroy();
   await Promise.all([
     assert.rejects(underWay, { code: 'OUTCOME_UNKNOWN' }),
+    assert.rejects(kept, { code: 'OUTCOME_UNKNOWN' }),
+    assert.rejects(read, { code: 'UNAVAILABLE' }),
     assert.rejects(asked, { code: 'OUTCOME_UNKNOWN' }),
     assert.rejects(gathered, { code: 'UNAVAILABLE' }),
+    assert.rejects(gatheredKept, { code: 'UNAVAILABLE' }),
   ]);
+  await assert.rejects(broker.publish('kept', Buffer.from('z')), { code: 'UNAVAILABLE' });
+  await assert.rejects(broker.history('kept', { after: 0, limit: 1 }), { code: 'UNAVAILABLE' });
   await assert.rejects(broker.publish('room', Buffer.from('z')), { code: 'UNAVAILABLE' });
   await assert.rejects(broker.subscribe('room'), { code: 'UNAVAILABLE' });
   await assert.rejects(link.acquire('10.0.0.1', 1, false), { code: 'UNAVAILABLE' });

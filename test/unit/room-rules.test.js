@@ -23,6 +23,10 @@ test('the first pattern that fits a room holds', () => {
   for (const room of ['ba', 'ab', 'abab', 'xyz', 'xz', 'xyya']) assert.equal(presence.of(room), null, room);
 });
 
+test('no pattern holds for the room of all connections', () => {
+  assert.equal(new RoomRules(parsePresenceRules(['*']).rules).of('*'), null);
+});
+
 test('a pattern holds for whole names, and its dots are dots', () => {
   const presence = new RoomRules(parsePresenceRules(['chat.a', 'x.*']).rules);
   assert.equal(presence.of('chat.a'), true);

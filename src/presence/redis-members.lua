@@ -1,0 +1,67 @@
+-- Changes who is in a room, and publishes what of it is news: one step, so that events have the order of the changes.
+--
+-- KEYS   1 members: user -> member     2 owners: user -> how many workers have it     3 the users that this worker has
+-- ARGV   1 channel  2 PUBLISH or SPUBLISH  3, 4 heads of a join's and a leave's publication  5 size above which a room is large
+--        6 how many users to take from the worker, whoever they are; then, of each change: what, user, member
+-- What   join: it has the user, the member is the latest   put: the same after an outage   hush: so too, without an event
+--        leave: it has it no more   gone: say that the user left, if nobody has it
+-- Says   joins, leaves, events left out, users the worker still has
+--
+-- Every change may be made again: what counts is whether the worker's set changes.
+local members, owners, own = KEYS[1], KEYS[2], KEYS[3]
+local max = tonumber(ARGV[5])
+local counts = { 0, 0, 0 }
+local body, bytes = {}, 0
+
+local function publish()
+  if bytes == 0 then return end
+  redis.call(ARGV[2], ARGV[1], table.concat(body))
+  body, bytes = {}, 0
+end
+
+-- size: of the room with that member
+local function say(event, member, size)
+  if size > max then
+    counts[3] = counts[3] + 1
+    return
+  end
+  counts[event] = counts[event] + 1
+  local length = #ARGV[2 + event] + #member
+  body[#body + 1] = struct.pack('>I4', length)
+  body[#body + 1] = ARGV[2 + event]
+  body[#body + 1] = member
+  bytes = bytes + 4 + length
+  if bytes > 32768 then publish() end
+end
+
+local function enter(what, user, member)
+  local first = redis.call('SADD', own, user) == 1 and redis.call('HINCRBY', owners, user, 1) == 1
+  if first or what == 'join' then redis.call('HSET', members, user, member) end
+  if first and what ~= 'hush' then say(1, member, redis.call('HLEN', members)) end
+end
+
+-- It is out of the worker's set already.
+local function exit(user)
+  if redis.call('HINCRBY', owners, user, -1) > 0 then return end
+  local member = redis.call('HGET', members, user)
+  local size = redis.call('HLEN', members)
+  redis.call('HDEL', owners, user)
+  redis.call('HDEL', members, user)
+  if member then say(2, member, size) end
+end
+
+for i = 7, #ARGV, 3 do
+  local what, user = ARGV[i], ARGV[i + 1]
+  if what == 'leave' then
+    if redis.call('SREM', own, user) == 1 then exit(user) end
+  elseif what == 'gone' then
+    if redis.call('HEXISTS', owners, user) == 0 then say(2, ARGV[i + 2], redis.call('HLEN', members) + 1) end
+  else
+    enter(what, user, ARGV[i + 2])
+  end
+end
+if ARGV[6] ~= '0' then
+  for _, user in ipairs(redis.call('SPOP', own, ARGV[6])) do exit(user) end
+end
+publish()
+return { counts[1], counts[2], counts[3], redis.call('SCARD', own) }

@@ -1,0 +1,17 @@
+#!/usr/bin/env node
+// check.js: holds a record against the invariants and prints what it found.
+//
+//   node test/checker/check.js record.jsonl
+//
+// Exits with 0 where the record is complete and nothing was violated.
+
+import { checkRecord, printReport } from './report.js';
+
+const [path, ...more] = process.argv.slice(2);
+if (path === undefined || more.length > 0) {
+  console.error('usage: node test/checker/check.js record.jsonl');
+  process.exit(64);
+}
+const report = checkRecord(path);
+printReport(report);
+process.exit(report.isClean ? 0 : 1);

@@ -1,0 +1,216 @@
+// checker.js: holds a record against the invariants, event by event, and sums up.
+//
+//   const checker = new Checker();
+//   for (const event of readRecord(path)) checker.see(event);
+//   const report = checker.report();
+
+import { Figures } from './figures.js';
+import { IndexedRun } from './indexed-run.js';
+import { INVARIANTS } from './invariants.js';
+
+/** Of each invariant so many violations are told in words; all are counted. */
+const EXAMPLES = 5;
+
+/** @typedef {import('./record.js').Event} Event */
+/** @typedef {import('./invariants.js').Answer} Answer */
+/** @typedef {import('./invariants.js').Asked} Asked */
+
+/**
+ * How one invariant fared.
+ * @typedef {object} Finding
+ * @property {string} id
+ * @property {string} anomaly
+ * @property {string} claim
+ * @property {number} checks how often it was put to the test
+ * @property {number} violations
+ * @property {string[]} examples the first few, with the second they happened in
+ */
+
+/**
+ * @typedef {object} Report
+ * @property {boolean} isComplete the record has an end: without one the invariants of the end were not asked
+ * @property {boolean} isClean complete, and nothing was violated
+ * @property {Finding[]} findings
+ * @property {Figures} figures
+ */
+
+export class Checker {
+  constructor() {
+    this.run = new IndexedRun();
+    this.figures = new Figures();
+    /** @type {Finding[]} */
+    this.findings = INVARIANTS.map(({ id, anomaly, claim }) => ({
+      id,
+      anomaly,
+      claim,
+      checks: 0,
+      violations: 0,
+      examples: [],
+    }));
+    /** Who is asked when: rows of `findings` with their function. @type {Map<keyof Asked, [Finding, Function][]>} */
+    this.asked = new Map();
+    for (const [row, { asked }] of INVARIANTS.entries()) {
+      for (const [when, ask] of /** @type {[keyof Asked, Function][]} */ (Object.entries(asked))) {
+        if (!this.asked.has(when)) this.asked.set(when, []);
+        this.asked.get(when)?.push([this.findings[row], ask]);
+      }
+    }
+  }
+
+  /** @param {Event} event the next one @throws where no run can have been like that: then the recording is at fault */
+  see(event) {
+    const { run } = this;
+    if (event.t < run.now) throw new Error(`the record is wrong: ${JSON.stringify(event)} comes before ${run.now}`);
+    // Clients are closed, servers stopped: only what is left of them is of interest.
+    if (run.hasEnded && event.type !== 'gauges') return;
+    run.now = event.t;
+    this.figures.event(event);
+    TAKEN[event.type](this, /** @type {never} */ (event));
+  }
+
+  /** @returns {Report} may be asked for once */
+  report() {
+    const isComplete = this.run.hasEnded;
+    if (!isComplete) this.#finish();
+    this.askAll('after');
+    this.figures.finish(this.run);
+    const { findings } = this;
+    const isClean = isComplete && findings.every(({ violations }) => violations === 0);
+    return { isComplete, isClean, findings, figures: this.figures };
+  }
+
+  /** @param {keyof Asked} when @param {unknown} about */
+  ask(when, about) {
+    const rows = this.asked.get(when);
+    if (rows === undefined) return;
+    for (let i = 0; i < rows.length; i++) this.#note(rows[i][0], rows[i][1](this.run, about));
+  }
+
+  /** @param {'finish'|'after'} when */
+  askAll(when) {
+    for (const [finding, ask] of this.asked.get(when) ?? []) {
+      for (const answer of ask(this.run)) this.#note(finding, answer);
+    }
+  }
+
+  end() {
+    this.run.hasEnded = true;
+    this.#finish();
+  }
+
+  #finish() {
+    for (const member of this.run.members()) if (member.isOpen) this.ask('ended', member);
+    this.askAll('finish');
+  }
+
+  /** @param {Finding} finding @param {Answer} answer */
+  #note(finding, answer) {
+    if (answer === null) return;
+    finding.checks++;
+    if (answer === '') return;
+    finding.violations++;
+    if (finding.examples.length < EXAMPLES) {
+      const seconds = ((this.run.now - this.figures.firstAt) / 1e6).toFixed(3);
+      finding.examples.push(`${seconds} s: ${answer}`);
+    }
+  }
+}
+
+/**
+ * What is done at each type of event: the invariants are asked, then the run takes it in.
+ * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
+ */
+const TAKEN = {
+  run({ run }, { history }) {
+    for (const room of history) run.history.add(room);
+  },
+
+  invoke({ run }, event) {
+    run.invoke(event);
+  },
+
+  ok(checker, { t, value, epoch, offset = 0 }) {
+    const { run } = checker;
+    const publication = run.publication(value);
+    const stream = run.stream(publication.room, epoch);
+    checker.ask('ok', { publication, t, stream, offset });
+    run.ok(publication, t, stream, offset);
+    checker.figures.accepted(publication.publisher, t);
+  },
+
+  fail(checker, { value }) {
+    const publication = checker.run.publication(value);
+    checker.ask('fail', publication);
+    publication.outcome = 'fail';
+  },
+
+  info({ run }, { value }) {
+    run.publication(value).outcome = 'info';
+  },
+
+  connect({ run }, { client }) {
+    run.connect(client);
+  },
+
+  subscribe({ run }, { client, room, since }) {
+    run.subscribe(run.member(client, room), since);
+  },
+
+  reply(checker, { t, client, room, epoch, offset = 0, recovered = false }) {
+    const { run, figures } = checker;
+    const member = run.member(client, room);
+    const stream = run.stream(room, epoch);
+    checker.ask('reply', { member, stream, offset, isRecovered: recovered });
+    run.reply(member, t, stream, offset, recovered);
+    figures.replied(member, recovered, t);
+  },
+
+  deliver(checker, event) {
+    const { run, figures } = checker;
+    const sight = run.sighted(event);
+    if (sight.isGenuine) checker.ask('deliver', sight);
+    else checker.ask('stray', sight);
+    run.deliver(sight);
+    figures.delivered(sight);
+  },
+
+  repeat(checker, event) {
+    const sight = checker.run.sighted(event);
+    checker.ask(sight.isGenuine ? 'repeat' : 'stray', sight);
+  },
+
+  resync(checker, { client, room, epoch, offset }) {
+    const { run } = checker;
+    const member = run.member(client, room);
+    const stream = run.stream(room, epoch);
+    checker.ask('resync', { member, stream, offset, isRecovered: false });
+    member.beginSpan(stream, offset);
+  },
+
+  close(checker, { t, client }) {
+    const { run, figures } = checker;
+    for (const member of run.clients.get(client)?.values() ?? []) {
+      if (!member.isOpen) continue;
+      checker.ask('ended', member);
+      run.close(member);
+      figures.closed(member, t);
+    }
+  },
+
+  start({ run }, { t }) {
+    run.disturb(t);
+  },
+
+  stop({ run }, { t }) {
+    run.undisturb(t);
+  },
+
+  gauges({ run }, { when, of, values }) {
+    const entry = run.gauges.get(of) ?? {};
+    run.gauges.set(of, { ...entry, [when]: values });
+  },
+
+  end(checker) {
+    checker.end();
+  },
+};

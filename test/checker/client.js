@@ -1,0 +1,208 @@
+// client.js: a subscriber that comes back, and records what its application would see.
+//
+// What a client library owes its application is done here by the shortest means: it remembers how far it has got in each
+// room with history, comes back with `since`, takes the reply's word for whether it has missed something, and drops what
+// it has passed. Recorded are events of the wire in the order they were read: see record.js.
+
+import { WebSocket } from 'ws';
+
+/** Back-off: any part of FIRST·2ⁿ, at most MAX. Shorter than a real client's, since runs are. */
+const FIRST_DELAY_MS = 100;
+const MAX_DELAY_MS = 2000;
+/** Of a handshake; and of a join, whose worker may be frozen. */
+const OPEN_TIMEOUT_MS = 5000;
+const JOIN_TIMEOUT_MS = 10_000;
+
+/** @typedef {import('./record.js').Position} Position */
+/** @typedef {Record<string, any>} Message */
+
+/** One room of a client. */
+class Place {
+  /** @param {string} room */
+  constructor(room) {
+    this.room = room;
+    this.isJoined = false;
+    /** How far it has got; null in a plain room, and before the first reply. @type {Position|null} */
+    this.position = null;
+  }
+}
+
+/** @typedef {{[type: string]: ((client: RecoveringClient, message: Message) => void)|undefined}} Handlers */
+
+export class RecoveringClient {
+  /**
+   * @param {object} parts
+   * @param {number} parts.id
+   * @param {readonly string[]} parts.urls it begins with the one of its number and goes on to the next when that fails
+   * @param {readonly string[]} parts.rooms
+   * @param {import('./record.js').Recorder} parts.recorder
+   * @param {import('./random.js').Random} parts.random
+   */
+  constructor({ id, urls, rooms, recorder, random }) {
+    this.id = id;
+    this.urls = urls;
+    this.recorder = recorder;
+    this.random = random;
+    this.places = new Map(rooms.map((room) => [room, new Place(room)]));
+    /** @type {WebSocket|null} */
+    this.socket = null;
+    this.isWanted = false;
+    this.attempts = 0;
+    /** @type {Set<NodeJS.Timeout>} */
+    this.timers = new Set();
+    /** What the server asked for before it closed; NaN: nothing. */
+    this.reconnectAfterMs = Number.NaN;
+    /** Answers and messages that fit nowhere: a test wants to see none. @type {string[]} */
+    this.oddities = [];
+    /** Markers it has got. @type {Set<string>} */
+    this.markers = new Set();
+    /** `degraded` pushes, as they came. @type {boolean[]} */
+    this.degraded = [];
+    /** Codes its connections were closed with while it wanted them. @type {number[]} */
+    this.closes = [];
+  }
+
+  start() {
+    this.isWanted = true;
+    this.#connect();
+  }
+
+  /** Closes it for good. @returns {Promise<void>} when it is closed */
+  async stop() {
+    this.isWanted = false;
+    for (const timer of this.timers) clearTimeout(timer);
+    this.timers.clear();
+    const { socket } = this;
+    if (socket === null) return;
+    await new Promise((resolve) => {
+      socket.once('close', resolve);
+      socket.resume();
+      socket.close(1000);
+      // A server that is stopped or frozen does not answer.
+      setTimeout(() => socket.terminate(), 1000).unref();
+    });
+  }
+
+  /** Is it a member of all its rooms? */
+  get isJoined() {
+    for (const place of this.places.values()) if (!place.isJoined) return false;
+    return true;
+  }
+
+  /** Reads no more, until `resume`: a slow reader. */
+  pause() {
+    this.socket?.pause();
+  }
+
+  resume() {
+    this.socket?.resume();
+  }
+
+  #connect() {
+    const url = this.urls[(this.id + this.attempts) % this.urls.length];
+    const socket = new WebSocket(url, { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
+    this.socket = socket;
+    let isOpen = false;
+    socket.on('open', () => {
+      isOpen = true;
+      this.recorder.write({ type: 'connect', client: this.id });
+      for (const place of this.places.values()) this.#join(place);
+      this.#later(JOIN_TIMEOUT_MS, () => {
+        if (this.socket === socket && !this.isJoined) socket.terminate();
+      });
+    });
+    socket.on('message', (data) => this.#receive(JSON.parse(String(data))));
+    // `close` follows, and says what there is to say.
+    socket.on('error', () => {});
+    socket.on('close', (code) => {
+      if (isOpen) {
+        this.recorder.write({ type: 'close', client: this.id, code });
+        if (this.isWanted) this.closes.push(code);
+      }
+      for (const place of this.places.values()) place.isJoined = false;
+      this.socket = null;
+      if (!this.isWanted) return;
+      const longest = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(this.attempts++, 10));
+      const delayMs = Number.isNaN(this.reconnectAfterMs) ? this.random.next() * longest : this.reconnectAfterMs;
+      this.reconnectAfterMs = Number.NaN;
+      this.#later(delayMs, () => this.#connect());
+    });
+  }
+
+  /** @param {Place} place */
+  #join({ room, position }) {
+    const since = position === null ? {} : { since: position };
+    this.recorder.write({ type: 'subscribe', client: this.id, room, ...since });
+    // The room is the id: an error says no other.
+    this.socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...since }));
+  }
+
+  /** @param {Message} message */
+  #receive(message) {
+    const handle = HANDLERS[message.type];
+    if (handle === undefined) this.oddities.push(JSON.stringify(message));
+    else handle(this, message);
+  }
+
+  /** Joins again, after a pause, where it could not be had. @param {string} room @param {number} [afterSeconds] */
+  retry(room, afterSeconds = 0) {
+    const { socket } = this;
+    const place = this.places.get(room);
+    const delayMs = Math.max(1000 * afterSeconds, this.random.between(100, 500));
+    this.#later(delayMs, () => {
+      if (place !== undefined && !place.isJoined && this.socket === socket) this.#join(place);
+    });
+  }
+
+  /** @param {number} ms @param {() => void} act */
+  #later(ms, act) {
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      act();
+    }, ms);
+    this.timers.add(timer);
+  }
+}
+
+/** What a server may say, by type. @type {Handlers} */
+const HANDLERS = {
+  joined(client, { room, epoch, offset, recovered }) {
+    const place = client.places.get(room);
+    if (place === undefined || place.isJoined) return client.oddities.push(`joined ${room}`);
+    place.isJoined = true;
+    client.recorder.write({ type: 'reply', client: client.id, room, epoch, offset, recovered });
+    // What is said of the position is recorded above; whether it can be true is the checker's to say.
+    if (epoch !== undefined && !(recovered && epoch === place.position?.epoch)) place.position = { epoch, offset };
+    if (client.isJoined) client.attempts = 0;
+  },
+
+  message(client, { room, payload, epoch, offset }) {
+    const value = typeof payload === 'string' ? payload : payload.value;
+    const place = client.places.get(room);
+    const position = place?.position;
+    const isPassed = position != null && position.epoch === epoch && offset <= position.offset;
+    const type = isPassed ? 'repeat' : 'deliver';
+    client.recorder.write({ type, client: client.id, room, value, epoch, offset });
+    if (place !== undefined && epoch !== undefined && !isPassed) place.position = { epoch, offset };
+    if (value.startsWith('m')) client.markers.add(value);
+  },
+
+  resync(client, { room, epoch, offset }) {
+    const place = client.places.get(room);
+    client.recorder.write({ type: 'resync', client: client.id, room, epoch, offset });
+    if (place !== undefined) place.position = { epoch, offset };
+  },
+
+  SERVER_SHUTDOWN(client, { reconnectAfterMs }) {
+    client.reconnectAfterMs = reconnectAfterMs;
+  },
+
+  degraded(client, { degraded }) {
+    client.degraded.push(degraded);
+  },
+
+  error(client, { error, id, retryAfter }) {
+    if (error === 'UNAVAILABLE' && typeof id === 'string') client.retry(id, retryAfter);
+    else client.oddities.push(`${error} ${id}`);
+  },
+};

@@ -1,0 +1,410 @@
+// indexed-run.js: what is known of a run at a point of its record.
+//
+// The record is gone through once and in order, and no delivery is kept: of each publication, of each stream of offsets and of
+// each client in each room there is one small object. Ten minutes of 500 messages a second to 200 clients are ten million
+// deliveries and need 200 MB.
+//
+// A *segment* is the time a client is subscribed without interruption: from a reply to the close. A *span* is what the
+// application may take for one unbroken sequence: it begins with a reply or a `resync` and goes on through closes where
+// the next reply says `recovered: true`.
+
+/** @typedef {import('./record.js').Event} Event */
+/** @typedef {import('./record.js').Position} Position */
+
+/** How long healing may take once nothing is being done to the servers: a position check each 10 s, and time to act on it. */
+export const SETTLE_US = 15_000_000;
+
+/** Of a gap no more offsets are kept one by one: an offset far off is a fault of its own, and no reason to run out of memory. */
+const MAX_SKIPPED = 100_000;
+
+/** A publication. */
+export class Publication {
+  /** @param {string} value @param {number} t @param {boolean} isMarker */
+  constructor(value, t, isMarker) {
+    const [publisher, , room] = split(value);
+    this.value = value;
+    this.publisher = publisher;
+    this.room = room;
+    /** How many were sent to its room before it. */
+    this.number = 0;
+    this.invokedAt = t;
+    this.isMarker = isMarker;
+    /** @type {'invoked'|'ok'|'fail'|'info'} */
+    this.outcome = 'invoked';
+    this.okAt = Number.POSITIVE_INFINITY;
+    /** Where it stands, as first heard of. @type {Stream|null} */
+    this.stream = null;
+    this.offset = 0;
+    /** Deliveries of it. */
+    this.sights = 0;
+    /** Of a plain room: members subscribed since before it was sent, and how many of those got it. */
+    this.members = 0;
+    this.reached = 0;
+    /** What its publisher had accepted in this room before it was sent. @type {Position|null} */
+    this.behind = null;
+  }
+}
+
+/** The offsets of one room and epoch. */
+export class Stream {
+  /** @param {string} room @param {string} epoch @param {number} t */
+  constructor(room, epoch, t) {
+    this.room = room;
+    this.epoch = epoch;
+    /** When it was first heard of. */
+    this.heardAt = t;
+    /** @type {Map<number, Publication>} by offset; the first heard of */
+    this.places = new Map();
+    /** Highest offset delivered to anybody. */
+    this.highest = 0;
+    /** Offsets that a client was subscribed through and did not get. @type {Set<number>} */
+    this.skipped = new Set();
+    /** Times of acceptance; the highest offset accepted until then, and when the latest of those was sent. @type {number[]} */
+    this.okTimes = [];
+    /** @type {number[]} */
+    this.okHighest = [];
+    /** @type {number[]} */
+    this.okSentAt = [];
+  }
+
+  /** @param {number} offset @param {number} sentAt @param {number} t */
+  accepted(offset, sentAt, t) {
+    this.okTimes.push(t);
+    this.okHighest.push(Math.max(offset, this.okHighest.at(-1) ?? 0));
+    this.okSentAt.push(Math.max(sentAt, this.okSentAt.at(-1) ?? 0));
+  }
+
+  /** @param {number} t @returns {number} highest offset accepted until then, 0 where none was */
+  acceptedUntil(t) {
+    return this.okHighest[this.#acceptances(t) - 1] ?? 0;
+  }
+
+  /**
+   * Did this stream take something until `t` that was sent when `other` was known already? Then it is the later one of the two,
+   * however late an ack may be.
+   * @param {Stream} other @param {number} t
+   */
+  succeeded(other, t) {
+    return this !== other && (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > other.heardAt;
+  }
+
+  /** @param {number} t @returns {number} how many there were until then */
+  #acceptances(t) {
+    let low = 0;
+    let high = this.okTimes.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.okTimes[middle] <= t) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+/** One client in one room. */
+export class Member {
+  /** @param {number} client @param {string} room @param {boolean} hasHistory */
+  constructor(client, room, hasHistory) {
+    this.client = client;
+    this.room = room;
+    this.hasHistory = hasHistory;
+    /** Subscribed: between a reply and the close. */
+    this.isOpen = false;
+    this.openedAt = 0;
+    /** @type {Position|undefined} what it asked to go on from */
+    this.since = undefined;
+    /** The span: which stream, behind which offset it began, the last offset. @type {Stream|null} */
+    this.stream = null;
+    this.from = 0;
+    this.last = 0;
+    /** Offsets in between that it did not get. @type {Set<number>|null} */
+    this.skipped = null;
+    /** Up to which offset a replay was promised. */
+    this.replayTo = 0;
+    /** In a plain room: what this connection has got, a bit for each publication of the room. */
+    this.got = new Uint32Array(0);
+    /** When the latest of a publisher's publications seen in this span, or on this connection, was sent. @type {Map<string, number>} */
+    this.latest = new Map();
+    this.markerAt = Number.POSITIVE_INFINITY;
+  }
+
+  /** Is a replay under way? */
+  get isReplaying() {
+    return this.last < this.replayTo;
+  }
+
+  toString() {
+    return `client ${this.client} in ${this.room}`;
+  }
+
+  /** @param {Stream|null} stream @param {number} offset the first of it will be one above */
+  beginSpan(stream, offset) {
+    this.stream = stream;
+    this.from = this.last = this.replayTo = offset;
+    this.skipped = null;
+    this.latest.clear();
+  }
+
+  /** @param {number} number @returns {boolean} was it there already? */
+  mark(number) {
+    const word = number >>> 5;
+    if (word >= this.got.length) {
+      const grown = new Uint32Array(Math.max(16, 2 * word));
+      grown.set(this.got);
+      this.got = grown;
+    }
+    const bit = 1 << (number & 31);
+    const had = (this.got[word] & bit) !== 0;
+    this.got[word] |= bit;
+    return had;
+  }
+
+  /** Has this span delivered that offset? @param {number} offset */
+  has(offset) {
+    return offset > this.from && offset <= this.last && !this.skipped?.has(offset);
+  }
+}
+
+/** A delivery, as the invariants see it: before it has changed anything but `isRepeated`. One object, used again. */
+export class Sight {
+  constructor() {
+    this.t = 0;
+    this.value = '';
+    this.room = '';
+    /** @type {Publication|undefined} undefined: nobody sent it */
+    this.publication = undefined;
+    /** @type {Member} */
+    // @ts-expect-error: set before it is handed out
+    this.member = undefined;
+    /** @type {Stream|null} null in a plain room */
+    this.stream = null;
+    this.offset = 0;
+    /** In a plain room: this connection has had it. */
+    this.isRepeated = false;
+  }
+
+  /** Was it published, and to that room? */
+  get isGenuine() {
+    return this.publication !== undefined && this.publication.room === this.room;
+  }
+
+  toString() {
+    const place = this.stream === null ? '' : ` at ${this.stream.epoch}:${this.offset}`;
+    return `${this.value}${place} to ${this.member}`;
+  }
+}
+
+export class IndexedRun {
+  constructor() {
+    /** @type {Set<string>} */
+    this.history = new Set();
+    /** @type {Map<string, Publication>} */
+    this.publications = new Map();
+    /** How many there are in each room. @type {Map<string, number>} */
+    this.counts = new Map();
+    /** @type {Map<string, Map<string, Stream>>} by room, then epoch */
+    this.streams = new Map();
+    /** @type {Map<number, Map<string, Member>>} by client, then room */
+    this.clients = new Map();
+    /** @type {Map<string, number>} members subscribed now */
+    this.open = new Map();
+    /** What a publisher has had accepted in a room: the latest. @type {Map<string, Position>} */
+    this.settled = new Map();
+    /** The last marker of each room. @type {Map<string, Publication>} */
+    this.markers = new Map();
+    /** @type {Map<string, {before?: Record<string, number>, after?: Record<string, number>}>} */
+    this.gauges = new Map();
+    this.now = Number.NEGATIVE_INFINITY;
+    /** What is being done to the servers now. */
+    this.disturbances = 0;
+    /** Since when nothing is; NaN while something is. */
+    this.calmSince = Number.NEGATIVE_INFINITY;
+    /** The last time of calm before that which lasted long enough for everything to settle. */
+    this.longCalm = { from: 0, to: Number.NEGATIVE_INFINITY };
+    this.hasEnded = false;
+    this.sight = new Sight();
+  }
+
+  /** @param {string} value @returns {Publication} */
+  publication(value) {
+    const publication = this.publications.get(value);
+    if (publication === undefined) throw new Error(`the record is wrong: ${value} was never sent`);
+    return publication;
+  }
+
+  /** @param {string} room @returns {Iterable<Stream>} in the order they were heard of */
+  streamsOf(room) {
+    return this.streams.get(room)?.values() ?? [];
+  }
+
+  /** @returns {Generator<Member>} */
+  *members() {
+    for (const rooms of this.clients.values()) yield* rooms.values();
+  }
+
+  /** Has nothing been done to the servers for as long as healing may take? */
+  get isSettled() {
+    return this.disturbances === 0 && this.now - this.calmSince >= SETTLE_US;
+  }
+
+  /**
+   * The latest moment of a segment that was followed, within the segment, by an undisturbed time in which everything must
+   * have settled: what was accepted until then had to arrive.
+   * @param {Member} member still open
+   * @returns {number} -Infinity where there is none
+   */
+  settledMoment(member) {
+    const calm = this.disturbances === 0 ? { from: this.calmSince, to: this.now } : this.longCalm;
+    for (const { from, to } of [calm, this.longCalm]) {
+      if (to - Math.max(from, member.openedAt) >= SETTLE_US) return to - SETTLE_US;
+    }
+    return Number.NEGATIVE_INFINITY;
+  }
+
+  /** @param {number} client @param {string} room @returns {Member} */
+  member(client, room) {
+    let rooms = this.clients.get(client);
+    if (rooms === undefined) this.clients.set(client, (rooms = new Map()));
+    let member = rooms.get(room);
+    if (member === undefined) rooms.set(room, (member = new Member(client, room, this.history.has(room))));
+    return member;
+  }
+
+  /** @param {string} room @param {string|undefined} epoch @returns {Stream|null} null where the message had no place */
+  stream(room, epoch) {
+    if (epoch === undefined) return null;
+    let epochs = this.streams.get(room);
+    if (epochs === undefined) this.streams.set(room, (epochs = new Map()));
+    let stream = epochs.get(epoch);
+    if (stream === undefined) epochs.set(epoch, (stream = new Stream(room, epoch, this.now)));
+    return stream;
+  }
+
+  // What events change. The invariants have been asked before, with the run as it was.
+
+  /** @param {Extract<Event, {type: 'invoke'}>} event */
+  invoke({ t, value, marker }) {
+    if (this.publications.has(value)) throw new Error(`the record is wrong: ${value} was sent twice`);
+    const publication = new Publication(value, t, marker === true);
+    const { room } = publication;
+    publication.number = this.counts.get(room) ?? 0;
+    this.counts.set(room, publication.number + 1);
+    publication.behind = this.settled.get(`${publication.publisher}:${room}`) ?? null;
+    if (!this.history.has(room)) publication.members = this.open.get(room) ?? 0;
+    if (publication.isMarker) this.markers.set(room, publication);
+    this.publications.set(value, publication);
+  }
+
+  /** @param {Publication} publication @param {number} t @param {Stream|null} stream @param {number} offset */
+  ok(publication, t, stream, offset) {
+    publication.outcome = 'ok';
+    publication.okAt = t;
+    if (stream === null) return;
+    this.#place(publication, stream, offset);
+    stream.accepted(offset, publication.invokedAt, t);
+    const key = `${publication.publisher}:${publication.room}`;
+    const settled = this.settled.get(key);
+    if (settled === undefined || settled.epoch !== stream.epoch || settled.offset < offset)
+      this.settled.set(key, { epoch: stream.epoch, offset });
+  }
+
+  /** @param {Extract<Event, {type: 'deliver'|'repeat'}>} event @returns {Sight} */
+  sighted({ t, client, room, value, epoch, offset }) {
+    const { sight } = this;
+    sight.t = t;
+    sight.value = value;
+    sight.room = room;
+    sight.publication = this.publications.get(value);
+    sight.member = this.member(client, room);
+    sight.stream = this.stream(room, epoch);
+    sight.offset = offset ?? 0;
+    const { publication, member } = sight;
+    sight.isRepeated = !member.hasHistory && publication?.room === room && member.mark(publication.number);
+    return sight;
+  }
+
+  /** @param {Sight} sight */
+  deliver({ t, publication, member, stream, offset, isRepeated, isGenuine }) {
+    if (publication === undefined || !isGenuine) return;
+    publication.sights++;
+    if (publication.isMarker) member.markerAt = t;
+    const latest = member.latest.get(publication.publisher);
+    if (latest === undefined || latest < publication.invokedAt)
+      member.latest.set(publication.publisher, publication.invokedAt);
+    if (stream === null) {
+      if (!isRepeated && member.isOpen && member.openedAt < publication.invokedAt) publication.reached++;
+      return;
+    }
+    this.#place(publication, stream, offset);
+    if (offset > stream.highest) stream.highest = offset;
+    if (stream !== member.stream) member.beginSpan(stream, offset - 1);
+    const end = Math.min(offset, member.last + MAX_SKIPPED);
+    for (let skipped = member.last + 1; skipped < end; skipped++) {
+      (member.skipped ??= new Set()).add(skipped);
+      stream.skipped.add(skipped);
+    }
+    if (offset > member.last) member.last = offset;
+  }
+
+  /** What is promised of a plain room is promised to a connection. @param {number} client */
+  connect(client) {
+    for (const member of this.clients.get(client)?.values() ?? []) {
+      if (member.hasHistory) continue;
+      member.got.fill(0);
+      member.latest.clear();
+    }
+  }
+
+  /** @param {Member} member @param {Position|undefined} since */
+  subscribe(member, since) {
+    if (member.isOpen) throw new Error(`the record is wrong: ${member} subscribes twice`);
+    if (since !== undefined && (since.epoch !== member.stream?.epoch || since.offset !== member.last))
+      throw new Error(`the record is wrong: ${member} is not at ${since.epoch}:${since.offset}`);
+    member.since = since;
+  }
+
+  /** @param {Member} member @param {number} t @param {Stream|null} stream @param {number} offset @param {boolean} isRecovered */
+  reply(member, t, stream, offset, isRecovered) {
+    if (!member.isOpen) this.open.set(member.room, (this.open.get(member.room) ?? 0) + 1);
+    member.isOpen = true;
+    member.openedAt = t;
+    if (!member.hasHistory) return;
+    if (isRecovered && stream === member.stream) member.replayTo = offset;
+    else member.beginSpan(stream, offset);
+  }
+
+  /** @param {Member} member */
+  close(member) {
+    if (!member.isOpen) return;
+    member.isOpen = false;
+    this.open.set(member.room, (this.open.get(member.room) ?? 0) - 1);
+  }
+
+  /** @param {number} t */
+  disturb(t) {
+    if (this.disturbances++ > 0) return;
+    if (t - this.calmSince >= SETTLE_US) this.longCalm = { from: this.calmSince, to: t };
+    this.calmSince = Number.NaN;
+  }
+
+  /** @param {number} t */
+  undisturb(t) {
+    if (--this.disturbances === 0) this.calmSince = t;
+  }
+
+  /** @param {Publication} publication @param {Stream} stream @param {number} offset */
+  #place(publication, stream, offset) {
+    if (!stream.places.has(offset)) stream.places.set(offset, publication);
+    // The latest epoch it was seen in: it is one offset per epoch that is promised.
+    if (publication.stream === stream) return;
+    publication.stream = stream;
+    publication.offset = offset;
+  }
+}
+
+/** @param {string} value @returns {[publisher: string, seq: string, room: string]} */
+function split(value) {
+  const first = value.indexOf(':');
+  const second = value.indexOf(':', first + 1);
+  return [value.slice(0, first), value.slice(first + 1, second), value.slice(second + 1)];
+}

@@ -1,0 +1,312 @@
+// invariants.js: what must hold of every run, whatever was done to the servers. One table; each row says which anomaly it is about.
+//
+// A row's functions are asked at an event, with the run as it was before it. They answer null where they have nothing to say, ''
+// where the invariant held, and what is wrong otherwise; those that look at many things yield such answers. The first
+// two are told apart so that a report can say how often each was put to the test: one that never was proves nothing.
+//
+// The borders between them are drawn so that one fault is one anomaly:
+// - a gap between two offsets that a client got is I5, or I6 while a replay is under way;
+// - what comes after the last offset a client got is nobody's gap. It is I7 where the segment ended, I8 where it lasted to
+//   the end, provided the client had an undisturbed SETTLE_US for it: until then it may be late, and late is not lost;
+// - I7 is also a publication that nobody got though somebody was subscribed through its offset (then I5 or I3 name the client);
+// - I11 is about being told: an epoch that changes without a `resync` or a reply, one that a client never hears of, and one that
+//   goes on although what it had is gone.
+// A delivery that nobody sent, or that belongs to another room, is I1 and nothing else.
+//
+// I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none yet.
+
+import { SETTLE_US } from './indexed-run.js';
+
+/** @typedef {import('./indexed-run.js').IndexedRun} Run */
+/** @typedef {import('./indexed-run.js').Sight} Sight */
+/** @typedef {import('./indexed-run.js').Member} Member */
+/** @typedef {import('./indexed-run.js').Publication} Publication */
+/** @typedef {import('./indexed-run.js').Stream} Stream */
+/** @typedef {string|null} Answer null: does not apply; '': held; else what is wrong */
+
+/** @typedef {{publication: Publication, t: number, stream: Stream|null, offset: number}} Acceptance */
+/** @typedef {{member: Member, stream: Stream|null, offset: number, isRecovered: boolean}} Told by a reply or a `resync` */
+
+/**
+ * When a row is asked.
+ * @typedef {object} Asked
+ * @property {(run: Run, sight: Sight) => Answer} [deliver] of what was published, and to that room
+ * @property {(run: Run, sight: Sight) => Answer} [repeat] the same; the client dropped it, since it had passed that offset
+ * @property {(run: Run, sight: Sight) => Answer} [stray] of anything else
+ * @property {(run: Run, acceptance: Acceptance) => Answer} [ok]
+ * @property {(run: Run, publication: Publication) => Answer} [fail]
+ * @property {(run: Run, told: Told) => Answer} [reply]
+ * @property {(run: Run, told: Told) => Answer} [resync]
+ * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with the run
+ * @property {(run: Run) => Iterable<Answer>} [finish] the run's end
+ * @property {(run: Run) => Iterable<Answer>} [after] everything has been taken down
+ */
+
+/** @typedef {{id: string, anomaly: string, claim: string, asked: Asked}} Invariant */
+
+/** @type {readonly Invariant[]} */
+export const INVARIANTS = Object.freeze([
+  {
+    id: 'I1',
+    anomaly: 'fabricated or leaked',
+    claim: 'what is delivered was published, and to that room',
+    asked: { deliver: () => '', repeat: () => '', stray: (_, sight) => belongsElsewhere(sight) },
+  },
+  {
+    id: 'I2',
+    anomaly: 'aborted read',
+    claim: 'what was refused is never delivered',
+    asked: {
+      deliver: (_, sight) => (sight.publication?.outcome === 'fail' ? `${sight} was refused` : ''),
+      fail: (_, { value, sights }) => (sights > 0 ? `${value} is refused, and had been delivered` : ''),
+    },
+  },
+  {
+    id: 'I3',
+    anomaly: 'inconsistent offsets',
+    claim: 'an epoch and offset name one publication, in all deliveries and acks',
+    asked: { deliver: isThePlaces, repeat: isThePlaces, ok: acceptedPlaceIsFree },
+  },
+  {
+    id: 'I4',
+    anomaly: 'duplicate or out of order',
+    claim: 'offsets rise for each client, and a plain room sends nothing twice on a connection',
+    asked: { deliver: rises, repeat: wasThere },
+  },
+  {
+    id: 'I5',
+    anomaly: 'poll-skip',
+    claim: 'within a span offsets follow one another without a gap',
+    asked: { deliver: followsLive },
+  },
+  {
+    id: 'I6',
+    anomaly: 'false recovery',
+    claim: 'after recovered:true the replay begins behind `since`, has no gap and reaches the reply’s offset',
+    asked: { deliver: followsInReplay, reply: mayBeRecovered, ended: replayIsComplete },
+  },
+  {
+    id: 'I7',
+    anomaly: 'lost write',
+    claim: 'what was accepted is seen by those who are subscribed through it',
+    asked: { ended: sawWhatWasAccepted, finish: everyAcceptedWasSeen },
+  },
+  {
+    id: 'I8',
+    anomaly: 'unseen',
+    claim: 'when all is calm again a marker reaches every client, and with it all that the last epoch has',
+    asked: { finish: markersArrived },
+  },
+  {
+    id: 'I9',
+    anomaly: 'inversion',
+    claim: 'what a publisher sends after the reply to the one before arrives after it',
+    asked: { deliver: keepsOrder, ok: keepsOrderOfOffsets },
+  },
+  {
+    id: 'I10',
+    anomaly: 'double publish',
+    claim: 'what was published once has one offset in an epoch',
+    asked: {
+      deliver: (_, { publication, stream, offset }) => hasOnePlace(publication, stream, offset),
+      repeat: (_, { publication, stream, offset }) => hasOnePlace(publication, stream, offset),
+      ok: (_, { publication, stream, offset }) => hasOnePlace(publication, stream, offset),
+    },
+  },
+  {
+    id: 'I11',
+    anomaly: 'undeclared loss',
+    claim: 'who is subscribed when a stream loses something is told so, by a new epoch',
+    asked: { deliver: epochWasDeclared, reply: doesNotGoBack, resync: doesNotGoBack, ended: knowsTheEpoch },
+  },
+  {
+    id: 'I13',
+    anomaly: 'leak',
+    claim: 'connections, subscriptions and buffers return to where they were',
+    asked: { after: gaugesAreBack },
+  },
+]);
+
+/** @param {Sight} sight @returns {Answer} */
+function belongsElsewhere(sight) {
+  const { publication } = sight;
+  return `${sight}: ${publication === undefined ? 'nobody has published it' : `it belongs to ${publication.room}`}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function isThePlaces(_, sight) {
+  const { member, stream, offset, publication } = sight;
+  if (!member.hasHistory) return null;
+  if (stream === null) return `${sight} has no offset`;
+  const other = stream.places.get(offset);
+  return other === undefined || other === publication ? '' : `${sight}: that is the place of ${other.value}`;
+}
+
+/** @param {Run} run @param {Acceptance} acceptance @returns {Answer} */
+function acceptedPlaceIsFree(run, { publication, stream, offset }) {
+  if (!run.history.has(publication.room)) return null;
+  if (stream === null) return `the ack of ${publication.value} has no offset`;
+  const other = stream.places.get(offset);
+  if (other === undefined || other === publication) return '';
+  return `${publication.value} is accepted at ${stream.epoch}:${offset}, the place of ${other.value}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function rises(_, sight) {
+  const { member, stream, offset, isRepeated } = sight;
+  if (!member.hasHistory) return isRepeated ? `${sight} a second time on one connection` : '';
+  if (stream === null || stream !== member.stream) return null;
+  return offset > member.last ? '' : `${sight} behind ${member.last}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function wasThere(_, sight) {
+  const { member, stream, offset } = sight;
+  if (stream === member.stream && member.has(offset)) return '';
+  return `${sight} behind ${member.last}: dropped as a repeat, but it had not been there`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function followsLive(_, sight) {
+  const { member, stream, offset } = sight;
+  if (stream === null) return null;
+  if (!member.isOpen) return `${sight}, who is not subscribed`;
+  if (stream !== member.stream || member.isReplaying || offset <= member.last) return null;
+  return offset === member.last + 1 ? '' : `${sight} after ${member.last}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function followsInReplay(_, sight) {
+  const { member, stream, offset } = sight;
+  if (stream === null || stream !== member.stream || !member.isReplaying || offset <= member.last) return null;
+  if (offset === member.last + 1) return '';
+  return `${sight} after ${member.last}, in a replay up to ${member.replayTo}`;
+}
+
+/** @param {Run} _ @param {Told} told @returns {Answer} */
+function mayBeRecovered(_, { member, stream, offset, isRecovered }) {
+  if (!isRecovered) return null;
+  const { since } = member;
+  const reply = `${member} is recovered at ${stream?.epoch}:${offset}`;
+  if (since === undefined) return `${reply} and had not asked`;
+  if (stream === null || since.epoch !== stream.epoch || offset < since.offset)
+    return `${reply}, from ${since.epoch}:${since.offset}`;
+  return '';
+}
+
+/** @param {Run} run @param {Member} member @returns {Answer} */
+function replayIsComplete(run, member) {
+  if (!member.isReplaying || run.settledMoment(member) === Number.NEGATIVE_INFINITY) return null;
+  return `${member} was promised a replay up to ${member.replayTo} and got it up to ${member.last}`;
+}
+
+/** @param {Run} run @param {Member} member @returns {Answer} */
+function sawWhatWasAccepted(run, member) {
+  // At the run's end this is I8's.
+  if (run.hasEnded || member.stream === null || member.isReplaying) return null;
+  const moment = run.settledMoment(member);
+  if (moment === Number.NEGATIVE_INFINITY) return null;
+  const { stream } = member;
+  const accepted = stream.acceptedUntil(moment);
+  if (accepted <= member.last) return '';
+  return `${member} ended at ${member.last} of ${stream.epoch}, long after ${accepted} was accepted`;
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* everyAcceptedWasSeen({ publications }) {
+  for (const { outcome, stream, offset, sights, value } of publications.values()) {
+    // Above what anybody has seen it is not yet lost.
+    if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
+    if (sights > 0) yield '';
+    else if (stream.skipped.has(offset)) yield `${value}, accepted at ${stream.epoch}:${offset}, was seen by nobody`;
+    else if ((stream.places.get(offset)?.sights ?? 0) > 0)
+      yield `${value}, accepted at ${stream.epoch}:${offset}, was seen by nobody: ${stream.places.get(offset)?.value} was`;
+  }
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* markersArrived(run) {
+  for (const marker of run.markers.values()) {
+    yield marker.outcome === 'ok' ? '' : `${marker.value}, the marker, was not accepted: ${marker.outcome}`;
+  }
+  for (const member of run.members()) {
+    const marker = run.markers.get(member.room);
+    if (marker !== undefined) {
+      if (member.markerAt - marker.invokedAt <= SETTLE_US) yield '';
+      else yield `${member} has not got the marker ${marker.value} in time`;
+    } else if (member.isOpen && member.stream !== null) {
+      const moment = run.settledMoment(member);
+      const accepted = member.stream.acceptedUntil(moment);
+      if (moment === Number.NEGATIVE_INFINITY) continue;
+      if (accepted <= member.last) yield '';
+      else yield `${member} is at ${member.last} of ${member.stream.epoch}, long after ${accepted} was accepted`;
+    }
+  }
+}
+
+/** @param {Run} run @param {Sight} sight @returns {Answer} */
+function keepsOrder(run, sight) {
+  const { publication, member, stream, offset } = sight;
+  // What comes a second time, or too late to be passed on, is I4's.
+  if (publication === undefined || sight.isRepeated || (stream === member.stream && offset <= member.last && stream))
+    return null;
+  const latest = member.latest.get(publication.publisher);
+  if (latest === undefined) return null;
+  if (publication.okAt >= latest) return '';
+  // A plain room may be heard of over two ways while Redis fails over.
+  if (!member.hasHistory && !run.isSettled) return null;
+  return `${sight} after what ${publication.publisher} sent ${latest - publication.okAt} us after its ack`;
+}
+
+/** @param {Run} _ @param {Acceptance} acceptance @returns {Answer} */
+function keepsOrderOfOffsets(_, { publication, stream, offset }) {
+  const { behind } = publication;
+  if (behind === null || behind.epoch !== stream?.epoch) return null;
+  // The same offset twice is another anomaly.
+  if (offset >= behind.offset) return '';
+  return `${publication.value} is accepted at ${offset}, and was sent after the ack of ${behind.offset}`;
+}
+
+/** @param {Publication|undefined} publication @param {Stream|null} stream @param {number} offset @returns {Answer} */
+function hasOnePlace(publication, stream, offset) {
+  if (stream === null || publication?.stream !== stream) return null;
+  if (publication.offset === offset) return '';
+  return `${publication.value} is at ${publication.offset} and at ${offset} of ${stream.epoch}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function epochWasDeclared(_, sight) {
+  const { member, stream } = sight;
+  if (stream === null || !member.isOpen) return null;
+  return stream === member.stream ? '' : `${sight}, who was in ${member.stream?.epoch} and has not been told`;
+}
+
+/** @param {Run} _ @param {Told} told @returns {Answer} */
+function doesNotGoBack(_, { member, stream, offset, isRecovered }) {
+  if (isRecovered || stream === null || stream !== member.stream) return null;
+  if (offset >= member.last) return '';
+  return `${member} is told ${stream.epoch}:${offset}, and had got ${member.last} of it`;
+}
+
+/** @param {Run} run @param {Member} member @returns {Answer} */
+function knowsTheEpoch(run, member) {
+  if (member.stream === null) return null;
+  const moment = run.settledMoment(member);
+  if (moment === Number.NEGATIVE_INFINITY) return null;
+  for (const stream of run.streamsOf(member.room)) {
+    if (stream.succeeded(member.stream, moment))
+      return `${member} is in ${member.stream.epoch}, long after ${stream.epoch} began`;
+  }
+  return '';
+}
+
+/** @param {Run} run @returns {Iterable<Answer>} */
+function* gaugesAreBack({ gauges }) {
+  for (const [of, { before, after }] of gauges) {
+    if (before === undefined || after === undefined) continue;
+    for (const [name, value] of Object.entries(before)) {
+      const now = after[name];
+      yield now !== undefined && now <= value ? '' : `${name} of ${of} was ${value} and is ${now}`;
+    }
+  }
+}

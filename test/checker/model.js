@@ -1,0 +1,295 @@
+// model.js: a cluster in memory, whose records are right by construction, and which can be told to be wrong.
+//
+// It exists to keep the checker honest: a random run of it must have no violation, and a run with one fault planted must
+// have that fault's and no other. It does what a server promises, by the shortest means: a store with bounded history and
+// an epoch, workers that hear of publications late and heal what they missed, clients that come back with `since`. Time is
+// its own and only moves as told.
+
+import { SETTLE_US } from './indexed-run.js';
+
+/** What each room keeps. */
+const HISTORY_SIZE = 6;
+const STEP_US = 1000;
+
+export const HISTORY_ROOMS = Object.freeze(['h.0', 'h.1']);
+export const PLAIN_ROOMS = Object.freeze(['p.0', 'p.1']);
+export const ROOMS = Object.freeze([...HISTORY_ROOMS, ...PLAIN_ROOMS]);
+export const PUBLISHERS = Object.freeze(['a', 'b', 'c']);
+export const CLIENTS = 4;
+export const WORKERS = 2;
+
+/** @typedef {import('./record.js').Event} Event */
+/** @typedef {{value: string, room: string, epoch?: string, offset?: number}} Message */
+/** @typedef {{epoch: string, top: number, log: Message[]}} Stored */
+
+/**
+ * How it may be wrong.
+ * @typedef {object} Faults
+ * @property {boolean} [fenceOff] what a restart lost does not end the epoch
+ * @property {boolean} [forgesRecovery] says recovered:true where it can't know
+ * @property {boolean} [cutsReplays] the last message of a replay is missing
+ * @property {boolean} [ignoresEpochs] workers pass a new epoch on without a word
+ */
+
+class Worker {
+  constructor() {
+    /** Publications it has not yet heard of. @type {Message[]} */
+    this.bus = [];
+    /** @type {Map<string, {epoch: string, last: number}>} */
+    this.positions = new Map();
+    /** Hears nothing, and does not know. */
+    this.isMute = false;
+  }
+}
+
+class Client {
+  constructor() {
+    this.worker = -1;
+    /** @type {Set<string>} rooms that it has a reply for */
+    this.joined = new Set();
+    /** @type {Map<string, {epoch: string, last: number, floor: number}>} */
+    this.positions = new Map();
+  }
+
+  get isOpen() {
+    return this.worker >= 0;
+  }
+}
+
+export class Model {
+  /** @param {Faults} [faults] */
+  constructor(faults = {}) {
+    this.faults = faults;
+    /** @type {Event[]} */
+    this.events = [];
+    this.t = 0;
+    this.epochs = 0;
+    /** @type {Map<string, number>} */
+    this.sequences = new Map();
+    /** Acks on their way. @type {import('./record.js').What[]} */
+    this.acks = [];
+    /** @type {Map<string, Stored>} */
+    this.store = new Map(HISTORY_ROOMS.map((room) => [room, { epoch: this.#epoch(), top: 0, log: [] }]));
+    this.workers = Array.from({ length: WORKERS }, () => new Worker());
+    this.clients = Array.from({ length: CLIENTS }, () => new Client());
+    this.emit({ type: 'run', history: [...HISTORY_ROOMS], plain: [...PLAIN_ROOMS] });
+    this.emit({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
+    for (const worker of this.workers) for (const room of HISTORY_ROOMS) this.#follow(worker, room);
+    for (let i = 0; i < CLIENTS; i++) this.open(i, i % WORKERS);
+  }
+
+  /** @param {import('./record.js').What} what */
+  emit(what) {
+    this.t += STEP_US;
+    this.events.push({ t: this.t, ...what });
+  }
+
+  /**
+   * @param {string} publisher
+   * @param {string} room
+   * @param {'ok'|'fail'|'lost'|'stored'} [outcome] the last two: nothing is known, and it was lost or stored
+   * @param {{isLate?: boolean, isMarker?: boolean}} [how] isLate: the ack takes its time
+   * @returns {Message}
+   */
+  publish(publisher, room, outcome = 'ok', { isLate = false, isMarker = false } = {}) {
+    const message = this.invoke(publisher, room, isMarker);
+    if (outcome === 'ok' || outcome === 'stored') this.announce(this.place(message));
+    if (outcome === 'ok') this.acks.push({ ...message, type: 'ok' });
+    else if (outcome === 'fail') this.emit({ type: 'fail', value: message.value, reason: 'UNAVAILABLE' });
+    else this.emit({ type: 'info', value: message.value, reason: 'OUTCOME_UNKNOWN' });
+    if (!isLate) this.flush();
+    return message;
+  }
+
+  /** @param {string} publisher @param {string} room @param {boolean} [isMarker] @returns {Message} */
+  invoke(publisher, room, isMarker = false) {
+    const sequence = (this.sequences.get(publisher) ?? 0) + 1;
+    this.sequences.set(publisher, sequence);
+    const value = `${publisher}:${sequence}:${room}`;
+    this.emit({ type: 'invoke', value, ...(isMarker && { marker: true }) });
+    return { value, room };
+  }
+
+  /** Gives it the next offset, where its room has them. @param {Message} message */
+  place(message) {
+    const stored = this.store.get(message.room);
+    if (stored === undefined) return message;
+    message.epoch = stored.epoch;
+    message.offset = ++stored.top;
+    stored.log.push(message);
+    if (stored.log.length > HISTORY_SIZE) stored.log.shift();
+    return message;
+  }
+
+  /** @param {Message} message */
+  announce(message) {
+    for (const worker of this.workers) if (!worker.isMute) worker.bus.push(message);
+  }
+
+  /** The acks arrive. */
+  flush() {
+    for (const ack of this.acks.splice(0)) this.emit(ack);
+  }
+
+  /** A worker hears of up to so many publications. @param {number} number @param {number} [most] */
+  pump(number, most = Number.POSITIVE_INFINITY) {
+    const worker = this.workers[number];
+    for (let n = 0; n < most; n++) {
+      const message = worker.bus.shift();
+      if (message === undefined) return;
+      const { room, epoch, offset = 0 } = message;
+      const position = worker.positions.get(room);
+      if (position !== undefined && (epoch !== position.epoch || offset > position.last + 1)) this.check(number, room);
+      const followed = worker.positions.get(room);
+      if (followed !== undefined) {
+        if (epoch !== followed.epoch || offset <= followed.last) continue;
+        followed.last = offset;
+      }
+      this.deliver(number, message);
+    }
+  }
+
+  /** Compares a worker's position with the store's, and heals or declares what is missing. @param {number} number @param {string} room */
+  check(number, room) {
+    const worker = this.workers[number];
+    const { epoch, top, log } = this.#stored(room);
+    const position = worker.positions.get(room);
+    if (position === undefined || worker.isMute || (position.epoch === epoch && position.last >= top)) return;
+    const since = position.epoch === epoch || !this.faults.ignoresEpochs ? position.last : 0;
+    const missed = log.filter(({ offset = 0 }) => offset > since);
+    const isWhole = missed.length === top - since && (position.epoch === epoch || this.faults.ignoresEpochs);
+    worker.positions.set(room, { epoch, last: top });
+    if (isWhole) for (const message of missed) this.deliver(number, message);
+    else
+      for (const [client, { worker: of, positions, joined }] of this.clients.entries()) {
+        if (of !== number || !joined.has(room)) continue;
+        positions.set(room, { epoch, last: top, floor: top });
+        this.emit({ type: 'resync', client, room, epoch, offset: top });
+      }
+  }
+
+  /** To all who are connected to that worker. @param {number} number @param {Message} message */
+  deliver(number, message) {
+    for (const [client, { worker, joined }] of this.clients.entries()) {
+      if (worker === number && joined.has(message.room)) this.hand(client, message);
+    }
+  }
+
+  /** To a client, who drops what it has passed. @param {number} client @param {Message} message */
+  hand(client, { room, value, epoch, offset = 0 }) {
+    if (epoch === undefined) {
+      this.emit({ type: 'deliver', client, room, value });
+      return;
+    }
+    const { positions } = this.clients[client];
+    const position = positions.get(room);
+    if (position?.epoch === epoch && offset <= position.floor) return;
+    const isRepeat = position?.epoch === epoch && offset <= position.last;
+    this.emit({ type: isRepeat ? 'repeat' : 'deliver', client, room, value, epoch, offset });
+    if (!isRepeat) positions.set(room, { epoch, last: offset, floor: position?.epoch === epoch ? position.floor : 0 });
+  }
+
+  /** @param {number} client */
+  close(client) {
+    if (!this.clients[client].isOpen) return;
+    this.clients[client].worker = -1;
+    this.emit({ type: 'close', client, code: 1006 });
+  }
+
+  /** @param {number} client @param {number} worker */
+  open(client, worker) {
+    if (this.clients[client].isOpen) return;
+    this.emit({ type: 'connect', client });
+    this.clients[client].worker = worker;
+    this.clients[client].joined.clear();
+    for (const room of HISTORY_ROOMS) this.#join(client, room);
+    for (const room of PLAIN_ROOMS) {
+      this.emit({ type: 'subscribe', client, room });
+      this.emit({ type: 'reply', client, room });
+      this.clients[client].joined.add(room);
+    }
+  }
+
+  /** The worker's subscription is cut: what it has not yet heard of is gone. @param {number} worker */
+  cut(worker) {
+    this.emit({ type: 'start', name: 'cut' });
+    this.workers[worker].bus = [];
+    this.emit({ type: 'stop', name: 'cut' });
+  }
+
+  /** Redis comes back without what it took last. @param {number} lost how many of each room @param {readonly string[]} [rooms] */
+  crash(lost, rooms = HISTORY_ROOMS) {
+    this.emit({ type: 'start', name: 'crash' });
+    for (const room of rooms) {
+      const { epoch, top, log } = this.#stored(room);
+      this.store.set(
+        room,
+        this.faults.fenceOff
+          ? { epoch, top: Math.max(0, top - lost), log: log.slice(0, Math.max(0, log.length - lost)) }
+          : { epoch: this.#epoch(), top: 0, log: [] },
+      );
+    }
+    this.emit({ type: 'stop', name: 'crash' });
+  }
+
+  /** All that is on its way arrives, and every worker compares its positions. */
+  settle() {
+    this.flush();
+    for (let number = 0; number < WORKERS; number++) {
+      this.pump(number);
+      for (const room of HISTORY_ROOMS) this.check(number, room);
+    }
+  }
+
+  /** Nothing happens for longer than healing may take. */
+  wait() {
+    this.t += SETTLE_US + 5_000_000;
+  }
+
+  /** Everyone is back, markers go out, the servers are stopped. @returns {Event[]} the record */
+  end() {
+    for (let client = 0; client < CLIENTS; client++) this.open(client, client % WORKERS);
+    this.settle();
+    for (const room of ROOMS) this.publish('m', room, 'ok', { isMarker: true });
+    this.settle();
+    this.emit({ type: 'end' });
+    for (let client = 0; client < CLIENTS; client++) this.close(client);
+    this.emit({ type: 'gauges', when: 'after', of: 'server', values: { connections: 0 } });
+    return this.events;
+  }
+
+  /** @param {number} client @param {string} room */
+  #join(client, room) {
+    const { positions, worker } = this.clients[client];
+    const { epoch, top, log } = this.#stored(room);
+    // A worker that is still in an epoch that is over learns of it here; of mere offsets it hears in time.
+    if (this.workers[worker].positions.get(room)?.epoch !== epoch) this.check(worker, room);
+    const position = positions.get(room);
+    const since = position && { epoch: position.epoch, offset: position.last };
+    this.emit({ type: 'subscribe', client, room, ...(since && { since }) });
+    const missed = log.filter(({ offset = 0 }) => since !== undefined && offset > since.offset);
+    const isProved = since?.epoch === epoch && missed.length === top - since.offset;
+    const recovered = isProved || (since !== undefined && this.faults.forgesRecovery === true);
+    this.emit({ type: 'reply', client, room, epoch, offset: top, recovered });
+    this.clients[client].joined.add(room);
+    // Live ones start above the reply's offset; in a recovery they may be repeated.
+    if (!isProved) positions.set(room, { epoch, last: top, floor: top });
+    if (this.faults.cutsReplays) missed.pop();
+    if (isProved) for (const message of missed) this.hand(client, message);
+  }
+
+  /** @param {Worker} worker @param {string} room */
+  #follow(worker, room) {
+    const { epoch, top } = this.#stored(room);
+    worker.positions.set(room, { epoch, last: top });
+  }
+
+  /** @param {string} room @returns {Stored} */
+  #stored(room) {
+    return /** @type {Stored} */ (this.store.get(room));
+  }
+
+  #epoch() {
+    return (++this.epochs).toString(16).padStart(16, 'e');
+  }
+}

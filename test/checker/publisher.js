@@ -1,0 +1,124 @@
+// publisher.js: publishes over the wire, and records what it was told became of each message.
+//
+// Accepted (`ok`), certainly not (`fail`), or nothing that can be relied on (`info`): an error that says so, no answer in
+// time, or none before the connection ended. What is not known is never tried again: the next message is another one.
+
+import { WebSocket } from 'ws';
+
+const OPEN_TIMEOUT_MS = 5000;
+const REPLY_TIMEOUT_MS = 6000;
+const RECONNECT_MS = 200;
+/** Errors that say that nothing was accepted; of others nobody knows. */
+const REFUSALS = new Set([
+  'UNAVAILABLE',
+  'RATE_LIMIT_EXCEEDED',
+  'PERMISSION_DENIED',
+  'MESSAGE_TOO_LARGE',
+  'INVALID_ROOM',
+]);
+
+/** @typedef {(outcome: 'ok'|'fail'|'info') => void} Settled */
+
+export class Publisher {
+  /**
+   * @param {object} parts
+   * @param {string} parts.id first part of its messages' values; `m` is for markers
+   * @param {readonly string[]} parts.urls
+   * @param {number} parts.window messages without a reply at a time; with 1 each is sent after the reply to the one before
+   * @param {import('./record.js').Recorder} parts.recorder
+   */
+  constructor({ id, urls, window, recorder }) {
+    this.id = id;
+    this.urls = urls;
+    this.window = window;
+    this.recorder = recorder;
+    this.sequence = 0;
+    this.attempts = 0;
+    /** Messages that were certainly not accepted. */
+    this.refused = 0;
+    this.isWanted = false;
+    /** @type {WebSocket|null} */
+    this.socket = null;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+    /** By id. @type {Map<number, {value: string, timer: NodeJS.Timeout, settled: Settled|undefined}>} */
+    this.pending = new Map();
+  }
+
+  start() {
+    this.isWanted = true;
+    this.#connect();
+  }
+
+  /** May a message be sent now? */
+  get isReady() {
+    return this.socket?.readyState === WebSocket.OPEN && this.pending.size < this.window;
+  }
+
+  /**
+   * @param {string} room
+   * @param {object} [options]
+   * @param {boolean} [options.isMarker]
+   * @param {number} [options.bytes] of padding
+   * @param {Settled} [options.settled]
+   * @returns {string} its value; '' where nothing was sent, since it is not ready
+   */
+  publish(room, { isMarker = false, bytes = 0, settled } = {}) {
+    const { socket } = this;
+    if (socket === null || !this.isReady) return '';
+    const id = ++this.sequence;
+    const value = `${this.id}:${id}:${room}`;
+    this.recorder.write({ type: 'invoke', value, ...(isMarker && { marker: true }) });
+    const timer = setTimeout(() => this.#settle(id, 'info', { reason: 'no reply' }), REPLY_TIMEOUT_MS);
+    this.pending.set(id, { value, timer, settled });
+    const payload = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
+    socket.send(JSON.stringify({ type: 'message', id, room, payload }));
+    return value;
+  }
+
+  /** @returns {Promise<void>} when it is closed and every message has its outcome */
+  async stop() {
+    this.isWanted = false;
+    clearTimeout(this.timer);
+    const { socket } = this;
+    if (socket === null) return;
+    await new Promise((resolve) => {
+      socket.once('close', resolve);
+      socket.close(1000);
+      setTimeout(() => socket.terminate(), 1000).unref();
+    });
+  }
+
+  #connect() {
+    const number = Number.parseInt(this.id.slice(1), 10) || 0;
+    const url = this.urls[(number + this.attempts) % this.urls.length];
+    const socket = new WebSocket(url, { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
+    this.socket = socket;
+    socket.on('message', (data) => {
+      const { type, id, error, epoch, offset } = JSON.parse(String(data));
+      if (type === 'ack') this.#settle(id, 'ok', { epoch, offset });
+      else if (type === 'error') this.#settle(id, REFUSALS.has(error) ? 'fail' : 'info', { reason: error });
+    });
+    // `close` follows.
+    socket.on('error', () => {});
+    socket.on('close', () => {
+      this.socket = null;
+      for (const id of [...this.pending.keys()]) this.#settle(id, 'info', { reason: 'closed' });
+      if (!this.isWanted) return;
+      this.attempts++;
+      this.timer = setTimeout(() => this.#connect(), RECONNECT_MS);
+    });
+  }
+
+  /** @param {number} id @param {'ok'|'fail'|'info'} type @param {{reason?: string, epoch?: string, offset?: number}} about */
+  #settle(id, type, about) {
+    const message = this.pending.get(id);
+    // Answered after its time: it counts as unknown, as it would have been acted upon.
+    if (message === undefined) return;
+    this.pending.delete(id);
+    clearTimeout(message.timer);
+    if (type === 'fail') this.refused++;
+    this.recorder.write(/** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }));
+    message.settled?.(type);
+  }
+}

@@ -1,0 +1,120 @@
+// record.js: the record of a run: what publishers and subscribers saw and what was done to the servers, one JSON text a line.
+//
+// Written while a run goes on, read afterwards by the checker. All times are of CLOCK_MONOTONIC, in microseconds, and a
+// record is in the order of its times: one process writes it. Publications are known by their value, `publisher:seq:room`,
+// which is unique and says where it belongs.
+//
+// What a client records are deliveries to the application: a message of a room with history whose offset it has passed is
+// dropped, as a client library does, and stands in the record as a `repeat`.
+
+import { closeSync, openSync, readSync, writeSync } from 'node:fs';
+import { StringDecoder } from 'node:string_decoder';
+
+/** What is gathered before it is written. */
+const WRITE_CHARACTERS = 1_048_576;
+const READ_BYTES = 4_194_304;
+
+/** @typedef {{epoch: string, offset: number}} Position */
+
+/**
+ * The first line: which rooms are of which kind, and how to run the same again.
+ * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
+ *
+ * A publisher sends (`marker`: one of those that must reach everybody at the end), and learns that it was accepted, that it
+ * certainly was not, or nothing that can be relied on.
+ * @typedef {{type: 'invoke', value: string, marker?: boolean}} InvokeEvent
+ * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
+ * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
+ *
+ * A subscriber.
+ * @typedef {{type: 'connect', client: number}} ConnectEvent
+ * @typedef {{type: 'subscribe', client: number, room: string, since?: Position}} SubscribeEvent
+ * @typedef {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}} ReplyEvent
+ * @typedef {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}} DeliverEvent
+ * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}} ResyncEvent
+ * @typedef {{type: 'close', client: number, code: number}} CloseEvent
+ *
+ * What was done to the servers; several may be under way.
+ * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
+ *
+ * What must be back where it was.
+ * @typedef {{type: 'gauges', when: 'before'|'after', of: string, values: Record<string, number>}} GaugesEvent
+ *
+ * Markers have had their time; what comes after is the run being taken down.
+ * @typedef {{type: 'end'}} EndEvent
+ *
+ * @typedef {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent} What
+ * @typedef {What & {t: number}} Event `t`: microseconds
+ */
+
+/** @returns {number} microseconds of CLOCK_MONOTONIC: one clock for all processes of a machine */
+export function nowUs() {
+  return Number(process.hrtime.bigint() / 1000n);
+}
+
+export class Recorder {
+  /** @param {string} path is made anew */
+  constructor(path) {
+    this.path = path;
+    this.events = 0;
+    this.pending = '';
+    /** @type {number|null} */
+    this.file = openSync(path, 'w');
+  }
+
+  /** Stamps it and keeps it. @param {What} what */
+  write(what) {
+    if (this.file === null) return;
+    this.events++;
+    // The stamp comes first, so that a record can be sorted and cut by hand.
+    this.pending += `{"t":${nowUs()},${JSON.stringify(what).slice(1)}\n`;
+    if (this.pending.length >= WRITE_CHARACTERS) this.#flush(this.file);
+  }
+
+  /** May be called twice; what is written afterwards is not kept. */
+  close() {
+    if (this.file === null) return;
+    this.#flush(this.file);
+    closeSync(this.file);
+    this.file = null;
+  }
+
+  /** @param {number} file */
+  #flush(file) {
+    // To the page cache, and a megabyte at a time: that takes less than a millisecond.
+    writeSync(file, this.pending);
+    this.pending = '';
+  }
+}
+
+/**
+ * The events of a record, which need not fit into memory.
+ * @param {string} path
+ * @returns {Generator<Event>}
+ */
+export function* readRecord(path) {
+  const file = openSync(path, 'r');
+  try {
+    const buffer = Buffer.alloc(READ_BYTES);
+    const decoder = new StringDecoder('utf8');
+    let rest = '';
+    let number = 0;
+    for (let length; (length = readSync(file, buffer)) > 0; ) {
+      const lines = (rest + decoder.write(buffer.subarray(0, length))).split('\n');
+      rest = /** @type {string} */ (lines.pop());
+      for (const line of lines) yield parse(line, ++number);
+    }
+    // A line without an end is what a killed run was writing.
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** @param {string} line @param {number} number @returns {Event} */
+function parse(line, number) {
+  try {
+    return JSON.parse(line);
+  } catch (cause) {
+    throw new Error(`line ${number} of the record is no JSON: ${line.slice(0, 200)}`, { cause });
+  }
+}

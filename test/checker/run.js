@@ -1,0 +1,92 @@
+#!/usr/bin/env node
+// run.js: random faults for some minutes, one after another, and the record of it checked.
+//
+//   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
+//   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
+//
+// The seed chooses the faults, their order and their lengths, and who publishes what where; what the machine adds is
+// not in its power. Exits with 0 where nothing was violated.
+
+import { parseArgs } from 'node:util';
+import { pause, print, run } from '../../loadtest/lib/run.js';
+import { NEMESES, possibleNemeses } from './nemesis.js';
+import { printReport } from './report.js';
+import { startTrial } from './trial.js';
+
+const { values: options } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    servers: { type: 'string', default: '2' },
+    workers: { type: 'string', default: '2' },
+    clients: { type: 'string', default: '200' },
+    rooms: { type: 'string', default: '20' },
+    'rooms-per-client': { type: 'string', default: '3' },
+    publishers: { type: 'string', default: '20' },
+    rate: { type: 'string', default: '500' },
+    // So few that some of what is missed is not there any more, and clients must be told so.
+    'history-size': { type: 'string', default: '150' },
+    embedded: { type: 'boolean', default: false },
+    plain: { type: 'boolean', default: false },
+    only: { type: 'string' },
+    seed: { type: 'string' },
+    keep: { type: 'string' },
+  },
+});
+/** Quiet between two faults; sometimes long enough for all to settle, so that what was accepted before must have arrived. */
+const QUIET_MS = /** @type {const} */ ([1000, 8000]);
+const LONG_QUIET_MS = 17_000;
+const LONG_QUIET_SHARE = 0.15;
+const BEGINNING_MS = 2000;
+/** Start, end and check take so long on top. */
+const REST_MS = 180_000;
+
+const minutes = Number(options.minutes);
+const seed = options.seed === undefined ? Math.floor(Math.random() * 2 ** 32) : Number(options.seed);
+const names = options.only?.split(',') ?? Object.keys(NEMESES);
+for (const name of names) if (!(name in NEMESES)) throw new Error(`there are ${Object.keys(NEMESES).join(', ')}`);
+const wanted = new Set(names.map((name) => NEMESES[name]));
+
+await run(`random faults for ${minutes} minutes, seed ${seed}`, trial, minutes * 60_000 + REST_MS);
+
+/** @param {import('../../loadtest/lib/run.js').Run} test */
+async function trial(test) {
+  const trial = await startTrial(test, {
+    servers: Number(options.servers),
+    workers: Number(options.workers),
+    seed,
+    historySize: Number(options['history-size']),
+    embedded: options.embedded,
+    viaProxy: !options.embedded,
+    path: options.keep,
+    load: {
+      clients: Number(options.clients),
+      rooms: Number(options.rooms),
+      hasHistory: !options.plain,
+      roomsPerClient: Number(options['rooms-per-client']),
+      publishers: Number(options.publishers),
+      rate: Number(options.rate),
+    },
+  });
+  const { random } = trial;
+  await trial.begin();
+  const started = performance.now();
+  await pause(BEGINNING_MS);
+  while (performance.now() - started < minutes * 60_000) {
+    const nemesis = random.pick(possibleNemeses(trial).filter((one) => wanted.has(one)));
+    const second = ((performance.now() - started) / 1000).toFixed(1);
+    const holdMs = random.between(...nemesis.holdMs);
+    print(`     ${second} s: ${nemesis.name}${holdMs > 0 ? ` for ${(holdMs / 1000).toFixed(1)} s` : ''}`);
+    await trial.suffer(nemesis, holdMs);
+    await pause(random.next() < LONG_QUIET_SHARE ? LONG_QUIET_MS : random.between(...QUIET_MS));
+  }
+  const report = await trial.finish();
+  print('');
+  printReport(report);
+  print('');
+  for (const { id, anomaly, violations } of report.findings) test.check(`${id}, ${anomaly}`, 0, violations);
+  const oddities = trial.oddities();
+  test.check('what nobody expects to be said or logged', 0, oddities.length);
+  for (const oddity of oddities.slice(0, 10)) print(`     ${oddity.slice(0, 500)}`);
+  test.check('the record is complete', 'yes', report.isComplete ? 'yes' : 'no');
+  test.note('messages no publisher was free for', trial.workload.heldBack);
+}

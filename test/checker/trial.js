@@ -1,0 +1,268 @@
+// trial.js: servers, a Redis, a workload and a record: what a run with faults takes place in.
+
+import { rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pause } from '../../loadtest/lib/run.js';
+import { scrape } from '../../loadtest/lib/server.js';
+import { freePort, startRedis } from '../helpers/redis.js';
+import { startServer, until } from '../helpers/server.js';
+import { startTcpProxy } from '../helpers/tcp-proxy.js';
+import { SETTLE_US } from './indexed-run.js';
+import { Random } from './random.js';
+import { Recorder } from './record.js';
+import { checkRecord } from './report.js';
+import { HISTORY_PREFIX, Workload } from './workload.js';
+
+const READY_MS = 30_000;
+const GONE_MS = 60_000;
+/** Gauges that say the same so often have settled: that is longer than a room lingers. */
+const SAME_READINGS = 4;
+const READING_MS = 300;
+/** What must be back where it was when all clients are gone. */
+const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'message_queue_depth']);
+
+/**
+ * @typedef {object} Setting
+ * @property {number} servers
+ * @property {number} workers of each
+ * @property {import('./workload.js').Load} load
+ * @property {number} [seed]
+ * @property {number} [historySize] publications kept of a room
+ * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and nobody uses it
+ * @property {boolean} [viaProxy] between servers and Redis stands a TcpProxy
+ * @property {string[]} [redisArgs]
+ * @property {Record<string, string>} [env] of the servers
+ * @property {string} [path] of the record; without one it is made and removed
+ */
+
+/** Settings by which a run of seconds shows what else takes minutes. */
+const ENV = Object.freeze({
+  FANFARE_LIMITS: 'off',
+  FANFARE_WORKER_TIMEOUT_MS: '3000',
+  FANFARE_RECONNECT_WINDOW_MS: '2000',
+  FANFARE_SHUTDOWN_TIMEOUT_MS: '15000',
+  FANFARE_ROOM_LINGER_MS: '500',
+});
+
+/** One Fanfare server, on a port that stays the same. */
+export class Fanfare {
+  /** @param {{after: (fn: () => unknown) => void}} t @param {Record<string, string>} env */
+  constructor(t, env) {
+    this.t = t;
+    this.env = env;
+    /** @type {import('../helpers/server.js').Server} */
+    // @ts-expect-error: start() makes it
+    this.process = undefined;
+    /** Logs of the processes there were. @type {import('../helpers/server.js').LogLine[][]} */
+    this.logs = [];
+    /** When workers were killed on purpose: five within a minute make a server give up. @type {number[]} */
+    this.kills = [];
+  }
+
+  async start() {
+    this.process = await startServer(/** @type {import('node:test').TestContext} */ (this.t), this.env);
+    this.logs.push(this.process.lines);
+    this.kills = [];
+  }
+
+  get url() {
+    return `ws://127.0.0.1:${this.env.PORT}/`;
+  }
+
+  /** Waits until it has all its workers. @returns {Promise<unknown>} */
+  whole() {
+    const workers = Number(this.env.WORKERS);
+    return until(
+      async () => {
+        const response = await fetch(`http://127.0.0.1:${this.process.metricsPort}/readyz`, {
+          signal: AbortSignal.timeout(2000),
+        }).catch(() => null);
+        const body = /** @type {{ready?: number}|null} */ (await response?.json());
+        return body?.ready === workers && this.process.workerPids().length === workers;
+      },
+      READY_MS,
+      'all workers',
+    );
+  }
+
+  /** Waits until none of these processes is left. @param {readonly number[]} pids */
+  static gone(pids) {
+    return until(() => pids.every((pid) => !isAlive(pid)), GONE_MS, 'the end of all processes');
+  }
+
+  /** @returns {Promise<Map<string, number>>} */
+  async metrics() {
+    return (await scrape(this.process.metricsPort)).values;
+  }
+
+  /** @returns {import('../helpers/server.js').LogLine[]} */
+  get lines() {
+    return this.logs.flat();
+  }
+}
+
+export class Trial {
+  /**
+   * @param {Setting} setting
+   * @param {import('../helpers/redis.js').RedisServer} redis
+   * @param {import('../helpers/tcp-proxy.js').TcpProxy|null} proxy
+   * @param {Fanfare[]} servers
+   */
+  constructor(setting, redis, proxy, servers) {
+    this.setting = setting;
+    this.redis = redis;
+    this.proxy = proxy;
+    this.servers = servers;
+    this.random = new Random(setting.seed ?? Math.floor(Math.random() * 2 ** 32));
+    this.path = setting.path ?? join(tmpdir(), `fanfare-record-${process.pid}-${Date.now()}.jsonl`);
+    this.recorder = new Recorder(this.path);
+    const urls = servers.map(({ url }) => url);
+    // Chance of its own: how often the workload asks for some depends on how fast the machine is.
+    this.workload = new Workload(setting.load, urls, this.recorder, new Random(this.random.seed + 1));
+  }
+
+  /** The first server: most trials have one. */
+  get server() {
+    return this.servers[0];
+  }
+
+  /** Everybody joins and the publishing begins. */
+  async begin() {
+    await this.#gauges('before');
+    await this.workload.start();
+    this.workload.publish();
+  }
+
+  /**
+   * Has a nemesis do its work, and heals what it did.
+   * @param {import('./nemesis.js').Nemesis} nemesis
+   * @param {number} holdMs between the two
+   * @param {() => unknown} [meanwhile] right before it is healed
+   */
+  async suffer({ name, inflict }, holdMs, meanwhile) {
+    this.recorder.write({ type: 'start', name });
+    const heal = await inflict(this);
+    await pause(holdMs);
+    await meanwhile?.();
+    await heal();
+    this.recorder.write({ type: 'stop', name });
+  }
+
+  /**
+   * The end: all is calm, markers go out, everyone leaves; then the record is checked.
+   * @returns {Promise<import('./checker.js').Report>}
+   */
+  async finish() {
+    const { workload, recorder } = this;
+    // Who does not come back is what the markers will show.
+    await workload.joined(SETTLE_US / 1000).catch(() => {});
+    workload.silence();
+    await workload.mark();
+    await workload.stop();
+    await this.#gauges('after');
+    recorder.close();
+    const report = checkRecord(this.path);
+    if (this.setting.path === undefined) rmSync(this.path);
+    return report;
+  }
+
+  /** What clients and servers said that nobody expects. @returns {string[]} */
+  oddities() {
+    const said = this.workload.clients.flatMap(({ id, oddities }) => oddities.map((text) => `client ${id}: ${text}`));
+    const logged = this.servers.flatMap(({ lines, process: { stderr } }) => [
+      ...lines.filter(isOfOurMaking).map((line) => JSON.stringify(line)),
+      ...(stderr() === '' ? [] : [stderr()]),
+    ]);
+    return [...said, ...logged];
+  }
+
+  /** @param {'before'|'after'} when */
+  async #gauges(when) {
+    // A room that empties lingers, and a worker may still be closing what its clients have left.
+    if (when === 'after') await this.#settled();
+    for (const [of, values] of Object.entries(await this.#readGauges()))
+      this.recorder.write({ type: 'gauges', when, of, values });
+  }
+
+  /** Waits until nothing of it changes any more. */
+  async #settled() {
+    const end = performance.now() + SETTLE_US / 1000;
+    let before = '';
+    for (let same = 0; same < SAME_READINGS && performance.now() < end; same++) {
+      await pause(READING_MS);
+      const now = JSON.stringify(await this.#readGauges());
+      if (now !== before) same = 0;
+      before = now;
+    }
+  }
+
+  /** @returns {Promise<Record<string, Record<string, number>>>} */
+  async #readGauges() {
+    /** @type {Record<string, Record<string, number>>} */
+    const result = { Redis: { channels: await channels(this.redis) } };
+    for (const [i, server] of this.servers.entries()) {
+      const metrics = await server.metrics();
+      result[`server ${i}`] = Object.fromEntries(GAUGES.map((name) => [name, metrics.get(name) ?? Number.NaN]));
+    }
+    return result;
+  }
+}
+
+/**
+ * @param {{after: (fn: () => unknown) => void}} t ends it all
+ * @param {Setting} setting
+ * @returns {Promise<Trial>} servers are up, nobody is connected
+ */
+export async function startTrial(t, setting) {
+  const { servers: count, workers, load, historySize = 1000, embedded = false, viaProxy = false } = setting;
+  const redis = await startRedis(t, { args: setting.redisArgs });
+  const proxy = viaProxy ? await startTcpProxy(t, redis.port) : null;
+  const servers = [];
+  for (let i = 0; i < count; i++) {
+    const server = new Fanfare(t, {
+      ...ENV,
+      ...setting.env,
+      ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
+      WORKERS: `${workers}`,
+      PORT: `${await freePort()}`,
+      SERVER_ID: `server-${i}`,
+      ...(!embedded && { REDIS_URL: (proxy ?? redis).url }),
+    });
+    await server.start();
+    servers.push(server);
+  }
+  const trial = new Trial(setting, redis, proxy, servers);
+  t.after(async () => {
+    await trial.workload.stop();
+    trial.recorder.close();
+    if (setting.path === undefined) rmSync(trial.path, { force: true });
+  });
+  return trial;
+}
+
+/** Channels that somebody is subscribed to. @param {import('../helpers/redis.js').RedisServer} redis */
+async function channels(redis) {
+  const list = await redis.cli('PUBSUB', 'CHANNELS');
+  return list === '' ? 0 : list.split('\n').length;
+}
+
+/**
+ * Is a log line about a fault of the server itself? Workers die and hang here because they are made to.
+ * @param {import('../helpers/server.js').LogLine} line
+ */
+function isOfOurMaking({ level, msg }) {
+  return (
+    level >= 60 || (level >= 50 && !/^(worker died|a worker hangs: killed|a worker did not leave in time)/.test(msg))
+  );
+}
+
+/** @param {number} pid */
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}

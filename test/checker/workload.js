@@ -1,0 +1,181 @@
+// workload.js: clients in rooms, publishers at a rate, and at the end markers that must reach everybody.
+
+import { pause } from '../../loadtest/lib/run.js';
+import { until } from '../helpers/server.js';
+import { RecoveringClient } from './client.js';
+import { SETTLE_US } from './indexed-run.js';
+import { Publisher } from './publisher.js';
+
+/** Half of the publishers send one message after another, the others many at a time: at most so many. */
+const WINDOW = 32;
+const TICK_MS = 10;
+/** Clients start so many at a time, so that the start is no storm. */
+const STARTED_AT_ONCE = 25;
+const START_PAUSE_MS = 20;
+const JOINED_MS = 30_000;
+const MARKER_TRIES = 20;
+const MARKER_PAUSE_MS = 250;
+
+/**
+ * @typedef {object} Load
+ * @property {number} clients
+ * @property {number} rooms every other one has history, where any has
+ * @property {boolean} hasHistory
+ * @property {number} roomsPerClient
+ * @property {number} publishers
+ * @property {number} rate messages a second, all together
+ * @property {number} [bytes] of padding in each
+ */
+
+/** Rooms with history begin like this: what FANFARE_HISTORY has to name. */
+export const HISTORY_PREFIX = 'h.';
+
+export class Workload {
+  /**
+   * @param {Load} load
+   * @param {readonly string[]} urls
+   * @param {import('./record.js').Recorder} recorder
+   * @param {import('./random.js').Random} random
+   */
+  constructor(load, urls, recorder, random) {
+    this.load = load;
+    this.recorder = recorder;
+    this.random = random;
+    this.rooms = Array.from({ length: load.rooms }, (_, i) =>
+      load.hasHistory && i % 2 === 0 ? `${HISTORY_PREFIX}${i}` : `p.${i}`,
+    );
+    recorder.write({
+      type: 'run',
+      history: this.rooms.filter((room) => room.startsWith(HISTORY_PREFIX)),
+      plain: this.rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
+      seed: random.seed,
+    });
+    this.clients = Array.from(
+      { length: load.clients },
+      (_, id) =>
+        new RecoveringClient({
+          id,
+          urls,
+          rooms: random.shuffled(this.rooms).slice(0, load.roomsPerClient),
+          recorder,
+          random,
+        }),
+    );
+    this.publishers = Array.from(
+      { length: load.publishers },
+      (_, i) => new Publisher({ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder }),
+    );
+    this.marker = new Publisher({ id: 'm0', urls, window: load.rooms, recorder });
+    /** Messages that no publisher was ready for. */
+    this.heldBack = 0;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+
+  /** Messages that were certainly not accepted, so far. */
+  get refused() {
+    return this.publishers.reduce((sum, { refused }) => sum + refused, 0);
+  }
+
+  /** @returns {Promise<void>} when every client is in its rooms */
+  async start() {
+    for (const publisher of [...this.publishers, this.marker]) publisher.start();
+    for (const [i, client] of this.clients.entries()) {
+      client.start();
+      if (i % STARTED_AT_ONCE === STARTED_AT_ONCE - 1) await pause(START_PAUSE_MS);
+    }
+    await this.joined();
+  }
+
+  /** @param {number} [timeoutMs] @returns {Promise<unknown>} when every client is in its rooms */
+  joined(timeoutMs = JOINED_MS) {
+    const isEverybody = () => this.clients.every(({ isJoined }) => isJoined);
+    return until(isEverybody, timeoutMs, 'everyone in their rooms').catch((cause) => {
+      const missing = this.clients.filter(({ isJoined }) => !isJoined);
+      const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
+      throw new Error(`${missing.length} clients are not in their rooms; what they were told: ${said}`, { cause });
+    });
+  }
+
+  /** Publishes at the load's rate from now on. */
+  publish() {
+    let last = performance.now();
+    let due = 0;
+    let next = 0;
+    this.timer = setInterval(() => {
+      const now = performance.now();
+      // What this process's own stalls held up is not made up for: that would be a flood.
+      due += (Math.min(now - last, 10 * TICK_MS) * this.load.rate) / 1000;
+      last = now;
+      for (; due >= 1; due--) {
+        const publisher = this.#ready(next++);
+        if (publisher === undefined) this.heldBack++;
+        else publisher.publish(this.random.pick(this.rooms), { bytes: this.load.bytes });
+      }
+    }, TICK_MS);
+  }
+
+  /** Many long messages at once, of publishers that send many at a time. @param {string} room @param {number} messages @param {number} bytes */
+  flood(room, messages, bytes) {
+    const fast = this.publishers.filter(({ window }) => window > 1);
+    let left = messages;
+    const more = () => {
+      for (const publisher of fast) {
+        while (left > 0 && publisher.isReady) {
+          left--;
+          publisher.publish(room, { bytes, settled: more });
+        }
+      }
+    };
+    more();
+  }
+
+  /** Ends it. */
+  silence() {
+    clearInterval(this.timer);
+  }
+
+  /**
+   * Sends a marker to every room and waits until everybody has them, or until they are late.
+   * @returns {Promise<void>}
+   */
+  async mark() {
+    const deadline = performance.now() + SETTLE_US / 1000;
+    /** @type {Map<string, string>} the marker of each room */
+    const markers = new Map();
+    await Promise.all(
+      this.rooms.map(async (room) => {
+        for (let n = 0; n < MARKER_TRIES && !(await this.#markOne(room, markers)); n++) await pause(MARKER_PAUSE_MS);
+      }),
+    );
+    const isEverywhere = () =>
+      this.clients.every(({ places, markers: got }) =>
+        [...places.keys()].every((room) => got.has(markers.get(room) ?? '')),
+      );
+    while (!isEverywhere() && performance.now() < deadline) await pause(TICK_MS);
+    this.recorder.write({ type: 'end' });
+  }
+
+  async stop() {
+    this.silence();
+    await Promise.all([...this.clients, ...this.publishers, this.marker].map((each) => each.stop()));
+  }
+
+  /** @param {string} room @param {Map<string, string>} markers @returns {Promise<boolean>} was it accepted? */
+  #markOne(room, markers) {
+    return new Promise((resolve) => {
+      const value = this.marker.publish(room, { isMarker: true, settled: (outcome) => resolve(outcome === 'ok') });
+      if (value === '') resolve(false);
+      else markers.set(room, value);
+    });
+  }
+
+  /** @param {number} from @returns {Publisher|undefined} */
+  #ready(from) {
+    for (let i = 0; i < this.publishers.length; i++) {
+      const publisher = this.publishers[(from + i) % this.publishers.length];
+      if (publisher.isReady) return publisher;
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,382 @@
+// history.test.js: what every broker promises of rooms with history (src/broker/broker.js).
+
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { eventually, REDIS, suite } from './suite.js';
+
+const BROKERS = ['memory', 'local', ...REDIS];
+
+const ALL = Object.freeze({ after: 0, limit: 100_000 });
+const EPOCH = /^[0-9a-f]{16}$/;
+
+/** By the first part of a room's name. @type {Readonly<Record<string, import('../../src/room-rules.js').HistoryRule>>} */
+const RULES = Object.freeze({
+  kept: { size: 2000, ttlMs: 600_000 },
+  short: { size: 5, ttlMs: 600_000 },
+  brief: { size: 100, ttlMs: 1000 },
+});
+
+/** @typedef {import('../../src/broker/broker.js').Position} Position */
+/** @typedef {import('../../src/broker/broker.js').Stretch} Stretch */
+/** @typedef {import('./suite.js').Worker} Worker */
+
+suite(BROKERS, behaviours, { historyOf: (room) => RULES[room.split('-')[0]] ?? null });
+
+/** @param {import('./suite.js').It} it */
+function behaviours(it) {
+  it('offsets begin at 1, have no gap, and are the same for the publisher and for all workers', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('kept'), b.broker.subscribe('kept')]);
+    const got = [];
+    for (let i = 1; i <= 20; i++) got.push(await publish(i % 2 ? a : b, 'kept', `${i}`));
+    await Promise.all([a.received(20), b.received(20)]);
+    const { epoch } = got[0];
+    assert.match(epoch, EPOCH);
+    assert.deepEqual(
+      got,
+      Array.from({ length: 20 }, (_, i) => ({ epoch, offset: i + 1 })),
+    );
+    const announced = got.map((position) => ({ room: 'kept', ...position }));
+    assert.deepEqual(a.positions, announced);
+    assert.deepEqual(b.positions, announced);
+  });
+
+  it('each publish of a tick gets its own position, in every room', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const rooms = ['kept-1', 'kept-2', 'kept-3'];
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    const got = await Promise.all(
+      Array.from({ length: 300 }, async (_, i) => {
+        const room = rooms[i % 3];
+        return { room, ...(await publish(a, room, `${i}`)) };
+      }),
+    );
+    await b.received(300);
+    for (const room of rooms) {
+      const mine = got.filter((one) => one.room === room);
+      assert.deepEqual(
+        mine.map(({ offset }) => offset),
+        Array.from({ length: 100 }, (_, i) => i + 1),
+      );
+      assert.deepEqual(
+        b.positions.filter((one) => one.room === room),
+        mine,
+      );
+    }
+  });
+
+  it('publishes of several workers at once have one order and one numbering', async (_t, attach) => {
+    const workers = [await attach(), await attach(), await attach()];
+    await Promise.all(workers.map(({ broker }) => broker.subscribe('kept')));
+    /** @type {Promise<{text: string, position: Position}>[]} */
+    const published = [];
+    for (let i = 0; i < 200; i++) {
+      for (const [w, worker] of workers.entries()) {
+        const text = `${w}:${i}`;
+        published.push(publish(worker, 'kept', text).then((position) => ({ text, position })));
+      }
+      if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    const got = await Promise.all(published);
+    await Promise.all(workers.map((worker) => worker.received(600)));
+    const byOffset = got.sort((x, y) => x.position.offset - y.position.offset);
+    for (const { positions, texts } of workers) {
+      assert.deepEqual(
+        positions,
+        byOffset.map(({ position }) => ({ room: 'kept', ...position })),
+      );
+      assert.deepEqual(
+        texts,
+        byOffset.map(({ text }) => `kept ${text}`),
+      );
+    }
+    assert.deepEqual(
+      byOffset.map(({ position }) => position.offset),
+      Array.from({ length: 600 }, (_, i) => i + 1),
+    );
+    // Each worker's own come in the order in which it published them.
+    for (const w of workers.keys()) {
+      const own = byOffset.filter(({ text }) => text.startsWith(`${w}:`)).map(({ text }) => Number(text.slice(2)));
+      assert.deepEqual(
+        own,
+        Array.from({ length: 200 }, (_, i) => i),
+      );
+    }
+    const { publications } = await workers[0].broker.history('kept', ALL);
+    assert.deepEqual(
+      publications.map(String),
+      byOffset.map(({ text }) => text),
+    );
+  });
+
+  it('a plain room has neither positions nor offsets, also beside one with history', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([b.broker.subscribe('plain'), b.broker.subscribe('kept')]);
+    const results = [];
+    for (let i = 0; i < 10; i++) {
+      results.push(a.broker.publish('plain', Buffer.from(`${i}`)), a.broker.publish('kept', Buffer.from(`${i}`)));
+    }
+    const settled = await Promise.all(results);
+    await b.received(20);
+    for (let i = 0; i < 20; i += 2) assert.equal(settled[i], undefined);
+    assert.deepEqual(
+      b.positions.filter(({ room }) => room === 'plain'),
+      Array(10).fill({ room: 'plain', epoch: '', offset: 0 }),
+    );
+    assert.equal(b.positions.filter(({ room, offset }) => room === 'kept' && offset > 0).length, 10);
+  });
+
+  it('a stretch is what lies above a position, the newest of it, and where the room stands', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const positions = await Promise.all(Array.from({ length: 50 }, (_, i) => publish(a, 'kept', `${i + 1}`)));
+    const { epoch } = positions[0];
+    for (const { after, limit, first } of [
+      { after: 0, limit: 100, first: 1 },
+      { after: 0, limit: 50, first: 1 },
+      { after: 0, limit: 7, first: 44 },
+      { after: 20, limit: 100, first: 21 },
+      { after: 20, limit: 30, first: 21 },
+      { after: 20, limit: 29, first: 22 },
+      { after: 49, limit: 100, first: 50 },
+      { after: 50, limit: 100, first: 51 },
+      { after: 51, limit: 100, first: 51 },
+      { after: Number.MAX_SAFE_INTEGER, limit: 100, first: 51 },
+      { after: 0, limit: 0, first: 51 },
+      { after: 60, limit: 0, first: 51 },
+    ]) {
+      for (const worker of [a, b]) {
+        assert.deepEqual(
+          texts(await worker.broker.history('kept', { after, limit })),
+          { epoch, offset: 50, texts: Array.from({ length: 51 - first }, (_, i) => `${first + i}`) },
+          `after ${after}, limit ${limit}`,
+        );
+      }
+    }
+  });
+
+  it('a room nobody has published to has a position, and its epoch stays when somebody does', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const before = await a.broker.history('kept-new', ALL);
+    assert.match(before.epoch, EPOCH);
+    assert.deepEqual({ offset: before.offset, publications: before.publications }, { offset: 0, publications: [] });
+    assert.deepEqual(await b.broker.history('kept-new', { after: 7, limit: 0 }), before);
+    assert.deepEqual(await publish(b, 'kept-new', 'first'), { epoch: before.epoch, offset: 1 });
+    assert.deepEqual(texts(await a.broker.history('kept-new', ALL)), {
+      epoch: before.epoch,
+      offset: 1,
+      texts: ['first'],
+    });
+  });
+
+  it('rooms do not mix', async (_t, attach) => {
+    const a = await attach();
+    await Promise.all(Array.from({ length: 200 }, (_, i) => publish(a, `kept-${i % 40}`, `${i}`)));
+    const read = await Promise.all(Array.from({ length: 40 }, (_, i) => a.broker.history(`kept-${i}`, ALL)));
+    for (const [i, stretch] of read.entries()) {
+      assert.deepEqual(texts(stretch).texts, [i, i + 40, i + 80, i + 120, i + 160].map(String));
+      assert.equal(stretch.offset, 5);
+    }
+  });
+
+  it('a stream keeps the newest of its size', async (_t, attach) => {
+    const a = await attach();
+    await Promise.all(Array.from({ length: 23 }, (_, i) => publish(a, 'short', `${i + 1}`)));
+    const { epoch } = await publish(a, 'short', '24');
+    const newest = { epoch, offset: 24, texts: ['20', '21', '22', '23', '24'] };
+    assert.deepEqual(texts(await a.broker.history('short', ALL)), newest);
+    assert.deepEqual(texts(await a.broker.history('short', { after: 3, limit: 10 })), newest);
+    assert.deepEqual(texts(await a.broker.history('short', { after: 22, limit: 10 })).texts, ['23', '24']);
+  });
+
+  it('a stream is gone its time after its latest publication, and its position is not', async (_t, attach) => {
+    const a = await attach();
+    const { epoch } = await publish(a, 'brief', '1');
+    const started = performance.now();
+    let last = started;
+    // What is published to stays, however old its oldest is.
+    for (let i = 2; performance.now() - started < 1300; i++) {
+      last = performance.now();
+      const { offset } = await publish(a, 'brief', `${i}`);
+      assert.equal(offset, i);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    const full = await a.broker.history('brief', { after: 0, limit: 1000 });
+    // A machine that stood still for as long has shown nothing.
+    if (performance.now() - last < 900) assert.equal(full.publications.length, full.offset);
+    await eventually(async () => (await a.broker.history('brief', ALL)).publications.length === 0);
+    assert.ok(performance.now() - last > 990, 'gone too early');
+    assert.deepEqual(texts(await a.broker.history('brief', ALL)), { epoch, offset: full.offset, texts: [] });
+    assert.deepEqual(await publish(a, 'brief', 'x'), { epoch, offset: full.offset + 1 });
+    assert.deepEqual(texts(await a.broker.history('brief', ALL)).texts, ['x']);
+  });
+
+  it('large publications keep their place, and are read as they were written', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('kept');
+    const sizes = [5, 100 * 1024, 1, 0, 64 * 1024, 65_533, 1024 * 1024, 3, 100 * 1024, 100 * 1024, 7];
+    const publications = sizes.map((size) => randomBytes(size));
+    const copies = publications.map((publication) => Buffer.from(publication));
+    const positions = await Promise.all(publications.map((publication) => a.broker.publish('kept', publication)));
+    assert.deepEqual(
+      positions.map((position) => /** @type {Position} */ (position).offset),
+      sizes.map((_, i) => i + 1),
+    );
+    await b.received(sizes.length);
+    same(b.publications, copies);
+    same((await b.broker.history('kept', ALL)).publications, copies);
+    same((await a.broker.history('kept', { after: 5, limit: 100 })).publications, copies.slice(5));
+  });
+
+  it('a stretch brings some 8 MB and no more: the newest', async (_t, attach) => {
+    const a = await attach();
+    const publications = Array.from({ length: 12 }, () => randomBytes(1024 * 1024));
+    for (const publication of publications) await a.broker.publish('kept', Buffer.from(publication));
+    const { publications: read, offset } = await a.broker.history('kept', ALL);
+    assert.equal(offset, 12);
+    assert.ok(read.length >= 7 && read.length <= 9, `${read.length} publications`);
+    same(read, publications.slice(-read.length));
+  });
+
+  it('a key that the room has had publishes nothing, and brings the first position', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await a.broker.subscribe('kept');
+    const first = await publish(a, 'kept', '1', 'key');
+    const other = await publish(b, 'kept', '2', 'other');
+    assert.equal(other.offset, 2);
+    assert.deepEqual(await publish(a, 'kept', 'again', 'key'), first);
+    assert.deepEqual(await publish(b, 'kept', 'again', 'key'), first);
+    // Of another room it is another key.
+    assert.equal((await publish(a, 'kept-2', '1', 'key')).offset, 1);
+    assert.equal((await publish(a, 'kept', '3')).offset, 3);
+    await a.received(3);
+    assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
+  });
+
+  it('a key is known for longer than what it published', async (_t, attach) => {
+    const a = await attach();
+    const first = await publish(a, 'short', '1', 'key');
+    await Promise.all(Array.from({ length: 10 }, (_, i) => publish(a, 'short', `${i}`)));
+    assert.deepEqual(await publish(a, 'short', 'again', 'key'), first);
+  });
+
+  it('one key, published by several at once and in one tick, is accepted once', async (_t, attach) => {
+    const [a, b, c] = [await attach(), await attach(), await attach()];
+    await c.broker.subscribe('kept');
+    const keys = Array.from({ length: 100 }, (_, i) => `key-${i % 10}`);
+    const positions = await Promise.all(
+      keys.map(async (key, i) => ({ key, position: await publish(i % 3 ? a : b, 'kept', `${i}`, key) })),
+    );
+    for (const { key, position } of positions) {
+      assert.deepEqual(position, positions.find((one) => one.key === key)?.position);
+    }
+    assert.equal((await publish(a, 'kept', 'end')).offset, 11);
+    await c.received(11);
+    const { publications } = await a.broker.history('kept', ALL);
+    assert.equal(publications.length, 11);
+    assert.deepEqual(
+      c.positions.map(({ offset }) => offset),
+      Array.from({ length: 11 }, (_, i) => i + 1),
+    );
+  });
+
+  it('a subscription and a read leave no gap, whatever is published meanwhile', async (t, attach) => {
+    const b = await attach();
+    let done = false;
+    t.after(() => {
+      done = true;
+    });
+    let published = 0;
+    const publishing = (async () => {
+      while (!done) {
+        const burst = 1 + Math.floor(Math.random() * 8);
+        await Promise.all(Array.from({ length: burst }, () => publish(b, 'kept', `${++published}`)));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    })();
+    for (let round = 0; round < 20; round++) {
+      const a = await attach();
+      const from = await b.broker.history('kept', { after: 0, limit: 0 });
+      await a.broker.subscribe('kept');
+      const stretch = await a.broker.history('kept', { after: from.offset, limit: 2000 });
+      const end = stretch.offset + 20;
+      await eventually(() => a.positions.some(({ offset }) => offset >= end));
+      const first = stretch.offset - stretch.publications.length + 1;
+      assert.equal(first, from.offset + 1);
+      /** @type {Map<number, string>} */
+      const merged = new Map(stretch.publications.map((publication, i) => [first + i, String(publication)]));
+      for (const [i, { offset, epoch }] of a.positions.entries()) {
+        assert.equal(epoch, stretch.epoch);
+        const text = String(a.publications[i]);
+        if (merged.has(offset)) assert.equal(merged.get(offset), text);
+        merged.set(offset, text);
+      }
+      for (let offset = first; offset <= end; offset++) {
+        assert.equal(merged.get(offset), `${offset}`, `round ${round}: offset ${offset} of ${first} to ${end}`);
+      }
+      await a.broker.close();
+    }
+    done = true;
+    await publishing;
+  });
+
+  it('many rooms are read at once', async (_t, attach) => {
+    const a = await attach();
+    const rooms = Array.from({ length: 1000 }, (_, i) => `kept-${i}`);
+    await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(room.repeat(200)))));
+    const read = await Promise.all(rooms.map((room) => a.broker.history(room, ALL)));
+    for (const [i, { offset, publications }] of read.entries()) {
+      assert.equal(offset, 1);
+      assert.deepEqual(publications.map(String), [rooms[i].repeat(200)]);
+    }
+  });
+
+  it('what is read may be kept, and stays when the stream moves on', async (_t, attach) => {
+    const a = await attach();
+    await Promise.all(Array.from({ length: 5 }, (_, i) => publish(a, 'short', `old ${i}`)));
+    const { publications } = await a.broker.history('short', ALL);
+    for (let i = 0; i < 300; i++) await publish(a, 'short', `new ${i}`);
+    assert.deepEqual(
+      publications.map(String),
+      [0, 1, 2, 3, 4].map((i) => `old ${i}`),
+    );
+  });
+
+  it('a room need not be subscribed to be read, and its history outlives who published it', async (_t, attach) => {
+    const a = await attach();
+    const b = await attach();
+    await publish(a, 'kept', '1');
+    await a.broker.close();
+    assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1']);
+  });
+
+  it('the end waits for publishes under way; after it nothing is accepted or read', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const underWay = Promise.all([publish(a, 'kept', '1'), a.broker.publish('plain', Buffer.from('x'))]);
+    await a.broker.close();
+    assert.equal((await underWay)[0].offset, 1);
+    await assert.rejects(publish(a, 'kept', '2'), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    await assert.rejects(a.broker.history('kept', ALL), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1']);
+  });
+}
+
+/** @param {Worker} worker @param {string} room @param {string} text @param {string} [idempotencyKey] @returns {Promise<Position>} */
+async function publish({ broker }, room, text, idempotencyKey) {
+  const position = await broker.publish(room, Buffer.from(text), { idempotencyKey });
+  assert.ok(position, `${room} has history`);
+  return position;
+}
+
+/** @param {Stretch} stretch */
+function texts({ epoch, offset, publications }) {
+  return { epoch, offset, texts: publications.map(String) };
+}
+
+/** @param {Buffer[]} actual @param {Buffer[]} expected */
+function same(actual, expected) {
+  assert.deepEqual(
+    actual.map(({ length }) => length),
+    expected.map(({ length }) => length),
+  );
+  assert.ok(actual.every((publication, i) => publication.equals(expected[i])));
+}

@@ -1,0 +1,514 @@
+// presence.test.js: what presence promises (src/presence/presence.js), tried on all implementations, each beside the broker
+// it belongs to: in this process, over the real relay's socket, or over a real Redis.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import pino from 'pino';
+import { LocalBroker } from '../../src/broker/local.js';
+import { MemoryBroker } from '../../src/broker/memory.js';
+import { RedisBroker } from '../../src/broker/redis.js';
+import { LocalPresence } from '../../src/presence/local.js';
+import { Members } from '../../src/presence/members.js';
+import { MemoryPresence } from '../../src/presence/memory.js';
+import { RedisPresence } from '../../src/presence/redis.js';
+import { Relay } from '../../src/primary/relay.js';
+import { createStats } from '../../src/stats.js';
+import { RelayLink } from '../../src/worker/relay-link.js';
+import { startRedis } from '../helpers/redis.js';
+import { until } from '../helpers/server.js';
+
+/** @typedef {import('../../src/presence/presence.js').Presence} Presence */
+/** @typedef {import('../../src/broker/broker.js').Broker} Broker */
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const log = pino({ level: 'silent' });
+const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') };
+const MAX_MEMBERS = 5;
+const TIMEOUT_MS = 20_000;
+/** Silence after which a worker is dead, in the tests that wait for it. */
+const TTL_MS = 600;
+/** The same where others take their time to come back from an outage. */
+const LONG_TTL_MS = 3000;
+/** The same where a worker has to mend its own affairs. */
+const NEVER_MS = 600_000;
+const BEAT_MS = 200;
+const DURABLE = ['--appendonly', 'yes', '--appendfsync', 'always'];
+const SETTLE_MS = 300;
+
+/** A worker: what it has of broker and presence, and the events it got. `kill` ends it without a goodbye. */
+class Worker {
+  /** @param {{broker: Broker, presence: Presence, kill: () => void}} parts */
+  constructor({ broker, presence, kill }) {
+    this.broker = broker;
+    this.presence = presence;
+    this.kill = kill;
+    /** `room +member` or `room -member`. @type {string[]} */
+    this.events = [];
+    /** @param {string} room @param {Buffer} publication */
+    this.onPublication = (room, publication) => void this.events.push(`${room} ${publication}`);
+    /** @param {string} state */
+    this.onState = (state) => {
+      if (presence instanceof RedisPresence) presence.setUp(state === 'up');
+    };
+  }
+
+  /** @param {string} room @param {string} user @param {string} [member] */
+  join(room, user, member = user) {
+    this.presence.join(room, user, Buffer.from(member));
+  }
+
+  /** @param {string} room @returns {Promise<string>} `count: members`, sorted */
+  async read(room) {
+    const { count, members } = await this.presence.read(room);
+    return members === null ? `${count}` : `${count}: ${members.map(String).sort().join(' ')}`;
+  }
+
+  /** @param {string[]} events all it has to have got, in order where they are of one room */
+  async got(events) {
+    await until(() => this.events.length >= events.length, 5000, `${events.length} events (${this.events})`);
+    assert.deepEqual(this.events, events);
+  }
+}
+
+suite('memory', async () => {
+  const memory = new MemoryBroker();
+  const server = memory.attach();
+  await server.start({ onPublication() {}, onState() {} });
+  /** @type {Members<MemoryPresence>} */
+  const members = new Members({
+    maxMembers: MAX_MEMBERS,
+    announcements,
+    publish: (room, head, member) => void server.publish(room, Buffer.concat([head, member])),
+  });
+  return async () => {
+    const presence = new MemoryPresence(members);
+    return { broker: memory.attach(), presence, kill: () => void presence.close() };
+  };
+});
+
+suite('local', async (t) => {
+  const relay = new Relay({ log, presence: { maxMembers: MAX_MEMBERS, announcements } });
+  await relay.start();
+  t.after(() => relay.close());
+  return async () => {
+    const link = new RelayLink({ path: relay.path, log });
+    await link.open();
+    t.after(() => link.close());
+    const broker = new LocalBroker({ link, roomLingerMs: 100 });
+    return { broker, presence: new LocalPresence(link), kill: () => void link.socket?.destroy() };
+  };
+});
+
+/** @param {import('../helpers/redis.js').RedisServer} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
+function redisWorker(redis, options) {
+  const stats = createStats();
+  const config = {
+    redis: redis.settings,
+    redisPrefix: 'contract:',
+    redisTimeoutMs: 1000,
+    maxPubsubBytes: 65_536,
+    roomLingerMs: 100,
+    historyFence: /** @type {const} */ ('strict'),
+  };
+  const broker = new RedisBroker({ config, log, stats, workerId: 'worker' });
+  const presence = new RedisPresence({
+    connection: broker.connection,
+    prefix: config.redisPrefix,
+    channelOf: (room) => broker.names.channelOf(room),
+    maxMembers: MAX_MEMBERS,
+    announcements,
+    workerId: 'worker',
+    stats,
+    log,
+    beatMs: BEAT_MS,
+    ttlMs: TTL_MS,
+    settleMs: SETTLE_MS,
+    ...options,
+  });
+  return { broker, presence, stats, kill: () => broker.shard?.commands.close() };
+}
+
+suite('redis', async (t) => {
+  const redis = await startRedis(t);
+  return async () => redisWorker(redis);
+});
+
+/**
+ * @param {string} name
+ * @param {(t: TestContext) => Promise<() => Promise<{broker: Broker, presence: Presence, kill: () => void}>>} prepare
+ */
+function suite(name, prepare) {
+  /** @param {string} behaviour @param {(worker: (...rooms: string[]) => Promise<Worker>) => Promise<void>} body */
+  const it = (behaviour, body) => {
+    test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
+      const make = await prepare(t);
+      await body(async (...rooms) => started(t, new Worker(await make()), rooms));
+    });
+  };
+
+  it('the first join and the last leave of a user are told to the room, on every worker', async (attach) => {
+    const [a, b] = [await attach('room'), await attach('room', 'other')];
+    a.join('room', 'ann');
+    await b.got(['room +ann']);
+    b.join('room', 'ann');
+    b.join('room', 'bob');
+    await a.got(['room +ann', 'room +bob']);
+    a.presence.leave('room', 'ann');
+    assert.equal(await a.read('room'), '2: ann bob');
+    b.presence.leave('room', 'ann');
+    b.presence.leave('room', 'bob');
+    await a.got(['room +ann', 'room +bob', 'room -ann', 'room -bob']);
+    await b.got(a.events);
+    assert.equal(await a.read('room'), '0: ');
+  });
+
+  it('what a worker says twice, or takes back without having said it, changes nothing', async (attach) => {
+    const a = await attach('room');
+    a.presence.leave('room', 'ann');
+    a.join('room', 'ann');
+    await a.read('room');
+    a.join('room', 'ann');
+    assert.equal(await a.read('room'), '1: ann');
+    a.presence.leave('room', 'ann');
+    await a.read('room');
+    a.presence.leave('room', 'ann');
+    assert.equal(await a.read('room'), '0: ');
+    await a.got(['room +ann', 'room -ann']);
+  });
+
+  it('the member shown is the one said last, by whichever worker', async (attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann', 'ann 1');
+    await a.read('room');
+    b.join('room', 'ann', 'ann 2');
+    assert.equal(await b.read('room'), '1: ann 2');
+    assert.equal(await a.read('room'), '1: ann 2');
+    b.presence.leave('room', 'ann');
+    await b.read('room');
+    a.presence.leave('room', 'ann');
+    await a.got(['room +ann 1', 'room -ann 2']);
+  });
+
+  it('a read sees all its own worker has said before, and rooms are apart', async (attach) => {
+    const a = await attach();
+    for (let i = 0; i < 20; i++) {
+      a.join(`room-${i}`, 'ann');
+      a.join(`room-${i}`, 'bob');
+      a.presence.leave(`room-${i}`, 'ann');
+      assert.equal(await a.read(`room-${i}`), '1: bob');
+    }
+    assert.equal(await a.read('nobody'), '0: ');
+  });
+
+  it('a large room is counted, not listed, and its events are left out', async (attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    const users = Array.from({ length: MAX_MEMBERS }, (_, i) => `user-${i}`);
+    for (const user of users) {
+      a.join('room', user);
+      await a.read('room');
+    }
+    assert.equal(await b.read('room'), `${MAX_MEMBERS}: ${users.join(' ')}`);
+    b.join('room', 'one-more');
+    assert.equal(await b.read('room'), `${MAX_MEMBERS + 1}`);
+    b.presence.leave('room', 'one-more');
+    assert.equal(await b.read('room'), `${MAX_MEMBERS}: ${users.join(' ')}`);
+    a.presence.leave('room', 'user-0');
+    await b.got([...users.map((user) => `room +${user}`), 'room -user-0']);
+  });
+
+  it('any user and any bytes of a member', async (attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    const user = JSON.stringify(`é\u0000"\ud800 ${'ü'.repeat(100)}`);
+    const member = `{"user":${user},"info":${JSON.stringify('\u{1F600}'.repeat(200))}}`;
+    a.join('room', user, member);
+    await b.got([`room +${member}`]);
+    assert.equal(await b.read('room'), `1: ${member}`);
+    a.presence.leave('room', user);
+    await b.got([`room +${member}`, `room -${member}`]);
+  });
+
+  it('events have the order of the changes for all', async (attach) => {
+    const [a, b, c] = [await attach('room'), await attach('room'), await attach('room')];
+    for (let i = 0; i < 20; i++) {
+      a.join('room', 'ann');
+      b.join('room', 'ann');
+      b.join('room', `b-${i}`);
+      if (i % 3 === 0) await a.read('room');
+      a.presence.leave('room', 'ann');
+      b.presence.leave('room', 'ann');
+      b.presence.leave('room', `b-${i}`);
+      if (i % 5 === 0) await b.read('room');
+    }
+    await Promise.all([a.read('room'), b.read('room')]);
+    a.join('room', 'end');
+    await until(() => [a, b, c].every(({ events }) => events.at(-1) === 'room +end'));
+    assert.deepEqual(b.events, a.events);
+    assert.deepEqual(c.events, a.events);
+    // Each user comes and goes in turn.
+    const here = new Set();
+    for (const event of a.events) {
+      const user = event.slice('room +'.length);
+      assert.equal(here.has(user), event.startsWith('room -'), event);
+      if (!here.delete(user)) here.add(user);
+    }
+    assert.deepEqual([...here], ['end']);
+  });
+
+  it('a close takes the users away, and those of other workers stay', async (attach) => {
+    const [a, b] = [await attach('room', 'other'), await attach('room', 'other')];
+    a.join('room', 'ann');
+    a.join('other', 'ann');
+    a.join('room', 'both');
+    b.join('room', 'both');
+    assert.equal(await a.read('room'), '2: ann both');
+    await b.read('room');
+    await a.presence.close();
+    await a.presence.close();
+    await until(() => b.events.filter((event) => event.includes('-')).length === 2);
+    assert.deepEqual(b.events.filter((event) => event.includes('-')).sort(), ['other -ann', 'room -ann']);
+    assert.equal(await b.read('room'), '1: both');
+  });
+
+  it('the users of a worker that dies leave, once', async (attach) => {
+    const [a, b, c] = [await attach('room'), await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    a.join('room', 'both');
+    b.join('room', 'both');
+    await Promise.all([a.read('room'), b.read('room')]);
+    await until(() => c.events.length === 2);
+    a.kill();
+    await until(() => c.events.length === 3);
+    assert.equal(c.events[2], 'room -ann');
+    b.presence.leave('room', 'both');
+    await c.got([...c.events.slice(0, 3), 'room -both']);
+    assert.equal(await c.read('room'), '0: ');
+  });
+
+  it('4,000 users that join at once are all there, each told once', async (attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    const rooms = Array.from({ length: 600 }, (_, i) => `room-${i}`);
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    for (const room of rooms) for (let i = 0; i < 5; i++) a.join(room, `user-${i}`);
+    for (let i = 0; i < 1000; i++) a.join('room', `user-${i}`);
+    assert.equal(await a.read('room'), '1000');
+    await until(() => b.events.length >= 3005);
+    assert.equal(new Set(b.events).size, 3005);
+    await a.presence.close();
+    await until(() => b.events.length >= 6010);
+    assert.equal(new Set(b.events).size, 6010);
+    assert.equal(await b.read('room'), '0: ');
+  });
+}
+
+/** @param {TestContext} t @param {Worker} worker @param {string[]} rooms that it subscribes */
+async function started(t, worker, rooms) {
+  t.after(async () => {
+    await worker.presence.close();
+    await worker.broker.close();
+  });
+  await worker.presence.start();
+  await worker.broker.start(worker);
+  await Promise.all(rooms.map((room) => worker.broker.subscribe(room)));
+  return worker;
+}
+
+// What only Redis can do to a worker.
+
+/**
+ * @param {string} behaviour
+ * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats}>) => Promise<void>} body
+ * @param {{args?: string[], ttlMs?: number}} [options]
+ */
+function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
+  test(`redis: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t, { args });
+    await body(redis, async (...rooms) => {
+      const parts = redisWorker(redis, { ttlMs });
+      return Object.assign(await started(t, new Worker(parts), rooms), { stats: parts.stats });
+    });
+  });
+}
+
+/** No key of presence is left but the heartbeats. @param {import('../helpers/redis.js').RedisServer} redis */
+async function leftovers(redis) {
+  const keys = (await redis.cli('--raw', 'KEYS', 'contract:presence:*')).split('\n').filter((key) => key !== '');
+  return keys.filter((key) => !/\{\*\}:(workers|dead|cleared|mark)$/.test(key));
+}
+
+withRedis(
+  'a worker that was taken for dead puts its users back, and nothing is left of its old name',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    b.join('room', 'bob');
+    await until(() => b.events.length === 2);
+    const presence = /** @type {RedisPresence} */ (a.presence);
+    // What others do with a worker that does not beat; as if it had been frozen meanwhile.
+    /** @type {RedisPresence} */ (b.presence).died(presence.name);
+    await until(() => b.events.length === 4, 5000, 'leave and join');
+    assert.deepEqual(b.events.slice(2), ['room -ann', 'room +ann']);
+    assert.equal(b.stats.presenceReaped, 1);
+    assert.equal(await b.read('room'), '2: ann bob');
+    a.presence.leave('room', 'ann');
+    b.presence.leave('room', 'bob');
+    await until(async () => (await leftovers(redis)).length === 0);
+  },
+);
+
+withRedis('a Redis that has lost everything is told again, silently; what is new is told', async (redis, attach) => {
+  const [a, b] = [await attach('room'), await attach('room')];
+  a.join('room', 'ann');
+  a.join('room', 'leaver');
+  b.join('room', 'bob');
+  await until(() => a.events.length === 3 && b.events.length === 3);
+  await redis.kill();
+  await until(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
+  await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
+  a.presence.leave('room', 'leaver');
+  a.join('room', 'new');
+  a.join('room', 'passer-by');
+  a.presence.leave('room', 'passer-by');
+  await redis.restart();
+  await until(async () => (await b.read('room').catch(() => '')) === '3: ann bob new');
+  await until(() => b.events.length === 5);
+  assert.deepEqual(b.events.slice(3).sort(), ['room +new', 'room -leaver']);
+});
+
+withRedis(
+  'a Redis that kept its data through an outage hears what changed, and only that is told',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    a.join('room', 'leaver');
+    b.join('room', 'bob');
+    await until(() => b.events.length === 3);
+    await redis.stop();
+    await until(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
+    a.presence.leave('room', 'leaver');
+    a.join('room', 'new');
+    await redis.restart();
+    await until(() => b.events.length === 5);
+    assert.deepEqual(b.events.slice(3).sort(), ['room +new', 'room -leaver']);
+    assert.equal(await b.read('room'), '3: ann bob new');
+  },
+  { args: DURABLE, ttlMs: NEVER_MS },
+);
+
+withRedis(
+  'an outage longer than the silence that means death costs nobody his place',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    b.join('room', 'bob');
+    await until(() => a.events.length === 2 && b.events.length === 2);
+    const goneMs = performance.now();
+    await redis.stop();
+    await until(
+      () => performance.now() - goneMs > LONG_TTL_MS + 500 && a.broker.state !== 'up' && b.broker.state !== 'up',
+    );
+    await redis.restart();
+    await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+    await until(async () => (await a.read('room').catch(() => '')) === '2: ann bob');
+    // Both old names are cleared up after by their owners.
+    await until(async () => (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2);
+    assert.deepEqual(b.events.slice(2), []);
+    assert.deepEqual(a.events.slice(2), []);
+    assert.equal(a.stats.presenceReaped + b.stats.presenceReaped, 0);
+  },
+  { args: DURABLE, ttlMs: LONG_TTL_MS },
+);
+
+withRedis('a flush under way is noticed by the heartbeat, and mended', async (redis, attach) => {
+  const a = await attach('room');
+  a.join('room', 'ann');
+  await a.read('room');
+  await redis.cli('FLUSHALL');
+  await until(async () => (await a.read('room')) === '1: ann');
+  assert.deepEqual(a.events, ['room +ann']);
+});
+
+withRedis('a Redis that refuses to write is asked again, and nothing is lost', async (redis, attach) => {
+  const a = await attach('room');
+  a.join('room', 'ann');
+  await a.read('room');
+  await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
+  a.join('room', 'bob');
+  a.presence.leave('room', 'ann');
+  await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
+  await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
+  await until(async () => (await a.read('room').catch(() => '')) === '1: bob');
+  assert.deepEqual(a.events.slice().sort(), ['room +ann', 'room +bob', 'room -ann']);
+});
+
+withRedis(
+  '5,000 users that join one room are few calls, and nothing is left of them afterwards',
+  async (redis, attach) => {
+    const a = await attach('room');
+    await redis.cli('CONFIG', 'RESETSTAT');
+    for (let i = 0; i < 5000; i++) a.join('room', `user-${i}`);
+    assert.equal(await a.read('room'), '5000');
+    const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('INFO', 'commandstats'))?.[1]);
+    assert.ok(calls < 50, `${calls} calls`);
+    assert.equal(a.stats.presenceEvents.join, MAX_MEMBERS);
+    assert.equal(a.stats.presenceEvents.suppressed, 5000 - MAX_MEMBERS);
+    for (let i = 0; i < 5000; i++) a.presence.leave('room', `user-${i}`);
+    assert.equal(await a.read('room'), '0: ');
+    await until(async () => (await leftovers(redis)).length === 0);
+  },
+  { ttlMs: NEVER_MS },
+);
+
+withRedis(
+  'one of the workers that see a death clears up, and whoever comes later does no harm',
+  async (_redis, attach) => {
+    const workers = [await attach('room'), await attach('room'), await attach('room')];
+    const [a, b, c] = workers;
+    for (let i = 0; i < 4; i++) a.join('room', `user-${i}`);
+    await until(() => c.events.length === 4);
+    const { name } = /** @type {RedisPresence} */ (a.presence);
+    a.kill();
+    /** @type {RedisPresence} */ (b.presence).died(name);
+    /** @type {RedisPresence} */ (c.presence).died(name);
+    await until(() => c.events.length === 8);
+    await until(() => b.stats.presenceReaped + c.stats.presenceReaped === 1);
+    assert.equal(new Set(c.events).size, 8);
+    assert.equal(await c.read('room'), '0: ');
+  },
+);
+
+test('local: the relay tells other workers, or the next one, the name of a worker that died', async (t) => {
+  const relay = new Relay({ log });
+  await relay.start();
+  t.after(() => relay.close());
+  const open = async () => {
+    const link = new RelayLink({ path: relay.path, log });
+    await link.open();
+    t.after(() => link.close());
+    return link;
+  };
+  const [a, b, c] = [await open(), await open(), await open()];
+  /** @type {string[]} */
+  const told = [];
+  b.onGone = (name) => void told.push(`b ${name}`);
+  for (const [link, name] of /** @type {const} */ ([
+    [a, 'a-1'],
+    [b, 'b-1'],
+    [c, 'c-1'],
+  ]))
+    link.nameInRedis(name);
+  a.nameInRedis('a-2');
+  c.nameInRedis('');
+  await until(() => [...relay.links].map(({ name }) => name).join() === 'a-2,b-1,');
+  await c.close();
+  a.socket?.destroy();
+  await until(() => told.length > 0);
+  assert.deepEqual(told, ['b a-2']);
+  b.socket?.destroy();
+  await until(() => relay.links.size === 0);
+  const d = await open();
+  const gone = new Promise((resolve) => {
+    d.onGone = resolve;
+  });
+  d.nameInRedis('d-1');
+  assert.equal(await gone, 'b-1');
+});
