@@ -32,7 +32,6 @@ export class Worker {
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
         roomLingerMs: 100,
-        historyFence: 'strict',
         ...config,
       },
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
