@@ -7,6 +7,7 @@
 // what is published comes back (redis-probe).
 
 import { RedisConnection } from './redis-connection.js';
+import { RedisHistory } from './redis-history.js';
 import { RedisProbe } from './redis-probe.js';
 import { RedisPublisher } from './redis-publisher.js';
 import { RedisSubscriptions } from './redis-subscriptions.js';
@@ -25,7 +26,7 @@ const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
  * @property {(seconds: number) => void} [onRoundTrip]
  */
 
-/** @typedef {Pick<import('../config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'>} ShardConfig */
+/** @typedef {Pick<import('../config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
 
 export class RedisShard {
   /**
@@ -88,6 +89,13 @@ export class RedisShard {
       onRefused: ({ message }) => {
         if (isSharded && STALE.test(message)) events.onStale();
       },
+    });
+    this.history = new RedisHistory({
+      publisher: this.publisher,
+      names,
+      maxPubsubBytes: config.maxPubsubBytes,
+      isSharded,
+      fence: config.historyFence,
     });
     this.subscriptions = new RedisSubscriptions({
       connection: this.subscriber,
@@ -156,6 +164,7 @@ export class RedisShard {
   #commandsOnReady() {
     if (this.isReconnect.commands) this.stats.brokerReconnects++;
     this.isReconnect.commands = true;
+    this.history.reset();
     this.refusal = '';
     this.events.onUpdate();
   }

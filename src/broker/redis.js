@@ -1,6 +1,6 @@
 // redis.js: the broker of many machines, over Redis pub/sub.
 //
-//   publish --> shard of the room --> redis-arrivals --> onPublication
+//   publish, history --> shard of the room --> redis-arrivals --> onPublication
 //
 // A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether Sentinels name it or
 // not; a cluster has several (redis-cluster.js), and a room's name tells which. The broker is `up` while all are. While
@@ -33,17 +33,19 @@ const SKIPPED_LOG_INTERVAL_MS = 10_000;
 export class RedisBroker {
   /**
    * @param {object} parts
-   * @param {Pick<import('../config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'>} parts.config
+   * @param {Pick<import('../config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
    * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses' | 'skipped'>} parts.stats
    * @param {string} parts.workerId
+   * @param {import('./broker.js').HistoryOf} [parts.historyOf]
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
-  constructor({ config, log, stats, workerId, onPublishLag, onRoundTrip }) {
+  constructor({ config, log, stats, workerId, historyOf = () => null, onPublishLag, onRoundTrip }) {
     const settings = /** @type {import('../redis-settings.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.stats = stats;
+    this.historyOf = historyOf;
     /** @type {BrokerState} */
     this.state = 'degraded';
     /** @type {BrokerEvents|null} */
@@ -103,8 +105,8 @@ export class RedisBroker {
             onAway: (reason) => this.#onAway(reason, ''),
           });
     this.arrivals = new RedisArrivals({
-      deliver: (room, publication) => this.events?.onPublication(room, publication),
-      fetch: (room, id) => this.#fetch(room, id),
+      deliver: (room, publication, offset, epoch) => this.events?.onPublication(room, publication, offset, epoch),
+      fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
     });
     this.census = new RedisCensus({
@@ -170,11 +172,28 @@ export class RedisBroker {
     else this.cluster?.unsubscribe(channel);
   }
 
-  /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
-  publish(room, publication) {
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<import('./broker.js').Position|void>}
+   */
+  publish(room, publication, options) {
     if (this.closing !== null) return closed();
     const shard = this.#shardOf(room);
-    return shard === null ? homeless() : shard.publisher.publish(room, publication);
+    if (shard === null) return homeless();
+    const rule = this.historyOf(room);
+    if (rule === null) return shard.publisher.publish(room, publication);
+    return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<import('./broker.js').Stretch>} */
+  history(room, from) {
+    if (this.closing !== null) return closed();
+    const rule = this.historyOf(room);
+    if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
+    const shard = this.#shardOf(room);
+    return shard === null ? homeless() : shard.history.read(room, rule, from);
   }
 
   /**
@@ -227,10 +246,13 @@ export class RedisBroker {
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
   }
 
-  /** @param {string} room @param {string} id @returns {Promise<Buffer|null>} */
-  #fetch(room, id) {
+  /** The body of what was announced by reference. @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
+  #fetch(room, id, offset, epoch) {
     const shard = this.#shardOf(room);
-    return shard === null ? homeless() : shard.commands.redis.getBuffer(this.names.blobOf(room, id));
+    if (shard === null) return homeless();
+    // What has a position is in the room's stream.
+    if (id === '') return shard.history.body(room, offset, epoch);
+    return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
   }
 
   /** @param {Buffer} channel @param {Buffer} message */

@@ -203,30 +203,18 @@ export class Follower {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking) return;
     if (this.held !== null) return this.#restore();
     this.isChecking = true;
-    this.#look(0).then(
-      () => {
-        this.isChecking = false;
-      },
-      (error) => {
-        this.isChecking = false;
-        this.#again(error);
-      },
-    );
+    const end = () => {
+      this.isChecking = false;
+    };
+    this.#look(0, end).catch(() => {}); // it is tried again
   }
 
   /** Reads what there was before the window, unless it is here. Rejects where the broker is away. @returns {Promise<void>} */
   fill() {
     if (this.window.isFilled) return Promise.resolve();
-    this.filling ??= this.#look(this.rule.size).then(
-      () => {
-        this.filling = null;
-      },
-      (error) => {
-        this.filling = null;
-        this.#again(error);
-        throw error;
-      },
-    );
+    this.filling ??= this.#look(this.rule.size, () => {
+      this.filling = null;
+    });
     return this.filling;
   }
 
@@ -241,12 +229,25 @@ export class Follower {
     this.#resize(() => this.window.evict());
   }
 
-  /** A read without holding what arrives. @param {number} limit */
-  async #look(limit) {
+  /**
+   * A read without holding what arrives.
+   * @param {number} limit
+   * @param {() => void} end called when it is over, before what follows from it: that may ask for the next one
+   */
+  async #look(limit, end) {
     const { recovery, epoch, offset } = this;
     const number = ++this.readsBegun;
     const { era } = recovery;
-    const stretch = await recovery.read(this.room.name, { after: 0, limit });
+    /** @type {Stretch} */
+    let stretch;
+    try {
+      stretch = await recovery.read(this.room.name, { after: 0, limit });
+    } catch (error) {
+      end();
+      this.#again(/** @type {Error} */ (error));
+      throw error;
+    }
+    end();
     if (this.isClosed) return;
     this.#done(number);
     // A restore under way or a drain of the outbox decides by itself, and so did one that has ended since.

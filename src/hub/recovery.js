@@ -127,6 +127,14 @@ export class Recovery {
     this.#countProven();
   }
 
+  /** What these rooms were sent a moment ago may not have come: they are compared at the next beat. @param {readonly string[]} rooms */
+  onLost(rooms) {
+    for (const room of rooms) {
+      const follower = this.followers.get(room);
+      if (follower !== undefined) this.checkIn(follower, 1);
+    }
+  }
+
   /** A room's position has been compared by a read. @param {Follower} follower @param {number} era when the read began */
   proven(follower, era) {
     if (!this.unproven.has(follower)) return;

@@ -172,6 +172,7 @@ class Worker {
           log,
           stats,
           workerId: `${config.serverId}:${process.pid}`,
+          historyOf,
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
@@ -260,6 +261,7 @@ class Worker {
     await link.open();
     await broker.start({
       onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+      onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
         this.redisPresence?.setUp(state === 'up');

@@ -105,6 +105,7 @@ function redisWorker(redis, options) {
   const config = {
     redis: redis.settings,
     redisPrefix: 'contract:',
+    historyFence: /** @type {const} */ ('strict'),
     redisTimeoutMs: 1000,
     maxPubsubBytes: 65_536,
     roomLingerMs: 100,

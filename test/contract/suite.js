@@ -71,7 +71,14 @@ function overRedis(start) {
     let workers = 0;
     return () =>
       new RedisBroker({
-        config: { redis, redisPrefix, redisTimeoutMs: 1500, maxPubsubBytes: 65_536, roomLingerMs: LINGER_MS },
+        config: {
+          redis,
+          redisPrefix,
+          historyFence: 'strict',
+          redisTimeoutMs: 1500,
+          maxPubsubBytes: 65_536,
+          roomLingerMs: LINGER_MS,
+        },
         log,
         stats: createStats(),
         workerId: `worker-${++workers}`,

@@ -24,6 +24,7 @@ export class Worker {
       config: {
         redis: redis.settings,
         redisPrefix: 'faults:',
+        historyFence: 'strict',
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
         roomLingerMs: 100,
@@ -80,7 +81,7 @@ export async function eventually(condition, withinMs = 10_000) {
   return performance.now() - started;
 }
 
-/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
+/** @param {Promise<unknown>} published @returns {Promise<string>} what became of it */
 export function outcome(published) {
   return published.then(
     () => 'OK',

@@ -480,6 +480,94 @@ test('who leaves and is back while a flush has yielded gets nothing twice', asyn
   for (const { transport } of members) assert.deepEqual(offsets(transport), [1, 2]);
 });
 
+test('what waits for members that have left is followed by what comes, for who joins then', async () => {
+  const built = build();
+  const { broker, connect, publish } = built;
+  const member = await memberWith(built, 1);
+  const { epoch } = broker.stream('h');
+  publish(3);
+  broker.isManual = true;
+  const ahead = connect();
+  ahead.say({ type: 'join', room: 'h', since: { epoch, offset: 4 } });
+  broker.deliver(1);
+  member.say({ type: 'leave', room: 'h' });
+  broker.deliver();
+  const late = connect();
+  late.say({ type: 'join', room: 'h' });
+  broker.answer();
+  await settle();
+  assert.equal(late.of('joined')[0].offset, 1);
+  assert.deepEqual(offsets(late.transport), [2, 3, 4]);
+  assert.deepEqual([ahead.of('joined')[0].offset, ahead.of('joined')[0].recovered], [4, true]);
+});
+
+test('more than may be held during a read is read again', async () => {
+  const built = build({ size: 20_000 });
+  const { broker, publish } = built;
+  const member = await memberWith(built, 1);
+  broker.isManual = true;
+  publish(2);
+  broker.announcements.shift();
+  broker.deliver();
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(10_050);
+  broker.deliver();
+  broker.isManual = false;
+  read.resolve(stretch);
+  for (let i = 0; i < 20; i++) await settle();
+  assert.deepEqual(offsets(member.transport), range(1, 10_053));
+});
+
+test('a window that was emptied while it was being filled is filled again', async () => {
+  const built = build();
+  const { broker, connect, publish, recovery } = built;
+  publish(5);
+  broker.announcements = [];
+  const member = connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  broker.isManual = true;
+  const late = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 1 } });
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(3);
+  broker.deliver();
+  await settle();
+  recovery.followers.get('h')?.evict();
+  read.resolve(stretch);
+  await settle();
+  broker.answer();
+  await settle();
+  assert.equal(late.of('joined')[0].recovered, true);
+  assert.deepEqual(offsets(late.transport), range(2, 8));
+  assert.deepEqual(offsets(member.transport), range(6, 8));
+});
+
+test('a comparison that began before the broker was away proves nothing about now', async () => {
+  const built = build();
+  const { broker, degraded, publish, recovery } = built;
+  const member = await memberWith(built, 1);
+  broker.isManual = true;
+  recovery.followers.get('h')?.check();
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(1);
+  broker.announcements = [];
+  degraded.startAway();
+  degraded.onState('up');
+  read.resolve(stretch);
+  await settle();
+  assert.equal(degraded.isOn, true);
+  while (broker.reads.length > 0) {
+    broker.answer();
+    await settle();
+  }
+  assert.equal(degraded.isOn, false);
+  assert.deepEqual(offsets(member.transport), [1, 2]);
+});
+
 test('a slow consumer of a room with history is closed where others are skipped', async () => {
   const env = { FANFARE_SLOW_CONSUMER: 'drop', FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' };
   const { broker, connect, stats } = build({ env });
@@ -695,7 +783,7 @@ const KINDS = [
   ...['publish', 'publish', 'publish', 'publish', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver'],
   ...['lose', 'swap', 'newEpoch', 'join', 'join', 'rejoin', 'rejoin', 'rejoin', 'leave', 'close'],
   ...['subscribed', 'subscribed', 'subscribed', 'refuse', 'answer', 'answer', 'answer', 'answer', 'executeFirst'],
-  ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'beat', 'evict', 'full'],
+  ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'beat', 'evict', 'full', 'repeat'],
 ];
 
 class Model {
@@ -718,14 +806,20 @@ class Model {
     const one = this.clients[i];
     switch (kind) {
       case 'publish': {
-        const { epoch, offset } = broker.accept('h', publication(++this.next));
-        this.truth.set(`${epoch}:${offset}`, this.next);
+        for (let left = a % 10 === 0 ? 10 : 1; left > 0; left--) {
+          const { epoch, offset } = broker.accept('h', publication(++this.next));
+          this.truth.set(`${epoch}:${offset}`, this.next);
+        }
         break;
       }
+      case 'repeat':
+        broker.announcements.unshift(...this.delivered.slice(-1 - (a % 4)));
+        break;
       case 'deliver':
+        this.delivered = broker.announcements.slice(0, 1 + (a % 3));
         return broker.deliver(1 + (a % 3));
       case 'lose':
-        return void broker.announcements.splice(0, 1 + (a % 3));
+        return void broker.announcements.splice(0, 1 + (a % 12));
       case 'swap':
         if (broker.announcements.length > 1)
           broker.announcements.push(/** @type {any} */ (broker.announcements.shift()));
@@ -782,6 +876,9 @@ class Model {
         break;
     }
   }
+
+  /** What came last. @type {import('../helpers/stream-broker.js').Announcement[]} */
+  delivered = [];
 
   /** @type {Record<number, {epoch: string, offset: number}|null>} */
   past = {};
@@ -875,7 +972,7 @@ test('under any faults no client has a gap, a repeat or a false recovery, and al
       await model.heal();
       for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals))) totals[key] += model.counts[key];
     }),
-    { numRuns: Number(process.env.RUNS ?? 150), endOnFailure: false },
+    { numRuns: Number(process.env.RUNS ?? 400), endOnFailure: false },
   );
   // It has to have been about something.
   assert.ok(totals.recovered > 50 && totals.resyncs > 50 && totals.messages > 500, JSON.stringify(totals));
