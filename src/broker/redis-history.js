@@ -9,7 +9,8 @@
 //   an idempotency key, which is looked up for itself.
 // - The script is sent whole once a connection. Where Redis has forgotten it since (SCRIPT FLUSH) nothing was done, and the
 //   message is sent again; but not behind a later one of its room: then it is refused.
-// - The fence is what the script last said on this very connection. Until then it is empty, and Redis asks itself.
+// - What the script said of a room on this very connection (its line: fence and epoch) is shown to it again: while that
+//   holds it need not look further. Nothing depends on its being right. Trimming and lifetimes are asked for now and then.
 // - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
 
 import { createHash, randomFillSync } from 'node:crypto';
@@ -19,19 +20,24 @@ import { BrokerError, IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from './broker.js';
 import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './redis-message.js';
 import { Message, NO_BODY, unavailable } from './redis-publisher.js';
 
-const SCRIPT = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1');
-/** By the command that it publishes with. */
-const CALLS = Object.freeze({ PUBLISH: callsOf(SCRIPT), SPUBLISH: callsOf(SCRIPT.replace("'PUBLISH'", "'SPUBLISH'")) });
+const PLAIN = scriptOf('PUBLISH');
+const SHARDED = scriptOf('SPUBLISH');
 /** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
+/** What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it. */
+const CARE_SHARE = 0.125;
+/** Above 1 + CARE_SHARE: calls may be late. */
+const TTL_FACTOR = 1.25;
+/** Rooms that are remembered. */
+const MAX_ROOMS = 20_000;
+const FENCE_BYTES = 32;
 /** Of one call: the script is not to hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
 /** What reads under way may weigh: 512 positions, or 16 stretches of MAX_STRETCH_BYTES. */
 const MAX_READING = 512;
 const STRETCH_WEIGHT = 32;
 const MAX_WAITING = 100_000;
-const NOT_ANSWERED = 'Redis did not answer';
 /** Random bytes for epochs, drawn many at a time. */
 const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
@@ -45,18 +51,20 @@ export class RedisHistory {
    * @param {object} parts
    * @param {import('./redis-publisher.js').RedisPublisher} parts.publisher
    * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
-   * @param {boolean} parts.isSharded a node of a cluster
    * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
    */
-  constructor({ publisher, names, maxPubsubBytes, isSharded, fence }) {
-    this.calls = isSharded ? CALLS.SPUBLISH : CALLS.PUBLISH;
+  constructor({ publisher, names, isSharded, maxPubsubBytes, fence }) {
+    this.script = isSharded ? SHARDED : PLAIN;
     this.publisher = publisher;
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.isTrusting = fence === 'trust';
-    /** Of the server at the other end of this connection. */
+    /** Of the server at the other end of this connection; empty: not known yet. */
     this.fence = '';
+    /** @type {Map<string, Known>} */
+    this.rooms = new Map();
     /** Has this connection sent the whole script? */
     this.isLoaded = false;
     /** The latest of each room that is gathered or unanswered. @type {Map<string, HistoryPublish>} */
@@ -72,6 +80,7 @@ export class RedisHistory {
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
     this.isLoaded = false;
+    this.rooms.clear();
   }
 
   /** @param {string} room @param {HistoryRule} rule @param {Buffer} publication @param {string} idempotencyKey empty: none @returns {Promise<Position>} */
@@ -147,15 +156,31 @@ export class RedisHistory {
     return found.publications[0] ?? null;
   }
 
-  /** @param {unknown} reply what the script says of the fence, where it says anything */
-  learn(reply) {
-    if (!this.isTrusting && reply instanceof Buffer && reply.length > 0) this.fence = reply.toString('latin1');
+  /** @param {string} room */
+  known(room) {
+    let known = this.rooms.get(room);
+    if (known === undefined) {
+      if (this.rooms.size >= MAX_ROOMS) this.rooms.clear();
+      known = new Known();
+      this.rooms.set(room, known);
+    }
+    return known;
+  }
+
+  /** @param {string} room @param {string} line as the script says it */
+  learn(room, line) {
+    const known = this.known(room);
+    if (known.line !== line) {
+      known.line = line;
+      known.caredMs = Number.NEGATIVE_INFINITY;
+    }
+    if (!this.isTrusting) this.fence = line.slice(0, FENCE_BYTES);
   }
 
   /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
   callHead(keys, args) {
     // The first call of a connection brings the script; those behind it find it.
-    const call = this.isLoaded ? this.calls.short : this.calls.whole;
+    const call = this.isLoaded ? this.script.evalsha : this.script.eval;
     this.isLoaded = true;
     return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
   }
@@ -163,9 +188,29 @@ export class RedisHistory {
   /** Of a call without its body. @param {string} room */
   maxCallBytes(room) {
     // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
-    return (
-      (this.isLoaded ? this.calls.short : this.calls.whole).length + (this.names.prefix.length + room.length) * 12 + 768
-    );
+    const { evalsha, eval: whole } = this.script;
+    return (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768;
+  }
+}
+
+/** What is known of a room on this connection. */
+class Known {
+  constructor() {
+    /** Fence and epoch; empty: not known yet. */
+    this.line = '';
+    /** Publications since a call saw to trimming and lifetimes, and when that was. */
+    this.uncared = 0;
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Is it time for a call to see to them? @param {number} publications @param {HistoryRule} rule */
+  isDue(publications, rule) {
+    this.uncared += publications;
+    const nowMs = performance.now();
+    if (this.uncared < rule.size * CARE_SHARE && nowMs - this.caredMs < rule.ttlMs * CARE_SHARE) return false;
+    this.uncared = 0;
+    this.caredMs = nowMs;
+    return true;
   }
 }
 
@@ -193,6 +238,8 @@ class HistoryPublish extends Message {
     this.isClosed = isLarge || idempotencyKey !== '';
     /** A later one of the room has been written. */
     this.isFollowed = false;
+    /** What the script was shown. */
+    this.line = '';
     /** @type {Buffer[]} */
     this.publications = [];
   }
@@ -218,20 +265,25 @@ class HistoryPublish extends Message {
     this.isClosed = true;
     if (previous !== null) previous.isFollowed = true;
     this.previous = null;
+    const known = history.known(room);
     const hasKey = key !== '';
+    const isCare = known.isDue(this.publications.length, rule);
+    this.line = known.line;
     const head =
-      history.callHead(hasKey ? 3 : 2, hasKey ? 10 : 9) +
+      history.callHead(hasKey ? 3 : 2, isCare ? 9 : hasKey ? 6 : 5) +
       keysOf(names, room) +
       (hasKey ? bulk(key) : '') +
-      fenceArgs(history.fence, rule) +
+      bulk(known.line || history.fence) +
+      bulk(newEpoch()) +
       bulk(this.channel) +
-      bulk(String(Date.now())) +
-      bulk(this.isLarge ? '0' : String(this.publications.length)) +
-      bulk(String(rule.size)) +
-      bulk(String(rule.ttlMs));
+      bulk(this.isLarge ? '0' : String(this.publications.length));
+    let tail = '\r\n';
+    if (hasKey || isCare) tail += bulk(String(IDEMPOTENCY_MS));
+    if (isCare)
+      tail += bulk(String(rule.size)) + bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) + bulk(metaTtl(rule));
     let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
     at = this.writeBody(buffer, at);
-    at += buffer.write(hasKey ? `\r\n${bulk(String(IDEMPOTENCY_MS))}` : '\r\n', at, 'latin1');
+    at += buffer.write(tail, at, 'latin1');
     return at;
   }
 
@@ -239,12 +291,18 @@ class HistoryPublish extends Message {
   /** @override */
   forgetBytes() {}
 
-  /** @override @param {[epoch: Buffer, offset: number, fence?: Buffer]} reply */
+  /** @override @param {number|[line: Buffer, offset: number]} reply */
   resolve(reply) {
     this.#leave();
     this.answered();
-    this.history.learn(reply[2]);
-    this.done.resolve({ epoch: reply[0].toString('latin1'), offset: reply[1] });
+    let [line, offset] = typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
+    // Of an idempotency key that was there it is the epoch alone.
+    const isRepeated = line.length === EPOCH_BYTES;
+    if (!isRepeated) {
+      if (line !== this.line) this.history.learn(this.room, line);
+      offset -= this.publications.length - 1;
+    }
+    this.done.resolve({ epoch: line.slice(-EPOCH_BYTES), offset });
   }
 
   /** @override @param {Error} error */
@@ -257,6 +315,7 @@ class HistoryPublish extends Message {
       }
     }
     this.#leave();
+    this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
     super.reject(error);
   }
 
@@ -299,19 +358,22 @@ class HistoryRead extends Message {
     const text =
       history.callHead(2, 7) +
       keysOf(history.names, room) +
-      fenceArgs(history.fence, this.rule) +
+      bulk(history.rooms.get(room)?.line || history.fence) +
+      bulk(newEpoch()) +
       bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
-      bulk(String(MAX_STRETCH_BYTES));
+      bulk(String(MAX_STRETCH_BYTES)) +
+      bulk(metaTtl(this.rule));
     return start + buffer.write(text, start);
   }
 
-  /** @override @param {[epoch: Buffer, offset: number, fence: Buffer, messages: Buffer[]]} reply */
+  /** @override @param {[line: Buffer, offset: number, messages: Buffer[]]} reply */
   resolve(reply) {
     this.answered();
-    this.history.learn(reply[2]);
-    this.done.resolve(this.#stretch(reply[0].toString('latin1'), reply[1], reply[3]));
+    const line = reply[0].toString('latin1');
+    this.history.learn(this.room, line);
+    this.done.resolve(this.#stretch(line.slice(-EPOCH_BYTES), reply[1], reply[2]));
     this.history.readOnSettled(this);
   }
 
@@ -332,9 +394,14 @@ class HistoryRead extends Message {
         return;
       }
     }
-    if (error instanceof ReplyError) this.answered();
-    else this.lost();
-    this.#fail(error instanceof ReplyError ? 'Redis refused the read' : NOT_ANSWERED, error);
+    if (error instanceof ReplyError) {
+      this.answered();
+      this.publisher.onRefused(error);
+      this.#fail('Redis refused the read', error);
+    } else {
+      this.lost();
+      this.#fail('Redis did not answer', error);
+    }
     this.history.readOnSettled(this);
   }
 
@@ -373,10 +440,9 @@ function keysOf(names, room) {
   return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
 }
 
-/** @param {string} fence @param {HistoryRule} rule */
-function fenceArgs(fence, rule) {
-  const metaTtlMs = Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
-  return bulk(fence) + bulk(newEpoch()) + bulk(String(metaTtlMs));
+/** @param {HistoryRule} rule @returns {string} in milliseconds */
+function metaTtl(rule) {
+  return String(Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS));
 }
 
 /** @returns {string} one that was never given before: of two calls under way each may begin an epoch */
@@ -389,13 +455,17 @@ function newEpoch() {
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
 }
 
-/** @param {string} script @returns {{whole: string, short: string}} RESP of a call's beginning: with the script, and with its digest */
-function callsOf(script) {
-  const digest = createHash('sha1').update(script, 'latin1').digest('hex');
-  return { whole: `${bulk('EVAL')}${bulk(script)}`, short: `${bulk('EVALSHA')}${bulk(digest)}` };
-}
-
 /** @param {string} text @returns {string} as RESP */
 function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}
+
+/** @param {string} publish the command @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys */
+function scriptOf(publish) {
+  const text = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1').replace(
+    "'PUBLISH'",
+    `'${publish}'`,
+  );
+  const sha = createHash('sha1').update(text, 'latin1').digest('hex');
+  return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

@@ -1,6 +1,7 @@
 // redis-shard.js: one Redis primary: all of the rooms, or in a cluster those of its slots.
 //
 //   publish --> redis-publisher ==commands==> Redis ==subscriber==> onMessage
+//   publish to a room with history, history --> redis-history --> redis-publisher
 //   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
 //
 // Two connections: commands, and a subscriber. It is up while both are ready, every wanted channel is subscribed, and
@@ -93,8 +94,8 @@ export class RedisShard {
     this.history = new RedisHistory({
       publisher: this.publisher,
       names,
-      maxPubsubBytes: config.maxPubsubBytes,
       isSharded,
+      maxPubsubBytes: config.maxPubsubBytes,
       fence: config.historyFence,
     });
     this.subscriptions = new RedisSubscriptions({

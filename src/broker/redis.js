@@ -190,10 +190,11 @@ export class RedisBroker {
   /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<import('./broker.js').Stretch>} */
   history(room, from) {
     if (this.closing !== null) return closed();
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
     const rule = this.historyOf(room);
     if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
-    const shard = this.#shardOf(room);
-    return shard === null ? homeless() : shard.history.read(room, rule, from);
+    return shard.history.read(room, rule, from);
   }
 
   /**
@@ -246,11 +247,10 @@ export class RedisBroker {
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
   }
 
-  /** The body of what was announced by reference. @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
   #fetch(room, id, offset, epoch) {
     const shard = this.#shardOf(room);
     if (shard === null) return homeless();
-    // What has a position is in the room's stream.
     if (id === '') return shard.history.body(room, offset, epoch);
     return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
   }

@@ -109,6 +109,7 @@ function redisWorker(redis, options) {
     redisTimeoutMs: 1000,
     maxPubsubBytes: 65_536,
     roomLingerMs: 100,
+    historyFence: /** @type {const} */ ('strict'),
   };
   const broker = new RedisBroker({ config, log, stats, workerId: 'worker' });
   const presence = new RedisPresence({

@@ -74,10 +74,10 @@ function overRedis(start) {
         config: {
           redis,
           redisPrefix,
-          historyFence: 'strict',
           redisTimeoutMs: 1500,
           maxPubsubBytes: 65_536,
           roomLingerMs: LINGER_MS,
+          historyFence: 'strict',
         },
         log,
         stats: createStats(),

@@ -151,9 +151,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await b.broker.subscribe('room');
     const fetch = b.broker.arrivals.fetch;
     // The body is deleted between its arrival and its being fetched.
-    b.broker.arrivals.fetch = async (room, id, offset, epoch) => {
+    b.broker.arrivals.fetch = async (...reference) => {
       await redis.cli('FLUSHALL');
-      return fetch(room, id, offset, epoch);
+      return fetch(...reference);
     };
     await Promise.all([
       a.broker.publish('room', Buffer.from('before')),

@@ -2,6 +2,7 @@
 
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
+import { RoomRules } from '../../src/room-rules.js';
 import { createStats } from '../../src/stats.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -20,6 +21,9 @@ export class Worker {
     this.lines = [];
     /** Rooms that may have missed something. @type {string[]} */
     this.lost = [];
+    /** Of rooms with history. @type {import('../../src/broker/broker.js').Position[]} */
+    this.positions = [];
+    const rules = new RoomRules(config.history ?? []);
     this.broker = new RedisBroker({
       config: {
         redis: redis.settings,
@@ -28,20 +32,23 @@ export class Worker {
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
         roomLingerMs: 100,
+        historyFence: 'strict',
         ...config,
       },
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
       stats: this.stats,
       workerId: 'worker',
+      historyOf: (room) => rules.of(room),
     });
     this.onPublication = this.onPublication.bind(this);
     this.onState = this.onState.bind(this);
     this.onLost = this.onLost.bind(this);
   }
 
-  /** @param {string} _room @param {Buffer} publication */
-  onPublication(_room, publication) {
+  /** @param {string} _room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  onPublication(_room, publication, offset, epoch) {
     this.texts.push(publication.toString('latin1', 0, 40));
+    if (epoch !== '') this.positions.push({ epoch, offset });
   }
 
   /** @param {string} state */

@@ -26,8 +26,12 @@ class Direction {
     this.from = from;
     this.to = to;
     this.pendingBytes = 0;
-    /** When the piece before this one is due. */
+    /** What is to come, in order: a timer for each could overtake the one before. @type {{dueMs: number, act: () => void}[]} */
+    this.coming = [];
+    /** When the latest of them is due. */
     this.lastDueMs = 0;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
     from.on('data', (data) => this.#take(data));
     from.on('end', () => this.#later(0, () => to.end()));
     from.on('close', () => to.destroy());
@@ -68,12 +72,20 @@ class Direction {
 
   /** In order: not before what is due before it. @param {number} ms @param {() => void} act @param {number} [takesMs] on the wire */
   #later(ms, act, takesMs = 0) {
+    this.lastDueMs = Math.max(performance.now() + ms, this.lastDueMs) + takesMs;
+    this.coming.push({ dueMs: this.lastDueMs, act });
+    if (this.timer === undefined) this.#turn();
+  }
+
+  #turn() {
+    this.timer = undefined;
     const now = performance.now();
-    const dueMs = Math.max(now + ms, this.lastDueMs) + takesMs;
-    if (dueMs <= now && this.pendingBytes === 0) return act();
-    this.lastDueMs = dueMs;
-    if (dueMs <= now) act();
-    else setTimeout(act, dueMs - now).unref();
+    let due = 0;
+    while (due < this.coming.length && this.coming[due].dueMs <= now) this.coming[due++].act();
+    this.coming.splice(0, due);
+    if (this.coming.length > 0) {
+      this.timer = setTimeout(() => this.#turn(), Math.max(1, this.coming[0].dueMs - now)).unref();
+    }
   }
 }
 
