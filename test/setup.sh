@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, Chromium, and `ip` and
+# setup.sh: what the tests need beside Node: a real Redis, HAProxy and nginx, Prometheus with exporters, Chromium, and `ip`, `iptables` and
 # `sysctl` for network namespaces.
 #
 # Installs what is missing by apt, and does nothing where nothing is. Debian starts a package's service as it installs it;
@@ -18,6 +18,7 @@ declare -A package_of=(
   [prometheus-node-exporter]=prometheus-node-exporter
   [prometheus-redis-exporter]=prometheus-redis-exporter
   [ip]=iproute2
+  [iptables]=iptables
   [sysctl]=procps
   [shellcheck]=shellcheck
   [chromium]=chromium
