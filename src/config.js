@@ -7,6 +7,7 @@
 import { availableParallelism, hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 
+import { describeRedis, readRedisSettings } from './redis-settings.js';
 import { parseHistoryRules, parsePresenceRules } from './room-rules.js';
 import { compileTrustProxy } from './trust-proxy.js';
 
@@ -27,16 +28,12 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {RegExp} [pattern] of a string
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] can't be changed by a rolling reload: it belongs to the primary
+ * @property {'redis'} [part] of what other entry of the configuration it is a part; it has none of its own
  * @property {string} meaning one line for the README
  */
 
-/** @type {readonly Setting[]} */
-export const SETTINGS = Object.freeze([
-  integer('PORT', 'port', 3000, 0, 65_535, 'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.', true),
-  string('HOST', 'host', '', 'Address the public port listens on; empty means all.', true),
-  integer('METRICS_PORT', 'metricsPort', 9090, 0, 65_535, 'Operations port: `/metrics`, `/livez`, `/readyz`.', true),
-  string('METRICS_HOST', 'metricsHost', '127.0.0.1', 'Address the operations port listens on.', true),
-  integer('WORKERS', 'workers', availableParallelism, 1, 1024, 'Worker processes; one per core.', true),
+/** Where Redis is: read together, and one entry of the configuration. @type {readonly Setting[]} */
+const REDIS_SETTINGS = [
   string(
     'REDIS_URL',
     'redisUrl',
@@ -47,6 +44,57 @@ export const SETTINGS = Object.freeze([
   ),
   string('REDIS_HOST', 'redisHost', '', 'Redis host, instead of `REDIS_URL`.', true),
   integer('REDIS_PORT', 'redisPort', 6379, 1, 65_535, 'Redis port, beside `REDIS_HOST`.', true),
+  list(
+    'REDIS_SENTINELS',
+    'redisSentinels',
+    'Sentinels that know the primary, as `host:port` separated by commas, instead of `REDIS_URL`.',
+    true,
+  ),
+  string('REDIS_SENTINEL_NAME', 'redisSentinelName', '', 'What the Sentinels call the primary.', true),
+  list(
+    'REDIS_CLUSTER',
+    'redisCluster',
+    'Some nodes of a Redis Cluster, as `host:port` separated by commas, instead of `REDIS_URL`; it tells the others.',
+    true,
+  ),
+  string('REDIS_USERNAME', 'redisUsername', '', 'ACL user of Redis.', true),
+  string('REDIS_PASSWORD', 'redisPassword', '', 'Its password, or that of the default user.', true, true),
+  string('REDIS_SENTINEL_USERNAME', 'redisSentinelUsername', '', 'ACL user of the Sentinels.', true),
+  string('REDIS_SENTINEL_PASSWORD', 'redisSentinelPassword', '', 'Password of the Sentinels.', true, true),
+  choice(
+    'REDIS_TLS',
+    'redisTls',
+    'off',
+    ['off', 'on'],
+    'TLS to Redis and to its Sentinels, as `rediss://` means.',
+    true,
+  ),
+  string(
+    'REDIS_TLS_CA_FILE',
+    'redisTlsCaFile',
+    '',
+    'Certificates (PEM) that vouch for Redis, instead of the system’s.',
+    true,
+  ),
+  string('REDIS_TLS_CERT_FILE', 'redisTlsCertFile', '', 'Certificate (PEM) shown to Redis.', true),
+  string('REDIS_TLS_KEY_FILE', 'redisTlsKeyFile', '', 'Its key (PEM).', true),
+  string(
+    'REDIS_TLS_SERVERNAME',
+    'redisTlsServername',
+    '',
+    'Name that Redis’ certificate must bear, where it is not the host’s.',
+    true,
+  ),
+].map((setting) => ({ ...setting, part: 'redis' }));
+
+/** @type {readonly Setting[]} */
+export const SETTINGS = Object.freeze([
+  integer('PORT', 'port', 3000, 0, 65_535, 'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.', true),
+  string('HOST', 'host', '', 'Address the public port listens on; empty means all.', true),
+  integer('METRICS_PORT', 'metricsPort', 9090, 0, 65_535, 'Operations port: `/metrics`, `/livez`, `/readyz`.', true),
+  string('METRICS_HOST', 'metricsHost', '127.0.0.1', 'Address the operations port listens on.', true),
+  integer('WORKERS', 'workers', availableParallelism, 1, 1024, 'Worker processes; one per core.', true),
+  ...REDIS_SETTINGS,
   string('SERVER_ID', 'serverId', hostname, 'Name of this server in logs and in `welcome`.', true),
   choice(
     'LOG_LEVEL',
@@ -324,7 +372,7 @@ export const SETTINGS = Object.freeze([
  * @property {number} metricsPort
  * @property {string} metricsHost
  * @property {number} workers
- * @property {string} redisUrl with REDIS_HOST and REDIS_PORT already folded in; empty means the embedded broker
+ * @property {import('./redis-settings.js').RedisSettings|null} redis null: the embedded broker
  * @property {string} serverId
  * @property {string} logLevel
  * @property {string} trustProxy
@@ -403,8 +451,13 @@ export function loadConfig(env) {
   }
   // A limit without a mode of its own follows FANFARE_LIMITS.
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
+  const redis = readRedisSettings(values, (name) => {
+    const text = textOf(env, name);
+    return text !== '' && !controlCharacters(text) && !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text));
+  });
+  values.redis = redis.settings;
   faults.push(
-    ...redisFaults(env, values),
+    ...redis.faults,
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
@@ -423,8 +476,7 @@ export function loadConfig(env) {
   }
   if (faults.length > 0) return { config: null, faults };
 
-  delete values.redisHost;
-  delete values.redisPort;
+  for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
   // `auto` is yes while no tokens are configured, and this version knows none.
   values.clientBroadcast = values.clientBroadcast !== 'off';
   Object.freeze(values.allowedOrigins);
@@ -469,9 +521,10 @@ export function parseConfigFile(text) {
 export function changedFixed(old, next) {
   const before = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (old));
   const after = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (next));
-  return SETTINGS.filter(({ fixed, key }) => fixed && !isDeepStrictEqual(before[key], after[key])).map(
-    ({ env }) => env,
-  );
+  const names = SETTINGS.filter(
+    ({ fixed, key, part = key }) => fixed && !isDeepStrictEqual(before[part], after[part]),
+  ).map(({ env, part }) => (part === 'redis' ? 'REDIS_*' : env));
+  return [...new Set(names)];
 }
 
 /**
@@ -480,11 +533,7 @@ export function changedFixed(old, next) {
  * @returns {{broker: string, limits: string, access: string}} without secrets
  */
 export function describe(config) {
-  let broker = 'embedded (this machine only)';
-  if (config.redisUrl !== '') {
-    const { protocol, host, pathname } = new URL(config.redisUrl);
-    broker = `Redis at ${protocol}//${host}${pathname === '/' ? '' : pathname}`;
-  }
+  const broker = config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
   const limits = [
     `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
     `${config.messagesPerMinute} messages a minute per connection${mark(config.messagesPerMinuteMode)}`,
@@ -554,45 +603,6 @@ function read(setting, text, values) {
       values[key] = text;
       return '';
   }
-}
-
-/** Checks REDIS_URL and folds REDIS_HOST and REDIS_PORT into it. @param {Readonly<Record<string, string|undefined>>} env @param {Record<string, unknown>} values */
-function redisFaults(env, values) {
-  const url = String(values.redisUrl);
-  const host = String(values.redisHost);
-  const port = textOf(env, 'REDIS_PORT');
-  const faults = [];
-  if (url !== '' && host !== '') faults.push('REDIS_HOST: contradicts REDIS_URL; set one of them');
-  if (host === '' && port !== '' && !SERVICE_LINK_URL.test(port)) {
-    faults.push(
-      url === ''
-        ? 'REDIS_PORT: does nothing without REDIS_HOST'
-        : 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own',
-    );
-  }
-  if (url !== '') {
-    const parsed = parseUrl(url);
-    if (
-      parsed === null ||
-      !['redis:', 'rediss:'].includes(parsed.protocol) ||
-      parsed.hostname === '' ||
-      !/^\/?\d*$/.test(parsed.pathname)
-    ) {
-      faults.push('REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS');
-    }
-  } else if (host !== '') {
-    const folded = `redis://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${values.redisPort}`;
-    const parsed = parseUrl(folded);
-    if (parsed === null || parsed.hostname === '' || parsed.username !== '' || parsed.pathname !== '') {
-      // Not shown: whoever takes it for REDIS_URL writes the password into it.
-      faults.push(
-        'REDIS_HOST: its value is not a host name or an address; user, port and database belong into REDIS_URL',
-      );
-    } else {
-      values.redisUrl = folded;
-    }
-  }
-  return faults;
 }
 
 /** @param {Record<string, unknown>} values */

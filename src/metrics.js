@@ -147,6 +147,44 @@ export const METRICS = Object.freeze([
     'Publications lost to a worker that could not fetch their body.',
     ({ stats }) => stats.skipped,
   ),
+  // Rooms with history.
+  counter(
+    'fanfare_history_reads_total',
+    'Reads of publications from the broker: one fills a room on a worker, or a gap.',
+    ({ stats }) => stats.historyReads,
+  ),
+  counter(
+    'fanfare_position_checks_total',
+    'Comparisons of a room with the broker, which find what was lost unseen.',
+    ({ stats }) => stats.positionChecks,
+  ),
+  labelled(
+    'fanfare_recoveries_total',
+    'Joins that said what they had last seen, by what became of them.',
+    'result',
+    ({ stats }) => stats.recoveries,
+  ),
+  counter(
+    'fanfare_gaps_total',
+    'Times a worker found that publications of a room had not reached it.',
+    ({ stats }) => stats.gaps,
+  ),
+  counter(
+    'fanfare_backfilled_total',
+    'Publications that had not reached a worker, read and delivered in their order.',
+    ({ stats }) => stats.backfilled,
+  ),
+  counter(
+    'fanfare_resyncs_total',
+    'Gaps that could not be filled: the members in that room on that worker were told to load their state anew.',
+    ({ stats }) => stats.resyncs,
+  ),
+  gauge('fanfare_window_bytes', 'Recent publications kept in memory.', 'sum', ({ stats }) => stats.windowBytes),
+  counter(
+    'fanfare_windows_evicted_total',
+    'Rooms whose recent publications were put out of memory to make room.',
+    ({ stats }) => stats.windowsEvicted,
+  ),
   histogram(
     'fanfare_bus_round_trip_seconds',
     'Seconds a loop-back probe took through the broker: the delivery canary.',

@@ -32,6 +32,8 @@ export const OBSERVED = /** @type {const} */ ([
 
 /** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
+/** What became of a join with `since`: the closed label set of `fanfare_recoveries_total`. */
+export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
 /** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
 function zeros(keys) {
@@ -65,6 +67,14 @@ export function createStats() {
     /** gauge: users here in rooms with presence */ presenceMembers: 0,
     presenceEvents: zeros(PRESENCE_EVENTS),
     /** dead workers whose users this one has taken out of presence */ presenceReaped: 0,
+    /** broker reads of publications */ historyReads: 0,
+    /** broker reads of a position alone */ positionChecks: 0,
+    recoveries: zeros(RECOVERIES),
+    /** times a worker found that it had missed publications */ gaps: 0,
+    /** missed publications that were read and delivered */ backfilled: 0,
+    /** times members were told that they may have missed some */ resyncs: 0,
+    /** gauge */ windowBytes: 0,
+    /** windows emptied since all of them together were too large */ windowsEvicted: 0,
     /** publications announced by the broker whose body this worker could not get */ skipped: 0,
   };
 }

@@ -1,6 +1,6 @@
 // run.js: the benchmark: Fanfare side by side with the servers people would write or take instead.
 //
-//   npm run bench                                     everything, 3 rounds: some 35 minutes
+//   npm run bench                                     everything, 3 rounds: 35 to 40 minutes
 //   npm run bench -- --quick                          a look at everything, 1 round
 //   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
 //   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws

@@ -14,7 +14,8 @@ const KNOWN_BISECTIONS = 2;
  * The best attempt that passed, by its score, or null where none did.
  *
  * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared machine one bad moment must
- * not decide. One of the bisection is not: it moves the result by no more than its own step. When the very first
+ * not decide. One of the bisection is not: it moves the result by no more than its own step; nor is one above a known load, which
+ * is expected. When the very first
  * fails, the load is halved until one passes.
  * @template S
  * @param {object} options
@@ -58,7 +59,8 @@ export async function searchRate({
 
   for (let attempts = 0; attempts < 40; attempts++) {
     let result = await attempt(load);
-    for (let i = 0; i < retries && !result.ok && failed === Number.POSITIVE_INFINITY; i++) {
+    const decides = failed === Number.POSITIVE_INFINITY && (known === undefined || passed === 0);
+    for (let i = 0; i < retries && !result.ok && decides; i++) {
       await recover(result.step);
       result = await attempt(load);
     }

@@ -63,8 +63,8 @@ export const WORKLOADS = {
     ],
     run: idle,
   },
-  ...lowRate(1000, 6),
-  ...lowRate(5000, 3),
+  ...lowRate(1000, { warmUpSeconds: 7, warmSeconds: 6 }),
+  ...lowRate(5000, { warmUpSeconds: 4, warmSeconds: 3 }),
   ...saturated(1000),
   ...saturated(5000),
   shootout: {
@@ -134,8 +134,13 @@ async function idle({ target, swarm, quick, sources }) {
   };
 }
 
-/** @param {number} members @param {number} warmSeconds enough for half a second of the server's CPU @returns {Record<string, Workload>} */
-function lowRate(members, warmSeconds) {
+/**
+ * @param {number} members
+ * @param {{ warmUpSeconds: number, warmSeconds: number }} seconds unmeasured between fresh and warm, and measured: the second
+ *   enough for half a second of the server's CPU
+ * @returns {Record<string, Workload>}
+ */
+function lowRate(members, { warmUpSeconds, warmSeconds }) {
   return {
     [`low-${members}`]: {
       title: `${members.toLocaleString('en')} members, 10 messages/s: the first 3 s of a server just started, and then warm`,
@@ -153,7 +158,7 @@ function lowRate(members, warmSeconds) {
         const fresh = await measured(target, () => swarm.run({ perSecond: 10, seconds: quick ? 1 : 3, payloadBytes }));
         log(`fresh: ${describe(fresh)}`);
         // Compilers and collectors that the first seconds have set off are done by then.
-        await swarm.run({ perSecond: 10, seconds: quick ? 1 : 7, payloadBytes });
+        await swarm.run({ perSecond: 10, seconds: quick ? 1 : warmUpSeconds, payloadBytes });
         const step = await measured(target, () =>
           swarm.run({ perSecond: 10, seconds: quick ? 2 : warmSeconds, payloadBytes }),
         );
@@ -193,7 +198,7 @@ function saturated(members) {
         const best = await searchRate({
           start: 30_000,
           grow: 2.5,
-          bisections: quick ? 1 : 4,
+          bisections: quick ? 1 : 3,
           retries: quick ? 0 : 1,
           known,
           attempt: async (rate) => {
@@ -228,7 +233,7 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
   const best = await searchRate({
     start: 2000,
     grow: 2,
-    bisections: quick ? 1 : 4,
+    bisections: quick ? 1 : 3,
     retries: quick ? 0 : 1,
     known,
     attempt: async (rate) => {
@@ -265,7 +270,7 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, known, lo
     grow: 2,
     most: quick ? 4000 : SHOOTOUT_MAX,
     grain,
-    bisections: quick ? 1 : 5,
+    bisections: quick ? 1 : 4,
     retries: quick ? 0 : 1,
     known,
     attempt: async (members) => {

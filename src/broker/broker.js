@@ -34,6 +34,9 @@
 //   - A room's history is kept for its rule's time after the latest publication, and for its rule's size.
 //   - After `onState('up')` all wanted rooms are subscribed; what was accepted in between has not been announced: the
 //     owner compares positions and reads what it missed.
+//   - `onLost(rooms)`, which need not be there: these rooms are subscribed, and publications accepted a moment ago may not
+//     have been announced to this worker, though the state did not change. In a Redis Cluster a room's slot moves like
+//     that. The owner compares their positions.
 //   - `onState(state)` is called on every change: `up`, `degraded` (publishing or receiving does not work for now;
 //     it heals by itself), `down` (closed).
 //   - `reportConnections(n)`: how many connections this worker has; `countConnections()`: how many all have.
@@ -68,6 +71,7 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @typedef {object} BrokerEvents
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void} onPublication
  * @property {(state: BrokerState) => void} onState
+ * @property {(rooms: string[]) => void} [onLost]
  */
 
 /**

@@ -1,7 +1,8 @@
 // redis-arrivals.js: from a Redis message to publications, in the room's order.
 //
 // Most publications are handed over as they come. Where one is a reference its body is fetched, once, and what follows
-// it in its room waits behind it: bounded in time (a fetch that fails skips that publication) and in bytes.
+// it in its room waits behind it: bounded in time (a fetch that fails skips that publication) and in bytes. In rooms with
+// history the offsets show what was skipped.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { splitMessage } from './redis-message.js';
@@ -15,14 +16,14 @@ const OVERHEAD_BYTES = 128;
 
 /**
  * A publication in a room's queue.
- * @typedef {{body: Buffer|null, isHere: boolean, bytes: number}} Held
+ * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}} Held
  */
 
 export class RedisArrivals {
   /**
    * @param {object} parts
-   * @param {(room: string, publication: Buffer) => void} parts.deliver
-   * @param {(room: string, id: string) => Promise<Buffer|null>} parts.fetch of a reference's body
+   * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void} parts.deliver
+   * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>} parts.fetch of a reference's body
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
    */
   constructor({ deliver, fetch, onSkipped }) {
@@ -43,28 +44,28 @@ export class RedisArrivals {
     if (!splitMessage(message, this, room)) this.onSkipped('a message that is none of ours');
   }
 
-  /** @param {string} room @param {Buffer} publication */
-  publication(room, publication) {
+  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  publication(room, publication, offset, epoch) {
     const queue = this.held.get(room);
     if (queue === undefined) {
-      this.deliver(room, publication);
+      this.deliver(room, publication, offset, epoch);
       return;
     }
     const bytes = publication.length + OVERHEAD_BYTES;
     if (!this.#hold(bytes)) return;
     // Copied, so that a few bytes do not keep all that was read with them.
-    queue.push({ body: Buffer.from(publication), isHere: true, bytes });
+    queue.push({ body: Buffer.from(publication), isHere: true, bytes, offset, epoch });
   }
 
-  /** @param {string} room @param {string} id */
-  reference(room, id) {
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch */
+  reference(room, id, offset, epoch) {
     if (!this.#hold(OVERHEAD_BYTES)) return;
     const queue = this.held.get(room) ?? [];
     this.held.set(room, queue);
     /** @type {Held} */
-    const item = { body: null, isHere: false, bytes: OVERHEAD_BYTES };
+    const item = { body: null, isHere: false, bytes: OVERHEAD_BYTES, offset, epoch };
     queue.push(item);
-    this.#body(room, id).then((body) => {
+    this.#body(room, id, offset, epoch).then((body) => {
       item.body = body;
       item.isHere = true;
       if (body !== null) {
@@ -92,14 +93,14 @@ export class RedisArrivals {
     // Forgotten before it is handed over: what arrives for this room from now on waits behind nothing, or behind the rest.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
-    for (const { body, bytes } of ready) {
+    for (const { body, bytes, offset, epoch } of ready) {
       this.heldBytes -= bytes;
-      if (body !== null && !this.isClosed) this.deliver(room, body);
+      if (body !== null && !this.isClosed) this.deliver(room, body, offset, epoch);
     }
   }
 
-  /** @param {string} room @param {string} id @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
-  async #body(room, id) {
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
+  async #body(room, id, offset, epoch) {
     const end = performance.now() + FETCH_TIMEOUT_MS;
     if (this.fetches >= MAX_FETCHES) await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
     this.fetches++;
@@ -107,7 +108,7 @@ export class RedisArrivals {
     try {
       while (performance.now() < end && !this.isClosed) {
         try {
-          const body = await this.fetch(room, id);
+          const body = await this.fetch(room, id, offset, epoch);
           if (body !== null) return body;
           reason = 'its body is gone from Redis';
           break;

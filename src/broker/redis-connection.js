@@ -1,13 +1,19 @@
 // redis-connection.js: one connection to Redis that comes back by itself.
 //
-// ioredis does the protocol, TLS, authentication and the reconnecting; what is settled here is how it behaves when
-// Redis does not: nothing waits in a queue while Redis is away, nothing is sent again, every step of a handshake has
-// a deadline, and delays grow until the connection has proved itself.
+// ioredis does the protocol, TLS, authentication, Sentinels and the reconnecting; what is settled here is how it behaves
+// when Redis does not: nothing waits in a queue while Redis is away, nothing is sent again, every step of a handshake
+// has a deadline, and delays grow until the connection has proved itself.
+//
+// By Sentinel every attempt asks anew who the primary is. A primary that was replaced is left as soon as a Sentinel
+// says so (`+switch-master`), and one that has become a replica when it says READONLY.
 
 import { Redis } from 'ioredis';
+import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
+/** Share of a delay that is left to chance: a fleet does not return in step. */
+const RETRY_JITTER = 0.3;
 const CONNECT_TIMEOUT_MS = 2000;
 /** Between the end of our side and the destruction of a socket whose other side does not end: a frozen Redis. */
 const DISCONNECT_TIMEOUT_MS = 200;
@@ -18,23 +24,26 @@ const LOADING_RETRY_MS = 500;
 export class RedisConnection {
   /**
    * @param {object} parts
-   * @param {string} parts.url
+   * @param {import('../redis-settings.js').RedisSettings} parts.settings
+   * @param {import('../redis-settings.js').Address} [parts.node] of a cluster
    * @param {string} parts.name what `CLIENT LIST` shows
    * @param {number} parts.timeoutMs for each answer
    * @param {() => void} parts.onReady it can be written to
    * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
+   * @throws {Error} where a certificate's file can't be read
    */
-  constructor({ url, name, timeoutMs, onReady, onAway }) {
+  constructor({ settings, node, name, timeoutMs, onReady, onAway }) {
     this.onAway = onAway;
     this.isReady = false;
     this.isClosed = false;
     this.attempts = 0;
-    this.secrets = secretsOf(url);
+    this.secrets = redisSecrets(settings);
     /** Of the latest failure; empty while the connection is ready. */
     this.reason = '';
     /** @type {NodeJS.Timeout|null} */
     this.revival = null;
-    this.redis = new Redis(url, {
+    this.redis = new Redis({
+      ...redisOptions(settings, node),
       lazyConnect: true,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
       disableClientInfo: true,
@@ -43,6 +52,7 @@ export class RedisConnection {
       keepAlive: KEEP_ALIVE_MS,
       // Covers the handshake too: a frozen Redis accepts connections, by its kernel, and never says a word.
       commandTimeout: timeoutMs,
+      sentinelCommandTimeout: timeoutMs,
       maxLoadingRetryTime: LOADING_RETRY_MS,
       // A publish that waits in ioredis' queue is delivered when nobody expects it any more, and is then called a
       // success: it answers with the receivers of that moment.
@@ -54,6 +64,13 @@ export class RedisConnection {
       // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
       protocol: 3,
       retryStrategy: () => this.#retryDelayMs(),
+      // Scripts wrap the word.
+      reconnectOnError: ({ message }) => message.includes('READONLY'),
+      failoverDetector: true,
+      // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds nobody is told.
+      sentinelRetryStrategy: () => null,
+      // Of those that listen for `+switch-master`.
+      sentinelReconnectStrategy: (attempts) => delayMs(attempts),
     });
     this.redis.on('ready', () => {
       if (this.isClosed || this.redis.status !== 'ready') return;
@@ -102,11 +119,7 @@ export class RedisConnection {
 
   /** What may be logged of an error: never its command, whose arguments may be a password. @param {unknown} error */
   describe(error) {
-    const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
-    // Node tries all of a name's addresses and wraps their errors in one without a message.
-    let text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
-    for (const secret of this.secrets) text = text.replaceAll(secret, '***');
-    return text;
+    return withoutSecrets(error, this.secrets);
   }
 
   /** @param {string} reason */
@@ -116,20 +129,19 @@ export class RedisConnection {
   }
 
   #retryDelayMs() {
-    this.attempts++;
-    return Math.min(RETRY_STEP_MS * this.attempts, MAX_RETRY_MS);
+    return delayMs(++this.attempts);
   }
 
   #redisOnEnd() {
-    // ioredis gives up for good when a socket can't even be created.
+    // ioredis gives up for good where a socket can't even be created, and where no Sentinel answers.
     if (this.isClosed) return;
-    this.revival = setTimeout(() => this.open(), MAX_RETRY_MS).unref();
+    this.#lose(this.reason || 'the connection could not be made');
+    if (this.revival !== null) clearTimeout(this.revival);
+    this.revival = setTimeout(() => this.open(), this.#retryDelayMs()).unref();
   }
 }
 
-/** @param {string} url @returns {string[]} what of it must never be shown */
-function secretsOf(url) {
-  if (!URL.canParse(url)) return [];
-  const { password } = new URL(url);
-  return password === '' ? [] : [...new Set([password, decodeURIComponent(password)])];
+/** @param {number} attempts that failed */
+function delayMs(attempts) {
+  return Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS) * (1 - Math.random() * RETRY_JITTER);
 }

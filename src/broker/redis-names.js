@@ -1,7 +1,7 @@
 // redis-names.js: what the channels and keys are called, behind the configured prefix.
 //
 //   room:{<room>}                  channel of a room
-//   probe:<worker>, census         channels of the broker's own
+//   probe:<worker>, census         channels of the broker's own; in a cluster probe:<worker>:{<tag>}, one for each primary
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
 //   history:{<room>}:meta          where the room's stream stands: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
@@ -40,9 +40,14 @@ export class RedisNames {
     return channel[this.kindAt];
   }
 
-  /** @param {string} worker */
-  probeChannelOf(worker) {
-    return `${this.prefix}probe:${worker}`;
+  /** @param {string} worker @param {string} tag empty outside of a cluster */
+  probeChannelOf(worker, tag) {
+    return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
+  }
+
+  /** @param {Buffer} channel */
+  isProbe(channel) {
+    return channel[this.kindAt] === CHANNEL_KIND.PROBE;
   }
 
   /** @param {string} room @param {string} id */

@@ -21,10 +21,7 @@ const MAX_MESSAGES = 10_000;
 /** What a small publication costs beside its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
-// SET first: it is what Redis may refuse, and a script that fails there has published nothing.
-const STORE_AND_PUBLISH = "redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('PUBLISH',ARGV[1],ARGV[2])";
-const STORE_HEAD = `*8\r\n$4\r\nEVAL\r\n$${STORE_AND_PUBLISH.length}\r\n${STORE_AND_PUBLISH}\r\n$1\r\n1\r\n`;
-const NO_BODY = Buffer.alloc(0);
+export const NO_BODY = Buffer.alloc(0);
 /** @type {Buffer[]} */
 const NO_PUBLICATIONS = [];
 
@@ -36,18 +33,23 @@ export class RedisPublisher {
    * @param {import('./redis-connection.js').RedisConnection} parts.connection
    * @param {import('./live-clock.js').LiveClock} parts.clock
    * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {boolean} parts.isSharded its channels are a cluster's: SPUBLISH
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
    * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
+   * @param {(error: Error) => void} parts.onRefused Redis has answered with an error
    */
-  constructor({ connection, clock, names, maxPubsubBytes, timeoutMs, onPublishLag }) {
+  constructor({ connection, clock, names, isSharded, maxPubsubBytes, timeoutMs, onPublishLag, onRefused }) {
     this.connection = connection;
     this.clock = clock;
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.timeoutMs = timeoutMs;
     this.onPublishLag = onPublishLag;
-    /** Of this tick, in order. @type {Message[]} */
+    this.onRefused = onRefused;
+    this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
+    this.storeHead = storeHead(isSharded ? 'SPUBLISH' : 'PUBLISH');
+    /** Of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
     /** The latest of each room among them. @type {Map<string, Message>} */
     this.latest = new Map();
@@ -72,19 +74,18 @@ export class RedisPublisher {
   /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
   publish(room, publication) {
     const size = HEAD_BYTES + publication.length;
-    if (!this.connection.isWritable) return unavailable('Redis is away');
-    if (this.messages >= MAX_MESSAGES || this.bytes + size > MAX_BYTES_TO_REDIS)
-      return unavailable('too much is under way to Redis');
+    const refusal = this.refusal(size);
+    if (refusal !== '') return unavailable(refusal);
     let message = this.latest.get(room);
     if (size > this.maxPubsubBytes) {
       const id = randomUUID();
       const { names } = this;
       message = new Message(this, names.channelOf(room), encodeReference(id), names.blobOf(room, id), publication);
-      this.#gather(message);
+      this.gather(message);
       this.latest.set(room, message);
     } else if (message === undefined || message.key !== '' || message.bodyBytes + size > this.maxPubsubBytes) {
       message = new Message(this, this.names.channelOf(room), null, '', NO_BODY);
-      this.#gather(message);
+      this.gather(message);
       this.latest.set(room, message);
       message.publications.push(publication);
       message.bodyBytes = size;
@@ -92,8 +93,7 @@ export class RedisPublisher {
       message.publications.push(publication);
       message.bodyBytes += size;
     }
-    message.heldBytes += size + OVERHEAD_BYTES;
-    this.bytes += size + OVERHEAD_BYTES;
+    this.hold(message, size);
     return message.done.promise;
   }
 
@@ -101,17 +101,44 @@ export class RedisPublisher {
   send(channel, body) {
     if (!this.connection.isWritable) return unavailable('Redis is away');
     const message = new Message(this, channel, body, '', NO_BODY);
-    this.#gather(message);
+    this.gather(message);
     return message.done.promise;
   }
 
-  /** @param {Message} message */
-  #gather(message) {
+  /** Why nothing more may be gathered; empty: it may. @param {number} bytes it would hold */
+  refusal(bytes) {
+    if (!this.connection.isWritable) return 'Redis is away';
+    if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
+      return 'too much is under way to Redis';
+    return '';
+  }
+
+  /** @param {Message<any>} message to be written at the end of this tick */
+  gather(message) {
     this.messages++;
     this.gathered.push(message);
+    this.#schedule();
+  }
+
+  /** One that Redis has refused and that is to be tried again, before all that is new. @param {Message<any>} message */
+  gatherAgain(message) {
+    const batch = /** @type {Batch} */ (message.batch);
+    batch.unanswered--;
+    this.answered(batch);
+    this.gathered.unshift(message);
+    this.#schedule();
+  }
+
+  #schedule() {
     if (this.isScheduled) return;
     this.isScheduled = true;
     setImmediate(this.flush);
+  }
+
+  /** Counts what a message holds until it is answered. @param {Message<any>} message @param {number} bytes */
+  hold(message, bytes) {
+    message.heldBytes += bytes + OVERHEAD_BYTES;
+    this.bytes += bytes + OVERHEAD_BYTES;
   }
 
   /** Writes what this tick gathered, all at once. */
@@ -161,7 +188,7 @@ export class RedisPublisher {
     }
   }
 
-  /** @param {Message} message that Redis has answered or that was never written */
+  /** @param {Message<any>} message that Redis has answered or that was never written */
   release(message) {
     this.messages--;
     this.bytes -= message.heldBytes;
@@ -190,7 +217,7 @@ export class RedisPublisher {
 
 /** What was written together. */
 class Batch {
-  /** @param {Message[]} messages @param {number} nowMs */
+  /** @param {Message<any>[]} messages @param {number} nowMs */
   constructor(messages, nowMs) {
     this.messages = messages;
     this.unanswered = messages.length;
@@ -205,8 +232,9 @@ class Batch {
  * One Redis message, and the command that publishes it: what ioredis' sendCommand and reply handling ask of a Command
  * (ioredis 6.0: built/Redis.js, sendCommand; built/DataHandler.js, returnReply and returnError; built/redis/event_handler.js,
  * closeHandler), without a promise, a timer and copies of its own.
+ * @template [T=void] what the answer says
  */
-class Message {
+export class Message {
   /**
    * @param {RedisPublisher} publisher
    * @param {string} channel
@@ -231,13 +259,14 @@ class Message {
     this.isExpired = false;
     /** @type {Batch|null} */
     this.batch = null;
-    /** @type {import('./deferred.js').Deferred<void>} */
+    /** @type {import('./deferred.js').Deferred<T>} */
     this.done = deferred();
   }
 
   get maxWireBytes() {
     // The channel may take three bytes a character; the heads and lengths fit in the rest.
-    const head = this.key === '' ? 64 : 128 + STORE_HEAD.length + this.key.length * 3 + this.stored.length;
+    const head =
+      this.key === '' ? 64 : 128 + this.publisher.storeHead.length + this.key.length * 3 + this.stored.length;
     return head + this.channel.length * 3 + this.bodyBytes;
   }
 
@@ -247,14 +276,14 @@ class Message {
     const channelHead = `$${Buffer.byteLength(channel)}\r\n${channel}\r\n$${this.bodyBytes}\r\n`;
     let at = start;
     if (key === '') {
-      at += buffer.write(`*3\r\n$7\r\nPUBLISH\r\n${channelHead}`, at);
-      at = this.#writeBody(buffer, at);
+      at += buffer.write(this.publisher.publishHead + channelHead, at);
+      at = this.writeBody(buffer, at);
       at += buffer.write('\r\n', at, 'latin1');
       return at;
     }
     const ttl = String(BLOB_TTL_MS);
-    at += buffer.write(`${STORE_HEAD}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`, at);
-    at = this.#writeBody(buffer, at);
+    at += buffer.write(`${this.publisher.storeHead}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`, at);
+    at = this.writeBody(buffer, at);
     at += buffer.write(`\r\n$${this.stored.length}\r\n`, at, 'latin1');
     at += this.stored.copy(buffer, at);
     at += buffer.write(`\r\n$${ttl.length}\r\n${ttl}\r\n`, at, 'latin1');
@@ -262,7 +291,7 @@ class Message {
   }
 
   /** @param {Buffer} buffer @param {number} start */
-  #writeBody(buffer, start) {
+  writeBody(buffer, start) {
     if (this.body !== null) return start + this.body.copy(buffer, start);
     let at = start;
     for (const publication of this.publications) at = writePublication(buffer, at, publication);
@@ -284,24 +313,31 @@ class Message {
     return '';
   }
 
-  resolve() {
-    this.#answered();
-    this.done.resolve();
+  /** @param {unknown} _reply */
+  resolve(_reply) {
+    this.answered();
+    /** @type {import('./deferred.js').Deferred<any>} */ (this.done).resolve(undefined);
   }
 
   /** @param {Error} error */
   reject(error) {
     if (error instanceof ReplyError) {
-      this.#answered();
+      this.answered();
+      this.publisher.onRefused(error);
       this.done.reject(new BrokerError('UNAVAILABLE', 'Redis refused the publication', { cause: error }));
       return;
     }
-    this.publisher.release(this);
-    /** @type {Batch} */ (this.batch).unanswered--;
+    this.lost();
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer', { cause: error }));
   }
 
-  #answered() {
+  /** It will never be answered. */
+  lost() {
+    this.publisher.release(this);
+    /** @type {Batch} */ (this.batch).unanswered--;
+  }
+
+  answered() {
     const { publisher } = this;
     const batch = /** @type {Batch} */ (this.batch);
     batch.unanswered--;
@@ -323,7 +359,14 @@ class Message {
   }
 }
 
+/** @param {string} publish the command @returns {string} RESP of a script's call, up to its key */
+function storeHead(publish) {
+  // SET first: it is what Redis may refuse, and a script that fails there has published nothing.
+  const script = `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;
+  return `*8\r\n$4\r\nEVAL\r\n$${script.length}\r\n${script}\r\n$1\r\n1\r\n`;
+}
+
 /** @param {string} reason @returns {Promise<never>} */
-function unavailable(reason) {
+export function unavailable(reason) {
   return Promise.reject(new BrokerError('UNAVAILABLE', reason));
 }

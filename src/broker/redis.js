@@ -1,24 +1,25 @@
 // redis.js: the broker of many machines, over Redis pub/sub.
 //
-//   publish --> redis-publisher ==commands==> Redis ==subscriber==> redis-arrivals --> onPublication
-//   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
+//   publish, history --> shard of the room --> redis-arrivals --> onPublication
 //
-// Two connections: commands, and a subscriber. It is `up` while both are ready, every wanted room is subscribed, and
-// what is published comes back (redis-probe). While it is not, publishing is refused at once where it can't work: nothing
-// waits for Redis to return. redis-census tells how many connections the fleet has.
+// A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether Sentinels name it or
+// not; a cluster has several (redis-cluster.js), and a room's name tells which. The broker is `up` while all are. While
+// one is not, publishing to its rooms is refused at once where it can't work: nothing waits for Redis to return.
+// redis-census tells how many connections the fleet has.
 //
 // redis-names.js has the names of channels and keys.
 
 import { randomBytes } from 'node:crypto';
+import { addressText } from '../redis-settings.js';
 import { BrokerError } from './broker.js';
 import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
 import { RedisCensus } from './redis-census.js';
-import { RedisConnection } from './redis-connection.js';
+import { RedisCluster } from './redis-cluster.js';
+import { RedisClusterClient } from './redis-cluster-client.js';
 import { CHANNEL_KIND, RedisNames } from './redis-names.js';
-import { RedisProbe } from './redis-probe.js';
-import { RedisPublisher } from './redis-publisher.js';
-import { RedisSubscriptions } from './redis-subscriptions.js';
+import { RedisShard } from './redis-shard.js';
+import { slotOf, slotOfTag } from './redis-slots.js';
 
 const TICK_MS = 50;
 /** How long start() waits for Redis before it goes on without. */
@@ -32,26 +33,28 @@ const SKIPPED_LOG_INTERVAL_MS = 10_000;
 export class RedisBroker {
   /**
    * @param {object} parts
-   * @param {Pick<import('../config.js').Config, 'redisUrl'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'>} parts.config
+   * @param {Pick<import('../config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
    * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses' | 'skipped'>} parts.stats
    * @param {string} parts.workerId
+   * @param {import('./broker.js').HistoryOf} [parts.historyOf]
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
-  constructor({ config, log, stats, workerId, onPublishLag, onRoundTrip }) {
-    const { redisUrl: url, redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
+  constructor({ config, log, stats, workerId, historyOf = () => null, onPublishLag, onRoundTrip }) {
+    const settings = /** @type {import('../redis-settings.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.stats = stats;
+    this.historyOf = historyOf;
     /** @type {BrokerState} */
     this.state = 'degraded';
     /** @type {BrokerEvents|null} */
     this.events = null;
-    /** Why publishing is refused though Redis is there. */
-    this.refusal = '';
     /** Of this outage, as logged. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
+    /** The census has its Redis. */
+    this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     /** Ends start()'s wait. */
     this.onSettled = () => {};
@@ -60,45 +63,50 @@ export class RedisBroker {
 
     // A worker's id may come again: its process id is another's after a restart, and 1 in every container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
-    const names = (this.names = new RedisNames(prefix));
-    const probeChannel = names.probeChannelOf(id);
-
+    const names = (this.names = new RedisNames(config.redisPrefix));
     this.clock = new LiveClock(TICK_MS, (nowMs) => this.#tick(nowMs));
-    this.commands = new RedisConnection({
-      url,
-      name: `${prefix}commands`,
-      timeoutMs,
-      onReady: () => this.#commandsOnReady(),
-      onAway: (reason) => this.#onAway(reason),
-    });
-    this.subscriber = new RedisConnection({
-      url,
-      name: `${prefix}subscriber`,
-      timeoutMs,
-      onReady: () => this.subscriptions.restore(),
-      onAway: (reason) => this.#subscriberOnAway(reason),
-    });
-    this.isReconnect = { commands: false, subscriber: false };
-    this.subscriber.redis.on('messageBuffer', (channel, message) => this.#subscriberOnMessage(channel, message));
-    this.publisher = new RedisPublisher({
-      connection: this.commands,
-      clock: this.clock,
-      names,
-      maxPubsubBytes: config.maxPubsubBytes,
-      timeoutMs,
-      onPublishLag,
-    });
-    this.subscriptions = new RedisSubscriptions({
-      connection: this.subscriber,
-      channelOf: (room) => names.channelOf(room),
-      ownChannels: [probeChannel, names.censusChannel],
-      roomLingerMs: config.roomLingerMs,
-      onLive: () => this.#subscriptionsOnLive(),
-      onRefused: (reason) => this.#onAway(reason),
-    });
+    /** @param {import('../redis-settings.js').Address} [node] of a cluster */
+    const makeShard = (node) => {
+      const place = node === undefined ? '' : addressText(node);
+      const shard = new RedisShard({
+        settings,
+        node,
+        config,
+        names,
+        clock: this.clock,
+        stats,
+        events: {
+          onUpdate: () => this.#update(),
+          onAway: (reason) => this.#onAway(reason, place),
+          onMessage: (channel, message) => this.#shardOnMessage(channel, message),
+          onMoved: (channels) => this.#shardOnMoved(channels),
+          onStale: () => this.cluster?.stale(shard),
+          onPublishLag,
+          onRoundTrip,
+        },
+      });
+      return shard;
+    };
+    this.access = { settings, timeoutMs: config.redisTimeoutMs };
+    /** Made when it is asked for. @type {RedisClusterClient|null} */
+    this.client = null;
+    this.probeChannel = names.probeChannelOf(id, '');
+    /** The only one; null in a cluster. @type {RedisShard|null} */
+    this.shard = settings.kind === 'cluster' ? null : makeShard();
+    /** @type {RedisCluster|null} */
+    this.cluster =
+      this.shard !== null
+        ? null
+        : new RedisCluster({
+            ...this.access,
+            makeShard,
+            probeChannelOf: (tag) => names.probeChannelOf(id, tag),
+            onUpdate: () => this.#update(),
+            onAway: (reason) => this.#onAway(reason, ''),
+          });
     this.arrivals = new RedisArrivals({
-      deliver: (room, publication) => this.events?.onPublication(room, publication),
-      fetch: (room, id) => this.commands.redis.getBuffer(names.blobOf(room, id)),
+      deliver: (room, publication, offset, epoch) => this.events?.onPublication(room, publication, offset, epoch),
+      fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
     });
     this.census = new RedisCensus({
@@ -106,19 +114,10 @@ export class RedisBroker {
       clock: this.clock,
       send: (message) => {
         // Best effort: the next one tells the same or better.
-        this.publisher.send(names.censusChannel, message).catch(() => {});
+        this.#censusShard()
+          ?.publisher.send(names.censusChannel, message)
+          .catch(() => {});
       },
-    });
-    this.probe = new RedisProbe({
-      publish: (token) => this.publisher.send(probeChannel, token),
-      ping: () => this.subscriber.redis.ping(),
-      onRoundTrip: (seconds) => onRoundTrip?.(seconds),
-      onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
-      onMiss: () => {
-        stats.probeMisses++;
-      },
-      onDead: () => this.subscriber.destroy('publications do not come back'),
-      onRefused: (error) => this.#probeOnRefused(error),
     });
   }
 
@@ -131,8 +130,10 @@ export class RedisBroker {
       this.onSettled = () => resolve(undefined);
     });
     const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
-    this.commands.open();
-    this.subscriber.open();
+    this.shard?.open(this.probeChannel);
+    // It is among what is wanted, whatever becomes of it now.
+    this.#subscribe(this.names.censusChannel).catch(() => {});
+    this.cluster?.tick();
     await settled;
     clearTimeout(timer);
   }
@@ -146,14 +147,13 @@ export class RedisBroker {
   async #close() {
     this.census.leave();
     const timer = deadline(CLOSE_TIMEOUT_MS);
-    await Promise.race([this.publisher.drained(), timer.promise]);
+    await Promise.race([Promise.all(this.#shards().map(({ publisher }) => publisher.drained())), timer.promise]);
     timer.clear();
-    this.probe.stop();
     this.clock.close();
     this.arrivals.close();
-    this.subscriptions.lose();
-    this.commands.close();
-    this.subscriber.close();
+    this.shard?.close();
+    this.cluster?.close();
+    this.client?.close();
     this.#become('down');
     this.onSettled();
   }
@@ -161,18 +161,52 @@ export class RedisBroker {
   /** @param {string} room @returns {Promise<void>} */
   subscribe(room) {
     if (this.closing !== null) return closed();
-    return this.subscriptions.subscribe(room);
+    return this.#subscribe(this.names.channelOf(room));
   }
 
   /** @param {string} room */
   unsubscribe(room) {
-    if (this.closing === null) this.subscriptions.unsubscribe(room);
+    if (this.closing !== null) return;
+    const channel = this.names.channelOf(room);
+    if (this.shard !== null) this.shard.subscriptions.unsubscribe(channel);
+    else this.cluster?.unsubscribe(channel);
   }
 
-  /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
-  publish(room, publication) {
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<import('./broker.js').Position|void>}
+   */
+  publish(room, publication, options) {
     if (this.closing !== null) return closed();
-    return this.publisher.publish(room, publication);
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
+    const rule = this.historyOf(room);
+    if (rule === null) return shard.publisher.publish(room, publication);
+    return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<import('./broker.js').Stretch>} */
+  history(room, from) {
+    if (this.closing !== null) return closed();
+    const rule = this.historyOf(room);
+    if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
+    const shard = this.#shardOf(room);
+    return shard === null ? homeless() : shard.history.read(room, rule, from);
+  }
+
+  /**
+   * For commands beside publishing that may be done twice: of the one server, or of the whole cluster.
+   * @returns {RedisConnection|RedisClusterClient}
+   */
+  get connection() {
+    if (this.shard !== null) return this.shard.commands;
+    if (this.client === null) {
+      this.client = new RedisClusterClient(this.access);
+      this.client.open();
+    }
+    return this.client;
   }
 
   /** @param {number} connections */
@@ -187,19 +221,45 @@ export class RedisBroker {
 
   /** @param {number} nowMs */
   #tick(nowMs) {
-    this.publisher.expire(nowMs);
-    this.probe.tick(nowMs);
+    for (const shard of this.#shards()) shard.tick(nowMs);
+    this.cluster?.tick();
     this.census.tick(nowMs);
   }
 
+  /** @param {string} room @returns {RedisShard|null} null: no node of the cluster has its slot */
+  #shardOf(room) {
+    return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
+  }
+
+  #censusShard() {
+    return this.shard ?? this.cluster?.of(slotOf(this.names.censusChannel)) ?? null;
+  }
+
+  /** @returns {RedisShard[]} */
+  #shards() {
+    return this.shard !== null ? [this.shard] : [...(this.cluster?.shards.values() ?? [])];
+  }
+
+  /** @param {string} channel @returns {Promise<void>} */
+  #subscribe(channel) {
+    if (this.shard !== null) return this.shard.subscriptions.subscribe(channel);
+    return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
+  }
+
+  /** The body of what was announced by reference. @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
+  #fetch(room, id, offset, epoch) {
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
+    // What has a position is in the room's stream.
+    if (id === '') return shard.history.body(room, offset, epoch);
+    return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
+  }
+
   /** @param {Buffer} channel @param {Buffer} message */
-  #subscriberOnMessage(channel, message) {
+  #shardOnMessage(channel, message) {
     switch (this.names.kindOf(channel)) {
       case CHANNEL_KIND.ROOM:
         this.arrivals.receive(this.names.roomOf(channel), message);
-        break;
-      case CHANNEL_KIND.PROBE:
-        this.probe.receive(message);
         break;
       case CHANNEL_KIND.CENSUS:
         this.census.receive(message);
@@ -207,71 +267,47 @@ export class RedisBroker {
     }
   }
 
-  #commandsOnReady() {
-    if (this.isReconnect.commands) this.stats.brokerReconnects++;
-    this.isReconnect.commands = true;
-    this.refusal = '';
-    this.#update();
+  /** @param {string[]} channels */
+  #shardOnMoved(channels) {
+    const bytes = channels.map((channel) => Buffer.from(channel));
+    const rooms = bytes.filter((channel) => this.names.kindOf(channel) === CHANNEL_KIND.ROOM);
+    if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.names.roomOf(channel)));
   }
 
-  #subscriptionsOnLive() {
-    if (this.isReconnect.subscriber) this.stats.brokerReconnects++;
-    this.isReconnect.subscriber = true;
-    this.probe.start(this.clock.nowMs);
-    this.#update();
-  }
-
-  /** @param {string} reason */
-  #subscriberOnAway(reason) {
-    this.probe.stop();
-    this.subscriptions.lose();
-    this.#onAway(reason);
-  }
-
-  /** @param {string} reason */
-  #onAway(reason) {
+  /** @param {string} reason @param {string} node of a cluster, or empty */
+  #onAway(reason, node) {
     if (this.closing !== null) return;
     this.#update();
     // Not for every attempt: for every reason.
     if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
       this.reasons.add(reason);
-      this.log.warn({ reason }, 'Redis is away');
+      this.log.warn(node === '' ? { reason } : { node, reason }, 'Redis is away');
     }
     this.onSettled();
   }
 
-  /** @param {boolean} isWholeBus */
-  #probeOnAnswer(isWholeBus) {
-    this.subscriber.prove();
-    if (!isWholeBus) return;
-    this.commands.prove();
-    this.refusal = '';
-    this.#update();
-  }
-
-  /** @param {unknown} error */
-  #probeOnRefused(error) {
-    const { cause } = /** @type {{cause?: unknown}} */ (error);
-    // Without a cause the connection is away, and has said so.
-    if (cause === undefined) return;
-    this.refusal = this.commands.describe(cause);
-    this.#onAway(this.refusal);
-  }
-
   #update() {
-    const isUp = this.commands.isReady && this.subscriptions.isLive && this.refusal === '';
+    const isUp = this.shard?.isUp ?? this.cluster?.isUp ?? false;
+    this.#updateCensus();
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
       this.log.info({ awayMs }, 'Redis is there');
       this.reasons.clear();
-      this.census.join();
     } else {
       this.awaySince = performance.now();
-      this.census.pause();
     }
     this.#become(isUp ? 'up' : 'degraded');
     if (isUp) this.onSettled();
+  }
+
+  /** It goes by its own shard: in a cluster another may be away, and the workers count on. */
+  #updateCensus() {
+    const isLive = this.#censusShard()?.isUp ?? false;
+    if (isLive === this.isCounting || this.closing !== null) return;
+    this.isCounting = isLive;
+    if (isLive) this.census.join();
+    else this.census.pause();
   }
 
   /** @param {BrokerState} state */
@@ -302,6 +338,11 @@ function deadline(ms) {
 }
 
 /** @returns {Promise<never>} */
+function homeless() {
+  return Promise.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster has its slot'));
+}
+
+/** @returns {Promise<never>} */
 function closed() {
   return Promise.reject(new BrokerError('UNAVAILABLE', 'the broker is closed'));
 }
@@ -309,3 +350,4 @@ function closed() {
 /** @typedef {import('./broker.js').Broker} Broker */
 /** @typedef {import('./broker.js').BrokerEvents} BrokerEvents */
 /** @typedef {import('./broker.js').BrokerState} BrokerState */
+/** @typedef {import('./redis-connection.js').RedisConnection} RedisConnection */

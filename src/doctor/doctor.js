@@ -78,7 +78,7 @@ export async function runDoctor({ args, loadSettings }) {
   }
   const { config } = settings;
   const machine = readMachine(/** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)), pid ?? undefined);
-  const readings = { ...machine, ...(await readRedis(config.redisUrl)) };
+  const readings = { ...machine, ...(await readRedis(config.redis)) };
   const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
   process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
   return EXIT[report.verdict];

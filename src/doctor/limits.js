@@ -11,6 +11,7 @@
 // Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
 
 import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../capacity.js';
+import { addressText } from '../redis-settings.js';
 import { Unread } from './read.js';
 
 /** What an operator is taken to want who does not say. */
@@ -542,9 +543,10 @@ function sysctl(name, value) {
 }
 
 /** Without its credentials, which redis-cli takes from REDISCLI_AUTH. @param {import('../config.js').Config} config @param {string} setting @param {string} [command] */
-function redisCli({ redisUrl }, setting, command = `config set ${setting}`) {
-  const { protocol, host } = new URL(redisUrl);
-  return `redis-cli -u ${protocol}//${host} ${command}`;
+function redisCli({ redis }, setting, command = `config set ${setting}`) {
+  const { kind, addresses, tls } = /** @type {import('../redis-settings.js').RedisSettings} */ (redis);
+  const server = kind === 'server' ? addressText(addresses[0]) : '<each server>';
+  return `redis-cli -u ${tls === null ? 'redis' : 'rediss'}://${server} ${command}`;
 }
 
 /** @param {number} number @returns {number} the next power of two */

@@ -7,6 +7,7 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { parseOpenFiles } from '../capacity.js';
 import { redactUrl } from '../log.js';
+import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
@@ -202,13 +203,29 @@ function plain(text) {
 /** @typedef {{[K in keyof RedisState]: RedisState[K]|Unread}} RedisReadings */
 
 /**
- * @param {string} url empty: there is none, which is no fault
+ * One server: by Sentinel the primary; of a cluster the first named node that answers, since all should be alike.
+ * @param {import('../redis-settings.js').RedisSettings|null} settings null: there is none, which is no fault
  * @returns {Promise<RedisReadings>}
  */
-export async function readRedis(url) {
-  if (url === '') return allRedis(null);
+export async function readRedis(settings) {
+  if (settings === null) return allRedis(null);
+  const nodes = settings.kind === 'cluster' ? settings.addresses : settings.addresses.slice(0, 1);
+  /** @type {RedisReadings} */
+  let readings = allRedis(null);
+  for (const node of nodes) {
+    readings = await readServer(settings, node);
+    if (!(readings.redisVersion instanceof Unread)) break;
+  }
+  return readings;
+}
+
+/** @param {import('../redis-settings.js').RedisSettings} settings @param {import('../redis-settings.js').Address} node @returns {Promise<RedisReadings>} */
+async function readServer(settings, node) {
   const { Redis } = await import('ioredis');
-  const redis = new Redis(url, {
+  const redis = new Redis({
+    ...redisOptions(settings, node),
+    sentinelCommandTimeout: REDIS_TIMEOUT_MS,
+    sentinelRetryStrategy: () => null,
     lazyConnect: true,
     connectTimeout: REDIS_TIMEOUT_MS,
     commandTimeout: REDIS_TIMEOUT_MS,
@@ -232,16 +249,18 @@ export async function readRedis(url) {
     };
     return {
       redisVersion: info.get('redis_version') ?? new Unread('INFO names no redis_version'),
-      redisPubsub: await setting('client-output-buffer-limit').then(parsePubsubBuffer).catch(unread),
+      redisPubsub: await setting('client-output-buffer-limit')
+        .then(parsePubsubBuffer)
+        .catch((error) => unread(error)),
       redisMemory: {
         max: Number(info.get('maxmemory') ?? 0),
         used: Number(info.get('used_memory') ?? 0),
         policy: info.get('maxmemory_policy') ?? '',
       },
-      redisPersistence: await persistence(info, setting).catch(unread),
+      redisPersistence: await persistence(info, setting).catch((error) => unread(error)),
     };
   } catch (error) {
-    return allRedis(unread(cause ?? error));
+    return allRedis(unread(cause ?? error, redisSecrets(settings)));
   } finally {
     redis.disconnect();
   }
@@ -329,9 +348,9 @@ function malformed(path) {
   throw new Error(`${path} is not in the form expected`);
 }
 
-/** @param {unknown} error */
-function unread(error) {
-  return new Unread(redactUrl(reasonOf(error)));
+/** @param {unknown} error @param {readonly string[]} [secrets] */
+function unread(error, secrets = []) {
+  return new Unread(redactUrl(withoutSecrets(reasonOf(error), secrets)));
 }
 
 /** @param {unknown} error */

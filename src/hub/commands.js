@@ -12,13 +12,17 @@ import {
   encodeAck,
   encodeBroadcastResult,
   encodeError,
+  encodeJoined,
   encodePong,
   encodePresence,
   encodeRoomReply,
   encodeWelcome,
+  historyPrefix,
+  historySuffix,
   isRoom,
   MAX_INFO_BYTES,
   readPresence,
+  readSince,
 } from '../protocol/codec.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 import { EVERYONE } from './hub.js';
@@ -37,7 +41,7 @@ const BROADCAST_RESULT_MS = 2000;
 /** @typedef {import('../protocol/codec.js').Command} Command */
 /** @typedef {import('../codes.js').ErrorCode} ErrorCode */
 
-/** @typedef {{publish(room: string, publication: Buffer): Promise<unknown>, countConnections(): Promise<number>}} Publisher */
+/** @typedef {{publish(room: string, publication: Buffer): Promise<{epoch: string, offset: number}|void>, countConnections(): Promise<number>}} Publisher */
 
 /** @typedef {{connection: Connection, id: string|number|undefined, payload: string, sinceMs: number}} PendingBroadcast */
 
@@ -47,16 +51,31 @@ export class Commands {
    * @param {import('../config.js').Config} parts.config
    * @param {import('./hub.js').Hub} parts.hub
    * @param {Publisher} parts.broker
+   * @param {import('./recovery.js').Recovery} parts.recovery
+   * @param {{isOn: boolean}} parts.degraded
    * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
    * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
    * @param {import('../stats.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, hub, broker, admitMessage, attendance = null, stats, messageDuration, log }) {
+  constructor({
+    config,
+    hub,
+    broker,
+    recovery,
+    degraded,
+    admitMessage,
+    attendance = null,
+    stats,
+    messageDuration,
+    log,
+  }) {
     this.config = config;
     this.hub = hub;
     this.broker = broker;
+    this.recovery = recovery;
+    this.degraded = degraded;
     this.admitMessage = admitMessage;
     this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
@@ -187,9 +206,9 @@ export class Commands {
     this.stats.publications++;
     this.unanswered++;
     this.broker.publish(room, publication).then(
-      () => {
+      (position) => {
         this.unanswered--;
-        if (id !== undefined && tag === 0) connection.send(encodeAck(id));
+        if (id !== undefined && tag === 0) connection.send(encodeAck(id, position));
       },
       (error) => {
         this.unanswered--;
@@ -260,6 +279,7 @@ export const HANDLERS = new Map(
     ['join', join],
     ['leave', leave],
     ['message', message],
+    ['history', history],
     ['broadcast', broadcast],
     ['echo', echo],
     ['presence', presence],
@@ -268,19 +288,21 @@ export const HANDLERS = new Map(
 );
 
 /** @type {Handler} */
-function hello({ config }, connection, { id }) {
+function hello({ config, degraded }, connection, { id }) {
   const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } = config;
   const limits = {
     maxMessageBytes,
     maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
     messagesPerMinute: config.messagesPerMinuteMode === 'enforce' ? messagesPerMinute : undefined,
   };
-  connection.send(encodeWelcome({ connectionId: connection.id, serverId, heartbeatMs: pingIntervalMs, limits }, id));
+  connection.isGreeted = true;
+  const welcome = { connectionId: connection.id, serverId, heartbeatMs: pingIntervalMs, limits };
+  connection.send(encodeWelcome({ ...welcome, degraded: degraded.isOn }, id));
 }
 
 /** @type {Handler} */
 function join(commands, connection, command) {
-  const { id, room: name } = command;
+  const { id, room: name, since } = command;
   const { hub, config, stats, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
   const who = attendance?.covers(name) ? readPresence(command) : null;
@@ -292,6 +314,17 @@ function join(commands, connection, command) {
     const mode = config.maxRoomsPerConnectionMode;
     if (mode === 'enforce') return commands.roomLimit(connection, id);
     if (mode === 'observe') stats.observed.rooms++;
+  }
+  const { follower } = hub.room(name);
+  if (follower !== null) {
+    return follower.join(connection, {
+      since: readSince(since),
+      onJoined: (joined) => {
+        connection.send(encodeJoined(name, joined, id));
+        attend(commands, connection, name, who);
+      },
+      onRefused: (error) => commands.brokerError(connection, error, id),
+    });
   }
   const confirmed = hub.join(connection, name);
   const reply = encodeRoomReply('joined', name, id);
@@ -334,7 +367,7 @@ function presence(commands, connection, { id, room: name }) {
     return;
   }
   // Behind its own join, whose user it is to see.
-  settled(room, () => {
+  settled(room, connection, () => {
     attendance.presence.read(name).then(
       ({ count, members }) => connection.send(encodePresence(name, count, members, id)),
       (error) => commands.brokerError(connection, error, id),
@@ -349,7 +382,7 @@ function leave(commands, connection, { id, room: name }) {
   const room = hub.rooms.get(name);
   if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
   // Its join is answered first: a connection's commands on one room take effect in their order.
-  settled(room, () => {
+  settled(room, connection, () => {
     if (room.has(connection)) hub.leave(connection, room);
     connection.send(encodeRoomReply('left', name, id));
   });
@@ -368,11 +401,29 @@ function message(commands, connection, command) {
       : encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, payloadStart, command.payloadEnd);
   const room = commands.hub.rooms.get(name);
   // Who sends right behind its own join wants to see its message: it waits for that join.
-  if (room?.confirming && room.has(connection)) {
-    settled(room, () => commands.publish(connection, name, publication, id, 0));
+  if (room !== undefined && (room.confirming !== null || room.follower !== null) && room.has(connection)) {
+    settled(room, connection, () => commands.publish(connection, name, publication, id, 0));
   } else {
     commands.publish(connection, name, publication, id, 0);
   }
+}
+
+/** @type {Handler} */
+function history(commands, connection, command) {
+  const { id, room: name, limit } = command;
+  if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  if (limit !== undefined && !(Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0)) {
+    return commands.malformed(connection, command);
+  }
+  const since = readSince(command.since);
+  commands.recovery.history(name, /** @type {number|undefined} */ (limit), since).then(
+    ({ messages, position }) => {
+      // Large enough to count: who asks and does not read is a slow consumer.
+      if (!commands.hub.slowConsumers.admit(connection, messages.length, true)) return;
+      connection.sendAround(historyPrefix(name), messages, 0, messages.length, historySuffix(position, id));
+    },
+    (error) => commands.brokerError(connection, error, id),
+  );
 }
 
 /** @type {Handler} */
@@ -412,8 +463,9 @@ function onlyRoom(connection) {
   for (const room of connection.rooms.keys()) return room.name;
 }
 
-/** @param {import('./hub.js').Room} room @param {() => void} act at once, or when the broker has confirmed or refused the room */
-function settled(room, act) {
-  if (room.confirming === null) act();
+/** @param {import('./hub.js').Room} room @param {Connection} connection @param {() => void} act at once, or when its join has been answered */
+function settled(room, connection, act) {
+  if (room.follower !== null) room.follower.afterJoin(connection, act);
+  else if (room.confirming === null) act();
   else room.confirming.then(act, act);
 }

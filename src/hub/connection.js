@@ -34,6 +34,8 @@ export class Connection {
     this.isOpen = true;
     /** Has anything come from the peer since the last ping? The heartbeat reads and resets it. */
     this.isAlive = true;
+    /** Has it said hello? Then it speaks our protocol, and may be told things unasked. */
+    this.isGreeted = false;
     /** Place in the hub's list of all connections; -1 outside it. */
     this.index = -1;
     /** Place in its slot of the heartbeat. */

@@ -17,6 +17,8 @@ export const EVERYONE = '*';
 
 /** What the hub needs of a broker. @typedef {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}} Subscriptions */
 
+/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('./follower.js').Follower|null, unfollow(follower: import('./follower.js').Follower): void}} Follows */
+
 /** A room's members on this worker and what waits for them. The outbox owns the fields from `waiting` on. */
 export class Room {
   /** @param {string} name */
@@ -29,8 +31,8 @@ export class Room {
     this.prefix = roomPrefix(name);
     /** Who its members are, in a room with presence. @type {import('./attendance.js').Roll|null} */
     this.roll = null;
-    /** How often someone has left: tells a flush under way whether it must look who is still here. */
-    this.departures = 0;
+    /** Of a room with history. @type {import('./follower.js').Follower|null} */
+    this.follower = null;
     /** @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
@@ -44,11 +46,17 @@ export class Room {
     return connection.rooms?.has(this) ?? false;
   }
 
-  /** @param {Connection} connection one that is not in it */
+  /** @param {Connection} connection one that is not in it, or only expected */
   add(connection) {
     connection.rooms ??= new Map();
     connection.rooms.set(this, this.members.length);
     this.members.push(connection);
+  }
+
+  /** It is joining: the room counts for it, and nothing is sent to it yet. @param {Connection} connection */
+  expect(connection) {
+    connection.rooms ??= new Map();
+    connection.rooms.set(this, NO_MEMBER);
   }
 
   /** @param {Connection} connection one that is in it */
@@ -56,13 +64,17 @@ export class Room {
     const rooms = /** @type {Map<Room, number>} */ (connection.rooms);
     const index = /** @type {number} */ (rooms.get(this));
     rooms.delete(this);
-    this.departures++;
+    if (index === NO_MEMBER) return this.follower?.forget(connection);
+    if (this.flight !== null) (this.flight.gone ??= new Set()).add(connection);
     const last = /** @type {Connection} */ (this.members.pop());
     if (last === connection) return;
     this.members[index] = last;
     /** @type {Map<Room, number>} */ (last.rooms).set(this, index);
   }
 }
+
+/** In place of a place in `members`. */
+const NO_MEMBER = -1;
 
 /** The room of all connections: the place is a field of the connection, since every one is in it. */
 class Everyone extends Room {
@@ -94,12 +106,14 @@ export class Hub {
    * @param {Subscriptions} parts.broker
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {Follows} parts.recovery
    * @param {import('../stats.js').Stats} parts.stats
    */
-  constructor({ broker, outbox, slowConsumers, stats }) {
+  constructor({ broker, outbox, slowConsumers, recovery, stats }) {
     this.broker = broker;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
+    this.recovery = recovery;
     this.stats = stats;
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
@@ -136,18 +150,20 @@ export class Hub {
     this.#count();
   }
 
+  /** A room that somebody is about to join. @param {string} name @returns {Room} */
+  room(name) {
+    return this.rooms.get(name) ?? this.#open(name);
+  }
+
   /**
-   * Makes a connection a member.
+   * Makes a connection a member of a room without history; one with history decides by itself (`room.follower.join`).
    * @param {Connection} connection not in that room yet
    * @param {string} name
    * @returns {Promise<void>|null} null where the room is live already; else it settles with the broker's confirmation,
    *   and the connection is out again where that failed
    */
   join(connection, name) {
-    let room = this.rooms.get(name);
-    if (room === undefined) {
-      room = this.#open(name);
-    }
+    const room = this.room(name);
     room.add(connection);
     return room.confirming;
   }
@@ -156,13 +172,21 @@ export class Hub {
   leave(connection, room) {
     room.delete(connection);
     if (room.roll !== null) room.roll.leave(connection);
-    if (room.members.length === 0) this.#close(room);
+    if (room.members.length === 0 && (room.follower === null || room.follower.joins.size === 0)) this.#close(room);
   }
 
-  /** A publication arrived. @param {string} name @param {Buffer} publication */
-  broadcast(name, publication) {
+  /**
+   * A publication arrived.
+   * @param {string} name
+   * @param {Buffer} publication
+   * @param {number} [offset] 0 where the room has no history
+   * @param {string} [epoch]
+   */
+  broadcast(name, publication, offset = 0, epoch = '') {
     const room = this.rooms.get(name);
-    if (room === undefined || room.members.length === 0 || !isPublication(publication)) return;
+    if (room === undefined) return;
+    if (room.follower !== null && offset > 0) return room.follower.arrive(publication, offset, epoch);
+    if (room.members.length === 0 || !isPublication(publication)) return;
     this.outbox.push(room, publication);
   }
 
@@ -171,6 +195,15 @@ export class Hub {
     const room = new Room(name);
     this.rooms.set(name, room);
     this.stats.rooms++;
+    const follower = this.recovery.follow(room, (connection) => this.leave(connection, room));
+    if (follower !== null) {
+      room.follower = follower;
+      this.broker.subscribe(name).then(
+        () => follower.open(),
+        (error) => follower.refuse(error),
+      );
+      return room;
+    }
     room.confirming = this.broker.subscribe(name).then(
       () => {
         room.confirming = null;
@@ -192,6 +225,7 @@ export class Hub {
     if (this.rooms.get(room.name) !== room) return;
     this.rooms.delete(room.name);
     this.stats.rooms--;
+    if (room.follower !== null) this.recovery.unfollow(room.follower);
     this.broker.unsubscribe(room.name);
   }
 

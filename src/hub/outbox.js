@@ -11,10 +11,14 @@
 //   push -> room.waiting --(end of tick, or the flush before it done)--> room.flight {frames, members, next} -> sockets
 //
 // Bounded: a room's waiting publications may take up MAX_WAITING_BYTES; beyond that the newest are left out and
-// counted, since then this worker, and no single reader, is what is slow.
+// counted, since then this worker, and no single reader, is what is slow. A room with history asks before it pushes, and
+// fetches later what found no place. A resync mark in its line is a flush of its own, in which each member gets a
+// frame of its own: when to load its state anew, so that not all do so at once.
 
+import { encodeResync } from '../protocol/codec.js';
 import { deflateFrames } from '../protocol/deflate.js';
-import { publicationFrames } from '../protocol/frame.js';
+import { publicationFrames, textFrame } from '../protocol/frame.js';
+import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 
 const SLICE_MS = 4;
 /** Between two slices a busy worker may read for longer than that: then the next is as long, or its writes would lag ever more. */
@@ -24,6 +28,8 @@ const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
 /** One write's size, at most: above it a flush is split, so that the slow-consumer limit can take hold between. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
+/** Members told to load their state anew come back in the mean one each so many ms, up to the window for reconnects. */
+const RELOAD_SPACING_MS = 10;
 
 /** @typedef {import('./hub.js').Room} Room */
 
@@ -36,7 +42,8 @@ const MAX_FLIGHT_BYTES = 256 * 1024;
  * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
  * @property {number} next the member to write to next
  * @property {boolean} isCopy
- * @property {number} departures the room's when the copy was made
+ * @property {Set<import('./connection.js').Connection>|null} gone who has left since it began; some may be back
+ * @property {((place: number) => Buffer)|null} frameOf each member's own frame, in place of the shared ones
  */
 
 export class Outbox {
@@ -45,13 +52,15 @@ export class Outbox {
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../stats.js').Stats} parts.stats
    * @param {number} parts.maxUnsentBytes of a connection
+   * @param {number} parts.reloadWindowMs over which members are told to load their state anew, at most
    * @param {{observe(n: number): void}} parts.fanout receivers of a flush
    * @param {{observe(seconds: number): void}} parts.flushSeconds
    */
-  constructor({ slowConsumers, stats, maxUnsentBytes, fanout, flushSeconds }) {
+  constructor({ slowConsumers, stats, maxUnsentBytes, reloadWindowMs, fanout, flushSeconds }) {
     this.slowConsumers = slowConsumers;
     this.stats = stats;
     this.maxFlightBytes = Math.min(MAX_FLIGHT_BYTES, maxUnsentBytes / 2);
+    this.reloadWindowMs = reloadWindowMs;
     this.fanout = fanout;
     this.flushSeconds = flushSeconds;
     /** Called with a room and the publications that have now been written to all its members. @type {(room: Room, publications: readonly Buffer[]) => void} */
@@ -68,10 +77,25 @@ export class Outbox {
 
   /** @param {Room} room @param {Buffer} publication */
   push(room, publication) {
-    if (room.waitingBytes > MAX_WAITING_BYTES) {
+    if (this.isFull(room)) {
       this.stats.overflowed++;
       return;
     }
+    this.#add(room, publication);
+  }
+
+  /** Would a publication be left out? @param {Room} room */
+  isFull(room) {
+    return room.waitingBytes > MAX_WAITING_BYTES;
+  }
+
+  /** Puts a resync mark in line. It may never be left out, and there is one a read at most. @param {Room} room @param {Buffer} mark */
+  mark(room, mark) {
+    this.#add(room, mark);
+  }
+
+  /** @param {Room} room @param {Buffer} publication */
+  #add(room, publication) {
     room.waiting.push(publication);
     room.waitingBytes += publication.length;
     this.stats.queueDepth++;
@@ -133,24 +157,24 @@ export class Outbox {
    */
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? this.#depart(room);
-    const { members, isCopy } = flight;
-    // Within one turn nobody can leave, since no other code runs.
-    const mayHaveLeft = isCopy && room.departures !== flight.departures;
+    const { members, isCopy, gone, frameOf } = flight;
+    const isOwed = room.follower !== null;
     let { next } = flight;
     let written = 0;
     let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
     while (next < members.length) {
       const member = members[next++];
-      // Nothing follows a close frame, and who left during a yield gets nothing more.
-      if (!member.isOpen || (mayHaveLeft && !room.has(member))) continue;
+      // Nothing follows a close frame, and who left during a yield gets nothing more, even if it is back.
+      if (!member.isOpen || gone?.has(member)) continue;
       const { transport } = member;
       let { frames } = flight;
-      if (transport.isDeflated) {
+      if (frameOf !== null) frames = frameOf(next - 1);
+      else if (transport.isDeflated) {
         flight.deflated ??= deflateFrames(frames);
         frames = flight.deflated;
       }
-      if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length)) {
+      if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length, isOwed)) {
         transport.write(frames);
         written++;
         bytes += frames.length;
@@ -162,14 +186,13 @@ export class Outbox {
       }
     }
     const { stats } = this;
-    stats.deliveries += written * flight.publications.length;
+    if (frameOf === null) stats.deliveries += written * flight.publications.length;
     stats.bytesOut += bytes;
     if (next < members.length) {
       flight.next = next;
       if (!isCopy) {
         flight.members = members.slice();
         flight.isCopy = true;
-        flight.departures = room.departures;
       }
     } else {
       room.flight = null;
@@ -177,6 +200,7 @@ export class Outbox {
       stats.queueDepth -= flight.publications.length;
       this.fanout.observe(members.length);
       this.onFlushed(room, flight.publications);
+      room.follower?.flushed();
     }
     return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
   }
@@ -184,10 +208,13 @@ export class Outbox {
   /** @param {Room} room @returns {Flight} */
   #depart(room) {
     let publications = room.waiting;
-    if (room.waitingBytes > this.maxFlightBytes && publications.length > 1) {
+    const { follower } = room;
+    const mayHaveMark = follower !== null && follower.resyncsWaiting > 0;
+    if ((room.waitingBytes > this.maxFlightBytes || mayHaveMark) && publications.length > 1) {
       let bytes = 0;
       let n = 0;
       while (n < publications.length && (n === 0 || bytes + publications[n].length <= this.maxFlightBytes)) {
+        if (mayHaveMark && n > 0 && (isMark(publications[n]) || isMark(publications[0]))) break;
         bytes += publications[n++].length;
       }
       room.waiting = publications.slice(n);
@@ -197,16 +224,35 @@ export class Outbox {
       room.waiting = [];
       room.waitingBytes = 0;
     }
-    const frames = publicationFrames(room.prefix, publications);
+    const isResync = mayHaveMark && isMark(publications[0]);
+    if (isResync) follower.resyncsWaiting--;
     room.flight = {
-      frames,
+      frames: isResync ? NOTHING : publicationFrames(room.prefix, publications),
       deflated: null,
       publications,
       members: room.members,
       next: 0,
       isCopy: false,
-      departures: 0,
+      gone: null,
+      frameOf: isResync ? this.#resyncFrames(room, publications[0]) : null,
     };
     return room.flight;
   }
+
+  /** @param {Room} room @param {Buffer} mark @returns {(place: number) => Buffer} */
+  #resyncFrames(room, mark) {
+    const offset = offsetOf(mark);
+    const epoch = epochOf(mark);
+    const { length } = room.members;
+    const spacingMs = Math.min(RELOAD_SPACING_MS, this.reloadWindowMs / length);
+    return (place) =>
+      textFrame(encodeResync(room.name, epoch, offset, Math.floor((place + Math.random()) * spacingMs)));
+  }
+}
+
+const NOTHING = Buffer.alloc(0);
+
+/** @param {Buffer} publication */
+function isMark(publication) {
+  return kindOf(publication) === KIND.RESYNC;
 }

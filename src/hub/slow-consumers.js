@@ -2,7 +2,8 @@
 //
 // Only a connection with unsent bytes ever comes here, so that the others pay nothing. A connection is a slow consumer
 // when more than maxUnsentBytes wait for it, or the oldest of them longer than maxUnsentAgeMs. Its policy: `close` with
-// 4003, or `drop`: frames are left out until it has caught up. Once a second `sweep` looks at those that lag: at the
+// 4003, or `drop`: frames are left out until it has caught up. Where the room has history it is always closed: it comes
+// back and recovers, and nothing is skipped silently. Once a second `sweep` looks at those that lag: at the
 // age of connections nothing is sent to any more, and at the sum over the worker, which above its budget is shed, the
 // largest first. (The kernel takes some 4 MB per reader before the first byte waits here.)
 
@@ -44,8 +45,9 @@ export class SlowConsumers {
    * May these bytes be added to what already waits for this connection? Where not, the policy has been applied.
    * @param {Connection} connection
    * @param {number} bytes
+   * @param {boolean} [isOwed] may they not be left out?
    */
-  admit(connection, bytes) {
+  admit(connection, bytes, isOwed = false) {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
     if (pending === 0) return true;
@@ -54,7 +56,7 @@ export class SlowConsumers {
       lag.handed += bytes;
       return true;
     }
-    if (this.policy === 'drop') this.stats.slow.dropped++;
+    if (this.policy === 'drop' && !isOwed) this.stats.slow.dropped++;
     else this.#close(connection, 'closed');
     return false;
   }

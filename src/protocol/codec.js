@@ -7,6 +7,7 @@
 // case: a text of 1 MB of `[` blocks JSON.parse for 200 ms.
 
 import { ERRORS } from '../codes.js';
+import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
 export const MAX_JSON_DEPTH = 32;
 export const MAX_JSON_KEYS = 256;
@@ -15,6 +16,8 @@ export const MAX_INFO_BYTES = 1024;
 const MAX_ID_LENGTH = 64;
 const MAX_USER_LENGTH = 128;
 const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
+const EPOCH = /^[0-9a-f]{16}$/;
+const OFFSET = /^\d{1,16}$/;
 // Keys that turn into something else where a receiver copies the object carelessly.
 const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
 
@@ -24,6 +27,8 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
  * @property {string} type
  * @property {string|number|undefined} id
  * @property {unknown} room as sent, not checked; undefined where absent or null
+ * @property {unknown} since the same
+ * @property {unknown} limit the same
  * @property {Buffer} source the message
  * @property {number} payloadStart of the field `payload` in it; -1 where there is none
  * @property {number} payloadEnd
@@ -40,6 +45,29 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
  * @property {Buffer|null} info JSON, a slice of the message; null: none
  */
 
+/**
+ * A place in a room's stream, as a client gives it.
+ * @typedef {object} Since
+ * @property {string} epoch '' where what was given is none: such a place is nowhere
+ * @property {number} offset
+ */
+
+/**
+ * @param {unknown} value a command's `since`
+ * @returns {Since|null} null where it is absent. Offsets are safe integers, or the same in decimal digits.
+ */
+export function readSince(value) {
+  if (value === undefined) return null;
+  const { epoch, offset } = /** @type {{epoch?: unknown, offset?: unknown}} */ (value);
+  const number = typeof offset === 'string' && OFFSET.test(offset) ? Number(offset) : offset;
+  const isPlace =
+    typeof epoch === 'string' &&
+    EPOCH.test(epoch) &&
+    Number.isSafeInteger(number) &&
+    /** @type {number} */ (number) >= 0;
+  return isPlace ? { epoch, offset: /** @type {number} */ (number) } : { epoch: '', offset: 0 };
+}
+
 /** @param {unknown} room @returns {room is string} 1 to 200 characters of the allowed set, so ASCII and safe in JSON */
 export function isRoom(room) {
   return typeof room === 'string' && ROOM.test(room);
@@ -51,7 +79,7 @@ export function isRoom(room) {
  */
 export function decode(message) {
   if (!check(message)) return null;
-  const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart } = found;
+  const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart, sinceStart, limitStart } = found;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
   const id = idStart < 0 ? undefined : readValue(message, idStart, idEnd);
@@ -60,6 +88,8 @@ export function decode(message) {
     type: /** @type {string} */ (readValue(message, typeStart, typeEnd)),
     id,
     room: roomStart < 0 ? undefined : (readValue(message, roomStart, roomEnd) ?? undefined),
+    since: sinceStart < 0 ? undefined : (readValue(message, sinceStart, found.sinceEnd) ?? undefined),
+    limit: limitStart < 0 ? undefined : (readValue(message, limitStart, found.limitEnd) ?? undefined),
     source: message,
     payloadStart: found.payloadStart,
     payloadEnd: found.payloadEnd,
@@ -180,6 +210,10 @@ const found = {
   textEnd: -1,
   presenceStart: -1,
   presenceEnd: -1,
+  sinceStart: -1,
+  sinceEnd: -1,
+  limitStart: -1,
+  limitEnd: -1,
 };
 let keys = 0;
 
@@ -189,7 +223,8 @@ let keys = 0;
  * @returns {boolean}
  */
 function check(b) {
-  found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = found.presenceStart = -1;
+  found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
+  found.sinceStart = found.limitStart = found.presenceStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return false;
@@ -238,6 +273,14 @@ function note(b, keyStart, start, end) {
       found.presenceStart = start;
       found.presenceEnd = end;
       break;
+    case 'since':
+      found.sinceStart = start;
+      found.sinceEnd = end;
+      break;
+    case 'limit':
+      found.limitStart = start;
+      found.limitEnd = end;
+      break;
   }
 }
 
@@ -271,6 +314,16 @@ function keyName(b, at) {
       }
       if (b[at + 9] === QUOTE && b[at + 2] === 0x72 && b.toString('latin1', at + 1, at + 9) === 'presence')
         return 'presence';
+      break;
+    case 0x73: // s
+      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6e && b[at + 4] === 0x63 && b[at + 5] === 0x65) {
+        return 'since';
+      }
+      break;
+    case 0x6c: // l
+      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6d && b[at + 4] === 0x69 && b[at + 5] === 0x74) {
+        return 'limit';
+      }
       break;
   }
   // Not written plainly; or escaped, which is rare enough for the slow way.
@@ -446,9 +499,66 @@ export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
 }
 
-/** @param {string|number} id */
-export function encodeAck(id) {
-  return `{"type":"ack"${idMember(id)}}`;
+/**
+ * The reply to a join of a room with history.
+ * @param {string} room
+ * @param {{epoch: string, offset: number, recovered: boolean}} joined
+ * @param {string|number|undefined} id
+ */
+export function encodeJoined(room, { epoch, offset, recovered }, id) {
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${idMember(id)}}`;
+}
+
+/** @param {string} epoch @param {number} offset */
+function positionMembers(epoch, offset) {
+  return `,"epoch":"${epoch}","offset":${offset}`;
+}
+
+/** @param {string} room @param {string} epoch @param {number} offset @param {number} reloadAfterMs */
+export function encodeResync(room, epoch, offset, reloadAfterMs) {
+  return `{"type":"resync","room":"${room}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
+}
+
+/** @param {boolean} degraded */
+export function encodeDegraded(degraded) {
+  return `{"type":"degraded","degraded":${degraded}}`;
+}
+
+/** A `history` reply is this, its messages and its end. @param {string} room */
+export function historyPrefix(room) {
+  return Buffer.from(`{"type":"history","room":"${room}","messages":[`, 'latin1');
+}
+
+/** @param {{epoch: string, offset: number}|null} position null: the room has no history @param {string|number|undefined} id */
+export function historySuffix(position, id) {
+  return `]${position === null ? '' : positionMembers(position.epoch, position.offset)}${idMember(id)}}`;
+}
+
+/**
+ * The messages of a `history` reply, without their brackets.
+ * @param {readonly Buffer[]} publications consecutive
+ * @param {number} first offset of the first of them
+ * @returns {Buffer}
+ */
+export function encodeHistoryMessages(publications, first) {
+  return Buffer.concat(
+    publications.flatMap((publication, i) => [
+      i === 0 ? HISTORY_OPEN : HISTORY_NEXT,
+      publication.subarray(payloadStart(publication), payloadEnd(publication)),
+      Buffer.from(
+        `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${first + i}}`,
+        'latin1',
+      ),
+    ]),
+  );
+}
+
+const HISTORY_OPEN = Buffer.from('{"payload":');
+const HISTORY_NEXT = Buffer.from(',{"payload":');
+
+/** @param {string|number} id @param {{epoch: string, offset: number}|void} position in a room with history */
+export function encodeAck(id, position) {
+  return `{"type":"ack"${position ? positionMembers(position.epoch, position.offset) : ''}${idMember(id)}}`;
 }
 
 /** @param {string|number|undefined} id */
@@ -469,7 +579,7 @@ export function encodeBroadcastResult(payload, listenerCount, id) {
   return `{"type":"broadcastResult","payload":${payload},"listenerCount":${listenerCount}${idMember(id)}}`;
 }
 
-/** @param {{connectionId: string, serverId: string, heartbeatMs: number, limits: object}} welcome @param {string|number|undefined} id */
+/** @param {{connectionId: string, serverId: string, heartbeatMs: number, limits: object, degraded: boolean}} welcome @param {string|number|undefined} id */
 export function encodeWelcome(welcome, id) {
   return JSON.stringify({ type: 'welcome', ...welcome, id });
 }

@@ -3,7 +3,17 @@
 // A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a header of 2, 4 or 10
 // bytes and the text. Frames of one flush stand in one buffer, one after another: a receiver gets them in one write.
 
-import { eventOf, KIND, kindOf, payloadStart, senderOf, timestampOf } from './publication.js';
+import {
+  epochOf,
+  eventOf,
+  KIND,
+  kindOf,
+  offsetOf,
+  payloadEnd,
+  payloadStart,
+  senderOf,
+  timestampOf,
+} from './publication.js';
 
 export const FIN_TEXT = 0x81; // RFC 6455 5.2: FIN, opcode 1
 const FIN_PONG = 0x8a;
@@ -90,12 +100,7 @@ export function pongFrame(body) {
  * @returns {Buffer}
  */
 export function publicationFrames(prefix, publications) {
-  let total = 0;
-  for (let i = 0; i < publications.length; i++) {
-    const length = textBytes(prefix, publications[i]);
-    total += headerBytes(length) + length;
-  }
-  const frames = Buffer.allocUnsafe(total);
+  const frames = Buffer.allocUnsafe(framesBytes(prefix, publications));
   let at = 0;
   for (let i = 0; i < publications.length; i++) at = writePublication(frames, at, prefix, publications[i]);
   return frames;
@@ -126,24 +131,45 @@ function writePresence(frames, start, prefix, publication) {
   return at + 1;
 }
 
+/** How long those frames are. @param {Buffer} prefix @param {readonly Buffer[]} publications */
+export function framesBytes(prefix, publications) {
+  let total = 0;
+  for (let i = 0; i < publications.length; i++) {
+    const length = textBytes(prefix, publications[i]);
+    total += headerBytes(length) + length;
+  }
+  return total;
+}
+
 // `,"from":"` + sender + `","timestamp":` + 13 digits (from 2001 until 2286) + `}`
 const SUFFIX_BYTES = 9 + 14 + 13 + 1;
+// `,"offset":` + digits + `,"epoch":"` + 16 characters + `"`
+const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 
 /** @param {Buffer} prefix @param {Buffer} publication */
 function textBytes(prefix, publication) {
-  const payload = publication.length - payloadStart(publication);
-  if (kindOf(publication) === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
-  return kindOf(publication) === KIND.BROADCAST
-    ? BROADCAST_PREFIX.length + payload + 1
-    : prefix.length + payload + SUFFIX_BYTES + publication[11];
+  const kind = kindOf(publication);
+  const payload = payloadEnd(publication) - payloadStart(publication);
+  if (kind === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
+  if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
+  const bytes = prefix.length + payload + SUFFIX_BYTES + publication[11];
+  return kind === KIND.KEPT ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) : bytes;
+}
+
+/** @param {number} n a whole number from 1 @returns {number} how many digits it is written with */
+function digits(n) {
+  let count = 1;
+  for (let power = 10; n >= power; power *= 10) count++;
+  return count;
 }
 
 /** @param {Buffer} frames @param {number} at @param {Buffer} prefix @param {Buffer} publication @returns {number} */
 function writePublication(frames, at, prefix, publication) {
   at = writeHeader(frames, at, textBytes(prefix, publication));
-  if (kindOf(publication) === KIND.PRESENCE) return writePresence(frames, at, prefix, publication);
+  const kind = kindOf(publication);
+  if (kind === KIND.PRESENCE) return writePresence(frames, at, prefix, publication);
   const start = payloadStart(publication);
-  if (kindOf(publication) === KIND.BROADCAST) {
+  if (kind === KIND.BROADCAST) {
     frames.set(BROADCAST_PREFIX, at);
     at += BROADCAST_PREFIX.length;
     at += publication.copy(frames, at, start);
@@ -152,9 +178,18 @@ function writePublication(frames, at, prefix, publication) {
   }
   frames.set(prefix, at);
   at += prefix.length;
-  at += publication.copy(frames, at, start);
   // Sender and time follow the payload, so that the prefix is the same for all frames of a room.
+  if (kind === KIND.KEPT) {
+    at += publication.copy(frames, at, start, payloadEnd(publication));
+    return at + frames.write(keptSuffix(publication), at, 'latin1');
+  }
+  at += publication.copy(frames, at, start);
   return at + frames.write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at, 'latin1');
+}
+
+/** @param {Buffer} publication of kind KEPT */
+function keptSuffix(publication) {
+  return `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offsetOf(publication)},"epoch":"${epochOf(publication)}"}`;
 }
 
 /** @param {number} length of the body */

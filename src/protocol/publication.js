@@ -7,10 +7,23 @@
 //   then         the sender (ASCII), then the payload (UTF-8 JSON, exactly as the client wrote it)
 //
 // The payload is text from the first worker to the last: nobody between the publisher and the receivers parses it.
+//
+// In a room with history a worker keeps a copy with its position behind the payload (`keep`): so publications with and
+// without one wait in one line, frames of live ones and of replays come from the same bytes, and plain rooms pay nothing.
+//
+//   last 24 bytes    offset (a double, big-endian), epoch (16 ASCII characters)
 
 const HEADER_BYTES = 12;
+const POSITION_BYTES = 24;
 
-export const KIND = Object.freeze({ MESSAGE: 1, BROADCAST: 2, PRESENCE: 3 });
+export const KIND = Object.freeze({
+  MESSAGE: 1,
+  BROADCAST: 2,
+  PRESENCE: 3,
+  // These two are never sent to a broker, nor taken from one.
+  /** a MESSAGE with its position */ KEPT: 0x41,
+  /** a position alone: what came before it may not be complete */ RESYNC: 0x42,
+});
 
 /**
  * Heads of the publications by which presence tells a room of a join and of a leave: the member, as JSON, follows. They have
@@ -73,6 +86,50 @@ export function senderOf(publication) {
 /** @param {Buffer} publication @returns {number} where its payload starts */
 export function payloadStart(publication) {
   return HEADER_BYTES + publication[11];
+}
+
+/** @param {Buffer} publication @returns {number} where its payload ends */
+export function payloadEnd(publication) {
+  return kindOf(publication) === KIND.KEPT ? publication.length - POSITION_BYTES : publication.length;
+}
+
+/**
+ * A copy with its position, in memory of its own: what came may be a slice of something large.
+ * @param {Buffer} publication a MESSAGE
+ * @param {number} offset
+ * @param {string} epoch 16 characters
+ */
+export function keep(publication, offset, epoch) {
+  const end = publication.length;
+  const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
+  publication.copy(kept, 0);
+  kept[0] = KIND.KEPT;
+  writePosition(kept, end, offset, epoch);
+  return kept;
+}
+
+/** @param {number} offset @param {string} epoch 16 characters @returns {Buffer} of kind RESYNC */
+export function encodeResyncMark(offset, epoch) {
+  const mark = Buffer.alloc(HEADER_BYTES + POSITION_BYTES);
+  mark[0] = KIND.RESYNC;
+  writePosition(mark, HEADER_BYTES, offset, epoch);
+  return mark;
+}
+
+/** @param {Buffer} target @param {number} at @param {number} offset @param {string} epoch */
+function writePosition(target, at, offset, epoch) {
+  target.writeDoubleBE(offset, at);
+  target.write(epoch, at + 8, 16, 'latin1');
+}
+
+/** @param {Buffer} publication of kind KEPT or RESYNC */
+export function offsetOf(publication) {
+  return publication.readDoubleBE(publication.length - POSITION_BYTES);
+}
+
+/** @param {Buffer} publication of kind KEPT or RESYNC */
+export function epochOf(publication) {
+  return publication.toString('latin1', publication.length - 16);
 }
 
 /**

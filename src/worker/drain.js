@@ -3,7 +3,7 @@
 //   1. each connection is told SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N in random order gets the
 //      n-th part of the window, so that the delays are even over it and the clients' return is no storm
 //   2. publishes are refused from here on (UNAVAILABLE: another worker will take them); those under way get their answer,
-//      and what the draining workers have accepted has SETTLE_MS to reach everyone
+//      as joins under way do, and what the draining workers have accepted has SETTLE_MS to reach everyone
 //   3. connections are closed with 1012 in batches (10,000 in 2 s), each after a flush
 //   4. the peers have CLOSE_WAIT_MS for their close frames; then what is left is terminated
 //
@@ -26,11 +26,12 @@ const POLL_MS = 20;
  * @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
  * @param {import('../hub/commands.js').Commands} parts.commands
+ * @param {{joining: number}} parts.recovery
  * @param {number} parts.windowMs over which the clients are told to come back
  * @param {number} parts.deadlineMs when all must be over, on the clock of performance.now()
  * @returns {Promise<{told: number, terminated: number}>}
  */
-export async function drain({ hub, outbox, commands, windowMs, deadlineMs }) {
+export async function drain({ hub, outbox, commands, recovery, windowMs, deadlineMs }) {
   const connections = shuffled(hub.connections);
   const total = connections.length;
   for (let i = 0; i < total; i++) {
@@ -38,7 +39,8 @@ export async function drain({ hub, outbox, commands, windowMs, deadlineMs }) {
     if (i % BATCH === BATCH - 1) await delay(0);
   }
   commands.isDraining = true;
-  await until(() => commands.unanswered === 0, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
+  const isSettled = () => commands.unanswered === 0 && recovery.joining === 0;
+  await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
   if (total > 0) await delay(SETTLE_MS);
   // Each batch has an equal share of the time there is, and never more than BATCH_INTERVAL_MS.
   const closingMs = Math.max(0, deadlineMs - CLOSE_WAIT_MS - performance.now()) / 2;

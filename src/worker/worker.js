@@ -15,9 +15,11 @@ import { LocalBroker } from '../broker/local.js';
 import { BEAT_INTERVAL_MS } from '../control.js';
 import { Attendance } from '../hub/attendance.js';
 import { Commands } from '../hub/commands.js';
+import { Degraded } from '../hub/degraded.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
+import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createMetrics } from '../metrics.js';
 import { LocalPresence } from '../presence/local.js';
@@ -54,8 +56,8 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redisUrl ? (await import('../broker/redis.js')).RedisBroker : null;
-    const isShared = config.redisUrl !== '' && config.presence.length > 0;
+    const RedisBroker = config.redis ? (await import('../broker/redis.js')).RedisBroker : null;
+    const isShared = config.redis !== null && config.presence.length > 0;
     const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
@@ -160,7 +162,9 @@ class Worker {
     this.timers = [];
     const stats = (this.stats = createStats());
     const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
-    const history = new RoomRules(config.history);
+    const historyRules = new RoomRules(config.history);
+    /** @type {import('../broker/broker.js').HistoryOf} */
+    const historyOf = (room) => historyRules.of(room);
     const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
@@ -168,17 +172,19 @@ class Worker {
           log,
           stats,
           workerId: `${config.serverId}:${process.pid}`,
+          historyOf,
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
-      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf: (room) => history.of(room) }));
+      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
     const hasPresence = config.presence.length > 0;
     /** @type {import('../presence/redis.js').RedisPresence|null} */
     this.redisPresence = null;
     if (RedisPresence !== null) {
       const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
       this.redisPresence = new RedisPresence({
-        connection: redisBroker.commands,
+        connection: redisBroker.connection,
+        publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
         prefix: config.redisPrefix,
         channelOf: (room) => redisBroker.names.channelOf(room),
         maxMembers: config.presenceMaxMembers,
@@ -191,8 +197,9 @@ class Worker {
       link.onGone = (name) => this.redisPresence?.died(name);
     }
     const presence = (this.presence = hasPresence ? (this.redisPresence ?? new LocalPresence(link)) : null);
-    const rules = new RoomRules(config.presence);
-    const attendance = presence && new Attendance({ presence, covers: (room) => rules.of(room) !== null, stats });
+    const presenceRules = new RoomRules(config.presence);
+    const attendance =
+      presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, stats });
     const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
@@ -203,16 +210,28 @@ class Worker {
       slowConsumers,
       stats,
       maxUnsentBytes: config.maxUnsentBytes,
+      reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
       flushSeconds: metrics.flushSeconds,
     }));
-    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, stats }));
+    const recovery = (this.recovery = new Recovery({
+      broker,
+      historyOf,
+      outbox,
+      slowConsumers,
+      stats,
+      maxUnsentBytes: config.maxUnsentBytes,
+    }));
+    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, stats }));
+    this.degraded = new Degraded({ hub, recovery });
     const limiter = (this.limiter = new RateLimiter(config, stats));
     const commands = (this.commands = new Commands({
       config,
       hub,
       broker,
       attendance,
+      recovery,
+      degraded: this.degraded,
       admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
       stats,
       messageDuration: metrics.messageDuration,
@@ -241,15 +260,18 @@ class Worker {
     };
     await link.open();
     await broker.start({
-      onPublication: (room, publication) => hub.broadcast(room, publication),
+      onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+      onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
         this.redisPresence?.setUp(state === 'up');
+        this.degraded.onState(state);
         log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;
     await this.presence?.start();
+    if (broker.state !== 'up') this.degraded.startAway();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
     await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
     this.health.start();
@@ -275,7 +297,8 @@ class Worker {
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
-    // Not Redis: a readiness that follows Redis takes every server out at once.
+    // Unless it is wanted, not Redis: a readiness that follows Redis takes every server out at once.
+    if (this.config.readiness === 'redis' && (this.degraded.isOn || this.broker.state !== 'up')) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
   }
@@ -294,12 +317,15 @@ class Worker {
       hub,
       outbox,
       commands,
+      recovery: this.recovery,
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });
     for (const timer of this.timers) clearInterval(timer);
     this.heartbeat.close();
     this.health.close();
+    this.recovery.close();
+    this.degraded.close();
     await this.http.close();
     await this.presence?.close();
     await this.broker.close();

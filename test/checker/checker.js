@@ -31,7 +31,7 @@ const EXAMPLES = 5;
  * @property {boolean} isComplete the record has an end: without one the invariants of the end were not asked
  * @property {boolean} isClean complete, and nothing was violated
  * @property {Finding[]} findings
- * @property {[string, string][]} figures
+ * @property {Figures} figures
  */
 
 export class Checker {
@@ -76,7 +76,7 @@ export class Checker {
     this.figures.finish(this.run);
     const { findings } = this;
     const isClean = isComplete && findings.every(({ violations }) => violations === 0);
-    return { isComplete, isClean, findings, figures: this.figures.rows() };
+    return { isComplete, isClean, findings, figures: this.figures };
   }
 
   /** @param {keyof Asked} when @param {unknown} about */

@@ -58,7 +58,7 @@ export class RecoveringClient {
     this.markers = new Set();
     /** `degraded` pushes, as they came. @type {boolean[]} */
     this.degraded = [];
-    /** Codes its connections were closed with. @type {number[]} */
+    /** Codes its connections were closed with while it wanted them. @type {number[]} */
     this.closes = [];
   }
 
@@ -117,7 +117,7 @@ export class RecoveringClient {
     socket.on('close', (code) => {
       if (isOpen) {
         this.recorder.write({ type: 'close', client: this.id, code });
-        this.closes.push(code);
+        if (this.isWanted) this.closes.push(code);
       }
       for (const place of this.places.values()) place.isJoined = false;
       this.socket = null;

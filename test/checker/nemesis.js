@@ -2,7 +2,7 @@
 //
 // Healing ends when the processes are back; whether service is back is what the record shows.
 
-import { rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { pause } from '../../loadtest/lib/run.js';
 import { until } from '../helpers/server.js';
@@ -15,6 +15,8 @@ const SLOW_SHARE = 0.05;
 /** Of a flood that fills the kernel's buffers between Redis and a worker that does not read: some 10 MB. */
 const FLOOD_MESSAGES = 400;
 const FLOOD_BYTES = 60_000;
+/** At 1 ms each. */
+const LOADED_KEYS = 2000;
 
 /** @typedef {import('./trial.js').Trial} Trial */
 /** @typedef {() => unknown} Heal may be a promise */
@@ -37,8 +39,12 @@ export const NEMESES = Object.freeze({
     kills: true,
     async inflict(trial) {
       const server = vulnerable(trial);
-      process.kill(trial.random.pick(server.process.workerPids()), 'SIGKILL');
-      return () => server.whole();
+      const pid = trial.random.pick(server.process.workerPids());
+      process.kill(pid, 'SIGKILL');
+      return async () => {
+        await Fanfare.gone([pid]);
+        await server.whole();
+      };
     },
   },
   workerFrozen: {
@@ -229,6 +235,46 @@ export const NEMESES = Object.freeze({
       };
     },
   },
+  redisCannotSave: {
+    name: 'Redis unable to save',
+    holdMs: [1000, 4000],
+    ofRedis: true,
+    async inflict({ redis }) {
+      // It refuses writes after a snapshot that failed, where it is to make some: nothing can be renamed to a folder.
+      const obstacle = join(redis.folder, 'dump.rdb', 'x');
+      mkdirSync(obstacle, { recursive: true });
+      await redis.cli('CONFIG', 'SET', 'save', '3600 1000000');
+      await redis.cli('BGSAVE');
+      await saved(redis, 'err');
+      return async () => {
+        rmSync(join(redis.folder, 'dump.rdb'), { recursive: true });
+        await redis.cli('BGSAVE');
+        await saved(redis, 'ok');
+        await redis.cli('CONFIG', 'SET', 'save', '');
+        rmSync(join(redis.folder, 'dump.rdb'), { force: true });
+      };
+    },
+  },
+  redisLoads: {
+    name: 'Redis killed, back while it loads its data',
+    holdMs: [0, 0],
+    ofRedis: true,
+    async inflict({ redis }) {
+      await redis.cli('DEBUG', 'POPULATE', `${LOADED_KEYS}`);
+      await redis.cli('SAVE');
+      await redis.kill();
+      const { args } = redis;
+      // 1 ms a key, and it answers in between.
+      redis.args = [...args, '--key-load-delay', '1000', '--loading-process-events-interval-bytes', '1024'];
+      await redis.restart();
+      redis.args = args;
+      return async () => {
+        await until(async () => (await redis.cli('PING')) === 'PONG', 30_000, 'the end of loading');
+        await redis.cli('CONFIG', 'SET', 'key-load-delay', '0');
+        rmSync(join(redis.folder, 'dump.rdb'), { force: true });
+      };
+    },
+  },
   redisSlow: {
     name: 'a slow way to Redis',
     holdMs: [2000, 5000],
@@ -251,6 +297,18 @@ export const NEMESES = Object.freeze({
     inflict: weather({ isSilent: true }),
   },
 });
+
+/** Waits for the end of a snapshot. @param {import('../helpers/redis.js').RedisServer} redis @param {'ok'|'err'} status */
+function saved(redis, status) {
+  return until(
+    async () => {
+      const info = await redis.cli('INFO', 'persistence');
+      return info.includes('rdb_bgsave_in_progress:0') && info.includes(`rdb_last_bgsave_status:${status}`);
+    },
+    10_000,
+    `a snapshot with status ${status}`,
+  );
+}
 
 /** @param {import('../helpers/tcp-proxy.js').Weather} bad @returns {(trial: Trial) => Promise<Heal>} */
 function weather(bad) {

@@ -34,6 +34,11 @@ export class Publisher {
     this.recorder = recorder;
     this.sequence = 0;
     this.attempts = 0;
+    /** Messages that were certainly not accepted. */
+    this.refused = 0;
+    /** Those that were accepted, and when the last one was; on the clock of performance.now(). */
+    this.accepted = 0;
+    this.lastOkMs = 0;
     this.isWanted = false;
     /** @type {WebSocket|null} */
     this.socket = null;
@@ -115,6 +120,11 @@ export class Publisher {
     if (message === undefined) return;
     this.pending.delete(id);
     clearTimeout(message.timer);
+    if (type === 'fail') this.refused++;
+    if (type === 'ok') {
+      this.accepted++;
+      this.lastOkMs = performance.now();
+    }
     this.recorder.write(/** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }));
     message.settled?.(type);
   }

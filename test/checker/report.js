@@ -20,7 +20,7 @@ export function printReport({ isComplete, isClean, findings, figures }) {
     ...findings.map(({ id, anomaly, checks, violations }) => [id, anomaly, count(checks), count(violations)]),
   ]);
   print('');
-  table([['figure', ''], ...figures]);
+  table([['figure', ''], ...figures.rows()]);
   for (const { id, claim, violations, examples } of findings) {
     if (violations === 0) continue;
     print(`\n${id}: ${claim}. ${count(violations)} times it did not hold:`);

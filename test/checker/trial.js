@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pause } from '../../loadtest/lib/run.js';
-import { scrape } from '../../loadtest/lib/server.js';
+import { readiness, scrape } from '../../loadtest/lib/server.js';
 import { freePort, startRedis } from '../helpers/redis.js';
 import { startServer, until } from '../helpers/server.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
@@ -16,14 +16,15 @@ import { HISTORY_PREFIX, Workload } from './workload.js';
 
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
+/** Gauges that say the same so often have settled: that is longer than a room lingers. */
+const SAME_READINGS = 4;
+const READING_MS = 300;
 /** What must be back where it was when all clients are gone. */
-const GAUGES = Object.freeze([
-  'websocket_connections_total',
-  'fanfare_rooms',
-  'fanfare_memberships',
-  'fanfare_unsent_bytes',
-  'message_queue_depth',
-]);
+const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'message_queue_depth']);
+
+/** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
+/** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
+/** Redis servers, and how a Fanfare server is told of them. @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store */
 
 /**
  * @typedef {object} Setting
@@ -35,6 +36,7 @@ const GAUGES = Object.freeze([
  * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and nobody uses it
  * @property {boolean} [viaProxy] between servers and Redis stands a TcpProxy
  * @property {string[]} [redisArgs]
+ * @property {(t: Lifetime) => Promise<Store>} [store] instead of one Redis
  * @property {Record<string, string>} [env] of the servers
  * @property {string} [path] of the record; without one it is made and removed
  */
@@ -45,11 +47,12 @@ const ENV = Object.freeze({
   FANFARE_WORKER_TIMEOUT_MS: '3000',
   FANFARE_RECONNECT_WINDOW_MS: '2000',
   FANFARE_SHUTDOWN_TIMEOUT_MS: '15000',
+  FANFARE_ROOM_LINGER_MS: '500',
 });
 
 /** One Fanfare server, on a port that stays the same. */
 export class Fanfare {
-  /** @param {{after: (fn: () => unknown) => void}} t @param {Record<string, string>} env */
+  /** @param {Lifetime} t @param {Record<string, string>} env */
   constructor(t, env) {
     this.t = t;
     this.env = env;
@@ -72,20 +75,19 @@ export class Fanfare {
     return `ws://127.0.0.1:${this.env.PORT}/`;
   }
 
+  /** @returns {Promise<number>} how many workers are ready; 0 where there is no answer */
+  async ready() {
+    return readiness(this.process.metricsPort).then(
+      ({ ready = 0 }) => ready,
+      () => 0,
+    );
+  }
+
   /** Waits until it has all its workers. @returns {Promise<unknown>} */
   whole() {
     const workers = Number(this.env.WORKERS);
-    return until(
-      async () => {
-        const response = await fetch(`http://127.0.0.1:${this.process.metricsPort}/readyz`, {
-          signal: AbortSignal.timeout(2000),
-        }).catch(() => null);
-        const body = /** @type {{ready?: number}|null} */ (await response?.json());
-        return body?.ready === workers && this.process.workerPids().length === workers;
-      },
-      READY_MS,
-      'all workers',
-    );
+    const isWhole = async () => (await this.ready()) === workers && this.process.workerPids().length === workers;
+    return until(isWhole, READY_MS, 'all workers');
   }
 
   /** Waits until none of these processes is left. @param {readonly number[]} pids */
@@ -95,7 +97,10 @@ export class Fanfare {
 
   /** @returns {Promise<Map<string, number>>} */
   async metrics() {
-    return (await scrape(this.process.metricsPort)).values;
+    const { metricsPort } = this.process;
+    // While this process was busy the server may have closed the idle connection that fetch had kept.
+    const { values } = await scrape(metricsPort).catch(() => scrape(metricsPort));
+    return values;
   }
 
   /** @returns {import('../helpers/server.js').LogLine[]} */
@@ -107,13 +112,14 @@ export class Fanfare {
 export class Trial {
   /**
    * @param {Setting} setting
-   * @param {import('../helpers/redis.js').RedisServer} redis
+   * @param {RedisServer[]} nodes
    * @param {import('../helpers/tcp-proxy.js').TcpProxy|null} proxy
    * @param {Fanfare[]} servers
    */
-  constructor(setting, redis, proxy, servers) {
+  constructor(setting, nodes, proxy, servers) {
     this.setting = setting;
-    this.redis = redis;
+    /** Every Redis there is. */
+    this.nodes = nodes;
     this.proxy = proxy;
     this.servers = servers;
     this.random = new Random(setting.seed ?? Math.floor(Math.random() * 2 ** 32));
@@ -122,6 +128,11 @@ export class Trial {
     const urls = servers.map(({ url }) => url);
     // Chance of its own: how often the workload asks for some depends on how fast the machine is.
     this.workload = new Workload(setting.load, urls, this.recorder, new Random(this.random.seed + 1));
+  }
+
+  /** The first one: most trials have no other. */
+  get redis() {
+    return this.nodes[0];
   }
 
   /** The first server: most trials have one. */
@@ -181,32 +192,46 @@ export class Trial {
 
   /** @param {'before'|'after'} when */
   async #gauges(when) {
-    for (const [i, server] of this.servers.entries()) {
-      const read = async () => {
-        const metrics = await server.metrics();
-        return Object.fromEntries(
-          GAUGES.flatMap((name) => (metrics.has(name) ? [[name, metrics.get(name) ?? 0]] : [])),
-        );
-      };
-      // A room that empties lingers, a closed connection is counted with the next report.
-      if (when === 'after') await settled(read);
-      this.recorder.write({ type: 'gauges', when, of: `server ${i}`, values: await read() });
+    // A room that empties lingers, and a worker may still be closing what its clients have left.
+    if (when === 'after') await this.#settled();
+    for (const [of, values] of Object.entries(await this.#readGauges()))
+      this.recorder.write({ type: 'gauges', when, of, values });
+  }
+
+  /** Waits until nothing of it changes any more. */
+  async #settled() {
+    const end = performance.now() + SETTLE_US / 1000;
+    let before = '';
+    for (let same = 0; same < SAME_READINGS && performance.now() < end; same++) {
+      await pause(READING_MS);
+      const now = JSON.stringify(await this.#readGauges());
+      if (now !== before) same = 0;
+      before = now;
     }
-    const read = async () => ({ channels: await channels(this.redis) });
-    if (when === 'after') await settled(read);
-    this.recorder.write({ type: 'gauges', when, of: 'Redis', values: await read() });
+  }
+
+  /** @returns {Promise<Record<string, Record<string, number>>>} */
+  async #readGauges() {
+    /** @type {Record<string, Record<string, number>>} */
+    const result = { Redis: { channels: 0 } };
+    for (const node of this.nodes) if (node.process !== null) result.Redis.channels += await channels(node);
+    for (const [i, server] of this.servers.entries()) {
+      const metrics = await server.metrics();
+      result[`server ${i}`] = Object.fromEntries(GAUGES.map((name) => [name, metrics.get(name) ?? Number.NaN]));
+    }
+    return result;
   }
 }
 
 /**
- * @param {{after: (fn: () => unknown) => void}} t ends it all
+ * @param {Lifetime} t ends it all
  * @param {Setting} setting
  * @returns {Promise<Trial>} servers are up, nobody is connected
  */
 export async function startTrial(t, setting) {
   const { servers: count, workers, load, historySize = 1000, embedded = false, viaProxy = false } = setting;
-  const redis = await startRedis(t, { args: setting.redisArgs });
-  const proxy = viaProxy ? await startTcpProxy(t, redis.port) : null;
+  const { nodes, env } = await (setting.store?.(t) ?? oneRedis(t, setting.redisArgs));
+  const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port) : null;
   const servers = [];
   for (let i = 0; i < count; i++) {
     const server = new Fanfare(t, {
@@ -216,12 +241,12 @@ export async function startTrial(t, setting) {
       WORKERS: `${workers}`,
       PORT: `${await freePort()}`,
       SERVER_ID: `server-${i}`,
-      ...(!embedded && { REDIS_URL: (proxy ?? redis).url }),
+      ...(!embedded && (proxy ? { REDIS_URL: proxy.url } : env)),
     });
     await server.start();
     servers.push(server);
   }
-  const trial = new Trial(setting, redis, proxy, servers);
+  const trial = new Trial(setting, nodes, proxy, servers);
   t.after(async () => {
     await trial.workload.stop();
     trial.recorder.close();
@@ -230,22 +255,16 @@ export async function startTrial(t, setting) {
   return trial;
 }
 
-/** Channels that somebody is subscribed to. @param {import('../helpers/redis.js').RedisServer} redis */
-async function channels(redis) {
-  const list = await redis.cli('PUBSUB', 'CHANNELS');
-  return list === '' ? 0 : list.split('\n').length;
+/** @param {Lifetime} t @param {string[]|undefined} args @returns {Promise<Store>} */
+async function oneRedis(t, args) {
+  const redis = await startRedis(t, { args });
+  return { nodes: [redis], env: { REDIS_URL: redis.url } };
 }
 
-/** Waits until all of it is as low as it gets. @param {() => Promise<Record<string, number>>} read */
-async function settled(read) {
-  const end = performance.now() + SETTLE_US / 1000;
-  let before = await read();
-  for (let same = 0; same < 3 && performance.now() < end; ) {
-    await pause(1000);
-    const now = await read();
-    same = Object.keys(now).every((name) => now[name] === before[name]) ? same + 1 : 0;
-    before = now;
-  }
+/** Channels that somebody is subscribed to. @param {RedisServer} redis */
+async function channels(redis) {
+  const lists = [await redis.cli('PUBSUB', 'CHANNELS'), await redis.cli('PUBSUB', 'SHARDCHANNELS')];
+  return lists.flatMap((list) => list.split('\n')).filter((name) => name !== '').length;
 }
 
 /**

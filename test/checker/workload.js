@@ -72,6 +72,16 @@ export class Workload {
     this.timer = undefined;
   }
 
+  /** Messages that were certainly not accepted, so far. */
+  get refused() {
+    return this.publishers.reduce((sum, { refused }) => sum + refused, 0);
+  }
+
+  /** Messages that were accepted, so far. */
+  get accepted() {
+    return this.publishers.reduce((sum, { accepted }) => sum + accepted, 0);
+  }
+
   /** @returns {Promise<void>} when every client is in its rooms */
   async start() {
     for (const publisher of [...this.publishers, this.marker]) publisher.start();
@@ -84,7 +94,12 @@ export class Workload {
 
   /** @param {number} [timeoutMs] @returns {Promise<unknown>} when every client is in its rooms */
   joined(timeoutMs = JOINED_MS) {
-    return until(() => this.clients.every(({ isJoined }) => isJoined), timeoutMs, 'everyone in their rooms');
+    const isEverybody = () => this.clients.every(({ isJoined }) => isJoined);
+    return until(isEverybody, timeoutMs, 'everyone in their rooms').catch((cause) => {
+      const missing = this.clients.filter(({ isJoined }) => !isJoined);
+      const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
+      throw new Error(`${missing.length} clients are not in their rooms; what they were told: ${said}`, { cause });
+    });
   }
 
   /** Publishes at the load's rate from now on. */
@@ -103,6 +118,15 @@ export class Workload {
         else publisher.publish(this.random.pick(this.rooms), { bytes: this.load.bytes });
       }
     }, TICK_MS);
+  }
+
+  /** Messages one after another. @param {Publisher} publisher @param {string} room @param {number} messages @returns {Promise<void>} when all are accepted */
+  async send(publisher, room, messages) {
+    for (let i = 0; i < messages; i++) {
+      await until(() => publisher.isReady, JOINED_MS, 'a publisher');
+      const outcome = await new Promise((settled) => publisher.publish(room, { settled }));
+      if (outcome !== 'ok') throw new Error(`a message was not accepted: ${outcome}`);
+    }
   }
 
   /** Many long messages at once, of publishers that send many at a time. @param {string} room @param {number} messages @param {number} bytes */

@@ -1,9 +1,9 @@
 // broker.test.js: what every broker promises of publications (src/broker/broker.js). Rooms with history: history.test.js.
 
 import assert from 'node:assert/strict';
-import { eventually, LINGER_MS, suite } from './suite.js';
+import { eventually, LINGER_MS, REDIS, suite } from './suite.js';
 
-suite(['memory', 'local', 'redis'], (it) => {
+suite(['memory', 'local', ...REDIS], (it) => {
   it('is up after the start, and down after the end', async (_t, attach) => {
     const a = await attach();
     assert.equal(a.broker.state, 'up');

@@ -2,10 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { eventually, suite } from './suite.js';
+import { eventually, REDIS, suite } from './suite.js';
 
-/** Brokers that have history. @type {readonly ('memory'|'local'|'redis')[]} */
-const BROKERS = ['memory', 'local'];
+const BROKERS = ['memory', 'local', ...REDIS];
 
 const ALL = Object.freeze({ after: 0, limit: 100_000 });
 const EPOCH = /^[0-9a-f]{16}$/;

@@ -103,15 +103,16 @@ suite('local', async (t) => {
 function redisWorker(redis, options) {
   const stats = createStats();
   const config = {
-    redisUrl: redis.url,
+    redis: redis.settings,
     redisPrefix: 'contract:',
+    historyFence: /** @type {const} */ ('strict'),
     redisTimeoutMs: 1000,
     maxPubsubBytes: 65_536,
     roomLingerMs: 100,
   };
   const broker = new RedisBroker({ config, log, stats, workerId: 'worker' });
   const presence = new RedisPresence({
-    connection: broker.commands,
+    connection: broker.connection,
     prefix: config.redisPrefix,
     channelOf: (room) => broker.names.channelOf(room),
     maxMembers: MAX_MEMBERS,
@@ -124,7 +125,7 @@ function redisWorker(redis, options) {
     settleMs: SETTLE_MS,
     ...options,
   });
-  return { broker, presence, stats, kill: () => broker.commands.close() };
+  return { broker, presence, stats, kill: () => broker.shard?.commands.close() };
 }
 
 suite('redis', async (t) => {

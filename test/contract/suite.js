@@ -2,7 +2,7 @@
 // workers, in this process, over the real relay's socket, or over a real Redis.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import pino from 'pino';
 import { LocalBroker } from '../../src/broker/local.js';
 import { MemoryBroker } from '../../src/broker/memory.js';
@@ -10,7 +10,7 @@ import { RedisBroker } from '../../src/broker/redis.js';
 import { Relay } from '../../src/primary/relay.js';
 import { createStats } from '../../src/stats.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
-import { startRedis } from '../helpers/redis.js';
+import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 /** @typedef {import('../../src/broker/broker.js').Broker} Broker */
 /** @typedef {import('../../src/broker/broker.js').HistoryOf} HistoryOf */
@@ -25,14 +25,18 @@ const TIMEOUT_MS = 10_000;
  * @typedef {(t: TestContext, historyOf: HistoryOf) => Promise<() => Broker|Promise<Broker>>} Prepare
  */
 
+/** What ends with the file. @type {(() => unknown)[]} */
+const ends = [];
+const file = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
+after(() => Promise.all(ends.map((end) => end())));
+
+/** @type {Readonly<Record<string, Prepare>>} */
 const PREPARE = Object.freeze({
-  /** @type {Prepare} */
   memory: async (_t, historyOf) => {
     const memory = new MemoryBroker({ historyOf });
     return () => memory.attach();
   },
 
-  /** @type {Prepare} */
   local: async (t, historyOf) => {
     const relay = new Relay({ log, historyOf });
     await relay.start();
@@ -45,15 +49,32 @@ const PREPARE = Object.freeze({
     };
   },
 
-  /** @type {Prepare} */
-  redis: async (t, historyOf) => {
-    const redis = await startRedis(t);
+  ...Object.fromEntries(Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)])),
+});
+
+/** Every way in which Redis may be had. */
+export const REDIS = Object.freeze(Object.keys(TOPOLOGIES));
+
+/**
+ * A topology takes seconds to start, and is shared by the tests of a file; each has a prefix of its own.
+ * @param {typeof TOPOLOGIES[string]} start
+ * @returns {Prepare}
+ */
+function overRedis(start) {
+  /** @type {Promise<import('../../src/redis-settings.js').RedisSettings>|null} */
+  let shared = null;
+  let tests = 0;
+  return async (_t, historyOf) => {
+    shared ??= start(file);
+    const redis = await shared;
+    const redisPrefix = `contract-${++tests}:`;
     let workers = 0;
     return () =>
       new RedisBroker({
         config: {
-          redisUrl: redis.url,
-          redisPrefix: 'contract:',
+          redis,
+          redisPrefix,
+          historyFence: 'strict',
           redisTimeoutMs: 1500,
           maxPubsubBytes: 65_536,
           roomLingerMs: LINGER_MS,
@@ -63,13 +84,13 @@ const PREPARE = Object.freeze({
         workerId: `worker-${++workers}`,
         historyOf,
       });
-  },
-});
+  };
+}
 
 /** @typedef {(behaviour: string, body: (t: TestContext, worker: () => Promise<Worker>) => Promise<void>) => void} It */
 
 /**
- * @param {readonly (keyof typeof PREPARE)[]} brokers
+ * @param {readonly string[]} brokers
  * @param {(it: It) => void} behaviours
  * @param {{historyOf?: HistoryOf}} [options]
  */

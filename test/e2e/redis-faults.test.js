@@ -2,94 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import pino from 'pino';
-import { RedisBroker } from '../../src/broker/redis.js';
-import { createStats } from '../../src/stats.js';
-import { startRedis } from '../helpers/redis.js';
+import { redisSettings, startRedis } from '../helpers/redis.js';
+import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
 
 const TIMEOUT_MS = 30_000;
-
-/** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
-
-/** A broker as a worker has it, and what it told. */
-class Worker {
-  /** @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} config */
-  constructor(redis, config) {
-    this.stats = createStats();
-    /** @type {string[]} */
-    this.texts = [];
-    /** @type {{state: string, atMs: number}[]} */
-    this.states = [];
-    /** @type {Record<string, unknown>[]} */
-    this.lines = [];
-    this.broker = new RedisBroker({
-      config: {
-        redisUrl: redis.url,
-        redisPrefix: 'faults:',
-        redisTimeoutMs: 1500,
-        maxPubsubBytes: 65_536,
-        roomLingerMs: 100,
-        ...config,
-      },
-      log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
-      stats: this.stats,
-      workerId: 'worker',
-    });
-    this.onPublication = this.onPublication.bind(this);
-    this.onState = this.onState.bind(this);
-  }
-
-  /** @param {string} _room @param {Buffer} publication */
-  onPublication(_room, publication) {
-    this.texts.push(publication.toString('latin1', 0, 40));
-  }
-
-  /** @param {string} state */
-  onState(state) {
-    this.states.push({ state, atMs: performance.now() });
-  }
-
-  get state() {
-    return this.broker.state;
-  }
-}
-
-/** @param {TestContext} t @param {RedisServer} redis @param {Partial<import('../../src/config.js').Config>} [config] */
-async function start(t, redis, config = {}) {
-  const worker = new Worker(redis, config);
-  t.after(() => worker.broker.close());
-  await worker.broker.start(worker);
-  return worker;
-}
-
-/** @param {() => unknown} condition @param {number} [withinMs] @returns {Promise<number>} how long it took */
-async function eventually(condition, withinMs = 10_000) {
-  const started = performance.now();
-  while (!(await condition())) {
-    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-  return performance.now() - started;
-}
-
-/** @param {Promise<void>} published @returns {Promise<string>} what became of it */
-function outcome(published) {
-  return published.then(
-    () => 'OK',
-    (error) => error.code ?? error.message,
-  );
-}
-
-/** @param {Worker} from @param {Worker} to @param {number} withinMs until a new publication arrives @returns {Promise<number>} */
-async function delivers(from, to, withinMs) {
-  const mark = `mark-${Math.random()}`;
-  return eventually(async () => {
-    if (to.texts.includes(mark)) return true;
-    await outcome(from.broker.publish('room', Buffer.from(mark)));
-    return false;
-  }, withinMs);
-}
 
 test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS }, async (t) => {
   const redis = await startRedis(t);
@@ -160,7 +76,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.ok(performance.now() - started < 50);
     await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.stats.probeMisses >= 2, 5000);
     const noticedMs = performance.now() - frozenAt;
-    await eventually(() => !b.broker.subscriptions.isLive, 5000 - noticedMs);
+    await eventually(() => !b.shard.subscriptions.isLive, 5000 - noticedMs);
     t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
     await new Promise((resolve) => setTimeout(resolve, 8000 - (performance.now() - frozenAt)));
     redis.thaw();
@@ -202,8 +118,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     await redis.kill();
     assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
-    assert.equal(a.broker.publisher.messages, 0);
-    assert.equal(a.broker.publisher.bytes, 0);
+    assert.equal(a.shard.publisher.messages, 0);
+    assert.equal(a.shard.publisher.bytes, 0);
   });
 
   test('a full Redis refuses a large publication, and nothing of it is delivered', {
@@ -235,9 +151,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await b.broker.subscribe('room');
     const fetch = b.broker.arrivals.fetch;
     // The body is deleted between its arrival and its being fetched.
-    b.broker.arrivals.fetch = async (id) => {
+    b.broker.arrivals.fetch = async (room, id, offset, epoch) => {
       await redis.cli('FLUSHALL');
-      return fetch(id);
+      return fetch(room, id, offset, epoch);
     };
     await Promise.all([
       a.broker.publish('room', Buffer.from('before')),
@@ -270,7 +186,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.state, 'degraded');
     await assert.rejects(a.broker.subscribe('room'), { code: 'UNAVAILABLE' });
     await new Promise((resolve) => setTimeout(resolve, 1000));
-    assert.ok(a.broker.subscriptions.refusals < 10);
+    assert.ok(a.shard.subscriptions.refusals < 10);
     assert.ok(a.lines.some(({ reason }) => /NOPERM/.test(`${reason}`)));
     await redis.cli('ACL', 'SETUSER', 'default', 'allchannels');
     await eventually(() => a.state === 'up', 3000);
@@ -282,11 +198,13 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--requirepass', 'right-secret'] });
-    const a = await start(t, redis, { redisUrl: `redis://:wrong-s%65cret@127.0.0.1:${redis.port}` });
+    const a = await start(t, redis, {
+      redis: redisSettings({ REDIS_URL: `redis://:wrong-s%65cret@127.0.0.1:${redis.port}` }),
+    });
     assert.equal(a.state, 'degraded');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'UNAVAILABLE');
     await new Promise((resolve) => setTimeout(resolve, 1500));
-    const { attempts } = a.broker.commands;
+    const { attempts } = a.shard.commands;
     assert.ok(attempts > 1 && attempts < 12, `${attempts} attempts`);
     const lines = JSON.stringify(a.lines);
     assert.match(lines, /WRONGPASS/);
@@ -336,7 +254,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
         ),
       );
     }
-    assert.ok(a.broker.publisher.bytes <= 32 * 1024 * 1024);
+    assert.ok(a.shard.publisher.bytes <= 32 * 1024 * 1024);
     await Promise.all(published);
     assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
     assert.ok(outcomes.get('UNAVAILABLE') > 100);

@@ -7,6 +7,7 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { loadConfig } from '../../src/config.js';
 
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
@@ -23,12 +24,9 @@ const run = promisify(execFile);
  * @param {string[]} [options.args] more of its command line
  */
 export async function startRedis(t, { port, args = [] } = {}) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-redis-'));
+  const folder = await temporaryFolder();
   const redis = new RedisServer(folder, args);
-  t.after(async () => {
-    await redis.kill();
-    await rm(folder, { recursive: true, force: true });
-  });
+  t.after(() => redis.end());
   for (let attempt = 1; ; attempt++) {
     redis.port = port ?? (await freePort());
     try {
@@ -41,11 +39,16 @@ export async function startRedis(t, { port, args = [] } = {}) {
   }
 }
 
+export function temporaryFolder() {
+  return mkdtemp(join(tmpdir(), 'fanfare-redis-'));
+}
+
 export class RedisServer {
-  /** @param {string} folder @param {string[]} args */
-  constructor(folder, args) {
+  /** @param {string} folder @param {string[]} args @param {string} [sentinelFile] its configuration, where it is a Sentinel */
+  constructor(folder, args, sentinelFile) {
     this.folder = folder;
     this.args = args;
+    this.sentinelFile = sentinelFile;
     this.port = 0;
     /** @type {import('node:child_process').ChildProcess|null} */
     this.process = null;
@@ -55,21 +58,18 @@ export class RedisServer {
     return `redis://127.0.0.1:${this.port}`;
   }
 
+  /** As a broker's configuration has them. */
+  get settings() {
+    return redisSettings({ REDIS_URL: this.url });
+  }
+
   /** Starts it, on the port it had, and waits until it answers. */
   async restart() {
-    const options = [
-      '--port',
-      `${this.port}`,
-      '--bind',
-      '127.0.0.1',
-      '--save',
-      '',
-      '--appendonly',
-      'no',
-      '--dir',
-      this.folder,
-    ];
-    const child = spawn('redis-server', [...options, ...this.args], { stdio: 'ignore' });
+    const options = ['--port', `${this.port}`, '--bind', '127.0.0.1', '--dir', this.folder];
+    const kind = this.sentinelFile
+      ? [this.sentinelFile, '--sentinel', ...options]
+      : [...options, '--save', '', '--appendonly', 'no'];
+    const child = spawn('redis-server', [...kind, ...this.args], { stdio: 'ignore' });
     this.process = child;
     /** @type {Error|null} */
     let failure = null;
@@ -92,6 +92,12 @@ export class RedisServer {
   /** SIGKILL, and waits until it is gone. May be called twice. */
   async kill() {
     await this.#end('SIGKILL');
+  }
+
+  /** Kills it for good. */
+  async end() {
+    await this.kill();
+    await rm(this.folder, { recursive: true, force: true });
   }
 
   /** SIGTERM, and waits until it is gone. */
@@ -122,6 +128,13 @@ export class RedisServer {
     const { stdout } = await run('redis-cli', ['-p', `${this.port}`, ...command], { timeout: START_TIMEOUT_MS });
     return stdout.trim();
   }
+}
+
+/** @param {Record<string, string>} env REDIS_… @returns {import('../../src/redis-settings.js').RedisSettings} */
+export function redisSettings(env) {
+  const { config, faults } = loadConfig(env);
+  if (config?.redis) return config.redis;
+  throw new Error(faults.join('\n') || 'no Redis is configured');
 }
 
 /** @param {number} port @returns {Promise<boolean>} */

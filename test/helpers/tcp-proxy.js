@@ -78,7 +78,7 @@ class Direction {
 }
 
 export class TcpProxy {
-  /** @param {number} target a port of 127.0.0.1 */
+  /** @param {number} target a port of 127.0.0.1; another one holds for connections made from then on */
   constructor(target) {
     this.target = target;
     this.port = 0;

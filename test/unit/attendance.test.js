@@ -5,25 +5,17 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { BrokerError } from '../../src/broker/broker.js';
 import { loadConfig } from '../../src/config.js';
-import { Attendance } from '../../src/hub/attendance.js';
-import { Commands } from '../../src/hub/commands.js';
 import { Connection } from '../../src/hub/connection.js';
-import { Hub } from '../../src/hub/hub.js';
-import { Outbox } from '../../src/hub/outbox.js';
-import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
 import { ANNOUNCEMENTS, encodePublication, isPublication, KIND } from '../../src/protocol/publication.js';
-import { createStats } from '../../src/stats.js';
 import { FakeTransport, messagesOf } from '../helpers/fake-transport.js';
-
-const ignore = { observe() {} };
+import { buildHub } from '../helpers/hub.js';
 
 /** A hub whose presence is a list of what it was told; rooms whose name begins with `p` have presence. */
 function build() {
   const { config } = loadConfig({});
   assert.ok(config);
-  const stats = createStats();
   /** @type {string[]} */
   const said = [];
   /** @type {(room: string) => Promise<{count: number, members: Buffer[]|null}>} */
@@ -37,27 +29,15 @@ function build() {
     reportConnections() {},
     countConnections: async () => 0,
   };
-  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes: 1e9 });
-  const outbox = new Outbox({ slowConsumers, stats, maxUnsentBytes: 1e6, fanout: ignore, flushSeconds: ignore });
-  const hub = new Hub({ broker, outbox, slowConsumers, stats });
-  const attendance = new Attendance({
+  const { stats, hub, commands } = buildHub({
+    config,
+    broker,
     presence: {
       join: (room, user, member) => void said.push(`${room} +${user} ${member}`),
       leave: (room, user) => void said.push(`${room} -${user}`),
       read: (room) => read(room),
     },
     covers: (room) => room.startsWith('p'),
-    stats,
-  });
-  const commands = new Commands({
-    config,
-    hub,
-    broker,
-    attendance,
-    admitMessage: () => 0,
-    stats,
-    messageDuration: ignore,
-    log: { debug() {}, error() {} },
   });
   const connect = () => {
     const transport = new FakeTransport();

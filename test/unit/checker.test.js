@@ -623,7 +623,7 @@ test('figures say for how long there was no service and how long coming back too
   model.t += 2_000_000;
   accepted(model, 'h.0', 1);
   model.open(0, 0);
-  const figures = new Map(checked(model.end()).figures);
+  const figures = new Map(checked(model.end()).figures.rows());
   assert.match(String(figures.get('no publish accepted')), /^2,0\d\d ms at the longest/);
   assert.match(String(figures.get('close to caught up')), /p99 20\d\d\.\d ms/);
   assert.match(String(figures.get('recovered')), /^2 true, 0 false; 0 resync/);
@@ -635,7 +635,7 @@ test('plain rooms: what members did not get is counted as lost', () => {
   model.workers[1].isMute = true;
   accepted(model, 'p.0', 1);
   model.workers[1].isMute = false;
-  const figures = new Map(checked(model.end()).figures);
+  const figures = new Map(checked(model.end()).figures.rows());
   // Two of four clients, one message; two markers go to all four.
   assert.equal(figures.get('plain rooms lost'), '2 of 48 (4.167 %)');
 });

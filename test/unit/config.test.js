@@ -21,7 +21,7 @@ function fault(env) {
 test('an empty environment gives every default', () => {
   const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (valid()));
   for (const setting of SETTINGS) {
-    if (['REDIS_HOST', 'REDIS_PORT', 'FANFARE_CLIENT_BROADCAST'].includes(setting.env)) continue;
+    if (setting.part !== undefined || setting.env === 'FANFARE_CLIENT_BROADCAST') continue;
     const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
     assert.deepEqual(config[setting.key], setting.type === 'mode' ? 'enforce' : expected, setting.env);
   }
@@ -31,7 +31,7 @@ test('an empty environment gives every default', () => {
 test('an empty value, or one of blanks, is none', () => {
   const config = valid({ PORT: '', WORKERS: '  ', FANFARE_LIMITS: '', REDIS_URL: '', API_KEYS: '', TRUST_PROXY: ' ' });
   assert.equal(config.port, 3000);
-  assert.equal(config.redisUrl, '');
+  assert.equal(config.redis, null);
 });
 
 test('the configuration is frozen, its lists too', () => {
@@ -123,41 +123,18 @@ test("what Kubernetes sets beside services named fanfare and redis is nobody's t
     REDIS_PORT: 'tcp://10.0.0.3:6379',
     REDIS_SERVICE_HOST: '10.0.0.3',
   });
-  assert.equal(valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redisUrl, 'redis://r');
+  assert.deepEqual(valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redis?.addresses, [
+    { host: 'r', port: 6379 },
+  ]);
   assert.match(fault({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }), /^REDIS_PORT: .*not an integer/);
 });
 
-test('REDIS_HOST and REDIS_PORT make a URL', () => {
-  assert.equal(valid({ REDIS_HOST: 'cache' }).redisUrl, 'redis://cache:6379');
-  assert.equal(valid({ REDIS_HOST: '10.0.0.1', REDIS_PORT: '7000' }).redisUrl, 'redis://10.0.0.1:7000');
-  assert.equal(valid({ REDIS_HOST: '::1' }).redisUrl, 'redis://[::1]:6379');
-  assert.equal('redisHost' in valid({ REDIS_HOST: 'cache' }), false);
-});
-
-test('a contradiction in Redis settings is a fault', () => {
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }), /^REDIS_HOST: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_PORT: '7000' }), /^REDIS_PORT: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_PORT: '7000' }), /^REDIS_PORT: does nothing without REDIS_HOST/);
-});
-
-test('a Redis URL is checked and never shown', () => {
-  for (const url of ['redis://cache', 'rediss://user:p%40ss@cache:6380/2', 'redis://[::1]:6379'])
-    assert.equal(valid({ REDIS_URL: url }).redisUrl, url);
-  for (const url of [
-    'http://hunter2@cache',
-    'cache:6379?p=hunter2',
-    'redis://',
-    'redis://:hunter2@',
-    'hunter2',
-    'redis://a/hunter2',
-    'redis://hunter2:70000',
-    'redis://a\nhunter2',
-  ]) {
-    const line = fault({ REDIS_URL: url });
-    assert.match(line, /^REDIS_URL: /);
-    assert.doesNotMatch(line, /hunter2/);
-  }
-  assert.doesNotMatch(fault({ REDIS_HOST: 'user:hunter2@cache' }), /hunter2/);
+test('the settings of Redis are one frozen entry, and a change of them is told as such', () => {
+  const config = valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' });
+  assert.ok(Object.isFrozen(config.redis));
+  assert.ok(!Object.keys(config).some((key) => /^redis(?!$|Prefix$|TimeoutMs$)/.test(key)));
+  assert.deepEqual(changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' })), []);
+  assert.deepEqual(changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter3' })), ['REDIS_*']);
 });
 
 test('settings that contradict each other are faults', () => {
@@ -239,7 +216,7 @@ test('client broadcasts are on unless they are switched off', () => {
 test('what a reload can not change is found', () => {
   const old = valid({ REDIS_HOST: 'a' });
   assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
-  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), ['PORT', 'REDIS_URL']);
+  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), ['PORT', 'REDIS_*']);
 });
 
 test('a configuration file is lines of NAME=value', () => {

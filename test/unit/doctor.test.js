@@ -527,7 +527,7 @@ test('what Redis answers is taken apart', () => {
 });
 
 test('no Redis is no fault', async () => {
-  assert.deepEqual(await readRedis(''), {
+  assert.deepEqual(await readRedis(null), {
     redisVersion: null,
     redisPubsub: null,
     redisMemory: null,

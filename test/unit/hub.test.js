@@ -2,23 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { loadConfig } from '../../src/config.js';
-import { Commands } from '../../src/hub/commands.js';
 import { Connection } from '../../src/hub/connection.js';
-import { Hub } from '../../src/hub/hub.js';
-import { Outbox } from '../../src/hub/outbox.js';
-import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
-import { createStats } from '../../src/stats.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-
-const ignore = { observe() {} };
-const log = { debug() {}, error() {} };
+import { buildHub, noHistory } from '../helpers/hub.js';
 
 /** A hub with a broker that the test settles by hand where `manual`. */
 function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
-  const stats = createStats();
   const clock = { now: 0 };
   /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
   const subscribing = [];
@@ -40,17 +32,14 @@ function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
       ),
     reportConnections() {},
     countConnections: async () => 42,
+    history: noHistory,
   };
-  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock: () => clock.now });
-  const outbox = new Outbox({
-    slowConsumers,
-    stats,
-    maxUnsentBytes: config.maxUnsentBytes,
-    fanout: ignore,
-    flushSeconds: ignore,
+  const { stats, slowConsumers, outbox, hub, commands } = buildHub({
+    config,
+    broker,
+    budgetBytes,
+    clock: () => clock.now,
   });
-  const hub = new Hub({ broker, outbox, slowConsumers, stats });
-  const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
   const connect = () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
@@ -223,7 +212,7 @@ test('each command is answered as the protocol says', async () => {
   assert.deepEqual(await answer({ type: 'ping', id: 7 }), [{ type: 'pong', id: 7 }]);
   assert.deepEqual(await answer({ type: 'echo', payload: { a: 1 } }), [{ type: 'echo', payload: { a: 1 } }]);
   assert.equal((await answer({ type: 'nope', id: 'x' }))[0].error, 'UNKNOWN_TYPE');
-  assert.equal((await answer({ type: 'history', room: 'r' }))[0].error, 'UNKNOWN_TYPE');
+  assert.equal((await answer({ type: 'presence', room: 'r' }))[0].error, 'NOT_IN_ROOM');
   assert.equal((await answer({ type: 'join', room: 'no way' }))[0].error, 'INVALID_ROOM');
   assert.equal((await answer({ type: 'message', payload: 1 }))[0].error, 'ROOM_REQUIRED');
   assert.equal((await answer({ type: 'leave', room: 'r' }))[0].error, 'NOT_IN_ROOM');

@@ -2,13 +2,31 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
-import { decode as decodeBytes, encodeError, isRoom, MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/codec.js';
+import {
+  decode as decodeBytes,
+  encodeError,
+  isRoom,
+  MAX_JSON_DEPTH,
+  MAX_JSON_KEYS,
+  readSince,
+} from '../../src/protocol/codec.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
-import { frameAround, publicationFrames, readHeader, roomPrefix, textFrame } from '../../src/protocol/frame.js';
+import {
+  frameAround,
+  framesBytes,
+  publicationFrames,
+  readHeader,
+  roomPrefix,
+  textFrame,
+} from '../../src/protocol/frame.js';
 import {
   encodePublication as encodeBytes,
+  epochOf,
   isPublication,
   KIND,
+  keep,
+  offsetOf,
+  payloadEnd,
   payloadStart,
   senderOf,
   tagOf,
@@ -32,6 +50,43 @@ function encodePublication(kind, timestampMs, tag, from, payload) {
   const source = Buffer.from(`x${payload}x`);
   return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1);
 }
+
+test('since and limit are read as they were sent, and a since that is no place is nowhere', () => {
+  const command = decode(
+    '{"since":{"epoch":"00000000000000ff","offset":"17"},"type":"join","limit":5,"sinc":1,"limits":2}',
+  );
+  assert.deepEqual(command?.since, { epoch: '00000000000000ff', offset: '17' });
+  assert.equal(command?.limit, 5);
+  assert.deepEqual(readSince(command?.since), { epoch: '00000000000000ff', offset: 17 });
+  assert.equal(decode('{"type":"join","s\\u0069nce":7}')?.since, 7);
+  assert.equal(decode('{"type":"join","since":null}')?.since, undefined);
+  assert.equal(readSince(undefined), null);
+  fc.assert(
+    fc.property(fc.jsonValue(), (value) => {
+      const since = readSince(value ?? undefined);
+      assert.ok(since === null || (Number.isSafeInteger(since.offset) && since.offset >= 0));
+    }),
+  );
+});
+
+test('a kept publication is the same with its position, in memory of its own', () => {
+  const prefix = roomPrefix('r');
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }), (payload, offset) => {
+      const plain = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 9, 'me', JSON.stringify(payload));
+      const kept = keep(plain, offset, '0123456789abcdef');
+      assert.notEqual(kept.buffer, plain.buffer);
+      assert.deepEqual([offsetOf(kept), epochOf(kept)], [offset, '0123456789abcdef']);
+      assert.equal(kept.toString('utf8', payloadStart(kept), payloadEnd(kept)), JSON.stringify(payload));
+      assert.equal(isPublication(kept), false, 'a broker has none');
+      const frames = publicationFrames(prefix, [plain, kept, plain]);
+      assert.equal(frames.length, framesBytes(prefix, [plain, kept, plain]));
+      const [first, second, third] = messagesOf(frames);
+      assert.deepEqual(second, { ...first, offset, epoch: '0123456789abcdef' });
+      assert.deepEqual(third, first);
+    }),
+  );
+});
 
 test('a payload is passed on as it was written, number by number and escape by escape', () => {
   for (const payload of [

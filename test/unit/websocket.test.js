@@ -5,42 +5,28 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { loadConfig } from '../../src/config.js';
-import { Commands } from '../../src/hub/commands.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
-import { Hub } from '../../src/hub/hub.js';
-import { Outbox } from '../../src/hub/outbox.js';
-import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
-import { createStats } from '../../src/stats.js';
 import { WebSockets } from '../../src/transport/websocket.js';
-
-const ignore = { observe() {} };
+import { buildHub, noHistory } from '../helpers/hub.js';
 
 /** The transport over real sockets, with a broker that answers at once. @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
 async function serve(t, env = {}) {
   const { config } = loadConfig(env);
   assert.ok(config);
-  const stats = createStats();
-  /** @type {Hub} */
+  /** @type {import('../../src/hub/hub.js').Hub} */
   let hub;
   const broker = {
     subscribe: async () => {},
     unsubscribe() {},
     reportConnections() {},
     countConnections: async () => hub.connections.length,
+    history: noHistory,
     publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => hub.broadcast(room, publication),
   };
-  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes: 1e9 });
-  const outbox = new Outbox({
-    slowConsumers,
-    stats,
-    maxUnsentBytes: config.maxUnsentBytes,
-    fanout: ignore,
-    flushSeconds: ignore,
-  });
-  hub = new Hub({ broker, outbox, slowConsumers, stats });
-  const log = { debug() {}, error() {} };
-  const commands = new Commands({ config, hub, broker, admitMessage: () => 0, stats, messageDuration: ignore, log });
+  const parts = buildHub({ config, broker });
+  const { stats, commands } = parts;
+  hub = parts.hub;
   const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
   heartbeat.start();
   const websockets = new WebSockets({ config, hub, commands, heartbeat });

@@ -1,0 +1,401 @@
+// redis-history.js: rooms with history, published to and read by one script (redis-history.lua).
+//
+//   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
+//   read -> a turn --publisher--> EVALSHA -> the newest messages -> a stretch of publications
+//
+// - A call is a kind of Message: it leaves in the one write of its tick, in its place among all others.
+// - A tick's publications of a room are one entry of its stream: the script costs Redis the same for one and for many.
+//   One that is too large for pub/sub is an entry of its own, and is announced by a reference to it; so is one with
+//   an idempotency key, which is looked up for itself.
+// - The script is sent whole once a connection. Where Redis has forgotten it since (SCRIPT FLUSH) nothing was done, and the
+//   message is sent again; but not behind a later one of its room: then it is refused.
+// - The fence is what the script last said on this very connection. Until then it is empty, and Redis asks itself.
+// - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
+
+import { createHash, randomFillSync } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { ReplyError } from 'ioredis';
+import { BrokerError, IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from './broker.js';
+import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './redis-message.js';
+import { Message, NO_BODY, unavailable } from './redis-publisher.js';
+
+const SCRIPT = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1');
+/** By the command that it publishes with. */
+const CALLS = Object.freeze({ PUBLISH: callsOf(SCRIPT), SPUBLISH: callsOf(SCRIPT.replace("'PUBLISH'", "'SPUBLISH'")) });
+/** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
+const META_TTL_FACTOR = 10;
+const MIN_META_TTL_MS = 86_400_000;
+/** Of one call: the script is not to hold up Redis for long. */
+const MAX_PUBLICATIONS = 1000;
+/** What reads under way may weigh: 512 positions, or 16 stretches of MAX_STRETCH_BYTES. */
+const MAX_READING = 512;
+const STRETCH_WEIGHT = 32;
+const MAX_WAITING = 100_000;
+const NOT_ANSWERED = 'Redis did not answer';
+/** Random bytes for epochs, drawn many at a time. */
+const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
+let poolAt = pool.length;
+
+/** @typedef {import('./broker.js').Position} Position */
+/** @typedef {import('./broker.js').Stretch} Stretch */
+/** @typedef {import('../room-rules.js').HistoryRule} HistoryRule */
+
+export class RedisHistory {
+  /**
+   * @param {object} parts
+   * @param {import('./redis-publisher.js').RedisPublisher} parts.publisher
+   * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {number} parts.maxPubsubBytes of one message
+   * @param {boolean} parts.isSharded a node of a cluster
+   * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
+   */
+  constructor({ publisher, names, maxPubsubBytes, isSharded, fence }) {
+    this.calls = isSharded ? CALLS.SPUBLISH : CALLS.PUBLISH;
+    this.publisher = publisher;
+    this.names = names;
+    this.maxPubsubBytes = maxPubsubBytes;
+    this.isTrusting = fence === 'trust';
+    /** Of the server at the other end of this connection. */
+    this.fence = '';
+    /** Has this connection sent the whole script? */
+    this.isLoaded = false;
+    /** The latest of each room that is gathered or unanswered. @type {Map<string, HistoryPublish>} */
+    this.latest = new Map();
+    /** What the reads under way weigh. */
+    this.reading = 0;
+    /** @type {Set<HistoryRead>} */
+    this.waiting = new Set();
+    this.reset();
+  }
+
+  /** The connection is a new one. */
+  reset() {
+    this.fence = this.isTrusting ? 'trust' : '';
+    this.isLoaded = false;
+  }
+
+  /** @param {string} room @param {HistoryRule} rule @param {Buffer} publication @param {string} idempotencyKey empty: none @returns {Promise<Position>} */
+  publish(room, rule, publication, idempotencyKey) {
+    const { publisher } = this;
+    const size = HEAD_BYTES + publication.length;
+    const refusal = publisher.refusal(size);
+    if (refusal !== '') return unavailable(refusal);
+    const isLarge = size > this.maxPubsubBytes;
+    let message = this.latest.get(room);
+    if (message === undefined || isLarge || idempotencyKey !== '' || !message.takes(size)) {
+      const key = idempotencyKey === '' ? '' : this.names.idempotencyOf(room, idempotencyKey);
+      message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key);
+      this.latest.set(room, message);
+      publisher.gather(message);
+    }
+    const before = message.publications.push(publication) - 1;
+    message.bodyBytes += size;
+    publisher.hold(message, size);
+    const { promise } = message.done;
+    return before === 0 ? promise : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
+  }
+
+  /** @param {string} room @param {HistoryRule} rule @param {{after: number, limit: number}} from @returns {Promise<Stretch>} */
+  read(room, rule, { after, limit }) {
+    const refusal = this.publisher.refusal(0);
+    if (refusal !== '') return unavailable(refusal);
+    const read = new HistoryRead(this, room, rule, after, Math.min(limit, rule.size));
+    if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
+    else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
+    else return unavailable('too many reads wait for Redis');
+    return read.done.promise;
+  }
+
+  /** @param {HistoryRead} read */
+  #hasTurn(read) {
+    return this.reading + read.weight <= MAX_READING;
+  }
+
+  /** @param {HistoryRead} read */
+  #begin(read) {
+    this.reading += read.weight;
+    this.publisher.gather(read);
+  }
+
+  /** @param {HistoryRead} read that is over */
+  readOnSettled(read) {
+    this.reading -= read.weight;
+    for (const next of this.waiting) {
+      const refusal = this.publisher.refusal(0);
+      if (refusal === '' && !this.#hasTurn(next)) break;
+      this.waiting.delete(next);
+      if (refusal === '') this.#begin(next);
+      else next.done.reject(new BrokerError('UNAVAILABLE', refusal));
+    }
+  }
+
+  /**
+   * The body of a publication that was announced by reference.
+   * @param {string} room
+   * @param {number} offset
+   * @param {string} epoch
+   * @returns {Promise<Buffer|null>} null: it is there no more
+   */
+  async body(room, offset, epoch) {
+    const { redis } = this.publisher.connection;
+    const entries = /** @type {[Buffer, [Buffer, Buffer]][]} */ (
+      await redis.xrangeBuffer(this.names.streamOf(room), offset, offset)
+    );
+    /** @type {Found} */
+    const found = { epoch, above: offset - 1, publications: [] };
+    for (const [, [, message]] of entries) splitMessage(message, collector, found);
+    return found.publications[0] ?? null;
+  }
+
+  /** @param {unknown} reply what the script says of the fence, where it says anything */
+  learn(reply) {
+    if (!this.isTrusting && reply instanceof Buffer && reply.length > 0) this.fence = reply.toString('latin1');
+  }
+
+  /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
+  callHead(keys, args) {
+    // The first call of a connection brings the script; those behind it find it.
+    const call = this.isLoaded ? this.calls.short : this.calls.whole;
+    this.isLoaded = true;
+    return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
+  }
+
+  /** Of a call without its body. @param {string} room */
+  maxCallBytes(room) {
+    // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
+    return (
+      (this.isLoaded ? this.calls.short : this.calls.whole).length + (this.names.prefix.length + room.length) * 12 + 768
+    );
+  }
+}
+
+/**
+ * Publications of one tick for one room with history.
+ * @extends {Message<Position>}
+ */
+class HistoryPublish extends Message {
+  /**
+   * @param {RedisHistory} history
+   * @param {string} room
+   * @param {HistoryRule} rule
+   * @param {HistoryPublish|null} previous of the room, where one is not answered yet
+   * @param {boolean} isLarge it is one, and is announced by reference
+   * @param {string} idempotencyKey in Redis; empty: none
+   */
+  constructor(history, room, rule, previous, isLarge, idempotencyKey) {
+    super(history.publisher, history.names.channelOf(room), null, idempotencyKey, NO_BODY);
+    this.history = history;
+    this.room = room;
+    this.rule = rule;
+    this.previous = previous;
+    this.isLarge = isLarge;
+    /** Nothing may join it any more. */
+    this.isClosed = isLarge || idempotencyKey !== '';
+    /** A later one of the room has been written. */
+    this.isFollowed = false;
+    /** @type {Buffer[]} */
+    this.publications = [];
+  }
+
+  /** @param {number} bytes */
+  takes(bytes) {
+    return (
+      !this.isClosed &&
+      this.publications.length < MAX_PUBLICATIONS &&
+      this.bodyBytes + bytes <= this.history.maxPubsubBytes
+    );
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    return this.history.maxCallBytes(this.room) + this.bodyBytes;
+  }
+
+  /** @override @param {Buffer} buffer @param {number} start */
+  write(buffer, start) {
+    const { history, room, rule, key, previous } = this;
+    const { names } = history;
+    this.isClosed = true;
+    if (previous !== null) previous.isFollowed = true;
+    this.previous = null;
+    const hasKey = key !== '';
+    const head =
+      history.callHead(hasKey ? 3 : 2, hasKey ? 10 : 9) +
+      keysOf(names, room) +
+      (hasKey ? bulk(key) : '') +
+      fenceArgs(history.fence, rule) +
+      bulk(this.channel) +
+      bulk(String(Date.now())) +
+      bulk(this.isLarge ? '0' : String(this.publications.length)) +
+      bulk(String(rule.size)) +
+      bulk(String(rule.ttlMs));
+    let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
+    at = this.writeBody(buffer, at);
+    at += buffer.write(hasKey ? `\r\n${bulk(String(IDEMPOTENCY_MS))}` : '\r\n', at, 'latin1');
+    return at;
+  }
+
+  /** They are kept: Redis may have forgotten the script. */
+  /** @override */
+  forgetBytes() {}
+
+  /** @override @param {[epoch: Buffer, offset: number, fence?: Buffer]} reply */
+  resolve(reply) {
+    this.#leave();
+    this.answered();
+    this.history.learn(reply[2]);
+    this.done.resolve({ epoch: reply[0].toString('latin1'), offset: reply[1] });
+  }
+
+  /** @override @param {Error} error */
+  reject(error) {
+    if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
+      this.history.isLoaded = false;
+      if (!this.isFollowed && !this.isExpired) {
+        this.publisher.gatherAgain(this);
+        return;
+      }
+    }
+    this.#leave();
+    super.reject(error);
+  }
+
+  /** @override @param {string} reason */
+  refuse(reason) {
+    this.#leave();
+    super.refuse(reason);
+  }
+
+  #leave() {
+    const { latest } = this.history;
+    if (latest.get(this.room) === this) latest.delete(this.room);
+  }
+}
+
+/**
+ * A read of a room's history. It changes nothing that anybody asked for, so all that fails is UNAVAILABLE.
+ * @extends {Message<Stretch>}
+ */
+class HistoryRead extends Message {
+  /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {number} after @param {number} limit */
+  constructor(history, room, rule, after, limit) {
+    super(history.publisher, '', null, '', NO_BODY);
+    this.history = history;
+    this.room = room;
+    this.rule = rule;
+    this.after = after;
+    this.limit = limit;
+    this.weight = limit > 0 ? STRETCH_WEIGHT : 1;
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    return this.history.maxCallBytes(this.room);
+  }
+
+  /** @override @param {Buffer} buffer @param {number} start */
+  write(buffer, start) {
+    const { history, room } = this;
+    const text =
+      history.callHead(2, 7) +
+      keysOf(history.names, room) +
+      fenceArgs(history.fence, this.rule) +
+      bulk('') +
+      bulk(String(this.after)) +
+      bulk(String(this.limit)) +
+      bulk(String(MAX_STRETCH_BYTES));
+    return start + buffer.write(text, start);
+  }
+
+  /** @override @param {[epoch: Buffer, offset: number, fence: Buffer, messages: Buffer[]]} reply */
+  resolve(reply) {
+    this.answered();
+    this.history.learn(reply[2]);
+    this.done.resolve(this.#stretch(reply[0].toString('latin1'), reply[1], reply[3]));
+    this.history.readOnSettled(this);
+  }
+
+  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first @returns {Stretch} */
+  #stretch(epoch, offset, messages) {
+    /** @type {Found} */
+    const found = { epoch, above: Math.max(this.after, offset - this.limit), publications: [] };
+    for (let i = messages.length - 1; i >= 0; i--) splitMessage(messages[i], collector, found);
+    return { epoch, offset, publications: found.publications };
+  }
+
+  /** @override @param {Error} error */
+  reject(error) {
+    if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
+      this.history.isLoaded = false;
+      if (!this.isExpired) {
+        this.publisher.gatherAgain(this);
+        return;
+      }
+    }
+    if (error instanceof ReplyError) this.answered();
+    else this.lost();
+    this.#fail(error instanceof ReplyError ? 'Redis refused the read' : NOT_ANSWERED, error);
+    this.history.readOnSettled(this);
+  }
+
+  /** @override @param {string} reason */
+  refuse(reason) {
+    super.refuse(reason);
+    this.history.readOnSettled(this);
+  }
+
+  /** @override */
+  expire() {
+    this.isExpired = true;
+    this.#fail('Redis did not answer in time');
+  }
+
+  /** @param {string} message @param {unknown} [cause] */
+  #fail(message, cause) {
+    this.done.reject(new BrokerError('UNAVAILABLE', message, { cause }));
+  }
+}
+
+/** What is read from a stream's messages. @typedef {{epoch: string, above: number, publications: Buffer[]}} Found */
+
+/** @type {import('./redis-message.js').MessageReceiver<Found>} */
+const collector = {
+  publication: (found, publication, offset, epoch) => {
+    if (offset > found.above && epoch === found.epoch) found.publications.push(publication);
+  },
+  reference: () => {
+    // What is announced by reference is stored whole.
+  },
+};
+
+/** @param {import('./redis-names.js').RedisNames} names @param {string} room */
+function keysOf(names, room) {
+  return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
+}
+
+/** @param {string} fence @param {HistoryRule} rule */
+function fenceArgs(fence, rule) {
+  const metaTtlMs = Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
+  return bulk(fence) + bulk(newEpoch()) + bulk(String(metaTtlMs));
+}
+
+/** @returns {string} one that was never given before: of two calls under way each may begin an epoch */
+function newEpoch() {
+  if (poolAt === pool.length) {
+    randomFillSync(pool);
+    poolAt = 0;
+  }
+  poolAt += EPOCH_BYTES / 2;
+  return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
+}
+
+/** @param {string} script @returns {{whole: string, short: string}} RESP of a call's beginning: with the script, and with its digest */
+function callsOf(script) {
+  const digest = createHash('sha1').update(script, 'latin1').digest('hex');
+  return { whole: `${bulk('EVAL')}${bulk(script)}`, short: `${bulk('EVALSHA')}${bulk(digest)}` };
+}
+
+/** @param {string} text @returns {string} as RESP */
+function bulk(text) {
+  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}

@@ -1,0 +1,208 @@
+// redis-shard.js: one Redis primary: all of the rooms, or in a cluster those of its slots.
+//
+//   publish --> redis-publisher ==commands==> Redis ==subscriber==> onMessage
+//   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
+//
+// Two connections: commands, and a subscriber. It is up while both are ready, every wanted channel is subscribed, and
+// what is published comes back (redis-probe).
+
+import { RedisConnection } from './redis-connection.js';
+import { RedisHistory } from './redis-history.js';
+import { RedisProbe } from './redis-probe.js';
+import { RedisPublisher } from './redis-publisher.js';
+import { RedisSubscriptions } from './redis-subscriptions.js';
+
+/** What Redis answers where a slot is not, or no longer, this node's to serve. */
+const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
+
+/**
+ * @typedef {object} ShardEvents
+ * @property {() => void} onUpdate `isUp` may have changed
+ * @property {(reason: string) => void} onAway
+ * @property {(channel: Buffer, message: Buffer) => void} onMessage but not its own probes
+ * @property {(channels: string[]) => void} onMoved have come from another shard, and may have missed something
+ * @property {() => void} onStale it has no longer the slots it had
+ * @property {(ms: number) => void} [onPublishLag]
+ * @property {(seconds: number) => void} [onRoundTrip]
+ */
+
+/** @typedef {Pick<import('../config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
+
+export class RedisShard {
+  /**
+   * @param {object} parts
+   * @param {import('../redis-settings.js').RedisSettings} parts.settings
+   * @param {import('../redis-settings.js').Address} [parts.node] of a cluster
+   * @param {ShardConfig} parts.config
+   * @param {import('./redis-names.js').RedisNames} parts.names
+   * @param {import('./live-clock.js').LiveClock} parts.clock
+   * @param {Pick<import('../stats.js').Stats, 'brokerReconnects'|'probeMisses'>} parts.stats
+   * @param {ShardEvents} parts.events
+   */
+  constructor({ settings, node, config, names, clock, stats, events }) {
+    const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
+    const isSharded = node !== undefined;
+    this.clock = clock;
+    this.stats = stats;
+    this.events = events;
+    this.names = names;
+    this.probeChannel = '';
+    /** Why publishing is refused though Redis is there. */
+    this.refusal = '';
+    this.isReconnect = { commands: false, subscriber: false };
+    this.isClosed = false;
+    this.commands = new RedisConnection({
+      settings,
+      node,
+      name: `${prefix}commands`,
+      timeoutMs,
+      onReady: () => this.#commandsOnReady(),
+      onAway: (reason) => this.#onAway(reason),
+    });
+    this.subscriber = new RedisConnection({
+      settings,
+      node,
+      name: `${prefix}subscriber`,
+      timeoutMs,
+      onReady: () => this.subscriptions.restore(),
+      onAway: (reason) => this.#subscriberOnAway(reason),
+    });
+    const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ message) => {
+      if (names.isProbe(channel)) this.probe.receive(message);
+      else events.onMessage(channel, message);
+    };
+    if (isSharded) {
+      this.subscriber.redis.on('smessageBuffer', onMessage);
+      // Redis has ended subscriptions: their slot has moved.
+      this.subscriber.redis.on('moved', events.onStale);
+    } else {
+      this.subscriber.redis.on('messageBuffer', onMessage);
+    }
+    this.publisher = new RedisPublisher({
+      connection: this.commands,
+      clock,
+      names,
+      isSharded,
+      maxPubsubBytes: config.maxPubsubBytes,
+      timeoutMs,
+      onPublishLag: events.onPublishLag,
+      onRefused: ({ message }) => {
+        if (isSharded && STALE.test(message)) events.onStale();
+      },
+    });
+    this.history = new RedisHistory({
+      publisher: this.publisher,
+      names,
+      maxPubsubBytes: config.maxPubsubBytes,
+      isSharded,
+      fence: config.historyFence,
+    });
+    this.subscriptions = new RedisSubscriptions({
+      connection: this.subscriber,
+      isSharded,
+      roomLingerMs: config.roomLingerMs,
+      onLive: () => this.#subscriptionsOnLive(),
+      onRefused: (reason) => {
+        if (isSharded) events.onStale();
+        if (!this.subscriptions.isLive) this.#onAway(reason);
+      },
+      onMoved: events.onMoved,
+    });
+    this.probe = new RedisProbe({
+      publish: (token) => this.publisher.send(this.probeChannel, token),
+      ping: () => this.subscriber.redis.ping(),
+      onRoundTrip: (seconds) => events.onRoundTrip?.(seconds),
+      onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
+      onMiss: () => {
+        stats.probeMisses++;
+      },
+      onDead: () => this.subscriber.destroy('publications do not come back'),
+      onRefused: (error) => this.#probeOnRefused(error),
+    });
+  }
+
+  /** Attempts without end. @param {string} probeChannel in one of its slots */
+  open(probeChannel) {
+    this.probeOn(probeChannel);
+    this.commands.open();
+    this.subscriber.open();
+  }
+
+  /** Probes through this channel from now on. @param {string} channel in one of its slots */
+  probeOn(channel) {
+    this.probe.stop();
+    if (this.probeChannel !== '') this.subscriptions.unsubscribe(this.probeChannel);
+    this.probeChannel = channel;
+    this.subscriptions.subscribe(channel).then(
+      () => {
+        if (this.probeChannel === channel && this.subscriptions.isLive) this.probe.start(this.clock.nowMs);
+      },
+      () => {
+        // It is among what is wanted, and #subscriptionsOnLive starts with it.
+      },
+    );
+  }
+
+  get isUp() {
+    return this.commands.isReady && this.subscriptions.isLive && this.refusal === '';
+  }
+
+  /** @param {number} nowMs on the live clock */
+  tick(nowMs) {
+    this.publisher.expire(nowMs);
+    this.probe.tick(nowMs);
+  }
+
+  close() {
+    this.isClosed = true;
+    this.probe.stop();
+    this.subscriptions.lose();
+    this.commands.close();
+    this.subscriber.close();
+  }
+
+  #commandsOnReady() {
+    if (this.isReconnect.commands) this.stats.brokerReconnects++;
+    this.isReconnect.commands = true;
+    this.history.reset();
+    this.refusal = '';
+    this.events.onUpdate();
+  }
+
+  #subscriptionsOnLive() {
+    if (this.isReconnect.subscriber) this.stats.brokerReconnects++;
+    this.isReconnect.subscriber = true;
+    this.probe.start(this.clock.nowMs);
+    this.events.onUpdate();
+  }
+
+  /** @param {string} reason */
+  #subscriberOnAway(reason) {
+    this.probe.stop();
+    this.subscriptions.lose();
+    this.#onAway(reason);
+  }
+
+  /** @param {string} reason */
+  #onAway(reason) {
+    if (!this.isClosed) this.events.onAway(reason);
+  }
+
+  /** @param {boolean} isWholeBus */
+  #probeOnAnswer(isWholeBus) {
+    this.subscriber.prove();
+    if (!isWholeBus) return;
+    this.commands.prove();
+    this.refusal = '';
+    this.events.onUpdate();
+  }
+
+  /** @param {unknown} error */
+  #probeOnRefused(error) {
+    const { cause } = /** @type {{cause?: unknown}} */ (error);
+    // Without a cause the connection is away, and has said so.
+    if (cause === undefined) return;
+    this.refusal = this.commands.describe(cause);
+    this.#onAway(this.refusal);
+  }
+}

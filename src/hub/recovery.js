@@ -1,0 +1,276 @@
+// recovery.js: what the followers of a worker's rooms with history share: reads of the broker, a clock, memory.
+//
+// Reads are bounded: MAX_READS under way, the others in line. A beat of BEAT_MS, one timer for all, turns a wheel: a room
+// in which nothing has come in its turn for some nine seconds is compared with the broker, so that a loss which nothing
+// else shows is found within ten. Each room has a place of its own on the wheel, so that ten thousand are no burst.
+// When the broker is back every room is compared at once; who wants to know when that is done is told (`onProven`).
+//
+// The windows of all rooms together have a budget; beyond it those that have not been used for longest are emptied.
+
+import { encodeHistoryMessages } from '../protocol/codec.js';
+import { Follower, sound } from './follower.js';
+
+/** As the heartbeat's and the health's: timers of one period fire together. */
+const BEAT_MS = 250;
+/** Places of the wheel: ten seconds. */
+const SLOTS = 40;
+/** In beats: a room is compared so long after the last proof, at random between the two; the rest of the ten seconds is for the read. */
+const MIN_QUIET_BEATS = 28;
+const MAX_QUIET_BEATS = 37;
+const MAX_READS = 64;
+/** Reads in line from which on no history command is taken. A follower has two at most. */
+const MAX_WAITING_READS = 1000;
+/** What windows may hold, all rooms of the worker together. */
+const MAX_WINDOW_BYTES = 64 * 1024 * 1024;
+const DEFAULT_HISTORY_LIMIT = 100;
+
+/** @typedef {import('../broker/broker.js').Stretch} Stretch */
+/** @typedef {import('../broker/broker.js').BrokerState} BrokerState */
+/** @typedef {import('../protocol/codec.js').Since} Since */
+/** @typedef {import('./hub.js').Room} Room */
+/** @typedef {import('./connection.js').Connection} Connection */
+
+/** What recovery needs of a broker. @typedef {{history(room: string, from: {after: number, limit: number}): Promise<Stretch>}} Histories */
+
+export class Recovery {
+  /**
+   * @param {object} parts
+   * @param {Histories} parts.broker
+   * @param {import('../broker/broker.js').HistoryOf} parts.historyOf
+   * @param {import('./outbox.js').Outbox} parts.outbox
+   * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {import('../stats.js').Stats} parts.stats
+   * @param {number} parts.maxUnsentBytes of a connection
+   * @param {number} [parts.maxWindowBytes]
+   * @param {() => number} [parts.clock] ms, monotonic
+   */
+  constructor({
+    broker,
+    historyOf,
+    outbox,
+    slowConsumers,
+    stats,
+    maxUnsentBytes,
+    maxWindowBytes = MAX_WINDOW_BYTES,
+    clock = () => performance.now(),
+  }) {
+    this.broker = broker;
+    this.historyOf = historyOf;
+    this.outbox = outbox;
+    this.slowConsumers = slowConsumers;
+    this.stats = stats;
+    // Half of what may wait for a connection: with all of it, the first live publication behind a replay would make
+    // whoever is being sent one a slow consumer, for ever.
+    this.maxReplayBytes = maxUnsentBytes / 2;
+    this.maxWindowBytes = maxWindowBytes;
+    this.clock = clock;
+    /** By room. @type {Map<string, Follower>} */
+    this.followers = new Map();
+    /** Those with something in their window, the least used first. @type {Set<Follower>} */
+    this.used = new Set();
+    /** Joins that wait for a decision, all rooms together. */
+    this.joining = 0;
+    this.beats = 0;
+    /** @type {Follower[][]} */
+    this.wheel = Array.from({ length: SLOTS }, () => []);
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+    /** Reads under way. */
+    this.reads = 0;
+    /** In line for a place; those before `nextRead` have gone. @type {(() => void)[]} */
+    this.waitingReads = [];
+    this.nextRead = 0;
+    /** How often the broker has come up. */
+    this.era = 0;
+    /** Those not compared since it did. @type {Set<Follower>} */
+    this.unproven = new Set();
+    /** Called when the broker is up and every room has been compared. */
+    this.onProven = () => {};
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.timer = undefined;
+  }
+
+  /**
+   * A room has been opened.
+   * @param {Room} room
+   * @param {(connection: Connection) => void} leave
+   * @returns {Follower|null} null where it has no history
+   */
+  follow(room, leave) {
+    const rule = this.historyOf(room.name);
+    if (rule === null) return null;
+    const follower = new Follower({ recovery: this, room, rule, leave });
+    this.followers.set(room.name, follower);
+    this.#place(follower, this.beats + 1 + Math.floor(Math.random() * MAX_QUIET_BEATS));
+    this.timer ??= setInterval(() => this.beat(), BEAT_MS).unref();
+    return follower;
+  }
+
+  /** The room is closed. @param {Follower} follower */
+  unfollow(follower) {
+    follower.close();
+    this.followers.delete(follower.room.name);
+    this.used.delete(follower);
+    if (this.unproven.delete(follower)) this.#countProven();
+    if (this.followers.size === 0) this.close();
+  }
+
+  /** The broker's state has changed. @param {BrokerState} state */
+  onState(state) {
+    if (state !== 'up') return;
+    this.era++;
+    this.unproven = new Set(this.followers.values());
+    for (const follower of this.unproven) follower.check();
+    this.#countProven();
+  }
+
+  /** What these rooms were sent a moment ago may not have come: they are compared at the next beat. @param {readonly string[]} rooms */
+  onLost(rooms) {
+    for (const room of rooms) {
+      const follower = this.followers.get(room);
+      if (follower !== undefined) this.checkIn(follower, 1);
+    }
+  }
+
+  /** A room's position has been compared by a read. @param {Follower} follower @param {number} era when the read began */
+  proven(follower, era) {
+    if (!this.unproven.has(follower)) return;
+    if (era !== this.era) return follower.check();
+    this.unproven.delete(follower);
+    this.#countProven();
+  }
+
+  #countProven() {
+    if (this.unproven.size === 0) this.onProven();
+  }
+
+  /**
+   * Reads a stretch of a room, in turn.
+   * @param {string} room
+   * @param {{after: number, limit: number}} from
+   * @returns {Promise<Stretch>}
+   */
+  async read(room, from) {
+    if (this.reads < MAX_READS) this.reads++;
+    else await new Promise((/** @type {(value: void) => void} */ go) => this.waitingReads.push(go));
+    if (from.limit > 0) this.stats.historyReads++;
+    else this.stats.positionChecks++;
+    try {
+      return await this.broker.history(room, from);
+    } finally {
+      this.#readDone();
+    }
+  }
+
+  /** A place is free: it is the next one's in line. */
+  #readDone() {
+    const { waitingReads } = this;
+    if (this.nextRead < waitingReads.length) return waitingReads[this.nextRead++]();
+    this.reads--;
+    waitingReads.length = 0;
+    this.nextRead = 0;
+  }
+
+  /** @param {Follower} follower @param {number} beats from now, less than SLOTS */
+  checkIn(follower, beats) {
+    const beat = this.beats + beats;
+    if (follower.mustCheck && follower.dueBeat <= beat) return;
+    follower.mustCheck = true;
+    this.#place(follower, beat);
+  }
+
+  /** Call every BEAT_MS: turns the wheel by one. */
+  beat() {
+    const slot = ++this.beats % SLOTS;
+    const due = this.wheel[slot];
+    this.wheel[slot] = [];
+    for (const follower of due) {
+      // One that stands on the wheel twice, for a retry, is due at its latest place.
+      if (follower.isClosed || follower.dueBeat !== this.beats) continue;
+      follower.expire();
+      const provenBeats = this.beats - follower.provenBeat;
+      if (provenBeats >= MIN_QUIET_BEATS || follower.mustCheck) {
+        follower.mustCheck = false;
+        follower.check();
+        if (!follower.mustCheck) this.#place(follower, this.beats + quietBeats());
+      } else {
+        this.#place(follower, this.beats + Math.max(1, quietBeats() - provenBeats));
+      }
+    }
+  }
+
+  /** @param {Follower} follower @param {number} beat */
+  #place(follower, beat) {
+    follower.dueBeat = beat;
+    this.wheel[beat % SLOTS].push(follower);
+  }
+
+  /** A window has grown or shrunk; it is the last one used. @param {Follower} follower @param {number} bytes */
+  resized(follower, bytes) {
+    const { stats, used } = this;
+    stats.windowBytes += bytes;
+    used.delete(follower);
+    if (follower.window.length > 0) used.add(follower);
+    if (stats.windowBytes <= this.maxWindowBytes) return;
+    for (const other of used) {
+      if (stats.windowBytes <= this.maxWindowBytes) return;
+      if (other === follower) continue;
+      stats.windowsEvicted++;
+      other.evict();
+    }
+  }
+
+  /**
+   * What a client sees of a room's history.
+   * @param {string} room
+   * @param {number|undefined} limit messages, within the room's rule
+   * @param {Since|null} since those behind it, the oldest of them; null: the newest
+   * @returns {Promise<{messages: Buffer, position: {epoch: string, offset: number}|null}>} JSON text without brackets,
+   *   oldest first; position null: the room has no history. Rejects with a BrokerError, or another with such a code.
+   */
+  async history(room, limit, since) {
+    const rule = this.historyOf(room);
+    if (rule === null) return { messages: Buffer.alloc(0), position: null };
+    const count = Math.min(limit ?? DEFAULT_HISTORY_LIMIT, rule.size);
+    const { epoch, offset, publications } = await this.#stretch(room, count, since, rule.size);
+    const first = offset - publications.length + 1;
+    const isForward = since !== null && since.epoch === epoch;
+    const from = isForward ? Math.max(0, since.offset + 1 - first) : Math.max(0, publications.length - count);
+    let to = Math.min(publications.length, from + count);
+    let start = from;
+    // As much as may be sent at once: from the end that was asked for.
+    let bytes = 0;
+    for (let n = from; n < to; n++) bytes += publications[n].length;
+    while (bytes > this.maxReplayBytes && to - start > 1) bytes -= publications[isForward ? --to : start++].length;
+    return {
+      messages: encodeHistoryMessages(publications.slice(start, to), first + start),
+      position: { epoch, offset },
+    };
+  }
+
+  /** @param {string} room @param {number} count @param {Since|null} since @param {number} size @returns {Promise<Stretch>} */
+  async #stretch(room, count, since, size) {
+    const follower = this.followers.get(room);
+    if (follower?.isLive) {
+      const isThere = since === null && follower.window.length >= count;
+      if (!isThere) await follower.fill();
+      if (follower.isLive) {
+        follower.expire();
+        const { epoch, offset, window } = follower;
+        return { epoch, offset, publications: window.slice(window.first, offset) };
+      }
+    }
+    if (this.waitingReads.length - this.nextRead >= MAX_WAITING_READS)
+      throw Object.assign(new Error('too many reads wait'), { code: 'UNAVAILABLE' });
+    const after = since?.offset ?? 0;
+    const stretch = await this.read(room, { after, limit: since === null ? count : size });
+    return { ...stretch, publications: stretch.publications.map(sound) };
+  }
+}
+
+function quietBeats() {
+  return MIN_QUIET_BEATS + Math.floor(Math.random() * (MAX_QUIET_BEATS - MIN_QUIET_BEATS + 1));
+}

@@ -1,0 +1,276 @@
+// redis-settings.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and in words.
+//
+//   REDIS_URL, or REDIS_HOST        one server
+//   REDIS_SENTINELS                 one primary among several servers; Sentinels know which
+//   REDIS_CLUSTER                   many primaries; each has some of the rooms
+//
+// Certificates are named here and read when a worker connects (`redisOptions`): a rolling reload takes renewed ones.
+
+import { accessSync, constants, readFileSync } from 'node:fs';
+
+const REDIS_PORT = 6379;
+const SENTINEL_PORT = 26_379;
+
+/** @typedef {Readonly<{host: string, port: number}>} Address */
+
+/**
+ * @typedef {object} RedisSettings frozen
+ * @property {'server'|'sentinel'|'cluster'} kind
+ * @property {readonly Address[]} addresses the server; or the Sentinels; or some nodes of the cluster
+ * @property {string} name what the Sentinels call the primary
+ * @property {number} database
+ * @property {string} username
+ * @property {string} password
+ * @property {string} sentinelUsername
+ * @property {string} sentinelPassword
+ * @property {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls null: none
+ */
+
+/**
+ * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @param {(name: string) => boolean} isSet in the environment
+ * @returns {{settings: RedisSettings|null, faults: string[]}} null: no Redis is configured, or with a fault
+ */
+export function readRedisSettings(values, isSet) {
+  const text = (/** @type {string} */ key) => String(values[key]);
+  /** @type {string[]} */
+  const faults = [];
+  const ways = ['REDIS_URL', 'REDIS_HOST', 'REDIS_SENTINELS', 'REDIS_CLUSTER'].filter(isSet);
+  for (const way of ways.slice(1)) faults.push(`${way}: contradicts ${ways[0]}; set one of them`);
+  const way = ways[0] ?? '';
+  const settings = {
+    kind: /** @type {RedisSettings['kind']} */ ('server'),
+    /** @type {readonly Address[]} */
+    addresses: [],
+    name: text('redisSentinelName'),
+    database: 0,
+    username: text('redisUsername'),
+    password: text('redisPassword'),
+    sentinelUsername: text('redisSentinelUsername'),
+    sentinelPassword: text('redisSentinelPassword'),
+  };
+  let isTls = values.redisTls === 'on';
+  switch (way) {
+    case 'REDIS_URL': {
+      const url = readUrl(text('redisUrl'));
+      if (url === null) {
+        faults.push('REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS');
+        break;
+      }
+      settings.addresses = [url.address];
+      settings.database = url.database;
+      for (const key of /** @type {const} */ (['username', 'password'])) {
+        if (url[key] === '') continue;
+        if (settings[key] !== '')
+          faults.push(`REDIS_${key.toUpperCase()}: contradicts REDIS_URL, which has one of its own`);
+        settings[key] = url[key];
+      }
+      if (isSet('REDIS_TLS') && isTls !== url.isTls) {
+        faults.push('REDIS_TLS: contradicts REDIS_URL; rediss:// means TLS, redis:// none');
+      }
+      isTls = url.isTls;
+      break;
+    }
+    case 'REDIS_HOST': {
+      const address = readAddress(bracketed(text('redisHost')), Number(values.redisPort), false);
+      // Not shown: whoever takes it for REDIS_URL writes the password into it.
+      if (address === null) {
+        faults.push(
+          'REDIS_HOST: its value is not a host name or an address; for a user and a database there is REDIS_URL',
+        );
+      } else settings.addresses = [address];
+      break;
+    }
+    case 'REDIS_SENTINELS':
+      settings.kind = 'sentinel';
+      settings.addresses = addresses('REDIS_SENTINELS', values.redisSentinels, SENTINEL_PORT, faults);
+      if (settings.name === '') faults.push('REDIS_SENTINEL_NAME: is needed beside REDIS_SENTINELS');
+      break;
+    case 'REDIS_CLUSTER':
+      settings.kind = 'cluster';
+      settings.addresses = addresses('REDIS_CLUSTER', values.redisCluster, REDIS_PORT, faults);
+      break;
+  }
+  if (settings.username !== '' && settings.password === '') {
+    faults.push('REDIS_USERNAME: does nothing without REDIS_PASSWORD');
+  }
+  if (settings.sentinelUsername !== '' && settings.sentinelPassword === '') {
+    faults.push('REDIS_SENTINEL_USERNAME: does nothing without REDIS_SENTINEL_PASSWORD');
+  }
+  faults.push(...idle(way, isTls, isSet));
+  const tls = {
+    caFile: text('redisTlsCaFile'),
+    certFile: text('redisTlsCertFile'),
+    keyFile: text('redisTlsKeyFile'),
+    servername: text('redisTlsServername'),
+  };
+  faults.push(...tlsFaults(tls));
+  if (way === '' || faults.length > 0) return { settings: null, faults };
+  Object.freeze(settings.addresses);
+  return { settings: Object.freeze({ ...settings, tls: isTls ? Object.freeze(tls) : null }), faults };
+}
+
+/**
+ * What is set and does nothing.
+ * @param {string} way that leads to Redis
+ * @param {boolean} isTls
+ * @param {(name: string) => boolean} isSet
+ */
+function idle(way, isTls, isSet) {
+  const faults = [];
+  if (isSet('REDIS_PORT') && way !== 'REDIS_HOST') {
+    faults.push(
+      way === 'REDIS_URL'
+        ? 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own'
+        : 'REDIS_PORT: does nothing without REDIS_HOST',
+    );
+  }
+  if (way !== 'REDIS_SENTINELS') {
+    for (const name of ['REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_USERNAME', 'REDIS_SENTINEL_PASSWORD']) {
+      if (isSet(name)) faults.push(`${name}: does nothing without REDIS_SENTINELS`);
+    }
+  }
+  if (way === '') {
+    for (const name of ['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS']) {
+      const isIdle = name === 'REDIS_TLS' ? isTls : isSet(name);
+      if (isIdle) faults.push(`${name}: does nothing without REDIS_URL, REDIS_HOST, REDIS_SENTINELS or REDIS_CLUSTER`);
+    }
+  }
+  if (!isTls) {
+    for (const name of ['CA_FILE', 'CERT_FILE', 'KEY_FILE', 'SERVERNAME'].map((rest) => `REDIS_TLS_${rest}`)) {
+      if (isSet(name)) faults.push(`${name}: does nothing without REDIS_TLS=on or a rediss:// URL`);
+    }
+  }
+  return faults;
+}
+
+/** @param {NonNullable<RedisSettings['tls']>} tls */
+function tlsFaults({ caFile, certFile, keyFile }) {
+  const faults = [];
+  if (certFile !== '' && keyFile === '') faults.push('REDIS_TLS_KEY_FILE: is needed beside REDIS_TLS_CERT_FILE');
+  if (certFile === '' && keyFile !== '') faults.push('REDIS_TLS_CERT_FILE: is needed beside REDIS_TLS_KEY_FILE');
+  const files = { REDIS_TLS_CA_FILE: caFile, REDIS_TLS_CERT_FILE: certFile, REDIS_TLS_KEY_FILE: keyFile };
+  for (const [name, path] of Object.entries(files)) {
+    if (path === '') continue;
+    try {
+      accessSync(path, constants.R_OK);
+    } catch (error) {
+      faults.push(`${name}: can not read ${path}: ${/** @type {NodeJS.ErrnoException} */ (error).code}`);
+    }
+  }
+  return faults;
+}
+
+/** @param {string} text @returns {{address: Address, database: number, username: string, password: string, isTls: boolean}|null} */
+function readUrl(text) {
+  if (!URL.canParse(text)) return null;
+  const { protocol, hostname, port, pathname, username, password } = new URL(text);
+  if (!['redis:', 'rediss:'].includes(protocol) || hostname === '' || !/^\/?\d*$/.test(pathname)) return null;
+  try {
+    return {
+      address: { host: unbracketed(hostname), port: port === '' ? REDIS_PORT : Number(port) },
+      database: Number(pathname.slice(1)),
+      username: decodeURIComponent(username),
+      password: decodeURIComponent(password),
+      isTls: protocol === 'rediss:',
+    };
+  } catch {
+    return null; // a % that encodes nothing
+  }
+}
+
+/** @param {string} name @param {unknown} list @param {number} port where an entry has none @param {string[]} faults */
+function addresses(name, list, port, faults) {
+  const entries = /** @type {string[]} */ (list).map((entry) => readAddress(entry, port, true));
+  if (entries.length === 0 || entries.includes(null)) {
+    faults.push(`${name}: its value is not a list of host:port separated by commas`);
+  }
+  return entries.filter((entry) => entry !== null);
+}
+
+/** @param {string} text @param {number} port where it has none @param {boolean} mayHavePort @returns {Address|null} */
+function readAddress(text, port, mayHavePort) {
+  const match = /^(\[[0-9a-f:.]+\]|[^\s:/?#@[\]\\]+)(?::(\d{1,5}))?$/i.exec(text);
+  if (match === null || (match[2] !== undefined && !mayHavePort)) return null;
+  const given = match[2] === undefined ? port : Number(match[2]);
+  if (given < 1 || given > 65_535) return null;
+  return Object.freeze({ host: unbracketed(match[1]), port: given });
+}
+
+/** @param {string} host */
+function bracketed(host) {
+  return host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
+}
+
+/** @param {string} host */
+function unbracketed(host) {
+  return host.replace(/^\[|\]$/g, '');
+}
+
+/** @param {Address} address */
+export function addressText({ host, port }) {
+  return `${bracketed(host)}:${port}`;
+}
+
+/** Without secrets, for people. @param {RedisSettings} redis */
+export function describeRedis({ kind, addresses: all, name, database, tls }) {
+  const places = all.map(addressText).join(', ');
+  const how = tls === null ? '' : ', TLS';
+  if (kind === 'sentinel') return `Redis primary ${name}, by Sentinel (${places}${how})`;
+  if (kind === 'cluster') return `Redis Cluster (${places}${how})`;
+  return `Redis at ${tls === null ? 'redis' : 'rediss'}://${places}${database === 0 ? '' : `/${database}`}`;
+}
+
+/**
+ * How ioredis gets there. Reads the certificates.
+ * @param {RedisSettings} redis
+ * @param {Address} [node] of a cluster
+ * @throws {Error} where a file can't be read any more
+ */
+export function redisOptions(redis, node = redis.addresses[0]) {
+  const access = redisAccess(redis);
+  const { tls } = access;
+  if (redis.kind !== 'sentinel') return { ...access, host: node.host, port: node.port, db: redis.database };
+  return {
+    ...access,
+    sentinels: redis.addresses.map(({ host, port }) => ({ host, port })),
+    name: redis.name,
+    role: /** @type {const} */ ('master'),
+    sentinelUsername: redis.sentinelUsername || undefined,
+    sentinelPassword: redis.sentinelPassword || undefined,
+    sentinelTLS: tls,
+    enableTLSForSentinelMode: tls !== undefined,
+  };
+}
+
+/** The same of every node. @param {RedisSettings} redis */
+export function redisAccess({ username, password, tls }) {
+  return {
+    username: username || undefined,
+    password: password || undefined,
+    tls: tls === null ? undefined : tlsOptions(tls),
+  };
+}
+
+/** @param {NonNullable<RedisSettings['tls']>} tls */
+function tlsOptions({ caFile, certFile, keyFile, servername }) {
+  return {
+    ...(caFile === '' ? {} : { ca: readFileSync(caFile) }),
+    ...(certFile === '' ? {} : { cert: readFileSync(certFile), key: readFileSync(keyFile) }),
+    ...(servername === '' ? {} : { servername }),
+  };
+}
+
+/** What of it must never be shown, as it is and as a URL has it. @param {RedisSettings} redis @returns {string[]} */
+export function redisSecrets({ password, sentinelPassword }) {
+  const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
+  return [...new Set([...secrets, ...secrets.map(encodeURIComponent)])];
+}
+
+/** An error in words. @param {unknown} error @param {readonly string[]} secrets @returns {string} */
+export function withoutSecrets(error, secrets) {
+  const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
+  // Node tries all of a name's addresses and wraps their errors in one without a message.
+  const text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
+  return secrets.reduce((told, secret) => told.replaceAll(secret, '***'), text);
+}

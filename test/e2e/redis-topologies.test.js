@@ -1,0 +1,41 @@
+// redis-topologies.test.js: a cluster's client beside its shards, and TLS that one side does not trust.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { startCluster } from '../helpers/redis-cluster.js';
+import { startTlsRedis } from '../helpers/redis-tls.js';
+import { eventually, start } from '../helpers/redis-worker.js';
+
+const TIMEOUT_MS = 30_000;
+
+test('in a cluster, keys of all slots are reached by one client, with a node away too', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const cluster = await startCluster(t);
+  const a = await start(t, cluster);
+  const { connection } = a.broker;
+  await eventually(() => connection.isWritable);
+  const keys = cluster.primaries.map((primary) => cluster.roomIn(primary, 'key'));
+  for (const key of keys) assert.equal(await connection.redis.set(key, key), 'OK');
+  await cluster.primaries[2].kill();
+  await assert.rejects(connection.redis.set(keys[2], 'x'));
+  assert.equal(await connection.redis.get(keys[0]), keys[0]);
+  assert.equal(await connection.redis.get(keys[1]), keys[1]);
+});
+
+test('who can not prove that Redis is who it says, or is not let in, is told and nothing is sent', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const { redis, settings, tlsPort } = await startTlsRedis(t, { asksClients: true });
+  const [stranger, unknown] = await Promise.all([
+    // Without the authority, and without a certificate of one's own.
+    start(t, { settings: settings({ REDIS_TLS_CA_FILE: '' }) }),
+    start(t, { settings: settings({ REDIS_TLS_CERT_FILE: '', REDIS_TLS_KEY_FILE: '' }) }),
+  ]);
+  assert.equal(stranger.state, 'degraded');
+  assert.equal(unknown.state, 'degraded');
+  assert.match(JSON.stringify(stranger.lines), /self-signed certificate|unable to verify|unable to get/);
+  const known = await start(t, { settings: settings({ REDIS_URL: `rediss://localhost:${tlsPort}` }) });
+  assert.equal(known.state, 'up');
+  assert.doesNotMatch(await redis.cli('CLIENT', 'LIST'), /name=faults:.*name=faults:.*name=faults:/s);
+});

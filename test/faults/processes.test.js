@@ -1,0 +1,125 @@
+// processes.test.js: workers and primaries that are killed, frozen, terminated and replaced under load.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { pause } from '../../loadtest/lib/run.js';
+import { connectionsPerWorker } from '../../loadtest/lib/server.js';
+import { NEMESES } from '../checker/nemesis.js';
+import { Fanfare } from '../checker/trial.js';
+import { closedClients, historyMemberships, OPTIONS, smoke, tookMs } from './smoke.js';
+
+test('1: a worker killed: its clients are closed and recover, the others notice nothing', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, {}, async (trial) => {
+    const { server } = trial;
+    const perWorker = [...connectionsPerWorker(await server.metrics()).values()];
+    const started = performance.now();
+    await trial.suffer(NEMESES.workerKilled, 0);
+    const replacedMs = performance.now() - started;
+    t.diagnostic(`replaced within ${Math.round(replacedMs)} ms`);
+    assert.ok(replacedMs < 2000, `${replacedMs} ms`);
+    await trial.workload.joined();
+    // Publishers have connections, too.
+    const closed = closedClients(trial).length;
+    assert.ok(closed > 0 && closed < trial.workload.clients.length);
+    assert.ok(
+      perWorker.some((connections) => connections >= closed),
+      `${closed} of ${perWorker}`,
+    );
+  });
+  const closed = closedClients(trial);
+  assert.deepEqual([...report.figures.closes], [[1006, closed.length]]);
+  assert.equal(report.figures.recovered, historyMemberships(closed));
+  assert.equal(report.figures.notRecovered, 0);
+  assert.equal(trial.server.lines.filter(({ msg }) => msg === 'worker died').length, 1);
+});
+
+test('2: a primary killed: its workers drain and leave, and the port is free for the next', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, {}, async (trial) => {
+    const { server } = trial;
+    const workers = server.process.workerPids();
+    assert.equal(workers.length, 2);
+    await trial.suffer(
+      {
+        ...NEMESES.primaryKilled,
+        async inflict() {
+          server.process.kill('SIGKILL');
+          const goneMs = await tookMs(() => Fanfare.gone(workers), 15_000, 'the end of its workers');
+          t.diagnostic(`the workers left within ${Math.round(goneMs)} ms`);
+          return () => server.start();
+        },
+      },
+      0,
+    );
+  });
+  const { clients } = trial.workload;
+  assert.deepEqual([...report.figures.closes], [[1012, clients.length]]);
+  assert.equal(report.figures.recovered + report.figures.notRecovered, historyMemberships(clients));
+});
+
+test('3: a worker frozen: it is killed and replaced, and the others notice nothing', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.workerFrozen, 6000));
+  const closed = closedClients(trial);
+  assert.ok(trial.server.lines.some(({ msg }) => msg === 'a worker hangs: killed'));
+  assert.deepEqual([...report.figures.closes], [[1006, closed.length]]);
+  assert.ok(closed.length > 0 && closed.length < trial.workload.clients.length);
+  assert.equal(report.figures.notRecovered, 0);
+});
+
+test(
+  '51: a server terminated under load: nothing accepted is lost, its clients go to the other one',
+  OPTIONS,
+  async (t) => {
+    const { trial, report } = await smoke(t, { servers: 2 }, async (trial) => {
+      const [server] = trial.servers;
+      const started = performance.now();
+      await trial.suffer(
+        {
+          ...NEMESES.serverTerminated,
+          async inflict() {
+            server.process.kill('SIGTERM');
+            const { code, signal } = await server.process.exited;
+            t.diagnostic(`gone within ${Math.round(performance.now() - started)} ms`);
+            assert.deepEqual({ code, signal }, { code: 0, signal: null });
+            return () => {};
+          },
+        },
+        0,
+      );
+      assert.ok(performance.now() - started < 15_000);
+      await trial.workload.joined();
+      await server.start();
+    });
+    const closed = closedClients(trial);
+    assert.deepEqual([...report.figures.closes], [[1012, closed.length]]);
+    assert.equal(closed.length, trial.workload.clients.length / 2);
+    assert.equal(report.figures.recovered, historyMemberships(closed));
+    assert.equal(report.figures.notRecovered, 0);
+  },
+);
+
+test('53: a rolling reload under load: one worker at a time, and everybody recovers', OPTIONS, async (t) => {
+  let fewest = Number.POSITIVE_INFINITY;
+  const { trial, report } = await smoke(t, {}, async (trial) => {
+    const { server } = trial;
+    const before = server.process.workerPids();
+    let isRolling = true;
+    const watching = (async () => {
+      while (isRolling) {
+        fewest = Math.min(fewest, await server.ready());
+        await pause(10);
+      }
+    })();
+    await trial.suffer(NEMESES.serverReloaded, 0);
+    isRolling = false;
+    await watching;
+    assert.ok(server.process.workerPids().every((pid) => !before.includes(pid)));
+  });
+  assert.ok(fewest >= 1, `${fewest} workers`);
+  const { closes, recovered, notRecovered } = report.figures;
+  assert.deepEqual([...closes.keys()], [1012]);
+  // Who went to the worker that was next is closed twice.
+  const closed = closedClients(trial);
+  assert.equal(closed.length, trial.workload.clients.length);
+  assert.ok(recovered >= historyMemberships(closed), `${recovered}`);
+  assert.equal(notRecovered, 0);
+});

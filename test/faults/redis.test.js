@@ -1,0 +1,168 @@
+// redis.test.js: Redis killed, frozen, silent, full, replaced by one that has forgotten; and subscriptions that are cut.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { pause } from '../../loadtest/lib/run.js';
+import { NEMESES } from '../checker/nemesis.js';
+import { startRedis } from '../helpers/redis.js';
+import { until } from '../helpers/server.js';
+import { historyMemberships, newLine, OPTIONS, smoke, tookMs } from './smoke.js';
+
+/** A silent Redis must be noticed within that: two intervals of the probe, and its time-out. */
+const NOTICED_MS = 5000;
+
+/** @typedef {import('../checker/trial.js').Trial} Trial */
+/** @typedef {import('../checker/checker.js').Report} Report */
+
+/** Nobody was closed. @param {Report} report */
+function assertNobodyLeft({ figures }) {
+  assert.deepEqual([...figures.closes], []);
+}
+
+/** Every member of every room with history was told that it may have missed something. @param {Trial} trial @param {Report} report */
+function assertAllTold({ workload }, { figures }) {
+  const resyncs = figures.counts.resync ?? 0;
+  assert.ok(resyncs >= historyMemberships(workload.clients), `${resyncs}`);
+}
+
+/** All was there to be fetched, so nobody had to be told anything. @param {Report} report */
+function assertNobodyTold({ figures }) {
+  assert.equal(figures.counts.resync ?? 0, 0);
+  assert.equal(figures.notRecovered, 0);
+}
+
+/** @param {Report} report @param {string} reason */
+function refusals({ figures }, reason) {
+  return figures.reasons.get(reason) ?? 0;
+}
+
+test('5: Redis killed and back after 5 s, empty: clients stay, are told, and begin anew', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisEmptied, 5000));
+  assertNobodyLeft(report);
+  assertAllTold(trial, report);
+  for (const { degraded } of trial.workload.clients) assert.deepEqual(degraded, [true, false]);
+  // Refused at once, all the while, but for what was on its way.
+  assert.ok(refusals(report, 'fail UNAVAILABLE') > 500, `${refusals(report, 'fail UNAVAILABLE')}`);
+  assert.ok(refusals(report, 'info OUTCOME_UNKNOWN') < 100, `${refusals(report, 'info OUTCOME_UNKNOWN')}`);
+});
+
+test('6: Redis frozen for 6 s: outcomes unknown, noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
+  const { report } = await smoke(t, {}, async (trial) => {
+    const away = newLine(trial.server, /^Redis is away/);
+    const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is frozen');
+    await trial.suffer(NEMESES.redisFrozen, 6000);
+    const noticedMs = await noticed;
+    t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
+    assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
+  });
+  assertNobodyLeft(report);
+  assertNobodyTold(report);
+  assert.ok(refusals(report, 'info OUTCOME_UNKNOWN') > 0);
+});
+
+test('6: CLIENT PAUSE 2000 ALL: outcomes may be unknown, and nothing is lost', OPTIONS, async (t) => {
+  const { report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisPaused, 2000));
+  assertNobodyLeft(report);
+  assertNobodyTold(report);
+});
+
+test('7: Redis silent for 8 s: noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
+  const { report } = await smoke(t, { viaProxy: true }, async (trial) => {
+    const away = newLine(trial.server, /^Redis is away/);
+    const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is silent');
+    await trial.suffer(NEMESES.redisSilent, 8000);
+    const noticedMs = await noticed;
+    t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
+    assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
+  });
+  assertNobodyLeft(report);
+  assertNobodyTold(report);
+});
+
+test('10: a subscriber beyond its output buffer: what Redis dropped is fetched', OPTIONS, async (t) => {
+  let reconnects = 0;
+  const { report } = await smoke(t, { historySize: 2000 }, async (trial) => {
+    await trial.suffer(NEMESES.subscriberOverflows, 2000);
+    await trial.workload.joined();
+    reconnects = (await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0;
+  });
+  assert.ok(reconnects >= 1, 'Redis has dropped nobody');
+  assert.equal(report.figures.counts.resync ?? 0, 0);
+});
+
+test('11: CLIENT KILL TYPE pubsub: what was published in between is fetched', OPTIONS, async (t) => {
+  let reconnects = 0;
+  const { report } = await smoke(t, {}, async (trial) => {
+    for (let i = 0; i < 5; i++) {
+      await trial.suffer(NEMESES.subscribersKilled, 0);
+      await pause(1000);
+    }
+    reconnects = (await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0;
+  });
+  assert.ok(reconnects >= 5, `${reconnects}`);
+  assertNobodyLeft(report);
+  assertNobodyTold(report);
+});
+
+test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
+    const { redis, proxy } = trial;
+    const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
+    await until(async () => (await replica.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await pause(500);
+    await trial.suffer(
+      {
+        ...NEMESES.redisEmptied,
+        async inflict() {
+          // From now on it falls behind.
+          await replica.cli('REPLICAOF', '127.0.0.1', '1');
+          await pause(1000);
+          await redis.kill();
+          await replica.cli('REPLICAOF', 'NO', 'ONE');
+          if (proxy) proxy.target = replica.port;
+          trial.nodes = [replica];
+          return () => {};
+        },
+      },
+      0,
+    );
+  });
+  assertNobodyLeft(report);
+  assertAllTold(trial, report);
+});
+
+test('15: Redis restarted from a snapshot: a new epoch, and everybody is told', OPTIONS, async (t) => {
+  const { trial, report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisFromSnapshot, 2000));
+  assertNobodyLeft(report);
+  assertAllTold(trial, report);
+});
+
+test('15: Redis restarted from its log of the last second: a new epoch, and everybody is told', OPTIONS, async (t) => {
+  const redisArgs = ['--appendonly', 'yes', '--appendfsync', 'everysec'];
+  const { trial, report } = await smoke(t, { redisArgs }, (trial) => trial.suffer(NEMESES.redisEmptied, 1000));
+  assert.match(await trial.redis.cli('INFO', 'persistence'), /aof_enabled:1/);
+  assertNobodyLeft(report);
+  assertAllTold(trial, report);
+});
+
+test(
+  '17: Redis full, read-only, without replicas, unable to save, busy, loading: refused, nothing delivered',
+  OPTIONS,
+  async (t) => {
+    /** @type {Map<string, number>} */
+    const refused = new Map();
+    const { redisFull, redisWithoutReplicas, redisCannotSave, redisReadOnly, redisBusy, redisLoads } = NEMESES;
+    const { report } = await smoke(t, {}, async (trial) => {
+      // A busy Redis, one without replicas and one that loads must hold nobody's connection.
+      for (const nemesis of [redisFull, redisWithoutReplicas, redisCannotSave, redisReadOnly, redisBusy, redisLoads]) {
+        const before = trial.workload.refused;
+        await trial.suffer(nemesis, 1500);
+        refused.set(nemesis.name, trial.workload.refused - before);
+        await pause(1000);
+      }
+    });
+    t.diagnostic([...refused].map(([name, count]) => `${name}: ${count} refused`).join(', '));
+    for (const [name, count] of refused) assert.ok(count > 0, name);
+    assertNobodyLeft(report);
+  },
+);

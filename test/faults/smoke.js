@@ -1,0 +1,74 @@
+// smoke.js: one fault under a workload of seconds, with the checker over all of it: what every row of the fault suite does.
+
+import assert from 'node:assert/strict';
+import { pause } from '../../loadtest/lib/run.js';
+import { startTrial } from '../checker/trial.js';
+
+/** Service as it should be, before the fault and after it. */
+const BEFORE_MS = 2000;
+const AFTER_MS = 2000;
+/** Of a test: starting, the fault, coming back, up to 15 s for the markers and as many for counters to return. */
+export const OPTIONS = Object.freeze({ timeout: 120_000 });
+
+/** @typedef {import('../checker/trial.js').Trial} Trial */
+/** @typedef {import('../checker/trial.js').Setting} Setting */
+/** @typedef {import('../checker/checker.js').Report} Report */
+
+/**
+ * Runs the workload, with `faults` in the middle of it, and checks that nothing was violated.
+ * @param {import('node:test').TestContext} t
+ * @param {Partial<Omit<Setting, 'load'>> & {load?: Partial<Setting['load']>}} setting
+ * @param {(trial: Trial) => Promise<unknown>} faults
+ * @returns {Promise<{trial: Trial, report: Report}>}
+ */
+export async function smoke(t, setting, faults) {
+  const load = {
+    clients: 50,
+    rooms: 10,
+    hasHistory: true,
+    roomsPerClient: 3,
+    publishers: 10,
+    rate: 200,
+    ...setting.load,
+  };
+  const trial = await startTrial(t, { servers: 1, workers: 2, ...setting, load });
+  await trial.begin();
+  await pause(BEFORE_MS);
+  await faults(trial);
+  await pause(AFTER_MS);
+  const report = await trial.finish();
+  for (const [what, figure] of report.figures.rows()) t.diagnostic(`${what}: ${figure}`);
+  const found = report.findings.flatMap(({ id, violations, examples }) =>
+    violations === 0 ? [] : [`${id} ${violations} times: ${examples.join('; ')}`],
+  );
+  assert.deepEqual(found, []);
+  assert.ok(report.isComplete);
+  assert.deepEqual(trial.oddities(), []);
+  return { trial, report };
+}
+
+/** Milliseconds until something is so, looked at every 10 ms. @param {() => unknown} condition @param {number} withinMs @param {string} what */
+export async function tookMs(condition, withinMs, what) {
+  const started = performance.now();
+  while (!(await condition())) {
+    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${what}`);
+    await pause(10);
+  }
+  return performance.now() - started;
+}
+
+/** Has a server's log a line like this that it had not? @param {import('../checker/trial.js').Fanfare} server @param {RegExp} pattern */
+export function newLine(server, pattern) {
+  const before = server.lines.length;
+  return () => server.lines.slice(before).find(({ msg }) => pattern.test(msg));
+}
+
+/** The clients whose connections were closed. @param {Trial} trial */
+export function closedClients({ workload }) {
+  return workload.clients.filter(({ closes }) => closes.length > 0);
+}
+
+/** How often clients are members of rooms with history. @param {readonly import('../checker/client.js').RecoveringClient[]} clients */
+export function historyMemberships(clients) {
+  return clients.flatMap(({ places }) => [...places.keys()].filter((room) => room.startsWith('h.'))).length;
+}

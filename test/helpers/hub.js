@@ -1,0 +1,76 @@
+// hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
+
+import { Attendance } from '../../src/hub/attendance.js';
+import { Commands } from '../../src/hub/commands.js';
+import { Degraded } from '../../src/hub/degraded.js';
+import { Hub } from '../../src/hub/hub.js';
+import { Outbox } from '../../src/hub/outbox.js';
+import { Recovery } from '../../src/hub/recovery.js';
+import { SlowConsumers } from '../../src/hub/slow-consumers.js';
+import { createStats } from '../../src/stats.js';
+
+const ignore = { observe() {} };
+const log = { debug() {}, error() {} };
+
+/** What a broker without history answers. */
+export const noHistory = () => Promise.reject(new Error('no room here has history'));
+
+/**
+ * @param {object} parts
+ * @param {import('../../src/config.js').Config} parts.config
+ * @param {any} parts.broker
+ * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
+ * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]
+ * @param {(room: string) => boolean} [parts.covers] which rooms have presence
+ * @param {() => number} [parts.clock]
+ * @param {number} [parts.budgetBytes] unsent bytes of the worker
+ * @param {number} [parts.maxWindowBytes]
+ */
+export function buildHub({
+  config,
+  broker,
+  historyOf = () => null,
+  presence,
+  covers = () => true,
+  clock,
+  budgetBytes = 1e9,
+  maxWindowBytes,
+}) {
+  const stats = createStats();
+  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock });
+  const { maxUnsentBytes } = config;
+  const reloadWindowMs = config.reconnectWindowMs;
+  const outbox = new Outbox({
+    slowConsumers,
+    stats,
+    maxUnsentBytes,
+    reloadWindowMs,
+    fanout: ignore,
+    flushSeconds: ignore,
+  });
+  const recovery = new Recovery({
+    broker,
+    historyOf,
+    outbox,
+    slowConsumers,
+    stats,
+    maxUnsentBytes,
+    maxWindowBytes,
+    clock,
+  });
+  const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats });
+  const degraded = new Degraded({ hub, recovery });
+  const commands = new Commands({
+    config,
+    hub,
+    broker,
+    recovery,
+    degraded,
+    attendance: presence === undefined ? null : new Attendance({ presence, covers, stats }),
+    admitMessage: () => 0,
+    stats,
+    messageDuration: ignore,
+    log,
+  });
+  return { stats, slowConsumers, outbox, recovery, hub, degraded, commands };
+}

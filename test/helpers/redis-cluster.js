@@ -1,0 +1,109 @@
+// redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can be moved.
+
+import { slotOf } from '../../src/broker/redis-slots.js';
+import { freePort, redisSettings, startRedis } from './redis.js';
+import { until } from './redis-sentinel.js';
+
+const PRIMARIES = 3;
+const SLOTS = 16_384;
+
+/**
+ * Starts one; it ends with the test.
+ * @param {{after: (fn: () => unknown) => void}} t
+ * @param {object} [options]
+ * @param {boolean} [options.hasReplicas] one for each primary
+ * @param {number} [options.nodeTimeoutMs] of silence until a node is called failed
+ */
+export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 1500 } = {}) {
+  const start = async () =>
+    startRedis(t, {
+      args: [
+        ...['--cluster-enabled', 'yes', '--cluster-port', `${await freePort()}`],
+        ...['--cluster-node-timeout', `${nodeTimeoutMs}`],
+        // Without it the loss of one shard is the loss of all.
+        ...['--cluster-require-full-coverage', 'no'],
+      ],
+    });
+  const nodes = await Promise.all(Array.from({ length: hasReplicas ? 2 * PRIMARIES : PRIMARIES }, start));
+  const primaries = nodes.slice(0, PRIMARIES);
+  for (const [i, node] of nodes.entries()) {
+    await node.cli('CLUSTER', 'SET-CONFIG-EPOCH', `${i + 1}`);
+    if (i >= PRIMARIES) continue;
+    const first = Math.floor((i * SLOTS) / PRIMARIES);
+    const last = Math.floor(((i + 1) * SLOTS) / PRIMARIES) - 1;
+    await node.cli('CLUSTER', 'ADDSLOTSRANGE', `${first}`, `${last}`);
+  }
+  for (const node of nodes.slice(1)) {
+    await nodes[0].cli(
+      'CLUSTER',
+      'MEET',
+      '127.0.0.1',
+      `${node.port}`,
+      node.args[node.args.indexOf('--cluster-port') + 1],
+    );
+  }
+  const isWhole = async (/** @type {import('./redis.js').RedisServer} */ node) => {
+    const info = await node.cli('CLUSTER', 'INFO');
+    return (
+      info.includes('cluster_state:ok') &&
+      info.includes(`cluster_known_nodes:${nodes.length}`) &&
+      info.includes(`cluster_slots_ok:${SLOTS}`)
+    );
+  };
+  for (const node of nodes) await until(() => isWhole(node));
+  const cluster = new Cluster(nodes, await Promise.all(nodes.map((node) => node.cli('CLUSTER', 'MYID'))));
+  for (const [i, replica] of nodes.slice(PRIMARIES).entries()) {
+    await replica.cli('CLUSTER', 'REPLICATE', /** @type {string} */ (cluster.ids.get(primaries[i])));
+  }
+  for (const replica of nodes.slice(PRIMARIES)) {
+    await until(async () => /master_link_status:up/.test(await replica.cli('INFO', 'replication')));
+  }
+  return cluster;
+}
+
+export class Cluster {
+  /** @param {import('./redis.js').RedisServer[]} nodes the primaries first @param {string[]} ids of each */
+  constructor(nodes, ids) {
+    this.nodes = nodes;
+    this.ids = new Map(nodes.map((node, i) => [node, ids[i]]));
+    /** As they began. */
+    this.primaries = nodes.slice(0, PRIMARIES);
+  }
+
+  get settings() {
+    return redisSettings({ REDIS_CLUSTER: this.primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') });
+  }
+
+  /** Who had the slot of a room at the beginning. @param {string} room */
+  primaryOf(room) {
+    return this.primaries[Math.floor(((slotOf(room) + 1) * PRIMARIES - 1) / SLOTS)];
+  }
+
+  /** A room in a slot of this primary, at the beginning. @param {import('./redis.js').RedisServer} primary @param {string} name */
+  roomIn(primary, name) {
+    for (let i = 0; ; i++) if (this.primaryOf(`${name}-${i}`) === primary) return `${name}-${i}`;
+  }
+
+  /**
+   * Moves a slot with all its keys, in the order redis-cli keeps.
+   * @param {number} slot
+   * @param {import('./redis.js').RedisServer} from
+   * @param {import('./redis.js').RedisServer} to
+   */
+  async moveSlot(slot, from, to) {
+    const fromId = /** @type {string} */ (this.ids.get(from));
+    const toId = /** @type {string} */ (this.ids.get(to));
+    await to.cli('CLUSTER', 'SETSLOT', `${slot}`, 'IMPORTING', fromId);
+    await from.cli('CLUSTER', 'SETSLOT', `${slot}`, 'MIGRATING', toId);
+    for (;;) {
+      const keys = (await from.cli('CLUSTER', 'GETKEYSINSLOT', `${slot}`, '100'))
+        .split('\n')
+        .filter((key) => key !== '');
+      if (keys.length === 0) break;
+      await from.cli('MIGRATE', '127.0.0.1', `${to.port}`, '', '0', '5000', 'KEYS', ...keys);
+    }
+    for (const node of [to, from, ...this.primaries.filter((other) => other !== to && other !== from)]) {
+      await node.cli('CLUSTER', 'SETSLOT', `${slot}`, 'NODE', toId);
+    }
+  }
+}

@@ -1,0 +1,134 @@
+// redis-worker.js: a Redis broker as a worker has it, for tests of what becomes of it.
+
+import pino from 'pino';
+import { RedisBroker } from '../../src/broker/redis.js';
+import { createStats } from '../../src/stats.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../src/redis-settings.js').RedisSettings} RedisSettings */
+
+/** A broker as a worker has it, and what it told. */
+export class Worker {
+  /** @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config.js').Config>} config */
+  constructor(redis, config) {
+    this.stats = createStats();
+    /** @type {string[]} */
+    this.texts = [];
+    /** @type {{state: string, atMs: number}[]} */
+    this.states = [];
+    /** @type {Record<string, unknown>[]} */
+    this.lines = [];
+    /** Rooms that may have missed something. @type {string[]} */
+    this.lost = [];
+    this.broker = new RedisBroker({
+      config: {
+        redis: redis.settings,
+        redisPrefix: 'faults:',
+        historyFence: 'strict',
+        redisTimeoutMs: 1500,
+        maxPubsubBytes: 65_536,
+        roomLingerMs: 100,
+        ...config,
+      },
+      log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
+      stats: this.stats,
+      workerId: 'worker',
+    });
+    this.onPublication = this.onPublication.bind(this);
+    this.onState = this.onState.bind(this);
+    this.onLost = this.onLost.bind(this);
+  }
+
+  /** @param {string} _room @param {Buffer} publication */
+  onPublication(_room, publication) {
+    this.texts.push(publication.toString('latin1', 0, 40));
+  }
+
+  /** @param {string} state */
+  onState(state) {
+    this.states.push({ state, atMs: performance.now() });
+  }
+
+  /** @param {string[]} rooms */
+  onLost(rooms) {
+    this.lost.push(...rooms);
+  }
+
+  get state() {
+    return this.broker.state;
+  }
+
+  get shard() {
+    return /** @type {import('../../src/broker/redis-shard.js').RedisShard} */ (this.broker.shard);
+  }
+}
+
+/** @param {TestContext} t @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config.js').Config>} [config] */
+export async function start(t, redis, config = {}) {
+  const worker = new Worker(redis, config);
+  t.after(() => worker.broker.close());
+  await worker.broker.start(worker);
+  return worker;
+}
+
+/** @param {() => unknown} condition @param {number} [withinMs] @returns {Promise<number>} how long it took */
+export async function eventually(condition, withinMs = 10_000) {
+  const started = performance.now();
+  while (!(await condition())) {
+    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return performance.now() - started;
+}
+
+/** @param {Promise<unknown>} published @returns {Promise<string>} what became of it */
+export function outcome(published) {
+  return published.then(
+    () => 'OK',
+    (error) => error.code ?? error.message,
+  );
+}
+
+/** @param {Worker} from @param {Worker} to @param {number} withinMs until a new publication arrives @param {string} [room] @returns {Promise<number>} */
+export async function delivers(from, to, withinMs, room = 'room') {
+  const mark = `mark-${Math.random()}`;
+  return eventually(async () => {
+    if (to.texts.includes(mark)) return true;
+    await outcome(from.broker.publish(room, Buffer.from(mark)));
+    return false;
+  }, withinMs);
+}
+
+/** Publishes to a room, one after another is due, until told to end; and what became of each. */
+export class Stream {
+  /** @param {Worker} from @param {string} room @param {number} intervalMs */
+  constructor(from, room, intervalMs) {
+    this.room = room;
+    /** @type {{text: string, atMs: number, code: string}[]} those that have an outcome */
+    this.results = [];
+    let sent = 0;
+    this.timer = setInterval(() => {
+      const text = `${room} #${sent++}`;
+      const atMs = performance.now();
+      outcome(from.broker.publish(room, Buffer.from(text))).then((code) => this.results.push({ text, atMs, code }));
+    }, intervalMs);
+  }
+
+  end() {
+    clearInterval(this.timer);
+  }
+
+  /** @param {string} code @param {number} [sinceMs] @param {number} [untilMs] of being sent */
+  sent(code, sinceMs = 0, untilMs = Number.POSITIVE_INFINITY) {
+    return this.results
+      .filter((result) => result.code === code && result.atMs >= sinceMs && result.atMs < untilMs)
+      .map(({ text }) => text);
+  }
+
+  /** The longest time between two that were accepted. @returns {number} milliseconds */
+  get outageMs() {
+    const times = this.results.filter(({ code }) => code === 'OK').map(({ atMs }) => atMs);
+    times.sort((a, b) => a - b);
+    return Math.max(0, ...times.slice(1).map((atMs, i) => atMs - times[i]));
+  }
+}

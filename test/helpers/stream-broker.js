@@ -1,0 +1,112 @@
+// stream-broker.js: a broker of one worker, for unit tests, whose every step is the test's to take: subscriptions are confirmed,
+// announcements delivered, lost or swapped, and reads answered when the test says so. It keeps the truth.
+
+/** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
+/** @typedef {import('../../src/broker/broker.js').Stretch} Stretch */
+
+/** @param {string} [text] */
+export const away = (text = 'away') => Object.assign(new Error(text), { code: 'UNAVAILABLE' });
+
+export class StreamBroker {
+  /** @param {{size?: number, isManual?: boolean}} [options] isManual: else all is confirmed and answered at once */
+  constructor({ size = 100, isManual = false } = {}) {
+    this.size = size;
+    this.isManual = isManual;
+    this.epochs = 0;
+    this.isAway = false;
+    /** @type {Map<string, {epoch: string, publications: {offset: number, publication: Buffer}[], offset: number}>} */
+    this.streams = new Map();
+    /** Accepted and not yet delivered. @type {Announcement[]} */
+    this.announcements = [];
+    /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
+    this.subscribing = [];
+    /** @type {{room: string, after: number, limit: number, resolve: (stretch: Stretch) => void, reject: (error: Error) => void}[]} */
+    this.reads = [];
+    /** All there were. @type {{room: string, after: number, limit: number}[]} */
+    this.allReads = [];
+    /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
+    this.onPublication = () => {};
+  }
+
+  /** @param {string} room */
+  stream(room) {
+    let stream = this.streams.get(room);
+    if (stream === undefined) {
+      stream = { epoch: this.#newEpoch(), publications: [], offset: 0 };
+      this.streams.set(room, stream);
+    }
+    return stream;
+  }
+
+  #newEpoch() {
+    return (++this.epochs).toString(16).padStart(16, '0');
+  }
+
+  /** The store has lost the room. @param {string} room */
+  forget(room) {
+    const stream = this.stream(room);
+    stream.epoch = this.#newEpoch();
+    stream.publications = [];
+    stream.offset = 0;
+  }
+
+  /** @param {string} room @param {Buffer} publication @returns {{epoch: string, offset: number}} */
+  accept(room, publication) {
+    const stream = this.stream(room);
+    const offset = ++stream.offset;
+    stream.publications.push({ offset, publication });
+    if (stream.publications.length > this.size) stream.publications.shift();
+    this.announcements.push({ room, publication, offset, epoch: stream.epoch });
+    return { epoch: stream.epoch, offset };
+  }
+
+  /** Delivers what has been announced. @param {number} [count] */
+  deliver(count = this.announcements.length) {
+    for (const { room, publication, offset, epoch } of this.announcements.splice(0, count)) {
+      this.onPublication(room, publication, offset, epoch);
+    }
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from @returns {Stretch} */
+  look(room, { after, limit }) {
+    const { epoch, offset, publications } = this.stream(room);
+    const wanted = publications.filter((one) => one.offset > after).map(({ publication }) => publication);
+    return { epoch, offset, publications: limit === 0 ? [] : wanted.slice(-limit) };
+  }
+
+  /** Answers the oldest read under way, with what is there now. */
+  answer() {
+    const read = this.reads.shift();
+    read?.resolve(this.look(read.room, read));
+  }
+
+  // What the hub sees.
+
+  /** @param {string} room */
+  subscribe(room) {
+    if (!this.isManual) return this.isAway ? Promise.reject(away()) : Promise.resolve();
+    return new Promise((/** @type {(value: void) => void} */ resolve, reject) => {
+      this.subscribing.push({ room, resolve, reject });
+    });
+  }
+
+  unsubscribe() {}
+  reportConnections() {}
+
+  async countConnections() {
+    return 1;
+  }
+
+  /** @param {string} room @param {Buffer} publication */
+  async publish(room, publication) {
+    if (this.isAway) throw away();
+    return this.accept(room, publication);
+  }
+
+  /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<Stretch>} */
+  history(room, from) {
+    this.allReads.push({ room, ...from });
+    if (!this.isManual) return this.isAway ? Promise.reject(away()) : Promise.resolve(this.look(room, from));
+    return new Promise((resolve, reject) => this.reads.push({ room, ...from, resolve, reject }));
+  }
+}

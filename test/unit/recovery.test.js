@@ -1,0 +1,979 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import fc from 'fast-check';
+import { loadConfig } from '../../src/config.js';
+import { Connection } from '../../src/hub/connection.js';
+import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+import { buildHub } from '../helpers/hub.js';
+import { away, StreamBroker } from '../helpers/stream-broker.js';
+
+/** Ten seconds, as the server's timer counts them. */
+const TEN_SECONDS = 40;
+
+/** @typedef {ReturnType<typeof build>} Built */
+
+/** A hub in which rooms named h… have history. */
+function build({ env = {}, size = 100, ttlMs = 60_000, isManual = false, maxWindowBytes = 1e9 } = {}) {
+  const { config, faults } = loadConfig(env);
+  assert.ok(config, faults.join());
+  const broker = new StreamBroker({ size, isManual });
+  const clock = { now: 1000 };
+  const historyOf = (/** @type {string} */ room) => (room.startsWith('h') ? { size, ttlMs } : null);
+  const parts = buildHub({ config, broker, historyOf, clock: () => clock.now, maxWindowBytes });
+  parts.recovery.close();
+  broker.onPublication = (...args) => parts.hub.broadcast(...args);
+  const connect = () => {
+    const transport = new FakeTransport();
+    const connection = new Connection(transport, '127.0.0.1');
+    parts.hub.add(connection);
+    const say = (/** @type {object} */ message) =>
+      parts.commands.receive(connection, Buffer.from(JSON.stringify(message)));
+    return { connection, transport, say, of: (/** @type {string} */ type) => ofType(transport, type) };
+  };
+  /** @param {number} count @param {string} [room] */
+  const publish = (count, room = 'h') => {
+    for (let i = 0; i < count; i++) broker.accept(room, publication(broker.stream(room).offset + 1));
+  };
+  const beat = async (/** @type {number} */ count) => {
+    for (let i = 0; i < count; i++) {
+      clock.now += 250;
+      parts.recovery.beat();
+      await settle();
+    }
+  };
+  return { ...parts, config, broker, clock, connect, publish, beat };
+}
+
+const publication = (/** @type {unknown} */ payload) => {
+  const json = Buffer.from(JSON.stringify(payload));
+  return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length);
+};
+
+/** @param {FakeTransport} transport @param {string} type */
+const ofType = (transport, type) => transport.messages().filter((message) => message.type === type);
+
+/** Lets promises and flushes run. */
+async function settle() {
+  await turn();
+  await turn();
+}
+
+/** @param {number} from @param {number} to */
+const range = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
+const offsets = (/** @type {FakeTransport} */ transport) => ofType(transport, 'message').map(({ offset }) => offset);
+
+/** A member that has got `count` publications. @param {Built} built @param {number} count */
+async function memberWith(built, count) {
+  const member = built.connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  built.publish(count);
+  built.broker.deliver();
+  await settle();
+  assert.deepEqual(offsets(member.transport), range(1, count));
+  return member;
+}
+
+test('members get offset and epoch with each message, and a plain room neither', async () => {
+  const built = build();
+  const { connect, broker, hub } = built;
+  const member = await memberWith(built, 2);
+  const { epoch } = broker.stream('h');
+  assert.deepEqual(member.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 0, recovered: false }]);
+  const frame = { type: 'message', room: 'h', from: 'me', timestamp: 1_760_000_000_000, epoch };
+  assert.deepEqual(member.of('message'), [
+    { ...frame, payload: 1, offset: 1 },
+    { ...frame, payload: 2, offset: 2 },
+  ]);
+  member.say({ type: 'message', room: 'h', payload: 3, id: 7 });
+  await settle();
+  assert.deepEqual(member.of('ack'), [{ type: 'ack', epoch, offset: 3, id: 7 }]);
+  // What another program publishes past the stream has no place in it.
+  hub.broadcast('h', publication('plain'));
+  broker.deliver();
+  await settle();
+  assert.deepEqual(
+    member.of('message').map(({ payload, offset }) => [payload, offset]),
+    [
+      [1, 1],
+      [2, 2],
+      ['plain', undefined],
+      [3, 3],
+    ],
+  );
+  const plain = connect();
+  plain.say({ type: 'join', room: 'p' });
+  await settle();
+  assert.equal(hub.rooms.get('p')?.follower, null);
+  assert.deepEqual(plain.of('joined'), [{ type: 'joined', room: 'p' }]);
+});
+
+test('a join with since gets what it missed, then what follows, and the window is read once', async () => {
+  const built = build();
+  const { connect, broker, publish } = built;
+  publish(10);
+  broker.announcements = [];
+  const { epoch } = broker.stream('h');
+  const one = connect();
+  one.say({ type: 'join', room: 'h', since: { epoch, offset: 4 }, id: 1 });
+  await settle();
+  assert.deepEqual(one.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 10, recovered: true, id: 1 }]);
+  publish(2);
+  broker.deliver();
+  const two = connect();
+  two.say({ type: 'join', room: 'h', since: { epoch, offset: '9' } });
+  await settle();
+  assert.deepEqual(offsets(one.transport), range(5, 12));
+  assert.deepEqual(offsets(two.transport), range(10, 12));
+  assert.deepEqual(broker.allReads, [{ room: 'h', after: 0, limit: 100 }]);
+});
+
+test('what waits in the outbox is not told as handed out, and nothing comes twice', async () => {
+  const built = build();
+  const { connect, broker, publish } = built;
+  await memberWith(built, 3);
+  const { epoch } = broker.stream('h');
+  publish(2);
+  broker.deliver();
+  const late = connect();
+  const ahead = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch, offset: 1 } });
+  ahead.say({ type: 'join', room: 'h', since: { epoch, offset: 5 } });
+  await settle();
+  assert.equal(late.of('joined')[0].offset, 3);
+  assert.deepEqual(offsets(late.transport), range(2, 5));
+  // It had seen on another worker what was about to be written here.
+  assert.deepEqual([ahead.of('joined')[0].offset, ahead.of('joined')[0].recovered], [5, true]);
+  publish(1);
+  broker.deliver();
+  await settle();
+  assert.deepEqual(offsets(ahead.transport), [6]);
+});
+
+test('a storm of joins with since costs one read, and all are recovered', async () => {
+  const built = build({ isManual: true });
+  const { connect, broker, publish, stats } = built;
+  publish(50);
+  broker.announcements = [];
+  const { epoch } = broker.stream('h');
+  const clients = range(1, 2500).map(connect);
+  for (const [i, { say }] of clients.entries()) say({ type: 'join', room: 'h', since: { epoch, offset: i % 50 } });
+  broker.subscribing[0].resolve();
+  await settle();
+  assert.equal(broker.reads.length, 1);
+  broker.answer();
+  publish(1);
+  broker.deliver();
+  for (let i = 0; i < 30; i++) await turn();
+  for (const [i, { transport }] of clients.entries()) {
+    assert.equal(ofType(transport, 'joined')[0].recovered, true);
+    assert.deepEqual(offsets(transport), range((i % 50) + 1, 51));
+  }
+  assert.equal(broker.allReads.length, 1);
+  assert.equal(stats.recoveries.recovered, 2500);
+});
+
+test('a gap is filled by one read, in order, while what comes behind it waits', async () => {
+  const built = build();
+  const { broker, publish, stats } = built;
+  const member = await memberWith(built, 3);
+  const { length } = broker.allReads;
+  publish(5);
+  broker.announcements.splice(0, 2);
+  broker.isManual = true;
+  broker.deliver();
+  await settle();
+  assert.deepEqual(offsets(member.transport), range(1, 3));
+  assert.equal(broker.reads.length, 1);
+  publish(2);
+  broker.deliver();
+  broker.answer();
+  await settle();
+  assert.deepEqual(offsets(member.transport), range(1, 10));
+  assert.equal(broker.allReads.length, length + 1);
+  assert.deepEqual([stats.gaps, stats.resyncs], [1, 0]);
+  assert.ok(stats.backfilled >= 5);
+});
+
+test('repeats are dropped, and so is what a former epoch still says', async () => {
+  const built = build();
+  const { broker, publish, hub } = built;
+  const member = await memberWith(built, 3);
+  const { epoch } = broker.stream('h');
+  hub.broadcast('h', publication('again'), 2, epoch);
+  broker.forget('h');
+  publish(1);
+  broker.deliver();
+  await settle();
+  const { length } = broker.allReads;
+  hub.broadcast('h', publication('late'), 4, epoch);
+  await settle();
+  assert.equal(broker.allReads.length, length);
+  assert.deepEqual(offsets(member.transport), [1, 2, 3]);
+});
+
+test('where a gap can not be filled, resync stands between the old and the new, with a place for each member', async () => {
+  const built = build({ size: 3 });
+  const { broker, publish, connect, stats } = built;
+  const first = await memberWith(built, 2);
+  const others = range(1, 9).map(connect);
+  for (const { say } of others) say({ type: 'join', room: 'h' });
+  publish(1);
+  broker.deliver(); // waits in the outbox
+  publish(9);
+  broker.announcements.splice(0, 8);
+  broker.deliver();
+  await settle();
+  publish(1);
+  broker.deliver();
+  await settle();
+  for (const { transport } of [first, ...others]) {
+    const seen = transport.messages().filter(({ type }) => type === 'message' || type === 'resync');
+    assert.deepEqual(
+      seen.slice(-3).map(({ type, offset }) => [type, offset]),
+      [
+        ['message', 3],
+        ['resync', 12],
+        ['message', 13],
+      ],
+    );
+    assert.equal(seen.at(-2).epoch, broker.stream('h').epoch);
+  }
+  const places = [first, ...others].map(({ transport }) => ofType(transport, 'resync')[0].reloadAfterMs);
+  assert.ok(new Set(places).size > 5 && places.every((ms) => ms >= 0 && ms < 100), places.join());
+  assert.equal(stats.resyncs, 1);
+});
+
+test('a new epoch is a resync, and who comes from the old one is not recovered', async () => {
+  const built = build();
+  const { broker, publish, connect } = built;
+  const member = await memberWith(built, 5);
+  const { epoch: old } = broker.stream('h');
+  broker.forget('h');
+  publish(5);
+  broker.deliver();
+  await settle();
+  const { epoch } = broker.stream('h');
+  assert.deepEqual(
+    member.of('resync').map(({ reloadAfterMs, ...rest }) => rest),
+    [{ type: 'resync', room: 'h', epoch, offset: 5 }],
+  );
+  const late = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch: old, offset: 3 } });
+  const current = connect();
+  current.say({ type: 'join', room: 'h', since: { epoch, offset: 3 } });
+  await settle();
+  assert.deepEqual(late.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 5, recovered: false }]);
+  assert.deepEqual(offsets(late.transport), []);
+  assert.deepEqual(offsets(current.transport), [4, 5]);
+});
+
+test('a loss that nothing shows is found within ten seconds, and rooms that are alive are not asked about', async () => {
+  const built = build();
+  const { broker, publish, beat } = built;
+  const member = await memberWith(built, 1);
+  publish(1);
+  broker.announcements = [];
+  await beat(TEN_SECONDS);
+  assert.deepEqual(offsets(member.transport), [1, 2]);
+  const { length } = broker.allReads;
+  for (let i = 0; i < 10; i++) {
+    await beat(TEN_SECONDS / 4);
+    publish(1);
+    broker.deliver();
+  }
+  assert.equal(broker.allReads.length, length);
+});
+
+test('a thousand quiet rooms are compared spread over the time, each in its ten seconds', async () => {
+  const { broker, connect, beat } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1000' } });
+  const member = connect();
+  for (let i = 0; i < 1000; i++) member.say({ type: 'join', room: `h${i}` });
+  await settle();
+  for (let round = 0; round < 3; round++) {
+    const seen = new Set();
+    let most = 0;
+    for (let i = 0; i < TEN_SECONDS; i++) {
+      const { length } = broker.allReads;
+      await beat(1);
+      for (const { room } of broker.allReads.slice(length)) seen.add(room);
+      most = Math.max(most, broker.allReads.length - length);
+    }
+    // A room's first place on the wheel is at random, so the first round is the last one's beginning.
+    assert.equal(seen.size, 1000, `round ${round}`);
+    assert.ok(most < 300, `${most} at once`);
+  }
+});
+
+test('a read that fails is tried again, ever more slowly, until it succeeds', async () => {
+  const built = build();
+  const { broker, publish, beat } = built;
+  const member = await memberWith(built, 1);
+  const { length } = broker.allReads;
+  broker.isAway = true;
+  publish(2);
+  broker.announcements.shift();
+  broker.deliver();
+  await beat(TEN_SECONDS);
+  const tries = broker.allReads.length - length;
+  assert.ok(tries >= 5 && tries <= 9, `${tries} tries in ten seconds`);
+  broker.isAway = false;
+  await beat(8);
+  assert.deepEqual(offsets(member.transport), [1, 2, 3]);
+});
+
+test('a client that has seen more than this worker makes it look, at most once a beat', async () => {
+  const built = build();
+  const { broker, publish, connect, beat } = built;
+  const member = await memberWith(built, 3);
+  const { epoch } = broker.stream('h');
+  publish(2);
+  broker.announcements = [];
+  const { length } = broker.allReads;
+  const ahead = connect();
+  ahead.say({ type: 'join', room: 'h', since: { epoch, offset: 5 } });
+  await settle();
+  assert.equal(ahead.of('joined')[0].recovered, true);
+  assert.deepEqual(offsets(member.transport), range(1, 5));
+  const liars = range(1, 50).map(connect);
+  for (const [i, { say }] of liars.entries()) {
+    say({ type: 'join', room: 'h', since: { epoch, offset: 1000 + i } });
+    await settle();
+  }
+  assert.equal(broker.allReads.length, length + 2, 'a check and a read');
+  await beat(1);
+  assert.equal(broker.allReads.length, length + 3);
+  for (const { of } of liars) assert.equal(of('joined')[0].recovered, false);
+});
+
+test('a since that is none is no error', async () => {
+  const built = build();
+  await memberWith(built, 3);
+  const { epoch } = built.broker.stream('h');
+  const { length } = built.broker.allReads;
+  const none = [5, 'x', [], {}, { epoch }, { epoch, offset: -1 }, { epoch, offset: 1.5 }, { epoch: 'zz', offset: 1 }];
+  for (const since of [...none, { epoch, offset: '1e1' }, { epoch: 7, offset: 1 }, { epoch, offset: 2 ** 53 }]) {
+    const client = built.connect();
+    client.say({ type: 'join', room: 'h', since });
+    await settle();
+    assert.deepEqual(client.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 3, recovered: false }]);
+  }
+  assert.equal(built.broker.allReads.length, length);
+  const client = built.connect();
+  client.say({ type: 'join', room: 'h', since: null });
+  assert.equal(client.of('joined')[0].recovered, false);
+  assert.equal(built.stats.recoveries.insufficient, none.length + 3);
+});
+
+test('while a join waits the room counts as joined, and what is asked meanwhile comes behind it', async () => {
+  const { broker, connect, hub, recovery } = build({ isManual: true, env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1' } });
+  const client = connect();
+  client.say({ type: 'join', room: 'h', id: 1 });
+  client.say({ type: 'join', room: 'h', id: 2 });
+  client.say({ type: 'join', room: 'h2', id: 3 });
+  client.say({ type: 'message', payload: 'mine', id: 4 });
+  client.say({ type: 'leave', room: 'h', id: 5 });
+  const gone = connect();
+  gone.say({ type: 'join', room: 'h' });
+  hub.remove(gone.connection);
+  await settle();
+  assert.deepEqual(
+    client.transport.messages().map(({ error, id }) => [error, id]),
+    [
+      ['ALREADY_JOINED', 2],
+      ['ROOM_LIMIT', 3],
+    ],
+  );
+  assert.equal(recovery.joining, 1);
+  broker.subscribing[0].resolve();
+  await settle();
+  broker.answer();
+  await settle();
+  assert.deepEqual(
+    client.transport
+      .messages()
+      .slice(2)
+      .map(({ type, id }) => [type, id]),
+    [
+      ['joined', 1],
+      ['left', 5],
+      ['ack', 4],
+    ],
+  );
+  assert.equal(gone.transport.writes.length, 0);
+  assert.deepEqual([hub.rooms.size, recovery.joining, recovery.followers.size], [1, 0, 0]);
+});
+
+test('with the broker away a room that is not followed can not be joined, and one that is can', async () => {
+  const built = build();
+  const { broker, connect, hub, stats, beat } = built;
+  const member = await memberWith(built, 3);
+  const { epoch } = broker.stream('h');
+  broker.isAway = true;
+  const client = connect();
+  client.say({ type: 'join', room: 'h-other', id: 1, since: { epoch, offset: 1 } });
+  client.say({ type: 'join', room: 'h', id: 2, since: { epoch, offset: 2 } });
+  await settle();
+  assert.equal(client.of('error')[0].error, 'UNAVAILABLE');
+  assert.equal(hub.rooms.has('h-other'), false);
+  assert.deepEqual([client.of('joined')[0].id, client.of('joined')[0].recovered], [2, true]);
+  const ahead = connect();
+  ahead.say({ type: 'join', room: 'h', since: { epoch, offset: 9 } });
+  await settle();
+  assert.equal(ahead.of('error')[0].error, 'UNAVAILABLE');
+  assert.equal(hub.rooms.get('h')?.has(ahead.connection), false);
+  assert.equal(stats.recoveries.unavailable, 2);
+  // The reading fails, not the subscribing: the same.
+  broker.subscribe = async () => {};
+  const other = connect();
+  other.say({ type: 'join', room: 'h-third' });
+  await settle();
+  assert.equal(other.of('error')[0].error, 'UNAVAILABLE');
+  assert.equal(hub.rooms.has('h-third'), false);
+  broker.isAway = false;
+  await beat(8);
+  assert.deepEqual(offsets(member.transport), [1, 2, 3]);
+});
+
+test('an outbox that is full is filled up from the broker when it has drained', async () => {
+  const built = build({ size: 1000 });
+  const { broker, outbox, publish, stats } = built;
+  const member = await memberWith(built, 1);
+  outbox.isFull = (room) => room.waiting.length >= 5;
+  publish(20);
+  broker.deliver();
+  for (let i = 0; i < 20; i++) await settle();
+  assert.deepEqual(offsets(member.transport), range(1, 21));
+  assert.equal(stats.resyncs, 0);
+  assert.equal(stats.overflowed, 0);
+});
+
+test('who leaves and is back while a flush has yielded gets nothing twice', async () => {
+  const built = build();
+  const { broker, connect, publish, hub } = built;
+  const members = range(1, 300).map(connect);
+  for (const { transport, say } of members) {
+    say({ type: 'join', room: 'h' });
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      const end = performance.now() + 0.05; // a slow system call
+      while (performance.now() < end);
+      write(frames);
+    };
+  }
+  await settle();
+  for (let i = 0; i < 30; i++) await turn();
+  publish(1);
+  broker.deliver();
+  await turn();
+  const late = members.filter(({ of }) => of('message').length === 0);
+  assert.ok(late.length > 0 && hub.rooms.get('h')?.flight, 'it has yielded');
+  const [one] = late.slice(-1);
+  const { epoch } = broker.stream('h');
+  one.say({ type: 'leave', room: 'h' });
+  one.say({ type: 'join', room: 'h', since: { epoch, offset: 0 } });
+  publish(1);
+  broker.deliver();
+  while (members.some(({ of }) => of('message').length < 2)) await turn();
+  for (const { transport } of members) assert.deepEqual(offsets(transport), [1, 2]);
+});
+
+test('what waits for members that have left is followed by what comes, for who joins then', async () => {
+  const built = build();
+  const { broker, connect, publish } = built;
+  const member = await memberWith(built, 1);
+  const { epoch } = broker.stream('h');
+  publish(3);
+  broker.isManual = true;
+  const ahead = connect();
+  ahead.say({ type: 'join', room: 'h', since: { epoch, offset: 4 } });
+  broker.deliver(1);
+  member.say({ type: 'leave', room: 'h' });
+  broker.deliver();
+  const late = connect();
+  late.say({ type: 'join', room: 'h' });
+  broker.answer();
+  await settle();
+  assert.equal(late.of('joined')[0].offset, 1);
+  assert.deepEqual(offsets(late.transport), [2, 3, 4]);
+  assert.deepEqual([ahead.of('joined')[0].offset, ahead.of('joined')[0].recovered], [4, true]);
+});
+
+test('more than may be held during a read is read again', async () => {
+  const built = build({ size: 20_000 });
+  const { broker, publish } = built;
+  const member = await memberWith(built, 1);
+  broker.isManual = true;
+  publish(2);
+  broker.announcements.shift();
+  broker.deliver();
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(10_050);
+  broker.deliver();
+  broker.isManual = false;
+  read.resolve(stretch);
+  for (let i = 0; i < 20; i++) await settle();
+  assert.deepEqual(offsets(member.transport), range(1, 10_053));
+});
+
+test('a window that was emptied while it was being filled is filled again', async () => {
+  const built = build();
+  const { broker, connect, publish, recovery } = built;
+  publish(5);
+  broker.announcements = [];
+  const member = connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  broker.isManual = true;
+  const late = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 1 } });
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(3);
+  broker.deliver();
+  await settle();
+  recovery.followers.get('h')?.evict();
+  read.resolve(stretch);
+  await settle();
+  broker.answer();
+  await settle();
+  assert.equal(late.of('joined')[0].recovered, true);
+  assert.deepEqual(offsets(late.transport), range(2, 8));
+  assert.deepEqual(offsets(member.transport), range(6, 8));
+});
+
+test('a comparison that began before the broker was away proves nothing about now', async () => {
+  const built = build();
+  const { broker, degraded, publish, recovery } = built;
+  const member = await memberWith(built, 1);
+  broker.isManual = true;
+  recovery.followers.get('h')?.check();
+  const [read] = broker.reads.splice(0);
+  const stretch = broker.look('h', read);
+  publish(1);
+  broker.announcements = [];
+  degraded.startAway();
+  degraded.onState('up');
+  read.resolve(stretch);
+  await settle();
+  assert.equal(degraded.isOn, true);
+  while (broker.reads.length > 0) {
+    broker.answer();
+    await settle();
+  }
+  assert.equal(degraded.isOn, false);
+  assert.deepEqual(offsets(member.transport), [1, 2]);
+});
+
+test('a slow consumer of a room with history is closed where others are skipped', async () => {
+  const env = { FANFARE_SLOW_CONSUMER: 'drop', FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' };
+  const { broker, connect, stats } = build({ env });
+  const slow = connect();
+  slow.say({ type: 'join', room: 'h' });
+  await settle();
+  slow.transport.isStuck = true;
+  for (let i = 0; i < 5; i++) {
+    broker.accept('h', publication('x'.repeat(8000)));
+    broker.deliver();
+    await settle();
+  }
+  assert.equal(slow.transport.closed?.code, 4003);
+  assert.equal(stats.slow.dropped, 0);
+});
+
+test('more than a connection may be sent at once is not replayed', async () => {
+  const { broker, connect } = build({ env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' } });
+  for (let i = 0; i < 20; i++) broker.accept('h', publication('x'.repeat(900)));
+  broker.announcements = [];
+  const { epoch } = broker.stream('h');
+  const few = connect();
+  const many = connect();
+  const lagging = connect();
+  lagging.transport.pendingBytes = 9000;
+  many.say({ type: 'join', room: 'h', since: { epoch, offset: 2 } });
+  few.say({ type: 'join', room: 'h', since: { epoch, offset: 15 } });
+  lagging.say({ type: 'join', room: 'h', since: { epoch, offset: 15 } });
+  await settle();
+  assert.equal(many.of('joined')[0].recovered, false);
+  assert.equal(lagging.of('joined')[0].recovered, false);
+  assert.equal(few.of('joined')[0].recovered, true);
+  assert.deepEqual(offsets(few.transport), range(16, 20));
+});
+
+test('windows have a budget together, the least used go first, and are read again when wanted', async () => {
+  const { broker, connect, publish, stats, recovery } = build({ maxWindowBytes: 3000 });
+  const member = connect();
+  for (const room of ['h1', 'h2']) {
+    member.say({ type: 'join', room });
+    await settle();
+    publish(7, room);
+    broker.deliver();
+    await settle();
+  }
+  assert.equal(stats.windowsEvicted, 1);
+  assert.ok(stats.windowBytes > 0 && stats.windowBytes <= 3000, `${stats.windowBytes}`);
+  const { epoch } = broker.stream('h1');
+  const { length } = broker.allReads;
+  const client = connect();
+  client.say({ type: 'join', room: 'h1', since: { epoch, offset: 2 } });
+  await settle();
+  assert.equal(broker.allReads.length, length + 1);
+  assert.deepEqual(offsets(client.transport), range(3, 7));
+  for (const one of [member, client]) one.say({ type: 'leave', room: 'h1' });
+  member.say({ type: 'leave', room: 'h2' });
+  assert.deepEqual([stats.windowBytes, recovery.used.size, recovery.timer], [0, 0, undefined]);
+});
+
+test('a window is forgotten when the store forgets', async () => {
+  const built = build({ ttlMs: 60_000 });
+  const { broker, connect, clock } = built;
+  await memberWith(built, 5);
+  const { epoch } = broker.stream('h');
+  clock.now += 60_001;
+  broker.stream('h').publications = [];
+  const late = connect();
+  const current = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch, offset: 3 } });
+  current.say({ type: 'join', room: 'h', since: { epoch, offset: 5 } });
+  await settle();
+  assert.equal(late.of('joined')[0].recovered, false);
+  assert.equal(current.of('joined')[0].recovered, true);
+  assert.equal(built.stats.windowBytes, 0);
+});
+
+test('history is answered from the window, and by one read where the room is not followed', async () => {
+  const built = build();
+  const { broker, connect } = built;
+  const member = await memberWith(built, 5);
+  const { epoch } = broker.stream('h');
+  const { length } = broker.allReads;
+  const outsider = connect();
+  const ask = async (/** @type {object} */ command, client = outsider) => {
+    client.transport.writes.length = 0;
+    client.say({ type: 'history', room: 'h', ...command });
+    await settle();
+    return client.transport.messages()[0];
+  };
+  const entry = (/** @type {number} */ n) => ({ payload: n, from: 'me', timestamp: 1_760_000_000_000, offset: n });
+  assert.deepEqual(await ask({ limit: 2, id: 1 }), {
+    type: 'history',
+    room: 'h',
+    messages: [entry(4), entry(5)],
+    epoch,
+    offset: 5,
+    id: 1,
+  });
+  const seen = async (/** @type {object} */ command) =>
+    (await ask(command)).messages.map((/** @type {{offset: number}} */ { offset }) => offset);
+  assert.deepEqual(await seen({}), range(1, 5));
+  assert.deepEqual(await seen({ since: { epoch, offset: 1 }, limit: 2 }), [2, 3]);
+  assert.deepEqual(await seen({ since: { epoch, offset: 9 } }), []);
+  assert.deepEqual(await seen({ since: { epoch: 'ffffffffffffffff', offset: 1 }, limit: 1 }), [5]);
+  assert.equal(broker.allReads.length, length);
+  member.say({ type: 'leave', room: 'h' });
+  assert.deepEqual(await seen({ limit: 2 }), [4, 5]);
+  assert.deepEqual(await seen({ since: { epoch, offset: 1 }, limit: 2 }), [2, 3]);
+  assert.equal(broker.allReads.length, length + 2);
+  assert.deepEqual(await ask({ room: 'plain' }), { type: 'history', room: 'plain', messages: [] });
+  assert.equal((await ask({ limit: 0 })).error, 'INVALID_MESSAGE_FORMAT');
+  assert.equal((await ask({ room: 'no way' })).error, 'INVALID_ROOM');
+  broker.isAway = true;
+  assert.equal((await ask({})).error, 'UNAVAILABLE');
+});
+
+test('a history reply is bounded in bytes, from the end that was asked for', async () => {
+  const { broker, connect } = build({ env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' } });
+  for (let i = 0; i < 20; i++) broker.accept('h', publication('x'.repeat(900)));
+  const { epoch } = broker.stream('h');
+  const client = connect();
+  client.say({ type: 'history', room: 'h' });
+  client.say({ type: 'history', room: 'h', since: { epoch, offset: 3 } });
+  await settle();
+  const [newest, oldest] = client.of('history').map(({ messages }) => messages.map((/** @type {any} */ m) => m.offset));
+  assert.ok(newest.length >= 8 && newest.length < 12);
+  assert.equal(newest.at(-1), 20);
+  assert.equal(oldest[0], 4);
+  assert.ok(oldest.length >= 8 && oldest.length < 12);
+});
+
+test('what another program wrote into a stream keeps its offset, and is null', async () => {
+  const built = build();
+  const { broker, connect } = built;
+  broker.accept('h', Buffer.from('nonsense'));
+  broker.announcements = [];
+  const client = connect();
+  client.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 0 } });
+  await settle();
+  assert.deepEqual(
+    client.of('message').map(({ payload, offset }) => [payload, offset]),
+    [[null, 1]],
+  );
+});
+
+test('clients that have spoken are told that the broker is away, and that it is back when every room has been compared', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const built = build();
+  const { broker, connect, degraded, publish } = built;
+  const member = await memberWith(built, 1);
+  const greeted = connect();
+  greeted.say({ type: 'hello' });
+  assert.equal(greeted.of('welcome')[0].degraded, false);
+  const silent = connect();
+  degraded.onState('degraded');
+  t.mock.timers.tick(900);
+  degraded.onState('up');
+  degraded.onState('degraded');
+  t.mock.timers.tick(900);
+  await settle();
+  assert.deepEqual(member.of('degraded'), [], 'a short absence is nobody’s business');
+  t.mock.timers.tick(200);
+  await settle();
+  const late = connect();
+  late.say({ type: 'hello' });
+  assert.equal(late.of('welcome')[0].degraded, true);
+  publish(1);
+  broker.announcements = [];
+  broker.isManual = true;
+  degraded.onState('up');
+  await settle();
+  assert.deepEqual(member.of('degraded'), [{ type: 'degraded', degraded: true }]);
+  while (broker.reads.length > 0) {
+    assert.equal(degraded.isOn, true);
+    broker.answer();
+    await settle();
+  }
+  for (const one of [member, greeted]) {
+    assert.deepEqual(
+      one.of('degraded').map((message) => message.degraded),
+      [true, false],
+    );
+  }
+  assert.deepEqual(late.of('degraded'), [{ type: 'degraded', degraded: false }]);
+  assert.deepEqual(offsets(member.transport), [1, 2]);
+  const seen = member.transport.messages().filter(({ type }) => type === 'message' || type === 'degraded');
+  assert.equal(seen.at(-1).type, 'degraded', 'what was missed comes before the all-clear');
+  assert.equal(silent.transport.writes.length, 0);
+});
+
+test('reads are bounded, and all of them are done', async () => {
+  const { broker, connect } = build({ isManual: true, env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '500' } });
+  const client = connect();
+  for (let i = 0; i < 500; i++) client.say({ type: 'join', room: `h${i}` });
+  for (const { resolve } of broker.subscribing) resolve();
+  await settle();
+  let most = 0;
+  for (let i = 0; i < 500; i++) {
+    most = Math.max(most, broker.reads.length);
+    broker.answer();
+    await turn();
+  }
+  assert.equal(client.of('joined').length, 500);
+  assert.ok(most <= 64 && most > 10, `${most}`);
+});
+
+// The model: one room, a broker that loses, delays and swaps announcements, answers reads early, late or never, comes
+// and goes and begins new epochs, and clients that join, leave and come back with what they last saw, all at random.
+// Each client is checked as its application would see it.
+
+/** @typedef {{kind: string, a: number, b: number}} Step */
+const KINDS = [
+  ...['publish', 'publish', 'publish', 'publish', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver'],
+  ...['lose', 'swap', 'newEpoch', 'join', 'join', 'rejoin', 'rejoin', 'rejoin', 'leave', 'close'],
+  ...['subscribed', 'subscribed', 'subscribed', 'refuse', 'answer', 'answer', 'answer', 'answer', 'executeFirst'],
+  ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'beat', 'evict', 'full', 'repeat'],
+];
+
+class Model {
+  constructor() {
+    this.built = build({ isManual: true, size: 8 });
+    this.built.outbox.isFull = (room) => room.waiting.length >= this.maxWaiting;
+    this.maxWaiting = 1000;
+    this.next = 0;
+    /** By epoch and offset. @type {Map<string, unknown>} */
+    this.truth = new Map();
+    /** @type {({client: ReturnType<Built['connect']>, at: {epoch: string, offset: number}|null, since: any, seen: number, isIn: boolean}|null)[]} */
+    this.clients = [null, null, null, null];
+    this.counts = { recovered: 0, insufficient: 0, resyncs: 0, messages: 0 };
+  }
+
+  /** @param {Step} step */
+  async run({ kind, a, b }) {
+    const { broker, hub, degraded, recovery } = this.built;
+    const i = a % this.clients.length;
+    const one = this.clients[i];
+    switch (kind) {
+      case 'publish': {
+        for (let left = a % 10 === 0 ? 10 : 1; left > 0; left--) {
+          const { epoch, offset } = broker.accept('h', publication(++this.next));
+          this.truth.set(`${epoch}:${offset}`, this.next);
+        }
+        break;
+      }
+      case 'repeat':
+        broker.announcements.unshift(...this.delivered.slice(-1 - (a % 4)));
+        break;
+      case 'deliver':
+        this.delivered = broker.announcements.slice(0, 1 + (a % 3));
+        return broker.deliver(1 + (a % 3));
+      case 'lose':
+        return void broker.announcements.splice(0, 1 + (a % 12));
+      case 'swap':
+        if (broker.announcements.length > 1)
+          broker.announcements.push(/** @type {any} */ (broker.announcements.shift()));
+        break;
+      case 'newEpoch':
+        return broker.forget('h');
+      case 'join':
+      case 'rejoin':
+        if (one === null) this.join(i, kind === 'rejoin' ? a : b);
+        break;
+      case 'leave':
+        one?.client.say({ type: 'leave', room: 'h' });
+        break;
+      case 'close':
+        if (one === null) break;
+        this.check(i);
+        hub.remove(one.client.connection);
+        this.past = { ...this.past, [i]: one.at };
+        this.clients[i] = null;
+        break;
+      case 'subscribed':
+        return broker.subscribing.shift()?.resolve();
+      case 'refuse':
+        if (a % 4 === 0) broker.subscribing.shift()?.reject(away());
+        break;
+      case 'answer':
+        return broker.answer();
+      case 'executeFirst': {
+        // The store has answered, and the answer is under way for a while.
+        const read = broker.reads[0];
+        if (read === undefined) break;
+        const stretch = broker.look(read.room, read);
+        broker.look = (
+          (look) => (room, from) =>
+            from === read ? stretch : look.call(broker, room, from)
+        )(broker.look);
+        break;
+      }
+      case 'failRead':
+        return broker.reads.shift()?.reject(away());
+      case 'away':
+        return degraded.onState('degraded');
+      case 'back':
+        return degraded.onState('up');
+      case 'turn':
+        return settle();
+      case 'beat':
+        return this.built.beat(1 + (a % 4));
+      case 'evict':
+        for (const follower of [...recovery.used]) follower.evict();
+        break;
+      case 'full':
+        this.maxWaiting = a % 3 === 0 ? 2 : 1000;
+        break;
+    }
+  }
+
+  /** What came last. @type {import('../helpers/stream-broker.js').Announcement[]} */
+  delivered = [];
+
+  /** @type {Record<number, {epoch: string, offset: number}|null>} */
+  past = {};
+
+  /** @param {number} i @param {number} how */
+  join(i, how) {
+    const { broker } = this.built;
+    const client = this.built.connect();
+    const { epoch, offset } = broker.stream('h');
+    const kept = this.past[i] ?? null;
+    // What it last saw; or nothing; or what it has seen on another worker, which is as far as the store; or a lie.
+    const since = [kept, kept, kept, null, { epoch, offset }, { epoch, offset: Math.max(0, offset - (how % 11)) }][
+      how % 6
+    ];
+    const told = how % 17 === 0 ? { epoch, offset: offset + 5 } : since;
+    this.clients[i] = { client, at: null, since: told, seen: 0, isIn: false };
+    client.say({ type: 'join', room: 'h', ...(told === null ? {} : { since: told }) });
+  }
+
+  /** What the client's application sees, as far as it has not been looked at. @param {number} i */
+  check(i) {
+    const one = this.clients[i];
+    if (one === null) return;
+    const messages = one.client.transport.messages();
+    for (const message of messages.slice(one.seen)) {
+      const { type, epoch, offset } = message;
+      if (type === 'joined') {
+        assert.equal(one.isIn, false);
+        one.isIn = true;
+        if (message.recovered) {
+          this.counts.recovered++;
+          assert.equal(epoch, one.since.epoch, 'recovered in another epoch');
+          assert.ok(one.since.offset <= offset, 'recovered from the future');
+          one.at = { ...one.since };
+        } else {
+          this.counts.insufficient++;
+          one.at = { epoch, offset };
+        }
+      } else if (type === 'message') {
+        assert.ok(one.isIn && one.at, 'a message outside the room');
+        this.counts.messages++;
+        assert.deepEqual([epoch, offset], [one.at.epoch, one.at.offset + 1]);
+        assert.equal(message.payload, this.truth.get(`${epoch}:${offset}`));
+        one.at.offset = offset;
+      } else if (type === 'resync') {
+        assert.ok(one.isIn, 'resync outside the room');
+        this.counts.resyncs++;
+        one.at = { epoch, offset };
+      } else if (type === 'left') {
+        one.isIn = false;
+        this.past[i] = one.at;
+      }
+    }
+    one.seen = messages.length;
+  }
+
+  /** All faults end; within a time everybody stands where the store stands. */
+  async heal() {
+    const { broker, degraded, recovery, beat, hub } = this.built;
+    this.maxWaiting = 1000;
+    degraded.onState('up');
+    broker.isManual = false;
+    for (let round = 0; round < 3; round++) {
+      for (const { resolve } of broker.subscribing.splice(0)) resolve();
+      while (broker.reads.length > 0) broker.answer();
+      broker.deliver();
+      await beat(TEN_SECONDS + 8);
+    }
+    assert.equal(recovery.joining, 0, 'a join was never answered');
+    assert.equal(degraded.isOn, false);
+    const { epoch, offset } = broker.stream('h');
+    for (const [i, one] of this.clients.entries()) {
+      this.check(i);
+      if (one?.isIn) assert.deepEqual(one.at, { epoch, offset }, `client ${i} is left behind`);
+    }
+    for (const one of this.clients) if (one !== null) hub.remove(one.client.connection);
+    assert.deepEqual([hub.rooms.size, this.built.stats.windowBytes, this.built.stats.queueDepth], [1, 0, 0]);
+  }
+}
+
+test('under any faults no client has a gap, a repeat or a false recovery, and all end where the store is', async () => {
+  const totals = { recovered: 0, insufficient: 0, resyncs: 0, messages: 0 };
+  const step = fc.record({ kind: fc.constantFrom(...KINDS), a: fc.nat(1000), b: fc.nat(1000) });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 60, maxLength: 250, size: 'max' }), async (steps) => {
+      const model = new Model();
+      for (const one of steps) {
+        await model.run(one);
+        for (let i = 0; i < model.clients.length; i++) model.check(i);
+      }
+      await model.heal();
+      for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals))) totals[key] += model.counts[key];
+    }),
+    { numRuns: Number(process.env.RUNS ?? 400), endOnFailure: false },
+  );
+  // It has to have been about something.
+  assert.ok(totals.recovered > 50 && totals.resyncs > 50 && totals.messages > 500, JSON.stringify(totals));
+});
