@@ -316,6 +316,19 @@ class Link {
     this.writer.writeTo(socket);
   }
 
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  #append(buffer, start, end) {
+    const at = start + HEAD_BYTES;
+    const keyAt = at + 1 + buffer[at];
+    const positionAt = keyAt + 1 + buffer[keyAt];
+    // Not a number where the buffer ends before.
+    if (!(positionAt + POSITION_BYTES <= end)) throw new LinkFault('a room or a key longer than its message');
+    if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
+    const room = buffer.toString('latin1', at + 1, keyAt);
+    const key = buffer.toString('utf8', keyAt + 1, positionAt);
+    this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
+  }
+
   /** @param {HistoryRead} read */
   #askRead(read) {
     if (this.reads.length >= this.relay.maxWaitingReads) {
@@ -363,16 +376,9 @@ class Link {
         relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
         return;
       }
-      case OP.APPEND: {
-        const keyAt = at + 1 + buffer[at];
-        const positionAt = keyAt + 1 + buffer[keyAt];
-        if (!(positionAt + POSITION_BYTES <= end)) throw new LinkFault('a room or a key longer than its message');
-        if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
-        const room = buffer.toString('latin1', at + 1, keyAt);
-        const key = buffer.toString('utf8', keyAt + 1, positionAt);
-        this.positions.push(relay.append(room, key, buffer, start, positionAt, end));
+      case OP.APPEND:
+        this.#append(buffer, start, end);
         return;
-      }
       case OP.SYNC_APPENDS:
         this.out().positions(buffer.readUInt32BE(at), this.positions);
         this.positions = [];

@@ -371,18 +371,22 @@ export class RelayLink {
       this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end), 0, '');
       return;
     }
-    if (op === OP.APPENDED) {
-      const keyAt = at + 1 + buffer[at];
-      const positionAt = keyAt + 1 + buffer[keyAt];
-      const { epoch, offset } = readPosition(buffer, positionAt);
-      const room = buffer.toString('latin1', at + 1, keyAt);
-      this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
-      return;
-    }
-    if (op === OP.GONE) {
-      this.onGone(buffer.toString('latin1', at, end));
-      return;
-    }
+    if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
+    else if (op === OP.GONE) this.onGone(buffer.toString('latin1', at, end));
+    else this.#receiveAnswer(op, buffer, at, end);
+  }
+
+  /** @param {Buffer} buffer @param {number} at @param {number} end */
+  #receiveAppended(buffer, at, end) {
+    const keyAt = at + 1 + buffer[at];
+    const positionAt = keyAt + 1 + buffer[keyAt];
+    const { epoch, offset } = readPosition(buffer, positionAt);
+    const room = buffer.toString('latin1', at + 1, keyAt);
+    this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
+  }
+
+  /** @param {number} op @param {Buffer} buffer @param {number} at @param {number} end */
+  #receiveAnswer(op, buffer, at, end) {
     const id = buffer.readUInt32BE(at);
     const request = this.requests.get(id);
     // One that timed out is answered after all.
