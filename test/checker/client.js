@@ -58,6 +58,8 @@ export class RecoveringClient {
     this.markers = new Set();
     /** `degraded` pushes, as they came. @type {boolean[]} */
     this.degraded = [];
+    /** Rooms it was told to load anew, as often as it was. @type {string[]} */
+    this.resyncs = [];
     /** Codes its connections were closed with while it wanted them. @type {number[]} */
     this.closes = [];
   }
@@ -190,6 +192,7 @@ const HANDLERS = {
   resync(client, { room, epoch, offset }) {
     const place = client.places.get(room);
     client.recorder.write({ type: 'resync', client: client.id, room, epoch, offset });
+    client.resyncs.push(room);
     if (place !== undefined) place.position = { epoch, offset };
   },
 

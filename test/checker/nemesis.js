@@ -116,7 +116,7 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('SAVE');
+      await tell(redis, 'SAVE');
       return async () => {
         await redis.kill();
         await pause(500);
@@ -139,7 +139,7 @@ export const NEMESES = Object.freeze({
     holdMs: [2000, 2000],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('CLIENT', 'PAUSE', '2000', 'ALL');
+      await tell(redis, 'CLIENT', 'PAUSE', '2000', 'ALL');
       return () => {};
     },
   },
@@ -148,7 +148,7 @@ export const NEMESES = Object.freeze({
     holdMs: [0, 0],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('CLIENT', 'KILL', 'TYPE', 'pubsub');
+      await tell(redis, 'CLIENT', 'KILL', 'TYPE', 'pubsub');
       return () => {};
     },
   },
@@ -157,9 +157,9 @@ export const NEMESES = Object.freeze({
     holdMs: [0, 0],
     ofRedis: true,
     async inflict({ redis, random }) {
-      const list = await redis.cli('CLIENT', 'LIST', 'TYPE', 'pubsub');
+      const list = await tell(redis, 'CLIENT', 'LIST', 'TYPE', 'pubsub');
       const ids = [...list.matchAll(/^id=(\d+) /gm)].map(([, id]) => id);
-      if (ids.length > 0) await redis.cli('CLIENT', 'KILL', 'ID', random.pick(ids));
+      if (ids.length > 0) await tell(redis, 'CLIENT', 'KILL', 'ID', random.pick(ids));
       return () => {};
     },
   },
@@ -172,14 +172,14 @@ export const NEMESES = Object.freeze({
       const { redis, workload } = trial;
       const server = vulnerable(trial);
       const pid = trial.random.pick(server.process.workerPids());
-      await redis.cli('CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 256kb 64kb 1');
+      await tell(redis, 'CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 256kb 64kb 1');
       process.kill(pid, 'SIGSTOP');
       // A room with history, where there is one: the first has it.
       workload.flood(workload.rooms[0], FLOOD_MESSAGES, FLOOD_BYTES);
       return async () => {
         if (server.process.workerPids().includes(pid)) process.kill(pid, 'SIGCONT');
         await server.whole();
-        await redis.cli('CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 32mb 8mb 60');
+        await tell(redis, 'CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 32mb 8mb 60');
       };
     },
   },
@@ -199,8 +199,8 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
-      return () => redis.cli('CONFIG', 'SET', 'maxmemory', '0');
+      await tell(redis, 'CONFIG', 'SET', 'maxmemory', '1');
+      return () => tell(redis, 'CONFIG', 'SET', 'maxmemory', '0');
     },
   },
   redisReadOnly: {
@@ -209,8 +209,8 @@ export const NEMESES = Object.freeze({
     ofRedis: true,
     async inflict({ redis }) {
       // A replica of a primary that is not there.
-      await redis.cli('REPLICAOF', '127.0.0.1', '1');
-      return () => redis.cli('REPLICAOF', 'NO', 'ONE');
+      await tell(redis, 'REPLICAOF', '127.0.0.1', '1');
+      return () => tell(redis, 'REPLICAOF', 'NO', 'ONE');
     },
   },
   redisWithoutReplicas: {
@@ -218,8 +218,8 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '3');
-      return () => redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '0');
+      await tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '3');
+      return () => tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '0');
     },
   },
   redisBusy: {
@@ -227,7 +227,7 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('CONFIG', 'SET', 'busy-reply-threshold', '100');
+      await tell(redis, 'CONFIG', 'SET', 'busy-reply-threshold', '100');
       const script = redis.cli('EVAL', 'while true do end', '0');
       return async () => {
         await redis.cli('SCRIPT', 'KILL');
@@ -243,14 +243,14 @@ export const NEMESES = Object.freeze({
       // It refuses writes after a snapshot that failed, where it is to make some: nothing can be renamed to a folder.
       const obstacle = join(redis.folder, 'dump.rdb', 'x');
       mkdirSync(obstacle, { recursive: true });
-      await redis.cli('CONFIG', 'SET', 'save', '3600 1000000');
-      await redis.cli('BGSAVE');
+      await tell(redis, 'CONFIG', 'SET', 'save', '3600 1000000');
+      await tell(redis, 'BGSAVE');
       await saved(redis, 'err');
       return async () => {
         rmSync(join(redis.folder, 'dump.rdb'), { recursive: true });
-        await redis.cli('BGSAVE');
+        await tell(redis, 'BGSAVE');
         await saved(redis, 'ok');
-        await redis.cli('CONFIG', 'SET', 'save', '');
+        await tell(redis, 'CONFIG', 'SET', 'save', '');
         rmSync(join(redis.folder, 'dump.rdb'), { force: true });
       };
     },
@@ -260,8 +260,9 @@ export const NEMESES = Object.freeze({
     holdMs: [0, 0],
     ofRedis: true,
     async inflict({ redis }) {
-      await redis.cli('DEBUG', 'POPULATE', `${LOADED_KEYS}`);
-      await redis.cli('SAVE');
+      const fill = `for i = 1, ${LOADED_KEYS} do redis.call('SET', 'filler:' .. i, 'x', 'EX', 60) end`;
+      await tell(redis, 'EVAL', fill, '0');
+      await tell(redis, 'SAVE');
       await redis.kill();
       const { args } = redis;
       // 1 ms a key, and it answers in between.
@@ -270,7 +271,7 @@ export const NEMESES = Object.freeze({
       redis.args = args;
       return async () => {
         await until(async () => (await redis.cli('PING')) === 'PONG', 30_000, 'the end of loading');
-        await redis.cli('CONFIG', 'SET', 'key-load-delay', '0');
+        await tell(redis, 'CONFIG', 'SET', 'key-load-delay', '0');
         rmSync(join(redis.folder, 'dump.rdb'), { force: true });
       };
     },
@@ -297,6 +298,11 @@ export const NEMESES = Object.freeze({
     inflict: weather({ isSilent: true }),
   },
 });
+
+/** @param {import('../helpers/redis.js').RedisServer} redis @param {...string} command @returns {Promise<string>} rejects where Redis refuses it */
+function tell(redis, ...command) {
+  return redis.cli('-e', ...command);
+}
 
 /** Waits for the end of a snapshot. @param {import('../helpers/redis.js').RedisServer} redis @param {'ok'|'err'} status */
 function saved(redis, status) {

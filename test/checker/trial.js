@@ -272,10 +272,11 @@ async function channels(redis) {
  * @param {import('../helpers/server.js').LogLine} line
  */
 function isOfOurMaking({ level, msg }) {
-  return (
-    level >= 60 || (level >= 50 && !/^(worker died|a worker hangs: killed|a worker did not leave in time)/.test(msg))
-  );
+  return level >= 60 || (level >= 50 && !OF_NEMESES.test(msg));
 }
+
+/** What servers say at level `error` when their processes are killed or frozen. */
+const OF_NEMESES = /^(worker died|a worker hangs: killed|a worker did not leave in time|the relay is gone: draining)/;
 
 /** @param {number} pid */
 function isAlive(pid) {

@@ -46,6 +46,74 @@ test('a message splits into what it was made of', () => {
   assert.deepEqual(split(encodeReference('some-id')), { isWhole: true, seen: ['some-id'] });
 });
 
+/** A position, as redis-history.lua writes it. @param {string} epoch @param {number} offset */
+function positionOf(epoch, offset) {
+  const position = Buffer.alloc(28);
+  position.writeUInt32BE(0x40000018, 0);
+  position.write(epoch, 4, 'latin1');
+  position.writeBigUInt64BE(BigInt(offset), 20);
+  return position;
+}
+
+test('behind a position publications and references have consecutive offsets, before it none', () => {
+  /** @type {unknown[]} */
+  const seen = [];
+  const receiver = {
+    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication, /** @type {unknown[]} */ ...at) =>
+      seen.push([`${publication}`, ...at]),
+    reference: (/** @type {null} */ _to, /** @type {string} */ id, /** @type {unknown[]} */ ...at) =>
+      seen.push([`to ${id}`, ...at]),
+  };
+  const epoch = '0123456789abcdef';
+  const first = Number.MAX_SAFE_INTEGER - 5;
+  const body = Buffer.concat([
+    encode([Buffer.from('a'), Buffer.from('b')]),
+    encodeReference(''),
+    encode([Buffer.from('c')]),
+  ]);
+  assert.ok(splitMessage(Buffer.concat([positionOf(epoch, first), body]), receiver, null));
+  assert.deepEqual(seen, [
+    ['a', first, epoch],
+    ['b', first + 1, epoch],
+    ['to ', first + 2, epoch],
+    ['c', first + 3, epoch],
+  ]);
+  seen.length = 0;
+  assert.ok(splitMessage(encode([Buffer.from('a'), Buffer.from('b')]), receiver, null));
+  assert.deepEqual(seen, [
+    ['a', 0, ''],
+    ['b', 0, ''],
+  ]);
+  for (let length = 1; length < 28; length++)
+    assert.equal(splitMessage(positionOf(epoch, 1).subarray(0, length), receiver, null), false);
+});
+
+test('publications that wait for a body keep their offsets', async () => {
+  /** @type {unknown[]} */
+  const delivered = [];
+  /** @type {(body: Buffer|null) => void} */
+  let fetched = () => {};
+  const arrivals = new RedisArrivals({
+    deliver: (_room, publication, offset, epoch) => delivered.push([`${publication}`, offset, epoch]),
+    fetch: (_room, id, offset, epoch) => {
+      assert.deepEqual([id, offset, epoch], ['', 7, 'fedcba9876543210']);
+      return new Promise((resolve) => {
+        fetched = resolve;
+      });
+    },
+    onSkipped: (reason) => assert.fail(reason),
+  });
+  arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
+  arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]));
+  await turn();
+  fetched(Buffer.from('a'));
+  await turn();
+  assert.deepEqual(delivered, [
+    ['a', 7, 'fedcba9876543210'],
+    ['b', 8, 'fedcba9876543210'],
+  ]);
+});
+
 test('a message of another program is told, and never read past its end', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), (array) => {

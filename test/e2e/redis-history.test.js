@@ -1,0 +1,395 @@
+// redis-history.test.js: rooms with history on a real Redis that restarts from an old snapshot, is replaced by a replica that
+// lags, is full, locked, busy, frozen, or that forgets the script.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { MAX_STRETCH_BYTES } from '../../src/broker/broker.js';
+import { parseHistoryRules } from '../../src/room-rules.js';
+import { freePort, startRedis } from '../helpers/redis.js';
+import { eventually, outcome, start } from '../helpers/redis-worker.js';
+
+const TIMEOUT_MS = 30_000;
+const { rules: history } = parseHistoryRules(['kept*=100/300s', 'short=10/2s']);
+const ALL = Object.freeze({ after: 0, limit: 1000 });
+
+/** @typedef {import('../helpers/redis-worker.js').Worker} Worker */
+/** @typedef {import('../../src/broker/broker.js').Position} Position */
+
+/** @param {Worker} worker @param {string} room @param {string[]} texts @param {string} [idempotencyKey] @returns {Promise<Position[]>} */
+async function publish({ broker }, room, texts, idempotencyKey) {
+  const published = texts.map((text) => broker.publish(room, Buffer.from(text), { idempotencyKey }));
+  return /** @type {Position[]} */ (await Promise.all(published));
+}
+
+/** @param {Worker} worker @param {string} room @param {{after: number, limit: number}} [from] */
+async function read({ broker }, room, from = ALL) {
+  const { epoch, offset, publications } = await broker.history(room, from);
+  return { epoch, offset, texts: publications.map(String) };
+}
+
+/** @param {string} prefix @param {number} count */
+function numbered(prefix, count) {
+  return Array.from({ length: count }, (_, i) => `${prefix}${i + 1}`);
+}
+
+describe('history on Redis', { concurrency: 4 }, () => {
+  for (const historyFence of /** @type {const} */ (['strict', 'trust'])) {
+    const isStrict = historyFence === 'strict';
+    const ending = isStrict ? 'ends the epoch' : 'keeps the epoch where that is trusted';
+
+    test(`a restart from a snapshot older than what was accepted ${ending}`, { timeout: TIMEOUT_MS }, async (t) => {
+      const redis = await startRedis(t);
+      const [a, b] = [
+        await start(t, redis, { history, historyFence }),
+        await start(t, redis, { history, historyFence }),
+      ];
+      await b.broker.subscribe('kept');
+      const [{ epoch }] = await publish(a, 'kept', numbered('saved ', 5));
+      await redis.cli('SAVE');
+      await publish(b, 'kept', numbered('lost ', 5));
+      assert.equal((await read(a, 'kept')).offset, 10);
+      await redis.kill();
+      await redis.restart();
+      await eventually(() => a.state === 'up' && b.state === 'up');
+      // The reader is first: a read must not call complete who knows of 6 to 10.
+      const after = await read(b, 'kept', { after: 10, limit: 100 });
+      if (isStrict) {
+        assert.notEqual(after.epoch, epoch);
+        assert.deepEqual({ ...after, epoch: '' }, { epoch: '', offset: 0, texts: [] });
+      } else {
+        assert.deepEqual(after, { epoch, offset: 5, texts: [] });
+      }
+      const next = isStrict ? 1 : 6;
+      assert.deepEqual(await publish(a, 'kept', ['new']), [{ epoch: after.epoch, offset: next }]);
+      await eventually(() => b.texts.includes('new'));
+      assert.deepEqual(b.positions.at(-1), { epoch: after.epoch, offset: next });
+      assert.equal((await read(a, 'kept')).texts.length, next);
+    });
+
+    test(`a replica that lagged and is promoted ${ending}`, { timeout: TIMEOUT_MS }, async (t) => {
+      const primary = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
+      const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${primary.port}`] });
+      const a = await start(t, primary, { history, historyFence });
+      const [{ epoch }] = await publish(a, 'kept', numbered('replicated ', 5));
+      await eventually(async () => (await replica.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
+      await replica.cli('REPLICAOF', '127.0.0.1', `${await freePort()}`);
+      await publish(a, 'kept', numbered('lost ', 5));
+      await primary.kill();
+      await replica.cli('REPLICAOF', 'NO', 'ONE');
+      const b = await start(t, replica, { history, historyFence });
+      const [position] = await publish(b, 'kept', ['new']);
+      if (isStrict) {
+        assert.notEqual(position.epoch, epoch);
+        assert.equal(position.offset, 1);
+        assert.deepEqual((await read(b, 'kept')).texts, ['new']);
+      } else {
+        assert.deepEqual(position, { epoch, offset: 6 });
+      }
+    });
+  }
+
+  test('a primary that was a replica meanwhile: refused, left, and a new epoch', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const other = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const [{ epoch }] = await publish(a, 'kept', ['1']);
+    await redis.cli('REPLICAOF', '127.0.0.1', `${other.port}`);
+    assert.equal(await outcome(a.broker.publish('kept', Buffer.from('no'))), 'UNAVAILABLE');
+    await eventually(() => a.states.some(({ state }) => state === 'degraded'));
+    await eventually(() => a.state === 'up');
+    // It has what it had, or what the other has: a replica does not vouch for either.
+    assert.equal(await outcome(a.broker.history('kept', ALL)), 'UNAVAILABLE');
+    await redis.cli('REPLICAOF', 'NO', 'ONE');
+    await eventually(async () => (await outcome(a.broker.publish('kept', Buffer.from('new')))) === 'OK');
+    const after = await read(a, 'kept');
+    assert.notEqual(after.epoch, epoch);
+    assert.deepEqual({ offset: after.offset, texts: after.texts }, { offset: 1, texts: ['new'] });
+  });
+
+  test('an emptied Redis: a new epoch, also for workers that knew the old one', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
+    await publish(b, 'kept', ['3']);
+    await redis.cli('FLUSHALL');
+    const positions = [...(await publish(a, 'kept', ['4'])), ...(await publish(b, 'kept', ['5']))];
+    assert.deepEqual(
+      positions.map(({ offset }) => offset),
+      [1, 2],
+    );
+    assert.notEqual(positions[0].epoch, epoch);
+    assert.equal(positions[1].epoch, positions[0].epoch);
+    assert.deepEqual((await read(b, 'kept')).texts, ['4', '5']);
+    // Nothing is kept for ever.
+    for (const key of (await redis.cli('KEYS', '*')).split('\n'))
+      assert.ok(Number(await redis.cli('PTTL', key)) > 0, key);
+  });
+
+  /** Why Redis may refuse: what brings it about, and what ends it. */
+  const REFUSALS =
+    /** @type {Record<string, {args?: string[], begin: (redis: Redis) => Promise<unknown>, end: (redis: Redis) => Promise<unknown>}>} */ ({
+      OOM: {
+        begin: (redis) => redis.cli('CONFIG', 'SET', 'maxmemory', '1'),
+        end: (redis) => redis.cli('CONFIG', 'SET', 'maxmemory', '0'),
+      },
+      NOREPLICAS: {
+        begin: (redis) => redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '3'),
+        end: (redis) => redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '0'),
+      },
+      MISCONF: {
+        async begin(redis) {
+          // A snapshot can't take the place of a folder that is not empty.
+          await mkdir(join(redis.folder, 'dump.rdb', 'x'), { recursive: true });
+          await redis.cli('CONFIG', 'SET', 'save', '3600 1');
+          await redis.cli('BGSAVE');
+          await eventually(async () => (await redis.cli('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'));
+        },
+        async end(redis) {
+          await redis.cli('CONFIG', 'SET', 'save', '');
+          await rm(join(redis.folder, 'dump.rdb'), { recursive: true });
+        },
+      },
+      LOADING: {
+        args: [
+          '--enable-debug-command',
+          'yes',
+          '--key-load-delay',
+          '500',
+          '--loading-process-events-interval-bytes',
+          '1024',
+        ],
+        begin: async (redis) => {
+          await redis.cli('EVAL', "for i = 1, 5000 do redis.call('SET', 'filler-' .. i, 'x') end", '0');
+          redis.cli('DEBUG', 'RELOAD').catch(() => {});
+          await eventually(async () => (await redis.cli('GET', 'x').catch(String)).includes('LOADING'));
+        },
+        end: (redis) => eventually(async () => !(await redis.cli('GET', 'x')).includes('LOADING')),
+      },
+      BUSY: {
+        args: ['--busy-reply-threshold', '50'],
+        begin: async (redis) => {
+          const cli = spawn('redis-cli', ['-p', `${redis.port}`, 'EVAL', 'while true do end', '0'], {
+            stdio: 'ignore',
+          });
+          busy.set(redis, cli);
+          await eventually(async () => (await redis.cli('GET', 'x').catch(String)).includes('BUSY'));
+        },
+        end: async (redis) => {
+          const cli = /** @type {import('node:child_process').ChildProcess} */ (busy.get(redis));
+          const exited = once(cli, 'exit');
+          await redis.cli('SCRIPT', 'KILL');
+          await exited;
+        },
+      },
+    });
+  /** @typedef {import('../helpers/redis.js').RedisServer} Redis */
+  /** @type {WeakMap<Redis, import('node:child_process').ChildProcess>} */
+  const busy = new WeakMap();
+
+  for (const [name, { args = [], begin, end }] of Object.entries(REFUSALS)) {
+    test(`${name}: refused, not stored, not delivered; then on as before`, { timeout: TIMEOUT_MS }, async (t) => {
+      const redis = await startRedis(t, { args });
+      // What is slow here is Redis at work, not Redis mute.
+      const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 5000 }), await start(t, redis, { history })];
+      await b.broker.subscribe('kept');
+      const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
+      await begin(redis);
+      const large = Buffer.alloc(100_000, 'x');
+      assert.deepEqual(
+        await Promise.all([
+          ...['no 1', 'no 2'].map((text) => outcome(a.broker.publish('kept', Buffer.from(text)))),
+          outcome(a.broker.publish('kept', large)),
+          outcome(a.broker.publish('kept', Buffer.from('no key'), { idempotencyKey: 'k' })),
+          outcome(a.broker.publish('kept-new', Buffer.from('no room'))),
+        ]),
+        Array(5).fill('UNAVAILABLE'),
+      );
+      await end(redis);
+      await eventually(() => a.state === 'up' && b.state === 'up');
+      assert.deepEqual(await publish(a, 'kept', ['3'], 'k'), [{ epoch, offset: 3 }]);
+      assert.deepEqual(await read(b, 'kept'), { epoch, offset: 3, texts: ['1', '2', '3'] });
+      assert.equal((await read(b, 'kept-new')).offset, 0);
+      await eventually(() => b.texts.includes('3'));
+      assert.deepEqual(b.texts, ['1', '2', '3']);
+      assert.deepEqual(
+        b.positions.map(({ offset }) => offset),
+        [1, 2, 3],
+      );
+    });
+  }
+
+  test('a script that Redis has forgotten is sent again, and nothing is lost', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    await b.broker.subscribe('kept');
+    for (let i = 0; i < 10; i++) {
+      await redis.cli('SCRIPT', 'FLUSH');
+      const rooms = ['kept', 'kept-1', 'kept-2'];
+      const positions = await Promise.all(rooms.map((room) => publish(a, room, ['x', 'y'])));
+      for (const [x, y] of positions) assert.deepEqual([x.offset, y.offset], [2 * i + 1, 2 * i + 2]);
+    }
+    await redis.cli('SCRIPT', 'FLUSH');
+    assert.equal((await read(b, 'kept')).offset, 20);
+    await eventually(() => b.positions.length === 20);
+  });
+
+  test('a script that Redis forgets under load: order holds, and a refusal is one', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const workers = [await start(t, redis, { history }), await start(t, redis, { history })];
+    await workers[0].broker.subscribe('kept');
+    let isFlushing = true;
+    const flushing = (async () => {
+      while (isFlushing) await redis.cli('SCRIPT', 'FLUSH');
+    })();
+    /** @type {Promise<{text: string, code: string}>[]} */
+    const published = [];
+    for (let i = 0; i < 400; i++) {
+      for (const [w, { broker }] of workers.entries()) {
+        const text = `${w}:${i}`;
+        published.push(outcome(broker.publish('kept', Buffer.from(text))).then((code) => ({ text, code })));
+      }
+      if (i % 2 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    const results = await Promise.all(published);
+    isFlushing = false;
+    await flushing;
+    const accepted = results.filter(({ code }) => code === 'OK').map(({ text }) => text);
+    t.diagnostic(`${accepted.length} of ${results.length} accepted`);
+    assert.ok(results.every(({ code }) => code === 'OK' || code === 'UNAVAILABLE'));
+    assert.ok(accepted.length > 0);
+    await eventually(() => workers[0].texts.length >= accepted.length);
+    for (const w of workers.keys()) {
+      const own = (/** @type {string} */ text) => text.startsWith(`${w}:`);
+      assert.deepEqual(workers[0].texts.filter(own), accepted.filter(own));
+    }
+    assert.deepEqual(
+      workers[0].positions.map(({ offset }) => offset),
+      accepted.map((_, i) => i + 1),
+    );
+  });
+
+  test('an idempotency key tells what became of a publish whose outcome was unknown', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 300 }), await start(t, redis, { history })];
+    await b.broker.subscribe('kept');
+    await publish(a, 'kept', ['1']);
+    redis.freeze();
+    assert.equal(await outcome(a.broker.publish('kept', Buffer.from('2'), { idempotencyKey: 'k' })), 'OUTCOME_UNKNOWN');
+    redis.thaw();
+    await eventually(() => a.state === 'up');
+    const [again] = await publish(a, 'kept', ['2'], 'k');
+    assert.equal(again.offset, 2);
+    assert.deepEqual(await publish(b, 'kept', ['2'], 'k'), [again]);
+    assert.deepEqual(await publish(b, 'kept', ['3', '3'], 'other'), [
+      { ...again, offset: 3 },
+      { ...again, offset: 3 },
+    ]);
+    assert.deepEqual((await read(a, 'kept')).texts, ['1', '2', '3']);
+    await eventually(() => b.texts.includes('3'));
+    assert.deepEqual(b.texts, ['1', '2', '3']);
+  });
+
+  test('a read fails at once without Redis, and in time where Redis is mute', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history, redisTimeoutMs: 300 });
+    await publish(a, 'kept', ['1']);
+    redis.freeze();
+    const outcomes = await Promise.all(
+      Array.from({ length: 100 }, (_, i) => outcome(a.broker.history('kept', { after: 0, limit: i % 2 }))),
+    );
+    assert.deepEqual(new Set(outcomes), new Set(['UNAVAILABLE']));
+    redis.thaw();
+    await eventually(() => a.state === 'up');
+    assert.deepEqual((await read(a, 'kept')).texts, ['1']);
+    await redis.kill();
+    await eventually(() => a.state === 'degraded');
+    const started = performance.now();
+    assert.equal(await outcome(a.broker.history('kept', ALL)), 'UNAVAILABLE');
+    assert.ok(performance.now() - started < 50);
+    assert.equal(a.shard.history.reading, 0);
+    assert.equal(a.shard.history.waiting.size, 0);
+    assert.equal(a.shard.history.latest.size, 0);
+  });
+
+  test('many reads take turns, and all are answered', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const { history: part } = a.shard;
+    await publish(a, 'kept', numbered('', 100));
+    const reads = Array.from({ length: 3000 }, (_, i) => read(a, 'kept', { after: 50, limit: i % 3 === 0 ? 100 : 0 }));
+    assert.ok(part.reading <= 512 && part.waiting.size > 0);
+    const live = publish(a, 'kept', ['101']);
+    for (const [i, { texts, offset }] of (await Promise.all(reads)).entries()) {
+      assert.ok(offset === 100 || offset === 101);
+      assert.equal(texts.length, i % 3 === 0 ? offset - 50 : 0);
+    }
+    assert.equal((await live)[0].offset, 101);
+    assert.equal(part.reading, 0);
+  });
+
+  test('a stream is bounded in Redis, by its size and its time', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const stream = 'faults:history:{short}:stream';
+    for (let i = 0; i < 500; i++) await publish(a, 'short', ['x'.repeat(500)]);
+    const length = Number(await redis.cli('XLEN', stream));
+    // Eight fill a node of 4096 bytes; nodes are trimmed as a whole.
+    assert.ok(length >= 10 && length <= 30, `${length}`);
+    const ttl = Number(await redis.cli('PTTL', stream));
+    assert.ok(ttl > 1900 && ttl <= 2500, `${ttl}`);
+    assert.ok(Number(await redis.cli('PTTL', 'faults:history:{short}:meta')) > 86_000_000);
+    // Batches too are trimmed, by their publications.
+    for (let i = 0; i < 100; i++) await publish(a, 'short', numbered('y', 20));
+    assert.ok(Number(await redis.cli('XLEN', stream)) <= 20);
+    assert.deepEqual((await read(a, 'short')).texts, numbered('y', 20).slice(10));
+  });
+
+  test('a stretch is bounded in bytes, and ends at a gap that others made', { timeout: TIMEOUT_MS }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const megabyte = Buffer.alloc(1024 * 1024, 'm');
+    for (let i = 0; i < 12; i++) await a.broker.publish('kept', megabyte);
+    const { offset, publications } = await a.broker.history('kept', ALL);
+    assert.equal(offset, 12);
+    assert.equal(publications.length, Math.floor(MAX_STRETCH_BYTES / (megabyte.length + 32)));
+    await a.broker.publish('kept', Buffer.alloc(2 * MAX_STRETCH_BYTES, 'h'));
+    assert.equal((await a.broker.history('kept', ALL)).publications.length, 1);
+    for (const text of numbered('', 5)) await publish(a, 'kept', [text]);
+    await redis.cli('XDEL', 'faults:history:{kept}:stream', '15');
+    assert.deepEqual(await read(a, 'kept').then(({ texts }) => texts), ['3', '4', '5']);
+  });
+
+  test('a large publication that is gone before it is fetched leaves a gap in the offsets', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    await b.broker.subscribe('kept');
+    const { fetch } = b.broker.arrivals;
+    b.broker.arrivals.fetch = async (...reference) => {
+      await redis.cli('XDEL', 'faults:history:{kept}:stream', '2');
+      return fetch(...reference);
+    };
+    const large = Buffer.alloc(100_000, 'x');
+    await Promise.all([
+      ...['1'].map((text) => publish(a, 'kept', [text])),
+      a.broker.publish('kept', large),
+      publish(a, 'kept', ['3']),
+    ]);
+    await eventually(() => b.texts.includes('3'));
+    assert.deepEqual(
+      b.positions.map(({ offset }) => offset),
+      [1, 3],
+    );
+    assert.equal(b.stats.skipped, 1);
+    assert.deepEqual((await read(a, 'kept')).texts, ['3']);
+  });
+});
