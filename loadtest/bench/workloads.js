@@ -229,7 +229,8 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
   await openAll(swarm, members);
   const seconds = quick ? 1 : 2;
   const options = { payloadBytes, everyProcess: true, publishers };
-  await swarm.run({ perSecond: 500, seconds: 1, ...options });
+  // Warm: what code that is not compiled yet makes late in the first seconds is no limit of the server's.
+  await swarm.run({ perSecond: quick ? 500 : Math.max(2000, (known ?? 0) / 2), seconds: quick ? 1 : 4, ...options });
   const best = await searchRate({
     start: 2000,
     grow: 2,
