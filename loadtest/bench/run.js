@@ -20,6 +20,10 @@ import { externalServer, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { measured, WORKLOADS } from './workloads.js';
 
+/** A measurement from which the hypervisor took more of the processors' time is one of other guests. */
+const MAX_STOLEN_SHARE = 0.05;
+const MAX_REPEATS = 2;
+
 const { values: options } = parseArgs({
   options: {
     only: { type: 'string', default: Object.keys(SERVERS).join(',') },
@@ -114,7 +118,12 @@ for (let round = 1; round <= rounds; round++) {
   for (const workload of wantedWorkloads) {
     for (const server of servers) {
       log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}${progress()}`);
-      cells.push(await measure(server, workload, round));
+      let cell = await measure(server, workload, round);
+      for (let again = 0; cell.stolenShare > MAX_STOLEN_SHARE && again < MAX_REPEATS; again++) {
+        log(`  ! the hypervisor took ${Math.round(cell.stolenShare * 100)} % of the processors: measured again`);
+        cell = await measure(server, workload, round);
+      }
+      cells.push(cell);
       save(); // after each cell, so that an interrupted run has its figures
     }
   }
