@@ -175,7 +175,7 @@ export const NEMESES = Object.freeze({
       await tell(redis, 'CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 256kb 64kb 1');
       process.kill(pid, 'SIGSTOP');
       // A room with history, where there is one: the first has it.
-      workload.flood(workload.rooms[0], FLOOD_MESSAGES, FLOOD_BYTES);
+      await workload.flood(workload.rooms[0], FLOOD_MESSAGES, FLOOD_BYTES);
       return async () => {
         if (server.process.workerPids().includes(pid)) process.kill(pid, 'SIGCONT');
         await server.whole();

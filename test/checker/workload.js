@@ -39,6 +39,7 @@ export class Workload {
    */
   constructor(load, urls, recorder, random) {
     this.load = load;
+    this.urls = urls;
     this.recorder = recorder;
     this.random = random;
     this.rooms = Array.from({ length: load.rooms }, (_, i) =>
@@ -66,6 +67,8 @@ export class Workload {
       (_, i) => new Publisher({ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder }),
     );
     this.marker = new Publisher({ id: 'm0', urls, window: load.rooms, recorder });
+    /** @type {Publisher[]} */
+    this.flooders = [];
     /** Messages that no publisher was ready for. */
     this.heldBack = 0;
     /** @type {NodeJS.Timeout|undefined} */
@@ -129,16 +132,21 @@ export class Workload {
     }
   }
 
-  /** Many long messages at once, of publishers that send many at a time. @param {string} room @param {number} messages @param {number} bytes */
-  flood(room, messages, bytes) {
-    const fast = this.publishers.filter(({ window }) => window > 1);
+  /**
+   * Many long messages at once. By a publisher that connects now: one that is there may hang on the worker that is frozen.
+   * @param {string} room @param {number} messages @param {number} bytes
+   */
+  async flood(room, messages, bytes) {
+    const { urls, recorder, flooders } = this;
+    const publisher = new Publisher({ id: `f${flooders.length}`, urls, window: WINDOW, recorder });
+    flooders.push(publisher);
+    publisher.start();
+    await until(() => publisher.isReady, JOINED_MS, 'a publisher');
     let left = messages;
     const more = () => {
-      for (const publisher of fast) {
-        while (left > 0 && publisher.isReady) {
-          left--;
-          publisher.publish(room, { bytes, settled: more });
-        }
+      while (left > 0 && publisher.isReady) {
+        left--;
+        publisher.publish(room, { bytes, settled: more });
       }
     };
     more();
@@ -172,7 +180,7 @@ export class Workload {
 
   async stop() {
     this.silence();
-    await Promise.all([...this.clients, ...this.publishers, this.marker].map((each) => each.stop()));
+    await Promise.all([...this.clients, ...this.publishers, ...this.flooders, this.marker].map((each) => each.stop()));
   }
 
   /** @param {string} room @param {Map<string, string>} markers @returns {Promise<boolean>} was it accepted? */

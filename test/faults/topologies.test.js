@@ -125,7 +125,12 @@ test('19: a node of a cluster killed, back after 5 s: its slots are refused, the
         holdMs: [0, 0],
         async inflict() {
           await victim.kill();
-          return () => victim.restart();
+          return async () => {
+            await victim.restart();
+            // A primary that comes back refuses writes for two more seconds.
+            const isServing = async () => (await victim.cli('CLUSTER', 'INFO')).includes('cluster_state:ok');
+            await until(isServing, MAX_OUTAGE_MS, 'the node in service');
+          };
         },
       },
       5000,
