@@ -64,8 +64,9 @@ export class RedisConnection {
       // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
       protocol: 3,
       retryStrategy: () => this.#retryDelayMs(),
-      // Scripts wrap the word.
-      reconnectOnError: ({ message }) => message.includes('READONLY'),
+      // Scripts wrap the word. It may come many times in one read, and the first has ended the connection: each more
+      // would have it ended again, with a timer and a listener of its own.
+      reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
       failoverDetector: true,
       // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds nobody is told.
       sentinelRetryStrategy: () => null,
