@@ -42,6 +42,7 @@ export class RedisConnection {
     this.reason = '';
     /** @type {NodeJS.Timeout|null} */
     this.revival = null;
+    /** @type {Redis} */
     this.redis = new Redis({
       ...redisOptions(settings, node),
       lazyConnect: true,
