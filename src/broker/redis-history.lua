@@ -14,7 +14,8 @@
 -- Redis has come back from an older snapshot or a replica was promoted. What others were told may be gone, so the epoch ends.
 -- Meta is a hash of one field, named after the line, with the offset of the latest publication + 1: that it rises is enough
 -- to know that the caller's line holds. Where it does not, Redis itself is asked who it is, in the same step (INFO): a
--- caller that is out of date does no harm. Each call from Lua costs more than what it does; hence so few of them.
+-- caller that is out of date does no harm. Each call from Lua costs more than what it does; hence so few of them, and
+-- with strings: a number would be printed as a double.
 --
 -- The stream has messages as they were announced; the id of each is the offset of its last publication. The body is
 -- publications with their lengths in front; with the position before it it is a message (redis-message.js).
@@ -34,7 +35,7 @@ if #line == 48 then
     top = tonumber(call('HGET', meta, line) or 0) - 1
   else
     -- Where it fails nothing has happened: writes come behind it.
-    top = call('HINCRBY', meta, line, count) - 1 - count
+    top = call('HINCRBY', meta, line, isLarge and '1' or ARGV[4]) - 1 - count
     if top < 0 then call('HDEL', meta, line) end
   end
 end
@@ -92,7 +93,7 @@ end
 local last = top + count
 local position = '\64\0\0\24' .. string.sub(line, 33) .. struct.pack('>I8', top + 1)
 local message = position .. ARGV[5]
-call('XADD', stream, last, 'm', message)
+call('XADD', stream, string.format('%d', last), 'm', message)
 if ARGV[7] then
   -- Whole nodes: readers know the size. Redis 6.0 has no MINID, and keeps as many messages: more than asked.
   local trimmed = redis.pcall('XTRIM', stream, 'MINID', '~', math.max(0, last - ARGV[7] + 1))
