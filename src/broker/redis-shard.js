@@ -11,6 +11,7 @@ import { RedisConnection } from './redis-connection.js';
 import { RedisHistory } from './redis-history.js';
 import { RedisProbe } from './redis-probe.js';
 import { RedisPublisher } from './redis-publisher.js';
+import { RedisPushes } from './redis-pushes.js';
 import { RedisSubscriptions } from './redis-subscriptions.js';
 
 /** What Redis answers where a slot is not, or no longer, this node's to serve. */
@@ -72,13 +73,13 @@ export class RedisShard {
       if (names.isProbe(channel)) this.probe.receive(message);
       else events.onMessage(channel, message);
     };
-    if (isSharded) {
-      this.subscriber.redis.on('smessageBuffer', onMessage);
-      // Redis has ended subscriptions: their slot has moved.
-      this.subscriber.redis.on('moved', events.onStale);
-    } else {
-      this.subscriber.redis.on('messageBuffer', onMessage);
-    }
+    const { redis } = this.subscriber;
+    const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
+    redis.on('connect', () => pushes.attach(redis.stream));
+    // From a Redis that does not push.
+    redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
+    // Redis has ended subscriptions: their slot has moved.
+    if (isSharded) redis.on('moved', events.onStale);
     this.publisher = new RedisPublisher({
       connection: this.commands,
       clock,
