@@ -122,7 +122,8 @@ export function readPresence({ source: b, presenceStart: start }) {
       if (typeof user !== 'string' || user === '' || user.length > MAX_USER_LENGTH) return undefined;
       who.user = user;
     } else if (key === 'info') {
-      who.info = b.subarray(valueStart, valueEnd);
+      // It may have to wait for the room, and what it is a part of does not.
+      who.info = Buffer.from(b.subarray(valueStart, valueEnd));
     }
     i = skipSpace(b, valueEnd);
     if (b[i] === COMMA) i = skipSpace(b, i + 1);

@@ -12,8 +12,11 @@
 // it would have to follow what ws makes of what it was given, for peers of whom there are few.
 //
 // Only where no compression was negotiated: ws inflates later than it reads, and would be overtaken.
+//
+// All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so is what ws gets.
 
 import { isUtf8 } from 'node:buffer';
+import { shareReads } from './shared-reads.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
@@ -61,9 +64,16 @@ export class FrameReader {
     this.maxMessageBytes = maxMessageBytes;
     this.onText = onText;
     const reader = this;
-    /** Made once a server, shared by all sockets. @type {DataListener} */
+    // Made once a server, shared by all sockets.
+    /** What came with the handshake, and all where reads are not shared. @type {DataListener} */
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
+    };
+    /** @this {Socket} @param {number} size @param {Buffer} buffer */
+    this.socketOnRead = function socketOnRead(size, buffer) {
+      const bytes = buffer.subarray(0, size);
+      if (this[READING] !== undefined) reader.#read(this, bytes);
+      else this.emit('data', Buffer.from(bytes));
     };
   }
 
@@ -79,6 +89,7 @@ export class FrameReader {
     socket[READING] = new Reading(websocket, listeners[0]);
     socket.removeListener('data', listeners[0]);
     socket.on('data', this.socketOnData);
+    shareReads(socket, this.socketOnRead);
   }
 
   /** @param {Socket} socket @param {Buffer} bytes */
@@ -94,7 +105,7 @@ export class FrameReader {
       const size = this.#sizeOf(bytes, at, bytes.length);
       if (size > bytes.length - at) return hold(reading, bytes, at, size);
       if (size === NOT_OURS || !this.#take(websocket, bytes, at, size)) {
-        return this.#handOver(socket, reading, at === 0 ? bytes : bytes.subarray(at));
+        return this.#handOver(socket, reading, Buffer.from(bytes.subarray(at)));
       }
       at += size;
     }
@@ -168,7 +179,7 @@ export class FrameReader {
     return true;
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes from the start of a frame */
+  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes ws's own from here on, from the start of a frame */
   #handOver(socket, { websocketOnData }, bytes) {
     socket.removeListener('data', this.socketOnData);
     socket[READING] = undefined;

@@ -74,3 +74,15 @@ export function buildHub({
   });
   return { stats, slowConsumers, outbox, recovery, hub, degraded, commands };
 }
+
+/**
+ * A message as a transport hands it over: its bytes are the next read's as soon as it has been received.
+ * @param {import('../../src/hub/commands.js').Commands} commands
+ * @param {import('../../src/hub/connection.js').Connection} connection
+ * @param {object|string} message
+ */
+export function receive(commands, connection, message) {
+  const bytes = Buffer.from(typeof message === 'string' ? message : JSON.stringify(message));
+  commands.receive(connection, bytes);
+  bytes.fill('?');
+}

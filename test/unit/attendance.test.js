@@ -10,7 +10,7 @@ import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js'
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
 import { ANNOUNCEMENTS, encodePublication, isPublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport, messagesOf } from '../helpers/fake-transport.js';
-import { buildHub } from '../helpers/hub.js';
+import { buildHub, receive } from '../helpers/hub.js';
 
 /** A hub whose presence is a list of what it was told; rooms whose name begins with `p` have presence. */
 function build() {
@@ -45,7 +45,7 @@ function build() {
     hub.add(connection);
     /** @param {object|string} message */
     const say = async (message) => {
-      commands.receive(connection, Buffer.from(typeof message === 'string' ? message : JSON.stringify(message)));
+      receive(commands, connection, message);
       for (const resolve of confirm.splice(0)) resolve();
       await turn();
       return transport.messages().at(-1);
@@ -174,8 +174,8 @@ test('a join whose presence is malformed or too large is refused and joins nothi
 test('a connection that goes while the broker confirms its join is never told', async () => {
   const { connect, said, hub, commands, confirm } = build();
   const [a, b] = [connect(), connect()];
-  commands.receive(a.connection, Buffer.from('{"type":"join","room":"p"}'));
-  commands.receive(b.connection, Buffer.from('{"type":"join","room":"p"}'));
+  receive(commands, a.connection, '{"type":"join","room":"p"}');
+  receive(commands, b.connection, '{"type":"join","room":"p"}');
   hub.remove(a.connection);
   confirm[0]();
   await turn();

@@ -257,3 +257,37 @@ test('pings and pongs do not end the short way, a fragment does', async () => {
   assert.deepEqual(told, ['text text', 'text fragment', 'text text', 'removed']);
   assert.equal(short.direct, before + 1);
 });
+
+test('sockets are read into the one buffer, and what one has sent in part stays its own', async () => {
+  // Held parts of two connections, whose reads take turns in that buffer.
+  const shared = new Server(true);
+  await shared.start();
+  /** @type {(() => unknown)[]} */
+  const tasks = [];
+  const t = /** @type {any} */ ({ after: (/** @type {() => unknown} */ task) => tasks.push(task) });
+  try {
+    const clients = await Promise.all([1, 2].map(() => RawClient.connect(t, { port: shared.port })));
+    for (const client of clients) client.write(Buffer.from(handshake()));
+    const bodies = ['a', 'b'].map((letter) => letter.repeat(300));
+    const whole = bodies.map((body, i) => frameBytes({ first: 0x81, body: Buffer.from(body), mask: 77 + i }));
+    for (let at = 0; at < whole[0].length; at += 50) {
+      for (const [i, client] of clients.entries()) {
+        while (client.bytes.indexOf('\r\n\r\n') < 0) await turn();
+        client.write(whole[i].subarray(at, at + 50));
+        for (let n = 0; n < 5; n++) await turn();
+      }
+    }
+    while (shared.told.length < 2) await turn();
+    assert.deepEqual(
+      shared.told.sort(),
+      bodies.map((body) => `text ${body}`),
+    );
+    // On a Node that has the fields behind `onread` in another way all sockets are read as usual, and this says so.
+    const fields = Object.getOwnPropertySymbols(shared.socket ?? {});
+    const buffer = fields.find(({ description }) => description === 'kBuffer');
+    assert.ok(buffer && /** @type {any} */ (shared.socket)[buffer] instanceof Uint8Array);
+  } finally {
+    for (const task of tasks) task();
+    shared.server.close();
+  }
+});

@@ -5,7 +5,7 @@ import { loadConfig } from '../../src/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { buildHub, noHistory } from '../helpers/hub.js';
+import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
 /** A hub with a broker that the test settles by hand where `manual`. */
 function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
@@ -44,9 +44,7 @@ function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
     hub.add(connection);
-    const say = (/** @type {object|string} */ message) => {
-      commands.receive(connection, Buffer.from(typeof message === 'string' ? message : JSON.stringify(message)));
-    };
+    const say = (/** @type {object|string} */ message) => receive(commands, connection, message);
     return { connection, transport, say };
   };
   return { config, stats, clock, hub, outbox, commands, slowConsumers, connect, subscribing, published, unsubscribed };

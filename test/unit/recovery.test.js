@@ -6,7 +6,7 @@ import { loadConfig } from '../../src/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { buildHub } from '../helpers/hub.js';
+import { buildHub, receive } from '../helpers/hub.js';
 import { away, StreamBroker } from '../helpers/stream-broker.js';
 
 /** Ten seconds, as the server's timer counts them. */
@@ -28,8 +28,7 @@ function build({ env = {}, size = 100, ttlMs = 60_000, isManual = false, maxWind
     const transport = new FakeTransport();
     const connection = new Connection(transport, '127.0.0.1');
     parts.hub.add(connection);
-    const say = (/** @type {object} */ message) =>
-      parts.commands.receive(connection, Buffer.from(JSON.stringify(message)));
+    const say = (/** @type {object} */ message) => receive(parts.commands, connection, message);
     return { connection, transport, say, of: (/** @type {string} */ type) => ofType(transport, type) };
   };
   /** @param {number} count @param {string} [room] */
