@@ -37,8 +37,6 @@ import { Window } from './window.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
-/** Joins completed in one turn of the event loop: each is two writes to a socket. */
-const JOINS_PER_TURN = 250;
 /** In beats: the longest pause between two tries of a read. */
 const MAX_PAUSE_BEATS = 8;
 const NULL = Buffer.from('null');
@@ -174,7 +172,8 @@ export class Follower {
     this.room.expect(connection);
     this.joins.set(connection, join);
     this.recovery.joining++;
-    this.#decide(join, null);
+    if (this.isSettling || this.recovery.isTurnSpent()) this.#settleLater();
+    else this.#decide(join, null);
   }
 
   /** Calls back at once, or when a connection's join has been answered. @param {Connection} connection @param {() => void} act */
@@ -406,12 +405,11 @@ export class Follower {
     this.#settle(error);
   }
 
-  /** Decides what can be decided, some in each turn. @param {Error|null} error of the read they wait for */
+  /** Decides what can be decided, some in each turn. @param {Error|null} error of the read they wait for: all of them are told */
   #settle(error = null) {
-    let admitted = 0;
     for (const join of this.joins.values()) {
-      if (admitted === JOINS_PER_TURN) return this.#settleLater();
-      if (this.#decide(join, error)) admitted++;
+      if (error === null && this.recovery.isTurnSpent()) return this.#settleLater();
+      this.#decide(join, error);
     }
   }
 
@@ -427,13 +425,12 @@ export class Follower {
   /**
    * @param {Join} join
    * @param {Error|null} error why what it needs can't be read now
-   * @returns {boolean} whether it made a member; else it has been refused, or what it waits for is under way
    */
   #decide(join, error) {
     const { since } = join.request;
-    if (this.epoch === '') return false;
+    if (this.epoch === '') return;
     const offset = this.#handedOut();
-    if (offset < 0) return false;
+    if (offset < 0) return;
     if (since === null) return this.#admit(join, offset, null);
     if (since.epoch === '' || since.epoch === this.formerEpoch) return this.#admit(join, offset, null);
     if (since.epoch !== this.epoch || since.offset > this.offset) {
@@ -442,14 +439,14 @@ export class Follower {
       if (isDecided && this.readsDone > join.born) return this.#admit(join, offset, null);
       if (error) return this.#refuse(join, error);
       if (isDecided) this.#refresh();
-      return false;
+      return;
     }
-    if (since.offset > offset) return false; // the flush under way brings it there
+    if (since.offset > offset) return; // the flush under way brings it there
     this.expire();
     if (since.offset + 1 < this.window.first && since.offset < offset && !this.window.isFilled) {
       if (error) return this.#refuse(join, error);
       this.fill().catch(() => {}); // who waits for it has been refused
-      return false;
+      return;
     }
     return this.#admit(join, offset, this.#replayOf(since.offset, offset, join.connection));
   }
@@ -498,7 +495,6 @@ export class Follower {
    * @param {Join} join
    * @param {number} offset
    * @param {Buffer|null} frames what is replayed; null: not recovered
-   * @returns {true}
    */
   #admit({ connection, request, after }, offset, frames) {
     const { recovery, room, epoch } = this;
@@ -513,10 +509,9 @@ export class Follower {
       recovery.stats.bytesOut += frames.length;
     }
     for (const act of after) act();
-    return true;
   }
 
-  /** @param {Join} join @param {Error} error @returns {false} */
+  /** @param {Join} join @param {Error} error */
   #refuse({ connection, request, after }, error) {
     this.joins.delete(connection);
     this.recovery.joining--;
@@ -524,7 +519,6 @@ export class Follower {
     this.leave(connection);
     request.onRefused(error);
     for (const act of after) act();
-    return false;
   }
 }
 

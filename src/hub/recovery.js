@@ -22,6 +22,8 @@ const MAX_READS = 64;
 const MAX_WAITING_READS = 1000;
 /** What windows may hold, all rooms of the worker together. */
 const MAX_WINDOW_BYTES = 64 * 1024 * 1024;
+/** Of one turn of the event loop, for joins, all rooms together: each is two writes to a socket. */
+const JOINS_MS = 8;
 const DEFAULT_HISTORY_LIMIT = 100;
 
 /** @typedef {import('../broker/broker.js').Stretch} Stretch */
@@ -70,6 +72,8 @@ export class Recovery {
     this.used = new Set();
     /** Joins that wait for a decision, all rooms together. */
     this.joining = 0;
+    /** When this turn of the event loop has spent enough on joins; 0: none has come in it. */
+    this.joinsEndMs = 0;
     this.beats = 0;
     /** @type {Follower[][]} */
     this.wheel = Array.from({ length: SLOTS }, () => []);
@@ -86,6 +90,18 @@ export class Recovery {
     this.unproven = new Set();
     /** Called when the broker is up and every room has been compared. */
     this.onProven = () => {};
+  }
+
+  /** Has this turn of the event loop spent on joins what it may? Those that come then are decided in the next. */
+  isTurnSpent() {
+    const now = this.clock();
+    if (this.joinsEndMs === 0) {
+      this.joinsEndMs = now + JOINS_MS;
+      setImmediate(() => {
+        this.joinsEndMs = 0;
+      });
+    }
+    return now > this.joinsEndMs;
   }
 
   close() {

@@ -11,9 +11,14 @@
 // absolute URLs and to upgrades with a body: the checks here come before it. Between accept and OPEN or PLAIN a socket is
 // in `#waiting`, in the order of arrival: its size is what maxHandshakes bounds, and one timer for all looks at its head.
 // Listeners are shared functions; what they need to know hangs on the socket.
+//
+// Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the event loop, a quarter of a
+// millisecond each. So a socket that has something to say stands in line, and of that line a turn takes SLICE_MS; and so do
+// those that a cap per address lets in later.
 
 import { createServer, STATUS_CODES } from 'node:http';
 import { LISTEN_BACKLOG } from '../capacity.js';
+import { Slices } from '../slices.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -29,6 +34,8 @@ const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
 /** Told to wait at least so long, and up to twice that, so that they do not return together. */
 const RETRY_S = 5;
+/** Of one turn of the event loop, for handshakes that are read, and as much for those admitted later. */
+const SLICE_MS = 4;
 
 /** RFC 6455 4.1: 16 bytes in base64. */
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
@@ -48,6 +55,8 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {import('../admission/admission.js').Refusal} Refusal */
 /** @typedef {import('../admission/admission.js').Admitted} Admitted */
 /** @typedef {Record<string, string>} Headers */
+/** @typedef {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}} Decided */
+/** @typedef {(this: import('node:http').Server, socket: TrackedSocket) => void} SpeakHttp */
 
 /** What there is to know about one socket. It lives as long. */
 class Handshake {
@@ -70,6 +79,12 @@ export class HttpServer {
   #timer;
   #openSockets = 0;
   #stopped = false;
+  /** Sockets that have something to read for the first time. @type {Slices<TrackedSocket>} */
+  #line = new Slices((socket) => this.#begin(socket), SLICE_MS);
+  /** Those whose admission took more than a turn. @type {Slices<Decided>} */
+  #decided = new Slices((decided) => this.#decidedLater(decided), SLICE_MS);
+  /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
+  #speakHttp;
 
   /**
    * @param {object} parts
@@ -98,6 +113,8 @@ export class HttpServer {
       requireHostHeader: true,
       noDelay: true,
     });
+    this.#speakHttp = /** @type {SpeakHttp} */ (this.server.listeners('connection')[0]);
+    this.server.removeListener('connection', this.#speakHttp);
     this.server.on('connection', (socket) => this.#connected(/** @type {TrackedSocket} */ (socket)));
     this.server.on('request', (request, response) => this.#request(request, response));
     // No body is wanted, so there is nothing to continue with.
@@ -175,6 +192,24 @@ export class HttpServer {
     }
     this.#waiting.add(socket);
     this.#arm();
+    socket.on('error', socketOnError);
+    socket.once('readable', socketOnReadable);
+  }
+
+  /** @param {TrackedSocket} socket that has something to read, or its end */
+  readable(socket) {
+    this.#line.push(socket);
+  }
+
+  /** @param {TrackedSocket} socket whose turn it is */
+  #begin(socket) {
+    if (socket.destroyed || socket[HANDSHAKE].phase === CLOSING) return;
+    // It has come and gone without a word, as checks of a port do.
+    if (socket.readableEnded) return void socket.destroy();
+    this.#speakHttp.call(this.server, socket);
+    socket.removeListener('error', socketOnError);
+    // At once, and not when the stream flows: a slice is to know what it has spent.
+    socket.read();
   }
 
   /** Plain HTTP: health checks, and what has lost its way. @param {IncomingMessage} request @param {ServerResponse} response */
@@ -237,11 +272,15 @@ export class HttpServer {
 
   /** @param {Promise<Refusal|Admitted>} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
   async #decideLater(decision, request, socket, head) {
-    const decided = await decision;
+    this.#decided.push({ decision: await decision, request, socket, head });
+  }
+
+  /** @param {Decided} decided */
+  #decidedLater({ decision, request, socket, head }) {
     if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) {
-      this.#decide(decided, request, socket, head);
-    } else if (!isRefusal(decided)) {
-      decided.release(); // the client has left, or waited too long
+      this.#decide(decision, request, socket, head);
+    } else if (!isRefusal(decision)) {
+      decision.release(); // the client has left, or waited too long
     }
   }
 
@@ -296,6 +335,7 @@ export class HttpServer {
     handshake.phase = CLOSING;
     this.#waiting.delete(socket);
     if (socket.destroyed) return;
+    socket.removeListener('readable', socketOnReadable);
     socket.end(text);
     if (this.#closing.size >= MAX_LINGERING) {
       socket.destroySoon();
@@ -420,6 +460,11 @@ function takeOver(socket) {
 /** @this {TrackedSocket} */
 function socketOnError() {
   this.destroy();
+}
+
+/** @this {TrackedSocket} */
+function socketOnReadable() {
+  this[HANDSHAKE].server.readable(this);
 }
 
 /** @this {TrackedSocket} */

@@ -507,3 +507,58 @@ test('resets at every moment of a handshake end nothing but themselves', limit, 
   assert.equal(held.get('127.0.0.1') ?? 0, 0);
   assert.equal((await (await connect()).write(text).response()).status, 101);
 });
+
+for (const mode of ['off', 'enforce']) {
+  test(
+    `of handshakes that come at once a turn takes some milliseconds, with the cap per address: ${mode}`,
+    limit,
+    async (t) => {
+      const came = /** @type {string[]} */ ([]);
+      /** By turn of the event loop. @type {number[]} */
+      const counts = [0];
+      const { connect, server } = await start(t, {
+        env: { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode },
+        onUpgrade(request, socket) {
+          came.push(String(request.url));
+          counts[counts.length - 1]++;
+          const end = performance.now() + 3;
+          while (performance.now() < end);
+          socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+        },
+      });
+      const clients = [];
+      for (let i = 0; i < 30; i++) clients.push(await connect());
+      await until(() => server.handshakes === 30);
+      let isOver = false;
+      const turn = () => {
+        counts.push(0);
+        if (!isOver) setImmediate(turn);
+      };
+      setImmediate(turn);
+      // Written in one turn, read in one turn.
+      for (const [i, client] of clients.entries()) client.write(handshake({ target: `/ws?${i}` }));
+      await until(() => came.length === 30);
+      isOver = true;
+      assert.deepEqual(came.sort(), clients.map((_, i) => `/ws?${i}`).sort());
+      assert.ok(Math.max(...counts) <= 2, `${counts}`);
+      for (const client of clients) assert.equal((await client.response()).status, 101);
+    },
+  );
+}
+
+test('who says nothing and leaves is gone, and so is who leaves before its turn', limit, async (t) => {
+  const { connect, server, stats } = await start(t);
+  const silent = await connect();
+  await until(() => server.handshakes === 1);
+  silent.socket.end();
+  await silent.closed();
+  await until(() => server.openSockets === 0);
+  for (let i = 0; i < 20; i++) {
+    const client = await connect();
+    client.write(handshake());
+    client.socket.destroy();
+  }
+  await until(() => server.openSockets === 0);
+  assert.equal(server.handshakes, 0);
+  assert.equal(stats.refused.handshake_timeout, 0);
+});

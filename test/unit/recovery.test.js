@@ -174,6 +174,32 @@ test('a storm of joins with since costs one read, and all are recovered', async 
   assert.equal(stats.recoveries.recovered, 2500);
 });
 
+test('of joins that come at once a turn takes eight milliseconds of work, and they are decided in order', async () => {
+  const built = build();
+  const { broker, clock, connect, stats } = built;
+  await memberWith(built, 3);
+  const { epoch } = broker.stream('h');
+  const order = /** @type {number[]} */ ([]);
+  const clients = range(0, 19).map(connect);
+  for (const [i, { transport, say }] of clients.entries()) {
+    const { sendText } = transport;
+    transport.sendText = (text) => {
+      order.push(i);
+      clock.now += 3;
+      sendText.call(transport, text);
+    };
+    say({ type: 'join', room: 'h', since: { epoch, offset: 1 } });
+  }
+  // Three take nine milliseconds.
+  for (let decided = 3; decided < 20; decided += 3) {
+    assert.deepEqual(order, range(0, decided - 1));
+    assert.equal(stats.recoveries.recovered, decided);
+    await turn();
+  }
+  assert.deepEqual(order, range(0, 19));
+  for (const { transport } of clients) assert.deepEqual(offsets(transport), [2, 3]);
+});
+
 test('a gap is filled by one read, in order, while what comes behind it waits', async () => {
   const built = build();
   const { broker, publish, stats } = built;

@@ -1,0 +1,44 @@
+// slices.js: work that comes in bursts, done a few milliseconds in each turn of the event loop, so that everything else
+// goes on in between.
+
+/** Items that are done with and still in the list, at most. */
+const COMPACT_FROM = 1000;
+
+/** @template T */
+export class Slices {
+  /**
+   * @param {(item: T) => void} act
+   * @param {number} sliceMs of a turn; at least one item is done
+   */
+  constructor(act, sliceMs) {
+    this.act = act;
+    this.sliceMs = sliceMs;
+    /** @type {T[]} */
+    this.items = [];
+    this.next = 0;
+    this.isScheduled = false;
+    this.run = this.run.bind(this);
+  }
+
+  /** @param {T} item that is done in its turn, in this or a later turn of the event loop */
+  push(item) {
+    this.items.push(item);
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    setImmediate(this.run);
+  }
+
+  run() {
+    const end = performance.now() + this.sliceMs;
+    do {
+      this.act(this.items[this.next++]);
+    } while (this.next < this.items.length && performance.now() < end);
+    const isDone = this.next === this.items.length;
+    if (isDone || this.next >= COMPACT_FROM) {
+      this.items.splice(0, this.next);
+      this.next = 0;
+    }
+    this.isScheduled = !isDone;
+    if (!isDone) setImmediate(this.run);
+  }
+}

@@ -1,0 +1,54 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Slices } from '../../src/slices.js';
+
+/** @param {number} ms */
+function spend(ms) {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}
+
+test('what comes in one turn is done in order, some milliseconds in each', async () => {
+  const done = /** @type {number[]} */ ([]);
+  const slices = new Slices((/** @type {number} */ i) => {
+    spend(2);
+    done.push(i);
+  }, 5);
+  for (let i = 0; i < 10; i++) slices.push(i);
+  assert.deepEqual(done, []);
+  for (const count of [3, 6, 9, 10]) {
+    await turn();
+    assert.ok(done.length <= count, `${done.length} of ${count}`);
+    assert.ok(done.length > 0);
+  }
+  while (done.length < 10) await turn();
+  assert.deepEqual(done, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+});
+
+test('each turn does one at least', async () => {
+  const done = /** @type {number[]} */ ([]);
+  const slices = new Slices((/** @type {number} */ i) => done.push(i), 0);
+  for (let i = 0; i < 3; i++) slices.push(i);
+  for (let i = 1; i <= 3; i++) {
+    await turn();
+    assert.ok(done.length >= i);
+  }
+});
+
+test('what is added meanwhile is done too, and what is done is let go', async () => {
+  let done = 0;
+  const slices = new Slices((/** @type {number} */ i) => {
+    assert.equal(i, done++);
+    if (i % 2 === 0 && i < 5000) {
+      slices.push(added++);
+      slices.push(added++);
+    }
+    assert.ok(slices.items.length < 3000);
+  }, 1);
+  let added = 1;
+  slices.push(0);
+  while (done < added) await turn();
+  await turn();
+  assert.equal(slices.items.length, 0);
+});
