@@ -26,8 +26,8 @@ const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') };
 const MAX_MEMBERS = 5;
 const TIMEOUT_MS = 20_000;
 /** Silence after which a worker is dead, in the tests that wait for it. */
-const TTL_MS = 600;
-/** The same where others take their time to come back from an outage. */
+const TTL_MS = 1500;
+/** The same where others take their time to come back from an outage, or have thousands of users to tell of. */
 const LONG_TTL_MS = 3000;
 /** The same where a worker has to mend its own affairs. */
 const NEVER_MS = 600_000;
@@ -130,7 +130,7 @@ function redisWorker(redis, options) {
 
 suite('redis', async (t) => {
   const redis = await startRedis(t);
-  return async () => redisWorker(redis);
+  return async () => redisWorker(redis, { ttlMs: LONG_TTL_MS });
 });
 
 /**

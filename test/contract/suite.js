@@ -18,7 +18,7 @@ import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 const log = pino({ level: 'silent' });
 export const LINGER_MS = 100;
-const TIMEOUT_MS = 10_000;
+const TIMEOUT_MS = 20_000;
 
 /**
  * Makes what the brokers of one test share, and tells how to make one of them.
@@ -74,7 +74,7 @@ function overRedis(start) {
         config: {
           redis,
           redisPrefix,
-          redisTimeoutMs: 1500,
+          redisTimeoutMs: 5000,
           maxPubsubBytes: 65_536,
           roomLingerMs: LINGER_MS,
           historyFence: 'strict',
