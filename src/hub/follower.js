@@ -408,8 +408,11 @@ export class Follower {
   /** Decides what can be decided, some in each turn. @param {Error|null} error of the read they wait for: all of them are told */
   #settle(error = null) {
     for (const join of this.joins.values()) {
-      if (error === null && this.recovery.isTurnSpent()) return this.#settleLater();
+      const { size } = this.joins;
       this.#decide(join, error);
+      // Looking at one that has to wait costs next to nothing, and must not cost those behind it their turn.
+      const isDecided = this.joins.size < size;
+      if (isDecided && error === null && this.recovery.isTurnSpent()) return this.#settleLater();
     }
   }
 

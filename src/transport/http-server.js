@@ -82,7 +82,7 @@ export class HttpServer {
   /** Sockets that have something to read for the first time. @type {Slices<TrackedSocket>} */
   #line = new Slices((socket) => this.#begin(socket), SLICE_MS);
   /** Those whose admission took more than a turn. @type {Slices<Decided>} */
-  #decided = new Slices((decided) => this.#decidedLater(decided), SLICE_MS);
+  #decided = new Slices((decided) => this.#conclude(decided), SLICE_MS);
   /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
   #speakHttp;
 
@@ -276,7 +276,7 @@ export class HttpServer {
   }
 
   /** @param {Decided} decided */
-  #decidedLater({ decision, request, socket, head }) {
+  #conclude({ decision, request, socket, head }) {
     if (socket[HANDSHAKE].phase === ADMITTING && !socket.destroyed) {
       this.#decide(decision, request, socket, head);
     } else if (!isRefusal(decision)) {
