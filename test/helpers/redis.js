@@ -80,7 +80,7 @@ export class RedisServer {
       failure ??= new Error(`redis-server left with ${code}`);
     });
     const end = performance.now() + START_TIMEOUT_MS;
-    while (!(await answers(this.port))) {
+    while (!(await answers(this.port, child.pid))) {
       if (failure) throw failure;
       if (performance.now() > end) throw new Error('redis-server does not answer');
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
@@ -137,14 +137,21 @@ export function redisSettings(env) {
   throw new Error(faults.join('\n') || 'no Redis is configured');
 }
 
-/** @param {number} port @returns {Promise<boolean>} */
-function answers(port) {
+/**
+ * Does that process answer? Another test's server may have taken the port a moment before it.
+ * @param {number} port @param {number|undefined} pid @returns {Promise<boolean>}
+ */
+function answers(port, pid) {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write('PING\r\n'));
+    const socket = connect(port, '127.0.0.1', () => socket.write('INFO server\r\n'));
     socket.setTimeout(1000, () => socket.destroy());
-    socket.once('data', () => {
-      // +PONG, or -NOAUTH where the test wants a password.
-      resolve(true);
+    let text = '';
+    socket.on('data', (data) => {
+      text += data.toString('latin1');
+      const process = /process_id:(\d+)\r/.exec(text);
+      // -NOAUTH where the test wants a password.
+      if (process === null && !text.startsWith('-')) return;
+      resolve(process === null || Number(process[1]) === pid);
       socket.destroy();
     });
     socket.on('error', () => {
