@@ -260,6 +260,9 @@ export class Follower {
       }
     }
     if (limit > 0 && stretch.epoch === this.epoch) this.#fillFrom(stretch);
+    // Where that brought nothing, a join would ask for the same again at once: what is under way decides it first.
+    const isUndecided = this.held !== null || this.isBehind;
+    if (limit > 0 && isUndecided && !this.window.isFilled) return;
     this.#settle();
   }
 

@@ -570,6 +570,41 @@ test('a window that was emptied while it was being filled is filled again', asyn
   assert.deepEqual(offsets(member.transport), range(6, 8));
 });
 
+test('a read for a join that another epoch answers is not repeated until the room stands in that epoch', async () => {
+  const built = build();
+  const { broker, connect, publish, outbox, hub } = built;
+  publish(5);
+  broker.announcements = [];
+  const member = connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  broker.isManual = true;
+  let isFull = false;
+  outbox.isFull = () => isFull;
+  // The last publication does not find a place; until the outbox has drained the room asks for nothing by itself.
+  publish(2);
+  broker.deliver(1);
+  isFull = true;
+  broker.deliver(1);
+  const late = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 1 } });
+  assert.equal(broker.reads.length, 1);
+  broker.forget('h');
+  broker.answer();
+  for (let i = 0; i < 20; i++) await Promise.resolve();
+  assert.ok((hub.rooms.get('h')?.waiting.length ?? 0) > 0, 'the outbox has drained before the answer came');
+  assert.equal(broker.reads.length, 0);
+  isFull = false;
+  broker.isManual = false;
+  for (let i = 0; i < 4; i++) {
+    await settle();
+    while (broker.reads.length > 0) broker.answer();
+  }
+  assert.equal(late.of('joined')[0].recovered, false);
+  assert.deepEqual(offsets(member.transport), [6]);
+  assert.deepEqual([member.of('resync').length, member.of('resync')[0].epoch], [1, broker.stream('h').epoch]);
+});
+
 test('a comparison that began before the broker was away proves nothing about now', async () => {
   const built = build();
   const { broker, degraded, publish, recovery } = built;
