@@ -123,7 +123,9 @@ async function listening(port, child, output, timeoutMs = 20_000) {
   while (performance.now() < deadline) {
     if (child.exitCode !== null || child.signalCode !== null)
       throw new Error(`it ended before it listened:\n${output()}`);
-    const socket = connect(port, '127.0.0.1');
+    // From another address: on a port of the ephemeral range, where nobody listens yet, a socket may connect to itself,
+    // and the port is taken for a minute.
+    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' });
     const open = await new Promise((resolve) => {
       socket.once('connect', () => resolve(true));
       socket.once('error', () => resolve(false));
@@ -238,17 +240,20 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
   try {
     await listening(port, child, () => output);
     // A cluster listens as soon as its first worker does: wait for all of them, and for the start's own work to end.
-    const expected = workers + (kind.script.endsWith('raw.js') ? 0 : 1);
+    const expected = kind.script.endsWith('raw.js') ? 1 : workers + 1;
     for (let tries = 0; tries < 200 && processTree([pid]).length < expected; tries++) await sleep(20);
     const target = {
       ...described(name, kind.title, port, metricsPort, PROFILES[kind.profile], () => processTree([pid]), redis?.pid),
       close,
     };
     await quiet(target, 5000);
+    const left = target.pids().length;
+    if (left < expected) throw new Error(`${left} of ${expected} processes are there:\n${output}`);
     return target;
   } catch (error) {
     await close();
-    throw new Error(`${kind.title} does not start`, { cause: error });
+    const { message } = /** @type {Error} */ (error);
+    throw new Error(`${kind.title} does not start: ${message}`, { cause: error });
   }
 }
 

@@ -68,7 +68,8 @@ export async function edited(path, edits) {
 /** @param {number} port on 127.0.0.1 @returns {Promise<boolean>} */
 export function isListening(port) {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => resolve(true));
+    // From another address: where nobody listens, a socket may get the very port it asks for and connect to itself.
+    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }, () => resolve(true));
     socket.on('error', () => resolve(false));
     socket.on('connect', () => socket.destroy());
   });

@@ -143,7 +143,9 @@ export function redisSettings(env) {
  */
 function answers(port, pid) {
   return new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write('INFO server\r\n'));
+    // From another address: where nobody listens, a socket may get the very port it asks for and connect to itself.
+    const from = { port, host: '127.0.0.1', localAddress: '127.0.0.2' };
+    const socket = connect(from, () => socket.write('INFO server\r\n'));
     socket.setTimeout(1000, () => socket.destroy());
     let text = '';
     socket.on('data', (data) => {
