@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { connect } from '../helpers/clients.js';
+import { connect, connectInTurn } from '../helpers/clients.js';
 import { startRedis } from '../helpers/redis.js';
 import { samples, startServer } from '../helpers/server.js';
 
@@ -15,8 +15,9 @@ test(
   'clients of a worker killed with -9 come back with since and miss nothing, at one read a worker',
   OPTIONS,
   async (t) => {
-    const server = await startServer(t, { FANFARE_LIMITS: 'off', FANFARE_HISTORY: 'chat.*=1000/60s' });
-    const clients = await Promise.all(Array.from({ length: 40 }, () => connect(t, server.port)));
+    const env = { FANFARE_LIMITS: 'off', FANFARE_HISTORY: 'chat.*=1000/60s', FANFARE_SCHEDULING: 'round-robin' };
+    const server = await startServer(t, env);
+    const clients = await connectInTurn(t, server.port, 40);
     for (const client of clients) {
       const { epoch, offset, recovered } = await client.join('chat.1');
       assert.match(epoch, /^[0-9a-f]{16}$/);

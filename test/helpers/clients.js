@@ -23,6 +23,19 @@ export async function connect(t, where, options) {
 }
 
 /**
+ * Several, one after the other: where workers are scheduled round-robin each gets its share, on a busy machine too.
+ * @param {{after: (fn: () => unknown) => void}} t
+ * @param {number|string} where
+ * @param {number} count
+ */
+export async function connectInTurn(t, where, count) {
+  /** @type {Client[]} */
+  const clients = [];
+  while (clients.length < count) clients.push(await connect(t, where));
+  return clients;
+}
+
+/**
  * The status with which a handshake was refused.
  * @param {number|string} where
  * @param {import('ws').ClientOptions} [options]
