@@ -17,8 +17,9 @@ const MAX_QUEUED_BYTES = 1_048_576;
 const MAX_WRITE_BYTES = 4096;
 const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
-/** At exit: how long a reader that is behind may take, and how long a write under way. */
+/** At exit: how long a reader that is behind may take, and how long a write under way, for which a busy machine may find no thread at once. */
 const EXIT_WAIT_MS = 200;
+const EXIT_WRITE_MS = 50;
 const EXIT_STEP_MS = 5;
 
 const REDACTED = '[redacted]';
@@ -216,12 +217,12 @@ export class Destination {
 
   /** The last lines, which say why. At most EXIT_WAIT_MS; a destination that fails gets nothing more. */
   #flushAtExit() {
-    const end = performance.now() + EXIT_WAIT_MS;
     // The callback of a write under way can't come any more, but the thread that does it ends it.
     if (this.isWriting) {
-      pause(EXIT_STEP_MS);
+      pause(EXIT_WRITE_MS);
       this.batch = undefined;
     }
+    const end = performance.now() + EXIT_WAIT_MS;
     for (let batch = this.#nextBatch(); batch; batch = this.#nextBatch()) {
       try {
         this.#wrote(writeSync(this.descriptor, batch));

@@ -62,7 +62,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.equal(results.burst.replies, 300 * 15);
     assert.equal(results.endurance.sent, 600);
     assert.equal(results.endurance.replies, 600);
-    assert.ok(results.endurance.held && results.endurance.perSecond > 500, said);
+    assert.ok(results.endurance.held && results.endurance.perSecond > 200, said);
     assert.deepEqual(
       results.broadcast.steps.map((/** @type {any} */ step) => [step.connections, step.broadcasts, step.deliveries]),
       [100, 200, 300].map((size) => [size, 8, 8 * size]),

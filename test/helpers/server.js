@@ -48,6 +48,8 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
       HOST: '127.0.0.1',
       WORKERS: '2',
       FANFARE_DRAIN_DELAY_MS: '0',
+      // A machine that stands still for a moment is not what a test is about, unless it says so.
+      FANFARE_MAX_LOOP_LAG_MS: '10000',
       ...env,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
