@@ -137,6 +137,7 @@ async function startPrometheus(t, server, redis) {
     '--log.level=warn',
   ];
   await startDaemon(t, 'prometheus', args, port);
+  await until(async () => (await fetch(`http://127.0.0.1:${port}/-/ready`)).ok);
   /** @param {string} path @returns {Promise<any>} what the answer holds; rejects where Prometheus finds fault with the question */
   const get = async (path) => {
     const response = await fetch(`http://127.0.0.1:${port}/api/v1/${path}`);
