@@ -286,7 +286,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
-    const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 300 }), await start(t, redis, { history })];
+    const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 1200 }), await start(t, redis, { history })];
     await b.broker.subscribe('kept');
     await publish(a, 'kept', ['1']);
     redis.freeze();
@@ -307,7 +307,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
 
   test('a read fails at once without Redis, and in time where Redis is mute', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
-    const a = await start(t, redis, { history, redisTimeoutMs: 300 });
+    const a = await start(t, redis, { history, redisTimeoutMs: 1200 });
     await publish(a, 'kept', ['1']);
     redis.freeze();
     const outcomes = await Promise.all(

@@ -38,7 +38,18 @@ describe('the swarm', { concurrency: 2 }, () => {
   }, async (t) => {
     const server = await startServer(t, { FANFARE_LIMITS: 'off' });
     const metrics = `http://127.0.0.1:${server.metricsPort}/metrics`;
-    const phases = ['--endurance', '1', '--rate', '600', '--step-size', '100', '--sample-size', '8'];
+    const phases = [
+      '--endurance',
+      '1',
+      '--rate',
+      '600',
+      '--step-size',
+      '100',
+      '--sample-size',
+      '8',
+      '--limit-rtt',
+      '2000',
+    ];
     const { code, said, report, html } = await swarm(t, [
       ...target(server),
       ...[
