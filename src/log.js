@@ -17,8 +17,9 @@ const MAX_QUEUED_BYTES = 1_048_576;
 const MAX_WRITE_BYTES = 4096;
 const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
-/** At exit: how long a reader that is behind may take, and how long a write under way, for which a busy machine may find no thread at once. */
+/** At exit: how long a reader that is behind may take. */
 const EXIT_WAIT_MS = 200;
+/** At exit: how long a write under way may take, for which a busy machine may not find a thread at once. */
 const EXIT_WRITE_MS = 50;
 const EXIT_STEP_MS = 5;
 
@@ -215,7 +216,7 @@ export class Destination {
     this.retry.unref();
   }
 
-  /** The last lines, which say why. At most EXIT_WAIT_MS; a destination that fails gets nothing more. */
+  /** The last lines, which say why. At most EXIT_WRITE_MS and EXIT_WAIT_MS; a destination that fails gets nothing more. */
   #flushAtExit() {
     // The callback of a write under way can't come any more, but the thread that does it ends it.
     if (this.isWriting) {
