@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { connect, connectInTurn } from '../helpers/clients.js';
 import { startRedis } from '../helpers/redis.js';
-import { samples, startServer, until } from '../helpers/server.js';
+import { samples, startServer } from '../helpers/server.js';
 
 const OPTIONS = { timeout: 60_000 };
 
@@ -87,7 +87,7 @@ test(
     const member = await connect(t, server.port);
     await member.join('plain');
     const silent = await connect(t, server.port);
-    await until(async () => (await readiness()) === 200);
+    assert.equal(await readiness(), 200);
     await redis.kill();
     assert.equal((await member.next('degraded')).degraded, true);
     assert.equal(await readiness(), 503);
@@ -96,7 +96,7 @@ test(
     assert.equal((await member.ask({ type: 'message', payload: 1, id: 1 }, 'ack')).error, 'UNAVAILABLE');
     await redis.restart();
     for (const client of [member, late]) assert.equal((await client.next('degraded')).degraded, false);
-    await until(async () => (await readiness()) === 200);
+    assert.equal(await readiness(), 200);
     assert.equal((await member.ask({ type: 'message', payload: 1, id: 2 }, 'ack')).type, 'ack');
     assert.deepEqual(silent.messages, []);
   },

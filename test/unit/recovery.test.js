@@ -75,6 +75,16 @@ async function memberWith(built, count) {
   return member;
 }
 
+/** A member that has come after `count` publications, of which the window has none. @param {Built} built @param {number} count */
+async function memberBehind(built, count) {
+  built.publish(count);
+  built.broker.announcements = [];
+  const member = built.connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  return member;
+}
+
 test('members get offset and epoch with each message, and a plain room neither', async () => {
   const built = build();
   const { connect, broker, hub } = built;
@@ -547,11 +557,7 @@ test('more than may be held during a read is read again', async () => {
 test('a window that was emptied while it was being filled is filled again', async () => {
   const built = build();
   const { broker, connect, publish, recovery } = built;
-  publish(5);
-  broker.announcements = [];
-  const member = connect();
-  member.say({ type: 'join', room: 'h' });
-  await settle();
+  const member = await memberBehind(built, 5);
   broker.isManual = true;
   const late = connect();
   late.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 1 } });
@@ -573,11 +579,7 @@ test('a window that was emptied while it was being filled is filled again', asyn
 test('a read for a join that another epoch answers is not repeated until the room stands in that epoch', async () => {
   const built = build();
   const { broker, connect, publish, outbox, hub } = built;
-  publish(5);
-  broker.announcements = [];
-  const member = connect();
-  member.say({ type: 'join', room: 'h' });
-  await settle();
+  const member = await memberBehind(built, 5);
   broker.isManual = true;
   let isFull = false;
   outbox.isFull = () => isFull;
