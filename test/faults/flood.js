@@ -1,0 +1,238 @@
+// flood.js: does a flood of any kind end what the server does for others?
+//
+//   node test/faults/flood.js [--seconds 120] [--only pongs,pings] [--addresses 20] [--connections 100]
+//
+// A server with default limits and two workers, on the embedded broker. For each kind in turn, ADDRESSES × CONNECTIONS
+// sockets flood it, while fifty well-behaved clients exchange twenty messages a second. Required of each kind: no worker is
+// replaced, none of the fifty is disconnected, their p99 stays under P99_MS, few newcomers are turned away, and the workers'
+// memory returns. Prints a Markdown table; the exit code is 1 where a line of it is not as required.
+//
+// Floods run at the lowest priority (flood/flooder.js), since here they share the server's processors.
+
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { pause } from '../../loadtest/lib/run.js';
+import { startServer } from '../helpers/server.js';
+import { KINDS } from './flood/kinds.js';
+
+const WORKERS = 2;
+const FLOODERS = 2;
+const P99_MS = 500;
+/** Of the newcomers that come while it floods: one in twenty may be told to come again. */
+const MAX_REFUSED_SHARE = 0.05;
+/** Of a worker's resident memory after a flood: half as much again as at the start, and what heaps keep for later. */
+const MAX_GROWTH = 1.5;
+const SLACK_MB = 64;
+/** A flood has been over for so long at most when memory is looked at. */
+const SETTLE_MS = 30_000;
+const SAMPLE_MS = 500;
+const WARM_UP_MS = 3000;
+/** What is on its way when publishing ends. */
+const ARRIVE_MS = 3000;
+/** A flooder that has been told to stop, at the lowest priority. */
+const STOP_MS = 30_000;
+
+/** @typedef {import('./flood/honest.js').Honest} Honest */
+/** @typedef {import('./flood/flooder.js').Tally} Tally */
+/** @typedef {import('../helpers/server.js').Server} Server */
+/** @typedef {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}} Stage */
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '120' },
+    only: { type: 'string', default: '' },
+    addresses: { type: 'string', default: '20' },
+    connections: { type: 'string', default: '100' },
+    verbose: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
+});
+const [seconds, addresses, connections] = [values.seconds, values.addresses, values.connections].map(Number);
+const kinds = values.only === '' ? Object.keys(KINDS) : values.only.split(',');
+if (
+  values.help ||
+  !(seconds > 0 && addresses > 0 && addresses <= 250 && connections > 0) ||
+  kinds.some((kind) => !(kind in KINDS))
+) {
+  console.error('usage: flood.js [--seconds 120] [--only KIND,…] [--addresses 20] [--connections 100] [--verbose]');
+  console.error(`kinds: ${Object.keys(KINDS).join(', ')}`);
+  process.exit(values.help ? 0 : 64);
+}
+
+/** The one that is up. @type {Stage|null} */
+let stage = null;
+let failed = false;
+try {
+  console.log(
+    `${addresses} addresses × ${connections} connections, ${seconds} s each; ${WORKERS} workers, Node ${process.version}\n`,
+  );
+  console.log(
+    '| flood | connections | MB sent | closed | p50 ms | p99 ms | max ms | missing | disconnected | newcomers refused | workers replaced | RSS MB start, peak, after | |',
+  );
+  console.log('|---|---:|---:|---|---:|---:|---:|---:|---:|---|---:|---|---|');
+  for (const [i, kind] of kinds.entries()) {
+    stage ??= await setUp();
+    const { row, faults } = await flood(stage, kind, i);
+    failed ||= faults.length > 0;
+    console.log(`| ${row.join(' | ')} | ${faults.length === 0 ? 'ok' : `FAILED: ${faults.join(', ')}`} |`);
+    // A server that has ended, or lost somebody, says nothing about the next kind.
+    if (faults.length > 0) {
+      await tearDown(stage);
+      stage = null;
+    }
+  }
+} finally {
+  if (stage !== null) await tearDown(stage);
+}
+process.exit(failed ? 1 : 0);
+
+/** @returns {Promise<Stage>} */
+async function setUp() {
+  /** @type {(() => unknown)[]} */
+  const cleanups = [];
+  const t = /** @type {any} */ ({ after: (/** @type {() => unknown} */ cleanup) => cleanups.push(cleanup) });
+  // As an operator would start it: empty means the default.
+  const server = await startServer(t, {
+    WORKERS: String(WORKERS),
+    FANFARE_MAX_LOOP_LAG_MS: '',
+    NODE_ENV: 'production',
+  });
+  const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), { serialization: 'advanced' });
+  cleanups.push(() => honest.kill());
+  const joined = once(honest, 'message');
+  honest.send({ port: server.port, say: 'come' });
+  await joined;
+  honest.send({ say: 'begin' });
+  await pause(WARM_UP_MS);
+  honest.send({ say: 'end' });
+  return { server, honest, startMb: Math.max(...residentMb(server.workerPids())), cleanups };
+}
+
+/** @param {Stage} stage */
+async function tearDown({ cleanups }) {
+  for (const cleanup of cleanups.reverse()) await cleanup();
+}
+
+/**
+ * One kind, from before to after.
+ * @param {Stage} stage
+ * @param {string} kind
+ * @param {number} index it has addresses of its own: what an earlier flood used up must not shield from the next
+ */
+async function flood({ server, honest, startMb }, kind, index) {
+  const before = server.workerPids();
+  const linesBefore = server.lines.length;
+  const flooders = Array.from({ length: FLOODERS }, () =>
+    fork(fileURLToPath(new URL('flood/flooder.js', import.meta.url))),
+  );
+  flooders.forEach((flooder, i) => {
+    const own = Array.from({ length: addresses }, (_, n) => `127.0.${10 + index}.${n + 1}`);
+    const order = { kind, port: server.port, connections, addresses: own.filter((_, n) => n % FLOODERS === i) };
+    flooder.send(order);
+  });
+  honest.send({ say: 'begin' });
+  let peakMb = 0;
+  const end = performance.now() + seconds * 1000;
+  while (performance.now() < end) {
+    peakMb = Math.max(peakMb, ...residentMb(server.workerPids()));
+    await pause(SAMPLE_MS);
+  }
+  honest.send({ say: 'end' });
+  await pause(ARRIVE_MS);
+  const tallies = await Promise.all(flooders.map(stopFlooder));
+  const boundMb = startMb * MAX_GROWTH + SLACK_MB;
+  const settled = performance.now() + SETTLE_MS;
+  let afterMb = Math.max(...residentMb(server.workerPids()));
+  while (afterMb > boundMb && performance.now() < settled) {
+    await pause(SAMPLE_MS);
+    afterMb = Math.max(...residentMb(server.workerPids()));
+  }
+  // Asked last: a worker that hung in the flood may have been killed since.
+  const [seen] = /** @type {[Honest]} */ (await ask(honest, { say: 'report' }));
+  const replaced = before.filter((pid) => !server.workerPids().includes(pid)).length;
+  if (values.verbose) {
+    for (const line of server.lines.slice(linesBefore)) if (line.level >= 40) console.error(JSON.stringify(line));
+    console.error(JSON.stringify({ ...seen, tallies }));
+  }
+  const deaths = Math.max(replaced, server.lines.slice(linesBefore).filter(({ msg }) => msg === 'worker died').length);
+  const refused = sum(Object.values(seen.refused));
+  const faults = [];
+  if (deaths > 0) faults.push('a worker was replaced');
+  if (seen.disconnected > 0) faults.push('a well-behaved client was disconnected');
+  if (!(seen.p99 < P99_MS)) faults.push('p99');
+  if (sum(Object.values(seen.errors)) > 0) faults.push(`told ${Object.keys(seen.errors).join()}`);
+  if (refused > seen.newcomers * MAX_REFUSED_SHARE) faults.push('newcomers were refused');
+  if (!(afterMb <= boundMb)) faults.push(`memory is above ${boundMb.toFixed(0)} MB`);
+  const row = [
+    KINDS[kind].name,
+    sum(tallies.map(({ connects }) => connects)),
+    (sum(tallies.map(({ bytes }) => bytes)) / 1e6).toFixed(1),
+    listed(merged(tallies.map(({ ends }) => ends))),
+    seen.p50.toFixed(1),
+    seen.p99.toFixed(1),
+    seen.max.toFixed(0),
+    seen.missing,
+    `${seen.disconnected} ${listed(seen.closes)}`,
+    `${refused} of ${seen.newcomers} ${listed(seen.refused)}`,
+    deaths,
+    [startMb, peakMb, afterMb].map((mb) => mb.toFixed(0)).join(', '),
+  ];
+  return { row, faults };
+}
+
+/** @param {import('node:child_process').ChildProcess} flooder @returns {Promise<Tally>} */
+async function stopFlooder(flooder) {
+  const gone = once(flooder, 'exit');
+  const timer = setTimeout(() => flooder.kill('SIGKILL'), STOP_MS);
+  /** @type {Tally} */
+  let tally = { connects: 0, opened: 0, bytes: 0, ends: {} };
+  flooder.on('message', (/** @type {Tally} */ message) => {
+    tally = message;
+  });
+  flooder.send('stop');
+  await gone;
+  clearTimeout(timer);
+  return tally;
+}
+
+/** @param {import('node:child_process').ChildProcess} child @param {object} question */
+function ask(child, question) {
+  const answer = once(child, 'message');
+  child.send(question);
+  return answer;
+}
+
+/** Resident memory of each process. @param {readonly number[]} pids */
+function residentMb(pids) {
+  return pids.map((pid) => {
+    try {
+      return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
+    } catch {
+      return 0; // it is gone
+    }
+  });
+}
+
+/** @param {readonly Record<string, number>[]} all */
+function merged(all) {
+  /** @type {Record<string, number>} */
+  const total = {};
+  for (const counts of all) for (const [key, n] of Object.entries(counts)) total[key] = (total[key] ?? 0) + n;
+  return total;
+}
+
+/** @param {Record<string, number>} counts */
+function listed(counts) {
+  return Object.entries(counts)
+    .sort(([, a], [, b]) => b - a)
+    .map(([key, n]) => `${key} × ${n}`)
+    .join(', ');
+}
+
+/** @param {readonly number[]} numbers */
+function sum(numbers) {
+  return numbers.reduce((total, n) => total + n, 0);
+}

@@ -1,0 +1,76 @@
+// kinds.js: what each kind of flood sends.
+//
+// A flood of WebSocket connections sends `once` behind its handshake and then `blocks`, one after another, as fast as the
+// socket takes them. The other floods (`http`) never finish a handshake, or do not want one.
+
+import { frame, OPCODES } from '../../helpers/raw-frames.js';
+
+/** Bytes of one write: what a socket is read with at most. */
+const BLOCK_BYTES = 65_536;
+/** Different blocks of joins: 64 × 400 rooms. */
+const JOIN_BLOCKS = 64;
+
+/**
+ * @typedef {object} Kind
+ * @property {string} name the row of the table
+ * @property {'connects'|'half-open'|'keep-alive'} [http] not a flood of frames
+ * @property {(address: string) => Buffer} [once] sent first on each connection
+ * @property {() => readonly Buffer[]} [blocks] then these, in turn
+ * @property {boolean} [isDeaf] it never reads
+ */
+
+/** @type {Readonly<Record<string, Kind>>} */
+export const KINDS = Object.freeze({
+  pongs: { name: 'pongs', blocks: () => [repeat(frame(OPCODES.pong, ''))] },
+  pings: { name: 'pings', blocks: () => [repeat(frame(OPCODES.ping, ''))] },
+  empty: { name: 'empty text frames', blocks: () => [repeat(frame(OPCODES.text, ''))] },
+  text: {
+    name: '125-byte text',
+    blocks: () => [repeat(frame(OPCODES.text, padded('{"type":"ping","pad":"', '"}', 125)))],
+  },
+  invalid: { name: 'invalid JSON', blocks: () => [repeat(frame(OPCODES.text, '{"type":'))] },
+  joins: { name: 'joins and leaves', blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => joinsAndLeaves(i)) },
+  echo: {
+    name: 'echo, not read',
+    blocks: () => [frame(OPCODES.text, padded('{"type":"echo","payload":"', '"}', 60_000))],
+    isDeaf: true,
+  },
+  publishes: {
+    name: 'publishes',
+    once: (address) => command({ type: 'join', room: `flood.${address}` }),
+    blocks: () => [repeat(frame(OPCODES.text, padded('{"type":"message","payload":"', '"}', 1024)))],
+  },
+  fragments: {
+    name: 'fragments',
+    once: () => frame(OPCODES.text, '"', { isFinal: false }),
+    blocks: () => [repeat(frame(OPCODES.continuation, 'a', { isFinal: false }))],
+  },
+  connects: { name: 'connects and hang-ups', http: 'connects' },
+  'half-open': { name: 'half-open handshakes', http: 'half-open' },
+  'keep-alive': { name: 'plain HTTP keep-alive', http: 'keep-alive' },
+});
+
+/** @param {object} message */
+function command(message) {
+  return frame(OPCODES.text, JSON.stringify(message));
+}
+
+/** @param {Buffer} one */
+function repeat(one) {
+  return Buffer.concat(new Array(Math.max(1, Math.floor(BLOCK_BYTES / one.length))).fill(one));
+}
+
+/** @param {number} block */
+function joinsAndLeaves(block) {
+  return Buffer.concat(
+    Array.from({ length: 400 }, (_, i) => {
+      const room = `flood.${block}.${i}`;
+      return [command({ type: 'join', room }), command({ type: 'leave', room })];
+    }).flat(),
+  );
+}
+
+/** @param {string} before @param {string} after @param {number} length */
+function padded(before, after, length) {
+  return before + 'x'.repeat(length - before.length - after.length) + after;
+}
