@@ -6,7 +6,8 @@
 import { randomBytes } from 'node:crypto';
 
 /**
- * What the hub asks of a wire. It never knows which one it is.
+ * What the hub asks of a wire. It never knows which one it is. Before bytes wait because the kernel does not take them, a
+ * transport asks SlowConsumers.queue; if they may not wait, it leaves them out, and the connection is closed already.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over and not yet taken by the kernel
  * @property {boolean} isDeflated does it take frames compressed by protocol/deflate.js?

@@ -6,6 +6,13 @@
 // back and recovers, and nothing is skipped silently. Once a second `sweep` looks at those that lag: at the
 // age of connections nothing is sent to any more, and at the sum over the worker, which above its budget is shed, the
 // largest first. (The kernel takes some 4 MB per reader before the first byte waits here.)
+//
+// The transport calls `queue` for all bytes that the kernel does not take at once. So the limits hold for every reply
+// and every push, whoever wrote it, and a connection is known to lag from its first unsent byte on. `admit` is asked
+// before a publication is written, because only publications may be left out.
+//
+// The policy `drop` does not end a connection for its age alone. If such a connection takes no byte at all for
+// `maxStallMs`, it is closed too, because the heartbeat does not ping a socket with unsent bytes.
 
 import { CLOSES } from '../codes.js';
 
@@ -18,6 +25,8 @@ const TERMINATE_AFTER_MS = 2000;
  * @property {number} sinceMs
  * @property {number} mark bytes handed to the transport by then
  * @property {number} handed bytes handed to the transport until now
+ * @property {number} taken how many of `handed` the kernel had taken when the sweep last saw that number change
+ * @property {number} takenMs when that was
  */
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -34,6 +43,8 @@ export class SlowConsumers {
     this.maxBytes = config.maxUnsentBytes;
     this.maxAgeMs = config.maxUnsentAgeMs;
     this.policy = config.slowConsumer;
+    // As long as the heartbeat takes to find a peer that gives no sign of life.
+    this.maxStallMs = Math.max(this.maxAgeMs, config.pingIntervalMs + config.pongTimeoutMs);
     this.stats = stats;
     this.budgetBytes = budgetBytes;
     this.clock = clock;
@@ -42,23 +53,39 @@ export class SlowConsumers {
   }
 
   /**
-   * May these bytes be added to what already waits for this connection? Where not, the policy has been applied.
+   * May this publication be added to the bytes that wait for the connection? If not, the policy has been applied.
    * @param {Connection} connection
    * @param {number} bytes
-   * @param {boolean} [isOwed] may they not be left out?
+   * @param {boolean} [isOwed] may it not be left out?
    */
   admit(connection, bytes, isOwed = false) {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
-    if (pending === 0) return true;
-    const lag = this.#follow(connection, pending);
-    if (pending + bytes <= this.maxBytes && this.clock() - lag.sinceMs <= this.maxAgeMs) {
-      lag.handed += bytes;
-      return true;
-    }
+    if (pending === 0 || this.#isWithin(connection, pending, bytes)) return true;
     if (this.policy === 'drop' && !isOwed) this.stats.slow.dropped++;
     else this.#close(connection, 'closed');
     return false;
+  }
+
+  /**
+   * The kernel does not take these bytes now. May they wait? If not, the connection is closed as a slow consumer.
+   * On an empty stream any number may wait, because the kernel may have taken the start of a frame.
+   * @param {Connection} connection
+   * @param {number} bytes
+   */
+  queue(connection, bytes) {
+    const pending = connection.transport.pendingBytes;
+    if (pending === 0) {
+      this.#begin(connection, bytes);
+      return true;
+    }
+    if (!connection.isOpen) return false;
+    if (!this.#isWithin(connection, pending, bytes)) {
+      this.#close(connection, 'closed');
+      return false;
+    }
+    /** @type {Lag} */ (connection.lag).handed += bytes;
+    return true;
   }
 
   /** Call once a second. */
@@ -71,8 +98,9 @@ export class SlowConsumers {
         this.forget(connection);
         continue;
       }
-      const ageMs = now - this.#follow(connection, pending).sinceMs;
-      if (ageMs > this.maxAgeMs && this.policy === 'close') this.#close(connection, 'closed');
+      const lag = this.#follow(connection, pending);
+      const isOld = now - lag.sinceMs > this.maxAgeMs;
+      if (isOld && (this.policy === 'close' || this.#isStalled(lag, pending, now))) this.#close(connection, 'closed');
       else total += pending;
     }
     if (total > this.budgetBytes) this.#shed(total);
@@ -84,21 +112,34 @@ export class SlowConsumers {
     this.lagging.delete(connection);
   }
 
+  /** @param {Connection} connection @param {number} pending above 0 @param {number} bytes to be added */
+  #isWithin(connection, pending, bytes) {
+    const { sinceMs } = this.#follow(connection, pending);
+    return pending + bytes <= this.maxBytes && this.clock() - sinceMs <= this.maxAgeMs;
+  }
+
   /** @param {Connection} connection @param {number} pending @returns {Lag} */
   #follow(connection, pending) {
     const { lag } = connection;
-    if (lag === null) {
-      this.lagging.add(connection);
-      connection.lag = { sinceMs: this.clock(), mark: pending, handed: pending };
-      return connection.lag;
+    // If what waited when we last looked has been sent, the oldest byte is younger than that look.
+    return lag === null || lag.handed - pending >= lag.mark ? this.#begin(connection, pending) : lag;
+  }
+
+  /** @param {Connection} connection @param {number} pending bytes that wait now, all of them young @returns {Lag} */
+  #begin(connection, pending) {
+    const now = this.clock();
+    this.lagging.add(connection);
+    return (connection.lag = { sinceMs: now, mark: pending, handed: pending, taken: 0, takenMs: now });
+  }
+
+  /** Has the kernel taken nothing for `maxStallMs`? @param {Lag} lag @param {number} pending @param {number} now */
+  #isStalled(lag, pending, now) {
+    const taken = lag.handed - pending;
+    if (taken !== lag.taken) {
+      lag.taken = taken;
+      lag.takenMs = now;
     }
-    if (lag.handed - pending >= lag.mark) {
-      // What waited when we last looked has been sent: the oldest byte is younger than that.
-      lag.sinceMs = this.clock();
-      lag.mark = pending;
-      lag.handed = pending;
-    }
-    return lag;
+    return now - lag.takenMs > this.maxStallMs;
   }
 
   /** @param {number} total */

@@ -47,6 +47,9 @@ class ServerWebSocket extends WebSocket {
   /** @type {Socket} */
   // @ts-expect-error: the same
   socket = undefined;
+  /** @type {import('../hub/slow-consumers.js').SlowConsumers} */
+  // @ts-expect-error: the same
+  slowConsumers = undefined;
   /** The socket's, where it may be written to: TLS keeps a state of its own in between. Else -1. */
   descriptor = -1;
   isDeflated = false;
@@ -101,6 +104,8 @@ class ServerWebSocket extends WebSocket {
 
   /** @param {Buffer} frames */
   #writeThroughStream(frames) {
+    // A reply must not wait without a bound either: a client that asks and never reads would fill this worker's memory.
+    if (!this.slowConsumers.queue(this.connection, frames.length)) return;
     this.mayLag = true;
     this.socket.write(frames);
   }
@@ -116,7 +121,7 @@ class ServerWebSocket extends WebSocket {
 
   /** @override */
   ping() {
-    // A full socket is no place for a ping: what waits there is the question, and reading it the answer.
+    // A socket with unsent bytes gets no ping: those bytes ask the same question. slow-consumers.js ends it by their age.
     if (this.connection.isOpen && this.pendingBytes === 0) this.write(PING_FRAME);
   }
 
@@ -203,6 +208,7 @@ export class WebSockets {
     const connection = new Connection(ws, this.address);
     ws.connection = connection;
     ws.socket = request.socket;
+    ws.slowConsumers = this.hub.slowConsumers;
     const { _handle: handle } = /** @type {Handled} */ (/** @type {unknown} */ (request.socket));
     if (handle !== null && !('encrypted' in request.socket)) ws.descriptor = handle.fd;
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake

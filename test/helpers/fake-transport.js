@@ -12,6 +12,10 @@ export class FakeTransport {
     this.pendingBytes = 0;
     this.isDeflated = false;
     this.isStuck = false;
+    /** As the real transport has them; set by buildHub. @type {import('../../src/hub/slow-consumers.js').SlowConsumers|null} */
+    this.slowConsumers = null;
+    /** @type {import('../../src/hub/connection.js').Connection|null} */
+    this.connection = null;
     this.pings = 0;
     /** @type {{code: number, reason: string}|null} */
     this.closed = null;
@@ -20,6 +24,8 @@ export class FakeTransport {
 
   /** @param {Buffer} frames */
   write(frames) {
+    const { connection, isStuck, slowConsumers } = this;
+    if (isStuck && connection !== null && slowConsumers?.queue(connection, frames.length) === false) return;
     this.writes.push(frames);
     if (this.isStuck) this.pendingBytes += frames.length;
   }

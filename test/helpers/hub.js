@@ -8,6 +8,7 @@ import { Outbox } from '../../src/hub/outbox.js';
 import { Recovery } from '../../src/hub/recovery.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createStats } from '../../src/stats.js';
+import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
 const log = { debug() {}, error() {} };
@@ -59,6 +60,12 @@ export function buildHub({
     clock,
   });
   const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats });
+  const add = hub.add.bind(hub);
+  hub.add = (connection) => {
+    if (connection.transport instanceof FakeTransport)
+      Object.assign(connection.transport, { connection, slowConsumers });
+    add(connection);
+  };
   const degraded = new Degraded({ hub, recovery });
   const commands = new Commands({
     config,

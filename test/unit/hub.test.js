@@ -373,6 +373,60 @@ test('the age of the oldest unsent byte counts, also where nothing more is sent'
   assert.equal(moving.transport.closed, null);
 });
 
+test('a connection that asks and does not read is closed as a slow consumer, whatever it asks for', () => {
+  for (const policy of ['close', 'drop']) {
+    for (const type of ['echo', 'ping', 'hello', 'nonsense', 'join', 'presence']) {
+      const { connect, stats } = build({
+        env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000', FANFARE_SLOW_CONSUMER: policy },
+      });
+      const { transport, say } = connect();
+      transport.isStuck = true;
+      for (let i = 0; i < 2000 && transport.closed === null; i++) say({ type, payload: 'x'.repeat(9000), room: 'r' });
+      assert.equal(transport.closed?.code, 4003, type);
+      assert.ok(transport.pendingBytes <= 20_000, type);
+      assert.deepEqual(stats.slow, { closed: 1, dropped: 0, shed: 0 }, type);
+    }
+  }
+});
+
+test('one reply that is not read is enough to be ended by its age, and to count in the budget of the worker', () => {
+  const { connect, clock, slowConsumers, stats } = build({ budgetBytes: 10_000 });
+  const [old, large] = [connect(), connect()];
+  for (const { transport } of [old, large]) transport.isStuck = true;
+  old.say({ type: 'ping' });
+  large.say({ type: 'echo', payload: 'x'.repeat(11_000) });
+  slowConsumers.sweep();
+  assert.equal(large.transport.closed?.code, 4003);
+  assert.equal(stats.slow.shed, 1);
+  clock.now = 10_001;
+  slowConsumers.sweep();
+  assert.equal(old.transport.closed?.code, 4003);
+  assert.equal(stats.slow.closed, 1);
+});
+
+test('where the policy is drop, a connection that takes no byte is ended after the time of a missed ping', () => {
+  const { connect, clock, slowConsumers, stats, config } = build({ env: { FANFARE_SLOW_CONSUMER: 'drop' } });
+  const [mute, moving] = [connect(), connect()];
+  for (const { transport, say } of [mute, moving]) {
+    transport.isStuck = true;
+    say({ type: 'echo', payload: 'x'.repeat(5000) });
+  }
+  const end = config.pingIntervalMs + config.pongTimeoutMs;
+  for (clock.now = 0; clock.now <= end; clock.now += 1000) {
+    moving.transport.pendingBytes--;
+    slowConsumers.sweep();
+    assert.equal(mute.transport.closed, null, `after ${clock.now} ms`);
+  }
+  for (let i = 0; i < 12; i++) {
+    clock.now += 1000;
+    moving.transport.pendingBytes--;
+    slowConsumers.sweep();
+  }
+  assert.equal(mute.transport.closed?.code, 4003);
+  assert.equal(moving.transport.closed, null);
+  assert.equal(stats.slow.closed, 1);
+});
+
 test('a worker over its budget of unsent bytes sheds the largest first', async () => {
   const { hub, connect, slowConsumers, stats } = build({ budgetBytes: 100_000 });
   const large = connect();

@@ -119,6 +119,27 @@ test('replies past a full socket, a partly written one included, arrive whole an
   assert.equal(messages[n].payload[1].length, 9000);
 });
 
+test('a client that sends echoes and reads none is closed as a slow consumer, and little waits for it', async (t) => {
+  const { hub, stats, connect } = await serve(t);
+  const { client, messages } = await connect();
+  client.send('{"type":"ping"}');
+  await until(() => messages.length === 1);
+  client.pause();
+  const [{ transport }] = hub.connections;
+  const message = JSON.stringify({ type: 'echo', payload: 'x'.repeat(100_000) });
+  let most = 0;
+  // The kernel takes some megabytes before the first byte waits.
+  for (let sent = 0; stats.slow.closed === 0; sent++) {
+    assert.ok(sent < 1000, 'closed in time');
+    if (client.bufferedAmount < 1_000_000) client.send(message);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    most = Math.max(most, transport.pendingBytes);
+  }
+  assert.ok(most > 0 && most <= 1 << 20, `${most} bytes waited`);
+  await until(() => hub.connections.length === 0);
+  assert.deepEqual(stats.slow, { closed: 1, dropped: 0, shed: 0 });
+});
+
 test('our frames, pings and the close frame keep their order', async (t) => {
   const { hub, connect } = await serve(t);
   const { client, messages } = await connect();
