@@ -138,18 +138,18 @@ const TAKEN = {
     checker.figures.accepted(publication.publisher, t);
   },
 
-  fail(checker, { value }) {
+  fail(checker, { t, value, reason }) {
     const publication = checker.run.publication(value);
     checker.ask('fail', publication);
-    publication.outcome = 'fail';
+    checker.run.notOk(publication, 'fail', reason, t);
   },
 
-  info({ run }, { value }) {
-    run.publication(value).outcome = 'info';
+  info({ run }, { t, value, reason }) {
+    run.notOk(run.publication(value), 'info', reason, t);
   },
 
-  connect({ run }, { client }) {
-    run.connect(client);
+  connect({ run }, { t, client }) {
+    run.connect(client, t);
   },
 
   subscribe({ run }, { client, room, since }) {
@@ -187,8 +187,13 @@ const TAKEN = {
     member.beginSpan(stream, offset);
   },
 
+  degraded({ run }, { t, client, degraded }) {
+    run.told(client, degraded, t);
+  },
+
   close(checker, { t, client }) {
     const { run, figures } = checker;
+    run.links.delete(client);
     for (const member of run.clients.get(client)?.values() ?? []) {
       if (!member.isOpen) continue;
       checker.ask('ended', member);

@@ -100,6 +100,13 @@ export class RecoveringClient {
     this.socket?.resume();
   }
 
+  /** Loses its connection now and comes back after so many milliseconds. @param {number} ms */
+  leave(ms) {
+    if (this.socket === null) return;
+    this.reconnectAfterMs = ms;
+    this.socket.terminate();
+  }
+
   #connect() {
     const url = this.urls[(this.id + this.attempts) % this.urls.length];
     const socket = new WebSocket(url, { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
@@ -201,6 +208,7 @@ const HANDLERS = {
   },
 
   degraded(client, { degraded }) {
+    client.recorder.write({ type: 'degraded', client: client.id, degraded });
     client.degraded.push(degraded);
   },
 

@@ -14,13 +14,16 @@
 /** How long healing may take once nothing is being done to the servers: a position check each 10 s, and time to act on it. */
 export const SETTLE_US = 15_000_000;
 
+/** Answers to a publish while the broker is away. */
+const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
+
 /** Of a gap no more offsets are kept one by one: an offset far off is a fault of its own, and no reason to run out of memory. */
 const MAX_SKIPPED = 100_000;
 
 /** A publication. */
 export class Publication {
-  /** @param {string} value @param {number} t @param {boolean} isMarker */
-  constructor(value, t, isMarker) {
+  /** @param {string} value @param {number} t @param {boolean} isMarker @param {number} connection of its publisher */
+  constructor(value, t, isMarker, connection) {
     const [publisher, , room] = split(value);
     this.value = value;
     this.publisher = publisher;
@@ -29,9 +32,12 @@ export class Publication {
     this.number = 0;
     this.invokedAt = t;
     this.isMarker = isMarker;
+    this.connection = connection;
     /** @type {'invoked'|'ok'|'fail'|'info'} */
     this.outcome = 'invoked';
     this.okAt = Number.POSITIVE_INFINITY;
+    /** When its publisher was told that the outcome is unknown. */
+    this.unknownAt = Number.POSITIVE_INFINITY;
     /** Where it stands, as first heard of. @type {Stream|null} */
     this.stream = null;
     this.offset = 0;
@@ -123,7 +129,7 @@ export class Member {
     this.replayTo = 0;
     /** In a plain room: what this connection has got, a bit for each publication of the room. */
     this.got = new Uint32Array(0);
-    /** When the latest of a publisher's publications seen in this span, or on this connection, was sent. @type {Map<string, number>} */
+    /** The publication of each publisher that was sent last, of those seen in this span or on this connection. @type {Map<string, Publication>} */
     this.latest = new Map();
     this.markerAt = Number.POSITIVE_INFINITY;
   }
@@ -162,6 +168,22 @@ export class Member {
   /** Has this span delivered that offset? @param {number} offset */
   has(offset) {
     return offset > this.from && offset <= this.last && !this.skipped?.has(offset);
+  }
+}
+
+/** A client's connection, and what it was last told about the broker. */
+export class Link {
+  /** @param {number} t */
+  constructor(t) {
+    this.openedAt = t;
+    this.isDegraded = false;
+    /** When it was told so. */
+    this.toldAt = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Had it been told until `until` that the broker was away at `since`? @param {number} since @param {number} until */
+  wasTold(since, until) {
+    return (this.isDegraded && this.toldAt <= until) || (this.toldAt >= since && this.toldAt <= until);
   }
 }
 
@@ -206,6 +228,10 @@ export class IndexedRun {
     this.streams = new Map();
     /** @type {Map<number, Map<string, Member>>} by client, then room */
     this.clients = new Map();
+    /** Of the clients that are connected. @type {Map<number, Link>} */
+    this.links = new Map();
+    /** Since when every answer to a publish has been a refusal or "unknown"; NaN while publishing works. */
+    this.refusedSince = Number.NaN;
     /** @type {Map<string, number>} members subscribed now */
     this.open = new Map();
     /** What a publisher has had accepted in a room: the latest. @type {Map<string, Position>} */
@@ -283,9 +309,9 @@ export class IndexedRun {
   // What events change. The invariants have been asked before, with the run as it was.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
-  invoke({ t, value, marker }) {
+  invoke({ t, value, marker, via = 0 }) {
     if (this.publications.has(value)) throw new Error(`the record is wrong: ${value} was sent twice`);
-    const publication = new Publication(value, t, marker === true);
+    const publication = new Publication(value, t, marker === true, via);
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
     this.counts.set(room, publication.number + 1);
@@ -297,6 +323,7 @@ export class IndexedRun {
 
   /** @param {Publication} publication @param {number} t @param {Stream|null} stream @param {number} offset */
   ok(publication, t, stream, offset) {
+    this.refusedSince = Number.NaN;
     publication.outcome = 'ok';
     publication.okAt = t;
     if (stream === null) return;
@@ -306,6 +333,14 @@ export class IndexedRun {
     const settled = this.settled.get(key);
     if (settled === undefined || settled.epoch !== stream.epoch || settled.offset < offset)
       this.settled.set(key, { epoch: stream.epoch, offset });
+  }
+
+  /** @param {Publication} publication @param {'fail'|'info'} outcome @param {string} reason @param {number} t */
+  notOk(publication, outcome, reason, t) {
+    publication.outcome = outcome;
+    if (outcome === 'info') publication.unknownAt = t;
+    // Only what the server said counts: without an answer it may be the server that is away.
+    if (SAID_WHILE_AWAY.has(reason) && Number.isNaN(this.refusedSince)) this.refusedSince = t;
   }
 
   /** @param {Extract<Event, {type: 'deliver'|'repeat'}>} event @returns {Sight} */
@@ -329,8 +364,8 @@ export class IndexedRun {
     publication.sights++;
     if (publication.isMarker) member.markerAt = t;
     const latest = member.latest.get(publication.publisher);
-    if (latest === undefined || latest < publication.invokedAt)
-      member.latest.set(publication.publisher, publication.invokedAt);
+    if (latest === undefined || latest.invokedAt < publication.invokedAt)
+      member.latest.set(publication.publisher, publication);
     if (stream === null) {
       if (!isRepeated && member.isOpen && member.openedAt < publication.invokedAt) publication.reached++;
       return;
@@ -346,8 +381,9 @@ export class IndexedRun {
     if (offset > member.last) member.last = offset;
   }
 
-  /** What is promised of a plain room is promised to a connection. @param {number} client */
-  connect(client) {
+  /** What is promised of a plain room is promised to a connection. @param {number} client @param {number} t */
+  connect(client, t) {
+    this.links.set(client, new Link(t));
     for (const member of this.clients.get(client)?.values() ?? []) {
       if (member.hasHistory) continue;
       member.got.fill(0);
@@ -371,6 +407,15 @@ export class IndexedRun {
     if (!member.hasHistory) return;
     if (isRecovered && stream === member.stream) member.replayTo = offset;
     else member.beginSpan(stream, offset);
+  }
+
+  /** @param {number} client @param {boolean} isDegraded @param {number} t */
+  told(client, isDegraded, t) {
+    const link = this.links.get(client);
+    if (link === undefined) return;
+    // Of an outage it counts when the client was told first.
+    if (isDegraded && !link.isDegraded && !(link.toldAt >= this.refusedSince)) link.toldAt = t;
+    link.isDegraded = isDegraded;
   }
 
   /** @param {Member} member */

@@ -11,11 +11,15 @@
 // - I7 is also a publication that nobody got though somebody was subscribed through its offset (then I5 or I3 name the client);
 // - I11 is about being told: an epoch that changes without a `resync` or a reply, one that a client never hears of, and one that
 //   goes on although what it had is gone.
+// - I2 is a message that was answered with a refusal, however late it is delivered; I14 is one of unknown outcome that is late.
 // A delivery that nobody sent, or that belongs to another room, is I1 and nothing else.
 //
 // I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none yet.
 
 import { SETTLE_US } from './indexed-run.js';
+
+/** How long it may take to notice that the broker is away and to tell everybody: twice what the tests of each case allow. */
+const TOLD_US = 10_000_000;
 
 /** @typedef {import('./indexed-run.js').IndexedRun} Run */
 /** @typedef {import('./indexed-run.js').Sight} Sight */
@@ -57,7 +61,8 @@ export const INVARIANTS = Object.freeze([
     anomaly: 'aborted read',
     claim: 'what was refused is never delivered',
     asked: {
-      deliver: (_, sight) => (sight.publication?.outcome === 'fail' ? `${sight} was refused` : ''),
+      deliver: wasNotRefused,
+      repeat: wasNotRefused,
       fail: (_, { value, sights }) => (sights > 0 ? `${value} is refused, and had been delivered` : ''),
     },
   },
@@ -125,12 +130,30 @@ export const INVARIANTS = Object.freeze([
     claim: 'connections, subscriptions and buffers return to where they were',
     asked: { after: gaugesAreBack },
   },
+  {
+    id: 'I14',
+    anomaly: 'overtaken',
+    claim:
+      'a message of unknown outcome takes effect before those that its publisher sends after that answer, or never',
+    asked: { deliver: isNotOvertaken, finish: unknownsComeFirst },
+  },
+  {
+    id: 'I15',
+    anomaly: 'untold outage',
+    claim: 'while no publish is accepted, connected clients are told that the broker is away',
+    asked: { ok: outageWasTold, finish: (run) => [outageWasTold(run)] },
+  },
 ]);
 
 /** @param {Sight} sight @returns {Answer} */
 function belongsElsewhere(sight) {
   const { publication } = sight;
   return `${sight}: ${publication === undefined ? 'nobody has published it' : `it belongs to ${publication.room}`}`;
+}
+
+/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+function wasNotRefused(_, sight) {
+  return sight.publication?.outcome === 'fail' ? `${sight} was refused` : '';
 }
 
 /** @param {Run} _ @param {Sight} sight @returns {Answer} */
@@ -252,10 +275,10 @@ function keepsOrder(run, sight) {
     return null;
   const latest = member.latest.get(publication.publisher);
   if (latest === undefined) return null;
-  if (publication.okAt >= latest) return '';
+  if (publication.okAt >= latest.invokedAt) return '';
   // A plain room may be heard of over two ways while Redis fails over.
   if (!member.hasHistory && !run.isSettled) return null;
-  return `${sight} after what ${publication.publisher} sent ${latest - publication.okAt} us after its ack`;
+  return `${sight} after what ${publication.publisher} sent ${latest.invokedAt - publication.okAt} us after its ack`;
 }
 
 /** @param {Run} _ @param {Acceptance} acceptance @returns {Answer} */
@@ -298,6 +321,54 @@ function knowsTheEpoch(run, member) {
       return `${member} is in ${member.stream.epoch}, long after ${stream.epoch} began`;
   }
   return '';
+}
+
+/**
+ * In a plain room: by what each connection gets.
+ * @param {Run} _ @param {Sight} sight @returns {Answer}
+ */
+function isNotOvertaken(_, { publication, member, isRepeated, value }) {
+  if (publication?.outcome !== 'info' || member.hasHistory || isRepeated) return null;
+  const latest = member.latest.get(publication.publisher);
+  // Order is promised within a connection: what an earlier one left behind in a frozen worker comes when it comes.
+  if (latest === undefined || latest.connection !== publication.connection) return null;
+  if (latest.invokedAt <= publication.unknownAt) return '';
+  return `${value}, of unknown outcome, to ${member} behind ${latest.value}, sent ${latest.invokedAt - publication.unknownAt} us after that answer`;
+}
+
+/**
+ * In rooms with history: by offsets.
+ * @param {Run} run @returns {Iterable<Answer>}
+ */
+function* unknownsComeFirst({ publications }) {
+  /** @type {Map<string, {accepted: Publication[], unknown: Publication[]}>} of one connection in one stream */
+  const sequences = new Map();
+  for (const publication of publications.values()) {
+    const { publisher, connection, room, stream, outcome } = publication;
+    if (stream === null || (outcome !== 'ok' && outcome !== 'info')) continue;
+    const key = `${publisher} ${connection} ${room} ${stream.epoch}`;
+    let sequence = sequences.get(key);
+    if (sequence === undefined) sequences.set(key, (sequence = { accepted: [], unknown: [] }));
+    if (outcome === 'ok') sequence.accepted.push(publication);
+    else sequence.unknown.push(publication);
+  }
+  for (const { accepted, unknown } of sequences.values()) {
+    for (const { value, offset, unknownAt } of unknown) {
+      const before = accepted.find((other) => other.invokedAt > unknownAt && other.offset < offset);
+      if (before === undefined) yield '';
+      else yield `${value}, of unknown outcome, is at ${offset}, behind ${before.value} at ${before.offset}`;
+    }
+  }
+}
+
+/** @param {Run} run @returns {Answer} */
+function outageWasTold({ now, refusedSince, links }) {
+  const until = refusedSince + TOLD_US;
+  if (!(now > until)) return null;
+  const missed = [...links].filter(([, link]) => link.openedAt < refusedSince && !link.wasTold(refusedSince, until));
+  if (missed.length === 0) return '';
+  const seconds = ((now - refusedSince) / 1e6).toFixed(1);
+  return `no publish was accepted for ${seconds} s, and ${missed.length} of ${links.size} clients were not told, like client ${missed[0][0]}`;
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */

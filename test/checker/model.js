@@ -29,6 +29,7 @@ export const WORKERS = 2;
  * @property {boolean} [forgesRecovery] says recovered:true where it can't know
  * @property {boolean} [cutsReplays] the last message of a replay is missing
  * @property {boolean} [ignoresEpochs] workers pass a new epoch on without a word
+ * @property {boolean} [hidesOutages] nobody is told that publishes are refused
  */
 
 class Worker {
@@ -64,6 +65,8 @@ export class Model {
     this.events = [];
     this.t = 0;
     this.epochs = 0;
+    /** The last publish that was answered was not accepted. */
+    this.isRefusing = false;
     /** @type {Map<string, number>} */
     this.sequences = new Map();
     /** Acks on their way. @type {import('./record.js').What[]} */
@@ -81,6 +84,8 @@ export class Model {
   /** @param {import('./record.js').What} what */
   emit(what) {
     this.t += STEP_US;
+    if (what.type === 'ok') this.isRefusing = false;
+    else if (what.type === 'fail' || what.type === 'info') this.isRefusing = true;
     this.events.push({ t: this.t, ...what });
   }
 
@@ -241,8 +246,11 @@ export class Model {
     }
   }
 
-  /** Nothing happens for longer than healing may take. */
+  /** Nothing happens for longer than healing may take; but clients are told that nothing can be published, if so it is. */
   wait() {
+    for (const [client, { isOpen }] of this.clients.entries())
+      if (isOpen && this.isRefusing && !this.faults.hidesOutages)
+        this.emit({ type: 'degraded', client, degraded: true });
     this.t += SETTLE_US + 5_000_000;
   }
 

@@ -46,6 +46,8 @@ export class Publisher {
     this.timer = undefined;
     /** By id. @type {Map<number, {value: string, timer: NodeJS.Timeout, settled: Settled|undefined}>} */
     this.pending = new Map();
+    /** Values by id: messages of this connection that got no answer in time. @type {Map<number, string>} */
+    this.late = new Map();
   }
 
   start() {
@@ -71,8 +73,8 @@ export class Publisher {
     if (socket === null || !this.isReady) return '';
     const id = ++this.sequence;
     const value = `${this.id}:${id}:${room}`;
-    this.recorder.write({ type: 'invoke', value, ...(isMarker && { marker: true }) });
-    const timer = setTimeout(() => this.#settle(id, 'info', { reason: 'no reply' }), REPLY_TIMEOUT_MS);
+    this.recorder.write({ type: 'invoke', value, via: this.attempts, ...(isMarker && { marker: true }) });
+    const timer = setTimeout(() => this.#expire(id, value), REPLY_TIMEOUT_MS);
     this.pending.set(id, { value, timer, settled });
     const payload = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
     socket.send(JSON.stringify({ type: 'message', id, room, payload }));
@@ -106,6 +108,7 @@ export class Publisher {
     socket.on('error', () => {});
     socket.on('close', () => {
       this.socket = null;
+      this.late.clear();
       for (const id of [...this.pending.keys()]) this.#settle(id, 'info', { reason: 'closed' });
       if (!this.isWanted) return;
       this.attempts++;
@@ -113,11 +116,22 @@ export class Publisher {
     });
   }
 
+  /** @param {number} id @param {string} value */
+  #expire(id, value) {
+    this.late.set(id, value);
+    this.#settle(id, 'info', { reason: 'no reply' });
+  }
+
   /** @param {number} id @param {'ok'|'fail'|'info'} type @param {{reason?: string, epoch?: string, offset?: number}} about */
   #settle(id, type, about) {
     const message = this.pending.get(id);
-    // Answered after its time: it counts as unknown, as it would have been acted upon.
-    if (message === undefined) return;
+    if (message === undefined) {
+      // An answer after the time-out: the outcome stays unknown, but a refusal is a promise all the same.
+      const value = this.late.get(id);
+      if (value !== undefined && type === 'fail') this.recorder.write({ type, value, reason: `${about.reason}, late` });
+      this.late.delete(id);
+      return;
+    }
     this.pending.delete(id);
     clearTimeout(message.timer);
     if (type === 'fail') this.refused++;

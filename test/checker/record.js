@@ -20,9 +20,9 @@ const READ_BYTES = 4_194_304;
  * The first line: which rooms are of which kind, and how to run the same again.
  * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
  *
- * A publisher sends (`marker`: one of those that must reach everybody at the end), and learns that it was accepted, that it
- * certainly was not, or nothing that can be relied on.
- * @typedef {{type: 'invoke', value: string, marker?: boolean}} InvokeEvent
+ * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number of its connection), and learns
+ * that it was accepted, that it certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
+ * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number}} InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
@@ -32,6 +32,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}} ReplyEvent
  * @typedef {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}} DeliverEvent
  * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}} ResyncEvent
+ * @typedef {{type: 'degraded', client: number, degraded: boolean}} DegradedEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
  *
  * What was done to the servers; several may be under way.
@@ -43,7 +44,7 @@ const READ_BYTES = 4_194_304;
  * Markers have had their time; what comes after is the run being taken down.
  * @typedef {{type: 'end'}} EndEvent
  *
- * @typedef {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent} What
+ * @typedef {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent} What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */
 

@@ -41,6 +41,7 @@ const other = fc.record({
       'cut',
       'check',
       'crash',
+      'outage',
       'wait',
     ]),
   ),
@@ -68,6 +69,10 @@ function tell(model, acts) {
     else if (act.act === 'check') model.check(act.worker, act.room);
     else if (act.act === 'crash') model.crash(act.n);
     else {
+      if (act.act === 'outage') {
+        model.flush();
+        model.publish(PUBLISHERS[0], act.room, 'fail');
+      }
       // Healing has a time limit, which this exceeds.
       model.settle();
       model.wait();
@@ -157,6 +162,61 @@ const PLANTS = [
       model.announce(message);
       model.settle();
       model.emit({ type: 'fail', value: message.value, reason: 'UNAVAILABLE' });
+    },
+  },
+  {
+    fault: 'a refused message is stored, and the position check delivers it',
+    expected: ['I2'],
+    act: (model) => {
+      model.place(model.publish('a', 'h.0', 'fail'));
+      model.settle();
+    },
+  },
+  {
+    fault: 'a refused message is stored, and a replay delivers it',
+    expected: ['I2'],
+    act: (model) => {
+      model.close(0);
+      model.place(model.publish('a', 'h.0', 'fail'));
+      model.open(0, 0);
+    },
+  },
+  {
+    fault: 'a refused message is delivered minutes later in a plain room',
+    expected: ['I2'],
+    act: (model) => {
+      const message = model.publish('a', 'p.0', 'fail');
+      accepted(model, 'p.0', 3);
+      model.wait();
+      model.announce(message);
+      model.settle();
+    },
+  },
+  {
+    fault: 'a refused message comes without an offset in a room with history',
+    // That it has none is a fault of its own.
+    expected: ['I2', 'I3'],
+    act: (model) => {
+      const { value, room } = model.publish('a', 'h.0', 'fail');
+      model.deliver(0, { value, room });
+    },
+  },
+  {
+    fault: 'a refused message comes at an offset that the client has passed, which drops it',
+    expected: ['I2', 'I3'],
+    act: (model) => {
+      const [{ epoch, offset }] = accepted(model, 'h.0', 1);
+      const { value, room } = model.publish('a', 'h.0', 'fail');
+      for (const client of [0, 1, 2, 3]) model.emit({ type: 'repeat', client, room, value, epoch, offset });
+    },
+  },
+  {
+    fault: 'a message is refused after its time, and had been delivered',
+    expected: ['I2'],
+    act: (model) => {
+      const { value } = model.publish('a', 'h.0', 'stored');
+      model.settle();
+      model.emit({ type: 'fail', value, reason: 'UNAVAILABLE, late' });
     },
   },
   {
@@ -509,6 +569,88 @@ const PLANTS = [
       Object.assign(gauges ?? {}, { values: { connections: 1 } });
     },
   },
+  {
+    fault: 'a message of unknown outcome takes effect behind later accepted ones, in a room with history',
+    expected: ['I14'],
+    act: (model) => {
+      const late = model.publish('a', 'h.0', 'lost');
+      model.publish('a', 'h.0');
+      model.announce(model.place(late));
+      model.settle();
+    },
+  },
+  {
+    fault: 'the same, and a replay shows it',
+    expected: ['I14'],
+    act: (model) => {
+      model.close(0);
+      const late = model.publish('a', 'h.0', 'lost');
+      model.publish('a', 'h.0');
+      model.place(late);
+      model.open(0, 0);
+    },
+  },
+  {
+    fault: 'the same, and the ack of the one that overtook it comes last',
+    expected: ['I14'],
+    act: (model) => {
+      const late = model.publish('a', 'h.0', 'lost');
+      model.publish('a', 'h.0', 'ok', { isLate: true });
+      model.announce(model.place(late));
+      model.settle();
+    },
+  },
+  {
+    fault: 'the same, minutes later',
+    expected: ['I14'],
+    act: (model) => {
+      const late = model.publish('a', 'h.0', 'lost');
+      accepted(model, 'h.0', 3);
+      model.wait();
+      model.announce(model.place(late));
+      model.settle();
+    },
+  },
+  {
+    fault: 'the same in a plain room',
+    expected: ['I14'],
+    act: (model) => {
+      const late = model.publish('a', 'p.0', 'lost');
+      model.publish('a', 'p.0');
+      model.announce(late);
+      model.settle();
+    },
+  },
+  {
+    fault: 'no publish is accepted for long, and nobody is told',
+    expected: ['I15'],
+    act: (model) => {
+      model.faults.hidesOutages = true;
+      model.publish('a', 'p.0');
+      model.publish('a', 'p.0', 'lost');
+      model.wait();
+      model.publish('a', 'p.0', 'fail');
+    },
+  },
+  {
+    fault: 'the same at the run’s end',
+    expected: ['I15', 'I8'],
+    act: (model) => {
+      model.faults.hidesOutages = true;
+      model.publish('a', 'p.0');
+      model.publish('a', 'p.0', 'fail');
+      model.wait();
+    },
+    edit: (events) => {
+      for (const event of events) {
+        if (event.type === 'ok' && event.value[0] === 'm')
+          Object.assign(event, { type: 'fail', reason: 'UNAVAILABLE' });
+      }
+      // Markers that are refused must not arrive either.
+      const without = events.filter((event) => event.type !== 'deliver' || event.value[0] !== 'm');
+      events.splice(0, events.length, ...without);
+    },
+  },
 ];
 
 /** @param {import('../checker/model.js').Message} message */
@@ -594,6 +736,37 @@ describe('a planted fault is found by its invariant and no other:', () => {
       [],
     );
   });
+});
+
+test('what an earlier connection of a publisher left behind may come late, and is not called overtaken', () => {
+  const model = new Model();
+  const late = model.publish('a', 'h.0', 'lost');
+  const plain = model.publish('a', 'p.0', 'lost');
+  const before = model.events.length;
+  model.publish('a', 'h.0');
+  model.publish('a', 'p.0');
+  for (const event of model.events.slice(before)) if (event.type === 'invoke') event.via = 1;
+  model.announce(model.place(late));
+  model.announce(plain);
+  model.settle();
+  assert.deepEqual(violated(checked(model.end())), []);
+});
+
+test('a client that was told of an outage, before it or within its time, or that came later, is not called untold', () => {
+  const model = new Model();
+  model.faults.hidesOutages = true;
+  model.emit({ type: 'degraded', client: 0, degraded: true });
+  model.publish('a', 'p.0', 'fail');
+  model.t += 9_000_000;
+  for (const client of [1, 2]) model.emit({ type: 'degraded', client, degraded: true });
+  model.emit({ type: 'degraded', client: 2, degraded: false });
+  model.close(3);
+  model.open(3, 1);
+  model.wait();
+  const asIs = model.events.length;
+  assert.deepEqual(violated(checked(model.end())), []);
+  const untold = model.events.filter((event, i) => i > asIs || event.type !== 'degraded' || event.client !== 1);
+  assert.deepEqual(violated(checked(untold)), ['I15']);
 });
 
 test('a record that no run can have left is refused, not judged', () => {
