@@ -30,6 +30,8 @@ import { droppedLines } from './log.js';
  * @typedef {object} PrimarySource
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
+ * @property {() => Record<string, number>} deaths of workers, by cause
+ * @property {() => boolean} isCrashLoop
  * @property {() => number} reloads
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
@@ -246,6 +248,19 @@ export const PRIMARY_METRICS = Object.freeze([
     type: 'counter',
     help: 'Workers replaced after an unexpected end.',
     read: (source) => source.restarts(),
+  },
+  {
+    name: 'fanfare_worker_deaths_total',
+    type: 'counter',
+    help: 'Workers that ended unexpectedly, by cause: crashed, hung (killed without a sign of life), start (never ready).',
+    label: 'cause',
+    read: (source) => source.deaths(),
+  },
+  {
+    name: 'fanfare_worker_crash_loop',
+    type: 'gauge',
+    help: 'Whether five workers have died within the last minute: 1 or 0.',
+    read: (source) => (source.isCrashLoop() ? 1 : 0),
   },
   {
     name: 'fanfare_reloads_total',

@@ -47,6 +47,8 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
+    deaths: () => supervisor?.deaths ?? {},
+    isCrashLoop: () => supervisor?.isCrashLoop() ?? false,
     reloads: () => supervisor?.reloads ?? 0,
     presenceEvents: () => relay.members.events,
     history: () => relay.history(),

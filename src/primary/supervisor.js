@@ -7,9 +7,12 @@
 //               '-----------------'------------------'--- exit, or SIGKILL where it hangs or is out of time
 //
 //   - a worker that ends unasked is replaced: after 100 ms, twice that for each further death within a minute, at most 5 s
-//   - CRASH_LOOP_DEATHS of them within a minute, or one before any worker was ever ready, and the supervisor gives up:
-//     what dies that often does not get better, and an operator must hear of it
-//   - a worker silent for workerTimeoutMs hangs: killed, which is a death as any other
+//   - CRASH_LOOP_DEATHS of them within a minute are a crash loop: an error in the log, a metric, an alert. The server goes on,
+//     because clients that overload workers must not end it
+//   - the supervisor gives up only if no worker serves and MAX_FAILED_STARTS new ones in a row did not get ready, or if the
+//     first one fails
+//   - a worker without a sign of life for workerTimeoutMs hangs and is killed. A sign of life is a beat; for at most
+//     MAX_BUSY time-outs also a system call, because a busy worker whose event loop is late is not hung
 //   - reload: slot by slot a new worker is started, and only when it is ready is the old one drained, so that never
 //     fewer than N-1 serve. A faulty configuration or a new worker that does not get ready ends the roll
 //   - stop: not ready -> wait for the load balancer -> drain all -> kill what is left at the end
@@ -17,12 +20,19 @@
 // It knows nothing of what workers do: control.js is all there is between them.
 
 import cluster from 'node:cluster';
+import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
 const CRASH_LOOP_DEATHS = 5;
 const CRASH_LOOP_WINDOW_MS = 60_000;
+/** More are not remembered: the pause between two workers has reached its longest. */
+const MAX_RECENT_DEATHS = 16;
+/** New workers in a row that did not get ready, while no other one serves. */
+const MAX_FAILED_STARTS = 5;
+/** Time-outs for which system calls alone prove that a silent worker is busy and not hung. */
+const MAX_BUSY = 6;
 const START_TIMEOUT_MS = 15_000;
 /** What a worker that is killed has counted since is lost; a scrape is a snapshot too. */
 const SNAPSHOT_INTERVAL_MS = 15_000;
@@ -59,6 +69,13 @@ class Process {
     /** Whether its end is wanted: by a drain, or since it is a roll's new worker that is given up. */
     this.mayEnd = false;
     this.heardMs = performance.now();
+    /** Reads and writes of the process, looked at while it is silent. @type {number|null} */
+    this.calls = null;
+    /** When that number was last seen to grow. */
+    this.calledMs = 0;
+    this.isBusy = false;
+    /** Killed because it hangs. */
+    this.isHung = false;
     this.connections = 0;
     this.unanswered = 0;
     /** What it said before it failed. */
@@ -120,8 +137,14 @@ export class Supervisor {
     this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
-    /** @type {number[]} when workers died unasked, in the last CRASH_LOOP_WINDOW_MS */
-    this.deaths = [];
+    /** When workers died unasked, in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
+    this.recentDeaths = [];
+    /** Workers that died unasked, by cause: of a ready worker `crashed` or `hung`, else `start`. */
+    this.deaths = { crashed: 0, hung: 0, start: 0 };
+    /** The crash loop has been logged and is not over. */
+    this.isCrashLoopTold = false;
+    /** New workers that did not get ready since the last one that did. */
+    this.failedStarts = 0;
     this.restarts = 0;
     this.reloads = 0;
     this.isAnnounced = false;
@@ -154,6 +177,10 @@ export class Supervisor {
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
+        if (this.isCrashLoopTold && !this.isCrashLoop()) {
+          this.isCrashLoopTold = false;
+          this.log.info('workers do not die again and again any more');
+        }
       }, checkMs),
       setInterval(() => this.collect(), SNAPSHOT_INTERVAL_MS),
     );
@@ -164,6 +191,21 @@ export class Supervisor {
   readiness() {
     const ready = this.slots.filter((one) => one?.state === 'ready').length;
     return { ready, workers: this.settings.config.workers, draining: this.isStopping };
+  }
+
+  /** Have CRASH_LOOP_DEATHS workers died within the last CRASH_LOOP_WINDOW_MS? */
+  isCrashLoop() {
+    const firstMs = this.recentDeaths.at(-CRASH_LOOP_DEATHS);
+    return firstMs !== undefined && performance.now() - firstMs < CRASH_LOOP_WINDOW_MS;
+  }
+
+  /**
+   * Kills a worker that was found to be hung from elsewhere.
+   * @param {number} pid
+   * @param {string} why
+   */
+  killHung(pid, why) {
+    for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
   }
 
   /** 1 for each slot whose worker answered the last scrape, else 0. @returns {Record<string, number>} */
@@ -338,7 +380,7 @@ export class Supervisor {
     this.#cancelReplacement(slot);
     this.slots[slot] = this.#fork(slot, this.settings);
     // Not even forked: as if it had died at once.
-    if (!this.slots[slot]) this.#died(slot);
+    if (!this.slots[slot]) this.#died(slot, 'start');
   }
 
   /** @param {number} slot @param {Settings} settings @returns {Process|undefined} undefined where the system has no room for another process */
@@ -410,6 +452,7 @@ export class Supervisor {
     if (one.state !== 'starting') return;
     clearTimeout(one.startTimer);
     one.state = 'ready';
+    this.failedStarts = 0;
     one.resolveStarted?.(true);
     this.log.info({ slot: one.slot, workerPid: one.pid }, 'worker ready');
     if (this.isStopping) one.tell({ type: 'unready' });
@@ -444,7 +487,7 @@ export class Supervisor {
         );
         this.stop(1);
       } else {
-        this.#died(slot);
+        this.#died(slot, was === 'starting' ? 'start' : one.isHung ? 'hung' : 'crashed');
       }
     }
     one.resolveEnded?.();
@@ -464,13 +507,24 @@ export class Supervisor {
     else over();
   }
 
-  /** A worker ended unasked: another one, or the end. @param {number} slot */
-  #died(slot) {
+  /** A worker ended unasked: another one, or the end. @param {number} slot @param {'crashed'|'hung'|'start'} cause */
+  #died(slot, cause) {
     const now = performance.now();
-    this.deaths = [...this.deaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS), now];
-    const deaths = this.deaths.length;
-    if (deaths >= CRASH_LOOP_DEATHS) {
-      this.log.fatal({ deaths }, `giving up: ${deaths} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s`);
+    this.deaths[cause]++;
+    this.recentDeaths = [...this.recentDeaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS), now];
+    this.recentDeaths = this.recentDeaths.slice(-MAX_RECENT_DEATHS);
+    const deaths = this.recentDeaths.length;
+    if (this.isCrashLoop() && !this.isCrashLoopTold) {
+      this.isCrashLoopTold = true;
+      this.log.error(
+        { deaths: this.deaths },
+        `${CRASH_LOOP_DEATHS} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s: the server goes on with those that serve`,
+      );
+    }
+    if (cause === 'start') this.failedStarts++;
+    const serves = this.slots.some((one) => one?.state === 'ready');
+    if (this.failedStarts >= MAX_FAILED_STARTS && !serves) {
+      this.log.fatal(`giving up: no worker serves, and the last ${this.failedStarts} did not start`);
       this.stop(1);
       return;
     }
@@ -496,11 +550,50 @@ export class Supervisor {
     for (const one of this.processes.values()) {
       if (stoodStill) one.heardMs = now;
       // Starting and draining have deadlines of their own.
-      if (one.state !== 'ready' || now - one.heardMs <= workerTimeoutMs) continue;
-      one.failure = `silent for ${Math.round(now - one.heardMs)} ms`;
-      this.log.error({ slot: one.slot, workerPid: one.pid }, 'a worker hangs: killed');
-      one.kill();
+      if (one.state !== 'ready' || one.isHung) continue;
+      const silentMs = now - one.heardMs;
+      if (silentMs <= workerTimeoutMs / 2) {
+        one.calls = null;
+        if (one.isBusy) this.log.info({ slot: one.slot, workerPid: one.pid }, 'a busy worker answers again');
+        one.isBusy = false;
+        continue;
+      }
+      const calls = systemCalls(one.pid);
+      if (one.calls !== null && calls !== null && calls > one.calls) one.calledMs = now;
+      one.calls = calls;
+      if (silentMs <= workerTimeoutMs) continue;
+      const isBusy = now - one.calledMs <= workerTimeoutMs / 2 && silentMs <= MAX_BUSY * workerTimeoutMs;
+      if (!isBusy) this.#killHung(one, `silent for ${Math.round(silentMs)} ms`);
+      else if (!one.isBusy) {
+        one.isBusy = true;
+        this.log.warn({ slot: one.slot, workerPid: one.pid }, 'a worker is busy: its event loop does not turn');
+      }
     }
+  }
+
+  /** @param {Process} one @param {string} why */
+  #killHung(one, why) {
+    one.isHung = true;
+    one.failure = why;
+    this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'a worker hangs: killed');
+    one.kill();
+  }
+}
+
+/**
+ * How often a process has read and written. A flood keeps the event loop busy with both; an endless loop in JavaScript and a
+ * stopped process do neither.
+ * @param {number|undefined} pid
+ * @returns {number|null} null if the system does not say: not Linux, or a kernel without this account
+ */
+function systemCalls(pid) {
+  try {
+    const text = readFileSync(`/proc/${pid}/io`, 'latin1');
+    const reads = /^syscr: (\d+)$/m.exec(text);
+    const writes = /^syscw: (\d+)$/m.exec(text);
+    return reads && writes ? Number(reads[1]) + Number(writes[1]) : null;
+  } catch {
+    return null;
   }
 }
 

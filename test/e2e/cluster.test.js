@@ -63,7 +63,7 @@ test('a worker killed with -9 is replaced within two seconds, and only its clien
   await until(() => dropped === its);
 });
 
-test('a crash loop is given up with a non-zero exit', OPTIONS, async (t) => {
+test('workers that die again and again are loud, and the server goes on', OPTIONS, async (t) => {
   const server = await startServer(t);
   const [survivor] = server.workerPids();
   for (let death = 1; death <= 5; death++) {
@@ -72,9 +72,12 @@ test('a crash loop is given up with a non-zero exit', OPTIONS, async (t) => {
     process.kill(/** @type {number} */ (victim), 'SIGKILL');
     await until(() => !isAlive(/** @type {number} */ (victim)));
   }
-  assert.deepEqual(await server.exited, { code: 1, signal: null });
-  assert.ok(server.lines.some(({ level, msg }) => level === 60 && msg.startsWith('giving up')));
-  await until(() => !isAlive(survivor));
+  await server.line(({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'));
+  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+  const metrics = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
+  assert.equal(metrics.get('fanfare_worker_crash_loop'), 1);
+  assert.equal(metrics.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
+  assert.ok(isAlive(survivor));
 });
 
 test('a hung worker is killed and replaced', OPTIONS, async (t) => {

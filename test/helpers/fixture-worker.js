@@ -4,7 +4,11 @@
 //   FIXTURE=fail         says why it can't start, and ends
 //   FIXTURE=mute         never gets ready
 //   FIXTURE=stubborn     does not leave when it is drained
+//
+// Two messages are the tests' own: `busy` keeps the event loop from turning for `ms` with system calls, as a flood of
+// frames does; `stuck` keeps it from turning for ever without any.
 
+import { closeSync, openSync, readSync } from 'node:fs';
 import { BEAT_INTERVAL_MS } from '../../src/control.js';
 
 const behaviour = process.env.FIXTURE ?? '';
@@ -23,29 +27,46 @@ const metrics = () => [
   },
 ];
 
+/** @param {number} ms */
+function readFor(ms) {
+  const end = performance.now() + ms;
+  const zero = openSync('/dev/zero', 'r');
+  const buffer = Buffer.alloc(4096);
+  while (performance.now() < end) readSync(zero, buffer);
+  closeSync(zero);
+}
+
 process.on('SIGTERM', () => {});
 process.on('SIGINT', () => {});
-process.on('message', (/** @type {import('../../src/control.js').ToWorker} */ message) => {
-  switch (message.type) {
-    case 'start':
-      if (behaviour === 'die') process.exit(3);
-      if (behaviour === 'mute') return;
-      if (behaviour === 'fail') {
-        send({ type: 'failed', message: 'listen EADDRINUSE: address already in use :::3000' });
-        setTimeout(() => process.exit(1), 20);
-        return;
-      }
-      setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS / 4);
-      send({ type: 'ready', address: { port: 1, address: '::' } });
-      break;
-    case 'metrics':
-      messages++;
-      send({ type: 'metrics', request: message.request, metrics: metrics() });
-      break;
-    case 'drain':
-      if (behaviour === 'stubborn') return;
-      process.send?.({ type: 'final', metrics: metrics() }, undefined, undefined, () => process.exit(0));
-      break;
-  }
-});
+process.on(
+  'message',
+  (/** @type {import('../../src/control.js').ToWorker | {type: 'busy', ms: number} | {type: 'stuck'}} */ message) => {
+    switch (message.type) {
+      case 'start':
+        if (behaviour === 'die') process.exit(3);
+        if (behaviour === 'mute') return;
+        if (behaviour === 'fail') {
+          send({ type: 'failed', message: 'listen EADDRINUSE: address already in use :::3000' });
+          setTimeout(() => process.exit(1), 20);
+          return;
+        }
+        setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS / 4);
+        send({ type: 'ready', address: { port: 1, address: '::' } });
+        break;
+      case 'metrics':
+        messages++;
+        send({ type: 'metrics', request: message.request, metrics: metrics() });
+        break;
+      case 'busy':
+        readFor(message.ms);
+        break;
+      case 'stuck':
+        for (;;);
+      case 'drain':
+        if (behaviour === 'stubborn') return;
+        process.send?.({ type: 'final', metrics: metrics() }, undefined, undefined, () => process.exit(0));
+        break;
+    }
+  },
+);
 send({ type: 'loaded' });

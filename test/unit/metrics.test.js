@@ -25,6 +25,8 @@ function worker(t, slot) {
 
 const primary = createPrimaryMetrics({
   workersUp: () => ({ 0: 1, 1: 0 }),
+  deaths: () => ({ crashed: 1, hung: 0, start: 0 }),
+  isCrashLoop: () => false,
   restarts: () => 3,
   reloads: () => 0,
   presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
