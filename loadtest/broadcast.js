@@ -7,38 +7,44 @@
 // sender's `broadcastResult` with the count of all. Such clients know the types `echo`, `broadcast` and
 // `broadcastResult`; many tools fail on any other.
 
-import { parseArgs } from 'node:util';
 import { Latency } from './lib/latency.js';
+import { readOptions } from './lib/options.js';
 import { count, pause, run } from './lib/run.js';
 import { NO_LIMITS, startRedis, startServer, until, urlOf } from './lib/server.js';
 import { closeAll, openMany, WsClient } from './lib/ws-client.js';
 
-const { values: options } = parseArgs({
-  options: {
-    redis: { type: 'boolean', default: false },
-    embedded: { type: 'boolean', default: false },
-    servers: { type: 'string', default: '1' },
-    workers: { type: 'string', default: '2' },
-    clients: { type: 'string', default: '1000' },
-    broadcasts: { type: 'string', default: '20' },
+const options = readOptions(
+  `Starts servers and clients. Does each broadcast reach every client, then tell its sender so?
+
+  npm run load:broadcast
+  npm run load:broadcast -- --redis --servers 2`,
+  [
+    { name: 'redis', help: 'the servers share a Redis, which is started for the run' },
+    { name: 'embedded', help: 'one server with the embedded broker: the default' },
+    { name: 'servers', value: 'N', default: '1', min: 1, max: 16, help: 'servers; several need --redis' },
+    { name: 'workers', value: 'N', default: '2', min: 1, max: 64, help: 'workers of each server' },
+    { name: 'clients', value: 'N', default: '1000', min: 1, max: 100_000, help: 'clients, all in this process' },
+    { name: 'broadcasts', value: 'N', default: '20', min: 1, max: 100_000, help: 'broadcasts, one after another' },
+  ],
+  {
+    check: (given) => {
+      if (given.flag('redis') && given.flag('embedded')) return '--redis or --embedded, not both';
+      if (!given.flag('redis') && given.number('servers') !== 1) return 'several servers need --redis';
+    },
   },
-});
-const [serverCount, workerCount, clientCount, broadcasts] = [
-  options.servers,
-  options.workers,
-  options.clients,
-  options.broadcasts,
-].map(Number);
+);
+const [serverCount, workerCount, clientCount, broadcasts] = ['servers', 'workers', 'clients', 'broadcasts'].map(
+  (name) => options.number(name),
+);
+const isRedis = options.flag('redis');
 const WAIT_MS = 5000;
 /** After the last answer: time for something unasked, or a repeat, to show itself. */
 const STRAY_WAIT_MS = 1000;
-if (options.redis && options.embedded) throw new Error('--redis or --embedded, not both');
-if (!options.redis && serverCount !== 1) throw new Error('several servers need --redis');
 
 await run(
-  `broadcast: ${count(clientCount)} clients, ${serverCount} servers of ${workerCount} workers, ${options.redis ? 'Redis' : 'embedded broker'}`,
+  `broadcast: ${count(clientCount)} clients, ${serverCount} servers of ${workerCount} workers, ${isRedis ? 'Redis' : 'embedded broker'}`,
   async (test) => {
-    const redis = options.redis ? await startRedis(test) : null;
+    const redis = isRedis ? await startRedis(test) : null;
     const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
     const servers = await Promise.all(
       Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `broadcast-${i + 1}` })),

@@ -23,7 +23,6 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { BUCKETS } from './bench/histogram.js';
 import { availableKb, cpuSecondsOf, describeMachine, ephemeralPorts } from './bench/machine.js';
 import { checkMachine } from './bench/machine-check.js';
@@ -32,6 +31,7 @@ import { quiet, startServer, stopAll } from './bench/servers.js';
 import { findClient, MAX_SOCKETS, Swarm } from './bench/swarm.js';
 import { clean, measured } from './bench/workloads.js';
 import { markdown, meanMs, withTable } from './lib/capacity-table.js';
+import { endUnused, readOptions } from './lib/options.js';
 import { count, print } from './lib/run.js';
 
 /**
@@ -54,36 +54,56 @@ const WARM = MIX.length;
 const README = fileURLToPath(new URL('README.md', import.meta.url));
 const RESULTS = fileURLToPath(new URL('results/', import.meta.url));
 
-const { values: options } = parseArgs({
-  options: {
-    sizes: { type: 'string', default: '1000,5000,10000,25000,50000' },
-    seconds: { type: 'string', default: '10' },
-    'rest-seconds': { type: 'string', default: '5' },
-    'limit-p99-ms': { type: 'string', default: '250' },
-    messages: { type: 'string' },
-    payload: { type: 'string', default: '100' },
-    client: { type: 'string', default: 'auto' },
-    save: { type: 'string', default: `${RESULTS}capacity.json` },
-    readme: { type: 'boolean', default: false },
-    help: { type: 'boolean', default: false },
-  },
-});
-if (options.help) {
-  print(`npm run capacity -- [--sizes 1000,5000,10000,25000,50000] [--seconds 10] [--rest-seconds 5] [--limit-p99-ms 250]
-  [--messages RATE] [--payload 100] [--client auto|c|node] [--save PATH] [--readme]`);
-  process.exit(0);
-}
-const sizes = options.sizes.split(',').map(Number);
-const [seconds, restSeconds, limitP99Ms, payloadBytes] = [
-  options.seconds,
-  options['rest-seconds'],
-  options['limit-p99-ms'],
-  options.payload,
-].map(Number);
-if (sizes.some((size) => !Number.isInteger(size) || size < 10)) {
-  print(`--sizes are whole numbers from 10 on, separated by commas, not ${options.sizes}`);
-  process.exit(64);
-}
+const SIZES = '1000,5000,10000,25000,50000';
+const options = readOptions(
+  `What one server holds on this machine, at several numbers of connections.
+
+  npm run capacity
+  npm run capacity -- --sizes 5000 --messages 2000      does it hold this? exit code 0 or 1`,
+  [
+    { name: 'sizes', value: 'LIST', default: SIZES, help: 'numbers of connections, from 10 on' },
+    { name: 'seconds', value: 'S', default: '10', min: 1, max: 3600, fraction: true, help: 'how long a rate is held' },
+    { name: 'rest-seconds', value: 'S', default: '5', min: 0, max: 3600, fraction: true, help: 'how long it rests' },
+    {
+      name: 'limit-p99-ms',
+      value: 'MS',
+      default: '250',
+      min: 0,
+      max: 600_000,
+      fraction: true,
+      help: 'p99 above which a rate is not held',
+    },
+    {
+      name: 'messages',
+      value: 'RATE',
+      min: 1,
+      max: 10_000_000,
+      fraction: true,
+      help: 'messages a second to hold, instead of a search for the most',
+    },
+    { name: 'payload', value: 'BYTES', default: '100', min: 64, max: 65_536, help: 'size of a payload' },
+    {
+      name: 'client',
+      value: 'KIND',
+      default: 'auto',
+      oneOf: ['auto', 'c', 'node'],
+      help: 'auto (C if there is a compiler), c or node',
+    },
+    {
+      name: 'save',
+      value: 'PATH',
+      help: 'results of this machine, to which these are added; without, loadtest/results/capacity.json',
+    },
+    { name: 'readme', help: 'puts the table into loadtest/README.md, too' },
+  ],
+);
+const sizes = options.text('sizes').split(',').map(Number);
+const [seconds, restSeconds, limitP99Ms, payloadBytes] = ['seconds', 'rest-seconds', 'limit-p99-ms', 'payload'].map(
+  (name) => options.number(name),
+);
+const file = options.text('save') || `${RESULTS}capacity.json`;
+if (sizes.some((size) => !Number.isInteger(size) || size < 10))
+  endUnused(`--sizes are whole numbers from 10 on, separated by commas, not ${options.text('sizes')}`);
 
 /** What a size needs: workers do not share connections quite evenly, so they get room for a third more than the mean. */
 const plans = sizes.map((connections) => ({
@@ -104,7 +124,7 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
   });
 }
 
-const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));
+const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.text('client')));
 const machine = { ...describeMachine(), client: client.kind === 'c' ? 'C' : 'Node' };
 let failed = 0;
 for (const plan of plans) {
@@ -121,11 +141,11 @@ for (const plan of plans) {
   results.rows = [...results.rows.filter(({ connections }) => connections !== row.connections), row];
   results.rows.sort((a, b) => a.connections - b.connections);
   await mkdir(RESULTS, { recursive: true });
-  await writeFile(options.save, `${JSON.stringify(results, null, 1)}\n`);
+  await writeFile(file, `${JSON.stringify(results, null, 1)}\n`);
 }
 const results = await saved();
-if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${options.save}`);
-if (options.readme) await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
+if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${file}`);
+if (options.flag('readme')) await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
 process.exit(failed === 0 ? 0 : 1);
 
 /**
@@ -134,7 +154,7 @@ process.exit(failed === 0 ? 0 : 1);
  */
 async function saved() {
   const fresh = { machine, limitP99Ms, seconds, payloadBytes, rows: [] };
-  const text = await readFile(options.save, 'utf8').catch(() => '');
+  const text = await readFile(file, 'utf8').catch(() => '');
   if (text === '') return fresh;
   const { rows, ...before } = JSON.parse(text);
   return JSON.stringify({ ...fresh, rows: undefined }) === JSON.stringify(before) ? { ...before, rows } : fresh;
@@ -174,8 +194,8 @@ async function measure({ connections, workers, processes, sources }) {
     const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
     if (!clean(everyday)) throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
 
-    const most = options.messages === undefined ? await search() : null;
-    const rates = most === null ? [Number(options.messages)] : HELD_SHARES.map((share) => Math.round(most * share));
+    const most = options.has('messages') ? null : await search();
+    const rates = most === null ? [options.number('messages')] : HELD_SHARES.map((share) => Math.round(most * share));
     for (const rate of rates) {
       const held = await attempt(rate, seconds);
       if (!isHeld(held)) continue;

@@ -6,8 +6,23 @@
 // Needs nothing but what the server itself needs.
 
 import { WebSocket } from 'ws';
+import { readOptions } from './lib/options.js';
 
-const url = process.argv[2] ?? 'ws://127.0.0.1:3000/ws';
+const options = readOptions(
+  `Two WebSockets join a room of a server that runs, one says something, both get it.
+
+  npm run hello
+  npm run hello -- ws://127.0.0.1:3000/ws`,
+  [],
+  {
+    positionals: 1,
+    check: ({ positionals: [given = ''] }) =>
+      given === '' || (URL.canParse(given) && /^wss?:$/.test(new URL(given).protocol))
+        ? undefined
+        : `not a URL that begins with ws:// or wss://: ${given}`,
+  },
+);
+const url = options.positionals[0] ?? 'ws://127.0.0.1:3000/ws';
 const TIMEOUT_MS = 5000;
 const room = 'hello';
 const payload = `Hello from process ${process.pid}`;

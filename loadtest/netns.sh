@@ -26,13 +26,20 @@ here="$(cd "$(dirname "$0")" && pwd)"
 networks=4 connections=15000 seconds=30 workers='' port_range='1024 65535' port='' results="$here/results"
 usage() {
   sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
-  exit "$1"
+  exit 0
+}
+# A wrong command line starts nothing.
+refuse() {
+  echo "netns.sh: $1 (--help lists the options)" >&2
+  exit 2
 }
 while [ $# -gt 0 ]; do
   case "$1" in
-    --help) usage 0 ;;
+    --help) usage ;;
     --) shift; break ;;
-    --*) [ $# -ge 2 ] || { echo "netns.sh: $1 needs a value" >&2; exit 64; } ;;
+    --networks | --connections | --seconds | --workers | --port-range | --port | --results)
+      [ $# -ge 2 ] || refuse "$1 needs a value" ;;
+    --*) refuse "unknown option: $1" ;;
   esac
   case "$1" in
     --networks) networks="$2" ;;
@@ -42,14 +49,14 @@ while [ $# -gt 0 ]; do
     --port-range) port_range="$2" ;;
     --port) port="$2" ;;
     --results) results="$2" ;;
-    *) echo "netns.sh: what is $1?" >&2; usage 64 >&2 ;;
+    *) refuse "unexpected argument: $1" ;;
   esac
   shift 2
 done
 for number in "$networks" "$connections" "$seconds" "${workers:-1}" "${port:-1}"; do
-  [[ "$number" =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: $number is not a whole number above 0" >&2; exit 64; }
+  [[ "$number" =~ ^[1-9][0-9]*$ ]] || refuse "$number is not a whole number above 0"
 done
-[ "$networks" -le 250 ] || { echo 'netns.sh: at most 250 networks' >&2; exit 64; }
+[ "$networks" -le 250 ] || refuse 'at most 250 networks'
 [ "$(id -u)" -eq 0 ] || { echo 'netns.sh: network namespaces need root' >&2; exit 1; }
 command -v ip >/dev/null || { echo 'netns.sh: ip is missing: npm run test:setup' >&2; exit 1; }
 if ip -o addr show | grep -q " $NETWORK\."; then

@@ -13,10 +13,11 @@ import { mkdirSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { endUnused, NOT_RUN, UsageError } from './lib/options.js';
 import { count, print } from './lib/run.js';
 import { Failures } from './swarm/failures.js';
 import { ClientLost, Fleet } from './swarm/fleet.js';
-import { help, parseOptions, UsageError } from './swarm/options.js';
+import { help, parseOptions } from './swarm/options.js';
 import { PHASE } from './swarm/phases.js';
 import { plan, planText, readLimits, sourceFaults } from './swarm/plan.js';
 import { Progress } from './swarm/progress.js';
@@ -24,7 +25,7 @@ import { METRIC_NAMES, writeReport } from './swarm/report.js';
 import { Timeline } from './swarm/timeline.js';
 import { verdict, verdictText } from './swarm/verdict.js';
 
-const EXIT = Object.freeze({ HELD: 0, FAILED: 1, REFUSED: 2, USAGE: 64, INTERRUPTED: 130 });
+const EXIT = Object.freeze({ HELD: 0, FAILED: 1, REFUSED: NOT_RUN, INTERRUPTED: 130 });
 const SAMPLE_MS = 500;
 
 process.exit(await main(process.argv.slice(2)));
@@ -40,8 +41,7 @@ async function main(args) {
     return await swarm(options, args);
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    process.stderr.write(`${error.message}\n--help says how\n`);
-    return EXIT.USAGE;
+    endUnused(error.message);
   }
 }
 

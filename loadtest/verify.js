@@ -11,37 +11,61 @@
 // anything lets them; and four publishers are at a room at a time. Each member marks what it gets; a mark missing, set
 // twice or set after a later one of the same publisher is a fault, and the exit code is 1.
 
-import { parseArgs } from 'node:util';
 import { Latency } from './lib/latency.js';
+import { readOptions } from './lib/options.js';
 import { count, pause, print, run } from './lib/run.js';
 import { connectionsPerWorker, NO_LIMITS, scrape, startRedis, startServer, urlOf } from './lib/server.js';
 import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
 
-const { values: options } = parseArgs({
-  options: {
-    redis: { type: 'boolean', default: false },
-    embedded: { type: 'boolean', default: false },
-    url: { type: 'string', multiple: true, default: [] },
-    servers: { type: 'string', default: '1' },
-    workers: { type: 'string', default: '2' },
-    clients: { type: 'string', default: '2000' },
-    rooms: { type: 'string', default: '20' },
-    messages: { type: 'string', default: '10000' },
-    publishers: { type: 'string', default: '20' },
-    window: { type: 'string', default: '16' },
-    'timeout-s': { type: 'string', default: '120' },
+const options = readOptions(
+  `Does every member get every message exactly once, in each publisher's order?
+
+  npm run verify:redis                  two servers that share one Redis
+  npm run verify:embedded               one server of four workers, embedded broker
+  node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off`,
+  [
+    { name: 'redis', help: 'the servers share a Redis, which is started for the run' },
+    { name: 'embedded', help: 'one server with the embedded broker: the default' },
+    { name: 'url', value: 'URL', multiple: true, help: 'a server that runs already; once for each' },
+    { name: 'servers', value: 'N', default: '1', min: 1, max: 16, help: 'servers to start; several need --redis' },
+    { name: 'workers', value: 'N', default: '2', min: 1, max: 64, help: 'workers of each server' },
+    { name: 'clients', value: 'N', default: '2000', min: 1, max: 100_000, help: 'clients, all in this process' },
+    { name: 'rooms', value: 'N', default: '20', min: 1, max: 100_000, help: 'rooms; each client is in one' },
+    { name: 'messages', value: 'N', default: '10000', min: 1, max: 10_000_000, help: 'messages in all' },
+    { name: 'publishers', value: 'N', default: '20', min: 1, max: 100_000, help: 'clients that publish' },
+    { name: 'window', value: 'N', default: '16', min: 1, max: 1000, help: 'messages of a publisher without an ack' },
+    {
+      name: 'timeout-s',
+      value: 'S',
+      default: '120',
+      min: 1,
+      max: 86_400,
+      help: 'seconds after which the run has failed',
+    },
+  ],
+  {
+    check: (given) => {
+      if (given.flag('redis') && given.flag('embedded')) return '--redis or --embedded, not both';
+      const wrong = given.list('url').find((url) => !/^ws:\/\/./.test(url) || !URL.canParse(url));
+      if (wrong !== undefined) return `--url is a URL that begins with ws://, not ${wrong}`;
+      if (!given.flag('redis') && given.number('servers') !== 1 && !given.has('url'))
+        return 'several servers need --redis';
+      if (given.number('publishers') > given.number('clients')) return '--publishers are clients: at most --clients';
+    },
   },
-});
+);
 const [serverCount, workerCount, clientCount, roomCount, messageCount, publisherCount, window, timeoutS] = [
-  options.servers,
-  options.workers,
-  options.clients,
-  options.rooms,
-  options.messages,
-  options.publishers,
-  options.window,
-  options['timeout-s'],
-].map(Number);
+  'servers',
+  'workers',
+  'clients',
+  'rooms',
+  'messages',
+  'publishers',
+  'window',
+  'timeout-s',
+].map((name) => options.number(name));
+const isRedis = options.flag('redis');
+const givenUrls = options.list('url');
 /** Messages a publisher sends to one room before it goes to the next. */
 const BURST = 25;
 /** Publishers that are at the same room at a time. */
@@ -61,11 +85,7 @@ class Member {
   }
 }
 
-if (options.redis && options.embedded) throw new Error('--redis or --embedded, not both');
-if (options.embedded && serverCount !== 1 && options.url.length === 0)
-  throw new Error('the embedded broker is one server’s');
-
-const broker = options.url.length > 0 ? 'servers given' : options.redis ? 'Redis' : 'embedded broker';
+const broker = givenUrls.length > 0 ? 'servers given' : isRedis ? 'Redis' : 'embedded broker';
 
 await run(
   `verify: ${count(clientCount)} clients, ${roomCount} rooms, ${count(messageCount)} messages of ${publisherCount} publishers; ${broker}`,
@@ -75,8 +95,8 @@ await run(
 
 /** @param {import('./lib/run.js').Run} test */
 async function verify(test) {
-  const servers = options.url.length > 0 ? [] : await startServers(test);
-  const urls = options.url.length > 0 ? options.url : servers.map(urlOf);
+  const servers = givenUrls.length > 0 ? [] : await startServers(test);
+  const urls = givenUrls.length > 0 ? givenUrls : servers.map(urlOf);
 
   const perPublisher = Math.ceil(messageCount / publisherCount);
   /** Marks a member has for each publisher: a burst for each time it comes to the room. */
@@ -185,7 +205,7 @@ async function verify(test) {
 
 /** @param {import('./lib/run.js').Run} test */
 async function startServers(test) {
-  const redis = options.redis ? await startRedis(test) : null;
+  const redis = isRedis ? await startRedis(test) : null;
   const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
   return Promise.all(
     Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` })),

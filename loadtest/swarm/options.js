@@ -1,16 +1,13 @@
 // options.js: the swarm's command line: one table of options, from which come the parser, --help and the checks.
 
 import { isIP } from 'node:net';
-import { parseArgs } from 'node:util';
+import { Options as CommandLine, helpText, UsageError } from '../lib/options.js';
 import { profileOf } from './profiles.js';
 
 /** In this order; the second and third need the connections of the first, the last brings its own. */
 export const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
 /** 127.0.0.2-127.255.255.254 is a slip of the hand, and every address is tried before the start. */
 const MAX_SOURCES = 1000;
-
-/** What was asked for makes no sense; the message says what would. */
-export class UsageError extends Error {}
 
 /**
  * What the swarm is to do. Times are milliseconds.
@@ -41,9 +38,7 @@ export class UsageError extends Error {}
  * @property {boolean} force
  */
 
-/** @typedef {{name: string, value: string, default?: string, min?: number, max?: number, help: string, group?: string, multiple?: boolean}} Row */
-
-/** A row with `min` is a number. @type {readonly Row[]} */
+/** @type {readonly import('../lib/options.js').Row[]} */
 const TABLE = Object.freeze([
   {
     group: 'Whom, how many, from where',
@@ -96,6 +91,7 @@ const TABLE = Object.freeze([
     default: '3',
     min: 0.01,
     max: 600,
+    fraction: true,
     help: 'connect: seconds a handshake may take',
   },
   {
@@ -104,6 +100,7 @@ const TABLE = Object.freeze([
     default: '0',
     min: 0,
     max: 1_000_000,
+    fraction: true,
     help: 'connect: connections a second at most; 0: as fast as they are answered',
   },
   {
@@ -122,13 +119,14 @@ const TABLE = Object.freeze([
     max: 100_000,
     help: 'burst: a process sends so many at once, and the next when all replies are there',
   },
-  { name: 'endurance', value: 'S', default: '60', min: 0.1, max: 86_400, help: 'endurance: seconds' },
+  { name: 'endurance', value: 'S', default: '60', min: 0.1, max: 86_400, fraction: true, help: 'endurance: seconds' },
   {
     name: 'rate',
     value: 'N',
     default: '0',
     min: 0,
     max: 10_000_000,
+    fraction: true,
     help: 'endurance: messages a second in all; 0: a tenth of the connections, so that each speaks every 10 s',
   },
   {
@@ -145,6 +143,7 @@ const TABLE = Object.freeze([
     default: '250',
     min: 0.1,
     max: 600_000,
+    fraction: true,
     help: 'broadcast: round trip, in milliseconds, above which it ends',
   },
   {
@@ -153,6 +152,7 @@ const TABLE = Object.freeze([
     default: '95',
     min: 1,
     max: 100,
+    fraction: true,
     help: 'broadcast: percentile of the round trips held against that',
   },
   { name: 'concurrent', value: 'N', default: '4', min: 1, max: 1000, help: 'broadcast: on their way at a time' },
@@ -164,6 +164,7 @@ const TABLE = Object.freeze([
     default: '10',
     min: 0.01,
     max: 600,
+    fraction: true,
     help: 'seconds a reply may take',
   },
   {
@@ -180,34 +181,20 @@ const TABLE = Object.freeze([
     help: "the server's Prometheus metrics, http://127.0.0.1:9090/metrics for one, for the report",
   },
   { name: 'report', value: 'PATH', help: 'PATH.html and PATH.json; without, loadtest/results/swarm-TIME' },
+  { name: 'force', help: 'go on where this machine can not open as many connections, to see what fails' },
 ]);
-
-const FLAGS = [
-  ['force', 'go on where this machine can not open as many connections, to see what fails'],
-  ['help', 'this'],
-];
 
 /** @returns {string} what --help prints */
 export function help() {
-  const lines = [
-    'Opens many connections to a server, speaks on them, and says which limit was hit.',
-    '',
-    '  npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9',
-    '',
-    'The server needs WORKERS >= connections / 19,000 and FANFARE_LIMITS=off.',
-  ];
-  /** @param {string} left @param {string} text */
-  const entry = (left, text) => {
-    const rows = wrapped(text, 80);
-    lines.push(`  ${left.padEnd(24)}${rows[0]}`, ...rows.slice(1).map((row) => ' '.repeat(26) + row));
-  };
-  for (const row of TABLE) {
-    if (row.group) lines.push('', row.group);
-    entry(`--${row.name} ${row.value}`, row.default === undefined ? row.help : `${row.help} [${row.default}]`);
-  }
-  for (const [name, text] of FLAGS) entry(`--${name}`, text);
-  lines.push('', 'Exit code: 0 all held · 1 something failed · 2 this machine can not open as many · 64 wrong usage');
-  return `${lines.join('\n')}\n`;
+  return helpText(
+    `Opens many connections to a server, speaks on them, and says which limit was hit.
+
+  npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9
+
+The server needs WORKERS >= connections / 19,000 and FANFARE_LIMITS=off.`,
+    TABLE,
+    'Exit code: 0 all held · 1 something failed · 2 nothing was opened: wrong usage, or this machine can not open as many',
+  );
 }
 
 /**
@@ -216,63 +203,40 @@ export function help() {
  * @throws {UsageError}
  */
 export function parseOptions(args) {
-  const given = parsed(args);
-  if (given.help) return null;
-  /** @param {string} name */
-  const text = (name) => /** @type {string} */ (given[name] ?? TABLE.find((row) => row.name === name)?.default ?? '');
-  /** @param {string} name */
-  const number = (name) => {
-    const { min = 0, max = 0 } = /** @type {Row} */ (TABLE.find((row) => row.name === name));
-    const value = Number(text(name));
-    if (text(name).trim() === '' || !(value >= min && value <= max))
-      throw new UsageError(`--${name} is a number from ${min} to ${max}, not ${text(name)}`);
-    return value;
-  };
-  /** @param {string} name */
-  const whole = (name) => {
-    const value = number(name);
-    if (!Number.isInteger(value)) throw new UsageError(`--${name} is a whole number, not ${text(name)}`);
-    return value;
-  };
-  const connections = whole('connections');
+  const given = new CommandLine(TABLE, args);
+  if (given.flag('help')) return null;
+  const text = given.text.bind(given);
+  const number = given.number.bind(given);
+  const connections = number('connections');
   const profile = usable(() => profileOf(text('profile')));
   const phases = phasesOf(text('phases'), profile);
-  const targets = /** @type {string[]} */ (given.target ?? [text('target')]).map(targetOf);
+  const targets = given.list('target').map(targetOf);
   return {
     targets,
     connections,
-    sources: [...new Set(/** @type {string[]} */ (given.source ?? []).flatMap(sourcesOf))],
-    processes: whole('processes'),
+    sources: [...new Set(given.list('source').flatMap(sourcesOf))],
+    processes: number('processes'),
     profile,
     phases,
-    batchSize: whole('batch-size'),
+    batchSize: number('batch-size'),
     connectTimeoutMs: number('connect-timeout') * 1000,
     connectRate: number('connect-rate'),
-    burstMessages: whole('burst-messages'),
-    burstBatch: whole('burst-batch'),
+    burstMessages: number('burst-messages'),
+    burstBatch: number('burst-batch'),
     enduranceMs: number('endurance') * 1000,
     rate: number('rate') || Math.max(1, connections / 10),
-    stepSize: whole('step-size'),
+    stepSize: number('step-size'),
     limitRttMs: number('limit-rtt'),
     limitPercentile: number('limit-percentile'),
-    concurrent: whole('concurrent'),
-    sampleSize: whole('sample-size'),
-    payloadBytes: whole('payload-bytes'),
+    concurrent: number('concurrent'),
+    sampleSize: number('sample-size'),
+    payloadBytes: number('payload-bytes'),
     replyTimeoutMs: number('reply-timeout') * 1000,
-    maxErrors: whole('max-errors'),
+    maxErrors: number('max-errors'),
     metrics: text('metrics') === '' ? '' : urlOf(text('metrics'), ['http:', 'https:']).href,
     report: text('report').replace(/\.(html|json)$/, ''),
-    force: given.force === true,
+    force: given.flag('force'),
   };
-}
-
-/** @param {string[]} args @returns {Record<string, string|boolean|string[]|undefined>} */
-function parsed(args) {
-  /** @type {Record<string, {type: 'string'|'boolean', multiple?: boolean}>} */
-  const options = {};
-  for (const { name, multiple = false } of TABLE) options[name] = { type: 'string', multiple };
-  for (const [name] of FLAGS) options[name] = { type: 'boolean' };
-  return usable(() => /** @type {any} */ (parseArgs({ args, options }).values));
 }
 
 /** @template T @param {() => T} make @returns {T} @throws {UsageError} instead of another error */
@@ -347,15 +311,4 @@ function numberOf(address) {
 /** @param {number} number */
 function addressOf(number) {
   return [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join('.');
-}
-
-/** @param {string} text @param {number} width */
-function wrapped(text, width) {
-  const rows = [''];
-  for (const word of text.split(' ')) {
-    const last = rows[rows.length - 1];
-    if (last !== '' && last.length + 1 + word.length > width) rows.push(word);
-    else rows[rows.length - 1] = last === '' ? word : `${last} ${word}`;
-  }
-  return rows;
 }

@@ -1,7 +1,18 @@
 // progress.js: how far a phase is: a bar on a terminal, a line now and then elsewhere.
 
-import cliProgress from 'cli-progress';
 import { print } from '../lib/run.js';
+
+/**
+ * The bar is a development dependency. Without it (`npm ci --omit=dev`) a terminal gets the lines, too.
+ * @type {typeof import('cli-progress')|null}
+ */
+const cliProgress = await import('cli-progress').then(
+  (module) => module.default,
+  (error) => {
+    if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    return null;
+  },
+);
 
 const LINE_MS = 5000;
 const NAME_WIDTH = 10;
@@ -9,7 +20,7 @@ const NAME_WIDTH = 10;
 export class Progress {
   #stream;
   #name = '';
-  /** @type {cliProgress.SingleBar|null} */
+  /** @type {import('cli-progress').SingleBar|null} */
   #bar = null;
   #linedMs = 0;
 
@@ -22,7 +33,7 @@ export class Progress {
   begin(name) {
     this.#name = name;
     this.#linedMs = performance.now();
-    if (!this.#stream.isTTY) return;
+    if (!this.#stream.isTTY || cliProgress === null) return;
     this.#bar = new cliProgress.SingleBar(
       {
         stream: this.#stream,

@@ -1,0 +1,133 @@
+// The load tools as a user meets them: after `npm ci --omit=dev`, with a wrong command line, with a question.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { WebSocketServer } from 'ws';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+/** Of README.md and package.json, for people; those of bench/ and faults/ are for us. */
+const TOOLS = Object.freeze([
+  'loadtest/hello.js',
+  'loadtest/verify.js',
+  'loadtest/broadcast.js',
+  'loadtest/swarm.js',
+  'loadtest/capacity.js',
+]);
+
+/** A tree like that of `npm ci --omit=dev`. */
+const bare = bareTree();
+after(() => rmSync(bare, { recursive: true }));
+
+describe('the load tools', { concurrency: 2 }, () => {
+  for (const tool of [...TOOLS, 'loadtest/netns.sh']) {
+    test(`${tool} --help prints its options, and needs no development dependencies for that`, async (t) => {
+      const { code, out, err } = await run(t, [tool, '--help']);
+      assert.deepEqual([code, err], [0, '']);
+      assert.match(out, tool.endsWith('.js') ? /^ {2}--help +prints this$/m : /--networks/);
+    });
+
+    test(`${tool} answers an unknown option with one line and exit code 2`, async (t) => {
+      const { code, out, err } = await run(t, [tool, '--nonsense', '1']);
+      assert.deepEqual([code, out], [2, ''], err);
+      assert.match(err, /^(netns\.sh: )?unknown option: --nonsense \(--help lists the options\)\n$/);
+    });
+  }
+
+  /** @type {[string[], RegExp][]} */
+  const wrong = [
+    [['loadtest/hello.js', 'localhost'], /not a URL that begins with ws:\/\/ or wss:\/\/: localhost/],
+    [['loadtest/hello.js', 'ws://a/', 'ws://b/'], /unexpected argument: ws:\/\/b\//],
+    [['loadtest/broadcast.js', '--clients', 'many'], /--clients is a number from 1 to 100000, not many/],
+    [['loadtest/broadcast.js', '--clients'], /--clients needs a value/],
+    [['loadtest/broadcast.js', '--servers', '2'], /several servers need --redis/],
+    [['loadtest/broadcast.js', '--redis', '--embedded'], /--redis or --embedded, not both/],
+    [['loadtest/verify.js', '--messages', '1.5'], /--messages is a whole number, not 1\.5/],
+    [['loadtest/verify.js', '--url', 'http://a/'], /--url is a URL that begins with ws:\/\/, not http:\/\/a\//],
+    [['loadtest/capacity.js', '--sizes', '5'], /--sizes are whole numbers from 10 on, .* not 5/],
+    [['loadtest/capacity.js', '--client', 'rust'], /--client is one of auto, c, node, not rust/],
+    [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
+    [['loadtest/netns.sh', '--networks', '0'], /0 is not a whole number above 0/],
+  ];
+  for (const [args, message] of wrong) {
+    test(`a wrong command line is answered with one line and exit code 2: ${args.join(' ')}`, async (t) => {
+      const { code, out, err } = await run(t, args);
+      assert.deepEqual([code, out], [2, ''], err);
+      assert.match(err, message);
+      assert.equal(err.split('\n').length, 2, err);
+    });
+  }
+
+  test('the swarm runs without the development dependencies, on a terminal and off it', async (t) => {
+    const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+    await once(server, 'listening');
+    t.after(() => {
+      for (const client of server.clients) client.terminate();
+      server.close();
+    });
+    server.on('connection', (socket) => socket.on('message', (data) => socket.send(String(data))));
+    const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
+    const { code, out, err } = await run(t, [
+      'loadtest/swarm.js',
+      ...[
+        '--target',
+        `ws://127.0.0.1:${port}/`,
+        '--profile',
+        'echo',
+        '--connections',
+        '10',
+        '--phases',
+        'connect,burst',
+      ],
+    ]);
+    assert.equal(code, 0, out + err);
+    assert.match(out, /verdict: held: 10 connections, every phase, no failure/);
+    // A terminal is where the bar would be.
+    const onTerminal = `
+      import { Progress } from './loadtest/swarm/progress.js';
+      const progress = new Progress({ isTTY: true });
+      progress.begin('connect');
+      progress.update(1, 2, '', 0);
+      progress.end();`;
+    const drawn = await run(t, ['--input-type=module', '--eval', onTerminal]);
+    assert.deepEqual([drawn.code, drawn.err], [0, '']);
+  });
+});
+
+/**
+ * Runs a tool in the bare tree.
+ * @param {import('node:test').TestContext} t
+ * @param {string[]} args
+ */
+async function run(t, args) {
+  const [command, ...rest] = args[0].endsWith('.sh') ? ['bash', ...args] : [process.execPath, ...args];
+  const child = spawn(command, rest, { cwd: bare, stdio: ['ignore', 'pipe', 'pipe'] });
+  t.after(() => child.kill('SIGKILL'));
+  const said = { out: '', err: '' };
+  child.stdout.on('data', (data) => (said.out += data));
+  child.stderr.on('data', (data) => (said.err += data));
+  const [code] = await once(child, 'close');
+  return { code, ...said };
+}
+
+/** @returns {string} a copy of the sources, beside the production dependencies alone */
+function bareTree() {
+  const tree = mkdtempSync(join(tmpdir(), 'fanfare-bare-'));
+  for (const path of ['src', 'loadtest', 'test', 'package.json'])
+    cpSync(join(root, path), join(tree, path), {
+      recursive: true,
+      filter: (from) => !['node_modules', 'results'].includes(basename(from)),
+    });
+  const { packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  for (const [path, { dev, devOptional }] of Object.entries(packages)) {
+    if (!/^node_modules\/(@[^/]+\/)?[^/]+$/.test(path) || dev || devOptional) continue;
+    mkdirSync(dirname(join(tree, path)), { recursive: true });
+    symlinkSync(join(root, path), join(tree, path));
+  }
+  return tree;
+}
