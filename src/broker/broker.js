@@ -17,7 +17,8 @@
 //     whoever keeps it for long copies it. A publication accepted while a subscriber is away is lost to it.
 //   - Rooms with history (`historyOf` names them: it is handed to every implementation) have a stream each: each accepted
 //     publication gets an offset, exactly one above the one before it, in a stream named by an epoch. Accepting,
-//     numbering, storing and announcing are one atomic step. `publish` resolves with the position it got; of several
+//     numbering, storing and announcing are one atomic step. A stored publication is accepted, even if the broker could
+//     not announce it: reads bring it. `publish` resolves with the position it got; of several
 //     publishes of one room in a tick each gets its own. `onPublication` gets offset and epoch; in other rooms 0 and ''.
 //     Within one epoch no two publications ever have the same offset: where the store may have lost some that were
 //     accepted (Redis restarted, a replica was promoted), it begins a new epoch at offset 1 and never tells the old one

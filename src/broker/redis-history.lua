@@ -20,7 +20,7 @@
 -- The stream has messages as they were announced; the id of each is the offset of its last publication. The body is
 -- publications with their lengths in front; with the position before it it is a message (redis-message.js).
 
-local call, meta, stream, line = redis.call, KEYS[1], KEYS[2], ARGV[1]
+local call, pcall, meta, stream, line = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
 if isLarge and not isRead then count = 1 end
 
@@ -93,17 +93,23 @@ end
 local last = top + count
 local position = '\64\0\0\24' .. string.sub(line, 33) .. struct.pack('>I8', top + 1)
 local message = position .. ARGV[5]
-call('XADD', stream, string.format('%d', last), 'm', message)
+if KEYS[3] then call('SET', KEYS[3], string.format('%s:%.0f', string.sub(line, 33), last), 'PX', ARGV[6]) end
+local added = pcall('XADD', stream, string.format('%d', last), 'm', message)
+if type(added) == 'table' then
+  if KEYS[3] then pcall('DEL', KEYS[3]) end
+  return added
+end
+-- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user without the rights): the script
+-- must not report a failure then, because readers find the publication in the stream.
 if ARGV[7] then
   -- Whole nodes: readers know the size. Redis 6.0 has no MINID, and keeps as many messages: more than asked.
-  local trimmed = redis.pcall('XTRIM', stream, 'MINID', '~', math.max(0, last - ARGV[7] + 1))
-  if type(trimmed) == 'table' then call('XTRIM', stream, 'MAXLEN', '~', ARGV[7]) end
-  call('PEXPIRE', stream, ARGV[8])
-  call('PEXPIRE', meta, ARGV[9])
+  local trimmed = pcall('XTRIM', stream, 'MINID', '~', math.max(0, last - ARGV[7] + 1))
+  if type(trimmed) == 'table' then pcall('XTRIM', stream, 'MAXLEN', '~', ARGV[7]) end
+  pcall('PEXPIRE', stream, ARGV[8])
+  pcall('PEXPIRE', meta, ARGV[9])
 elseif not isKnown then
-  call('PEXPIRE', stream, 86400000)
+  pcall('PEXPIRE', stream, 86400000)
 end
-if KEYS[3] then call('SET', KEYS[3], string.format('%s:%.0f', string.sub(line, 33), last), 'PX', ARGV[6]) end
-call('PUBLISH', ARGV[3], isLarge and position .. '\128\0\0\0' or message)
+pcall('PUBLISH', ARGV[3], isLarge and position .. '\128\0\0\0' or message)
 if isKnown then return last end
 return { line, last }

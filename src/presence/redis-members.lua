@@ -4,23 +4,32 @@
 -- ARGV   1 channel  2 PUBLISH or SPUBLISH  3, 4 heads of a join's and a leave's publication  5 size above which a room is large
 --        6 how many users to take from the worker, whoever they are; then, of each change: what, user, member
 -- What   join: it has the user, the member is the latest   put: the same after an outage   hush: so too, without an event
+--        tell: like join, and the event is published although Redis has the user already
 --        leave: it has it no more   gone: say that the user left, if nobody has it
--- Says   joins, leaves, events left out, users the worker still has
+-- Says   joins, leaves, events left out, users the worker still has, then the events that Redis refused to publish:
+--        1 or 2 (join or leave), user, member of each
 --
--- Every change may be made again: what counts is whether the worker's set changes.
+-- Every change may be made again: what counts is whether the worker's set changes. If Redis refuses PUBLISH (an ACL user without
+-- the rights), the changes stand, and the caller announces the refused events later.
 local members, owners, own = KEYS[1], KEYS[2], KEYS[3]
 local max = tonumber(ARGV[5])
 local counts = { 0, 0, 0 }
-local body, bytes = {}, 0
+local body, bytes, events, refused = {}, 0, {}, {}
 
 local function publish()
   if bytes == 0 then return end
-  redis.call(ARGV[2], ARGV[1], table.concat(body))
-  body, bytes = {}, 0
+  local answer = redis.pcall(ARGV[2], ARGV[1], table.concat(body))
+  if type(answer) == 'table' then
+    for i, part in ipairs(events) do
+      refused[#refused + 1] = part
+      if i % 3 == 1 then counts[part] = counts[part] - 1 end
+    end
+  end
+  body, bytes, events = {}, 0, {}
 end
 
 -- size: of the room with that member
-local function say(event, member, size)
+local function say(event, user, member, size)
   if size > max then
     counts[3] = counts[3] + 1
     return
@@ -30,14 +39,15 @@ local function say(event, member, size)
   body[#body + 1] = struct.pack('>I4', length)
   body[#body + 1] = ARGV[2 + event]
   body[#body + 1] = member
+  events[#events + 1], events[#events + 2], events[#events + 3] = event, user, member
   bytes = bytes + 4 + length
   if bytes > 32768 then publish() end
 end
 
 local function enter(what, user, member)
   local first = redis.call('SADD', own, user) == 1 and redis.call('HINCRBY', owners, user, 1) == 1
-  if first or what == 'join' then redis.call('HSET', members, user, member) end
-  if first and what ~= 'hush' then say(1, member, redis.call('HLEN', members)) end
+  if first or what == 'join' or what == 'tell' then redis.call('HSET', members, user, member) end
+  if first and what ~= 'hush' or what == 'tell' then say(1, user, member, redis.call('HLEN', members)) end
 end
 
 -- It is out of the worker's set already.
@@ -47,7 +57,7 @@ local function exit(user)
   local size = redis.call('HLEN', members)
   redis.call('HDEL', owners, user)
   redis.call('HDEL', members, user)
-  if member then say(2, member, size) end
+  if member then say(2, user, member, size) end
 end
 
 for i = 7, #ARGV, 3 do
@@ -55,7 +65,7 @@ for i = 7, #ARGV, 3 do
   if what == 'leave' then
     if redis.call('SREM', own, user) == 1 then exit(user) end
   elseif what == 'gone' then
-    if redis.call('HEXISTS', owners, user) == 0 then say(2, ARGV[i + 2], redis.call('HLEN', members) + 1) end
+    if redis.call('HEXISTS', owners, user) == 0 then say(2, user, ARGV[i + 2], redis.call('HLEN', members) + 1) end
   else
     enter(what, user, ARGV[i + 2])
   end
@@ -64,4 +74,4 @@ if ARGV[6] ~= '0' then
   for _, user in ipairs(redis.call('SPOP', own, ARGV[6])) do exit(user) end
 end
 publish()
-return { counts[1], counts[2], counts[3], redis.call('SCARD', own) }
+return { counts[1], counts[2], counts[3], redis.call('SCARD', own), refused }

@@ -71,20 +71,29 @@ function lua(name) {
 /**
  * The scripts, as ioredis makes them methods.
  * @typedef {object} Scripts
- * @property {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number]>} presenceMembers
+ * @property {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>} presenceMembersBuffer
  * @property {(...args: (string|number)[]) => Promise<[mark: string, isNew: number, taken: string[], declared: string[]]>} presenceWorkers
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>} presenceReadBuffer
  */
 
-/** @typedef {{what: 'join'|'put'|'hush'|'leave'|'gone', member: Buffer}} Change what Redis has not confirmed; see redis-members.lua */
+/** @typedef {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer}} Change what Redis has not confirmed; see redis-members.lua */
+
+/** Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after another. @typedef {(number|Buffer)[]} Refused */
+
+/**
+ * @typedef {object} User
+ * @property {Buffer} member
+ * @property {boolean} isTold Redis has had it, so that others may know
+ * @property {boolean} isRefused Redis has refused to publish the event of the join
+ */
 
 /** A room this worker has users in, or has changes for. */
 class Room {
   /** @param {string} name */
   constructor(name) {
     this.name = name;
-    /** The truth. `isTold`: Redis has had it, so that others may know. @type {Map<string, {member: Buffer, isTold: boolean}>} */
+    /** The truth. @type {Map<string, User>} */
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();
@@ -160,6 +169,8 @@ export class RedisPresence {
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;
+    /** Redis has refused to publish events since the work began. */
+    this.hasRefused = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.beatTimer = undefined;
     /** @type {Set<NodeJS.Timeout>} */
@@ -209,8 +220,9 @@ export class RedisPresence {
   join(room, user, member) {
     if (this.isClosed) return;
     const one = this.#room(room);
-    one.users.set(user, { member, isTold: one.users.get(user)?.isTold ?? false });
-    this.#change(one, user, { what: 'join', member });
+    const { isTold = false, isRefused = false } = one.users.get(user) ?? {};
+    one.users.set(user, { member, isTold, isRefused });
+    this.#change(one, user, { what: isRefused ? 'tell' : 'join', member });
   }
 
   /** @param {string} room @param {string} user */
@@ -296,6 +308,7 @@ export class RedisPresence {
   /** One thing after another, the most urgent first, until nothing is left. Never rejects. */
   async #workOff() {
     try {
+      this.hasRefused = false;
       while (this.#hasWork && this.isUp && !this.isClosed) {
         if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is away');
         if (!this.#isSure) await this.#begin();
@@ -306,6 +319,7 @@ export class RedisPresence {
           if (this.changed.size === 0 && this.past.length > 0) await this.#clearPast();
           else if (this.clearing.length > 0) await this.#clear(this.clearing[0]);
         }
+        if (this.hasRefused) throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
         this.hasFailed = false;
       }
     } catch (error) {
@@ -369,13 +383,16 @@ export class RedisPresence {
     room.isRegistered = false;
     for (const [user, { what, member }] of room.changes) {
       if (what !== 'leave' && what !== 'gone') continue;
+      // The old name does not have that user: clearing up after it would not tell.
+      if (what === 'gone' && !hasLostAll) continue;
       // Clearing up after the old name tells it; where Redis knows nothing of that name any more, nothing would.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
     if (left.length > 0) this.#later(this.settleMs, () => this.#tellGone(room.name, left));
-    for (const [user, { member, isTold }] of room.users) {
-      room.changes.set(user, { what: isTold ? (isDeclaredDead ? 'put' : 'hush') : 'join', member });
+    for (const [user, { member, isTold, isRefused }] of room.users) {
+      const told = isDeclaredDead ? 'put' : 'hush';
+      room.changes.set(user, { what: isRefused ? 'tell' : isTold ? told : 'join', member });
     }
     if (room.changes.size > 0) this.changed.add(room);
     else this.changed.delete(room);
@@ -458,14 +475,38 @@ export class RedisPresence {
   /** @param {Room} room @param {[user: string, change: Change][]} changes */
   async #send(room, changes) {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
-    await this.#call(room.name, this.name, 0, args);
+    const { refused } = await this.#call(room.name, this.name, 0, args);
     for (const [user, change] of changes) {
       // Another change of that user may have come since.
       if (room.changes.get(user) === change) room.changes.delete(user);
       const entry = room.users.get(user);
-      if (entry !== undefined && change.what !== 'leave' && change.what !== 'gone') entry.isTold = true;
+      if (entry === undefined || change.what === 'leave' || change.what === 'gone') continue;
+      entry.isTold = true;
+      if (change.what === 'tell') entry.isRefused = false;
     }
     if (room.changes.size === 0) this.changed.delete(room);
+    this.#announceLater(room, refused);
+  }
+
+  /**
+   * Redis has made changes and has refused to publish their events: they are announced when the work is tried again.
+   * @param {Room} room
+   * @param {Refused} refused
+   */
+  #announceLater(room, refused) {
+    for (let i = 0; i < refused.length; i += 3) {
+      const user = String(refused[i + 1]);
+      const entry = room.users.get(user);
+      if (refused[i] === 1) {
+        // A user that has left meanwhile needs no event.
+        if (entry === undefined) continue;
+        entry.isRefused = true;
+        this.#change(room, user, { what: 'tell', member: entry.member });
+      } else if (entry === undefined && !room.changes.has(user)) {
+        this.#change(room, user, { what: 'gone', member: /** @type {Buffer} */ (refused[i + 2]) });
+      }
+    }
+    if (refused.length > 0) this.hasRefused = true;
   }
 
   /**
@@ -473,11 +514,11 @@ export class RedisPresence {
    * @param {string} name of the worker whose users change
    * @param {number} take users to be taken from it
    * @param {(string|Buffer)[]} changes
-   * @returns {Promise<number>} users it still has in that room
+   * @returns {Promise<{left: number, refused: Refused}>} left: users it still has in that room
    */
   async #call(room, name, take, changes) {
     const head = this.#roomKey(room, '');
-    const [joins, leaves, suppressed, left] = await this.scripts.presenceMembers(
+    const [joins, leaves, suppressed, left, refused] = await this.scripts.presenceMembersBuffer(
       `${head}members`,
       `${head}owners`,
       `${head}users:${name}`,
@@ -490,7 +531,7 @@ export class RedisPresence {
     presenceEvents.join += joins;
     presenceEvents.leave += leaves;
     presenceEvents.suppressed += suppressed;
-    return left;
+    return { left, refused };
   }
 
   /** @param {Room[]} rooms those without users are no longer looked after */
@@ -550,7 +591,11 @@ export class RedisPresence {
 
   /** @param {string} room @param {string} name */
   async #clearRoom(room, name) {
-    while ((await this.#call(room, name, MAX_CHANGES, [])) > 0);
+    for (;;) {
+      const { left, refused } = await this.#call(room, name, MAX_CHANGES, []);
+      if (refused.length > 0) this.#announceLater(this.#room(room), refused);
+      if (left === 0) return;
+    }
   }
 
   /** Says goodbye: as if dead, and cleared up by itself. */

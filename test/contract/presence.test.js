@@ -14,7 +14,7 @@ import { RedisPresence } from '../../src/presence/redis.js';
 import { Relay } from '../../src/primary/relay.js';
 import { createStats } from '../../src/stats.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
-import { startRedis } from '../helpers/redis.js';
+import { redisSettings, startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
 
 /** @typedef {import('../../src/presence/presence.js').Presence} Presence */
@@ -99,7 +99,7 @@ suite('local', async (t) => {
   };
 });
 
-/** @param {import('../helpers/redis.js').RedisServer} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
+/** @param {{settings: import('../../src/redis-settings.js').RedisSettings}} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
 function redisWorker(redis, options) {
   const stats = createStats();
   const config = {
@@ -456,6 +456,36 @@ withRedis('a Redis that refuses to write is asked again, and nothing is lost', a
   await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
   await until(async () => (await a.read('room').catch(() => '')) === '1: bob');
   assert.deepEqual(a.events.slice().sort(), ['room +ann', 'room +bob', 'room -ann']);
+});
+
+test('redis: events that Redis refuses to publish are told when it permits them', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
+  const redis = await startRedis(t);
+  await redis.cli('ACL', 'SETUSER', 'limited', 'on', '>pw', 'allkeys', 'allchannels', 'allcommands');
+  const settings = redisSettings({ REDIS_URL: `redis://limited:pw@127.0.0.1:${redis.port}` });
+  const parts = redisWorker({ settings }, { ttlMs: NEVER_MS });
+  const a = await started(t, new Worker(parts), []);
+  const b = await started(t, new Worker(redisWorker(redis, { ttlMs: NEVER_MS })), ['room']);
+  const { presenceEvents } = parts.stats;
+  a.join('room', 'ann');
+  a.join('room', 'cid');
+  await b.got(['room +ann', 'room +cid']);
+  // The changes themselves are permitted, and so are the probes: Redis refuses the events of the room alone.
+  await redis.cli('ACL', 'SETUSER', 'limited', 'resetchannels', '&contract:probe:*', '&contract:census');
+  a.join('room', 'bob');
+  a.presence.leave('room', 'ann');
+  await until(() => parts.presence.hasFailed);
+  assert.deepEqual({ ...presenceEvents }, { join: 2, leave: 0, suppressed: 0 });
+  assert.equal(await b.read('room'), '2: bob cid');
+  // A new name in between must not forget them.
+  parts.presence.doubts++;
+  await until(() => parts.presence.settled === parts.presence.doubts);
+  await redis.cli('ACL', 'SETUSER', 'limited', 'allchannels');
+  await until(() => b.events.length === 4, 5000, `${b.events}`);
+  assert.deepEqual(b.events.slice(2).sort(), ['room +bob', 'room -ann']);
+  assert.equal(await a.read('room'), '2: bob cid');
+  assert.deepEqual({ ...presenceEvents }, { join: 3, leave: 1, suppressed: 0 });
 });
 
 withRedis(

@@ -230,6 +230,34 @@ describe('history on Redis', { concurrency: 4 }, () => {
     });
   }
 
+  test('what Redis refuses after it has stored a publication does not make it refused', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    const [{ epoch }] = await publish(a, 'kept', ['1']);
+    /** @param {string} command that the ACL user may not use any more @param {string} text @param {string} [key] @returns {Promise<string>} */
+    const without = async (command, text, key) => {
+      await redis.cli('ACL', 'SETUSER', 'default', `-${command}`);
+      // Trimming and lifetimes are part of every call.
+      a.shard.history.known('kept').caredMs = Number.NEGATIVE_INFINITY;
+      const code = await outcome(a.broker.publish('kept', Buffer.from(text), { idempotencyKey: key }));
+      await redis.cli('ACL', 'SETUSER', 'default', `+${command}`);
+      return code;
+    };
+    const commands = ['publish', 'pexpire', 'xtrim'];
+    for (const command of commands) assert.equal(await without(command, command), 'OK');
+    assert.deepEqual(await read(b, 'kept'), { epoch, offset: 4, texts: ['1', ...commands] });
+    // Before it is stored a refusal is one, and nobody will see the publication.
+    assert.equal(await without('set', 'without set', 'k'), 'UNAVAILABLE');
+    assert.equal(await without('xadd', 'without xadd', 'k'), 'UNAVAILABLE');
+    // The key is not taken by a publication that was refused.
+    const [{ offset }] = await publish(a, 'kept', ['last'], 'k');
+    assert.deepEqual(await read(b, 'kept'), { epoch, offset, texts: ['last'] });
+    const stream = await redis.cli('XRANGE', 'faults:history:{kept}:stream', '-', '+');
+    assert.doesNotMatch(stream, /without/);
+  });
+
   test('a script that Redis has forgotten is sent again, and nothing is lost', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
