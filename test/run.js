@@ -8,7 +8,7 @@ import { readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 /** What `npm test` runs. */
-const SUITES = ['unit', 'contract', 'e2e'];
+const SUITES = ['unit', 'contract', 'security', 'e2e'];
 /** Only where it is named: it takes minutes, and times what it does, one file at a time. */
 const FAULTS = 'faults';
 /** Of one file, a hung one included. */
