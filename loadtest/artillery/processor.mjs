@@ -90,6 +90,7 @@ class User {
     this.waiting = new Map();
     /** It may be closed without that being a fault. */
     this.isOver = false;
+    this.#noteHangUp();
     this.closeCode = 0;
     ws.on('message', (/** @type {Buffer} */ data) => this.#read(data.toString()));
     /** @type {Promise<void>} */
@@ -99,6 +100,19 @@ class User {
         resolve();
       });
     });
+  }
+
+  /**
+   * Artillery hangs up by itself when a step has failed, and at the end of a flow. ws calls `close` as well, to answer
+   * the server's close frame; it has noted the frame by then.
+   */
+  #noteHangUp() {
+    const ws = /** @type {WebSocket & {_closeFrameReceived?: boolean}} */ (this.ws);
+    const close = ws.close.bind(ws);
+    ws.close = (...args) => {
+      if (!ws._closeFrameReceived) this.isOver = true;
+      close(...args);
+    };
   }
 
   /** @param {'joined' | 'accepted' | 'refused' | 'unknown' | 'delivered' | 'lost' | 'repeated' | 'closed'} name @param {number} [by] */
