@@ -9,6 +9,7 @@ import { basename, dirname, join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
+import { freePort } from '../helpers/redis.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 /** Of README.md and package.json, for people; those of bench/ and faults/ are for us. */
@@ -18,6 +19,7 @@ const TOOLS = Object.freeze([
   'loadtest/broadcast.js',
   'loadtest/swarm.js',
   'loadtest/capacity.js',
+  'loadtest/artillery/all.js',
 ]);
 
 /** A tree like that of `npm ci --omit=dev`. */
@@ -52,6 +54,8 @@ describe('the load tools', { concurrency: 2 }, () => {
     [['loadtest/capacity.js', '--sizes', '5'], /--sizes are whole numbers from 10 on, .* not 5/],
     [['loadtest/capacity.js', '--client', 'rust'], /--client is one of auto, c, node, not rust/],
     [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
+    [['loadtest/artillery/all.js', '--only', 'smoke,smoking'], /--only is a list of smoke, .*, not smoke,smoking/],
+    [['loadtest/artillery/all.js', '--overrides', '{'], /--overrides is not JSON: /],
     [['loadtest/netns.sh', '--networks', '0'], /0 is not a whole number above 0/],
   ];
   for (const [args, message] of wrong) {
@@ -62,6 +66,27 @@ describe('the load tools', { concurrency: 2 }, () => {
       assert.equal(err.split('\n').length, 2, err);
     });
   }
+
+  for (const tool of ['loadtest/artillery/artillery.js', 'loadtest/artillery/all.js']) {
+    test(`without Artillery ${tool} says in one line what to install`, async (t) => {
+      const { code, out, err } = await run(t, [tool]);
+      assert.deepEqual([code, out], [2, '']);
+      assert.match(err, /^Artillery is not installed: run `npm ci`.*\n$/);
+    });
+
+    test(`without a server ${tool} says in one line how to start one`, async (t) => {
+      const target = `ws://127.0.0.1:${await freePort()}`;
+      const { code, out, err } = await run(t, [join(root, tool), '--target', target]);
+      assert.deepEqual([code, out], [2, '']);
+      assert.equal(err, `nothing listens at ${target}: start a server with FANFARE_LIMITS=off npm start\n`);
+    });
+  }
+
+  test('npm run loadtest and npm run loadtest:all run these', () => {
+    const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+    assert.equal(scripts.loadtest, 'node loadtest/artillery/artillery.js');
+    assert.equal(scripts['loadtest:all'], 'node loadtest/artillery/all.js');
+  });
 
   test('the swarm runs without the development dependencies, on a terminal and off it', async (t) => {
     const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
