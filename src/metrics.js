@@ -149,6 +149,11 @@ export const METRICS = Object.freeze([
     'Publications lost to a worker that could not fetch their body.',
     ({ stats }) => stats.skipped,
   ),
+  counter(
+    'fanfare_malformed_publications_total',
+    'Messages from the broker that are not valid publications: dropped, or delivered as null in a room with history.',
+    ({ stats }) => stats.malformed,
+  ),
   // Rooms with history.
   counter(
     'fanfare_history_reads_total',

@@ -24,22 +24,13 @@
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 
 import { framesBytes, publicationFrames } from '../protocol/frame.js';
-import {
-  encodePublication,
-  encodeResyncMark,
-  isPublication,
-  KIND,
-  keep,
-  kindOf,
-  offsetOf,
-} from '../protocol/publication.js';
+import { encodeResyncMark, isEpoch, KIND, keep, kindOf, offsetOf } from '../protocol/publication.js';
 import { Window } from './window.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
 /** In beats: the longest pause between two tries of a read. */
 const MAX_PAUSE_BEATS = 8;
-const NULL = Buffer.from('null');
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('../protocol/codec.js').Since} Since */
@@ -146,6 +137,7 @@ export class Follower {
         return;
       }
     } else if (epoch === this.formerEpoch) return;
+    else if (!isEpoch(epoch)) return void this.recovery.stats.malformed++;
     this.held = [];
     this.#hold(this.held, { publication, offset, epoch });
     this.#restore();
@@ -273,7 +265,7 @@ export class Follower {
     if (offset < window.first - 1) return; // emptied since, or older than what is here
     const older = publications.slice(0, Math.max(0, window.first - first));
     this.#resize(() => {
-      window.fill(older.map((publication, i) => keep(sound(publication), first + i, epoch)));
+      window.fill(older.map((publication, i) => keep(this.recovery.sound(publication), first + i, epoch)));
       if (older.length > 0 && window.latestMs === 0) window.latestMs = this.recovery.clock();
     });
   }
@@ -370,7 +362,7 @@ export class Follower {
       this.isBehind = true;
       return false;
     }
-    const kept = keep(sound(publication), ++this.offset, this.epoch);
+    const kept = keep(recovery.sound(publication), ++this.offset, this.epoch);
     this.provenBeat = recovery.beats;
     this.#resize(() => this.window.append(kept, recovery.clock()));
     // Where something waits, though everyone has left, who joins now gets it, and this behind it.
@@ -529,14 +521,3 @@ export class Follower {
 }
 
 const NOTHING = Buffer.alloc(0);
-
-/**
- * A publication that can be framed. Another program may have written into the room's stream; its offset is one all the
- * same, and leaving it out would be a gap: members get `null` from nobody.
- * @param {Buffer} publication
- */
-export function sound(publication) {
-  return isPublication(publication) && kindOf(publication) === KIND.MESSAGE
-    ? publication
-    : encodePublication(KIND.MESSAGE, Date.now(), 0, '', NULL, 0, NULL.length);
-}

@@ -9,6 +9,7 @@
 
 import { roomPrefix } from '../protocol/frame.js';
 import { isPublication } from '../protocol/publication.js';
+import { RareLog } from './rare-log.js';
 
 /** The room of all connections. Not a name that isRoom() allows. */
 export const EVERYONE = '*';
@@ -108,13 +109,15 @@ export class Hub {
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {Follows} parts.recovery
    * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('./rare-log.js').Log} parts.log
    */
-  constructor({ broker, outbox, slowConsumers, recovery, stats }) {
+  constructor({ broker, outbox, slowConsumers, recovery, stats, log }) {
     this.broker = broker;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
     this.recovery = recovery;
     this.stats = stats;
+    this.rareLog = new RareLog(log);
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
@@ -186,8 +189,15 @@ export class Hub {
     const room = this.rooms.get(name);
     if (room === undefined) return;
     if (room.follower !== null && offset > 0) return room.follower.arrive(publication, offset, epoch);
-    if (room.members.length === 0 || !isPublication(publication)) return;
-    this.outbox.push(room, publication);
+    if (room.members.length === 0) return;
+    if (isPublication(publication)) this.outbox.push(room, publication);
+    else this.#malformed(name);
+  }
+
+  /** Another program's message, or that of another version. It is dropped and must never harm this worker. @param {string} room */
+  #malformed(room) {
+    this.stats.malformed++;
+    this.rareLog.warn({ room }, 'a message on the channel of a room is not a valid publication: dropped');
   }
 
   /** @param {string} name */

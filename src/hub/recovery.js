@@ -8,7 +8,8 @@
 // The windows of all rooms together have a budget; beyond it those that have not been used for longest are emptied.
 
 import { encodeHistoryMessages } from '../protocol/codec.js';
-import { Follower, sound } from './follower.js';
+import { encodePublication, isEpoch, isPublication, KIND, kindOf } from '../protocol/publication.js';
+import { Follower } from './follower.js';
 
 /** As the heartbeat's and the health's: timers of one period fire together. */
 const BEAT_MS = 250;
@@ -25,6 +26,7 @@ const MAX_WINDOW_BYTES = 64 * 1024 * 1024;
 /** Of one turn of the event loop, for joins, all rooms together: each is two writes to a socket. */
 const JOINS_MS = 8;
 const DEFAULT_HISTORY_LIMIT = 100;
+const NULL = Buffer.from('null');
 
 /** @typedef {import('../broker/broker.js').Stretch} Stretch */
 /** @typedef {import('../broker/broker.js').BrokerState} BrokerState */
@@ -175,10 +177,25 @@ export class Recovery {
     if (from.limit > 0) this.stats.historyReads++;
     else this.stats.positionChecks++;
     try {
-      return await this.broker.history(room, from);
+      const stretch = await this.broker.history(room, from);
+      // Whoever may write to Redis may have written the position.
+      if (isEpoch(stretch.epoch) && Number.isSafeInteger(stretch.offset) && stretch.offset >= 0) return stretch;
+      this.stats.malformed++;
+      throw Object.assign(new Error(`the position of ${room} is not valid`), { code: 'UNAVAILABLE' });
     } finally {
       this.#readDone();
     }
+  }
+
+  /**
+   * A publication that can be framed. Another program may have written into the room's stream; its offset is one all the
+   * same, and leaving it out would be a gap: members get `null` from nobody.
+   * @param {Buffer} publication
+   */
+  sound(publication) {
+    if (kindOf(publication) === KIND.MESSAGE && isPublication(publication)) return publication;
+    this.stats.malformed++;
+    return encodePublication(KIND.MESSAGE, Date.now(), 0, '', NULL, 0, NULL.length);
   }
 
   /** A place is free: it is the next one's in line. */
@@ -283,7 +300,7 @@ export class Recovery {
       throw Object.assign(new Error('too many reads wait'), { code: 'UNAVAILABLE' });
     const after = since?.offset ?? 0;
     const stretch = await this.read(room, { after, limit: since === null ? count : size });
-    return { ...stretch, publications: stretch.publications.map(sound) };
+    return { ...stretch, publications: stretch.publications.map((publication) => this.sound(publication)) };
   }
 }
 

@@ -7,7 +7,7 @@
 // case: a text of 1 MB of `[` blocks JSON.parse for 200 ms.
 
 import { ERRORS } from '../codes.js';
-import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
+import { isEpoch, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
 
 export const MAX_JSON_DEPTH = 32;
 export const MAX_JSON_KEYS = 256;
@@ -16,7 +16,6 @@ export const MAX_INFO_BYTES = 1024;
 const MAX_ID_LENGTH = 64;
 const MAX_USER_LENGTH = 128;
 const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
-const EPOCH = /^[0-9a-f]{16}$/;
 const OFFSET = /^\d{1,16}$/;
 // Keys that turn into something else where a receiver copies the object carelessly.
 const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
@@ -61,10 +60,7 @@ export function readSince(value) {
   const { epoch, offset } = /** @type {{epoch?: unknown, offset?: unknown}} */ (value);
   const number = typeof offset === 'string' && OFFSET.test(offset) ? Number(offset) : offset;
   const isPlace =
-    typeof epoch === 'string' &&
-    EPOCH.test(epoch) &&
-    Number.isSafeInteger(number) &&
-    /** @type {number} */ (number) >= 0;
+    typeof epoch === 'string' && isEpoch(epoch) && Number.isSafeInteger(number) && /** @type {number} */ (number) >= 0;
   return isPlace ? { epoch, offset: /** @type {number} */ (number) } : { epoch: '', offset: 0 };
 }
 

@@ -141,8 +141,8 @@ export function framesBytes(prefix, publications) {
   return total;
 }
 
-// `,"from":"` + sender + `","timestamp":` + 13 digits (from 2001 until 2286) + `}`
-const SUFFIX_BYTES = 9 + 14 + 13 + 1;
+// `,"from":"` + sender + `","timestamp":` + digits + `}`
+const SUFFIX_BYTES = 9 + 14 + 1;
 // `,"offset":` + digits + `,"epoch":"` + 16 characters + `"`
 const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 
@@ -152,11 +152,19 @@ function textBytes(prefix, publication) {
   const payload = payloadEnd(publication) - payloadStart(publication);
   if (kind === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
   if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
-  const bytes = prefix.length + payload + SUFFIX_BYTES + publication[11];
+  const bytes = prefix.length + payload + SUFFIX_BYTES + publication[11] + timestampDigits(publication);
   return kind === KIND.KEPT ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) : bytes;
 }
 
-/** @param {number} n a whole number from 1 @returns {number} how many digits it is written with */
+/** @param {Buffer} publication @returns {number} how many digits its time is written with */
+function timestampDigits(publication) {
+  // From 2001 until 2286 there are 13, which the first two bytes tell: 10^12 is 0x00e8d4a51000, 10^13 is 0x09184e72a000.
+  // But a clock may be wrong, this machine's or that of another server.
+  const first = (publication[1] << 8) | publication[2];
+  return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));
+}
+
+/** @param {number} n a whole number from 0 @returns {number} how many digits it is written with */
 function digits(n) {
   let count = 1;
   for (let power = 10; n >= power; power *= 10) count++;

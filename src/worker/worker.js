@@ -222,7 +222,7 @@ class Worker {
       stats,
       maxUnsentBytes: config.maxUnsentBytes,
     }));
-    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, stats }));
+    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, stats, log }));
     this.degraded = new Degraded({ hub, recovery });
     const limiter = (this.limiter = new RateLimiter(config, stats));
     const commands = (this.commands = new Commands({

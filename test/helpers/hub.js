@@ -11,7 +11,7 @@ import { createStats } from '../../src/stats.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
-const log = { debug() {}, error() {} };
+const silent = { debug() {}, warn() {}, error() {} };
 
 /** What a broker without history answers. */
 export const noHistory = () => Promise.reject(new Error('no room here has history'));
@@ -26,6 +26,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxWindowBytes]
+ * @param {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}} [parts.log]
  */
 export function buildHub({
   config,
@@ -36,6 +37,7 @@ export function buildHub({
   clock,
   budgetBytes = 1e9,
   maxWindowBytes,
+  log = silent,
 }) {
   const stats = createStats();
   const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock });
@@ -59,7 +61,7 @@ export function buildHub({
     maxWindowBytes,
     clock,
   });
-  const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats });
+  const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats, log });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)

@@ -8,7 +8,7 @@ import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
 /** A hub with a broker that the test settles by hand where `manual`. */
-function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
+function build({ env = {}, manual = false, budgetBytes = 1e9, onWarning = (/** @type {string} */ _text) => {} } = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
   const clock = { now: 0 };
@@ -39,6 +39,7 @@ function build({ env = {}, manual = false, budgetBytes = 1e9 } = {}) {
     broker,
     budgetBytes,
     clock: () => clock.now,
+    log: { debug() {}, warn: (_fields, text) => onWarning(text), error() {} },
   });
   const connect = () => {
     const transport = new FakeTransport();
@@ -443,6 +444,48 @@ test('a worker over its budget of unsent bytes sheds the largest first', async (
   assert.equal(large.transport.closed?.code, 4003);
   assert.equal(small.transport.closed, null);
   assert.equal(stats.slow.shed, 1);
+});
+
+test('messages that are no publications are dropped, counted and logged once, and the room goes on', async () => {
+  /** @type {string[]} */
+  const lines = [];
+  const { hub, connect, stats } = build({ onWarning: (text) => void lines.push(text) });
+  const member = connect();
+  hub.join(member.connection, 'r');
+  const good = publication('good');
+  const changed = (/** @type {(bytes: Buffer) => void} */ change) => {
+    const bytes = Buffer.from(good);
+    change(bytes);
+    return bytes;
+  };
+  const forged = [
+    Buffer.alloc(0),
+    Buffer.from('hello'),
+    good.subarray(0, 12),
+    changed((bytes) => bytes.writeUInt8(0x41)), // a kind that only workers make
+    changed((bytes) => bytes.writeUInt8(0x42)),
+    changed((bytes) => bytes.writeUInt8(255, 11)), // a sender longer than there is
+    changed((bytes) => bytes.write('"', 12)), // a sender that would end its string
+    changed((bytes) => bytes.writeUInt8(0xff, bytes.length - 2)), // not UTF-8
+    changed((bytes) => bytes.write('N', 14)), // not JSON
+  ];
+  for (const bytes of forged) for (let i = 0; i < 10; i++) hub.broadcast('r', bytes);
+  hub.broadcast('r', good);
+  await turn();
+  assert.deepEqual(payloads(member.transport), ['good']);
+  assert.equal(stats.malformed, 10 * forged.length);
+  assert.equal(lines.length, 1);
+});
+
+test('two hundred publications of a far future make one flush of whole frames', async () => {
+  const { hub, connect } = build();
+  const member = connect();
+  hub.join(member.connection, 'r');
+  const late = publication('late');
+  late.writeUIntBE(2 ** 48 - 1, 1, 6);
+  for (let i = 0; i < 200; i++) hub.broadcast('r', late);
+  await turn();
+  assert.equal(member.transport.messages().length, 200);
 });
 
 test('a room that this worker can not flush in time leaves out the newest, and counts them', () => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { isUtf8 } from 'node:buffer';
 import { test } from 'node:test';
 import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
@@ -303,6 +304,105 @@ test('frames of several publications stand one behind another, whatever their le
     return { type: 'message', room: 'r', payload: JSON.parse(payload), from: 'me', timestamp: 1_760_000_000_000 };
   });
   assert.deepEqual(messages, [...expected, { type: 'broadcast', payload: { a: 1 } }]);
+});
+
+test('frames are whole whatever the clock of the publisher says', () => {
+  const prefix = roomPrefix('r');
+  const times = [
+    0,
+    9,
+    10,
+    60_000,
+    999_999_999_999,
+    1e12,
+    9_999_999_999_999,
+    1e13,
+    0x00e8_ffff_ffff,
+    0x00e9_0000_0000,
+    0x0917_ffff_ffff,
+    0x0918_0000_0000,
+    95_617_584_000_000,
+    2 ** 48 - 1,
+  ];
+  for (const kind of [KIND.MESSAGE, KIND.BROADCAST]) {
+    for (const time of times) {
+      const plain = encodePublication(kind, time, 0, 'me', '"x"');
+      assert.ok(isPublication(plain));
+      const all = kind === KIND.MESSAGE ? [plain, keep(plain, 7, '0123456789abcdef'), plain] : [plain, plain];
+      const frames = publicationFrames(prefix, all);
+      assert.equal(frames.length, framesBytes(prefix, all));
+      for (const { timestamp } of messagesOf(frames)) {
+        assert.equal(timestamp, kind === KIND.MESSAGE ? time : undefined);
+      }
+    }
+  }
+  for (const [time, said] of [
+    [-1, 0],
+    [-62_135_596_800_000, 0],
+    [2 ** 48, 2 ** 48 - 1],
+    [8.64e15, 2 ** 48 - 1],
+  ]) {
+    assert.equal(timestampOf(encodePublication(KIND.MESSAGE, time, 0, 'me', '1')), said);
+  }
+});
+
+test('what is accepted as a publication makes whole frames of valid text, and what could break one is refused', () => {
+  const prefix = roomPrefix('r');
+  const base = fc.tuple(
+    fc.constantFrom(KIND.MESSAGE, KIND.BROADCAST, KIND.PRESENCE, KIND.KEPT, KIND.RESYNC, 0, 255),
+    fc.nat(2 ** 48 - 1),
+    fc.constantFrom(0, 1, 2, 3, 2 ** 32 - 1),
+    fc.constantFrom('', 'me', 'a","payload":"forged', 'é', 'x'.repeat(255)),
+    fc.oneof(fc.json(), fc.constantFrom('NOT JSON"', '"', '', '{', 'nil', 'tre', '{"user":"ann"}', 'x'.repeat(300))),
+  );
+  const changes = fc.array(fc.tuple(fc.nat(40), fc.nat(255)), { maxLength: 3 });
+  let accepted = 0;
+  fc.assert(
+    fc.property(base, changes, fc.nat(60), ([kind, time, tag, from, payload], bytes, cut) => {
+      let publication = encodePublication(kind, time, tag, from, payload);
+      for (const [at, byte] of bytes) if (at < publication.length) publication[at] = byte;
+      if (cut < 20) publication = publication.subarray(0, publication.length - cut);
+      if (!isPublication(publication)) return;
+      accepted++;
+      const frames = publicationFrames(prefix, [publication, publication]);
+      assert.equal(frames.length, framesBytes(prefix, [publication, publication]));
+      const { start, length } = readHeader(frames, 0);
+      assert.equal(frames.length, 2 * (start + length), 'two frames of one length');
+      assert.equal(frames[start + length], 0x81);
+      assert.ok(isUtf8(frames.subarray(start, start + length)));
+      // The grammar inside of the payload is not checked; nothing outside of it can be forged.
+      const text = frames.toString('utf8', start, start + length);
+      assert.match(text, /^\{"type":"(message|broadcast|presence)",.*\}$/s);
+    }),
+    { numRuns: 3000 },
+  );
+  assert.ok(accepted > 100, `${accepted} accepted`);
+  const good = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', '"é"');
+  assert.ok(isPublication(good));
+  for (const payload of [
+    'null',
+    'true',
+    'false',
+    '0',
+    '-1',
+    '1e400',
+    '[]',
+    '{}',
+    '""',
+    '"é€😀"',
+    `"${'é'.repeat(999)}"`,
+  ])
+    assert.ok(isPublication(encodePublication(KIND.MESSAGE, 0, 0, 'A-Za_z.0:9', payload)), payload);
+  for (const payload of ['"', '{]', 'NOT JSON', 'nul', 't', '-', '+1', ' 1', '[1', "'a'"])
+    assert.ok(!isPublication(encodePublication(KIND.MESSAGE, 0, 0, 'me', payload)), payload);
+  for (const length of [3, 300]) {
+    const bad = encodePublication(KIND.MESSAGE, 0, 0, 'me', `"${'x'.repeat(length)}"`);
+    bad[20] = 0xff;
+    bad[16] = 0xff;
+    assert.ok(!isPublication(bad), 'not UTF-8');
+  }
+  assert.ok(!isPublication(encodePublication(KIND.MESSAGE, 0, 0, 'a"b', '1')));
+  assert.ok(!isPublication(encodePublication(KIND.PRESENCE, 0, 3, '', '{}')));
 });
 
 test('a frame around bytes is the frame of the text they make', () => {

@@ -161,6 +161,46 @@ test('what waits in the outbox is not told as handed out, and nothing comes twic
   assert.deepEqual(offsets(ahead.transport), [6]);
 });
 
+test('forged positions and stream entries harm nobody: dropped, or null where the stream counts them', async () => {
+  const built = build();
+  const { broker, hub, stats, publish } = built;
+  const member = await memberWith(built, 1);
+  const { epoch } = broker.stream('h');
+  hub.broadcast('h', publication('x'), 2, 'a","offset":9,"'); // 16 characters, as in a forged Redis message
+  hub.broadcast('h', publication('x'), 2 ** 63, epoch);
+  await settle();
+  assert.equal(stats.malformed, 1);
+  broker.accept('h', Buffer.from('not a publication'));
+  const future = publication('future');
+  future.writeUIntBE(2 ** 48 - 1, 1, 6);
+  broker.accept('h', future);
+  publish(1);
+  broker.deliver();
+  await settle();
+  assert.deepEqual(
+    member.of('message').map(({ payload, offset }) => [payload, offset]),
+    [
+      [1, 1],
+      [null, 2],
+      ['future', 3],
+      [4, 4],
+    ],
+  );
+  // The store itself may have been written to.
+  broker.stream('h').epoch = '"forged"';
+  const late = built.connect();
+  late.say({ type: 'history', room: 'h', since: { epoch, offset: 0 }, id: 1 });
+  const other = built.connect();
+  broker.stream('h2').epoch = 'no stream';
+  other.say({ type: 'join', room: 'h2', id: 2 });
+  await settle();
+  assert.deepEqual(
+    other.of('error').map(({ error }) => error),
+    ['UNAVAILABLE'],
+  );
+  assert.ok(stats.malformed > 2);
+});
+
 test('a storm of joins with since costs one read, and all are recovered', async () => {
   const built = build({ isManual: true });
   const { connect, broker, publish, stats } = built;
