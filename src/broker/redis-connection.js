@@ -7,6 +7,7 @@
 // By Sentinel every attempt asks anew who the primary is. A primary that was replaced is left as soon as a Sentinel
 // says so (`+switch-master`), and one that has become a replica when it says READONLY.
 
+import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
 import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
@@ -103,10 +104,10 @@ export class RedisConnection {
     this.attempts = 0;
   }
 
-  /** Drops the connection at once; what is under way on it is rejected, and a new one is made. @param {string} reason */
+  /** Resets the connection; what is under way on it is rejected, and a new one is made. @param {string} reason */
   destroy(reason) {
     this.reason = reason;
-    this.redis.stream?.destroy();
+    reset(this.redis.stream);
     this.#lose(reason);
   }
 
@@ -115,8 +116,8 @@ export class RedisConnection {
     this.isClosed = true;
     this.isReady = false;
     if (this.revival !== null) clearTimeout(this.revival);
+    reset(this.redis.stream);
     this.redis.disconnect();
-    this.redis.stream?.destroy();
   }
 
   /** What may be logged of an error: never its command, whose arguments may be a password. @param {unknown} error */
@@ -140,6 +141,28 @@ export class RedisConnection {
     this.#lose(this.reason || 'the connection could not be made');
     if (this.revival !== null) clearTimeout(this.revival);
     this.revival = setTimeout(() => this.open(), this.#retryDelayMs()).unref();
+  }
+}
+
+/**
+ * Closes a socket, and discards the bytes that have not reached Redis. After a plain destroy() the kernel goes on sending them for
+ * some two minutes: a publish of unknown outcome could take effect behind later ones of the same client.
+ * @param {import('node:net').Socket|undefined} stream
+ */
+function reset(stream) {
+  if (stream === undefined) return;
+  // A connecting socket has sent nothing. Node can't reset a socket whose end is under way.
+  if (stream.connecting || stream.writableEnded || stream.destroyed) {
+    stream.destroy();
+  } else if (stream instanceof TLSSocket) {
+    // resetAndDestroy() refuses TLS sockets. The TCP handle below is private: without it the socket is only closed.
+    const tcp = /** @type {{_handle?: {_parent?: {reset?: () => void, close: () => void}}}} */ (
+      /** @type {unknown} */ (stream)
+    )._handle?._parent;
+    if (typeof tcp?.reset === 'function') tcp.close = tcp.reset;
+    stream.destroy();
+  } else {
+    stream.resetAndDestroy();
   }
 }
 

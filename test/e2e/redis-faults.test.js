@@ -1,8 +1,11 @@
 // redis-faults.test.js: the broker on a real Redis that is killed, frozen, full, locked, or that drops its subscribers.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { describe, test } from 'node:test';
 import { redisSettings, startRedis } from '../helpers/redis.js';
+import { startTlsRedis } from '../helpers/redis-tls.js';
 import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
 
 const TIMEOUT_MS = 30_000;
@@ -260,6 +263,41 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.ok(outcomes.get('UNAVAILABLE') > 100);
     redis.thaw();
   });
+
+  for (const kind of ['TCP', 'TLS']) {
+    test(`a connection over ${kind} that is given up or closed is reset: the kernel sends nothing later`, {
+      timeout: TIMEOUT_MS,
+    }, async (t) => {
+      const tls = kind === 'TLS' ? await startTlsRedis(t) : null;
+      const port = tls === null ? (await startRedis(t)).port : tls.tlsPort;
+      /** How each connection has ended. @type {string[]} */
+      const ends = [];
+      const wire = createServer((client) => {
+        const redis = connect(port, '127.0.0.1');
+        client.on('end', () => ends.push('end'));
+        client.on('error', (error) => ends.push(/** @type {NodeJS.ErrnoException} */ (error).code ?? ''));
+        client.on('close', () => redis.destroy());
+        redis.on('error', () => client.destroy());
+        client.pipe(redis).pipe(client);
+      });
+      wire.listen(0, '127.0.0.1');
+      await once(wire, 'listening');
+      t.after(() => wire.close());
+      const { port: wirePort } = /** @type {import('node:net').AddressInfo} */ (wire.address());
+      const url = `${tls === null ? 'redis' : 'rediss'}://127.0.0.1:${wirePort}`;
+      const settings = tls === null ? redisSettings({ REDIS_URL: url }) : tls.settings({ REDIS_URL: url });
+      const a = await start(t, { settings });
+      assert.equal(a.state, 'up');
+      // Nothing is under way: Node calls data and a reset that arrive together an end.
+      assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OK');
+      a.shard.commands.destroy('a test');
+      await eventually(() => ends.length === 1);
+      await eventually(() => a.state === 'up');
+      await a.broker.close();
+      await eventually(() => ends.length === 3);
+      assert.deepEqual(ends, Array(3).fill('ECONNRESET'));
+    });
+  }
 
   test('the end comes in time though Redis is frozen', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
