@@ -70,6 +70,13 @@ test('each image has every file that its program imports', () => {
   }
 });
 
+test('`docker run -P` publishes the public port and not the operations port', () => {
+  assert.deepEqual(
+    [...String(stages.get('server')).matchAll(/^EXPOSE (.+)$/gm)].map(([, ports]) => ports),
+    ['3000'],
+  );
+});
+
 test('what the image runs serves, and its health check knows whether it does', { timeout: 60_000 }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-image-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
