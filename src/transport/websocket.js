@@ -17,6 +17,8 @@ import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
 import { FrameReader } from './frame-reader.js';
 
+/** The subprotocol that a client may ask for by name. A client that names none speaks it as well. */
+export const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
 /** Pongs a peer gets a second; RFC 6455 5.5.3 lets us answer only the latest ping. */
@@ -160,6 +162,8 @@ export class WebSockets {
       clientTracking: false,
       perMessageDeflate: config.compression === 'on' && DEFLATE,
       maxPayload: config.maxMessageBytes,
+      // RFC 6455 4.2.2: without a subprotocol in common the answer names none.
+      handleProtocols: (/** @type {Set<string>} */ offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
       autoPong: false, // it costs a closure a connection, and our pong is bounded
       closeTimeout: CLOSE_TIMEOUT_MS,
       WebSocket: ServerWebSocket,

@@ -9,6 +9,7 @@ import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
+import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /** The transport over real sockets, with a broker that answers at once. @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
 async function serve(t, env = {}) {
@@ -51,7 +52,7 @@ async function serve(t, env = {}) {
     await once(client, 'open');
     return { client, messages };
   };
-  return { hub, stats, connect };
+  return { hub, stats, port, connect };
 }
 
 /** @param {() => boolean} condition */
@@ -271,4 +272,20 @@ test('compression is off unless asked for', async (t) => {
   const { connect } = await serve(t);
   const { client } = await connect({ perMessageDeflate: true });
   assert.equal(client.extensions, '');
+});
+
+test('of the offered subprotocols the server agrees to its own, and to no other', async (t) => {
+  const { port } = await serve(t);
+  for (const [offered, agreed] of /** @type {const} */ ([
+    ['fanfare', 'fanfare'],
+    ['graphql-ws, fanfare, mqtt', 'fanfare'],
+    ['graphql-ws, mqtt', undefined],
+    [undefined, undefined],
+  ])) {
+    const client = await RawClient.connect(t, { port });
+    const response = await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': offered } })).response();
+    assert.equal(response.status, 101);
+    assert.equal(response.headers['sec-websocket-protocol'], agreed);
+    client.socket.destroy();
+  }
 });
