@@ -180,13 +180,34 @@ export const SETTINGS = Object.freeze([
   integer(
     'FANFARE_MAX_HANDSHAKES',
     'maxHandshakes',
-    1000,
+    10_000,
     1,
     1e6,
-    'Connections of a worker that have not finished their handshake.',
+    'Connections of a worker whose client has not sent its whole handshake yet. Above it, the address that has most loses its oldest.',
   ),
-  mode('FANFARE_MAX_HANDSHAKES_MODE', 'maxHandshakesMode', 'Its mode.'),
-  integer('FANFARE_HANDSHAKE_TIMEOUT_MS', 'handshakeTimeoutMs', 8000, 100, 120_000, 'Time a handshake may take.'),
+  mode(
+    'FANFARE_MAX_HANDSHAKES_MODE',
+    'maxHandshakesMode',
+    'Its mode; `off` also ends the time limit on waiting for the worker.',
+  ),
+  integer(
+    'FANFARE_HANDSHAKE_TIMEOUT_MS',
+    'handshakeTimeoutMs',
+    8000,
+    100,
+    120_000,
+    'Time a handshake may take, from the connection to the answer.',
+  ),
+  integer(
+    'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP',
+    'handshakesPerMinutePerIp',
+    600,
+    1,
+    1e9,
+    'Connections and plain HTTP requests from one client address, in each worker: what its token bucket refills a minute.',
+  ),
+  integer('FANFARE_HANDSHAKES_BURST_PER_IP', 'handshakesBurstPerIp', 600, 1, 1e9, 'The same, at once.'),
+  mode('FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', 'handshakesPerMinutePerIpMode', 'Their mode.'),
   integer('FANFARE_MAX_ROOMS_PER_CONNECTION', 'maxRoomsPerConnection', 128, 1, 1e6, 'Rooms a connection may be in.'),
   mode('FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', 'maxRoomsPerConnectionMode', 'Its mode.'),
   integer(
@@ -388,6 +409,9 @@ export const SETTINGS = Object.freeze([
  * @property {number} messagesPerMinutePerIp
  * @property {number} messagesBurstPerIp
  * @property {Mode} messagesPerMinutePerIpMode
+ * @property {number} handshakesPerMinutePerIp
+ * @property {number} handshakesBurstPerIp
+ * @property {Mode} handshakesPerMinutePerIpMode
  * @property {number} maxRefusedMessages
  * @property {number} maxHandshakes
  * @property {Mode} maxHandshakesMode

@@ -75,7 +75,8 @@ export const METRICS = Object.freeze([
     'sum',
     ({ stats }) => stats.queueDepth,
   ),
-  gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => process.memoryUsage().heapUsed),
+  // Not process.memoryUsage(): that opens a file, and fails if no descriptor is left.
+  gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => getHeapStatistics().used_heap_size),
 
   // Connections.
   counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ stats }) => stats.accepted),
@@ -85,6 +86,18 @@ export const METRICS = Object.freeze([
     'Requests refused before any upgrade, by reason.',
     'reason',
     ({ stats }) => stats.refused,
+  ),
+  gauge(
+    'fanfare_public_sockets',
+    'Sockets open on the public port: WebSockets, handshakes and plain HTTP.',
+    'sum',
+    ({ stats }) => stats.sockets,
+  ),
+  labelled(
+    'fanfare_idle_sockets_closed_total',
+    'Idle sockets closed to make room, by what was short.',
+    'reason',
+    ({ stats }) => stats.idleClosed,
   ),
   labelled(
     'fanfare_limits_observed_total',
@@ -688,7 +701,15 @@ function tameDefaults(registry, lag) {
     };
   }
   const openFds = find('process_open_fds');
-  if (openFds) openFds.collect = async () => openFds.set((await readdir('/proc/self/fd')).length);
+  if (openFds) {
+    openFds.collect = async () => {
+      try {
+        openFds.set((await readdir('/proc/self/fd')).length);
+      } catch {
+        // No descriptor is left to read the folder with: the last value stays, and the other metrics are not lost.
+      }
+    };
+  }
   for (const [index, name] of COSTLY.entries()) {
     const metric = find(name);
     if (!metric?.collect) continue;

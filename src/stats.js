@@ -10,6 +10,7 @@ export const REFUSALS = /** @type {const} */ ([
   'origin',
   'per_ip',
   'handshakes',
+  'handshakes_per_ip',
   'handshake_timeout',
   'draining',
   'loop_lag',
@@ -24,11 +25,15 @@ export const OBSERVED = /** @type {const} */ ([
   'messages',
   'messages_per_ip',
   'handshakes',
+  'handshakes_per_ip',
   'rooms',
   'loop_lag',
   'memory',
   'descriptors',
 ]);
+
+/** Why an idle socket was closed to make room: the closed label set of `fanfare_idle_sockets_closed_total`. */
+export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
 
 /** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
@@ -44,6 +49,8 @@ function zeros(keys) {
 export function createStats() {
   return {
     /** gauge */ connections: 0,
+    /** gauge: sockets of the public port, WebSockets included */ sockets: 0,
+    idleClosed: zeros(EVICTIONS),
     accepted: 0,
     closed: 0,
     messages: 0,

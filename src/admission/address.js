@@ -4,7 +4,8 @@
 // that no trusted proxy has. Everything left of that one is what the client itself wrote, and is not looked at.
 //
 // Limits count an IPv6 client by its /64: a subscriber has a whole one, 2^64 addresses, so that a limit by single
-// addresses would be none. IPv4 written as IPv6 (::ffff:192.0.2.1, which a dual-stack listener sees) is IPv4.
+// addresses would be none. IPv4 written as IPv6 (::ffff:192.0.2.1, which a dual-stack listener sees) is IPv4. So is an
+// address that a NAT64 made (64:ff9b::/96, RFC 6052): the /64 of those is the whole IPv4 Internet.
 
 import { isIP } from 'node:net';
 
@@ -41,6 +42,16 @@ export function createAddressResolver(trustProxy) {
 }
 
 /**
+ * @param {string} trustProxy as TRUST_PROXY has it
+ * @returns {(socket: import('node:net').Socket) => string|null} the address of the socket's peer as limits count it;
+ * null if the peer is a trusted proxy, which speaks for many clients
+ */
+export function createPeerResolver(trustProxy) {
+  const trust = compileTrustProxy(trustProxy);
+  return ({ remoteAddress = '' }) => (trust?.(remoteAddress, 0) ? null : addressKey(remoteAddress));
+}
+
+/**
  * @param {string} address
  * @returns {string} what limits count it as: `192.0.2.1`, or `2001:db8:0:1::/64`; anything else as it is
  */
@@ -51,7 +62,9 @@ export function addressKey(address) {
   const groups = ipv6Groups(address);
   if (groups === null) return address;
   const [a, b, c, d, e, f, g, h] = groups;
-  if ((a | b | c | d | e) === 0 && f === 0xffff) return `${g >> 8}.${g & 255}.${h >> 8}.${h & 255}`;
+  const isMapped = (a | b | c | d | e) === 0 && f === 0xffff;
+  const isTranslated = a === 0x64 && b === 0xff9b && (c | d | e | f) === 0;
+  if (isMapped || isTranslated) return `${g >> 8}.${g & 255}.${h >> 8}.${h & 255}`;
   return `${a.toString(16)}:${b.toString(16)}:${c.toString(16)}:${d.toString(16)}::/64`;
 }
 

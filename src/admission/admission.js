@@ -1,14 +1,18 @@
 // admission.js: may this request become a connection?
 //
-//   1. is this worker able to: event-loop lag, memory, descriptors       503
-//   2. may its page: Origin                                              403
-//   3. has its address as many connections as it may: all workers count  429
+//   0. does its address connect too often: asked before anything is read  429
+//   1. is this worker able to: event-loop lag, memory, descriptors        503
+//   2. may its page: Origin                                               403
+//   3. has its address as many connections as it may: all workers count   429
+//
+// Behind a trusted proxy the address is known only from the request, so step 0 comes between 2 and 3.
 //
 // Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept for a request that is
 // refused. A limit that is off costs nothing: without the cap per address there is no question and no promise.
 
 import { usableDescriptors } from '../capacity.js';
-import { createAddressResolver } from './address.js';
+import { createAddressResolver, createPeerResolver } from './address.js';
+import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
 
 /** Told to wait at least so long; up to twice that, so that they do not return together. */
@@ -58,6 +62,7 @@ export class Admitted {
 
 export class Admission {
   #addressOf;
+  #peerOf;
   #originAllowed;
 
   /**
@@ -66,19 +71,57 @@ export class Admission {
    * @param {Addresses} parts.addresses
    * @param {HealthSource} parts.health
    * @param {import('../stats.js').Stats} parts.stats
+   * @param {() => number} parts.now a clock in ms that never goes back
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
-  constructor({ config, addresses, health, stats, random = Math.random }) {
+  constructor({ config, addresses, health, stats, now, random = Math.random }) {
     this.config = config;
     this.addresses = addresses;
     this.health = health;
     this.stats = stats;
+    this.now = now;
     this.random = random;
     // Where no limit counts by address nobody asks for it: a system call per handshake (10 of 250 us).
-    const countsAddresses = config.maxConnectionsPerIpMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
+    const countsPeers = config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
+    const countsAddresses =
+      config.maxConnectionsPerIpMode !== 'off' ||
+      config.messagesPerMinutePerIpMode !== 'off' ||
+      config.handshakesPerMinutePerIpMode !== 'off';
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
+    this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
+    this.handshakeRate = new HandshakeRate(config.handshakesPerMinutePerIp, config.handshakesBurstPerIp, stats);
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
     this.maxDescriptors = usableDescriptors(health.descriptorLimit);
+  }
+
+  /**
+   * @param {import('node:net').Socket} socket
+   * @returns {string|null} the address that its unfinished handshake counts for; null: for none, because the peer is a
+   * trusted proxy, or because no limit counts by address
+   */
+  peerOf(socket) {
+    return this.#peerOf(socket);
+  }
+
+  /**
+   * A connection, or a further request on one, takes a token of its address.
+   * @param {string|null} address
+   * @returns {Refusal|null} null: it may go on
+   */
+  admitPeer(address) {
+    const mode = this.config.handshakesPerMinutePerIpMode;
+    if (address === null || mode === 'off') return null;
+    const waitS = this.handshakeRate.take(address, this.now());
+    if (waitS === 0) return null;
+    if (mode === 'enforce')
+      return this.#refuse(429, 'handshakes_per_ip', 'Too many handshakes from this address.', waitS);
+    this.stats.observed.handshakes_per_ip++;
+    return null;
+  }
+
+  /** Is the reserve of descriptors in use? Then a new WebSocket is refused, whose socket counts already. */
+  get isShortOfDescriptors() {
+    return this.health.openDescriptors() > this.maxDescriptors;
   }
 
   /**
@@ -98,6 +141,10 @@ export class Admission {
     if (!this.#originAllowed(request.headers.origin))
       return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
     const address = this.#addressOf(request);
+    if (config.trustProxy !== '' && this.#peerOf(request.socket) === null) {
+      const refusal = this.admitPeer(address);
+      if (refusal !== null) return refusal;
+    }
     return config.maxConnectionsPerIpMode === 'off' ? new Admitted(address, null) : this.#acquire(address);
   }
 
@@ -106,7 +153,7 @@ export class Admission {
     const { health, config } = this;
     if (health.lagMs() > config.maxLoopLagMs) return 'loop_lag';
     if (health.heapPercent() > config.maxHeapPercent) return 'memory';
-    if (health.openDescriptors() >= this.maxDescriptors) return 'descriptors';
+    if (this.isShortOfDescriptors) return 'descriptors';
     return null;
   }
 

@@ -1,34 +1,51 @@
 // http-server.js: the public port. Health checks are answered here; WebSocket handshakes are checked, admitted and
 // handed on; everything else is refused in HTTP.
 //
-//            accept                 request                        admitted
-//   (client) ------> WAITING ------------------> ADMITTING ------------------> OPEN (the WebSocket transport's)
-//                       |  \__ plain HTTP: PLAIN     |
-//                       | malformed, too slow, ...   | refused, too slow
-//                       +------------> CLOSING <-----+     (answered; the peer has LINGER_MS to go)
+//            accept          bytes            request                    admitted
+//   (client) ------> WAITING -----> IN_LINE -----------> ADMITTING ----------------> OPEN (the WebSocket transport's)
+//                       |  ^____________|  \__ plain HTTP: PLAIN
+//                       |   not all yet |                  |
+//                       | too slow      | malformed, ...   | refused, too slow
+//                       +--------> CLOSING <---------------+     (answered; the peer has LINGER_MS to go)
 //
 // Express middleware and Node's own time-outs do not see upgrades, and `ws` answers 101 to HTTP/1.0, to no or two Hosts, to
 // absolute URLs and to upgrades with a body: the checks here come before it. Between accept and OPEN or PLAIN a socket is
-// in `#waiting`, in the order of arrival: its size is what maxHandshakes bounds, and one timer for all looks at its head.
-// Listeners are shared functions; what they need to know hangs on the socket.
+// in `#waiting`, in the order of arrival, and one timer for all looks at its head. Listeners are shared functions; what they
+// need to know hangs on the socket.
 //
 // Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the event loop, a quarter of a
 // millisecond each. So a socket that has something to say stands in line, and of that line a turn takes SLICE_MS; and so do
-// those that a cap per address lets in later.
+// those that a cap per address lets in later. The line has no length limit: a socket in it is refused when its time is over.
+//
+// Sockets that wait for their client are idle: `#silent` has those without a whole request, `#plain` those that plain HTTP
+// keeps alive. Both are bounded in number, and both give way when descriptors run short. Then the server closes the oldest
+// idle socket of the address that has most (crowd.js). Sockets of a trusted proxy each count as an address of their own.
 
 import { createServer, STATUS_CODES } from 'node:http';
-import { LISTEN_BACKLOG } from '../capacity.js';
+import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../capacity.js';
 import { Slices } from '../slices.js';
+import { Crowd } from './crowd.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
+/** Plain HTTP keeps a socket alive for so many requests, and closes it with the first answer after so long. */
+const MAX_REQUESTS = 100;
+const MAX_PLAIN_AGE_MS = 60_000;
+/** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
+const MAX_PLAIN = 64;
+/** More headers than this are refused. Node drops those behind its own limit silently, so that limit is one more. */
+const MAX_HEADERS = 100;
+/** A lack of descriptors is logged at most this often. */
+const LOG_INTERVAL_MS = 60_000;
 /** A refused peer has this long to read the answer and close: closing on bytes of its own would reset it (RFC 9112 9.6). */
 const LINGER_MS = 1000;
 /** As many may linger; in a flood of refusals the others are closed as soon as the answer is written. */
 const MAX_LINGERING = 1000;
+/** While so many linger, connections above their address' rate are closed without an answer. */
+const MAX_LINGERING_OVER_RATE = 100;
 /** Sweeps are no denser, and no rarer, than this. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
@@ -41,10 +58,12 @@ const SLICE_MS = 4;
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
 const WAITING = 0;
-const ADMITTING = 1;
-const PLAIN = 2;
-const OPEN = 3;
-const CLOSING = 4;
+const IN_LINE = 1;
+const ADMITTING = 2;
+const PLAIN = 3;
+const OPEN = 4;
+const CLOSING = 5;
+const GONE = 6;
 
 /** @type {unique symbol} */
 const HANDSHAKE = Symbol('handshake');
@@ -57,6 +76,7 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}} Decided */
 /** @typedef {(this: import('node:http').Server, socket: TrackedSocket) => void} SpeakHttp */
+/** @typedef {typeof import('../stats.js').EVICTIONS[number]} Eviction */
 
 /** What there is to know about one socket. It lives as long. */
 class Handshake {
@@ -65,8 +85,16 @@ class Handshake {
     this.server = server;
     this.sinceMs = sinceMs;
     this.phase = WAITING;
+    /** Answered in plain HTTP. */
+    this.requests = 0;
     /** @type {Admitted|null} */
     this.admitted = null;
+    /** What it counts for while it has no WebSocket; see Admission.peerOf. @type {string|null} */
+    this.address = null;
+    /** While it is idle: which crowd it is in, and its group there. @type {Crowd<TrackedSocket>|null} */
+    this.crowd = null;
+    /** @type {import('./crowd.js').Group<TrackedSocket>|null} */
+    this.group = null;
   }
 }
 
@@ -75,9 +103,13 @@ export class HttpServer {
   #waiting = new Set();
   /** Sockets that have their answer, oldest first. @type {Set<TrackedSocket>} */
   #closing = new Set();
+  /** Sockets of which no whole request has come yet. @type {Crowd<TrackedSocket>} */
+  #silent = new Crowd();
+  /** Sockets that plain HTTP keeps alive. @type {Crowd<TrackedSocket>} */
+  #plain = new Crowd();
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
-  #openSockets = 0;
+  #loggedMs = Number.NEGATIVE_INFINITY;
   #stopped = false;
   /** Sockets that have something to read for the first time. @type {Slices<TrackedSocket>} */
   #line = new Slices((socket) => this.#begin(socket), SLICE_MS);
@@ -89,7 +121,7 @@ export class HttpServer {
   /**
    * @param {object} parts
    * @param {import('../config.js').Config} parts.config
-   * @param {Pick<import('../admission/admission.js').Admission, 'admit'>} parts.admission
+   * @param {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>} parts.admission
    * @param {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} parts.onUpgrade
    * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits
    * count it: empty where none of them counts by address
@@ -104,6 +136,8 @@ export class HttpServer {
     this.readiness = readiness;
     this.log = log;
     this.stats = stats;
+    /** Sockets that leave no descriptor for anything else: a worker without any can do nothing at all. */
+    this.maxSockets = admission.health.descriptorLimit - OWN_DESCRIPTORS;
     this.server = createServer({
       maxHeaderSize: MAX_HEADER_BYTES,
       headersTimeout: HEADERS_TIMEOUT_MS,
@@ -113,6 +147,7 @@ export class HttpServer {
       requireHostHeader: true,
       noDelay: true,
     });
+    this.server.maxHeadersCount = MAX_HEADERS + 1;
     this.#speakHttp = /** @type {SpeakHttp} */ (this.server.listeners('connection')[0]);
     this.server.removeListener('connection', this.#speakHttp);
     this.server.on('connection', (socket) => this.#connected(/** @type {TrackedSocket} */ (socket)));
@@ -130,7 +165,12 @@ export class HttpServer {
 
   /** All sockets of this port, in whichever phase. */
   get openSockets() {
-    return this.#openSockets;
+    return this.stats.sockets;
+  }
+
+  /** Those that plain HTTP keeps alive. */
+  get plainSockets() {
+    return this.#plain.size;
   }
 
   /** Those that have not finished their handshake. */
@@ -140,13 +180,13 @@ export class HttpServer {
 
   /** @returns {Promise<{port: number, address: string}>} where it listens */
   listen() {
-    const { server, config, log } = this;
+    const { server, config } = this;
     return new Promise((resolve, reject) => {
       server.once('error', reject);
       server.listen({ port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG }, () => {
         server.removeListener('error', reject);
-        // Accepting failed (EMFILE). It goes on by itself when there is room again.
-        server.on('error', (error) => log.error({ err: error }, 'the public port failed to accept'));
+        // Accepting failed. It goes on by itself when there is room again.
+        server.on('error', (error) => this.#logShortage({ err: error }, 'the public port failed to accept'));
         const bound = server.address();
         // null: closed meanwhile; a string: a pipe, which it never is.
         if (bound === null || typeof bound === 'string') reject(new Error('the public port closed while it opened'));
@@ -178,73 +218,154 @@ export class HttpServer {
 
   /** @param {TrackedSocket} socket */
   #connected(socket) {
-    this.#openSockets++;
+    this.stats.sockets++;
     const handshake = new Handshake(this, performance.now());
     socket[HANDSHAKE] = handshake;
     socket.on('close', socketOnClose);
-    if (this.config.maxHandshakesMode !== 'off' && this.#waiting.size >= this.config.maxHandshakes) {
-      if (this.config.maxHandshakesMode === 'enforce') {
-        this.stats.refused.handshakes++;
-        this.#reject(socket, 503, 'Too many handshakes at once.', this.#retryAfter());
-        return;
-      }
-      this.stats.observed.handshakes++;
+    const { config, stats, admission } = this;
+    if (stats.sockets > this.maxSockets && !this.#makeRoom('descriptors')) {
+      stats.refused.descriptors++;
+      this.#logShortage({ sockets: stats.sockets }, 'no descriptors are left: closing new connections unanswered');
+      return this.#discard(socket);
     }
+    handshake.address = admission.peerOf(socket);
+    const refusal = admission.admitPeer(handshake.address);
+    if (refusal !== null) {
+      if (this.#closing.size >= MAX_LINGERING_OVER_RATE) return this.#discard(socket);
+      return this.#refuse(socket, refusal);
+    }
+    if (this.#silent.size >= config.maxHandshakes) {
+      if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
+      else if (config.maxHandshakesMode === 'observe') stats.observed.handshakes++;
+    }
+    while (admission.isShortOfDescriptors && this.#makeRoom('descriptors'));
+    this.#enter(this.#silent, socket);
     this.#waiting.add(socket);
     this.#arm();
     socket.on('error', socketOnError);
     socket.once('readable', socketOnReadable);
   }
 
+  /** @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket that is in none */
+  #enter(crowd, socket) {
+    const handshake = socket[HANDSHAKE];
+    handshake.crowd = crowd;
+    handshake.group = crowd.add(socket, handshake.address);
+  }
+
+  /** The socket is idle no more. @param {TrackedSocket} socket */
+  #leave(socket) {
+    const handshake = socket[HANDSHAKE];
+    if (handshake.group !== null) handshake.crowd?.delete(socket, handshake.group);
+    handshake.crowd = null;
+    handshake.group = null;
+  }
+
+  /** Closes an idle socket, if there is one. @param {Crowd<TrackedSocket>} crowd @param {Eviction} reason */
+  #evict(crowd, reason) {
+    const socket = crowd.oldest();
+    if (socket === undefined) return false;
+    this.stats.idleClosed[reason]++;
+    this.#discard(socket);
+    return true;
+  }
+
+  /** Closes the socket that is missed least. @param {Eviction} reason @returns {boolean} false: there is none to close */
+  #makeRoom(reason) {
+    for (const socket of this.#closing) {
+      this.#discard(socket); // it has had its answer
+      return true;
+    }
+    return this.#evict(this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent, reason);
+  }
+
+  /** Closes a socket at once, and no longer counts it. @param {TrackedSocket} socket */
+  #discard(socket) {
+    this.socketClosed(socket);
+    socket.destroy();
+  }
+
+  /** @param {object} fields @param {string} text */
+  #logShortage(fields, text) {
+    const nowMs = performance.now();
+    if (nowMs - this.#loggedMs < LOG_INTERVAL_MS) return;
+    this.#loggedMs = nowMs;
+    this.log.error(fields, text);
+  }
+
   /** @param {TrackedSocket} socket that has something to read, or its end */
   readable(socket) {
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase !== WAITING) return;
+    handshake.phase = IN_LINE;
+    this.#leave(socket);
     this.#line.push(socket);
   }
 
   /** @param {TrackedSocket} socket whose turn it is */
   #begin(socket) {
-    if (socket.destroyed || socket[HANDSHAKE].phase === CLOSING) return;
+    const handshake = socket[HANDSHAKE];
+    if (socket.destroyed || handshake.phase !== IN_LINE) return;
     // It has come and gone without a word, as checks of a port do.
     if (socket.readableEnded) return void socket.destroy();
     this.#speakHttp.call(this.server, socket);
     socket.removeListener('error', socketOnError);
     // At once, and not when the stream flows: a slice is to know what it has spent.
     socket.read();
+    if (handshake.phase !== IN_LINE || socket.destroyed) return;
+    handshake.phase = WAITING; // the rest of the request is the client's to send
+    this.#enter(this.#silent, socket);
   }
 
   /** Plain HTTP: health checks, and what has lost its way. @param {IncomingMessage} request @param {ServerResponse} response */
   #request(request, response) {
     const socket = /** @type {TrackedSocket} */ (request.socket);
     const handshake = socket[HANDSHAKE];
-    if (handshake.phase === CLOSING) return; // it has been answered
+    if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
     handshake.phase = PLAIN;
     this.#waiting.delete(socket);
-    const { method } = request;
-    const path = pathOf(request.url ?? '');
-    const isHealth = path === '/livez' || path === '/readyz';
-    if (!isHealth && !isWebSocketPath(path)) {
-      respond(response, 404, 'There is nothing here.', closing(request, this.#stopped));
-    } else if (method !== 'GET' && !(isHealth && method === 'HEAD')) {
-      respond(response, 405, 'Only GET.', { ...closing(request, true), Allow: isHealth ? 'GET, HEAD' : 'GET' });
-    } else if (!isHealth) {
-      // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
-      respond(response, 426, 'This is a WebSocket.', { Upgrade: 'websocket', Connection: 'Upgrade, close' });
-    } else {
-      const reason = path === '/livez' ? null : this.#stopped ? 'draining' : this.readiness();
-      const body = reason === null ? { status: 'ok' } : { status: 'unavailable', reason };
-      respondJson(response, reason === null ? 200 : 503, body, closing(request, this.#stopped));
-    }
+    this.#leave(socket);
+    // The connection itself has taken a token for the first.
+    const refusal = handshake.requests++ === 0 ? null : this.admission.admitPeer(handshake.address);
+    const isLast =
+      this.#stopped ||
+      refusal !== null ||
+      handshake.requests >= MAX_REQUESTS ||
+      performance.now() - handshake.sinceMs >= MAX_PLAIN_AGE_MS ||
+      // The answer before it has not gone yet. Requests sent ahead would all be answered in one turn.
+      response.socket === null ||
+      hasBody(request);
+    const { status, headers, body } = refusal ?? plainAnswer(request, this.#health);
+    const isClosing = isLast || headers.Connection !== undefined || !response.shouldKeepAlive;
+    respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
+    if (isClosing) return this.#linger(socket);
+    if (this.#plain.size >= MAX_PLAIN) this.#evict(this.#plain, 'plain_http');
+    this.#enter(this.#plain, socket);
   }
+
+  /** What a health check is told. @param {string} path */
+  #health = (path) => {
+    const reason = path === '/livez' ? null : this.#stopped ? 'draining' : this.readiness();
+    if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
+    return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
+  };
 
   /** @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
   #upgrade(request, socket, head) {
     const handshake = socket[HANDSHAKE];
-    if (handshake.phase === CLOSING) {
+    if (handshake.phase === CLOSING || handshake.phase === GONE) {
       takeOver(socket);
       socket.resume(); // it has been answered
       return;
     }
     if (socket.destroyed) return;
+    this.#leave(socket);
+    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c want their health check answered.
+    if (isHealthPath(pathOf(request.url ?? '')) && !isToWebSocket(request) && tooManyHeaders(request) === null) {
+      const { status, headers, body } = plainAnswer(request, this.#health);
+      const text = responseText(status, { 'Cache-Control': 'no-store', ...headers, Connection: 'close' }, body);
+      return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
+    }
     const fault = handshakeFault(request);
     if (fault !== null) {
       this.stats.refused.bad_request++;
@@ -254,6 +375,8 @@ export class HttpServer {
       this.stats.refused.draining++;
       return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
     }
+    const refusal = handshake.requests === 0 ? null : this.admission.admitPeer(handshake.address);
+    if (refusal !== null) return this.#refuse(socket, refusal);
     const decision = this.admission.admit(request);
     if (decision instanceof Promise) {
       takeOver(socket);
@@ -286,10 +409,7 @@ export class HttpServer {
 
   /** @param {Refusal|Admitted} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
   #decide(decision, request, socket, head) {
-    if (isRefusal(decision)) {
-      this.log.debug({ reason: decision.reason, peer: socket.remoteAddress }, 'refused');
-      return this.#answer(socket, responseText(decision.status, decision.headers, decision.body));
-    }
+    if (isRefusal(decision)) return this.#refuse(socket, decision);
     const handshake = socket[HANDSHAKE];
     if (this.#stopped) {
       decision.release();
@@ -323,6 +443,12 @@ export class HttpServer {
     this.#reject(socket, 400, 'This is no HTTP request.', {});
   }
 
+  /** @param {TrackedSocket} socket @param {Refusal} refusal */
+  #refuse(socket, { reason, status, headers, body }) {
+    this.log.debug({ reason, peer: socket.remoteAddress }, 'refused');
+    this.#answer(socket, responseText(status, headers, body));
+  }
+
   /** @param {TrackedSocket} socket @param {number} status @param {string} message @param {Headers} headers */
   #reject(socket, status, message, headers) {
     this.#answer(socket, responseText(status, headers, errorBody(status, message)));
@@ -331,18 +457,25 @@ export class HttpServer {
   /** The last thing said on a socket that does not become a WebSocket. @param {TrackedSocket} socket @param {string} text */
   #answer(socket, text) {
     takeOver(socket);
-    const handshake = socket[HANDSHAKE];
-    handshake.phase = CLOSING;
     this.#waiting.delete(socket);
-    if (socket.destroyed) return;
-    socket.removeListener('readable', socketOnReadable);
-    socket.end(text);
-    if (this.#closing.size >= MAX_LINGERING) {
-      socket.destroySoon();
+    this.#leave(socket);
+    if (socket.destroyed) {
+      socket[HANDSHAKE].phase = CLOSING;
       return;
     }
+    socket.removeListener('readable', socketOnReadable);
+    socket.end(text);
+    this.#linger(socket);
+    if (!this.#closing.has(socket)) return socket.destroySoon();
     // What still comes is read and thrown away; when the peer closes too, the stream destroys itself.
     socket.resume();
+  }
+
+  /** The socket has its last answer, and some time to go. @param {TrackedSocket} socket */
+  #linger(socket) {
+    const handshake = socket[HANDSHAKE];
+    handshake.phase = CLOSING;
+    if (this.#closing.size >= MAX_LINGERING) return;
     handshake.sinceMs = performance.now();
     this.#closing.add(socket);
     this.#arm();
@@ -375,11 +508,23 @@ export class HttpServer {
     this.#timer = undefined;
     const nowMs = performance.now();
     for (const socket of this.#waiting) {
-      const { phase, sinceMs } = socket[HANDSHAKE];
-      if (sinceMs + this.config.handshakeTimeoutMs > nowMs) break;
-      this.stats.refused.handshake_timeout++;
-      if (phase === WAITING) this.#reject(socket, 408, 'The request took too long.', {});
-      else this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
+      const handshake = socket[HANDSHAKE];
+      if (handshake.sinceMs + this.config.handshakeTimeoutMs > nowMs) break;
+      if (handshake.phase !== WAITING && this.config.maxHandshakesMode !== 'enforce') {
+        // The worker is late, and not the client, which gets as much time again.
+        if (this.config.maxHandshakesMode === 'observe') this.stats.observed.handshakes++;
+        handshake.sinceMs = nowMs;
+        this.#waiting.delete(socket);
+        this.#waiting.add(socket);
+        continue;
+      }
+      if (handshake.phase === WAITING) {
+        this.stats.refused.handshake_timeout++;
+        this.#reject(socket, 408, 'The request took too long.', {});
+      } else {
+        this.stats.refused.handshakes++;
+        this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
+      }
     }
     for (const socket of this.#closing) {
       if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs) break;
@@ -389,13 +534,16 @@ export class HttpServer {
     this.#arm();
   }
 
-  /** @param {TrackedSocket} socket */
+  /** @param {TrackedSocket} socket that is closed, or about to be */
   socketClosed(socket) {
-    this.#openSockets--;
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase === GONE) return;
+    handshake.phase = GONE;
+    this.stats.sockets--;
     this.#waiting.delete(socket);
     this.#closing.delete(socket);
-    const { admitted } = socket[HANDSHAKE];
-    admitted?.release();
+    this.#leave(socket);
+    handshake.admitted?.release();
   }
 }
 
@@ -406,6 +554,8 @@ export class HttpServer {
  */
 function handshakeFault(request) {
   const { headers, rawHeaders } = request;
+  const excess = tooManyHeaders(request);
+  if (excess !== null) return excess;
   if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1) return fault(400, 'Only HTTP/1.1.');
   // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112 3.2).
@@ -415,10 +565,9 @@ function handshakeFault(request) {
   }
   if (hosts !== 1) return fault(400, 'Exactly one Host.');
   // A body's bytes would be read as frames: request smuggling.
-  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined)
-    return fault(400, 'No body.');
+  if (hasBody(request)) return fault(400, 'No body.');
   if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'There is nothing here.');
-  if (headers.upgrade?.toLowerCase() !== 'websocket') return fault(400, 'Upgrade only to websocket.');
+  if (!isToWebSocket(request)) return fault(400, 'Upgrade only to websocket.');
   if (headers['sec-websocket-version'] !== '13') {
     // RFC 6455 4.2.2, 4.4
     return fault(426, 'Only version 13.', { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' });
@@ -441,6 +590,11 @@ function fault(status, message, headers = {}) {
 function pathOf(url) {
   const query = url.indexOf('?');
   return query === -1 ? url : url.slice(0, query);
+}
+
+/** @param {string} path */
+function isHealthPath(path) {
+  return path === '/livez' || path === '/readyz';
 }
 
 /** @param {string} path */
@@ -487,30 +641,62 @@ function responseText(status, headers, body) {
 }
 
 /**
- * A body that nobody wants is not waited for, nor taken for the next request.
- * @param {IncomingMessage} request @param {boolean} always @returns {Headers}
+ * A body that nobody wants is not waited for, nor taken for the next request. A Content-Length of 0 is none: Java's
+ * WebSocket client sends it.
+ * @param {IncomingMessage} request
  */
-function closing(request, always) {
-  const hasBody = request.headers['content-length'] !== undefined || request.headers['transfer-encoding'] !== undefined;
-  return always || hasBody ? { Connection: 'close' } : {};
+function hasBody({ headers }) {
+  const length = headers['content-length'];
+  return (length !== undefined && !/^0+$/.test(length)) || headers['transfer-encoding'] !== undefined;
 }
 
-/** @param {ServerResponse} response @param {number} status @param {string} message @param {Headers} headers */
-function respond(response, status, message, headers) {
-  respondText(response, status, errorBody(status, message), headers);
+/** @param {IncomingMessage} request @returns {{status: number, message: string, headers: Headers}|null} */
+function tooManyHeaders({ rawHeaders }) {
+  // A name and a value each.
+  return rawHeaders.length > 2 * MAX_HEADERS ? fault(431, `More than ${MAX_HEADERS} headers.`) : null;
 }
 
-/** @param {ServerResponse} response @param {number} status @param {object} body @param {Headers} headers */
-function respondJson(response, status, body, headers) {
-  respondText(response, status, JSON.stringify(body), headers);
+/** @param {IncomingMessage} request */
+function isToWebSocket({ headers }) {
+  return headers.upgrade?.toLowerCase() === 'websocket';
 }
 
-/** @param {ServerResponse} response @param {number} status @param {string} body @param {Headers} headers */
-function respondText(response, status, body, headers) {
-  const length = Buffer.byteLength(body);
+/**
+ * @param {IncomingMessage} request that is no handshake
+ * @param {(path: string) => Answer} health
+ * @returns {Answer}
+ */
+function plainAnswer(request, health) {
+  const { method } = request;
+  const path = pathOf(request.url ?? '');
+  const isHealth = isHealthPath(path);
+  const excess = tooManyHeaders(request);
+  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
+  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'There is nothing here.', {});
+  if (method !== 'GET' && !(isHealth && method === 'HEAD'))
+    return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: isHealth ? 'GET, HEAD' : 'GET' });
+  if (isHealth) return health(path);
+  // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
+  return fullAnswer(426, 'This is a WebSocket.', { Upgrade: 'websocket', Connection: 'Upgrade, close' });
+}
+
+/** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
+
+/** @param {number} status @param {Headers} headers @param {string} body @returns {Answer} */
+function answer(status, headers, body) {
+  return { status, headers, body };
+}
+
+/** @param {number} status @param {string} message @param {Headers} headers */
+function fullAnswer(status, message, headers) {
+  return answer(status, headers, errorBody(status, message));
+}
+
+/** @param {ServerResponse} response @param {number} status @param {Headers} headers @param {string} body ASCII */
+function respond(response, status, headers, body) {
   response.writeHead(status, {
     'Content-Type': 'application/json',
-    'Content-Length': length,
+    'Content-Length': body.length,
     'Cache-Control': 'no-store',
     ...headers,
   });

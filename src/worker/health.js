@@ -56,9 +56,9 @@ export class Health {
     return this.heapShare;
   }
 
-  /** Descriptors in use: the connections, and some for the process itself. */
+  /** Descriptors in use: all sockets of the public port, and some for the process itself. */
   openDescriptors() {
-    return this.stats.connections + OWN_DESCRIPTORS;
+    return this.stats.sockets + OWN_DESCRIPTORS;
   }
 }
 

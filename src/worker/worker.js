@@ -238,7 +238,13 @@ class Worker {
       log,
     }));
     this.health = new Health({ stats, loopLag: metrics.loopLag });
-    const admission = new Admission({ config, addresses: link, health: this.health, stats });
+    const admission = new Admission({
+      config,
+      addresses: link,
+      health: this.health,
+      stats,
+      now: () => performance.now(),
+    });
     this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
     const websockets = new WebSockets({ config, hub, commands, heartbeat: this.heartbeat });
     this.http = new HttpServer({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createServer, request as send } from 'node:http';
 import { test } from 'node:test';
-import { addressKey, createAddressResolver } from '../../src/admission/address.js';
+import { addressKey, createAddressResolver, createPeerResolver } from '../../src/admission/address.js';
 
 /**
  * @param {string} trustProxy
@@ -126,4 +126,26 @@ test('several headers are one list, over real sockets', { timeout: 5000 }, async
       .end();
   });
   assert.equal(body, '192.0.2.1');
+});
+
+test('an IPv6 address that a NAT64 made is the IPv4 address in it', () => {
+  assert.equal(addressKey('64:ff9b::1.2.3.4'), '1.2.3.4');
+  assert.equal(addressKey('64:ff9b::506:708'), '5.6.7.8');
+  assert.equal(addressKey('0064:FF9B:0:0:0:0:1.2.3.4'), '1.2.3.4');
+  assert.equal(
+    addressKey('64:ff9b:1::1.2.3.4'),
+    '64:ff9b:1:0::/64',
+    'a network of some operator, not the well-known one',
+  );
+  assert.equal(addressKey('64:ff9b::1:1.2.3.4'), '64:ff9b:0:0::/64');
+});
+
+test('the peer of a socket is an address, or a trusted proxy and none', () => {
+  const peer = (/** @type {string} */ trustProxy, /** @type {string|undefined} */ remoteAddress) =>
+    createPeerResolver(trustProxy)(/** @type {import('node:net').Socket} */ ({ remoteAddress }));
+  assert.equal(peer('', '::ffff:192.0.2.1'), '192.0.2.1');
+  assert.equal(peer('10.0.0.0/8', '192.0.2.1'), '192.0.2.1');
+  assert.equal(peer('10.0.0.0/8', '::ffff:10.0.0.1'), null);
+  assert.equal(peer('1', '192.0.2.1'), null);
+  assert.equal(peer('', undefined), '');
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Admission, Admitted } from '../../src/admission/admission.js';
+import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
 import { loadConfig } from '../../src/config.js';
 import { createStats } from '../../src/stats.js';
@@ -45,8 +46,9 @@ function build(env = {}) {
   };
   const addresses = new Counter();
   const stats = createStats();
-  const admission = new Admission({ config, addresses, health, stats, random: () => 0.999 });
-  return { admission, addresses, health, stats };
+  const clock = { nowMs: 0 };
+  const admission = new Admission({ config, addresses, health, stats, now: () => clock.nowMs, random: () => 0.999 });
+  return { admission, addresses, health, stats, clock };
 }
 
 /** @param {Record<string, string>} [headers] @param {string} [peer] */
@@ -82,7 +84,7 @@ test('with the cap per address off nobody is asked, and nothing is awaited', () 
 test('an address is found out only where a limit counts by it', () => {
   const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
   const counted = build(cap).admission.admit(request());
-  const uncounted = build({ ...cap, FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' }).admission.admit(request());
+  const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admit(request());
   assert.ok(counted instanceof Admitted && uncounted instanceof Admitted);
   assert.equal(counted.address, '192.0.2.1');
   assert.equal(uncounted.address, '');
@@ -136,7 +138,7 @@ test('a worker that lags, is short of memory or of descriptors refuses before it
   for (const [change, reason] of /** @type {const} */ ([
     [{ lag: 501 }, 'loop_lag'],
     [{ heap: 81 }, 'memory'],
-    [{ open: 768 }, 'descriptors'],
+    [{ open: 769 }, 'descriptors'],
   ])) {
     const { admission, addresses, health, stats } = build();
     Object.assign(health, change);
@@ -151,7 +153,7 @@ test('a worker that lags, is short of memory or of descriptors refuses before it
 
 test('at the watermarks, not over them, a worker admits', async () => {
   const { admission, health } = build();
-  Object.assign(health, { lag: 500, heap: 80, open: 767 });
+  Object.assign(health, { lag: 500, heap: 80, open: 768 });
   assert.ok((await admission.admit(request())) instanceof Admitted);
 });
 
@@ -223,10 +225,58 @@ test('with few descriptors at all the reserve is a part of them', () => {
   const { config } = loadConfig({});
   assert.ok(config);
   const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 64 };
-  const parts = { config, addresses: new Counter(), health, stats: createStats() };
+  const parts = { config, addresses: new Counter(), health, stats: createStats(), now: () => 0 };
   assert.equal(new Admission(parts).maxDescriptors, 48);
   assert.equal(
     new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors,
     Number.POSITIVE_INFINITY,
   );
+});
+
+const RATE = { FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '60', FANFARE_HANDSHAKES_BURST_PER_IP: '3' };
+
+test('an address that connects too often is told to wait, others are not', () => {
+  const { admission, stats, clock } = build(RATE);
+  for (let i = 0; i < 3; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
+  const refused = refusal(admission.admitPeer('192.0.2.1'));
+  assert.equal(refused.status, 429);
+  assert.equal(refused.reason, 'handshakes_per_ip');
+  assert.equal(refused.headers['Retry-After'], '2');
+  assert.equal(stats.refused.handshakes_per_ip, 1);
+  assert.equal(admission.admitPeer('192.0.2.2'), null);
+  clock.nowMs = 1000;
+  assert.equal(admission.admitPeer('192.0.2.1'), null);
+  assert.notEqual(admission.admitPeer('192.0.2.1'), null);
+});
+
+test('an observed rate of handshakes counts and lets in; a rate that is off counts nothing', () => {
+  for (const [mode, count] of /** @type {const} */ ([
+    ['observe', 2],
+    ['off', 0],
+  ])) {
+    const { admission, stats } = build({ ...RATE, FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE: mode });
+    for (let i = 0; i < 5; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
+    assert.equal(stats.observed.handshakes_per_ip, count);
+    assert.equal(stats.refused.handshakes_per_ip, 0);
+  }
+});
+
+test('behind a trusted proxy the rate of handshakes is that of the client, and the proxy has none', async () => {
+  const { admission, stats } = build({ ...RATE, TRUST_PROXY: '127.0.0.1' });
+  const from = (/** @type {string} */ client) =>
+    admission.admit(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
+  for (let i = 0; i < 10; i++)
+    assert.equal(admission.admitPeer(admission.peerOf(request({}, '127.0.0.1').socket)), null);
+  for (let i = 0; i < 3; i++) assert.ok((await from('192.0.2.1')) instanceof Admitted);
+  assert.equal(refusal(await from('192.0.2.1')).reason, 'handshakes_per_ip');
+  assert.ok((await from('192.0.2.2')) instanceof Admitted);
+  assert.equal(stats.refused.handshakes_per_ip, 1);
+});
+
+test('addresses are forgotten when their bucket is full again', () => {
+  const rate = new HandshakeRate(60_000, 1, createStats());
+  for (let i = 0; i < 100; i++) rate.take(String(i), 0);
+  assert.equal(rate.addresses, 100);
+  for (let i = 100; i < 300; i++) rate.take(String(i), i);
+  assert.ok(rate.addresses < 110, `${rate.addresses}`);
 });

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocketServer } from 'ws';
 import { Admission } from '../../src/admission/admission.js';
+import { OWN_DESCRIPTORS } from '../../src/capacity.js';
 import { loadConfig } from '../../src/config.js';
 import { createStats } from '../../src/stats.js';
 import { HttpServer } from '../../src/transport/http-server.js';
@@ -19,9 +21,10 @@ const limit = { timeout: 10_000 };
  * @param {object} [parts]
  * @param {Record<string, string>} [parts.env]
  * @param {Partial<Addresses>} [parts.addresses]
+ * @param {number} [parts.descriptors] that the process may open
  * @param {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} [parts.onUpgrade]
  */
-async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
+async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgrade } = {}) {
   const { config, faults } = loadConfig({ PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', ...env });
   assert.ok(config, faults.join('\n'));
   const stats = createStats();
@@ -44,14 +47,19 @@ async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
     lag: 0,
     lagMs: () => health.lag,
     heapPercent: () => 0,
-    openDescriptors: () => 0,
-    descriptorLimit: 20_000,
+    openDescriptors: () => stats.sockets + OWN_DESCRIPTORS,
+    descriptorLimit: descriptors,
   };
-  const admission = new Admission({ config, addresses: counter, health, stats });
+  const admission = new Admission({ config, addresses: counter, health, stats, now: () => performance.now() });
   const websockets = new WebSocketServer({ noServer: true });
   /** @type {{reason: string|null}} */
   const ready = { reason: null };
-  const log = { debug() {}, error() {} };
+  /** @type {string[]} */
+  const errors = [];
+  const log = {
+    debug() {},
+    error: (/** @type {object} */ _fields, /** @type {string} */ text) => void errors.push(text),
+  };
   const server = new HttpServer({
     config,
     admission,
@@ -67,7 +75,9 @@ async function start(t, { env = {}, addresses = {}, onUpgrade } = {}) {
     for (const ws of websockets.clients) ws.terminate();
     await server.close();
   });
-  return { server, stats, held, health, ready, websockets, connect: () => RawClient.connect(t, { port }) };
+  const connect = (/** @type {string|void} */ localAddress) =>
+    RawClient.connect(t, { port, localAddress: localAddress || undefined });
+  return { server, stats, held, health, ready, websockets, errors, connect };
 }
 
 /** @param {() => boolean} condition @param {number} [withinMs] */
@@ -108,7 +118,17 @@ const TABLE = [
   ['without a Host', handshake({ headers: { Host: none } }), 400],
   ['with two Hosts', handshake({ headers: { Host: ['a.test', 'b.test'] } }), 400],
   ['with a Content-Length', handshake({ headers: { 'Content-Length': '5' }, body: 'hello' }), 400],
-  ['with a Content-Length of 0', handshake({ headers: { 'Content-Length': '0' } }), 400],
+  ['with a Content-Length of 0', handshake({ headers: { 'Content-Length': '0' } }), 101],
+  ['with a Content-Length of 1', handshake({ headers: { 'Content-Length': '1' } }), 400],
+  ['with a Content-Length of 01', handshake({ headers: { 'Content-Length': '01' } }), 400],
+  ['with 100 headers', handshake({ headers: { A: Array(95).fill('b') } }), 101],
+  ['with 101 headers', handshake({ headers: { A: Array(96).fill('b') } }), 431],
+  ['with a second Host behind 1,100 headers', handshake({ headers: { A: Array(1100).fill('b'), host: 'evil' } }), 431],
+  [
+    'with a body behind 1,100 headers',
+    handshake({ headers: { A: Array(1100).fill('b'), 'Content-Length': '5' } }),
+    431,
+  ],
   ['with a Transfer-Encoding', handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
   [
     'with both',
@@ -197,6 +217,36 @@ const PLAIN = [
     { connection: 'close' },
   ],
   ['GET /livez with a query', 'GET /livez?x HTTP/1.1\r\nHost: a\r\n\r\n', 200, {}],
+  [
+    'GET with 101 headers',
+    `GET /livez HTTP/1.1\r\nHost: a\r\n${'a:b\r\n'.repeat(100)}\r\n`,
+    431,
+    { connection: 'close' },
+  ],
+  [
+    'GET with an empty body',
+    'GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n',
+    200,
+    { connection: 'keep-alive' },
+  ],
+  [
+    'GET /livez with an offer of HTTP/2, as curl and Java make it',
+    'GET /livez HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 0\r\nHost: a\r\nHTTP2-Settings: AAEAAEAA\r\nUpgrade: h2c\r\n\r\n',
+    200,
+    { connection: 'close', 'content-type': 'application/json', 'cache-control': 'no-store' },
+  ],
+  [
+    'HEAD /readyz with an offer of HTTP/2',
+    'HEAD /readyz HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n',
+    200,
+    {},
+  ],
+  [
+    'POST /livez with an offer of HTTP/2',
+    'POST /livez HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n',
+    405,
+    {},
+  ],
   ['GET without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400, { connection: 'close' }],
   [
     'POST /livez',
@@ -351,7 +401,7 @@ test('an admission that stalls ends in 503, and a place it gets later is given b
   const response = await client.write(handshake()).response();
   assert.equal(response.status, 503);
   assert.ok(response.headers['retry-after']);
-  assert.equal(stats.refused.handshake_timeout, 1);
+  assert.equal(stats.refused.handshakes, 1);
   await client.closed();
   assert.equal(released, 0);
   answer[0]();
@@ -393,21 +443,219 @@ test('a place is given back once when ws refuses what admission let in', limit, 
   assert.equal(released, 1);
 });
 
-test('over the cap of handshakes a connection gets 503; one that finishes makes room', limit, async (t) => {
-  const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
-  const idle = await Promise.all([connect(), connect(), connect()]);
-  await until(() => server.handshakes === 3);
-  const refused = await connect();
-  const response = await refused.write(handshake()).response();
-  assert.equal(response.status, 503);
-  assert.equal(response.headers.connection, 'close');
-  assert.ok(Number(response.headers['retry-after']) >= 5);
-  await refused.closed();
-  assert.equal(refused.bytes.length, 0);
-  assert.equal(stats.refused.handshakes, 1);
-  assert.equal((await idle[0].write(handshake()).response()).status, 101);
-  assert.equal((await (await connect()).write(handshake()).response()).status, 101);
-  assert.equal(server.handshakes, 2);
+test(
+  'a client that opens connections and is silent loses its own oldest, and nobody else is refused',
+  limit,
+  async (t) => {
+    const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '4' } });
+    const quiet = await connect('127.0.0.3');
+    await until(() => server.handshakes === 1);
+    const silent = [];
+    for (let i = 0; i < 6; i++) {
+      silent.push(await connect('127.0.0.2'));
+      if (i % 2) silent[i].write('GET /ws HTTP/1.1\r\n'); // half a handshake is no better
+    }
+    await until(() => stats.idleClosed.handshakes === 3);
+    for (const client of silent.slice(0, 3)) await client.closed();
+    assert.equal(server.handshakes, 4);
+    for (let i = 4; i < 20; i++) {
+      const honest = await connect(`127.0.0.${i}`);
+      assert.equal((await honest.write(handshake()).response()).status, 101);
+    }
+    assert.equal((await quiet.write(handshake()).response()).status, 101);
+    assert.equal(stats.refused.handshakes, 0);
+  },
+);
+
+test(
+  'a trusted proxy is not one address: whoever else has most of the silent connections loses first',
+  limit,
+  async (t) => {
+    const { connect, stats, server } = await start(t, {
+      env: { FANFARE_MAX_HANDSHAKES: '6', TRUST_PROXY: '127.0.0.1' },
+    });
+    const proxied = await Promise.all(Array.from({ length: 4 }, () => connect('127.0.0.1')));
+    const silent = [await connect('127.0.0.2'), await connect('127.0.0.2')];
+    await until(() => server.handshakes === 6);
+    const more = await connect('127.0.0.1');
+    await silent[0].closed();
+    const last = await connect('127.0.0.1');
+    // Now that all have one each, the oldest goes.
+    await proxied[0].closed();
+    assert.equal(stats.idleClosed.handshakes, 2);
+    for (const client of [...proxied.slice(1), silent[1], more, last])
+      assert.equal((await client.write(handshake()).response()).status, 101);
+  },
+);
+
+test('of 1,200 handshakes that come at once none is refused', limit, async (t) => {
+  const { connect, stats, server, websockets } = await start(t);
+  const clients = await Promise.all(Array.from({ length: 1200 }, (_, i) => connect(`127.0.1.${1 + (i % 24)}`)));
+  await until(() => server.openSockets === 1200);
+  for (const client of clients) client.write(handshake());
+  const answers = await Promise.all(clients.map((client) => client.response(8000)));
+  assert.equal(answers.filter(({ status }) => status === 101).length, 1200);
+  assert.equal(websockets.clients.size, 1200);
+  assert.equal(stats.idleClosed.handshakes, 0);
+});
+
+for (const mode of ['enforce', 'observe', 'off']) {
+  test(`a handshake that the worker does not come to in time gets 503, not 408: ${mode}`, limit, async (t) => {
+    const { connect, stats, server } = await start(t, {
+      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '100', FANFARE_MAX_HANDSHAKES_MODE: mode },
+      onUpgrade(_request, socket) {
+        const end = performance.now() + 60;
+        while (performance.now() < end);
+        socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+      },
+    });
+    const clients = [];
+    for (let i = 0; i < 10; i++) clients.push(await connect());
+    for (const client of clients) client.write(handshake());
+    const answers = await Promise.all(clients.map((client) => client.response()));
+    const refused = answers.filter(({ status }) => status === 503);
+    assert.equal(answers.filter(({ status }) => status === 101).length, 10 - refused.length);
+    assert.equal(stats.refused.handshakes, refused.length);
+    assert.equal(stats.refused.handshake_timeout, 0);
+    assert.equal(refused.length > 0, mode === 'enforce');
+    assert.equal(stats.observed.handshakes > 0, mode === 'observe');
+    for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 5);
+    await until(() => server.handshakes === 0);
+  });
+}
+
+test('plain HTTP keeps few connections alive; the address that has most loses its oldest', limit, async (t) => {
+  const { connect, stats, server } = await start(t);
+  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+  const check = await connect('127.0.0.3');
+  assert.equal((await check.write(livez).response()).status, 200);
+  const clients = [];
+  for (let i = 0; i < 80; i++) {
+    clients.push(await connect('127.0.0.2'));
+    assert.equal((await clients[i].write(livez).response()).status, 200);
+  }
+  assert.equal(server.plainSockets, 64);
+  assert.equal(stats.idleClosed.plain_http, 17);
+  for (const client of clients.slice(0, 17)) await client.closed();
+  assert.equal((await check.write(livez).response()).status, 200);
+  assert.equal((await clients[79].write(livez).response()).status, 200);
+  await until(() => server.openSockets === 64);
+});
+
+test('plain HTTP closes a connection after 100 requests, and after a minute', limit, async (t) => {
+  const { connect, server } = await start(t);
+  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+  const busy = await connect();
+  for (let i = 1; i <= 100; i++) {
+    const { status, headers } = await busy.write(livez).response();
+    assert.equal(status, 200);
+    assert.equal(headers.connection, i < 100 ? 'keep-alive' : 'close');
+  }
+  await busy.closed();
+  const old = await connect();
+  assert.equal((await old.write(livez).response()).headers.connection, 'keep-alive');
+  const realNow = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => realNow() + 60_000);
+  assert.equal((await old.write(livez).response()).headers.connection, 'close');
+  await old.closed();
+  await until(() => server.openSockets === 0);
+});
+
+test('of requests sent ahead the second is the last that is answered', limit, async (t) => {
+  const { connect, server } = await start(t);
+  const client = await connect();
+  client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1000));
+  assert.equal((await client.response()).headers.connection, 'keep-alive');
+  assert.equal((await client.response()).headers.connection, 'close');
+  await client.closed();
+  assert.equal(client.bytes.length, 0);
+  await until(() => server.openSockets === 0);
+  assert.equal(server.plainSockets, 0);
+});
+
+test(
+  'an address that connects too often gets 429 before it has said anything; its further requests count too',
+  limit,
+  async (t) => {
+    const { connect, stats, server } = await start(t, {
+      env: { FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '1', FANFARE_HANDSHAKES_BURST_PER_IP: '3' },
+    });
+    const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+    const first = await connect();
+    assert.equal((await first.write(livez).response()).status, 200);
+    assert.equal((await first.write(livez).response()).status, 200);
+    assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+    const refused = await connect();
+    const { status, headers } = await refused.response();
+    assert.equal(status, 429);
+    assert.ok(Number(headers['retry-after']) >= 1);
+    await refused.closed();
+    const last = await first.write(livez).response();
+    assert.equal(last.status, 429);
+    assert.equal(last.headers.connection, 'close');
+    assert.equal((await (await connect('127.0.0.2')).write(handshake()).response()).status, 101);
+    assert.equal(stats.refused.handshakes_per_ip, 2);
+    await until(() => server.openSockets === 2);
+  },
+);
+
+test('when descriptors run short idle connections give way, and handshakes come in', limit, async (t) => {
+  const { connect, stats, server } = await start(t, { descriptors: 100 });
+  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+  // 25 of 100 are the reserve, 64 the worker's own: 11 are left.
+  for (let i = 0; i < 31; i++) {
+    const client = await connect('127.0.0.2');
+    if (i % 2) client.write(livez);
+    await until(
+      () => server.openSockets === Math.min(i + 1, 11) && stats.idleClosed.descriptors === Math.max(0, i - 10),
+    );
+  }
+  for (let i = 3; i < 14; i++) {
+    const client = await connect(`127.0.0.${i}`);
+    assert.equal((await client.write(handshake()).response()).status, 101);
+  }
+  // Now all are WebSockets, and none of them gives way.
+  const refused = await connect('127.0.0.14');
+  assert.equal((await refused.write(handshake()).response()).status, 503);
+  assert.equal(stats.refused.descriptors, 1);
+});
+
+test(
+  'the last descriptors are not used up: connections beyond them are closed unanswered, and that is logged once',
+  limit,
+  async (t) => {
+    const { connect, stats, server, errors, held } = await start(t, {
+      descriptors: 68,
+      env: { FANFARE_OVERLOAD_MODE: 'off' },
+    });
+    for (let i = 0; i < 4; i++) assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+    for (let i = 0; i < 3; i++) await (await connect()).closed();
+    assert.equal(stats.refused.descriptors, 3);
+    assert.equal(errors.length, 1);
+    assert.equal(server.openSockets, 4);
+    assert.equal(held.get('127.0.0.1'), 4);
+  },
+);
+
+test('the handshake of Java 17 (java.net.http.WebSocket), byte for byte', limit, async (t) => {
+  const { connect } = await start(t);
+  const recorded = [
+    'GET /ws HTTP/1.1',
+    'Connection: Upgrade',
+    'Content-Length: 0',
+    'Host: 127.0.0.1:34359',
+    'Upgrade: websocket',
+    'User-Agent: Java-http-client/17.0.15',
+    'Sec-WebSocket-Key: xVB63pjehtf4N+6dtFZOHg==',
+    'Sec-WebSocket-Version: 13',
+    '\r\n',
+  ].join('\r\n');
+  const { status, headers } = await (await connect()).write(recorded).response();
+  assert.equal(status, 101);
+  assert.equal(
+    headers['sec-websocket-accept'],
+    createHash('sha1').update('xVB63pjehtf4N+6dtFZOHg==258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64'),
+  );
 });
 
 test('an observed cap of handshakes counts and lets in', limit, async (t) => {

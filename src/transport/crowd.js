@@ -1,0 +1,81 @@
+// crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the address that has most.
+//
+// When a bound is reached, that socket is the one to close. A client that opens sockets and is silent then loses its own
+// sockets, and not those of others. All operations take constant time: addresses are kept in one set per number of
+// sockets, and that number changes by one at a time.
+
+/** @template T */
+export class Group {
+  /** @param {string|null} address */
+  constructor(address) {
+    this.address = address;
+    /** Oldest first. @type {Set<T>} */
+    this.items = new Set();
+  }
+}
+
+/** @template {object} T */
+export class Crowd {
+  /** @type {Map<string, Group<T>>} */
+  #groups = new Map();
+  /** `#bySize[n]` has the groups of n items, in the order in which they came to have n. @type {Set<Group<T>>[]} */
+  #bySize = [new Set()];
+  /** The size of the largest group; 0 if there is none. */
+  #largest = 0;
+  #size = 0;
+
+  get size() {
+    return this.#size;
+  }
+
+  /** Number of items of the address that has most. */
+  get largest() {
+    return this.#largest;
+  }
+
+  /**
+   * @param {T} item that is not in the crowd
+   * @param {string|null} address null: the item counts as an address of its own
+   * @returns {Group<T>} the item's group, for `delete`
+   */
+  add(item, address) {
+    let group = address === null ? undefined : this.#groups.get(address);
+    if (group === undefined) {
+      group = new Group(address);
+      if (address !== null) this.#groups.set(address, group);
+    }
+    const { size } = group.items;
+    group.items.add(item);
+    this.#size++;
+    this.#move(group, size, size + 1);
+    return group;
+  }
+
+  /** @param {T} item that is in the crowd @param {Group<T>} group its own */
+  delete(item, group) {
+    const { size } = group.items;
+    group.items.delete(item);
+    this.#size--;
+    this.#move(group, size, size - 1);
+    if (size === 1 && group.address !== null) this.#groups.delete(group.address);
+  }
+
+  /** @returns {T|undefined} the oldest item of a largest group; undefined if the crowd is empty */
+  oldest() {
+    for (const group of this.#bySize[this.#largest]) {
+      for (const item of group.items) return item;
+    }
+    return undefined;
+  }
+
+  /** @param {Group<T>} group @param {number} from size @param {number} to size */
+  #move(group, from, to) {
+    if (from > 0) this.#bySize[from].delete(group);
+    if (to > 0) {
+      this.#bySize[to] ??= new Set();
+      this.#bySize[to].add(group);
+    }
+    if (to > this.#largest) this.#largest = to;
+    else if (from === this.#largest && this.#bySize[from].size === 0) this.#largest = to;
+  }
+}
