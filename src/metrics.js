@@ -163,6 +163,11 @@ export const METRICS = Object.freeze([
     ({ stats }) => stats.skipped,
   ),
   counter(
+    'fanfare_reads_refused_total',
+    'Joins, history and presence commands answered UNAVAILABLE because too many waited for a read.',
+    ({ stats }) => stats.readsRefused,
+  ),
+  counter(
     'fanfare_malformed_publications_total',
     'Messages from the broker that are not valid publications: dropped, or delivered as null in a room with history.',
     ({ stats }) => stats.malformed,

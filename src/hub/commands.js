@@ -13,14 +13,18 @@ import {
   encodeBroadcastResult,
   encodeError,
   encodeJoined,
+  encodeMembers,
+  encodeNotRecovered,
   encodePong,
-  encodePresence,
   encodeRoomReply,
   encodeWelcome,
   historyPrefix,
   historySuffix,
   isRoom,
+  isUser,
   MAX_INFO_BYTES,
+  presencePrefix,
+  presenceSuffix,
   readPresence,
   readSince,
 } from '../protocol/codec.js';
@@ -36,6 +40,12 @@ const MAX_MALFORMED = 3;
 const MAX_REFUSED_BYTES = 4096;
 /** After this time a broadcast's result no longer waits for its own delivery here. */
 const BROADCAST_RESULT_MS = 2000;
+
+/** One `presence` reply, at most: who wants more asks for the next page. */
+const MAX_PRESENCE_BYTES = 256 * 1024;
+/** `presence` and `history` commands that wait for their answer, all connections together. */
+const MAX_WAITING_READS = 10_000;
+const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('../protocol/codec.js').Command} Command */
@@ -54,6 +64,7 @@ export class Commands {
    * @param {import('./recovery.js').Recovery} parts.recovery
    * @param {{isOn: boolean}} parts.degraded
    * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
+   * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many bytes costs its connection's rate
    * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
    * @param {import('../stats.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
@@ -66,6 +77,7 @@ export class Commands {
     recovery,
     degraded,
     admitMessage,
+    charge = () => {},
     attendance = null,
     stats,
     messageDuration,
@@ -77,6 +89,9 @@ export class Commands {
     this.recovery = recovery;
     this.degraded = degraded;
     this.admitMessage = admitMessage;
+    this.charge = charge;
+    // A part of what may wait for a connection, so that a reader can ask for the next page before it has read this one.
+    this.maxPresenceBytes = Math.min(MAX_PRESENCE_BYTES, config.maxUnsentBytes / 4);
     this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.stats = stats;
@@ -84,6 +99,8 @@ export class Commands {
     this.log = log;
     /** Publishes that wait for the broker's answer, all connections together. */
     this.unanswered = 0;
+    /** `presence` and `history` commands that wait for their answer. */
+    this.waitingReads = 0;
     /** From here on every publish is refused with UNAVAILABLE: this worker leaves. */
     this.isDraining = false;
     /** Broadcasts whose result is owed, by tag. @type {Map<number, PendingBroadcast>} */
@@ -229,6 +246,36 @@ export class Commands {
     this.error(connection, 'INTERNAL_ERROR', id);
   }
 
+  /**
+   * Answers a command that reads. A bound holds for those that wait, whoever asks, and the bytes of the reply cost as
+   * those of a message do.
+   * @template T
+   * @param {Connection} connection
+   * @param {string|number|undefined} id
+   * @param {() => Promise<T>} read
+   * @param {(read: T) => {before: Buffer, text: Buffer, after: string}} reply
+   */
+  answer(connection, id, read, reply) {
+    if (this.waitingReads >= MAX_WAITING_READS) {
+      this.stats.readsRefused++;
+      return this.error(connection, 'UNAVAILABLE', id);
+    }
+    this.waitingReads++;
+    read().then(
+      (result) => {
+        this.waitingReads--;
+        if (!connection.isOpen) return;
+        const { before, text, after } = reply(result);
+        this.charge(connection, text.length);
+        connection.sendAround(before, text, 0, text.length, after);
+      },
+      (error) => {
+        this.waitingReads--;
+        this.brokerError(connection, error, id);
+      },
+    );
+  }
+
   /** @param {PendingBroadcast} pending @returns {number} its tag */
   expectBroadcast(pending) {
     const tag = this.nextTag;
@@ -327,7 +374,9 @@ function join(commands, connection, command) {
     });
   }
   const confirmed = hub.join(connection, name);
-  const reply = encodeRoomReply('joined', name, id);
+  const hasSince = readSince(since) !== null;
+  const reply = hasSince ? encodeNotRecovered(name, id) : encodeRoomReply('joined', name, id);
+  if (hasSince) stats.recoveries.insufficient++;
   if (confirmed === null) {
     connection.send(reply);
     attend(commands, connection, name, who);
@@ -357,22 +406,34 @@ function attend({ hub, attendance }, connection, name, who) {
 }
 
 /** @type {Handler} */
-function presence(commands, connection, { id, room: name }) {
+function presence(commands, connection, command) {
+  const { id, room: name, limit, after } = command;
   const { hub, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
+  if (!isLimit(limit) || !(after === undefined || isUser(after))) return commands.malformed(connection, command);
   const room = hub.rooms.get(name);
   if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
-  if (!attendance?.covers(name)) {
-    connection.send(encodePresence(name, 0, [], id));
-    return;
-  }
+  /** @param {{count: number, members: readonly Buffer[]|null}} attended */
+  const reply = ({ count, members }) => {
+    const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes: commands.maxPresenceBytes };
+    const page = members === null ? null : encodeMembers({ members, ...request });
+    return {
+      before: presencePrefix(name, page !== null),
+      text: page?.text ?? NOTHING,
+      after: presenceSuffix(count, page, id),
+    };
+  };
+  const read = async () => (attendance?.covers(name) ? attendance.presence.read(name) : NOBODY);
   // Behind its own join, whose user it is to see.
-  settled(room, connection, () => {
-    attendance.presence.read(name).then(
-      ({ count, members }) => connection.send(encodePresence(name, count, members, id)),
-      (error) => commands.brokerError(connection, error, id),
-    );
-  });
+  settled(room, connection, () => commands.answer(connection, id, read, reply));
+}
+
+/** @type {{count: number, members: readonly Buffer[]}} */
+const NOBODY = { count: 0, members: [] };
+
+/** @param {unknown} limit @returns {limit is number|undefined} */
+function isLimit(limit) {
+  return limit === undefined || (Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0);
 }
 
 /** @type {Handler} */
@@ -412,17 +473,17 @@ function message(commands, connection, command) {
 function history(commands, connection, command) {
   const { id, room: name, limit } = command;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
-  if (limit !== undefined && !(Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0)) {
-    return commands.malformed(connection, command);
-  }
+  if (!isLimit(limit)) return commands.malformed(connection, command);
   const since = readSince(command.since);
-  commands.recovery.history(name, /** @type {number|undefined} */ (limit), since).then(
-    ({ messages, position }) => {
-      // Large enough to count: who asks and does not read is a slow consumer.
-      if (!commands.hub.slowConsumers.admit(connection, messages.length, true)) return;
-      connection.sendAround(historyPrefix(name), messages, 0, messages.length, historySuffix(position, id));
-    },
-    (error) => commands.brokerError(connection, error, id),
+  commands.answer(
+    connection,
+    id,
+    () => commands.recovery.history(name, limit, since),
+    ({ messages, position }) => ({
+      before: historyPrefix(name),
+      text: messages,
+      after: historySuffix(position, id),
+    }),
   );
 }
 

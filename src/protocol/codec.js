@@ -28,6 +28,7 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
  * @property {unknown} room as sent, not checked; undefined where absent or null
  * @property {unknown} since the same
  * @property {unknown} limit the same
+ * @property {unknown} after the same
  * @property {Buffer} source the message
  * @property {number} payloadStart of the field `payload` in it; -1 where there is none
  * @property {number} payloadEnd
@@ -75,7 +76,8 @@ export function isRoom(room) {
  */
 export function decode(message) {
   if (!check(message)) return null;
-  const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart, sinceStart, limitStart } = found;
+  const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart, sinceStart, limitStart, afterStart } =
+    found;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
   const id = idStart < 0 ? undefined : readValue(message, idStart, idEnd);
@@ -86,6 +88,7 @@ export function decode(message) {
     room: roomStart < 0 ? undefined : (readValue(message, roomStart, roomEnd) ?? undefined),
     since: sinceStart < 0 ? undefined : (readValue(message, sinceStart, found.sinceEnd) ?? undefined),
     limit: limitStart < 0 ? undefined : (readValue(message, limitStart, found.limitEnd) ?? undefined),
+    after: afterStart < 0 ? undefined : (readValue(message, afterStart, found.afterEnd) ?? undefined),
     source: message,
     payloadStart: found.payloadStart,
     payloadEnd: found.payloadEnd,
@@ -115,7 +118,7 @@ export function readPresence({ source: b, presenceStart: start }) {
     const valueEnd = skipValue(b, valueStart);
     if (key === 'user') {
       const user = b[valueStart] === QUOTE ? readValue(b, valueStart, valueEnd) : '';
-      if (typeof user !== 'string' || user === '' || user.length > MAX_USER_LENGTH) return undefined;
+      if (!isUser(user)) return undefined;
       who.user = user;
     } else if (key === 'info') {
       // It may have to wait for the room, and what it is a part of does not.
@@ -127,16 +130,23 @@ export function readPresence({ source: b, presenceStart: start }) {
   return who;
 }
 
+/** @param {unknown} user @returns {user is string} */
+export function isUser(user) {
+  return typeof user === 'string' && user !== '' && user.length <= MAX_USER_LENGTH;
+}
+
 /** A member as everybody sees it. @param {string} user @param {Buffer|null} info JSON @returns {Buffer} JSON */
 export function encodeMember(user, info) {
-  const head = `{"user":${JSON.stringify(user)}`;
+  const head = memberHead(user);
   return info === null ? Buffer.from(`${head}}`) : Buffer.concat([Buffer.from(`${head},"info":`), info, END]);
 }
 
 const END = Buffer.from('}');
 
-/** The latest list of members, and its text. @type {{members: readonly Buffer[]|null, text: string}} */
-let listed = { members: null, text: '' };
+/** What a member begins with. @param {string} user */
+function memberHead(user) {
+  return `{"user":${JSON.stringify(user)}`;
+}
 
 /** @param {unknown} id @returns {id is string|number|undefined} */
 function isId(id) {
@@ -211,6 +221,8 @@ const found = {
   sinceEnd: -1,
   limitStart: -1,
   limitEnd: -1,
+  afterStart: -1,
+  afterEnd: -1,
 };
 let keys = 0;
 
@@ -221,7 +233,7 @@ let keys = 0;
  */
 function check(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
-  found.sinceStart = found.limitStart = found.presenceStart = -1;
+  found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return false;
@@ -278,6 +290,10 @@ function note(b, keyStart, start, end) {
       found.limitStart = start;
       found.limitEnd = end;
       break;
+    case 'after':
+      found.afterStart = start;
+      found.afterEnd = end;
+      break;
   }
 }
 
@@ -315,6 +331,11 @@ function keyName(b, at) {
     case 0x73: // s
       if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6e && b[at + 4] === 0x63 && b[at + 5] === 0x65) {
         return 'since';
+      }
+      break;
+    case 0x61: // a
+      if (b[at + 6] === QUOTE && b[at + 2] === 0x66 && b[at + 3] === 0x74 && b[at + 4] === 0x65 && b[at + 5] === 0x72) {
+        return 'after';
       }
       break;
     case 0x6c: // l
@@ -496,6 +517,11 @@ export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
 }
 
+/** The reply to a join with `since` of a room without history. @param {string} room @param {string|number|undefined} id */
+export function encodeNotRecovered(room, id) {
+  return `{"type":"joined","room":"${room}","recovered":false${idMember(id)}}`;
+}
+
 /**
  * The reply to a join of a room with history.
  * @param {string} room
@@ -563,12 +589,67 @@ export function encodePong(id) {
   return `{"type":"pong"${idMember(id)}}`;
 }
 
-/** @param {string} room @param {number} count @param {readonly Buffer[]|null} members JSON each; null: too many to list @param {string|number|undefined} id */
-export function encodePresence(room, count, members, id) {
-  // Many ask at once, after a restart, and get the same list: it is made once.
-  if (members !== listed.members) listed = { members, text: members === null ? '' : `"members":[${members.join()}],` };
-  const list = listed.text;
-  return `{"type":"presence","room":"${room}",${list}"count":${count}${idMember(id)}}`;
+/**
+ * A part of a list of members, as it stands in a `presence` reply.
+ * @typedef {object} MemberPage
+ * @property {Buffer} text JSON text without brackets
+ * @property {boolean} hasMore are there members behind it?
+ */
+
+/** @typedef {{members: readonly Buffer[], after: string|undefined, limit: number, maxBytes: number}} PageRequest */
+
+/** The latest page: after a restart many ask at once and get the same. @type {(PageRequest & {page: MemberPage})|null} */
+let latestPage = null;
+
+/**
+ * The first members behind a user, as many as fit. They are in the order of their bytes, which begin with the user, unless one
+ * page holds them all.
+ * @param {PageRequest} request members: JSON each, in any order; after: the last user of the page before; maxBytes: at least
+ *   one member is listed
+ * @returns {MemberPage}
+ */
+export function encodeMembers(request) {
+  const { members, after, limit, maxBytes } = request;
+  const is = latestPage;
+  if (is !== null && is.members === members && is.after === after && is.limit === limit && is.maxBytes === maxBytes) {
+    return is.page;
+  }
+  // Whoever may write to Redis may have written a member.
+  let rest = members.filter((member) => member[0] === OPEN_BRACE && member[member.length - 1] === CLOSE_BRACE);
+  if (after !== undefined) {
+    // The head ends with the user's closing quote, so that of all members only the user's own begins with it.
+    const head = Buffer.from(memberHead(after));
+    rest = rest.filter((member) => member.compare(head) > 0 && !member.subarray(0, head.length).equals(head));
+  }
+  let bytes = 0;
+  let count = 0;
+  for (const member of rest) bytes += member.length + 1;
+  if (rest.length <= limit && bytes <= maxBytes) count = rest.length;
+  else {
+    rest.sort(Buffer.compare);
+    bytes = 0;
+    while (count < Math.min(limit, rest.length)) {
+      bytes += rest[count].length + 1;
+      if (bytes > maxBytes && count > 0) break;
+      count++;
+    }
+  }
+  const text = Buffer.concat(rest.slice(0, count).flatMap((member, i) => (i === 0 ? [member] : [COMMA_TEXT, member])));
+  const page = { text, hasMore: count < rest.length };
+  latestPage = { ...request, page };
+  return page;
+}
+
+const COMMA_TEXT = Buffer.from(',');
+
+/** A `presence` reply is this, the members and its end. @param {string} room @param {boolean} isListed */
+export function presencePrefix(room, isListed) {
+  return Buffer.from(`{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`, 'latin1');
+}
+
+/** @param {number} count @param {MemberPage|null} page null: too many to list @param {string|number|undefined} id */
+export function presenceSuffix(count, page, id) {
+  return `${page === null ? '' : '],'}"count":${count}${page?.hasMore ? ',"more":true' : ''}${idMember(id)}}`;
 }
 
 /** @param {string} payload JSON text @param {number} listenerCount @param {string|number|undefined} id */

@@ -23,6 +23,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
+ * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void} [parts.charge]
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxWindowBytes]
@@ -34,6 +35,7 @@ export function buildHub({
   historyOf = () => null,
   presence,
   covers = () => true,
+  charge,
   clock,
   budgetBytes = 1e9,
   maxWindowBytes,
@@ -77,6 +79,7 @@ export function buildHub({
     degraded,
     attendance: presence === undefined ? null : new Attendance({ presence, covers, stats }),
     admitMessage: () => 0,
+    charge,
     stats,
     messageDuration: ignore,
     log,

@@ -29,6 +29,8 @@ function build() {
     reportConnections() {},
     countConnections: async () => 0,
   };
+  /** Bytes of replies, as the rate is told of them. @type {number[]} */
+  const charged = [];
   const { stats, hub, commands } = buildHub({
     config,
     broker,
@@ -38,6 +40,7 @@ function build() {
       read: (room) => read(room),
     },
     covers: (room) => room.startsWith('p'),
+    charge: (_connection, bytes) => void charged.push(bytes),
   });
   const connect = () => {
     const transport = new FakeTransport();
@@ -54,6 +57,7 @@ function build() {
   };
   return {
     stats,
+    charged,
     said,
     hub,
     commands,
@@ -180,6 +184,104 @@ test('a connection that goes while the broker confirms its join is never told', 
   confirm[0]();
   await turn();
   assert.deepEqual(said, [`p +"${b.connection.id}" {"user":"${b.connection.id}"}`]);
+});
+
+test('a list of members is told in pages: each member once, whoever leaves or comes between two pages', async () => {
+  const { connect, setRead } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  // Users that are beginnings of each other, and such that need an escape.
+  const users = [
+    'a',
+    'a ',
+    'a"',
+    'aa',
+    'ab',
+    'b\\',
+    'b\ud800',
+    'é',
+    '😀',
+    ...Array.from({ length: 20 }, (_, i) => `u${i}`),
+  ];
+  let present = users.map((user) => encodeMember(user, Buffer.from('1')));
+  // As Redis does, in another order each time.
+  setRead(async () => ({ count: present.length, members: present.toReversed() }));
+  /** @param {(page: number) => void} between */
+  const pages = async (between) => {
+    const seen = [];
+    let after;
+    for (let page = 1; ; page++) {
+      const reply = await a.say({ type: 'presence', room: 'p', limit: 4, after });
+      assert.ok(reply.members.length <= 4);
+      assert.equal(reply.count, present.length);
+      seen.push(...reply.members.map((/** @type {{user: string}} */ { user }) => user));
+      if (reply.more === undefined) return seen;
+      assert.equal(reply.more, true);
+      assert.equal(reply.members.length, 4);
+      after = seen.at(-1);
+      between(page);
+    }
+  };
+  const seen = await pages(() => {});
+  assert.deepEqual([...seen].sort(), [...users].sort());
+  assert.equal(seen.length, users.length);
+  // The last of a page leaves: the next page begins behind its place all the same.
+  const others = await pages((page) => {
+    if (page === 2) present = present.filter((member) => JSON.parse(String(member)).user !== seen[7]);
+  });
+  assert.deepEqual(others, seen);
+  // One page that holds all is told in one.
+  const whole = await a.say({ type: 'presence', room: 'p', limit: 100 });
+  assert.equal(whole.members.length, users.length - 1);
+  assert.equal(whole.more, undefined);
+});
+
+test('a page of members is bounded in bytes, and costs the rate what it weighs', async () => {
+  const { connect, setRead, charged } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  const info = Buffer.from(JSON.stringify('x'.repeat(1000)));
+  const members = Array.from({ length: 1000 }, (_, i) => encodeMember(`user-${i}`, info));
+  // What another program has left in Redis is no member.
+  setRead(async () => ({ count: 1000, members: [...members, Buffer.from('forged"'), Buffer.alloc(0)] }));
+  const seen = new Set();
+  let after;
+  for (let more = true; more; ) {
+    a.transport.writes.length = 0;
+    const reply = await a.say({ type: 'presence', room: 'p', after });
+    for (const { user } of reply.members) seen.add(user);
+    const { length } = a.transport.writes[0];
+    assert.ok(length <= 256 * 1024 + 200, `${length} bytes`);
+    assert.ok(Math.abs(/** @type {number} */ (charged.pop()) - length) < 200, 'charged');
+    more = reply.more === true;
+    after = reply.members.at(-1).user;
+  }
+  assert.equal(seen.size, 1000);
+});
+
+test('a limit or a place in the list that is none is malformed', async () => {
+  for (const change of [{ limit: 0 }, { limit: 1.5 }, { limit: '3' }, { after: 7 }, { after: '' }, { after: {} }]) {
+    const { connect } = build();
+    const a = connect();
+    await a.say({ type: 'join', room: 'p' });
+    const reply = await a.say({ type: 'presence', room: 'p', ...change });
+    assert.equal(reply.error, 'INVALID_MESSAGE_FORMAT', JSON.stringify(change));
+  }
+});
+
+test('beyond a bound of commands that wait for a read, more are refused and counted', async () => {
+  const { connect, setRead, commands, stats } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  /** @type {((attended: {count: number, members: Buffer[]}) => void)[]} */
+  const waiting = [];
+  setRead(() => new Promise((resolve) => void waiting.push(resolve)));
+  for (let i = 0; i < 10_003; i++) receive(commands, a.connection, '{"type":"presence","room":"p"}');
+  assert.deepEqual([waiting.length, stats.readsRefused, stats.errors.UNAVAILABLE], [10_000, 3, 3]);
+  for (const resolve of waiting) resolve({ count: 0, members: [] });
+  await turn();
+  receive(commands, a.connection, '{"type":"presence","room":"p"}');
+  assert.equal(stats.readsRefused, 3);
 });
 
 test('presence is answered to members, with members or their count alone, or why not', async () => {

@@ -201,6 +201,22 @@ test('forged positions and stream entries harm nobody: dropped, or null where th
   assert.ok(stats.malformed > 2);
 });
 
+test('since in a room without history is answered, always with recovered: false', async () => {
+  const { connect, stats } = build();
+  const sinces = [{ epoch: '0123456789abcdef', offset: 3 }, {}, 7];
+  for (const since of sinces) {
+    const client = connect();
+    client.say({ type: 'join', room: 'plain', since, id: 1 });
+    await settle();
+    assert.deepEqual(client.transport.messages(), [{ type: 'joined', room: 'plain', recovered: false, id: 1 }]);
+  }
+  const other = connect();
+  other.say({ type: 'join', room: 'plain', since: null });
+  await settle();
+  assert.deepEqual(other.transport.messages(), [{ type: 'joined', room: 'plain' }]);
+  assert.equal(stats.recoveries.insufficient, sinces.length);
+});
+
 test('a storm of joins with since costs one read, and all are recovered', async () => {
   const built = build({ isManual: true });
   const { connect, broker, publish, stats } = built;
