@@ -1,0 +1,555 @@
+// targets.js: the places where bytes of others come in, each as a function from bytes to what became of them.
+//
+// A target takes inputs in batches and says of each what kind of outcome it had (a close code, a status, an error): the kinds
+// that a run has seen are its coverage. It throws where something is not as it must be: an exception that escapes, a reply
+// that is not well-formed, a place that is still taken when its taker has gone, an answer that depends on how the bytes were cut.
+
+import assert from 'node:assert/strict';
+import { isUtf8 } from 'node:buffer';
+import { readFileSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import { setImmediate as turn } from 'node:timers/promises';
+import { createAddressResolver } from '../../../src/admission/address.js';
+import { Admission } from '../../../src/admission/admission.js';
+import { MemoryBroker } from '../../../src/broker/memory.js';
+import { RedisArrivals } from '../../../src/broker/redis-arrivals.js';
+import { RedisPushes } from '../../../src/broker/redis-pushes.js';
+import { publicationsIn } from '../../../src/broker/streams.js';
+import { ERRORS } from '../../../src/codes.js';
+import { loadConfig, parseConfigFile } from '../../../src/config.js';
+import { Connection } from '../../../src/hub/connection.js';
+import { Members } from '../../../src/presence/members.js';
+import { MemoryPresence } from '../../../src/presence/memory.js';
+import { Relay } from '../../../src/primary/relay.js';
+import { decode } from '../../../src/protocol/codec.js';
+import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
+import { MessageReader, OP, readMembers, readPosition } from '../../../src/relay-wire.js';
+import { createStats } from '../../../src/stats.js';
+import { HttpServer } from '../../../src/transport/http-server.js';
+import { WebSockets } from '../../../src/transport/websocket.js';
+import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
+import { buildHub } from '../../helpers/hub.js';
+import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
+import { KEY } from '../../helpers/raw-http.js';
+import { FakeSocket } from './fake-socket.js';
+import { Corpus } from './mutate.js';
+
+const RULE = Object.freeze({ size: 5, ttlMs: 1000 });
+const MAX_MESSAGE_BYTES = 4096;
+const EMPTY = Buffer.alloc(0);
+/** Turns of the event loop in which all that follows from an input has happened. */
+const TURNS = 6;
+/** Close codes that a server may send: those of the table in README.md, and echoes of a client’s. */
+const isCloseCode = (/** @type {number} */ code) => code >= 1000 && code < 5000 && code !== 1006 && code !== 1015;
+
+/** @typedef {{run: (inputs: readonly Buffer[], numbers: readonly number[]) => Promise<string[]>, close: () => Promise<void>|void}} Running */
+/** @typedef {{name: string, file: URL, corpus: Corpus, share: number, start: () => Promise<Running>|Running}} Target */
+
+/** @param {string} name */
+function from(name) {
+  const file = new URL(`../corpus/${name}.json`, import.meta.url);
+  return { file, corpus: new Corpus(JSON.parse(readFileSync(file, 'utf8'))) };
+}
+
+/** @param {string} [env] */
+function config(env) {
+  const { config, faults } = loadConfig({
+    FANFARE_LIMITS: 'off',
+    FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES),
+    ...(env === undefined ? {} : JSON.parse(env)),
+  });
+  assert.ok(config, faults.join());
+  return config;
+}
+
+async function turns() {
+  for (let i = 0; i < TURNS; i++) await turn();
+}
+
+/** A whole worker but for its sockets: hub, commands, broker and presence of one process. */
+async function worker() {
+  const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
+  const broker = new MemoryBroker({ historyOf }).attach();
+  const announce = (/** @type {string} */ room, /** @type {Buffer} */ head, /** @type {Buffer} */ member) =>
+    parts.hub.broadcast(room, Buffer.concat([head, member]));
+  const presence = new MemoryPresence(new Members({ maxMembers: 10, announcements: ANNOUNCEMENTS, publish: announce }));
+  const parts = buildHub({
+    config: config(),
+    broker,
+    historyOf,
+    presence,
+    covers: (room) => room.startsWith('p.'),
+  });
+  const { hub, recovery, commands } = parts;
+  await broker.start({
+    onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+    onLost: (rooms) => recovery.onLost(rooms),
+    onState() {},
+  });
+  await hub.start();
+  /** @type {unknown[]} */
+  const errors = [];
+  commands.log = { debug() {}, error: (fields) => void errors.push(fields) };
+  const close = () => {
+    recovery.close();
+    return broker.close();
+  };
+  /** All that came has gone. */
+  const isClean = () => {
+    assert.deepEqual(errors, []);
+    assert.equal(hub.connections.length, 0);
+    assert.deepEqual([...hub.rooms.keys()], ['*']);
+  };
+  return { ...parts, isClean, close };
+}
+
+/** What a message from the server says of itself. @param {any} message */
+function kindOfMessage(message) {
+  assert.equal(typeof message.type, 'string');
+  if (message.type !== 'error') return message.type;
+  assert.ok(message.error in ERRORS, message.error);
+  assert.notEqual(message.error, 'INTERNAL_ERROR');
+  return message.error;
+}
+
+/** Frames from the socket up to the hub and back. @type {Target} */
+const frames = {
+  name: 'frames',
+  ...from('frames'),
+  share: 0.15,
+  async start() {
+    const { hub, commands, isClean, close } = await worker();
+    const heartbeat = /** @type {any} */ ({ add() {}, remove() {} });
+    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat });
+    return {
+      async run(inputs, numbers) {
+        const sockets = inputs.map((input, i) => {
+          const socket = new FakeSocket();
+          const headers = { upgrade: 'websocket', 'sec-websocket-key': KEY, 'sec-websocket-version': '13' };
+          const request = { method: 'GET', url: '/ws', headers, socket };
+          websockets.upgrade(/** @type {any} */ (request), /** @type {any} */ (socket), EMPTY, '127.0.0.1');
+          socket.feed(input, numbers[i]);
+          return socket;
+        });
+        await turns();
+        const outcomes = sockets.map(({ written }) => {
+          const kinds = new Set();
+          let isOver = false;
+          const parser = new FrameParser(({ isFinal, reserved, opcode, isMasked, body }) => {
+            assert.ok(isFinal && reserved === 0 && !isMasked && !isOver, 'a frame as servers send them');
+            if (opcode === OPCODES.text) kinds.add(kindOfMessage(JSON.parse(utf8(body))));
+            else if (opcode === OPCODES.close) {
+              isOver = true;
+              if (body.length > 0) assert.ok(isCloseCode(closeCode(body)), `close ${closeCode(body)}`);
+              kinds.add(`close ${closeCode(body)}`);
+            } else {
+              assert.ok(opcode === OPCODES.pong && body.length <= 125);
+              kinds.add('pong frame');
+            }
+          });
+          parser.push(written.subarray(written.indexOf('\r\n\r\n') + 4));
+          assert.equal(parser.rest.length, 0, 'whole frames');
+          return [...kinds].sort().join(' ') || 'nothing';
+        });
+        for (const socket of sockets) socket.destroy();
+        await turns();
+        isClean();
+        return outcomes;
+      },
+      close,
+    };
+  },
+};
+
+/** Texts as commands, and what JSON.parse says of them. @type {Target} */
+const commands = {
+  name: 'commands',
+  ...from('commands'),
+  share: 0.4,
+  async start() {
+    const { hub, commands, isClean, close } = await worker();
+    return {
+      async run(inputs) {
+        const connections = inputs.map((input) => {
+          const transport = new FakeTransport();
+          const connection = new Connection(transport, '127.0.0.1');
+          hub.add(connection);
+          if (isUtf8(input)) {
+            compareWithJson(input);
+            const bytes = Buffer.from(input);
+            commands.receive(connection, bytes);
+            bytes.fill('?'); // the next read's
+            commands.receive(connection, Buffer.from('{"type":"ping","id":"after"}'));
+          }
+          return { transport, connection };
+        });
+        await turns();
+        const outcomes = connections.map(({ transport, connection }, i) => {
+          const messages = messagesOf(Buffer.concat(transport.writes));
+          if (!isUtf8(inputs[i])) return 'not UTF-8';
+          if (connection.isOpen)
+            assert.ok(
+              messages.some(({ id }) => id === 'after'),
+              'the next command is answered',
+            );
+          const kinds = new Set(messages.filter(({ id }) => id !== 'after').map(kindOfMessage));
+          return [...kinds].sort().join(' ') || 'nothing';
+        });
+        for (const { connection } of connections) hub.remove(connection);
+        await turns();
+        isClean();
+        return outcomes;
+      },
+      close,
+    };
+  },
+};
+
+/** What decode takes, JSON.parse takes too, and finds the same in it. @param {Buffer} input valid UTF-8 */
+function compareWithJson(input) {
+  const copy = Buffer.from(input);
+  const command = decode(copy);
+  assert.ok(copy.equals(input), 'what is checked is not changed');
+  if (command === null) return;
+  const value = JSON.parse(utf8(input));
+  assert.equal(command.type, value.type);
+  assert.equal(command.id, value.id);
+  assert.deepEqual(command.room, value.room ?? undefined);
+  assert.deepEqual(command.limit, value.limit ?? undefined);
+  for (const [start, end, part] of /** @type {const} */ ([
+    [command.payloadStart, command.payloadEnd, value.payload],
+    [command.textStart, command.textEnd, value.text],
+  ])) {
+    if (start < 0) assert.equal(part, undefined);
+    else assert.deepEqual(JSON.parse(utf8(input.subarray(start, end))), part);
+  }
+}
+
+/** Bytes that have to be UTF-8 for what follows. @param {Buffer} bytes */
+function utf8(bytes) {
+  assert.ok(isUtf8(bytes), 'UTF-8');
+  return bytes.toString('utf8');
+}
+
+/** Heads of requests, to the public port. @type {Target} */
+const http = {
+  name: 'HTTP heads',
+  ...from('http'),
+  share: 0.05,
+  start() {
+    const stats = createStats();
+    const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 20_000 };
+    const addresses = { acquire: async () => ({ admitted: true, connections: 1 }), release() {} };
+    const settings = config('{"FANFARE_MAX_CONNECTIONS_PER_IP_MODE":"enforce","TRUST_PROXY":"1"}');
+    const admission = new Admission({
+      config: settings,
+      addresses,
+      health: /** @type {any} */ (health),
+      stats,
+      now: () => performance.now(),
+    });
+    /** @type {Map<object, import('node:http').IncomingMessage>} */
+    const upgraded = new Map();
+    const server = new HttpServer({
+      config: settings,
+      admission,
+      onUpgrade(request, socket) {
+        upgraded.set(socket, request);
+        socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+      },
+      readiness: () => null,
+      log: { debug() {}, error: (fields) => assert.fail(JSON.stringify(fields)) },
+      stats,
+    });
+    return {
+      async run(inputs, numbers) {
+        const sockets = inputs.map((input, i) => {
+          const socket = new FakeSocket();
+          server.server.emit('connection', socket);
+          socket.feed(input, numbers[i]);
+          return socket;
+        });
+        await turns();
+        const outcomes = sockets.map((socket, i) => {
+          const { written } = socket;
+          if (written.length === 0) return 'nothing';
+          const said = written.toString('latin1');
+          const statuses = [...said.matchAll(/HTTP\/1\.1 (\d{3}) [A-Z][\w -]*\r\n(?:[\w-]+: [^\r\n]*\r\n)*\r\n/g)].map(
+            ([, status]) => status,
+          );
+          assert.ok(statuses.length > 0, said);
+          for (const status of statuses) assert.ok(STATUSES.has(status), said);
+          if (upgraded.has(socket)) assertHandshake(inputs[i]);
+          return statuses.slice(0, 3).join(' ');
+        });
+        for (const socket of sockets) socket.destroy();
+        upgraded.clear();
+        await turns();
+        assert.equal(server.openSockets, 0);
+        assert.equal(server.handshakes, 0);
+        return outcomes;
+      },
+      close: () => server.close(),
+    };
+  },
+};
+
+const STATUSES = new Set(['100', '101', '200', '400', '404', '405', '408', '413', '417', '426', '429', '431', '503']);
+
+/** It was let in, so it has what RFC 6455 4.2.1 asks for, and nothing that a proxy would read in another way. @param {Buffer} input */
+function assertHandshake(input) {
+  const text = input.toString('latin1');
+  const requests = text.split('\r\n\r\n').map((head) => head.replace(/^(?:\r\n)+/, '').split('\r\n'));
+  // What came before it on the same socket was answered as plain HTTP.
+  const isGood = requests.some(([first, ...lines]) => {
+    const count = (/** @type {RegExp} */ pattern) => lines.filter((line) => pattern.test(line)).length;
+    return (
+      /^GET \/(?:ws)?(?:\?[^ ]*)? HTTP\/1\.1$/.test(first) &&
+      count(/^host:/i) === 1 &&
+      count(/^transfer-encoding:/i) === 0 &&
+      count(/^content-length:/i) === count(/^content-length:[ \t]*0+[ \t]*$/i) &&
+      count(/^sec-websocket-version:[ \t]*13[ \t]*$/i) >= 1 &&
+      count(/^upgrade:[ \t]*websocket[ \t]*$/i) >= 1
+    );
+  });
+  assert.ok(isGood, `was let in: ${JSON.stringify(text)}`);
+}
+
+/** What Redis pushes to a subscriber. @type {Target} */
+const pushes = {
+  name: 'Redis pushes',
+  ...from('redis-pushes'),
+  share: 0.15,
+  start() {
+    /** @param {readonly Buffer[]} pieces */
+    const read = (pieces) => {
+      const stream = new PassThrough();
+      /** @type {string[]} */
+      const seen = [];
+      let theirs = '';
+      const flush = () => {
+        if (theirs !== '') seen.push(theirs);
+        theirs = '';
+      };
+      stream.on('data', (/** @type {Buffer} */ bytes) => {
+        theirs += bytes.toString('latin1');
+      });
+      const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ body) => {
+        flush();
+        seen.push(`${channel.toString('latin1')}=${body.toString('latin1')}`);
+      };
+      new RedisPushes({ kind: 'message', onMessage }).attach(stream);
+      for (const piece of pieces) stream.emit('data', piece);
+      flush();
+      return seen;
+    };
+    return {
+      async run(inputs, numbers) {
+        return inputs.map((input, i) => {
+          const at = numbers[i] % (input.length + 1);
+          const whole = read([input]);
+          const cut = read([input.subarray(0, at), input.subarray(at)]);
+          // An end that can not be followed is handed over as soon as that is known.
+          assert.deepEqual(cut, whole);
+          return whole.length === 0 ? 'nothing' : `${whole.filter((one) => /^[\w:.]*=/.test(one)).length} messages`;
+        });
+      },
+      close() {},
+    };
+  },
+};
+
+/** What comes out of a Redis channel, up to the frames of members. @type {Target} */
+const redis = {
+  name: 'Redis messages',
+  ...from('redis-messages'),
+  share: 0.1,
+  async start() {
+    const { hub, commands, isClean, close } = await worker();
+    /** @type {string[]} */
+    let skipped = [];
+    const arrivals = new RedisArrivals({
+      deliver: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+      fetch: async () => null,
+      onSkipped: (reason) => void skipped.push(reason),
+    });
+    return {
+      async run(inputs) {
+        /** @type {string[]} */
+        const outcomes = [];
+        for (const input of inputs) {
+          const members = ['r.1', 'h.1', 'p.1'].map((room) => {
+            const transport = new FakeTransport();
+            const connection = new Connection(transport, '127.0.0.1');
+            hub.add(connection);
+            commands.receive(connection, Buffer.from(`{"type":"join","room":"${room}"}`));
+            return { room, transport, connection };
+          });
+          await turn();
+          skipped = [];
+          for (const { room } of members) arrivals.receive(room, Buffer.from(input));
+          arrivals.receive('*', Buffer.from(input));
+          await turns();
+          const kinds = new Set(skipped.map(() => 'skipped'));
+          for (const { transport, connection } of members) {
+            for (const kind of kindsOfPushes(Buffer.concat(transport.writes))) kinds.add(kind);
+            hub.remove(connection);
+          }
+          outcomes.push([...kinds].sort().join(' '));
+        }
+        await turns();
+        isClean();
+        return outcomes;
+      },
+      close() {
+        arrivals.close();
+        return close();
+      },
+    };
+  },
+};
+
+/**
+ * Payloads are checked where clients send them, and not again for each worker: a program that writes to this Redis can make
+ * one of them that is no JSON. Even then it stands in a whole frame of UTF-8, and its neighbours are as they were.
+ * @param {Buffer} written
+ */
+function kindsOfPushes(written) {
+  /** @type {string[]} */
+  const kinds = [];
+  const parser = new FrameParser(({ isFinal, reserved, opcode, body }) => {
+    assert.ok(isFinal && reserved === 0 && opcode === OPCODES.text, 'a text frame');
+    const text = utf8(body);
+    try {
+      kinds.push(kindOfMessage(JSON.parse(text)));
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      assert.match(text, /^\{"type":"(?:message|broadcast|presence)",.*\}$/s);
+      kinds.push('a payload that is no JSON');
+    }
+  });
+  parser.push(written);
+  assert.equal(parser.rest.length, 0, 'whole frames');
+  return kinds;
+}
+
+/** What workers send to the relay. @type {Target} */
+const relay = {
+  name: 'relay requests',
+  ...from('relay'),
+  share: 0.1,
+  async start() {
+    const log = /** @type {any} */ ({ debug() {}, error() {}, warn() {}, info() {} });
+    const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
+    const relay = new Relay({ log, historyOf, presence: { maxMembers: 10, announcements: ANNOUNCEMENTS } });
+    await relay.start();
+    const known = new Set(Object.values(OP));
+    return {
+      async run(inputs, numbers) {
+        const sockets = inputs.map((input, i) => {
+          const socket = new FakeSocket();
+          relay.server?.emit('connection', socket);
+          socket.feed(input, numbers[i]);
+          return socket;
+        });
+        await turns();
+        const outcomes = sockets.map((socket) => {
+          const kinds = new Set();
+          const reader = new MessageReader((buffer, start) => {
+            const op = buffer[start + 4];
+            assert.ok(known.has(/** @type {any} */ (op)), `op ${op}`);
+            kinds.add(op);
+          });
+          reader.read(socket.written);
+          return `${socket.destroyed ? 'dropped' : 'kept'} ${[...kinds].sort().join(' ')}`;
+        });
+        for (const socket of sockets) socket.destroy();
+        await turns();
+        const { workers, rooms, addresses, connections, pendingBytes } = relay.stats();
+        assert.deepEqual({ workers, rooms, addresses, connections, pendingBytes }, NOTHING_LEFT);
+        return outcomes;
+      },
+      close: () => relay.close(),
+    };
+  },
+};
+
+const NOTHING_LEFT = { workers: 0, rooms: 0, addresses: 0, connections: 0, pendingBytes: 0 };
+
+/** What the relay answers, as a worker reads it: nothing worse than a RangeError, which ends the link. @type {Target} */
+const answers = {
+  name: 'relay answers',
+  ...from('relay'),
+  share: 0.03,
+  start() {
+    return {
+      async run(inputs, numbers) {
+        return inputs.map((input, i) => {
+          /** @param {readonly Buffer[]} pieces */
+          const read = (pieces) => {
+            /** @type {string[]} */
+            const seen = [];
+            const reader = new MessageReader((buffer, start, end) => {
+              const body = buffer.subarray(start + 5, end);
+              seen.push(`${buffer[start + 4]} ${body.length}`);
+              for (const look of [readMembers, publicationsIn, (/** @type {Buffer} */ b) => readPosition(b, 0)])
+                quietly(() => look(body));
+            });
+            const isWhole = quietly(() => {
+              for (const piece of pieces) reader.read(piece);
+            });
+            if (!isWhole) seen.push('no stream');
+            return seen;
+          };
+          const whole = read([input]);
+          const at = numbers[i] % (input.length + 1);
+          assert.deepEqual(read([input.subarray(0, at), input.subarray(at)]), whole);
+          return `${whole.length} messages`;
+        });
+      },
+      close() {},
+    };
+  },
+};
+
+/** @param {() => unknown} act @returns {boolean} false: a RangeError, which is what a bad message is */
+function quietly(act) {
+  try {
+    act();
+    return true;
+  } catch (error) {
+    assert.ok(error instanceof RangeError, String(error));
+    return false;
+  }
+}
+
+/** A configuration file, and X-Forwarded-For. @type {Target} */
+const settings = {
+  name: 'settings and addresses',
+  ...from('settings'),
+  share: 0.02,
+  start() {
+    const resolvers = ['', '1', '3', '10.0.0.0/8,::1'].map(createAddressResolver);
+    return {
+      async run(inputs) {
+        return inputs.map((input) => {
+          const text = input.toString('latin1');
+          const file = parseConfigFile(text);
+          assert.ok(Array.isArray(file.faults));
+          const { config, faults } = loadConfig(/** @type {any} */ (file.env));
+          assert.ok((config === null) === faults.length > 0);
+          const request = { headers: { 'x-forwarded-for': text }, socket: { remoteAddress: '10.1.2.3' } };
+          for (const resolve of resolvers) {
+            const address = resolve(/** @type {any} */ (request));
+            assert.match(address, /^[0-9a-f.:/]{0,45}$/);
+          }
+          return config === null ? `${Math.min(3, faults.length)} faults` : 'valid';
+        });
+      },
+      close() {},
+    };
+  },
+};
+
+/** @type {readonly Target[]} */
+export const TARGETS = Object.freeze([frames, commands, http, pushes, redis, relay, answers, settings]);
