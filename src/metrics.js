@@ -33,6 +33,8 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} deaths of workers, by cause
  * @property {() => boolean} isCrashLoop
  * @property {() => number} reloads
+ * @property {() => Record<string, number>} leftOut by the relay
+ * @property {() => number} reconciledPlaces by the relay
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
  */
@@ -297,6 +299,19 @@ export const PRIMARY_METRICS = Object.freeze([
     help: 'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
     label: 'event',
     read: (source) => source.presenceEvents(),
+  },
+  {
+    name: 'fanfare_relay_left_out_total',
+    type: 'counter',
+    help: 'Publications of the embedded broker not passed to a worker that reads too slowly; rooms with history read them later.',
+    label: 'room',
+    read: (source) => source.leftOut(),
+  },
+  {
+    name: 'fanfare_relay_places_reconciled_total',
+    type: 'counter',
+    help: 'Places of client addresses that the primary had counted otherwise than the worker that holds them.',
+    read: (source) => source.reconciledPlaces(),
   },
   {
     name: 'fanfare_embedded_history_bytes',

@@ -14,6 +14,13 @@
 //   CONNECTIONS u32 how many this worker has
 //   COUNT       u32 request                                reply: value = connections of all workers
 //
+// An ACQUIRE that is admitted is a place of its address. Every few seconds a worker says how many places it has; if the relay
+// counts others, it asks for all of them and counts anew:
+//
+//   PLACES_HELD u32 held, u32 asked for               TELL_PLACES
+//   PLACES      of each address u8 length, address,
+//               u32 held, u32 asked for
+//
 // In rooms with history a publication has a place for its position, and each has its own answer:
 //
 //   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
@@ -51,11 +58,14 @@ export const OP = Object.freeze({
   APPEND: 10,
   SYNC_APPENDS: 11,
   HISTORY: 12,
+  PLACES_HELD: 13,
+  PLACES: 14,
   REPLY: 16,
   PUBLICATION: 17,
   APPENDED: 18,
   POSITIONS: 19,
   STRETCH: 20,
+  TELL_PLACES: 21,
   ENTER: 32,
   EXIT: 33,
   EXIT_ALL: 34,
@@ -162,6 +172,23 @@ export function readMembers(body) {
   return { count, members };
 }
 
+/** What a worker says of one address: places it has, and places it has asked for without an answer. @typedef {{held: number, asked: number}} Places */
+
+/** @param {Buffer} body of a PLACES @returns {Map<string, Places>} by address */
+export function readPlaces(body) {
+  /** @type {Map<string, Places>} */
+  const places = new Map();
+  for (let at = 0; at < body.length; ) {
+    const end = at + 1 + body[at];
+    places.set(body.toString('latin1', at + 1, end), {
+      held: body.readUInt32BE(end),
+      asked: body.readUInt32BE(end + 4),
+    });
+    at = end + 8;
+  }
+  return places;
+}
+
 /**
  * Gathers messages until they are taken to be written. Slabs are filled one after another and never written over, so
  * that what was taken may wait in a socket while the rest of its slab is filled.
@@ -248,6 +275,28 @@ export class MessageWriter {
     slab.writeUInt32BE(cap, at + 4);
     slab[at + 8] = force ? 1 : 0;
     slab.write(address, at + 9, 'latin1');
+  }
+
+  /** @param {number} held @param {number} asked */
+  placesHeld(held, asked) {
+    const at = this.#open(OP.PLACES_HELD, 8);
+    this.slab.writeUInt32BE(held, at);
+    this.slab.writeUInt32BE(asked, at + 4);
+  }
+
+  /** @param {ReadonlyMap<string, Places>} places by address, of at most 255 ASCII characters each */
+  places(places) {
+    let bytes = 0;
+    for (const address of places.keys()) bytes += 9 + address.length;
+    let at = this.#open(OP.PLACES, bytes);
+    const { slab } = this;
+    for (const [address, { held, asked }] of places) {
+      slab[at] = address.length;
+      at += 1 + slab.write(address, at + 1, 'latin1');
+      slab.writeUInt32BE(held, at);
+      slab.writeUInt32BE(asked, at + 4);
+      at += 8;
+    }
   }
 
   /** @param {number} request @param {boolean} ok @param {number} value */

@@ -10,6 +10,8 @@ import { Linger } from './linger.js';
  * The part of a RelayLink that a broker needs. Its promises reject with a BrokerError.
  * @typedef {object} Link
  * @property {boolean} isOpen
+ * @property {boolean} isAnswering false: it is open and does not answer
+ * @property {(isAnswering: boolean) => void} onAnswering
  * @property {BrokerEvents['onPublication']} onPublication
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
@@ -46,7 +48,7 @@ export class LocalBroker {
   /** @returns {import('./broker.js').BrokerState} */
   get state() {
     if (this.isClosed) return 'down';
-    return this.link.isOpen && this.events !== null ? 'up' : 'degraded';
+    return this.link.isOpen && this.link.isAnswering && this.events !== null ? 'up' : 'degraded';
   }
 
   /** @param {BrokerEvents} events */
@@ -54,7 +56,10 @@ export class LocalBroker {
     this.events = events;
     this.link.onPublication = events.onPublication;
     if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay is gone');
-    events.onState('up');
+    this.link.onAnswering = () => {
+      if (!this.isClosed) events.onState(this.state);
+    };
+    events.onState(this.state);
   }
 
   async close() {

@@ -42,6 +42,7 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
     log,
     historyOf: (room) => history.of(room),
     presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
+    onHung: (pid) => supervisor?.killHung(pid, 'does not read its relay link'),
   });
   const aggregate = new Aggregate();
   const own = createPrimaryMetrics({
@@ -50,6 +51,8 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
     deaths: () => supervisor?.deaths ?? {},
     isCrashLoop: () => supervisor?.isCrashLoop() ?? false,
     reloads: () => supervisor?.reloads ?? 0,
+    leftOut: () => relay.leftOut,
+    reconciledPlaces: () => relay.reconciledPlaces,
     presenceEvents: () => relay.members.events,
     history: () => relay.history(),
   });

@@ -8,8 +8,11 @@
 //   copied once for each worker that gets it, together with its neighbours.
 // - What leaves for a worker in one tick is written once.
 // - Everything a worker holds is released when its link ends, so that a crash leaves nothing behind.
-// - A worker that does not read (it hangs) must not fill the primary's memory: above MAX_PENDING_BYTES its link is
-//   dropped. The supervisor kills hung workers, and a worker that loses its link leaves.
+// - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES publications are left out and
+//   counted: plain rooms are at most once, and a room with history finds the gap and reads it. Above MAX_PENDING_BYTES, which
+//   only a worker reaches that reads no answers, its link is dropped and the supervisor is told that it hangs.
+// - The places of an address are the workers' leases: every few seconds each worker says how many it has (PLACES_HELD), and
+//   a count that differs is put right.
 // - Histories are read as fast as the worker takes them, at most READ_AHEAD_BYTES ahead: a thousand large ones asked for at
 //   once are no reason to drop a link, nor do they hold up what is live for long.
 
@@ -28,10 +31,14 @@ import {
   OP,
   POSITION_BYTES,
   readOffset,
+  readPlaces,
   writePosition,
 } from '../relay-wire.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+/** Of publications. One more of the largest size still stays below MAX_PENDING_BYTES. */
+const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
+const LEFT_OUT_LOG_MS = 60_000;
 /** A worker with so much under way gets no further history. Well above a socket's high-water mark: a `drain` follows. */
 const READ_AHEAD_BYTES = 1024 * 1024;
 /** Reads of one worker that wait for that. */
@@ -52,7 +59,9 @@ export class Relay {
    * @param {import('pino').Logger} parts.log
    * @param {import('../broker/broker.js').HistoryOf} [parts.historyOf] the same as the workers'
    * @param {Streams} [parts.streams]
+   * @param {number} [parts.maxBacklogBytes] of publications for a worker that reads too slowly
    * @param {number} [parts.maxPendingBytes] for a worker that does not read
+   * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence/presence.js').Announcements}} [parts.presence]
    */
@@ -60,7 +69,9 @@ export class Relay {
     log,
     historyOf = () => null,
     streams = new Streams(),
+    maxBacklogBytes = MAX_BACKLOG_BYTES,
     maxPendingBytes = MAX_PENDING_BYTES,
+    onHung = () => {},
     maxWaitingReads = MAX_WAITING_READS,
     presence = NO_PRESENCE,
   }) {
@@ -71,7 +82,9 @@ export class Relay {
     this.members = new Members({ ...presence, publish: (room, head, member) => this.#event(room, head, member) });
     /** Workers that died with users in Redis, and nobody there to be told. @type {string[]} */
     this.gone = [];
+    this.maxBacklogBytes = maxBacklogBytes;
     this.maxPendingBytes = maxPendingBytes;
+    this.onHung = onHung;
     this.maxWaitingReads = maxWaitingReads;
     /** @type {NodeJS.Timeout|undefined} */
     this.sweeper = undefined;
@@ -93,6 +106,11 @@ export class Relay {
     this.deliveries = 0;
     this.droppedLinks = 0;
     this.refusedReads = 0;
+    /** Deliveries to workers that were left out. */
+    this.leftOut = { plain: 0, history: 0 };
+    this.leftOutToldMs = Number.NEGATIVE_INFINITY;
+    /** Places that were counted and not held, or held and not counted. */
+    this.reconciledPlaces = 0;
     this.flush = this.flush.bind(this);
   }
 
@@ -139,6 +157,8 @@ export class Relay {
       publications: this.publications,
       deliveries: this.deliveries,
       droppedLinks: this.droppedLinks,
+      leftOut: { ...this.leftOut },
+      reconciledPlaces: this.reconciledPlaces,
     };
   }
 
@@ -177,8 +197,22 @@ export class Relay {
     const links = this.rooms.of(room);
     if (links === undefined) return;
     buffer[start + HEAD_BYTES - 1] = OP.PUBLICATION;
-    this.deliveries += links.size;
-    for (const link of links) link.out().pass(buffer, start, end);
+    for (const link of links) {
+      if (link.pass(buffer, start, end)) this.deliveries++;
+      else this.#leaveOut(link, 'plain');
+    }
+  }
+
+  /** @param {Link} link that reads too slowly @param {'plain'|'history'} kind */
+  #leaveOut(link, kind) {
+    this.leftOut[kind]++;
+    const nowMs = performance.now();
+    if (nowMs - this.leftOutToldMs < LEFT_OUT_LOG_MS) return;
+    this.leftOutToldMs = nowMs;
+    this.log.warn(
+      { workerPid: link.pid, pendingBytes: link.pendingBytes, leftOut: this.leftOut },
+      'a worker reads too slowly: publications for it are left out',
+    );
   }
 
   /** An event of presence. @param {string} room @param {Buffer} head @param {Buffer} member */
@@ -215,8 +249,10 @@ export class Relay {
     if (links === undefined) return position;
     buffer[start + HEAD_BYTES - 1] = OP.APPENDED;
     writePosition(buffer, positionAt, position);
-    this.deliveries += links.size;
-    for (const link of links) link.out().pass(buffer, start, end);
+    for (const link of links) {
+      if (link.pass(buffer, start, end)) this.deliveries++;
+      else this.#leaveOut(link, 'history');
+    }
     return position;
   }
 
@@ -233,23 +269,57 @@ export class Relay {
       link.out().reply(request, false, before);
       return;
     }
-    this.addresses.set(address, before + 1);
-    link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
+    this.take(link, address);
     link.out().reply(request, true, before + 1);
   }
 
+  /** Counts a place. @param {Link} link @param {string} address */
+  take(link, address) {
+    this.addresses.set(address, (this.addresses.get(address) ?? 0) + 1);
+    link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
+    link.places++;
+  }
+
+  /** @param {Link} link @param {string} address one that it has a place of */
+  giveBack(link, address) {
+    const held = /** @type {number} */ (link.addresses.get(address));
+    if (held > 1) link.addresses.set(address, held - 1);
+    else link.addresses.delete(address);
+    link.places--;
+    this.#release(address, 1);
+  }
+
   /** @param {string} address @param {number} count */
-  release(address, count) {
+  #release(address, count) {
     const left = (this.addresses.get(address) ?? 0) - count;
     if (left > 0) this.addresses.set(address, left);
     else this.addresses.delete(address);
+  }
+
+  /**
+   * Counts the places of a worker as the worker does. Those it has asked for and has no answer for may be counted or not.
+   * @param {Link} link
+   * @param {ReadonlyMap<string, import('../relay-wire.js').Places>} told by the worker
+   */
+  reconcile(link, told) {
+    let changed = 0;
+    for (const address of [...link.addresses.keys()]) {
+      const { held, asked } = told.get(address) ?? NO_PLACES;
+      for (; (link.addresses.get(address) ?? 0) > held + asked; changed++) this.giveBack(link, address);
+    }
+    for (const [address, { held }] of told) {
+      for (; (link.addresses.get(address) ?? 0) < held; changed++) this.take(link, address);
+    }
+    if (changed === 0) return;
+    this.reconciledPlaces += changed;
+    this.log.warn({ workerPid: link.pid, places: changed }, 'places of client addresses were counted wrong: put right');
   }
 
   /** Releases everything a worker held. @param {Link} link */
   remove(link) {
     if (!this.links.delete(link)) return;
     this.rooms.leave(link);
-    for (const [address, count] of link.addresses) this.release(address, count);
+    for (const [address, count] of link.addresses) this.#release(address, count);
     this.connections -= link.connections;
     this.members.remove(link);
     if (link.name !== '') this.#died(link.name);
@@ -258,6 +328,8 @@ export class Relay {
 }
 
 const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) } };
+
+const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** @typedef {{request: number, room: string, after: number, limit: number}} HistoryRead */
 
@@ -273,8 +345,12 @@ class Link {
     this.connections = 0;
     /** Connections this worker holds, by client address. @type {Map<string, number>} */
     this.addresses = new Map();
+    /** All of them together. */
+    this.places = 0;
     this.writer = new MessageWriter();
     this.isScheduled = false;
+    /** Bytes that the writer may gather in this tick before publications are left out. */
+    this.allowance = 0;
     /** Of its appends since the last SYNC_APPENDS. @type {import('../broker/broker.js').Position[]} */
     this.positions = [];
     /** That wait until it has read what is under way. @type {HistoryRead[]} */
@@ -295,9 +371,18 @@ class Link {
   out() {
     if (!this.isScheduled) {
       this.isScheduled = true;
+      this.allowance = this.relay.maxBacklogBytes - this.socket.writableLength;
       this.relay.schedule(this);
     }
     return this.writer;
+  }
+
+  /** Passes a publication on. @param {Buffer} buffer @param {number} start @param {number} end @returns {boolean} false: left out, because too much waits */
+  pass(buffer, start, end) {
+    const writer = this.out();
+    if (writer.length >= this.allowance) return false;
+    writer.pass(buffer, start, end);
+    return true;
   }
 
   flush() {
@@ -308,9 +393,10 @@ class Link {
       relay.droppedLinks++;
       relay.log.error(
         { pid: this.pid, pendingBytes: this.pendingBytes },
-        'a worker does not read: its relay link is dropped',
+        'a worker does not read its answers: its relay link is dropped',
       );
       socket.destroy();
+      relay.onHung(this.pid);
       return;
     }
     this.writer.writeTo(socket);
@@ -414,6 +500,15 @@ class Link {
       case OP.RELEASE:
         this.#release(buffer.toString('latin1', at, end));
         return;
+      case OP.PLACES_HELD: {
+        const held = buffer.readUInt32BE(at);
+        const isSame = this.places >= held && this.places <= held + buffer.readUInt32BE(at + 4);
+        if (!isSame) this.out().text(OP.TELL_PLACES, '');
+        return;
+      }
+      case OP.PLACES:
+        relay.reconcile(this, readPlaces(buffer.subarray(at, end)));
+        return;
       case OP.CONNECTIONS: {
         const connections = buffer.readUInt32BE(at);
         relay.connections += connections - this.connections;
@@ -461,10 +556,7 @@ class Link {
 
   /** @param {string} address */
   #release(address) {
-    const held = this.addresses.get(address);
-    if (held === undefined) throw new LinkFault('released an address that was not acquired');
-    if (held > 1) this.addresses.set(address, held - 1);
-    else this.addresses.delete(address);
-    this.relay.release(address, 1);
+    if (!this.addresses.has(address)) throw new LinkFault('released an address that was not acquired');
+    this.relay.giveBack(this, address);
   }
 }

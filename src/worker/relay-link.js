@@ -4,6 +4,10 @@
 // have been accepted, so that a thousand publications cost one promise and one reply. Those to rooms with history have one
 // reply as well, which brings the position of each. A relay that is gone can not be mended from here: requests under way
 // fail, `onClose` is called, and the worker leaves.
+//
+// A primary that stands still keeps the socket open and takes what is written, so silence alone shows it. Every WATCH_MS the
+// link asks for an answer. If none has come for AWAY_MS, the relay counts as away: publications are refused unwritten until
+// it answers again. Time in which this process stood still itself does not count.
 
 import { connect } from 'node:net';
 import { BrokerError } from '../broker/broker.js';
@@ -22,12 +26,17 @@ import {
 
 /** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
 const REQUEST_TIMEOUT_MS = 5000;
-const WATCH_INTERVAL_MS = 1000;
+const WATCH_MS = 1000;
+const AWAY_MS = 1500;
+/** How often the relay's count of this worker's places is compared. */
+const RECONCILE_MS = 5000;
+/** Requests without an answer; beyond them nothing is asked. */
+const MAX_REQUESTS = 100_000;
 /** A change of the number of connections may wait so long: as stale as a broadcast's listenerCount may be. */
 const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
-const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
 const NOTHING = Buffer.alloc(0);
 
@@ -45,9 +54,10 @@ const NOTHING = Buffer.alloc(0);
 /**
  * A request under way.
  * @typedef {object} Request
- * @property {number} sentMs
+ * @property {number} sentMs on the link's clock
  * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
+ * @property {string} address of a place that is asked for, else empty
  */
 
 export class RelayLink {
@@ -55,10 +65,39 @@ export class RelayLink {
    * @param {object} parts
    * @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log
+   * @param {number} [parts.watchMs] between two looks
+   * @param {number} [parts.awayMs] without an answer, after which the relay counts as away
+   * @param {number} [parts.requestTimeoutMs]
+   * @param {number} [parts.reconcileMs]
    */
-  constructor({ path, log }) {
+  constructor({
+    path,
+    log,
+    watchMs = WATCH_MS,
+    awayMs = AWAY_MS,
+    requestTimeoutMs = REQUEST_TIMEOUT_MS,
+    reconcileMs = RECONCILE_MS,
+  }) {
     this.path = path;
     this.log = log;
+    this.watchMs = watchMs;
+    this.awayMs = awayMs;
+    this.requestTimeoutMs = requestTimeoutMs;
+    this.reconcileMs = reconcileMs;
+    /** Does the relay answer? Called on each change. @type {(isAnswering: boolean) => void} */
+    this.onAnswering = () => {};
+    this.isAnswering = true;
+    /** Seconds that a probe took. @type {(seconds: number) => void} */
+    this.onRoundTrip = () => {};
+    this.isProbing = false;
+    /** When anything came from the relay. */
+    this.heardMs = 0;
+    /** Places of client addresses that this worker has. @type {Map<string, number>} */
+    this.held = new Map();
+    this.heldPlaces = 0;
+    /** Places asked for, by the number of a request that timed out: the relay may still grant them. @type {Map<number, string>} */
+    this.late = new Map();
+    this.reconciledMs = 0;
     /** The relay is gone without close() having been called. */
     this.onClose = () => {};
     /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
@@ -89,7 +128,9 @@ export class RelayLink {
     this.reportTimer = undefined;
     /** @type {NodeJS.Timeout|null} */
     this.watch = null;
-    this.watchedMs = 0;
+    /** The link's clock: as of the last look, without the time in which this process stood still. */
+    this.nowMs = 0;
+    this.lookedMs = 0;
     this.flush = this.flush.bind(this);
   }
 
@@ -104,11 +145,14 @@ export class RelayLink {
     const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
     socket.removeAllListeners('error');
     socket.on('error', (error) => this.log.debug({ err: error }, 'relay link'));
-    socket.on('data', (chunk) => reader.read(chunk));
+    socket.on('data', (chunk) => {
+      this.heardMs = this.nowMs;
+      reader.read(chunk);
+    });
     socket.on('close', () => this.#socketOnClose());
     this.isOpen = true;
-    this.watchedMs = performance.now();
-    this.watch = setInterval(() => this.#checkRequests(), WATCH_INTERVAL_MS).unref();
+    this.lookedMs = performance.now();
+    this.watch = setInterval(() => this.#look(), this.watchMs).unref();
     this.#out().number(OP.HELLO, process.pid);
   }
 
@@ -135,8 +179,10 @@ export class RelayLink {
    * @returns {Promise<{admitted: boolean, connections: number}>} how many the address has now
    */
   async acquire(address, cap, force) {
-    this.#check();
-    const request = this.#request();
+    // Not refused while the relay is away: it may answer before the handshake's deadline.
+    if (!this.isOpen || this.isClosing) throw gone();
+    if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
+    const request = this.#request(address);
     this.#out().acquire(request.id, address, cap, force);
     const { ok, value } = await request.promise;
     return { admitted: ok, connections: value };
@@ -144,8 +190,39 @@ export class RelayLink {
 
   /** Gives back what was acquired. @param {string} address */
   release(address) {
-    // Where the link has ended the relay has released everything this worker held.
-    if (this.isOpen) this.#out().text(OP.RELEASE, address);
+    // If the link has ended, the relay has released everything this worker held.
+    if (!this.isOpen) return;
+    const held = this.held.get(address);
+    if (held === undefined) {
+      this.log.error('a place was given back that is not held');
+      return;
+    }
+    if (held > 1) this.held.set(address, held - 1);
+    else this.held.delete(address);
+    this.heldPlaces--;
+    this.#out().text(OP.RELEASE, address);
+  }
+
+  /** Tells the relay how many places there are, so that it notices a difference. */
+  #comparePlaces() {
+    let asked = this.late.size;
+    for (const { address } of this.requests.values()) if (address !== '') asked++;
+    this.#out().placesHeld(this.heldPlaces, asked);
+  }
+
+  #tellPlaces() {
+    /** @type {Map<string, import('../relay-wire.js').Places>} */
+    const places = new Map();
+    for (const [address, held] of this.held) places.set(address, { held, asked: 0 });
+    /** @param {string} address */
+    const ask = (address) => {
+      const one = places.get(address);
+      if (one) one.asked++;
+      else places.set(address, { held: 0, asked: 1 });
+    };
+    for (const { address } of this.requests.values()) if (address !== '') ask(address);
+    for (const address of this.late.values()) ask(address);
+    this.#out().places(places);
   }
 
   /** @param {string} room */
@@ -226,6 +303,7 @@ export class RelayLink {
   /** @param {string} room @returns {Promise<Attendance>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    if (!this.isAnswering) return Promise.reject(away());
     let ask = this.asks.get(room);
     if (ask === undefined) {
       ask = deferred();
@@ -276,6 +354,7 @@ export class RelayLink {
   /** @returns {Promise<number>} connections of all workers */
   countConnections() {
     if (!this.isOpen) return Promise.reject(gone());
+    if (!this.isAnswering) return Promise.reject(away());
     if (this.counting === null) {
       const request = this.#request();
       const out = this.#out();
@@ -289,6 +368,7 @@ export class RelayLink {
   /** @returns {BrokerError|null} why nothing is taken now */
   #refusal() {
     if (!this.isOpen || this.isClosing) return gone();
+    if (!this.isAnswering) return away();
     const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
     if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
     return new BrokerError('UNAVAILABLE', 'the relay does not read');
@@ -296,6 +376,8 @@ export class RelayLink {
 
   #check() {
     if (!this.isOpen || this.isClosing) throw gone();
+    if (!this.isAnswering) throw away();
+    if (this.requests.size >= MAX_REQUESTS) throw tooMany();
   }
 
   /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
@@ -307,12 +389,12 @@ export class RelayLink {
     return this.writer;
   }
 
-  /** @returns {{id: number, promise: Promise<Answer>}} */
-  #request() {
+  /** @param {string} [address] of a place that is asked for @returns {{id: number, promise: Promise<Answer>}} */
+  #request(address = '') {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
     const { promise, resolve, reject } = deferred();
-    this.requests.set(id, { sentMs: performance.now(), resolve, reject });
+    this.requests.set(id, { sentMs: this.nowMs, resolve, reject, address });
     return { id, promise };
   }
 
@@ -373,6 +455,7 @@ export class RelayLink {
     }
     if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
     else if (op === OP.GONE) this.onGone(buffer.toString('latin1', at, end));
+    else if (op === OP.TELL_PLACES) this.#tellPlaces();
     else this.#receiveAnswer(op, buffer, at, end);
   }
 
@@ -388,28 +471,81 @@ export class RelayLink {
   /** @param {number} op @param {Buffer} buffer @param {number} at @param {number} end */
   #receiveAnswer(op, buffer, at, end) {
     const id = buffer.readUInt32BE(at);
+    const isOk = op !== OP.REPLY || buffer[at + 4] === 1;
+    this.#setAnswering(true);
     const request = this.requests.get(id);
-    // One that timed out is answered after all.
-    if (request === undefined) return;
+    if (request === undefined) {
+      // It timed out and is answered after all. A place that nobody waits for any more is given back.
+      const address = this.late.get(id);
+      this.late.delete(id);
+      if (address !== undefined && isOk && this.isOpen) this.#out().text(OP.RELEASE, address);
+      return;
+    }
     this.requests.delete(id);
+    if (request.address !== '' && isOk) {
+      this.held.set(request.address, (this.held.get(request.address) ?? 0) + 1);
+      this.heldPlaces++;
+    }
     if (op === OP.REPLY) {
-      request.resolve({ ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING });
+      request.resolve({ ok: isOk, value: buffer.readUInt32BE(at + 5), body: NOTHING });
     } else {
       request.resolve({ ok: true, value: 0, body: buffer.subarray(at + 4, end) });
     }
   }
 
-  #checkRequests() {
+  /** Every `watchMs`. */
+  #look() {
     const now = performance.now();
-    const isLate = now - this.watchedMs > 2 * WATCH_INTERVAL_MS;
-    this.watchedMs = now;
-    // It was this process that stood still: what has arrived meanwhile is read first.
-    if (isLate) return;
+    const step = now - this.lookedMs;
+    this.lookedMs = now;
+    this.nowMs += Math.min(step, this.watchMs);
+    // If this process stood still, what has arrived meanwhile is read first.
+    if (step > 1.5 * this.watchMs) return;
+    this.#expireRequests();
+    if (!this.isProbing) this.#probe();
+    if (this.nowMs - this.reconciledMs < this.reconcileMs) return;
+    this.reconciledMs = this.nowMs;
+    if (this.isAnswering) this.#comparePlaces();
+  }
+
+  #expireRequests() {
+    const { nowMs } = this;
     for (const [id, request] of this.requests) {
-      if (now - request.sentMs < REQUEST_TIMEOUT_MS) return;
+      // Both times are those of the look before: the silence may be one look shorter than it seems.
+      const silentMs = nowMs - Math.max(request.sentMs, this.heardMs) - this.watchMs;
+      if (silentMs >= this.awayMs) this.#setAnswering(false);
+      if (nowMs - request.sentMs < this.requestTimeoutMs) return;
       this.requests.delete(id);
+      if (request.address !== '') this.late.set(id, request.address);
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay does not answer'));
     }
+  }
+
+  /** Asks for an answer, so that an idle relay that stands still is noticed as well. */
+  #probe() {
+    this.isProbing = true;
+    const { id, promise } = this.#request();
+    const sentMs = performance.now();
+    this.#out().request(OP.SYNC, id, '');
+    promise
+      .then(
+        () => this.onRoundTrip((performance.now() - sentMs) / 1000),
+        () => {}, // the next one follows
+      )
+      .finally(() => {
+        this.isProbing = false;
+      });
+  }
+
+  /** @param {boolean} isAnswering */
+  #setAnswering(isAnswering) {
+    if (isAnswering === this.isAnswering) return;
+    this.isAnswering = isAnswering;
+    if (!isAnswering) {
+      for (const ask of this.asks.values()) ask.reject(away());
+      this.asks.clear();
+    }
+    this.onAnswering(isAnswering);
   }
 
   #socketOnClose() {
@@ -423,6 +559,14 @@ export class RelayLink {
     this.requests.clear();
     if (!this.isClosing) this.onClose();
   }
+}
+
+function tooMany() {
+  return new BrokerError('UNAVAILABLE', 'too many requests wait for the relay');
+}
+
+function away() {
+  return new BrokerError('UNAVAILABLE', 'the relay does not answer');
 }
 
 function gone() {

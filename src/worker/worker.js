@@ -177,6 +177,7 @@ class Worker {
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
       : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
+    if (!RedisBroker) link.onRoundTrip = (seconds) => metrics.busRoundTrip.observe(seconds);
     const hasPresence = config.presence.length > 0;
     /** @type {import('../presence/redis.js').RedisPresence|null} */
     this.redisPresence = null;
@@ -270,9 +271,11 @@ class Worker {
       onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
         stats.brokerUp = state === 'up' ? 1 : 0;
+        if (state === 'degraded' && this.config.redis === null) stats.probeMisses++;
         this.redisPresence?.setUp(state === 'up');
         this.degraded.onState(state);
-        log[state === 'up' ? 'info' : 'warn']({ state }, 'broker');
+        // It is `down` only because this worker leaves.
+        log[state === 'degraded' ? 'warn' : 'info']({ state }, 'broker');
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;

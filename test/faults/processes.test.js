@@ -2,10 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { WebSocket } from 'ws';
 import { pause } from '../../loadtest/lib/run.js';
 import { connectionsPerWorker } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { Fanfare } from '../checker/trial.js';
+import { startServer, until } from '../helpers/server.js';
 import { closedClients, historyMemberships, OPTIONS, smoke, tookMs } from './smoke.js';
 
 test('1: a worker killed: its clients are closed and recover, the others notice nothing', OPTIONS, async (t) => {
@@ -122,4 +124,43 @@ test('53: a rolling reload under load: one worker at a time, and everybody recov
   assert.equal(closed.length, trial.workload.clients.length);
   assert.ok(recovered >= historyMemberships(closed), `${recovered}`);
   assert.equal(notRecovered, 0);
+});
+
+test('a primary that stands still: clients are told, and no address loses its places', OPTIONS, async (t) => {
+  const server = await startServer(t, {
+    FANFARE_MAX_CONNECTIONS_PER_IP: '5',
+    FANFARE_HANDSHAKE_TIMEOUT_MS: '8000',
+    FANFARE_MAX_LOOP_LAG_MS: '60000',
+  });
+  const open = () => {
+    const socket = new WebSocket(`ws://127.0.0.1:${server.port}/`, { handshakeTimeout: 15_000 });
+    t.after(() => socket.terminate());
+    return new Promise((resolve) => {
+      socket.on('open', () => resolve(socket));
+      socket.on('error', () => resolve(null));
+    });
+  };
+  const member = /** @type {WebSocket} */ (await open());
+  /** @type {any[]} */
+  const told = [];
+  member.on('message', (data) => told.push(JSON.parse(String(data))));
+  member.send('{"type":"join","room":"r"}');
+  await until(() => told.some(({ type }) => type === 'joined'));
+  server.kill('SIGSTOP');
+  const waiting = Array.from({ length: 8 }, open);
+  await until(() => told.some(({ type, degraded }) => type === 'degraded' && degraded), 10_000, 'degraded');
+  member.send('{"type":"message","room":"r","payload":1,"id":"x"}');
+  await until(() => told.some(({ id, error }) => id === 'x' && error === 'UNAVAILABLE'), 5000, 'UNAVAILABLE');
+  const answers = await Promise.all(waiting);
+  assert.deepEqual(answers, Array(8).fill(null));
+  server.kill('SIGCONT');
+  await until(() => told.some(({ type, degraded }) => type === 'degraded' && !degraded), 10_000, 'the end of degraded');
+  // All four that are free are there.
+  const after = await until(async () => {
+    const sockets = await Promise.all(Array.from({ length: 4 }, open));
+    if (sockets.every((socket) => socket !== null)) return sockets;
+    for (const socket of sockets) socket?.terminate();
+    return null;
+  });
+  assert.equal(after.length, 4);
 });

@@ -29,6 +29,8 @@ const primary = createPrimaryMetrics({
   isCrashLoop: () => false,
   restarts: () => 3,
   reloads: () => 0,
+  leftOut: () => ({ plain: 0, history: 0 }),
+  reconciledPlaces: () => 0,
   presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
   history: () => ({ bytes: 0, publications: 0, lost: { publications: 0, positions: 0, keys: 0, reads: 0 } }),
 });

@@ -1,0 +1,237 @@
+// relay-overload.test.js: the relay and its links when one end stands still or reads too slowly.
+
+import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { test } from 'node:test';
+import pino from 'pino';
+import { LocalBroker } from '../../src/broker/local.js';
+import { Relay } from '../../src/primary/relay.js';
+import { MessageWriter, OP } from '../../src/relay-wire.js';
+import { RelayLink } from '../../src/worker/relay-link.js';
+import { until } from '../helpers/server.js';
+
+const log = pino({ level: 'silent' });
+const OPTIONS = { timeout: 20_000 };
+const RULE = Object.freeze({ size: 1000, ttlMs: 60_000 });
+const historyOf = (/** @type {string} */ room) => (room.startsWith('kept') ? RULE : null);
+const ADDRESS = '10.0.0.1';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof Relay>[0]>} [options] */
+async function startRelay(t, options) {
+  const relay = new Relay({ log, historyOf, ...options });
+  await relay.start();
+  t.after(() => relay.close());
+  return relay;
+}
+
+/** A relay in a process of its own, which can be stopped and continued. @param {TestContext} t */
+async function forkRelay(t) {
+  const script = `
+    import pino from 'pino';
+    import { Relay } from ${JSON.stringify(new URL('../../src/primary/relay.js', import.meta.url).href)};
+    const relay = new Relay({ log: pino({ level: 'silent' }) });
+    await relay.start();
+    process.send(relay.path);
+    process.on('message', (message) => (message === 'stats' ? process.send(relay.stats()) : relay.close().then(() => process.exit(0))));
+  `;
+  const child = fork('-', { execArgv: ['--input-type=module', '--eval', script] });
+  const exited = once(child, 'exit');
+  t.after(async () => {
+    child.kill('SIGCONT');
+    if (child.connected) child.send('close');
+    await exited;
+  });
+  const [path] = await once(child, 'message');
+  return {
+    path,
+    stop: () => child.kill('SIGSTOP'),
+    go: () => child.kill('SIGCONT'),
+    async stats() {
+      child.send('stats');
+      return (await once(child, 'message'))[0];
+    },
+  };
+}
+
+/** @param {TestContext} t @param {string} path @param {Partial<ConstructorParameters<typeof RelayLink>[0]>} [timings] */
+async function openLink(t, path, timings) {
+  const link = new RelayLink({ path, log, ...timings });
+  await link.open();
+  t.after(() => link.close());
+  return link;
+}
+
+/** A worker that subscribes a room and reads nothing. @param {TestContext} t @param {Relay} relay @param {string} room */
+async function deafWorker(t, relay, room) {
+  const before = relay.stats().rooms;
+  const socket = connect(relay.path);
+  t.after(() => socket.destroy());
+  await once(socket, 'connect');
+  socket.pause();
+  const writer = new MessageWriter();
+  writer.number(OP.HELLO, 4711);
+  writer.request(OP.SUBSCRIBE, 1, room);
+  writer.writeTo(socket);
+  await until(() => relay.stats().rooms > before);
+  return socket;
+}
+
+test('places that are granted after the worker has given up waiting are given back', OPTIONS, async (t) => {
+  const relay = await forkRelay(t);
+  const link = await openLink(t, relay.path, { watchMs: 100, requestTimeoutMs: 400 });
+  await link.acquire(ADDRESS, 3, false);
+  relay.stop();
+  const asked = [link.acquire(ADDRESS, 3, false), link.acquire(ADDRESS, 3, false)];
+  await Promise.all(asked.map((one) => assert.rejects(one, { code: 'OUTCOME_UNKNOWN' })));
+  relay.go();
+  await until(async () => (await link.acquire(ADDRESS, 3, false)).connections === 2, 5000, 'two places given back');
+  link.release(ADDRESS);
+  link.release(ADDRESS);
+  await link.countConnections();
+  assert.equal((await relay.stats()).addresses, 0);
+});
+
+test('the relay takes its count of places from the workers, where the two differ', OPTIONS, async (t) => {
+  const relay = await startRelay(t);
+  const link = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
+  const other = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
+  await link.acquire('kept', 9, false);
+  await other.acquire('kept', 9, false);
+  await link.acquire('lost', 9, false);
+  const [end] = relay.links;
+  // As after a fault of our own: three places that nobody holds, and one that somebody holds and that was forgotten.
+  for (let i = 0; i < 3; i++) relay.take(end, 'leaked');
+  relay.giveBack(end, 'lost');
+  await until(() => relay.addresses.get('leaked') === undefined && relay.addresses.get('lost') === 1);
+  assert.equal(relay.addresses.get('kept'), 2);
+  assert.equal(relay.stats().reconciledPlaces, 4);
+  link.release('kept');
+  link.release('lost');
+  other.release('kept');
+  await until(() => relay.stats().addresses === 0);
+  // Places asked for and not answered are no difference.
+  const before = relay.stats().reconciledPlaces;
+  for (let i = 0; i < 200; i++) {
+    await link.acquire(`10.0.1.${i}`, 9, false);
+    if (i % 2) link.release(`10.0.1.${i}`);
+  }
+  await until(() => relay.stats().addresses === 100);
+  assert.equal(relay.stats().reconciledPlaces, before);
+});
+
+test(
+  'a relay that stands still makes the broker degraded, and its first answer makes it up again',
+  OPTIONS,
+  async (t) => {
+    const relay = await forkRelay(t);
+    const link = await openLink(t, relay.path, { watchMs: 100, awayMs: 300, requestTimeoutMs: 60_000 });
+    /** @type {string[]} */
+    const states = [];
+    const broker = new LocalBroker({ link, roomLingerMs: 0 });
+    t.after(() => broker.close());
+    /** @type {string[]} */
+    const got = [];
+    await broker.start({
+      onPublication: (_room, publication) => got.push(String(publication)),
+      onState: (state) => states.push(state),
+    });
+    await broker.subscribe('room');
+    await broker.publish('room', Buffer.from('1'));
+    relay.stop();
+    const written = broker.publish('room', Buffer.from('2'));
+    await until(() => broker.state === 'degraded', 5000, 'degraded');
+    await assert.rejects(broker.publish('room', Buffer.from('3')), { code: 'UNAVAILABLE' });
+    await assert.rejects(broker.subscribe('other'), { code: 'UNAVAILABLE' });
+    await assert.rejects(broker.countConnections(), { code: 'UNAVAILABLE' });
+    await assert.rejects(link.members('room'), { code: 'UNAVAILABLE' });
+    relay.go();
+    await written;
+    await until(() => broker.state === 'up', 5000, 'up');
+    await broker.publish('room', Buffer.from('4'));
+    await until(() => got.length === 3);
+    assert.deepEqual(got, ['1', '2', '4']);
+    assert.deepEqual(states, ['up', 'degraded', 'up']);
+  },
+);
+
+test('an idle relay is asked as well: that it stands still is noticed with nothing under way', OPTIONS, async (t) => {
+  const relay = await forkRelay(t);
+  const link = await openLink(t, relay.path, { watchMs: 50, awayMs: 200 });
+  const away = new Promise((resolve) => (link.onAnswering = resolve));
+  relay.stop();
+  assert.equal(await away, false);
+  const back = new Promise((resolve) => (link.onAnswering = resolve));
+  relay.go();
+  assert.equal(await back, true);
+});
+
+test(
+  'publications for a worker that reads too slowly are left out and counted, and it keeps its link',
+  OPTIONS,
+  async (t) => {
+    const relay = await startRelay(t, { maxBacklogBytes: 1024 * 1024 });
+    const publisher = await openLink(t, relay.path);
+    const deaf = await deafWorker(t, relay, 'room');
+    let most = 0;
+    for (let i = 0; i < 1000; i++) {
+      await publisher.publish('room', Buffer.alloc(10_000));
+      most = Math.max(most, relay.stats().pendingBytes);
+    }
+    assert.ok(most < 2 * 1024 * 1024, `${most} bytes`);
+    const { plain, history } = relay.stats().leftOut;
+    assert.ok(plain > 500 && history === 0, `${plain} ${history}`);
+    assert.equal(relay.stats().droppedLinks, 0);
+    assert.equal(relay.stats().workers, 2);
+    // It reads again, and gets what is published from then on.
+    deaf.resume();
+    await until(() => relay.stats().pendingBytes === 0);
+    const read = deaf.bytesRead;
+    await publisher.publish('room', Buffer.alloc(10_000));
+    await until(() => deaf.bytesRead > read + 10_000);
+    assert.deepEqual(relay.stats().leftOut, { plain, history: 0 });
+  },
+);
+
+test('in a room with history what was left out is still there to be read', OPTIONS, async (t) => {
+  const relay = await startRelay(t, { maxBacklogBytes: 256 * 1024 });
+  const publisher = await openLink(t, relay.path);
+  const reader = await openLink(t, relay.path);
+  /** @type {number[]} */
+  const offsets = [];
+  reader.onPublication = (_room, _publication, offset) => offsets.push(offset);
+  await reader.subscribe('kept');
+  reader.socket?.pause();
+  for (let i = 0; i < 300; i++) await publisher.append('kept', '', Buffer.alloc(10_000));
+  assert.ok(relay.stats().leftOut.history > 100);
+  reader.socket?.resume();
+  await until(() => relay.stats().pendingBytes === 0);
+  await publisher.append('kept', '', Buffer.alloc(10));
+  // A follower finds the gap by the next offset, as after every loss, and reads what it missed.
+  await until(() => offsets.at(-1) === 301);
+  const gapAt = offsets.findIndex((offset, i) => offset !== i + 1);
+  assert.ok(gapAt > 0);
+  const { publications } = await reader.history('kept', { after: gapAt, limit: 1000 });
+  assert.equal(publications.length, 301 - gapAt);
+});
+
+test('a worker that reads none of its answers loses its link and is reported as hung', OPTIONS, async (t) => {
+  /** @type {number[]} */
+  const hung = [];
+  const relay = await startRelay(t, { maxPendingBytes: 1024 * 1024, onHung: (pid) => hung.push(pid) });
+  const deaf = await deafWorker(t, relay, 'room');
+  deaf.on('error', () => {});
+  let isClosed = false;
+  deaf.on('close', () => (isClosed = true));
+  const writer = new MessageWriter();
+  while (!isClosed && relay.stats().droppedLinks === 0) {
+    for (let i = 1; i <= 1000; i++) writer.request(OP.SYNC, i, '');
+    writer.writeTo(deaf);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.deepEqual(hung, [4711]);
+  assert.equal(relay.stats().workers, 0);
+});
