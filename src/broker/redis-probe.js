@@ -17,7 +17,7 @@ export class RedisProbe {
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
    * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; has the bus carried it
    * @param {() => void} parts.onMiss
-   * @param {() => void} parts.onDead
+   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
    * @param {(error: unknown) => void} parts.onRefused it could not be published
    */
   constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
@@ -30,6 +30,7 @@ export class RedisProbe {
     this.onRefused = onRefused;
     this.isRunning = false;
     this.misses = 0;
+    this.hasAnswered = false;
     /** Of the probe under way; 0: none is. */
     this.token = 0;
     this.lastToken = 0;
@@ -42,7 +43,13 @@ export class RedisProbe {
   start(nowMs) {
     this.isRunning = true;
     this.misses = 0;
+    this.hasAnswered = false;
     this.#send(nowMs);
+  }
+
+  /** The connection that publishes is a new one: a probe under way says nothing about it. @param {number} nowMs on the live clock */
+  restart(nowMs) {
+    if (this.isRunning) this.#send(nowMs);
   }
 
   stop() {
@@ -59,7 +66,7 @@ export class RedisProbe {
       this.onMiss();
       if (this.misses >= MAX_MISSES) {
         this.stop();
-        this.onDead();
+        this.onDead(this.hasAnswered);
         return;
       }
     }
@@ -69,6 +76,7 @@ export class RedisProbe {
   /** @param {Buffer} message */
   receive(message) {
     if (message.length !== 4 || this.token === 0 || message.readUInt32BE(0) !== this.token) return;
+    this.hasAnswered = true;
     this.onRoundTrip((performance.now() - this.sentAt) / 1000);
     this.#answered(true);
   }

@@ -54,6 +54,8 @@ export class RedisPublisher {
     /** The latest of each room among them. @type {Map<string, Message>} */
     this.latest = new Map();
     this.isScheduled = false;
+    /** Why Redis must not be asked although it is there; empty: it may. */
+    this.obstacle = '';
     /** Gathered or unanswered. */
     this.messages = 0;
     this.bytes = 0;
@@ -110,7 +112,7 @@ export class RedisPublisher {
     if (!this.connection.isWritable) return 'Redis is away';
     if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
       return 'too much is under way to Redis';
-    return '';
+    return this.obstacle;
   }
 
   /** @param {Message<any>} message to be written at the end of this tick */

@@ -4,11 +4,16 @@
 //   publish to a room with history, history --> redis-history --> redis-publisher
 //   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
 //
-// Two connections: commands, and a subscriber. It is up while both are ready, every wanted channel is subscribed, and
-// what is published comes back (redis-probe).
+// Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted channel is subscribed, and
+// a probe (redis-probe) has come back over these very connections: a Redis that answers handshakes may still hold back writes.
+//
+// Both connections must lead to the same server, and that server must stay what it was (redis-identity). While they lead to
+// different ones and no probe comes back, publishes and reads are refused. New subscribers follow the address; if none of them
+// gets a probe for PATIENCE_MS, the commands follow it too.
 
 import { RedisConnection } from './redis-connection.js';
 import { RedisHistory } from './redis-history.js';
+import { RedisIdentity } from './redis-identity.js';
 import { RedisProbe } from './redis-probe.js';
 import { RedisPublisher } from './redis-publisher.js';
 import { RedisPushes } from './redis-pushes.js';
@@ -16,6 +21,9 @@ import { RedisSubscriptions } from './redis-subscriptions.js';
 
 /** What Redis answers where a slot is not, or no longer, this node's to serve. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
+
+/** An address that leads astray for a shorter time than this is waited for. */
+const PATIENCE_MS = 20_000;
 
 /**
  * @typedef {object} ShardEvents
@@ -49,8 +57,10 @@ export class RedisShard {
     this.events = events;
     this.names = names;
     this.probeChannel = '';
-    /** Why publishing is refused though Redis is there. */
-    this.refusal = '';
+    /** Has a probe come back over these connections? */
+    this.isProven = false;
+    /** When the latest probe came back, or the connection for commands was made; on the live clock. */
+    this.provenMs = 0;
     this.isReconnect = { commands: false, subscriber: false };
     this.isClosed = false;
     this.commands = new RedisConnection({
@@ -66,7 +76,7 @@ export class RedisShard {
       node,
       name: `${prefix}subscriber`,
       timeoutMs,
-      onReady: () => this.subscriptions.restore(),
+      onReady: () => this.#subscriberOnReady(),
       onAway: (reason) => this.#subscriberOnAway(reason),
     });
     const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ message) => {
@@ -110,6 +120,12 @@ export class RedisShard {
       },
       onMoved: events.onMoved,
     });
+    this.identity = new RedisIdentity({
+      commands: this.commands,
+      subscriber: this.subscriber,
+      isFenced: config.historyFence === 'strict',
+      onUpdate: () => this.#checkSplit(),
+    });
     this.probe = new RedisProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),
       ping: () => this.subscriber.redis.ping(),
@@ -118,7 +134,7 @@ export class RedisShard {
       onMiss: () => {
         stats.probeMisses++;
       },
-      onDead: () => this.subscriber.destroy('publications do not come back'),
+      onDead: (hasAnswered) => this.#probeOnDead(hasAnswered),
       onRefused: (error) => this.#probeOnRefused(error),
     });
   }
@@ -146,13 +162,14 @@ export class RedisShard {
   }
 
   get isUp() {
-    return this.commands.isReady && this.subscriptions.isLive && this.refusal === '';
+    return this.commands.isReady && this.subscriptions.isLive && this.isProven;
   }
 
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
     this.publisher.expire(nowMs);
     this.probe.tick(nowMs);
+    this.identity.tick(nowMs);
   }
 
   close() {
@@ -166,14 +183,24 @@ export class RedisShard {
   #commandsOnReady() {
     if (this.isReconnect.commands) this.stats.brokerReconnects++;
     this.isReconnect.commands = true;
+    this.isProven = false;
+    this.provenMs = this.clock.nowMs;
     this.history.reset();
-    this.refusal = '';
+    this.identity.commandsOnReady(this.clock.nowMs);
+    this.probe.restart(this.clock.nowMs);
     this.events.onUpdate();
+  }
+
+  #subscriberOnReady() {
+    // Before it subscribes: a Redis without RESP3 then permits nothing else.
+    this.identity.subscriberOnReady();
+    this.subscriptions.restore();
   }
 
   #subscriptionsOnLive() {
     if (this.isReconnect.subscriber) this.stats.brokerReconnects++;
     this.isReconnect.subscriber = true;
+    this.isProven = false;
     this.probe.start(this.clock.nowMs);
     this.events.onUpdate();
   }
@@ -195,8 +222,24 @@ export class RedisShard {
     this.subscriber.prove();
     if (!isWholeBus) return;
     this.commands.prove();
-    this.refusal = '';
+    this.isProven = true;
+    this.provenMs = this.clock.nowMs;
+    this.#checkSplit();
     this.events.onUpdate();
+  }
+
+  /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
+  #probeOnDead(hasAnswered) {
+    const reason = 'publications do not come back';
+    this.subscriber.destroy(reason);
+    // The other connection may lead to a server that nobody else uses.
+    const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
+    if (!isPatient) this.commands.destroy(`${reason} on new subscribers either`);
+  }
+
+  #checkSplit() {
+    const isSplit = this.identity.isSplit && !this.isProven;
+    this.publisher.obstacle = isSplit ? 'the connections lead to different Redis servers' : '';
   }
 
   /** @param {unknown} error */
@@ -204,7 +247,7 @@ export class RedisShard {
     const { cause } = /** @type {{cause?: unknown}} */ (error);
     // Without a cause the connection is away, and has said so.
     if (cause === undefined) return;
-    this.refusal = this.commands.describe(cause);
-    this.#onAway(this.refusal);
+    this.isProven = false;
+    this.#onAway(this.commands.describe(cause));
   }
 }

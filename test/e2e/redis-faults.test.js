@@ -4,11 +4,14 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { describe, test } from 'node:test';
+import { parseHistoryRules } from '../../src/room-rules.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';
 import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
+import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
 const TIMEOUT_MS = 30_000;
+const { rules: history } = parseHistoryRules(['kept=100/300s']);
 
 test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS }, async (t) => {
   const redis = await startRedis(t);
@@ -262,6 +265,60 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
     assert.ok(outcomes.get('UNAVAILABLE') > 100);
     redis.thaw();
+  });
+
+  test('a Redis that answers and holds back writes is away until a probe has come back', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis);
+    await redis.cli('CLIENT', 'PAUSE', '60000', 'WRITE');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OUTCOME_UNKNOWN');
+    // Its connections are made again and again, and each is ready at once.
+    await eventually(() => a.stats.brokerReconnects >= 3);
+    const states = a.states.map(({ state }) => state);
+    await redis.cli('CLIENT', 'UNPAUSE');
+    assert.deepEqual(states, ['up', 'degraded']);
+    await eventually(() => a.state === 'up');
+  });
+
+  test('connections that lead to two servers: refused and degraded, then both follow the address', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const [old, current] = [await startRedis(t), await startRedis(t)];
+    const address = await startTcpProxy(t, old.port);
+    const a = await start(t, { settings: redisSettings({ REDIS_URL: address.url }) }, { history });
+    const b = await start(t, current);
+    await b.broker.subscribe('room');
+    // As after a failover that cuts no clients: only new connections lead to the new primary.
+    address.target = current.port;
+    await old.cli('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await eventually(() => a.shard.subscriptions.isLive && a.shard.publisher.obstacle !== '');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('astray'))), 'UNAVAILABLE');
+    assert.equal(await outcome(a.broker.history('kept', { after: 0, limit: 1 })), 'UNAVAILABLE');
+    assert.equal(a.state, 'degraded');
+    assert.match(await old.cli('CLIENT', 'LIST'), /name=faults:commands/);
+    // It has lasted.
+    a.shard.provenMs -= 20_000;
+    await delivers(a, b, 8000);
+    await eventually(() => a.state === 'up');
+    assert.doesNotMatch(await old.cli('CLIENT', 'LIST'), /name=faults/);
+    assert.ok(!b.texts.includes('astray'));
+  });
+
+  test('connections that lead to two servers are left as they are, if publications come back', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const primary = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
+    const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${primary.port}`] });
+    await eventually(async () => (await replica.cli('INFO', 'replication')).includes('master_link_status:up'));
+    const address = await startTcpProxy(t, primary.port);
+    const a = await start(t, { settings: redisSettings({ REDIS_URL: address.url }) });
+    // A replica passes messages on.
+    address.target = replica.port;
+    a.shard.subscriber.destroy('a test');
+    await eventually(() => a.shard.identity.isSplit && a.state === 'up');
+    assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OK');
   });
 
   for (const kind of ['TCP', 'TLS']) {

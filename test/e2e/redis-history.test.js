@@ -118,6 +118,33 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(warnings, []);
   });
 
+  test('a primary that took the data of another server between two publishes: a new epoch', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const args = ['--repl-diskless-sync-delay', '0'];
+    const [redis, stale] = [await startRedis(t, { args }), await startRedis(t, { args })];
+    const isLinked = async (/** @type {Redis} */ { port }, /** @type {Redis} */ to) => {
+      await to.cli('REPLICAOF', '127.0.0.1', `${port}`);
+      await eventually(async () => (await to.cli('INFO', 'replication')).includes('master_link_status:up'));
+    };
+    await isLinked(redis, stale);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    const [{ epoch }] = await publish(a, 'kept', numbered('kept ', 5));
+    await eventually(async () => (await stale.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
+    await stale.cli('REPLICAOF', 'NO', 'ONE');
+    await publish(a, 'kept', numbered('lost ', 5));
+    assert.deepEqual([a.state, b.state], ['up', 'up']);
+    // Redis cuts no clients here, and nothing is published meanwhile that would be refused.
+    await isLinked(stale, redis);
+    await redis.cli('REPLICAOF', 'NO', 'ONE');
+    await eventually(() => a.stats.brokerReconnects === 1 && b.stats.brokerReconnects === 1, 4000);
+    await eventually(() => a.state === 'up' && b.state === 'up');
+    const [position] = await publish(a, 'kept', ['new']);
+    assert.notEqual(position.epoch, epoch);
+    assert.equal(position.offset, 1);
+    assert.deepEqual(await read(b, 'kept', ALL), { ...position, texts: ['new'] });
+  });
+
   test('an emptied Redis: a new epoch, also for workers that knew the old one', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];

@@ -282,7 +282,7 @@ function probeOf(publish, ping = () => Promise.resolve()) {
     onRoundTrip: () => seen.push('round trip'),
     onAnswer: (isWholeBus) => seen.push(isWholeBus ? 'bus' : 'ping'),
     onMiss: () => seen.push('miss'),
-    onDead: () => seen.push('dead'),
+    onDead: (hasAnswered) => seen.push(hasAnswered ? 'dead' : 'dead from the start'),
     onRefused: () => seen.push('refused'),
   });
   return { probe, seen };
@@ -299,6 +299,29 @@ test('two misses one after another are a dead subscriber, within 5 s', () => {
   }
   assert.ok(now <= 4700, `${now}`);
   assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead']);
+});
+
+test('a subscriber that never carried a probe is told apart', () => {
+  const { probe, seen } = probeOf(async () => {});
+  probe.start(0);
+  probe.receive(Buffer.from([0, 0, 0, 1]));
+  probe.start(100);
+  for (let now = 100; !seen.includes('dead from the start'); now += 50) probe.tick(now);
+  assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead from the start']);
+});
+
+test('a probe published over a connection that has gone proves nothing, and its miss counts', () => {
+  const { probe, seen } = probeOf(async () => {});
+  probe.restart(0);
+  assert.equal(probe.token, 0, 'not before the start');
+  probe.start(0);
+  probe.tick(1500);
+  probe.restart(1600);
+  probe.receive(Buffer.from([0, 0, 0, 1]));
+  probe.receive(Buffer.from([0, 0, 0, 2]));
+  assert.deepEqual(seen, ['miss']);
+  probe.tick(3100);
+  assert.deepEqual(seen, ['miss', 'miss', 'dead from the start']);
 });
 
 test('one miss is forgiven, and an answer that is late is none', () => {
