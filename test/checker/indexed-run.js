@@ -91,7 +91,12 @@ export class Stream {
    * @param {Stream} other @param {number} t
    */
   succeeded(other, t) {
-    return this !== other && (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > other.heardAt;
+    return this !== other && this.tookAfter(other.heardAt, t);
+  }
+
+  /** Did this stream accept something until `t` that was sent after `sentAt`? @param {number} sentAt @param {number} t */
+  tookAfter(sentAt, t) {
+    return (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > sentAt;
   }
 
   /** @param {number} t @returns {number} how many there were until then */
@@ -117,6 +122,7 @@ export class Member {
     /** Subscribed: between a reply and the close. */
     this.isOpen = false;
     this.openedAt = 0;
+    this.closedAt = Number.POSITIVE_INFINITY;
     /** @type {Position|undefined} what it asked to go on from */
     this.since = undefined;
     /** The span: which stream, behind which offset it began, the last offset. @type {Stream|null} */
@@ -422,6 +428,7 @@ export class IndexedRun {
   close(member) {
     if (!member.isOpen) return;
     member.isOpen = false;
+    member.closedAt = this.now;
     this.open.set(member.room, (this.open.get(member.room) ?? 0) - 1);
   }
 

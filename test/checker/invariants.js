@@ -18,6 +18,8 @@
 
 import { SETTLE_US } from './indexed-run.js';
 
+/** How long servers may take to notice that some of them are at another Redis. */
+const NOTICED_US = 10_000_000;
 /** How long it may take to notice that the broker is away and to tell everybody: twice what the tests of each case allow. */
 const TOLD_US = 10_000_000;
 
@@ -87,7 +89,8 @@ export const INVARIANTS = Object.freeze([
   {
     id: 'I6',
     anomaly: 'false recovery',
-    claim: 'after recovered:true the replay begins behind `since`, has no gap and reaches the reply’s offset',
+    claim:
+      'after recovered:true the replay begins behind `since`, has no gap, reaches the reply’s offset and is all that was accepted',
     asked: { deliver: followsInReplay, reply: mayBeRecovered, ended: replayIsComplete },
   },
   {
@@ -206,14 +209,18 @@ function followsInReplay(_, sight) {
   return `${sight} after ${member.last}, in a replay up to ${member.replayTo}`;
 }
 
-/** @param {Run} _ @param {Told} told @returns {Answer} */
-function mayBeRecovered(_, { member, stream, offset, isRecovered }) {
+/** @param {Run} run @param {Told} told @returns {Answer} */
+function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
   if (!isRecovered) return null;
   const { since } = member;
   const reply = `${member} is recovered at ${stream?.epoch}:${offset}`;
   if (since === undefined) return `${reply} and had not asked`;
   if (stream === null || since.epoch !== stream.epoch || offset < since.offset)
     return `${reply}, from ${since.epoch}:${since.offset}`;
+  for (const other of run.streamsOf(member.room)) {
+    if (other !== stream && other.tookAfter(member.closedAt, run.now - NOTICED_US))
+      return `${reply}, and ${other.epoch} had accepted messages since it left`;
+  }
   return '';
 }
 

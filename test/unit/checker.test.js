@@ -363,6 +363,23 @@ const PLANTS = [
     },
   },
   {
+    fault: 'recovered:true in an epoch that had ended and is used again',
+    expected: ['I6'],
+    act: (model) => {
+      accepted(model, 'h.0', 1);
+      model.close(0);
+      const ended = /** @type {import('../checker/model.js').Stored} */ (model.store.get('h.0'));
+      model.crash(1, ['h.0']);
+      accepted(model, 'h.0', 2);
+      model.t += 11_000_000;
+      model.store.set('h.0', ended);
+      model.open(0, 0);
+      // So that nothing comes of it later on.
+      model.crash(0, ['h.0']);
+      model.settle();
+    },
+  },
+  {
     fault: 'recovered:true from an offset above the top',
     expected: ['I6'],
     act: (model) => {
