@@ -1,12 +1,17 @@
 // nemesis.js: what is done to servers, to Redis and to clients, one table. `inflict` does it and returns what heals it.
 //
 // Healing ends when the processes are back; whether service is back is what the record shows.
+//
+// A fault without effect would be a test that can't fail. So faults that could miss check their effect, and throw if there is
+// none. All effects are confined to processes and networks that the run has started, which end with it.
 
-import { mkdirSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { pause } from '../../loadtest/lib/run.js';
+import { Firewall, isPrivate } from '../helpers/private-network.js';
+import { startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
-import { Fanfare } from './trial.js';
+import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
 /** A server gives up after five deaths of workers within a minute; what is done to it stays below that. */
 const MAX_KILLS = 3;
@@ -17,6 +22,14 @@ const FLOOD_MESSAGES = 400;
 const FLOOD_BYTES = 60_000;
 /** At 1 ms each. */
 const LOADED_KEYS = 2000;
+/** A key or channel outside of what the servers use, to see what Redis does with it. */
+const CANARY = 'canary';
+/** Longer than any fault lasts: the end of the fault ends the pause. */
+const PAUSE_MS = 120_000;
+/** A command that Redis answers at once, unless it is held. */
+const ANSWER_MS = 200;
+const LINK_MS = 10_000;
+const NOTICE_MS = 15_000;
 
 /** @typedef {import('./trial.js').Trial} Trial */
 /** @typedef {() => unknown} Heal may be a promise */
@@ -27,6 +40,7 @@ const LOADED_KEYS = 2000;
  * @property {readonly [number, number]} holdMs for how long, in a random run: from, to
  * @property {boolean} [ofRedis] it is Redis that suffers, or the way to it
  * @property {boolean} [needsProxy]
+ * @property {boolean} [needsFirewall]
  * @property {boolean} [kills] a worker may die of it
  * @property {(trial: Trial) => Promise<Heal>} inflict
  */
@@ -276,6 +290,99 @@ export const NEMESES = Object.freeze({
       };
     },
   },
+  redisWritesHeld: {
+    name: 'CLIENT PAUSE WRITE',
+    holdMs: [2000, 15_000],
+    ofRedis: true,
+    async inflict({ redis }) {
+      await tell(redis, 'CLIENT', 'PAUSE', `${PAUSE_MS}`, 'WRITE');
+      return async () => {
+        const publish = tell(redis, 'PUBLISH', CANARY, 'x');
+        const isHeld = await Promise.race([publish.then(() => false), pause(ANSWER_MS).then(() => true)]);
+        mustBe(isHeld, 'writes are held');
+        await tell(redis, 'CLIENT', 'UNPAUSE');
+        await publish;
+      };
+    },
+  },
+  redisFlushed: {
+    name: 'FLUSHALL',
+    holdMs: [0, 0],
+    ofRedis: true,
+    async inflict({ redis }) {
+      await tell(redis, 'SET', CANARY, 'x');
+      await tell(redis, 'FLUSHALL');
+      mustBe(await isGone(redis), 'Redis is empty');
+      return () => {};
+    },
+  },
+  redisChannelsDenied: {
+    name: 'the right to the channels taken away',
+    holdMs: [1000, 6000],
+    ofRedis: true,
+    inflict: withoutRights(
+      ['resetchannels', '&other:*'],
+      ['resetchannels', '&fanfare:*'],
+      ['PUBLISH', 'fanfare:canary', 'x'],
+    ),
+  },
+  redisKeysDenied: {
+    name: 'the right to the keys taken away',
+    holdMs: [1000, 6000],
+    ofRedis: true,
+    inflict: withoutRights(['resetkeys', '~other:*'], ['resetkeys', '~fanfare:*'], ['GET', 'fanfare:canary']),
+  },
+  redisRolledBack: {
+    name: 'REPLICAOF an older copy and back',
+    holdMs: [500, 3000],
+    ofRedis: true,
+    inflict: rolledBack({ areWritesHeld: false }),
+  },
+  redisRolledBackUnseen: {
+    name: 'REPLICAOF an older copy and back, while writes are held',
+    holdMs: [500, 3000],
+    ofRedis: true,
+    // Nobody gets READONLY: it is over before the first write is let through.
+    inflict: rolledBack({ areWritesHeld: true }),
+  },
+  redisReplaced: {
+    name: 'the address leads to another Redis, and back',
+    holdMs: [2000, 14_000],
+    ofRedis: true,
+    needsProxy: true,
+    inflict: replaced((proxy) => proxy.cut()),
+  },
+  redisReplacedForNew: {
+    name: 'the address leads new connections to another Redis, and back',
+    holdMs: [2000, 14_000],
+    ofRedis: true,
+    needsProxy: true,
+    inflict: replaced((_, redis) => tell(redis, 'CLIENT', 'KILL', 'TYPE', 'pubsub')),
+  },
+  packetsDropped: {
+    name: 'packets to and from Redis dropped',
+    holdMs: [2000, 12_000],
+    ofRedis: true,
+    needsProxy: true,
+    needsFirewall: true,
+    inflict: dropped(['to', 'from'], ({ proxy }) => proxy?.hosts ?? []),
+  },
+  packetsToDropped: {
+    name: 'packets from one server to Redis dropped',
+    holdMs: [3000, 12_000],
+    ofRedis: true,
+    needsProxy: true,
+    needsFirewall: true,
+    inflict: dropped(['to'], ({ proxy, random }) => [random.pick(proxy?.hosts ?? [])]),
+  },
+  packetsFromDropped: {
+    name: 'packets from Redis to one server dropped',
+    holdMs: [3000, 12_000],
+    ofRedis: true,
+    needsProxy: true,
+    needsFirewall: true,
+    inflict: dropped(['from'], ({ proxy, random }) => [random.pick(proxy?.hosts ?? [])]),
+  },
   redisSlow: {
     name: 'a slow way to Redis',
     holdMs: [2000, 5000],
@@ -302,6 +409,106 @@ export const NEMESES = Object.freeze({
 /** @param {import('../helpers/redis.js').RedisServer} redis @param {...string} command @returns {Promise<string>} rejects where Redis refuses it */
 function tell(redis, ...command) {
   return redis.cli('-e', ...command);
+}
+
+/** @param {boolean} isSo @param {string} what the effect of a fault @throws where the fault has no effect */
+function mustBe(isSo, what) {
+  if (!isSo) throw new Error(`the fault has no effect: it is not so that ${what}`);
+}
+
+/** @param {import('../helpers/redis.js').RedisServer} redis @returns {Promise<boolean>} */
+async function isGone(redis) {
+  return (await redis.cli('EXISTS', CANARY)) === '0';
+}
+
+/**
+ * @param {readonly string[]} taken what ACL SETUSER is told, for the fault @param {readonly string[]} given for its end
+ * @param {readonly string[]} command that needs the right
+ * @returns {(trial: Trial) => Promise<Heal>}
+ */
+function withoutRights(taken, given, command) {
+  return async ({ redis }) => {
+    const isDenied = async () => {
+      const said = await redis.cli('--user', USER, '--pass', PASSWORD, '--no-auth-warning', ...command);
+      return said.includes('NOPERM');
+    };
+    await tell(redis, 'ACL', 'SETUSER', USER, ...taken);
+    mustBe(await isDenied(), 'the right is gone');
+    return async () => {
+      await tell(redis, 'ACL', 'SETUSER', USER, ...given);
+      mustBe(!(await isDenied()), 'the right is back');
+    };
+  };
+}
+
+/**
+ * A copy is made of Redis, Redis goes on, then it takes over the copy's data as its replica and is promoted again. The servers'
+ * connections last through all of it.
+ * @param {{areWritesHeld: boolean}} how @returns {(trial: Trial) => Promise<Heal>}
+ */
+function rolledBack({ areWritesHeld }) {
+  return async ({ redis, lifetime }) => {
+    const copy = await startRedis(lifetime, { args: [...USER_ARGS, '--repl-diskless-sync-delay', '0'] });
+    await copy.kill();
+    // Not by REPLICAOF: with its first replica a Redis takes another replication id, which would be noticed.
+    await tell(redis, 'SAVE');
+    copyFileSync(join(redis.folder, 'dump.rdb'), join(copy.folder, 'dump.rdb'));
+    await copy.restart();
+    return async () => {
+      await tell(redis, 'SET', CANARY, 'x');
+      if (areWritesHeld) await tell(redis, 'CLIENT', 'PAUSE', `${PAUSE_MS}`, 'WRITE');
+      await tell(redis, 'REPLICAOF', '127.0.0.1', `${copy.port}`);
+      const isLinked = async () => (await redis.cli('INFO', 'replication')).includes('master_link_status:up');
+      await until(isLinked, LINK_MS, 'the copy’s data');
+      await tell(redis, 'REPLICAOF', 'NO', 'ONE');
+      if (areWritesHeld) await tell(redis, 'CLIENT', 'UNPAUSE');
+      mustBe(await isGone(redis), 'Redis has the data of the copy');
+      await copy.end();
+      rmSync(join(redis.folder, 'dump.rdb'), { force: true });
+    };
+  };
+}
+
+/**
+ * The servers' address of Redis leads to another one, which is empty, and then back to the first, which has stayed as it was.
+ * @param {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../helpers/redis.js').RedisServer) => unknown} disconnect
+ * @returns {(trial: Trial) => Promise<Heal>}
+ */
+function replaced(disconnect) {
+  return async ({ redis, proxy, lifetime }) => {
+    if (proxy === null) throw new Error('needs a proxy');
+    const other = await startRedis(lifetime, { args: [...USER_ARGS] });
+    proxy.target = other.port;
+    await disconnect(proxy, redis);
+    const isUsed = async () => (await other.cli('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('id=');
+    await until(isUsed, NOTICE_MS, 'a server at the other Redis');
+    return async () => {
+      proxy.target = redis.port;
+      proxy.cut();
+      await other.end();
+    };
+  };
+}
+
+/**
+ * @param {readonly ('to'|'from')[]} ways seen from the servers @param {(trial: Trial) => readonly string[]} hosts
+ * @returns {(trial: Trial) => Promise<Heal>}
+ */
+function dropped(ways, hosts) {
+  return async (trial) => {
+    const { proxy } = trial;
+    const firewall = new Firewall(
+      hosts(trial).flatMap((host) =>
+        ways.map((way) =>
+          way === 'to'
+            ? ['-p', 'tcp', '-d', host, '--dport', `${proxy?.port}`]
+            : ['-p', 'tcp', '-s', host, '--sport', `${proxy?.port}`],
+        ),
+      ),
+    );
+    await firewall.add();
+    return async () => mustBe((await firewall.remove()) > 0, 'packets are dropped');
+  };
 }
 
 /** Waits for the end of a snapshot. @param {import('../helpers/redis.js').RedisServer} redis @param {'ok'|'err'} status */
@@ -341,7 +548,10 @@ function isVulnerable({ kills }) {
 export function possibleNemeses({ proxy, servers, setting }) {
   const canKill = servers.some(isVulnerable);
   return Object.values(NEMESES).filter(
-    ({ ofRedis, needsProxy, kills }) =>
-      (!setting.embedded || !ofRedis) && (proxy !== null || !needsProxy) && (canKill || !kills),
+    ({ ofRedis, needsProxy, needsFirewall, kills }) =>
+      (!setting.embedded || !ofRedis) &&
+      (proxy !== null || !needsProxy) &&
+      (isPrivate || !needsFirewall) &&
+      (canKill || !kills),
   );
 }

@@ -5,7 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pause } from '../../loadtest/lib/run.js';
 import { readiness, scrape } from '../../loadtest/lib/server.js';
+import { isPrivate } from '../helpers/private-network.js';
 import { freePort, startRedis } from '../helpers/redis.js';
+import { aclRule } from '../helpers/redis-topologies.js';
 import { startServer, until } from '../helpers/server.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { SETTLE_US } from './indexed-run.js';
@@ -40,6 +42,12 @@ const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'm
  * @property {Record<string, string>} [env] of the servers
  * @property {string} [path] of the record; without one it is made and removed
  */
+
+/** The servers' user of Redis, with the rights that README names; its rights are what some faults take away. */
+export const USER = 'fanfare';
+export const PASSWORD = 's3cret';
+/** Of a redis-server that has this user, also after a restart. */
+export const USER_ARGS = Object.freeze(['--user', USER, 'on', `>${PASSWORD}`, ...aclRule('fanfare:').split(' ')]);
 
 /** Settings by which a run of seconds shows what else takes minutes. */
 const ENV = Object.freeze({
@@ -111,12 +119,14 @@ export class Fanfare {
 
 export class Trial {
   /**
+   * @param {Lifetime} lifetime
    * @param {Setting} setting
    * @param {RedisServer[]} nodes
    * @param {import('../helpers/tcp-proxy.js').TcpProxy|null} proxy
    * @param {Fanfare[]} servers
    */
-  constructor(setting, nodes, proxy, servers) {
+  constructor(lifetime, setting, nodes, proxy, servers) {
+    this.lifetime = lifetime;
     this.setting = setting;
     /** Every Redis there is. */
     this.nodes = nodes;
@@ -231,7 +241,9 @@ export class Trial {
 export async function startTrial(t, setting) {
   const { servers: count, workers, load, historySize = 1000, embedded = false, viaProxy = false } = setting;
   const { nodes, env } = await (setting.store?.(t) ?? oneRedis(t, setting.redisArgs));
-  const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port) : null;
+  // An address for each server, so that a firewall can tell them apart.
+  const hosts = Array.from({ length: count }, (_, i) => (isPrivate ? `127.0.1.${i + 1}` : '127.0.0.1'));
+  const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port, [...new Set(hosts)]) : null;
   const servers = [];
   for (let i = 0; i < count; i++) {
     const server = new Fanfare(t, {
@@ -241,12 +253,13 @@ export async function startTrial(t, setting) {
       WORKERS: `${workers}`,
       PORT: `${await freePort()}`,
       SERVER_ID: `server-${i}`,
-      ...(!embedded && (proxy ? { REDIS_URL: proxy.url } : env)),
+      ...(!embedded && env),
+      ...(!embedded && proxy && { REDIS_URL: `redis://${hosts[i]}:${proxy.port}` }),
     });
     await server.start();
     servers.push(server);
   }
-  const trial = new Trial(setting, nodes, proxy, servers);
+  const trial = new Trial(t, setting, nodes, proxy, servers);
   t.after(async () => {
     await trial.workload.stop();
     trial.recorder.close();
@@ -257,8 +270,8 @@ export async function startTrial(t, setting) {
 
 /** @param {Lifetime} t @param {string[]|undefined} args @returns {Promise<Store>} */
 async function oneRedis(t, args) {
-  const redis = await startRedis(t, { args });
-  return { nodes: [redis], env: { REDIS_URL: redis.url } };
+  const redis = await startRedis(t, { args: [...USER_ARGS, ...(args ?? [])] });
+  return { nodes: [redis], env: { REDIS_URL: redis.url, REDIS_USERNAME: USER, REDIS_PASSWORD: PASSWORD } };
 }
 
 /** Channels that somebody is subscribed to. @param {RedisServer} redis */

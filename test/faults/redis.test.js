@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pause } from '../../loadtest/lib/run.js';
 import { NEMESES } from '../checker/nemesis.js';
+import { USER_ARGS } from '../checker/trial.js';
 import { startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
 import { historyMemberships, newLine, OPTIONS, smoke, tookMs } from './smoke.js';
@@ -122,7 +123,7 @@ test('11: CLIENT KILL TYPE pubsub: what was published in between is fetched', OP
 test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS, async (t) => {
   const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
     const { redis, proxy } = trial;
-    const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
+    const replica = await startRedis(t, { args: [...USER_ARGS, '--replicaof', '127.0.0.1', `${redis.port}`] });
     await until(async () => (await replica.cli('INFO', 'replication')).includes('master_link_status:up'));
     await pause(500);
     await trial.suffer(

@@ -90,25 +90,31 @@ class Direction {
 }
 
 export class TcpProxy {
-  /** @param {number} target a port of 127.0.0.1; another one holds for connections made from then on */
-  constructor(target) {
+  /**
+   * @param {number} target a port of 127.0.0.1; another one holds for connections made from then on
+   * @param {readonly string[]} hosts addresses of this machine to listen at, all with the same port
+   */
+  constructor(target, hosts = ['127.0.0.1']) {
     this.target = target;
+    this.hosts = hosts;
     this.port = 0;
     /** @type {Weather} */
     this.weather = {};
     /** @type {Set<Direction>} */
     this.directions = new Set();
-    this.server = createServer({ allowHalfOpen: true }, (client) => this.#accept(client));
+    this.servers = hosts.map(() => createServer({ allowHalfOpen: true }, (client) => this.#accept(client)));
   }
 
   async start() {
-    this.server.listen(0, '127.0.0.1');
-    await once(this.server, 'listening');
-    this.port = /** @type {import('node:net').AddressInfo} */ (this.server.address()).port;
+    for (const [i, server] of this.servers.entries()) {
+      server.listen(this.port, this.hosts[i]);
+      await once(server, 'listening');
+      this.port = /** @type {import('node:net').AddressInfo} */ (server.address()).port;
+    }
   }
 
   get url() {
-    return `redis://127.0.0.1:${this.port}`;
+    return `redis://${this.hosts[0]}:${this.port}`;
   }
 
   /** @param {Weather} weather from now on; {}: fine */
@@ -117,9 +123,14 @@ export class TcpProxy {
     for (const direction of this.directions) direction.changed();
   }
 
-  close() {
+  /** Ends all connections there are; new ones are accepted. */
+  cut() {
     for (const { from } of this.directions) from.destroy();
-    this.server.close();
+  }
+
+  close() {
+    this.cut();
+    for (const server of this.servers) server.close();
   }
 
   /** @param {import('node:net').Socket} client */
@@ -135,9 +146,9 @@ export class TcpProxy {
   }
 }
 
-/** @param {{after: (fn: () => unknown) => void}} t ends it @param {number} target a port of 127.0.0.1 */
-export async function startTcpProxy(t, target) {
-  const proxy = new TcpProxy(target);
+/** @param {{after: (fn: () => unknown) => void}} t ends it @param {number} target a port of 127.0.0.1 @param {readonly string[]} [hosts] */
+export async function startTcpProxy(t, target, hosts) {
+  const proxy = new TcpProxy(target, hosts);
   t.after(() => proxy.close());
   await proxy.start();
   return proxy;
