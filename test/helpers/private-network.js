@@ -3,8 +3,10 @@
 // The namespace has a loopback interface and nothing else. It ends, with all its rules, when the last process in it ends.
 // It needs Linux, root, and the commands unshare, ip and iptables.
 
+import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
 import { constants } from 'node:os';
+import { test } from 'node:test';
 import { promisify } from 'node:util';
 
 const INSIDE = 'FANFARE_TEST_NETWORK';
@@ -22,22 +24,49 @@ export function canBePrivate() {
 }
 
 /**
+ * What runs a script in a network of its own.
+ * @param {string} script @param {readonly string[]} [args]
+ * @returns {{command: string, args: string[], env: NodeJS.ProcessEnv}}
+ */
+export function privately(script, args = []) {
+  const shell = ['sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
+  return {
+    command: 'unshare',
+    args: ['--net', ...shell, process.execPath, script, ...args],
+    env: { ...env, [INSIDE]: 'yes' },
+  };
+}
+
+/**
  * Runs a script in a network of its own, passes signals on to it and ends as it ends.
  * @param {string} script @param {readonly string[]} args @returns {Promise<never>}
  */
 export function becomePrivate(script, args) {
-  const child = spawn(
-    'unshare',
-    ['--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh', process.execPath, script, ...args],
-    {
-      env: { ...env, [INSIDE]: 'yes' },
-      stdio: 'inherit',
-    },
-  );
+  const inside = privately(script, args);
+  const child = spawn(inside.command, inside.args, { env: inside.env, stdio: 'inherit' });
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.on(signal, () => child.kill(signal));
   return new Promise((_, reject) => {
     child.on('error', reject);
     child.on('exit', (code, signal) => process.exit(code ?? 128 + constants.signals[signal ?? 'SIGKILL']));
+  });
+}
+
+/**
+ * Declares tests that run in a network of their own, where there can be one: their file is run again in there.
+ * @param {string} title of all of them @param {string} file @param {import('node:test').TestOptions} options @param {() => void} declare
+ */
+export function testPrivately(title, file, options, declare) {
+  if (isPrivate) {
+    declare();
+    return;
+  }
+  const skip = canBePrivate() ? false : 'needs root, unshare, ip and iptables';
+  test(title, { ...options, skip }, (t) => {
+    const { command, args, env } = privately(file);
+    delete env.NODE_TEST_CONTEXT;
+    const { status, stdout, stderr } = spawnSync(command, args, { env, encoding: 'utf8' });
+    for (const [, figure] of stdout.matchAll(/^ {0,4}(?:#|ℹ) (.+: .+)$/gm)) t.diagnostic(figure);
+    assert.equal(status, 0, stdout + stderr);
   });
 }
 
