@@ -18,6 +18,8 @@ export const TICK_MS = 500;
 const MARK = 'swarm:';
 /** Longest an endurance sender sleeps: what comes due meanwhile is late by that. */
 const NAP_MS = 2;
+/** How often it looks, with everything sent, whether the phase has been cut short. */
+const LOOK_MS = 50;
 /** Errors of a source port that some other socket has. */
 const PORT_TAKEN = new Set(['EADDRINUSE', 'EADDRNOTAVAIL']);
 const CLOSE_BATCH = 1000;
@@ -77,7 +79,7 @@ class ClientProcess {
     this.lastReplyMs = 0;
     /** Called when nothing is pending any more. @type {(() => void)|null} */
     this.settled = null;
-    /** Broadcasts of this process that wait for their end. @type {Map<number, (ms: number) => void>} */
+    /** Broadcasts of this process that wait for their end, oldest first. @type {Map<number, {member: Member, settle: (ms: number|null) => void}>} */
     this.trips = new Map();
     /** Deliveries of this step. */
     this.stepDeliveries = 0;
@@ -174,8 +176,11 @@ class ClientProcess {
     const messages = this.members.length === 0 ? 0 : Math.round((rate * durationMs) / 1000);
     const mostPending = Math.max(1, (rate * this.replyTimeoutMs) / 1000);
     const startedMs = clockMs();
+    const endMs = startedMs + durationMs;
+    // Without a connection nothing can be sent, and what was due is no failure beside that of the connections.
+    const isOver = () => this.stopped || this.members.length === 0;
     let behindMs = 0;
-    for (let n = 0; n < messages && !this.stopped; ) {
+    for (let n = 0; n < messages && !isOver(); ) {
       const nowMs = clockMs();
       const dueMs = startedMs + (n * 1000) / rate;
       if (dueMs > nowMs) {
@@ -184,12 +189,13 @@ class ClientProcess {
       }
       n++;
       behindMs = Math.max(behindMs, nowMs - dueMs);
-      if (this.members.length === 0 || this.pending >= mostPending) this.#fail('not sent', 1);
+      if (this.pending >= mostPending) this.#fail('not sent', 1);
       else this.#sendEcho(this.#next(), dueMs);
     }
-    while (!this.stopped && clockMs() < startedMs + durationMs) await pause(startedMs + durationMs - clockMs());
+    while (!isOver() && clockMs() < endMs) await pause(Math.min(LOOK_MS, endMs - clockMs()));
     const missing = await this.#replies();
-    return { missing, behindMs, seconds: (Math.max(this.lastReplyMs, startedMs + durationMs) - startedMs) / 1000 };
+    // Cut short, it lasted until now.
+    return { missing, behindMs, seconds: (Math.max(this.lastReplyMs, Math.min(endMs, clockMs())) - startedMs) / 1000 };
   }
 
   /** Before a step of broadcasts, of all processes. @param {{step: number}} ask */
@@ -203,18 +209,23 @@ class ClientProcess {
   /**
    * Lanes of broadcasts, each by a random connection, the next as soon as the one before is back at its sender.
    * @param {{lanes: number[], timeoutMs: number}} ask broadcasts of each lane
-   * @returns {Promise<{trips: number[]}>} milliseconds; Infinity where it did not come back
+   * @returns {Promise<{trips: number[], refused: number}>} milliseconds, Infinity where it did not come back; `refused`: those
+   *   answered with an error, or whose sender lost its connection: that failure is counted
    */
   async broadcast({ lanes, timeoutMs }) {
     /** @type {number[]} */
     const trips = [];
+    let refused = 0;
     await Promise.all(
       lanes.map(async (samples) => {
-        for (let n = 0; n < samples && !this.stopped && this.members.length > 0; n++)
-          trips.push(await this.#roundTrip(timeoutMs));
+        for (let n = 0; n < samples && !this.stopped && this.members.length > 0; n++) {
+          const ms = await this.#roundTrip(timeoutMs);
+          if (ms === null) refused++;
+          else trips.push(ms);
+        }
       }),
     );
-    return { trips };
+    return { trips, refused };
   }
 
   /** What has come of this step's broadcasts. */
@@ -251,7 +262,7 @@ class ClientProcess {
     member.send(before + this.#payload('e', member, dueMs) + after);
   }
 
-  /** @param {number} timeoutMs @returns {Promise<number>} milliseconds */
+  /** @param {number} timeoutMs @returns {Promise<number|null>} milliseconds; null: refused, or the sender is gone */
   #roundTrip(timeoutMs) {
     const { before, after } = /** @type {NonNullable<typeof this.profile.broadcast>} */ (this.profile.broadcast);
     const member = this.members[Math.floor(Math.random() * this.members.length)];
@@ -259,7 +270,7 @@ class ClientProcess {
     return new Promise((resolve) => {
       const payload = this.#payload('b', member, sentMs);
       const key = this.sequence;
-      /** @param {number} ms */
+      /** @param {number|null} ms */
       const settle = (ms) => {
         clearTimeout(timer);
         this.trips.delete(key);
@@ -269,7 +280,7 @@ class ClientProcess {
         this.#fail('no reply', 1);
         settle(Number.POSITIVE_INFINITY);
       }, timeoutMs);
-      this.trips.set(key, settle);
+      this.trips.set(key, { member, settle });
       this.tally.sent++;
       member.send(before + payload + after);
     });
@@ -305,7 +316,7 @@ class ClientProcess {
   stop() {
     this.stopped = true;
     this.settled?.();
-    for (const settle of [...this.trips.values()]) settle(Number.POSITIVE_INFINITY);
+    for (const { settle } of [...this.trips.values()]) settle(Number.POSITIVE_INFINITY);
   }
 
   /** @param {string} key @param {number} count */
@@ -320,7 +331,9 @@ class ClientProcess {
     if (at < 0) {
       const error = /"type":"error".*"error":"(\w+)"/.exec(text)?.[1];
       // The close that follows it is counted.
-      if (!text.includes('"SERVER_SHUTDOWN"')) this.#fail(error ? `error ${error}` : 'not understood', 1);
+      if (text.includes('"SERVER_SHUTDOWN"')) return;
+      this.#fail(error ? `error ${error}` : 'not understood', 1);
+      if (error) this.#refused(member);
       return;
     }
     const [step, index, sentMs, sequence] = text.slice(at + MARK.length, at + MARK.length + 64).split(':', 4);
@@ -337,6 +350,16 @@ class ClientProcess {
     }
     // else its time was over, and it is counted as missing.
   };
+
+  /** The error was the reply of one message, which is not missing as well. @param {Member} member */
+  #refused(member) {
+    if (member.waiting > 0) {
+      member.waiting--;
+      if (--this.pending === 0) this.settled?.();
+      return;
+    }
+    for (const trip of this.trips.values()) if (trip.member === member) return trip.settle(null);
+  }
 
   /** @param {Member} member @param {boolean} isOwn @param {number} dueMs */
   #echoArrived(member, isOwn, dueMs) {
@@ -364,11 +387,11 @@ class ClientProcess {
       }
     }
     if (!isOwn || (result !== null && !isResult)) return;
-    const settle = this.trips.get(sequence);
-    if (settle === undefined) return; // its time was over
+    const trip = this.trips.get(sequence);
+    if (trip === undefined) return; // its time was over
     this.tally.replies++;
     this.latency.add(ms);
-    settle(ms);
+    trip.settle(ms);
   }
 
   /** @param {WsClient} client */
@@ -387,6 +410,7 @@ class ClientProcess {
     this.pending -= member.waiting;
     member.waiting = 0;
     if (this.pending === 0) this.settled?.();
+    for (const trip of [...this.trips.values()]) if (trip.member === member) trip.settle(null);
   };
 }
 

@@ -61,12 +61,13 @@ const POLL_MS = 20;
  * @property {number} pLimit their percentile that is held against the limit
  * @property {number} maxMs
  * @property {number} broadcasts
+ * @property {number} refused broadcasts answered with an error, or whose sender lost its connection; in none of the other figures
  * @property {number} deliveries
  * @property {number} expected
  * @property {Percentiles} delivery from sending to any receiver
  * @property {boolean} within the limit, and nothing missing
  */
-/** @typedef {{percentile: number, limitMs: number, steps: Step[], held: number, ended: 'limit'|'connections'|'missing'|'stopped'}} BroadcastResult `held`: connections of the last step within the limit */
+/** @typedef {{percentile: number, limitMs: number, steps: Step[], held: number, ended: 'limit'|'connections'|'refused'|'missing'|'stopped'}} BroadcastResult `held`: connections of the last step within the limit */
 /** @typedef {{connect?: ConnectResult, burst?: BurstResult, endurance?: EnduranceResult, broadcast?: BroadcastResult}} Results */
 
 /**
@@ -160,7 +161,7 @@ async function endurance(context) {
     enduranceMs + replyTimeoutMs,
   );
   const { sent, replies, latency } = watch.end();
-  const seconds = Math.max(...answers.map((answer) => answer.seconds));
+  const seconds = Math.max(0.001, ...answers.map((answer) => answer.seconds));
   const perSecond = replies / seconds;
   return {
     seconds,
@@ -195,6 +196,7 @@ async function broadcast(context) {
     result.steps.push(step);
     context.progress(size, connections, `p${limitPercentile} ${step.pLimit.toFixed(0)} ms of ${limitRttMs}`);
     if (step.within) result.held = step.connections;
+    else if (step.refused > 0) result.ended = 'refused';
     else
       result.ended = step.deliveries < step.expected || step.maxMs === Number.POSITIVE_INFINITY ? 'missing' : 'limit';
     if (!step.within || size === connections) break;
@@ -215,9 +217,12 @@ async function broadcastStep({ options, fleet, timeline, fail, isStopped }, numb
     Math.ceil(sampleSize / concurrent) * replyTimeoutMs,
   );
   const trips = /** @type {number[]} */ (answers.flatMap((answer) => answer.trips)).sort((a, b) => a - b);
+  const refused = answers.reduce((sum, answer) => sum + answer.refused, 0);
   const expected = trips.length * connections;
   const { deliveries, latency } = await delivered(fleet, expected, Math.min(SILENCE_MS, replyTimeoutMs), isStopped);
-  if (deliveries < expected && !isStopped()) fail('not delivered', expected - deliveries);
+  // What did not reach a connection that was lost is no failure beside that.
+  const missing = expected - deliveries - (connections - timeline.open) * trips.length;
+  if (missing > 0 && !isStopped()) fail('not delivered', missing);
   const pLimit = ranked(trips, limitPercentile);
   return {
     connections,
@@ -225,10 +230,11 @@ async function broadcastStep({ options, fleet, timeline, fail, isStopped }, numb
     pLimit,
     maxMs: ranked(trips, 100),
     broadcasts: trips.length,
+    refused,
     deliveries,
     expected,
     delivery: percentiles(latency),
-    within: pLimit <= limitRttMs && deliveries >= expected,
+    within: pLimit <= limitRttMs && deliveries >= expected && refused === 0,
   };
 }
 

@@ -74,7 +74,8 @@ const PHASE_LINE = {
     const then = {
       connections: 'no more were asked for',
       limit: `with ${count(last?.connections ?? 0)}: ${rtt}`,
-      missing: `with ${count(last?.connections ?? 0)} ${count((last?.expected ?? 0) - (last?.deliveries ?? 0))} deliveries were missing`,
+      refused: `with ${count(last?.connections ?? 0)} connections ${count(last?.refused ?? 0)} broadcasts were refused`,
+      missing: `with ${count(last?.connections ?? 0)} connections ${count((last?.expected ?? 0) - (last?.deliveries ?? 0))} deliveries were missing`,
       stopped: 'then stopped',
     };
     return `round trips p${percentile} ≤ ${limitMs} ms up to ${count(held)} connections; ${then[ended]}`;

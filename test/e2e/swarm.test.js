@@ -129,9 +129,9 @@ describe('the swarm', { concurrency: 2 }, () => {
         '--phases',
         'connect,endurance',
         '--endurance',
-        '1',
-        '--reply-timeout',
-        '1',
+        '600',
+        '--rate',
+        '50',
       ],
       {
         onOutput: (text) => {
@@ -143,11 +143,14 @@ describe('the swarm', { concurrency: 2 }, () => {
       },
     );
     assert.equal(code, 1, said);
-    const { failures, results } = report();
-    const lost = failures.find((/** @type {any} */ { key }) => key === 'closed 1006');
-    assert.equal(lost?.count, 100, said);
-    assert.equal(lost.side, 'server');
+    const { failures, results, phases } = report();
+    // Each connection once, and not the messages that could not be sent on it as well.
+    assert.deepEqual(
+      failures.map((/** @type {any} */ { key, count, side }) => [key, count, side]),
+      [['closed 1006', 100, 'server']],
+    );
     assert.deepEqual([results.endurance.lost, results.endurance.held], [100, false]);
+    lasted(results.endurance.seconds, phases.at(-1));
   });
 
   test('Ctrl-C ends a run in order, with a report', { timeout: LIMIT_MS }, async (t) => {
@@ -166,7 +169,40 @@ describe('the swarm', { concurrency: 2 }, () => {
     );
     assert.equal(code, 1, said);
     assert.match(said, /verdict: not finished: interrupted by SIGINT/);
-    assert.equal(report().connections.peak, 50);
+    const { connections, results, phases } = report();
+    assert.equal(connections.peak, 50);
+    lasted(results.endurance.seconds, phases.at(-1));
+  });
+
+  test('a message that the server refuses is one failure', { timeout: LIMIT_MS }, async (t) => {
+    let n = 0;
+    const refusing = await otherServer(t, (text, sender) =>
+      sender.send(text.includes('echo') && ++n % 10 !== 0 ? text : '{"type":"error","error":"PERMISSION_DENIED"}'),
+    );
+    const args = [
+      '--connections',
+      '20',
+      '--step-size',
+      '20',
+      '--sample-size',
+      '8',
+      '--endurance',
+      '1',
+      '--rate',
+      '100',
+    ];
+    const { code, said, report } = await swarm(t, [...refusing, ...args]);
+    assert.equal(code, 1, said);
+    const { failures, results } = report();
+    // Of 300 echoes in the burst and 100 in endurance every tenth; and all 8 broadcasts.
+    assert.deepEqual(
+      failures.map((/** @type {any} */ { key, count }) => [key, count]),
+      [['error PERMISSION_DENIED', 48]],
+    );
+    assert.deepEqual([results.burst.replies, results.endurance.replies], [270, 90]);
+    const [step] = results.broadcast.steps;
+    assert.deepEqual([step.refused, step.expected, results.broadcast.ended], [8, 0, 'refused']);
+    assert.match(said, /with 20 connections 8 broadcasts were refused/);
   });
 
   test('another server that echoes holds; one that loses, repeats or mixes up echoes does not', {
@@ -323,6 +359,11 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.doesNotMatch(execFileSync('ip', ['-o', 'addr'], { encoding: 'utf8' }), /10\.204\./);
   });
 });
+
+/** A phase that was cut short lasted as long as it did. @param {number} seconds as its result says @param {{from: number, to: number}} span as the clock says */
+function lasted(seconds, { from, to }) {
+  assert.ok(seconds > 0 && seconds <= to - from, `${seconds} s of ${to - from} s`);
+}
 
 /**
  * Runs the swarm.
