@@ -25,10 +25,10 @@ const LIMIT_MS = 1_800_000;
 const KILL_MS = 10_000;
 /** profile.yml has 150,000 arrivals, which no one machine holds: its shape, with 1/500 of the arrivals in 1/6 of the time. */
 const SMALL_PROFILE = Object.freeze([
-  { name: 'warm-up', duration: 10, arrivalRate: 0.2 },
-  { name: 'ramp', duration: 20, arrivalRate: 1 },
-  { name: 'sustained', duration: 50, arrivalRate: 2 },
-  { name: 'stress', duration: 10, arrivalRate: 4 },
+  { name: 'warm-up', duration: 10, arrivalCount: 2 },
+  { name: 'ramp', duration: 20, arrivalCount: 20 },
+  { name: 'sustained', duration: 50, arrivalCount: 100 },
+  { name: 'stress', duration: 10, arrivalCount: 40 },
 ]);
 
 const options = readOptions(
