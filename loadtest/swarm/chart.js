@@ -2,6 +2,8 @@
 //
 // The figure carries its data, for the report's script to say the values under the pointer.
 
+/** @typedef {{name: string, from: number, to: number}} Span */
+
 /**
  * @typedef {object} Series
  * @property {string} name
@@ -15,39 +17,36 @@
  * @property {string} unit of the values: ' ms', '/s', ' %'; stands behind them
  * @property {string} xUnit
  * @property {Series[]} series
- * @property {{name: string, from: number, to: number}[]} [spans] shaded, with their names
+ * @property {Span[]} [spans] shaded, with their names; x is stretched where one would be too narrow to see
  * @property {{value: number, name: string}} [mark] a level to compare with
  * @property {boolean} [log] logarithmic values
  * @property {boolean} [dots] a dot at each point
  * @property {string} [note] a line below
- * @property {number} [width] in pixels as it is drawn; the page scales it
  */
 
-const WIDTH = 640;
+/** Of the drawing; the page scales it, and keeps the letters at one size (report.js). */
+export const WIDTH = 640;
 const HEIGHT = 230;
 const EDGE = Object.freeze({ left: 52, right: 12, top: 22, bottom: 26 });
 const X_TICKS = 7;
 const Y_TICKS = 5;
+/** Narrowest span, and nearest labels below the axis, of WIDTH. */
+const MIN_SPAN = 68;
+const MIN_TICK = 56;
+/** Spans take no more than this share from the others. */
+const MAX_STRETCHED = 0.75;
+/** Width of a letter of a span's name, of WIDTH, in a chart as wide as a desktop's and as narrow as a phone's. */
+const LETTER = 7.5;
+const PHONE_LETTER = 14;
 
 /** @param {Chart} chart @returns {string} HTML; nothing where there is nothing to draw */
-export function chartFigure({
-  title,
-  unit,
-  xUnit,
-  series,
-  spans = [],
-  mark,
-  log = false,
-  dots = false,
-  note,
-  width = WIDTH,
-}) {
+export function chartFigure({ title, unit, xUnit, series, spans = [], mark, log = false, dots = false, note }) {
   const drawn = series.filter(({ points }) => points.some(([, value]) => value !== null));
   const values = drawn.flatMap(({ points }) => points.flatMap(([, value]) => (value === null ? [] : [value])));
   if (values.length === 0) return '';
-  const right = width - EDGE.right;
+  const right = WIDTH - EDGE.right;
   const xs = drawn.flatMap(({ points }) => points.map(([at]) => at));
-  const x = scale(Math.min(...xs, ...spans.map(({ from }) => from)), Math.max(...xs), EDGE.left, right);
+  const x = stretched(Math.min(...xs, ...spans.map(({ from }) => from)), Math.max(...xs), spans);
   const most = Math.max(...values, mark?.value ?? 0);
   const y = log
     ? logScale(Math.min(...values.filter((value) => value > 0), most), most, HEIGHT - EDGE.bottom, EDGE.top)
@@ -58,14 +57,15 @@ export function chartFigure({
     ...yTicks.map(
       (value) =>
         `<line class="grid" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(value))}" y2="${px(y.at(value))}"/>` +
-        `<text class="tick" x="${EDGE.left - 6}" y="${px(y.at(value) + 3.5)}" text-anchor="end">${short(value)}</text>`,
+        `<text class="tick" x="${EDGE.left - 6}" y="${px(y.at(value))}" text-anchor="end" dominant-baseline="central">${short(value)}</text>`,
     ),
-    ...niceTicks(x.low, x.high, Math.round((X_TICKS * width) / WIDTH))
-      .filter((value) => value >= x.low && value <= x.high)
-      .map(
-        (value) =>
-          `<text class="tick" x="${px(x.at(value))}" y="${HEIGHT - 8}" text-anchor="middle">${short(value)}${xUnit}</text>`,
-      ),
+    ...apart(
+      niceTicks(x.low, x.high, X_TICKS).filter((value) => value >= x.low && value <= x.high),
+      x,
+    ).map(
+      (value) =>
+        `<text class="tick" x="${px(x.at(value))}" y="${HEIGHT - EDGE.bottom + 5}" text-anchor="${value === x.low ? 'start' : 'middle'}" dominant-baseline="hanging">${short(value)}${xUnit}</text>`,
+    ),
     mark
       ? `<line class="mark" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(mark.value))}" y2="${px(y.at(mark.value))}"/>` +
         `<text class="tick" x="${EDGE.left + 4}" y="${px(y.at(mark.value) - 5)}">${escaped(mark.name)}</text>`
@@ -84,7 +84,7 @@ export function chartFigure({
   const data = JSON.stringify({
     unit,
     xUnit,
-    x: [x.low, x.high, EDGE.left / width, right / width],
+    x: x.knots.map(([value, at]) => [rounded(value), rounded(at / WIDTH)]),
     series: drawn.map(({ name, tone, points }) => ({
       name,
       tone,
@@ -94,7 +94,7 @@ export function chartFigure({
   return [
     '<figure class="chart">',
     `<figcaption><strong>${escaped(title)}</strong> <small>${escaped(unit.trim())}${log ? ', logarithmic' : ''}</small><span class="keys">${keys.join('')}</span></figcaption>`,
-    `<svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${parts.join('')}</svg>`,
+    `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${escaped(title)}">${parts.join('')}</svg>`,
     note ? `<p class="note">${escaped(note)}</p>` : '',
     `<script type="application/json">${data.replaceAll('<', '\\u003c')}</script>`,
     '</figure>',
@@ -107,6 +107,62 @@ export function chartFigure({
 function scale(low, high, from, to) {
   const size = high - low || 1;
   return { low, high, at: (value) => from + ((value - low) / size) * (to - from) };
+}
+
+/**
+ * From the left edge to the right one, with each span at least MIN_SPAN wide: half a second of a minute can be seen.
+ * @param {number} low @param {number} high @param {readonly Span[]} spans
+ * @returns {Scale & {knots: [number, number][], isStretched: boolean}} `knots`: values and where they are; straight between
+ */
+export function stretched(low, high, spans) {
+  const [from, to] = [EDGE.left, WIDTH - EDGE.right];
+  const end = high > low ? high : low + 1;
+  const within = (/** @type {number} */ value) => Math.min(end, Math.max(low, value));
+  const cuts = [low, end, ...spans.flatMap((span) => [within(span.from), within(span.to)])];
+  const edges = [...new Set(cuts)].sort((a, b) => a - b);
+  const least = Math.min(MIN_SPAN, ((to - from) * MAX_STRETCHED) / Math.max(1, spans.length));
+  const parts = edges.slice(1).map((edge, i) => {
+    const middle = (edges[i] + edge) / 2;
+    return {
+      time: edge - edges[i],
+      isSpan: spans.some((span) => span.from < middle && middle < span.to),
+      isShort: false,
+    };
+  });
+  // What one part gets more, the others get less, so that the next one may be too narrow.
+  let perTime = 0;
+  for (let before = -1, short = 0; short !== before; ) {
+    before = short;
+    const time = parts.reduce((sum, part) => sum + (part.isShort ? 0 : part.time), 0);
+    perTime = time > 0 ? (to - from - short * least) / time : 0;
+    for (const part of parts) part.isShort ||= part.isSpan && part.time * perTime < least;
+    short = parts.filter((part) => part.isShort).length;
+  }
+  const widths = parts.map((part) => (part.isShort ? least : part.time * perTime));
+  // All of them are short: they share the whole.
+  const factor = (to - from) / widths.reduce((sum, width) => sum + width, 0);
+  /** @type {[number, number][]} */
+  const knots = [[low, from]];
+  for (const [i, width] of widths.entries()) knots.push([edges[i + 1], knots[i][1] + width * factor]);
+  const at = (/** @type {number} */ value) => {
+    const i = Math.max(
+      1,
+      knots.findIndex(([knot]) => knot >= value),
+    );
+    const [[a, left], [b, right]] = value > end ? knots.slice(-2) : [knots[i - 1], knots[i]];
+    return left + ((value - a) / (b - a)) * (right - left);
+  };
+  return { low, high: end, at, knots, isStretched: parts.some((part) => part.isShort) };
+}
+
+/** @param {readonly number[]} values rising @param {Scale} x @returns {number[]} those whose labels do not touch */
+function apart(values, x) {
+  let last = Number.NEGATIVE_INFINITY;
+  return values.filter((value) => {
+    if (x.at(value) - last < MIN_TICK) return false;
+    last = x.at(value);
+    return true;
+  });
 }
 
 /** Whole decades. @param {number} low above 0 @param {number} high @param {number} from @param {number} to @returns {Scale} */
@@ -156,14 +212,17 @@ function pathOf(points, x, y) {
   return path;
 }
 
-/** @param {{name: string, from: number, to: number}} span @param {Scale} x @param {number} edge @param {number} index */
+/** @param {Span} span @param {Scale} x @param {number} edge @param {number} index */
 function band({ name, from, to }, x, edge, index) {
   const [left, right] = [x.at(from), Math.min(x.at(to), edge)];
+  const width = Math.max(0, right - left);
+  const tight = width > name.length * PHONE_LETTER ? '' : ' tight';
   const label =
-    right - left > name.length * 7.5
-      ? `<text class="phase" x="${px(left + 4)}" y="${EDGE.top - 8}">${escaped(name)}</text>`
+    width > name.length * LETTER - 10
+      ? `<text class="phase${tight}" x="${px(left + 4)}" y="${EDGE.top - 17}" dominant-baseline="hanging">${escaped(name)}</text>`
       : '';
-  return `<rect class="band${index % 2}" x="${px(left)}" y="${EDGE.top - 20}" width="${px(Math.max(0, right - left))}" height="${HEIGHT - EDGE.bottom - EDGE.top + 20}"/>${label}`;
+  const seconds = Number((to - from).toPrecision(3));
+  return `<rect class="band${index % 2}" x="${px(left)}" y="${EDGE.top - 20}" width="${px(width)}" height="${HEIGHT - EDGE.bottom - EDGE.top + 20}"><title>${escaped(name)}: ${seconds} s</title></rect>${label}`;
 }
 
 /** @param {number} value */

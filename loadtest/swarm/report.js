@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
 import { count } from '../lib/run.js';
-import { chartFigure, escaped } from './chart.js';
+import { chartFigure, escaped, stretched, WIDTH } from './chart.js';
 import { processWords } from './plan.js';
 import { SIDE } from './verdict.js';
 
@@ -24,6 +24,9 @@ const METRICS = Object.freeze([
   { name: 'fanfare_admissions_refused_total', title: 'Admissions refused', unit: '/s', rate: true },
   { name: 'fanfare_slow_consumers_total', title: 'Slow consumers', unit: '/s', rate: true },
 ]);
+
+/** Letters of a table's cell that wants a wide column. */
+const LONG = 60;
 
 export const METRIC_NAMES = METRICS.map(({ name }) => name);
 
@@ -92,7 +95,7 @@ function asHtml(run) {
 <section class="tiles">${tiles(run)}</section>
 ${failures.length > 0 ? `<section><h2>What failed</h2>${failureTable(failures)}</section>` : ''}
 ${verdict.notes.length > 0 ? `<section><h2>Mind</h2><ul>${verdict.notes.map((note) => `<li>${escaped(note)}</li>`).join('')}</ul></section>` : ''}
-<section><h2>Clients</h2><div class="charts">${clientCharts(run)}</div></section>
+<section><h2>Clients</h2>${stretchNote(run)}<div class="charts">${clientCharts(run)}</div></section>
 ${broadcastSection(run)}
 <section><h2>Server</h2>${serverSection(run)}</section>
 <section><h2>What this client machine can open</h2>${planTable(run.plan)}</section>
@@ -140,6 +143,12 @@ function tiles({ options, results, timeline }) {
         `<div><b>${escaped(value)}</b><span>${escaped(what)}</span><small>${escaped(more)}</small></div>`,
     )
     .join('');
+}
+
+/** @param {Run} run */
+function stretchNote({ timeline: { samples, spans } }) {
+  const { isStretched } = stretched(0, samples.at(-1)?.t ?? 0, spans);
+  return isStretched ? '<p class="note">Short phases are drawn wider than their time.</p>' : '';
 }
 
 /** @param {Run} run */
@@ -246,7 +255,7 @@ function broadcastSection({ results }) {
     ms(step.pLimit),
     ms(step.maxMs),
     ms(step.delivery.p99),
-    `${count(step.deliveries)} of ${count(step.expected)}`,
+    step.deliveries === step.expected ? count(step.deliveries) : `${count(step.deliveries)} of ${count(step.expected)}`,
     step.within ? 'yes' : 'no',
   ]);
   const head = [
@@ -258,7 +267,7 @@ function broadcastSection({ results }) {
     'deliveries',
     'within the limit',
   ];
-  return `<section><h2>Broadcast</h2><div class="charts">${chart}<div>${table(head, rows)}</div></div></section>`;
+  return `<section><h2>Broadcast</h2><div class="charts">${chart}${table(head, rows)}</div></section>`;
 }
 
 /** @param {Run} run */
@@ -282,10 +291,9 @@ function serverSection({ options, timeline }) {
       spans,
       series: [{ name: title, tone: 0, points }],
       note: name,
-      width: 420,
     });
   });
-  if (charts.some(Boolean)) return `<div class="charts small">${charts.join('\n')}</div>`;
+  if (charts.some(Boolean)) return `<div class="charts">${charts.join('\n')}</div>`;
   if (options.metrics === '')
     return '<p>No metrics were asked for: <code>--metrics http://127.0.0.1:9090/metrics</code> draws them here.</p>';
   return `<p>${escaped(options.metrics)} had none to draw${scrapeFault ? `: ${escaped(scrapeFault)}` : '.'}</p>`;
@@ -321,8 +329,14 @@ function planTable({ rows, first, most }) {
 function table(head, rows) {
   /** @param {string} tag @param {string[]} cells */
   const row = (tag, cells) =>
-    `<tr>${cells.map((cell) => `<${tag}${/^[\d,.∞]+( of [\d,]+| ms| s)?$/.test(cell) ? ' class="number"' : ''}>${escaped(cell)}</${tag}>`).join('')}</tr>`;
-  return `<table><thead>${row('th', head)}</thead><tbody>${rows.map((cells) => row('td', cells)).join('')}</tbody></table>`;
+    `<tr>${cells.map((cell) => `<${tag}${cellClass(cell)}>${escaped(cell)}</${tag}>`).join('')}</tr>`;
+  return `<div class="scroll" tabindex="0"><table><thead>${row('th', head)}</thead><tbody>${rows.map((cells) => row('td', cells)).join('')}</tbody></table></div>`;
+}
+
+/** @param {string} cell */
+function cellClass(cell) {
+  if (/^[\d,.∞]+( of [\d,]+| ms| s)?$/.test(cell)) return ' class="number"';
+  return cell.length > LONG ? ' class="long"' : '';
 }
 
 /** @param {number|null} value */
@@ -358,14 +372,12 @@ h2 { margin: 34px 0 12px; font-size: 17px; font-weight: 650; }
 .held { background: var(--good); } .failed { background: var(--bad); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(210px, 1fr)); gap: 12px; margin-top: 16px; }
 .tiles div { display: flex; flex-direction: column; padding: 14px 16px; }
-.tiles div, .chart, table { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
+.tiles div, .chart, .scroll { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 .tiles b { font-size: 25px; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tiles small, .note, small { color: var(--soft); font-size: 12.5px; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 12px; align-items: start; }
-.charts.small { grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
-.charts > * { min-width: 0; overflow-x: auto; } .charts td, .charts th { padding: 7px 9px; }
-.charts > .chart { overflow: visible; }
-.chart { position: relative; margin: 0; padding: 12px 14px 6px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 500px), 1fr)); gap: 12px; align-items: start; }
+.charts > * { min-width: 0; } .charts td, .charts th { padding: 7px 9px; }
+.chart { position: relative; margin: 0; padding: 12px 14px 6px; container-type: inline-size; }
 figcaption { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 6px; }
 .keys { margin-left: auto; font-size: 12.5px; color: var(--soft); }
 .key::before { content: ""; display: inline-block; width: 14px; height: 3px; margin: 0 6px 3px 14px; border-radius: 2px; background: currentColor; }
@@ -373,27 +385,36 @@ figcaption { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 6px; 
 .key.tone2::before { background: var(--tone2); } .key.tone3::before { background: var(--tone3); }
 .note { margin: 0; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
-.line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
+.line { fill: none; vector-effect: non-scaling-stroke; stroke-width: 1.6px; stroke-linejoin: round; stroke-linecap: round; }
 .line.tone0 { stroke: var(--tone0); } .line.tone1 { stroke: var(--tone1); } .line.tone2 { stroke: var(--tone2); } .line.tone3 { stroke: var(--tone3); }
 .dot.tone0 { fill: var(--tone0); } .dot.tone1 { fill: var(--tone1); } .dot.tone2 { fill: var(--tone2); }
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); } .mark { stroke: var(--tone3); stroke-dasharray: 5 4; }
 .cursor { stroke: var(--soft); visibility: hidden; }
 .band0 { fill: var(--band); } .band1 { fill: none; }
-.tick, .phase { fill: var(--soft); font-size: 11px; } .phase { font-weight: 600; }
+/* A drawing is scaled to its card, its letters are not: tan(atan2(a, b)) is a / b, which calc() can't do with lengths. */
+.tick, .phase { fill: var(--soft); font-size: 11px; font-size: calc(11px * tan(atan2(${WIDTH}px, 100cqw))); } .phase { font-weight: 600; }
+@container (max-width: 420px) { .tight { display: none; } }
 .tip { position: absolute; pointer-events: none; padding: 6px 9px; border-radius: 6px; background: var(--ink); color: var(--page); font-size: 12.5px; line-height: 1.4; white-space: nowrap; z-index: 1; }
-table { border-collapse: separate; border-spacing: 0; width: 100%; overflow: hidden; font-size: 13.5px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 13.5px; } .long { min-width: 320px; }
 th, td { padding: 7px 12px; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 tbody tr:last-child td { border-bottom: 0; } th { color: var(--soft); font-weight: 600; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 code { font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 footer, main { padding-bottom: 40px; }
-@media print { body { background: #fff; } .chart, table, .tiles div { break-inside: avoid; } }
+@media print { body { background: #fff; } .chart, .scroll, .tiles div { break-inside: avoid; } }
 `;
 
 /** Values under the pointer. The charts are whole without it. */
 const SCRIPT = `
+/** On the line through the points, of which the first rises. */
+const between = (points, value) => {
+  const i = Math.max(1, points.findIndex(([a]) => a >= value));
+  const [[a, b], [c, d]] = value > points.at(-1)[0] ? [points.at(-1), points.at(-1)] : [points[i - 1], points[i]];
+  return b + Math.min(1, Math.max(0, (value - a) / (c - a || 1))) * (d - b);
+};
 for (const figure of document.querySelectorAll('.chart')) {
-  const { unit, xUnit, x: [low, high, left, right], series } = JSON.parse(figure.querySelector('script').textContent);
+  const { unit, xUnit, x: knots, series } = JSON.parse(figure.querySelector('script').textContent);
   const svg = figure.querySelector('svg');
   const cursor = figure.querySelector('.cursor');
   const tip = document.createElement('div');
@@ -403,11 +424,10 @@ for (const figure of document.querySelectorAll('.chart')) {
   const words = (value) => value.toLocaleString('en-US', { maximumFractionDigits: Math.abs(value) < 10 ? 2 : 0 });
   svg.addEventListener('pointermove', (event) => {
     const box = svg.getBoundingClientRect();
-    const share = ((event.clientX - box.left) / box.width - left) / (right - left);
-    const wanted = low + Math.min(1, Math.max(0, share)) * (high - low);
+    const wanted = between(knots.map(([value, share]) => [share, value]), (event.clientX - box.left) / box.width);
     const all = series[0].points.map(([at]) => at);
     const at = all.reduce((best, one) => (Math.abs(one - wanted) < Math.abs(best - wanted) ? one : best), all[0]);
-    const shown = left + ((at - low) / (high - low || 1)) * (right - left);
+    const shown = between(knots, at);
     cursor.setAttribute('x1', shown * svg.viewBox.baseVal.width);
     cursor.setAttribute('x2', shown * svg.viewBox.baseVal.width);
     cursor.style.visibility = 'visible';
