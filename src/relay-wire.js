@@ -26,7 +26,8 @@
 //   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
 //               u8 key length, key, position, bytes
 //   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
-//   HISTORY     u32 request, u64 after, u32 limit, room    STRETCH u32 request, position, publications: u32 length, bytes
+//   HISTORY     u32 request, u64 after, u32 limit,    STRETCH      u32 request, position, u64 offset of the first,
+//               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
 //                                                     (or a REPLY: not now)
 //   A position: an epoch of 16 characters, u64 offset
 //
@@ -82,7 +83,8 @@ export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
 export const MAX_BATCH = 100_000;
 const EPOCH_BYTES = 16;
-export const POSITION_BYTES = EPOCH_BYTES + 8;
+export const OFFSET_BYTES = 8;
+export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
@@ -397,24 +399,27 @@ export class MessageWriter {
     }
   }
 
-  /** @param {number} request @param {string} room @param {{after: number, limit: number}} from */
-  history(request, room, { after, limit }) {
-    const at = this.#open(OP.HISTORY, 16 + room.length);
+  /** @param {number} request @param {string} room @param {import('./broker/broker.js').ReadRequest} from */
+  history(request, room, { after, limit, maxBytes = 0xffffffff, isForward = false }) {
+    const at = this.#open(OP.HISTORY, 21 + room.length);
     const { slab } = this;
     slab.writeUInt32BE(request, at);
     writeOffset(slab, at + 4, after);
     slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
-    slab.write(room, at + 16, 'latin1');
+    slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
+    slab[at + 20] = isForward ? 1 : 0;
+    slab.write(room, at + 21, 'latin1');
   }
 
-  /** @param {number} request @param {Position & {runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
+  /** @param {number} request @param {Position & {first: number, runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
   stretch(request, stretch) {
     const { runs } = stretch;
     let bytes = 0;
     for (const run of runs) bytes += run.length;
-    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES, bytes);
+    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
     this.slab.writeUInt32BE(request, at);
     writePosition(this.slab, at + 4, stretch);
+    writeOffset(this.slab, at + 4 + POSITION_BYTES, stretch.first);
     if (bytes === 0) return;
     this.#cut();
     this.full.push(...runs);

@@ -27,7 +27,10 @@
 //     the first one's position and publishes nothing. Only in rooms with history.
 //   - `history(room, {after, limit})` reads a stretch in one step: where the stream stands (`epoch`, `offset`), and of the
 //     publications with offsets above `after` the newest that are still there, consecutive and up to `offset`, at most
-//     `limit` of them and some MAX_STRETCH_BYTES.
+//     `limit` of them and some `maxBytes` (MAX_STRETCH_BYTES if left out). `first` is the offset of the first of them.
+//     With `isForward` it brings the oldest above `after` that are still there instead, consecutive from `first` on; there may be
+//     more of them than the rule's size.
+//     A read costs the store no more than it brings.
 //     `limit` 0 asks for the position alone. A room nobody has published to has a position too: offset 0 of its epoch.
 //     The caller compares: all that it missed is there only if the epoch is the one it knew, `offset` is not below
 //     `after`, and the first publication is `after + 1`. Rejects with UNAVAILABLE, also where the store may not
@@ -46,7 +49,7 @@
 
 /** How long an idempotency key is remembered. */
 export const IDEMPOTENCY_MS = 300_000;
-/** What one read of a history may bring: the newest publications up to it, and at least one. */
+/** What one read of a history may bring: publications up to it, and at least one. */
 export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
 
 /** @typedef {'up'|'degraded'|'down'} BrokerState */
@@ -63,7 +66,17 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @typedef {object} Stretch
  * @property {string} epoch
  * @property {number} offset of the room's newest publication; 0: it has none yet
- * @property {Buffer[]} publications consecutive; the last is the one at `offset`
+ * @property {number} first offset of the first of `publications`; where there are none, it says nothing
+ * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read was forward
+ */
+
+/**
+ * What to read.
+ * @typedef {object} ReadRequest
+ * @property {number} after an offset
+ * @property {number} limit 0: the position alone
+ * @property {number} [maxBytes]
+ * @property {boolean} [isForward]
  */
 
 /** How much of a room is kept; null: no history. @typedef {(room: string) => import('../room-rules.js').HistoryRule|null} HistoryOf */
@@ -83,7 +96,7 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>} publish a position in rooms with history
- * @property {(room: string, from: {after: number, limit: number}) => Promise<Stretch>} history
+ * @property {(room: string, from: ReadRequest) => Promise<Stretch>} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
  */

@@ -119,7 +119,7 @@ export class LocalBroker {
     return this.lastPublish;
   }
 
-  /** @param {string} room @param {{after: number, limit: number}} from */
+  /** @param {string} room @param {import('./broker.js').ReadRequest} from */
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {

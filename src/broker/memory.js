@@ -110,11 +110,11 @@ class View {
     return this.memory.accept(room, publication, options?.idempotencyKey ?? '');
   }
 
-  /** @param {string} room @param {{after: number, limit: number}} from */
+  /** @param {string} room @param {import('./broker.js').ReadRequest} from */
   async history(room, from) {
     this.#check();
-    const { epoch, offset, runs } = this.memory.streams.stretch(room, from, performance.now());
-    return { epoch, offset, publications: runs.flatMap(publicationsIn) };
+    const { epoch, offset, first, runs } = this.memory.streams.stretch(room, from, performance.now());
+    return { epoch, offset, first, publications: runs.flatMap(publicationsIn) };
   }
 
   /** @param {number} connections */

@@ -104,11 +104,11 @@ export class RedisHistory {
     return before === 0 ? promise : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
   }
 
-  /** @param {string} room @param {HistoryRule} rule @param {{after: number, limit: number}} from @returns {Promise<Stretch>} */
-  read(room, rule, { after, limit }) {
+  /** @param {string} room @param {HistoryRule} rule @param {import('./broker.js').ReadRequest} from @returns {Promise<Stretch>} */
+  read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
-    const read = new HistoryRead(this, room, rule, after, Math.min(limit, rule.size));
+    const read = new HistoryRead(this, room, rule, from);
     if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
     else return unavailable('too many reads wait for Redis');
@@ -151,7 +151,7 @@ export class RedisHistory {
       await redis.xrangeBuffer(this.names.streamOf(room), offset, offset)
     );
     /** @type {Found} */
-    const found = { epoch, above: offset - 1, publications: [] };
+    const found = { epoch, above: offset - 1, first: offset, publications: [] };
     for (const [, [, message]] of entries) splitMessage(message, collector, found);
     return found.publications[0] ?? null;
   }
@@ -336,15 +336,17 @@ class HistoryPublish extends Message {
  * @extends {Message<Stretch>}
  */
 class HistoryRead extends Message {
-  /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {number} after @param {number} limit */
-  constructor(history, room, rule, after, limit) {
+  /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {import('./broker.js').ReadRequest} from */
+  constructor(history, room, rule, { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false }) {
     super(history.publisher, '', null, '', NO_BODY);
     this.history = history;
     this.room = room;
     this.rule = rule;
     this.after = after;
-    this.limit = limit;
-    this.weight = limit > 0 ? STRETCH_WEIGHT : 1;
+    this.limit = Math.min(limit, rule.size);
+    this.maxBytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
+    this.isForward = isForward;
+    this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_STRETCH_BYTES) : 1;
   }
 
   /** @override */
@@ -356,15 +358,16 @@ class HistoryRead extends Message {
   write(buffer, start) {
     const { history, room } = this;
     const text =
-      history.callHead(2, 7) +
+      history.callHead(2, 8) +
       keysOf(history.names, room) +
       bulk(history.rooms.get(room)?.line || history.fence) +
       bulk(newEpoch()) +
       bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
-      bulk(String(MAX_STRETCH_BYTES)) +
-      bulk(metaTtl(this.rule));
+      bulk(String(this.maxBytes)) +
+      bulk(metaTtl(this.rule)) +
+      bulk(this.isForward ? '1' : '');
     return start + buffer.write(text, start);
   }
 
@@ -377,12 +380,20 @@ class HistoryRead extends Message {
     this.history.readOnSettled(this);
   }
 
-  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first @returns {Stretch} */
+  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first, or oldest first if forward @returns {Stretch} */
   #stretch(epoch, offset, messages) {
+    const { after, limit, isForward } = this;
     /** @type {Found} */
-    const found = { epoch, above: Math.max(this.after, offset - this.limit), publications: [] };
-    for (let i = messages.length - 1; i >= 0; i--) splitMessage(messages[i], collector, found);
-    return { epoch, offset, publications: found.publications };
+    const found = {
+      epoch,
+      above: isForward ? after : Math.max(after, offset - limit),
+      first: offset + 1,
+      publications: [],
+    };
+    if (!isForward) messages.reverse();
+    for (const message of messages) splitMessage(message, collector, found);
+    const { first, publications } = found;
+    return { epoch, offset, first, publications: isForward ? publications.slice(0, limit) : publications };
   }
 
   /** @override @param {Error} error */
@@ -423,12 +434,14 @@ class HistoryRead extends Message {
   }
 }
 
-/** What is read from a stream's messages. @typedef {{epoch: string, above: number, publications: Buffer[]}} Found */
+/** What is read from a stream's messages. @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found */
 
 /** @type {import('./redis-message.js').MessageReceiver<Found>} */
 const collector = {
   publication: (found, publication, offset, epoch) => {
-    if (offset > found.above && epoch === found.epoch) found.publications.push(publication);
+    if (offset <= found.above || epoch !== found.epoch) return;
+    if (found.publications.length === 0) found.first = offset;
+    found.publications.push(publication);
   },
   reference: () => {
     // What is announced by reference is stored whole.

@@ -6,9 +6,9 @@
 --         3 channel, 4 publications in the body, 0: it is one that is too large to announce, 5 body,
 --           6 milliseconds to keep the idempotency key
 --           now and then  7 publications to keep, 8 milliseconds to keep them, 9 milliseconds to keep meta
---     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta
+--     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta, 8 '1': the oldest above `after`, not the newest
 --   reply  offset of the last published, after the line where it is not the caller's; epoch and offset of a repeated key
---     or   line, offset of the latest, messages, newest first
+--     or   line, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
 -- A line is a fence and an epoch. The fence names a server and its line of replication: where meta was written under another,
 -- Redis has come back from an older snapshot or a replica was promoted. What others were told may be gone, so the epoch ends.
@@ -67,8 +67,31 @@ if isRead then
   -- A write, so that it is refused where this is no primary, or one that has lost its replicas: it may not have the latest.
   call('PEXPIRE', meta, ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
+  if ARGV[8] == '1' then
+    local wanted, last = count + 1, math.min(top, count + ARGV[5])
+    while wanted <= last do
+      chunk = math.min(chunk, last - wanted + 1)
+      local entries = call('XRANGE', stream, wanted, '+', 'COUNT', chunk)
+      local largest = 1
+      for _, entry in ipairs(entries) do
+        local message = entry[2][2]
+        bytes = bytes - #message
+        -- The first may be later than wanted, because what was before it is no longer kept. Behind it there is no gap.
+        local isBehindGap = #messages > 0 and struct.unpack('>I8', message, 21) ~= wanted
+        if (bytes < 0 and #messages > 0) or isBehindGap then return { line, top, messages } end
+        messages[#messages + 1] = message
+        largest = math.max(largest, #message)
+        wanted = tonumber(string.match(entry[1], '^%d+')) + 1
+        if wanted > last then break end
+      end
+      if #entries < chunk then break end
+      chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
+    end
+    return { line, top, messages }
+  end
   local lowest = math.max(count, top - ARGV[5])
   while expected > lowest do
+    chunk = math.min(chunk, expected - lowest)
     local entries = call('XREVRANGE', stream, expected, '-', 'COUNT', chunk)
     local largest = 1
     for _, entry in ipairs(entries) do

@@ -187,7 +187,7 @@ export class RedisBroker {
     return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
   }
 
-  /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<import('./broker.js').Stretch>} */
+  /** @param {string} room @param {import('./broker.js').ReadRequest} from @returns {Promise<import('./broker.js').Stretch>} */
   history(room, from) {
     if (this.closing !== null) return closed();
     const shard = this.#shardOf(room);

@@ -48,6 +48,7 @@ const MAX_SWEPT = 10_000;
  * @typedef {object} Read
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
+ * @property {number} first offset of the first of the publications
  * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. Lent: to be read only, and for as
  *   long as one likes
  */
@@ -126,16 +127,19 @@ export class Streams {
 
   /**
    * @param {string} room
-   * @param {{after: number, limit: number}} from
+   * @param {import('./broker.js').ReadRequest} from
    * @param {number} nowMs
-   * @returns {Read} at most `limit` publications and some MAX_STRETCH_BYTES, yet at least one of what there is
+   * @returns {Read} at most `limit` publications and some `maxBytes`, yet at least one of what there is
    */
-  stretch(room, { after, limit }, nowMs) {
+  stretch(room, { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false }, nowMs) {
     const stream = this.streams.get(room);
-    if (stream === undefined) return { epoch: this.#epochOf(room), offset: 0, runs: [] };
+    if (stream === undefined) return { epoch: this.#epochOf(room), offset: 0, first: 1, runs: [] };
     if (stream.expiresMs <= nowMs) this.#empty(stream);
-    const count = Math.min(stream.offset - after, limit);
-    return { epoch: stream.epoch, offset: stream.offset, runs: count > 0 ? stream.newest(count) : [] };
+    const { epoch, offset } = stream;
+    const count = Math.min(offset - after, limit, stream.count);
+    if (count <= 0) return { epoch, offset, first: offset + 1, runs: [] };
+    const bytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
+    return { epoch, offset, ...(isForward ? stream.oldest(after, limit, bytes) : stream.newest(count, bytes)) };
   }
 
   /** Frees what has expired; to be called now and then. @param {number} nowMs */
@@ -290,21 +294,22 @@ class Stream {
   /**
    * The newest, as they lie: back over whole segments, then forward in the first that is needed.
    * @param {number} count above 0
-   * @returns {Buffer[]}
+   * @param {number} maxBytes
+   * @returns {{first: number, runs: Buffer[]}}
    */
-  newest(count) {
+  newest(count, maxBytes) {
     const { segments } = this;
     let index = segments.length;
     let found = 0;
     let bytes = 0;
-    while (index > 0 && found < count && bytes < MAX_STRETCH_BYTES) {
+    while (index > 0 && found < count && bytes < maxBytes) {
       const { end, count: more } = segments[--index];
       found += more;
       bytes += index === 0 ? end - this.head : end;
     }
     const runs = segments.slice(index).map(({ buffer, end }) => buffer.subarray(0, end));
     let at = index === 0 ? this.head : 0;
-    while (found > count || (bytes > MAX_STRETCH_BYTES && found > 1)) {
+    while (found > count || (bytes > maxBytes && found > 1)) {
       const length = LENGTH_BYTES + runs[0].readUInt32BE(at);
       at += length;
       bytes -= length;
@@ -314,7 +319,47 @@ class Stream {
       at = 0;
     }
     if (at > 0) runs[0] = runs[0].subarray(at);
-    return runs;
+    return { first: this.offset - found + 1, runs };
+  }
+
+  /**
+   * The oldest above an offset, as they lie.
+   * @param {number} after below `offset`
+   * @param {number} limit above 0
+   * @param {number} maxBytes
+   * @returns {{first: number, runs: Buffer[]}}
+   */
+  oldest(after, limit, maxBytes) {
+    /** Of the publication at `at` in the segment at hand. */
+    let offset = this.offset - this.count + 1;
+    const first = Math.max(offset, after + 1);
+    const last = Math.min(this.offset, first + limit - 1);
+    /** @type {Buffer[]} */
+    const runs = [];
+    let bytes = 0;
+    for (let i = 0; i < this.segments.length && offset <= last; i++) {
+      const { buffer, end, count } = this.segments[i];
+      let at = i === 0 ? this.head : 0;
+      if (offset + count <= first) {
+        offset += count;
+        continue;
+      }
+      let start = at;
+      while (at < end && offset <= last) {
+        const length = LENGTH_BYTES + buffer.readUInt32BE(at);
+        if (offset >= first) {
+          bytes += length;
+          if (bytes > maxBytes && bytes > length) {
+            if (at > start) runs.push(buffer.subarray(start, at));
+            return { first, runs };
+          }
+        } else start = at + length;
+        at += length;
+        offset++;
+      }
+      runs.push(buffer.subarray(start, at));
+    }
+    return { first, runs };
   }
 }
 

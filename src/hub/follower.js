@@ -232,7 +232,8 @@ export class Follower {
     /** @type {Stretch} */
     let stretch;
     try {
-      stretch = await recovery.read(this.room.name, { after: 0, limit });
+      // More than the window takes is not read.
+      stretch = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes });
     } catch (error) {
       end();
       this.#again(/** @type {Error} */ (error));
@@ -278,14 +279,14 @@ export class Follower {
     const number = ++this.readsBegun;
     const { era } = this.recovery;
     const heldBefore = this.held?.length ?? 0;
-    // What nobody asks for is not read: many rooms are opened by joins that say nothing of what they have.
-    const limit = isOpening && ![...this.joins.values()].some(({ request }) => request.since) ? 0 : this.rule.size;
+    // Where the stream stands decides most joins: they say no `since`, or one of another stream, or have missed nothing.
+    const limit = isOpening ? 0 : this.rule.size;
     this.recovery.read(this.room.name, { after: this.offset, limit }).then(
       (stretch) => {
         this.isRestoring = false;
         if (this.isClosed) return;
         this.#done(number);
-        this.#restored(stretch, isOpening && limit > 0, heldBefore);
+        this.#restored(stretch, heldBefore);
         if (this.held === null && !this.isBehind) {
           this.provenBeat = this.recovery.beats;
           this.recovery.proven(this, era);
@@ -303,10 +304,9 @@ export class Follower {
 
   /**
    * @param {Stretch} stretch
-   * @param {boolean} isWhole does it bring all there is?
    * @param {number} heldBefore how many were held before the read began
    */
-  #restored(stretch, isWhole, heldBefore) {
+  #restored(stretch, heldBefore) {
     const { epoch, offset, publications } = stretch;
     const first = offset - publications.length + 1;
     if (this.epoch === '' || epoch !== this.epoch || offset < this.offset || first > this.offset + 1) {
@@ -314,10 +314,10 @@ export class Follower {
       this.epoch = epoch;
       this.offset = offset;
       this.#resize(() => this.window.restart(offset + 1));
-      if (isWhole || publications.length > 0) {
+      if (publications.length > 0) {
         this.#fillFrom(stretch);
         // Of another stream, or with a gap: there may be more.
-        this.window.isFilled = isWhole;
+        this.window.isFilled = false;
       }
     } else {
       const missed = publications.slice(this.offset + 1 - first);

@@ -34,7 +34,9 @@ const NULL = Buffer.from('null');
 /** @typedef {import('./hub.js').Room} Room */
 /** @typedef {import('./connection.js').Connection} Connection */
 
-/** What recovery needs of a broker. @typedef {{history(room: string, from: {after: number, limit: number}): Promise<Stretch>}} Histories */
+/** @typedef {import('../broker/broker.js').ReadRequest} ReadRequest */
+
+/** What recovery needs of a broker. @typedef {{history(room: string, from: ReadRequest): Promise<Stretch>}} Histories */
 
 export class Recovery {
   /**
@@ -168,7 +170,7 @@ export class Recovery {
   /**
    * Reads a stretch of a room, in turn.
    * @param {string} room
-   * @param {{after: number, limit: number}} from
+   * @param {ReadRequest} from
    * @returns {Promise<Stretch>}
    */
   async read(room, from) {
@@ -268,38 +270,71 @@ export class Recovery {
     const rule = this.historyOf(room);
     if (rule === null) return { messages: Buffer.alloc(0), position: null };
     const count = Math.min(limit ?? DEFAULT_HISTORY_LIMIT, rule.size);
-    const { epoch, offset, publications } = await this.#stretch(room, count, since, rule.size);
-    const first = offset - publications.length + 1;
-    const isForward = since !== null && since.epoch === epoch;
-    const from = isForward ? Math.max(0, since.offset + 1 - first) : Math.max(0, publications.length - count);
-    let to = Math.min(publications.length, from + count);
-    let start = from;
+    const { epoch, offset, first, publications } = await this.#stretch(room, count, since, rule.size);
+    let start = 0;
+    let end = publications.length;
     // As much as may be sent at once: from the end that was asked for.
     let bytes = 0;
-    for (let n = from; n < to; n++) bytes += publications[n].length;
-    while (bytes > this.maxReplayBytes && to - start > 1) bytes -= publications[isForward ? --to : start++].length;
+    for (const { length } of publications) bytes += length;
+    const isForward = since !== null && since.epoch === epoch;
+    while (bytes > this.maxReplayBytes && end - start > 1) bytes -= publications[isForward ? --end : start++].length;
     return {
-      messages: encodeHistoryMessages(publications.slice(start, to), first + start),
+      messages: encodeHistoryMessages(publications.slice(start, end), first + start),
       position: { epoch, offset },
     };
   }
 
-  /** @param {string} room @param {number} count @param {Since|null} since @param {number} size @returns {Promise<Stretch>} */
+  /**
+   * What a `history` command asks for, read no further than that.
+   * @param {string} room @param {number} count @param {Since|null} since @param {number} size of the room's rule
+   * @returns {Promise<Stretch>}
+   */
   async #stretch(room, count, since, size) {
-    const follower = this.followers.get(room);
-    if (follower?.isLive) {
-      const isThere = since === null && follower.window.length >= count;
-      if (!isThere) await follower.fill();
-      if (follower.isLive) {
-        follower.expire();
-        const { epoch, offset, window } = follower;
-        return { epoch, offset, publications: window.slice(window.first, offset) };
+    const here = await this.#stretchHere(room, count, since);
+    if (here !== null) return here;
+    if (this.waitingReads.length - this.nextRead >= MAX_WAITING_READS) {
+      this.stats.readsRefused++;
+      throw Object.assign(new Error('too many reads wait'), { code: 'UNAVAILABLE' });
+    }
+    const maxBytes = this.maxReplayBytes;
+    if (since !== null && since.epoch !== '') {
+      // Where the stream stands tells whether the client's place is in it.
+      const position = await this.read(room, { after: 0, limit: 0 });
+      if (since.epoch === position.epoch) {
+        if (since.offset >= position.offset) return position;
+        const after = Math.max(since.offset, position.offset - size);
+        const stretch = await this.read(room, { after, limit: count, maxBytes, isForward: true });
+        if (since.epoch === stretch.epoch) return this.#soundStretch(stretch);
       }
     }
-    if (this.waitingReads.length - this.nextRead >= MAX_WAITING_READS)
-      throw Object.assign(new Error('too many reads wait'), { code: 'UNAVAILABLE' });
-    const after = since?.offset ?? 0;
-    const stretch = await this.read(room, { after, limit: since === null ? count : size });
+    return this.#soundStretch(await this.read(room, { after: 0, limit: count, maxBytes }));
+  }
+
+  /** @param {string} room @param {number} count @param {Since|null} since @returns {Promise<Stretch|null>} null: this worker does not have it */
+  async #stretchHere(room, count, since) {
+    const follower = this.followers.get(room);
+    if (!follower?.isLive) return null;
+    /** @param {Since} place */
+    const isPlace = (place) => place.epoch === follower.epoch;
+    const isHere = () =>
+      since !== null && isPlace(since) ? since.offset + 1 >= follower.window.first : follower.window.length >= count;
+    if (!isHere()) await follower.fill();
+    if (!follower.isLive) return null;
+    follower.expire();
+    const { epoch, offset, window } = follower;
+    if (since === null || !isPlace(since)) {
+      const first = Math.max(window.first, offset - count + 1);
+      return { epoch, offset, first, publications: window.slice(first, offset) };
+    }
+    // The window has fewer than the store where those are large.
+    const first = since.offset + 1;
+    if (first < window.first && offset - window.length > 0) return null;
+    const from = Math.max(first, window.first);
+    return { epoch, offset, first: from, publications: window.slice(from, Math.min(offset, from + count - 1)) };
+  }
+
+  /** @param {Stretch} stretch */
+  #soundStretch(stretch) {
     return { ...stretch, publications: stretch.publications.map((publication) => this.sound(publication)) };
   }
 }

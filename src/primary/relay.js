@@ -331,7 +331,7 @@ const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), lea
 
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
-/** @typedef {{request: number, room: string, after: number, limit: number}} HistoryRead */
+/** @typedef {import('../broker/broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
 
 /** One worker's end. */
 class Link {
@@ -474,7 +474,9 @@ class Link {
           request: buffer.readUInt32BE(at),
           after: readOffset(buffer, at + 4),
           limit: buffer.readUInt32BE(at + 12),
-          room: buffer.toString('latin1', at + 16, end),
+          maxBytes: buffer.readUInt32BE(at + 16),
+          isForward: buffer[at + 20] === 1,
+          room: buffer.toString('latin1', at + 21, end),
         });
         return;
       case OP.SYNC:

@@ -18,9 +18,11 @@ import {
   MAX_BATCH,
   MessageReader,
   MessageWriter,
+  OFFSET_BYTES,
   OP,
   POSITION_BYTES,
   readMembers,
+  readOffset,
   readPosition,
 } from '../relay-wire.js';
 
@@ -271,7 +273,7 @@ export class RelayLink {
 
   /**
    * @param {string} room
-   * @param {{after: number, limit: number}} from
+   * @param {import('../broker/broker.js').ReadRequest} from
    * @returns {Promise<import('../broker/broker.js').Stretch>}
    */
   async history(room, from) {
@@ -281,7 +283,8 @@ export class RelayLink {
     const { ok, body } = await request.promise;
     if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
     const { epoch, offset } = readPosition(body, 0);
-    return { epoch, offset, publications: publicationsIn(body.subarray(POSITION_BYTES)) };
+    const first = readOffset(body, POSITION_BYTES);
+    return { epoch, offset, first, publications: publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES)) };
   }
 
   // Presence. Where the link has ended the relay has taken away all that this worker has said.

@@ -154,6 +154,58 @@ function behaviours(it) {
     }
   });
 
+  it('a forward stretch is the oldest above a position, and says where it begins', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    // Some in one tick, some alone, some large: they lie in the store in pieces of different kinds.
+    await Promise.all(Array.from({ length: 30 }, (_, i) => publish(a, 'kept', `${i + 1}`)));
+    for (let i = 31; i <= 40; i++) await publish(a, 'kept', `${i}`);
+    await publish(a, 'kept', `41:${'x'.repeat(100_000)}`);
+    await Promise.all(Array.from({ length: 9 }, (_, i) => publish(a, 'kept', `${i + 42}`)));
+    for (const [after, limit] of [
+      [0, 100],
+      [0, 1],
+      [4, 3],
+      [29, 5],
+      [38, 10],
+      [40, 1],
+      [49, 5],
+      [50, 5],
+      [90, 5],
+      [3, 0],
+    ]) {
+      for (const { broker } of [a, b]) {
+        const stretch = await broker.history('kept', { after, limit, isForward: true });
+        const numbers = stretch.publications.map((publication) =>
+          Number.parseInt(String(publication.subarray(0, 5)), 10),
+        );
+        const count = Math.max(0, Math.min(50 - after, limit));
+        const expected = Array.from({ length: count }, (_, i) => after + 1 + i);
+        assert.deepEqual([stretch.offset, numbers], [50, expected], `after ${after}, limit ${limit}`);
+        if (count > 0) assert.equal(stretch.first, after + 1);
+      }
+    }
+    // In rooms that keep few it begins with the oldest that is still there. Redis keeps some more than the rule says.
+    await Promise.all(Array.from({ length: 3 }, (_, i) => publish(a, 'short', `${i + 1}`)));
+    for (let i = 4; i <= 24; i++) await publish(a, 'short', `${i}`);
+    const { first, publications } = await b.broker.history('short', { after: 0, limit: 2, isForward: true });
+    assert.ok(first >= 1 && first <= 20, `from ${first}`);
+    assert.deepEqual(publications.map(String), [`${first}`, `${first + 1}`]);
+  });
+
+  it('a read brings some bytes and no more, from the end that was asked for', async (_t, attach) => {
+    const a = await attach();
+    for (let i = 1; i <= 20; i++) await publish(a, 'kept', `${i}:${'x'.repeat(9_990)}`);
+    for (const isForward of [false, true]) {
+      const read = await a.broker.history('kept', { after: 0, limit: 100, maxBytes: 50_000, isForward });
+      const { length } = read.publications;
+      assert.ok(length >= 4 && length <= 6, `${length} publications`);
+      assert.equal(read.first, isForward ? 1 : 21 - length);
+      assert.ok(String(read.publications[0]).startsWith(`${read.first}:`));
+      const one = await a.broker.history('kept', { after: 7, limit: 100, maxBytes: 1, isForward });
+      assert.deepEqual([one.publications.length, one.first], [1, isForward ? 8 : 20]);
+    }
+  });
+
   it('a room nobody has published to has a position, and its epoch stays when somebody does', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const before = await a.broker.history('kept-new', ALL);

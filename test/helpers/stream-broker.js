@@ -3,6 +3,7 @@
 
 /** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
 /** @typedef {import('../../src/broker/broker.js').Stretch} Stretch */
+/** @typedef {import('../../src/broker/broker.js').ReadRequest} ReadRequest */
 
 /** @param {string} [text] */
 export const away = (text = 'away') => Object.assign(new Error(text), { code: 'UNAVAILABLE' });
@@ -17,15 +18,17 @@ export class StreamBroker {
     this.isManual = isManual;
     this.epochs = 0;
     this.isAway = false;
+    /** Of all publications that reads have brought. */
+    this.readBytes = 0;
     /** @type {Map<string, {epoch: string, publications: {offset: number, publication: Buffer}[], offset: number}>} */
     this.streams = new Map();
     /** Accepted and not yet delivered. @type {Announcement[]} */
     this.announcements = [];
     /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
     this.subscribing = [];
-    /** @type {{room: string, after: number, limit: number, resolve: (stretch: Stretch) => void, reject: (error: Error) => void}[]} */
+    /** @type {(ReadRequest & {room: string, resolve: (stretch: Stretch) => void, reject: (error: Error) => void})[]} */
     this.reads = [];
-    /** All there were. @type {{room: string, after: number, limit: number}[]} */
+    /** All there were. @type {(ReadRequest & {room: string})[]} */
     this.allReads = [];
     /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
@@ -70,11 +73,16 @@ export class StreamBroker {
     }
   }
 
-  /** @param {string} room @param {{after: number, limit: number}} from @returns {Stretch} */
-  look(room, { after, limit }) {
+  /** @param {string} room @param {ReadRequest} from @returns {Stretch} */
+  look(room, { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false }) {
     const { epoch, offset, publications } = this.stream(room);
-    const wanted = publications.filter((one) => one.offset > after).map(({ publication }) => publication);
-    return { epoch, offset, publications: limit === 0 ? [] : wanted.slice(-limit) };
+    const above = publications.filter((one) => one.offset > after);
+    const wanted = limit === 0 ? [] : isForward ? above.slice(0, limit) : above.slice(-limit);
+    const bytes = () => wanted.reduce((sum, { publication }) => sum + publication.length, 0);
+    while (wanted.length > 1 && bytes() > maxBytes) isForward ? wanted.pop() : wanted.shift();
+    const read = wanted.map(({ publication }) => publication);
+    this.readBytes += bytes();
+    return { epoch, offset, first: wanted[0]?.offset ?? offset + 1, publications: read };
   }
 
   /** Answers the oldest read under way, with what is there now. */
@@ -106,7 +114,7 @@ export class StreamBroker {
     return this.accept(room, publication);
   }
 
-  /** @param {string} room @param {{after: number, limit: number}} from @returns {Promise<Stretch>} */
+  /** @param {string} room @param {ReadRequest} from @returns {Promise<Stretch>} */
   history(room, from) {
     if (this.allReads.push({ room, ...from }) > MAX_READS) return Promise.reject(away('reads without end'));
     if (!this.isManual) return this.isAway ? Promise.reject(away()) : Promise.resolve(this.look(room, from));

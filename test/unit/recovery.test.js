@@ -136,7 +136,11 @@ test('a join with since gets what it missed, then what follows, and the window i
   await settle();
   assert.deepEqual(offsets(one.transport), range(5, 12));
   assert.deepEqual(offsets(two.transport), range(10, 12));
-  assert.deepEqual(broker.allReads, [{ room: 'h', after: 0, limit: 100 }]);
+  const maxBytes = 1_048_576 / 2; // what a window and a replay may have
+  assert.deepEqual(broker.allReads, [
+    { room: 'h', after: 0, limit: 0 },
+    { room: 'h', after: 0, limit: 100, maxBytes },
+  ]);
 });
 
 test('what waits in the outbox is not told as handed out, and nothing comes twice', async () => {
@@ -217,7 +221,7 @@ test('since in a room without history is answered, always with recovered: false'
   assert.equal(stats.recoveries.insufficient, sinces.length);
 });
 
-test('a storm of joins with since costs one read, and all are recovered', async () => {
+test('a storm of joins with since costs one look and one read, and all are recovered', async () => {
   const built = build({ isManual: true });
   const { connect, broker, publish, stats } = built;
   publish(50);
@@ -229,6 +233,9 @@ test('a storm of joins with since costs one read, and all are recovered', async 
   await settle();
   assert.equal(broker.reads.length, 1);
   broker.answer();
+  await settle();
+  assert.equal(broker.reads.length, 1);
+  broker.answer();
   publish(1);
   broker.deliver();
   for (let i = 0; i < 30; i++) await turn();
@@ -236,7 +243,7 @@ test('a storm of joins with since costs one read, and all are recovered', async 
     assert.equal(ofType(transport, 'joined')[0].recovered, true);
     assert.deepEqual(offsets(transport), range((i % 50) + 1, 51));
   }
-  assert.equal(broker.allReads.length, 1);
+  assert.equal(broker.allReads.length, 2);
   assert.equal(stats.recoveries.recovered, 2500);
 });
 
@@ -794,7 +801,8 @@ test('history is answered from the window, and by one read where the room is not
   member.say({ type: 'leave', room: 'h' });
   assert.deepEqual(await seen({ limit: 2 }), [4, 5]);
   assert.deepEqual(await seen({ since: { epoch, offset: 1 }, limit: 2 }), [2, 3]);
-  assert.equal(broker.allReads.length, length + 2);
+  // Where the stream stands is looked up for `since` alone.
+  assert.equal(broker.allReads.length, length + 3);
   assert.deepEqual(await ask({ room: 'plain' }), { type: 'history', room: 'plain', messages: [] });
   assert.equal((await ask({ limit: 0 })).error, 'INVALID_MESSAGE_FORMAT');
   assert.equal((await ask({ room: 'no way' })).error, 'INVALID_ROOM');
@@ -815,6 +823,60 @@ test('a history reply is bounded in bytes, from the end that was asked for', asy
   assert.equal(newest.at(-1), 20);
   assert.equal(oldest[0], 4);
   assert.ok(oldest.length >= 8 && oldest.length < 12);
+});
+
+test('a history command reads no more than it answers, whatever place it names', async () => {
+  const { broker, connect } = build({ size: 1000 });
+  for (let i = 1; i <= 1000; i++) broker.accept('h', publication(String(i).padEnd(1000)));
+  const { epoch } = broker.stream('h');
+  const client = connect();
+  const ask = async (/** @type {object} */ command) => {
+    client.transport.writes.length = broker.readBytes = 0;
+    client.say({ type: 'history', room: 'h', ...command });
+    await settle();
+    const [{ messages }] = client.transport.messages();
+    return {
+      seen: messages.map((/** @type {{offset: number}} */ { offset }) => offset),
+      read: Math.round(broker.readBytes / 1000),
+    };
+  };
+  for (const since of [{}, { epoch: 'x', offset: 0 }, { epoch: 'ffffffffffffffff', offset: 0 }, undefined]) {
+    assert.deepEqual(await ask({ limit: 1, since }), { seen: [1000], read: 1 }, JSON.stringify(since));
+  }
+  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 0 } }), { seen: [1, 2, 3], read: 3 });
+  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 998 } }), { seen: [999, 1000], read: 2 });
+  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 1000 } }), { seen: [], read: 0 });
+  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 10_000 } }), { seen: [], read: 0 });
+  const { seen, read } = await ask({ limit: 1000 });
+  assert.ok(seen.length > 450 && seen.at(-1) === 1000);
+  assert.ok(Math.abs(read - seen.length) < 20, `${read} KB read for ${seen.length}`);
+  // A worker whose window is smaller than the store reads what lies before it.
+  const member = connect();
+  member.say({ type: 'join', room: 'h' });
+  await settle();
+  assert.deepEqual((await ask({ limit: 2, since: { epoch, offset: 5 } })).seen, [6, 7]);
+  assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 5 } }), { seen: [6, 7], read: 2 });
+  assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 900 } }), { seen: [901, 902], read: 0 });
+});
+
+test('a join reads publications only if it has missed some of this stream', async () => {
+  const { broker, connect } = build();
+  for (let i = 1; i <= 50; i++) broker.accept('h', publication(i));
+  broker.announcements = [];
+  const { epoch } = broker.stream('h');
+  for (const since of [undefined, {}, { epoch: 'ffffffffffffffff', offset: 3 }, { epoch, offset: 50 }]) {
+    const client = connect();
+    client.say({ type: 'join', room: 'h', since });
+    await settle();
+    await settle();
+    assert.equal(client.of('joined')[0]?.recovered, since?.offset === 50, JSON.stringify(since));
+    assert.equal(broker.readBytes, 0, JSON.stringify(since));
+    client.say({ type: 'leave', room: 'h' });
+  }
+  const behind = connect();
+  behind.say({ type: 'join', room: 'h', since: { epoch, offset: 40 } });
+  await settle();
+  assert.deepEqual(offsets(behind.transport), range(41, 50));
 });
 
 test('what another program wrote into a stream keeps its offset, and is null', async () => {
