@@ -91,7 +91,15 @@ const REDIS_SETTINGS = [
 export const SETTINGS = Object.freeze([
   integer('PORT', 'port', 3000, 0, 65_535, 'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.', true),
   string('HOST', 'host', '', 'Address the public port listens on; empty means all.', true),
-  integer('METRICS_PORT', 'metricsPort', 9090, 0, 65_535, 'Operations port: `/metrics`, `/livez`, `/readyz`.', true),
+  integer(
+    'METRICS_PORT',
+    'metricsPort',
+    9090,
+    0,
+    65_535,
+    'Operations port: `/metrics`, `/livez`, `/readyz`. Prometheus itself has 9090 by default: beside it, set another.',
+    true,
+  ),
   string('METRICS_HOST', 'metricsHost', '127.0.0.1', 'Address the operations port listens on.', true),
   integer('WORKERS', 'workers', availableParallelism, 1, 1024, 'Worker processes; one per core.', true),
   ...REDIS_SETTINGS,

@@ -106,9 +106,7 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
     metricsPort = await ops.start();
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-    const why =
-      code === 'EADDRINUSE' ? `${config.metricsHost}:${config.metricsPort} (METRICS_PORT) is in use` : message;
-    log.fatal({ err: error }, `can not start: ${why}`);
+    log.fatal({ err: error }, `can not start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`);
     return exit(1);
   }
   // A signal may have come meanwhile.
@@ -125,6 +123,13 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
     onStopped: exit,
   });
   supervisor.start();
+}
+
+/** @param {import('../config.js').Config} config @returns {string} */
+function opsPortInUse({ metricsHost, metricsPort }) {
+  const other = metricsPort === 9464 ? 9465 : 9464;
+  const why = metricsPort === 9090 ? ', which is the default port of Prometheus, too' : '';
+  return `${metricsHost}:${metricsPort} (METRICS_PORT) is in use${why}: set another port, METRICS_PORT=${other} for example`;
 }
 
 /**

@@ -70,7 +70,7 @@ export function runWorker(config, log) {
           (address) => send({ type: 'ready', address }),
           (error) => {
             log.error({ err: error }, 'the worker can not start');
-            send({ type: 'failed', message: error.message });
+            send({ type: 'failed', message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message });
             process.exitCode = 1;
             // The message above is on its way; leaving by disconnect lets it out.
             setTimeout(() => process.exit(1), 100);
@@ -104,6 +104,11 @@ export function runWorker(config, log) {
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => crash(error, worker, log));
   process.on('unhandledRejection', (error) => crash(error, worker, log));
+}
+
+/** @param {import('../config.js').Config} config @returns {string} */
+function portInUse({ host, port }) {
+  return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
 let isLeaving = false;

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { fallen, samples, startServer, until } from '../helpers/server.js';
+import { fallen, samples, spawnServer, startServer, until } from '../helpers/server.js';
 
 const OPTIONS = { timeout: 60_000 };
 
@@ -46,6 +47,29 @@ test('metrics of all workers are added up, under the names dashboards use', OPTI
   assert.equal(values.get('fanfare_broker_up'), 1);
   for (const name of ['nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_resident_memory_bytes'])
     assert.ok((values.get(name) ?? 0) > 0, name);
+});
+
+test('a port in use is named with its setting, and another one is suggested', OPTIONS, async (t) => {
+  const taken = createServer();
+  taken.listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  t.after(() => taken.close());
+  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
+  /** @type {[Record<string, string>, string][]} */
+  const cases = [
+    [
+      { METRICS_PORT: String(port) },
+      `127.0.0.1:${port} (METRICS_PORT) is in use: set another port, METRICS_PORT=9464 for example`,
+    ],
+    [{ HOST: '127.0.0.1', PORT: String(port) }, `127.0.0.1:${port} (PORT) is in use (EADDRINUSE): set another port`],
+  ];
+  for (const [env, why] of cases) {
+    const server = spawnServer(t, { WORKERS: '1', ...env });
+    const { code } = await server.exited;
+    assert.equal(code, 1);
+    const said = server.lines.map(({ msg }) => msg);
+    assert.ok(said.includes(`can not start: ${why}`), said.join('\n'));
+  }
 });
 
 test('promtool finds no fault with a real scrape but with fixed names', {

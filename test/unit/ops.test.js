@@ -55,6 +55,15 @@ test('every alert has an entry in the runbook, in the same order, and every entr
   }
 });
 
+test('README.md speaks of as many alerts as there are', () => {
+  const readme = read('README.md');
+  for (const [, number] of readme.matchAll(/(\d+) alerts/g)) assert.equal(Number(number), alerts.size);
+  // Those of the other exporters stand last.
+  assert.match(readme, /the last four alerts are empty/);
+  const others = [...alerts.keys()].filter((name) => /^(Redis|Host)/.test(name));
+  assert.deepEqual([...alerts.keys()].slice(-4), others);
+});
+
 test('every alert has a case in which it fires and one in which it is silent', () => {
   const cases = read('prometheus/alerts.test.yml');
   for (const name of alerts.keys()) {
