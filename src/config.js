@@ -156,7 +156,7 @@ export const SETTINGS = Object.freeze([
     100,
     1,
     1e9,
-    'Messages a connection may send a minute: what its token bucket refills.',
+    'Messages a connection may send a minute: what its token bucket refills. A message counts once for each 4 KB begun.',
   ),
   integer(
     'FANFARE_MESSAGES_BURST',
@@ -177,6 +177,26 @@ export const SETTINGS = Object.freeze([
   ),
   integer('FANFARE_MESSAGES_BURST_PER_IP', 'messagesBurstPerIp', 100, 1, 1e9, 'The same, at once.'),
   mode('FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE', 'messagesPerMinutePerIpMode', 'Their mode.'),
+  integer(
+    'FANFARE_BROADCASTS_PER_MINUTE_PER_IP',
+    'broadcastsPerMinutePerIp',
+    60,
+    1,
+    1e9,
+    'Broadcasts that all connections of one client address may send a minute, in each worker. One counts once for each 4 KB begun.',
+  ),
+  integer('FANFARE_BROADCASTS_BURST_PER_IP', 'broadcastsBurstPerIp', 20, 1, 1e9, 'The same, at once.'),
+  mode('FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', 'broadcastsPerMinutePerIpMode', 'Their mode.'),
+  integer(
+    'FANFARE_FRAMES_PER_MINUTE',
+    'framesPerMinute',
+    600,
+    1,
+    1e9,
+    'Pings, pongs, empty frames and fragments under 1 KB that a connection may send a minute; beyond them it is closed with 1008.',
+  ),
+  integer('FANFARE_FRAMES_BURST', 'framesBurst', 100, 1, 1e9, 'The same, at once.'),
+  mode('FANFARE_FRAMES_PER_MINUTE_MODE', 'framesPerMinuteMode', 'Their mode.'),
   integer(
     'FANFARE_MAX_REFUSED_MESSAGES',
     'maxRefusedMessages',
@@ -420,6 +440,12 @@ export const SETTINGS = Object.freeze([
  * @property {number} handshakesPerMinutePerIp
  * @property {number} handshakesBurstPerIp
  * @property {Mode} handshakesPerMinutePerIpMode
+ * @property {number} broadcastsPerMinutePerIp
+ * @property {number} broadcastsBurstPerIp
+ * @property {Mode} broadcastsPerMinutePerIpMode
+ * @property {number} framesPerMinute
+ * @property {number} framesBurst
+ * @property {Mode} framesPerMinuteMode
  * @property {number} maxRefusedMessages
  * @property {number} maxHandshakes
  * @property {Mode} maxHandshakesMode

@@ -117,6 +117,17 @@ export const METRICS = Object.freeze([
     'Connections closed for going on over their rate.',
     ({ stats }) => stats.rateLimitCloses,
   ),
+  labelled(
+    'fanfare_reader_closes_total',
+    'Connections closed for too many frames (flood), a message left unfinished, or too many unread bytes in the worker (overload).',
+    'reason',
+    ({ stats }) => stats.readerCloses,
+  ),
+  counter(
+    'fanfare_reads_deferred_total',
+    'Times a connection had more to read than its share of one turn and waited for a later turn.',
+    ({ stats }) => stats.readsDeferred,
+  ),
   counter(
     'fanfare_addresses_forgotten_total',
     'Addresses whose message rate was forgotten for want of room.',

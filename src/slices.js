@@ -9,10 +9,12 @@ export class Slices {
   /**
    * @param {(item: T) => void} act
    * @param {number} sliceMs of a turn; at least one item is done
+   * @param {number} [maxItems] of a turn
    */
-  constructor(act, sliceMs) {
+  constructor(act, sliceMs, maxItems = Number.POSITIVE_INFINITY) {
     this.act = act;
     this.sliceMs = sliceMs;
+    this.maxItems = maxItems;
     /** @type {T[]} */
     this.items = [];
     this.next = 0;
@@ -30,9 +32,11 @@ export class Slices {
 
   run() {
     const end = performance.now() + this.sliceMs;
+    // An item that `act` pushes waits for the next turn.
+    let left = Math.min(this.maxItems, this.items.length - this.next);
     do {
       this.act(this.items[this.next++]);
-    } while (this.next < this.items.length && performance.now() < end);
+    } while (--left > 0 && performance.now() < end);
     const isDone = this.next === this.items.length;
     if (isDone || this.next >= COMPACT_FROM) {
       this.items.splice(0, this.next);

@@ -24,6 +24,8 @@ export const OBSERVED = /** @type {const} */ ([
   'connections_per_ip',
   'messages',
   'messages_per_ip',
+  'broadcasts_per_ip',
+  'frames',
   'handshakes',
   'handshakes_per_ip',
   'rooms',
@@ -34,6 +36,8 @@ export const OBSERVED = /** @type {const} */ ([
 
 /** Why an idle socket was closed to make room: the closed label set of `fanfare_idle_sockets_closed_total`. */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
+/** Why a connection was closed for how it sends: the closed label set of `fanfare_reader_closes_total`. */
+export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
@@ -67,6 +71,8 @@ export function createStats() {
     observed: zeros(OBSERVED),
     heartbeatTimeouts: 0,
     rateLimitCloses: 0,
+    readerCloses: zeros(READER_CLOSES),
+    /** reads that waited for a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,

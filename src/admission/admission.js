@@ -86,7 +86,8 @@ export class Admission {
     const countsAddresses =
       config.maxConnectionsPerIpMode !== 'off' ||
       config.messagesPerMinutePerIpMode !== 'off' ||
-      config.handshakesPerMinutePerIpMode !== 'off';
+      config.handshakesPerMinutePerIpMode !== 'off' ||
+      (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
     this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
     this.handshakeRate = new HandshakeRate(config.handshakesPerMinutePerIp, config.handshakesBurstPerIp, stats);

@@ -1,4 +1,7 @@
-// rate-limit.js: how many messages a connection, and all connections of one address together, may send.
+// rate-limit.js: how many messages and frames a connection, and all connections of one address together, may send.
+//
+// A message costs a token for each 4 KB that it has begun. A broadcast pays again, from a bucket of its address. Frames that
+// are no whole messages have a bucket of their connection.
 //
 // Token buckets. A bucket that holds `burst` tokens and refills evenly is fully told by one number, the time at which it
 // will be full: each token taken moves that time one token's worth later, and an empty bucket is one whose time lies
@@ -8,6 +11,8 @@
 // Times are counted in units of 1/perMinute ms, in which one token is always 60,000: whole numbers, no drift.
 
 const TOKEN = 60_000;
+/** A message takes a token for each so many bytes that it has begun. */
+const BYTES_PER_TOKEN = 4096;
 /** Refused messages are counted by the minute. */
 const REFUSED_WINDOW_MS = 60_000;
 /** Addresses with a bucket that is not full. One more, and the oldest is forgotten: it may send a burst again. */
@@ -22,6 +27,8 @@ export class Allowance {
     this.fullAt = -0.5;
     this.refused = 0;
     this.refusedSinceMs = 0;
+    /** An address' bucket of broadcasts, once it has broadcast. @type {{fullAt: number}|null} */
+    this.broadcasts = null;
   }
 }
 
@@ -33,24 +40,29 @@ export class Rate {
     this.depth = burst * TOKEN;
   }
 
-  /** @param {Allowance} allowance @param {number} nowMs @returns {boolean} is there a token? */
-  has(allowance, nowMs) {
+  /** What so many bytes cost: at most what the bucket holds, or a large message would never pass. @param {number} bytes */
+  costOf(bytes) {
+    return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
+  }
+
+  /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] @returns {boolean} is there as much? */
+  has(allowance, nowMs, cost = TOKEN) {
     const now = Math.floor(nowMs * this.perMinute);
-    return Math.max(allowance.fullAt, now) + TOKEN - now <= this.depth;
+    return Math.max(allowance.fullAt, now) + cost - now <= this.depth;
   }
 
-  /** Takes a token that is there. @param {Allowance} allowance @param {number} nowMs */
-  take(allowance, nowMs) {
-    allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + TOKEN;
+  /** Takes what is there. @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] */
+  take(allowance, nowMs, cost = TOKEN) {
+    allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + cost;
   }
 
-  /** @param {Allowance} allowance @param {number} nowMs @returns {number} whole seconds until there is a token: 1 at least */
-  retryAfter(allowance, nowMs) {
-    const wait = allowance.fullAt + TOKEN - this.depth - Math.floor(nowMs * this.perMinute);
+  /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] @returns {number} whole seconds until there is as much: 1 at least */
+  retryAfter(allowance, nowMs, cost = TOKEN) {
+    const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
     return Math.max(1, Math.ceil(wait / (1000 * this.perMinute)));
   }
 
-  /** @param {Allowance} allowance @param {number} nowMs @returns {boolean} it says nothing that a new one would not */
+  /** @param {{fullAt: number}} allowance @param {number} nowMs @returns {boolean} it says nothing that a new one would not */
   isFull(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
   }
@@ -72,6 +84,10 @@ export class RateLimiter {
     this.connectionRate = new Rate(config.messagesPerMinute, config.messagesBurst);
     this.addressMode = config.messagesPerMinutePerIpMode;
     this.addressRate = new Rate(config.messagesPerMinutePerIp, config.messagesBurstPerIp);
+    this.broadcastMode = config.broadcastsPerMinutePerIpMode;
+    this.broadcastRate = new Rate(config.broadcastsPerMinutePerIp, config.broadcastsBurstPerIp);
+    this.frameMode = config.framesPerMinuteMode;
+    this.frameRate = new Rate(config.framesPerMinute, config.framesBurst);
     this.maxRefused = config.maxRefusedMessages;
   }
 
@@ -81,38 +97,85 @@ export class RateLimiter {
   }
 
   /**
-   * A message has come. It takes a token of its connection and one of its address, or, refused by either, none at all.
+   * A message has come. It takes its tokens of its connection and of its address, or, refused by either, none at all.
    * An observed limit counts what it would have refused, and lets it pass.
    * @param {{rate: Allowance|null}} connection its `rate` is ours: made when it first speaks
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
+   * @param {number} [bytes] of the message
    * @returns {number} 0: pass. Above 0: refused, one will be accepted in so many seconds. -1: refused too often, close with 4005
    */
-  admitMessage(connection, address, nowMs) {
+  admitMessage(connection, address, nowMs, bytes = 0) {
     const { connectionMode, addressMode, connectionRate, addressRate } = this;
     if (connectionMode === 'off' && addressMode === 'off') return 0;
     connection.rate ??= new Allowance();
     const own = connection.rate;
     const shared = addressMode === 'off' ? null : this.#allowanceOf(address);
-    const ownHas = connectionMode === 'off' || connectionRate.has(own, nowMs);
-    const sharedHas = shared === null || addressRate.has(shared, nowMs);
+    const ownCost = connectionRate.costOf(bytes);
+    const sharedCost = addressRate.costOf(bytes);
+    const ownHas = connectionMode === 'off' || connectionRate.has(own, nowMs, ownCost);
+    const sharedHas = shared === null || addressRate.has(shared, nowMs, sharedCost);
 
     if ((!ownHas && connectionMode === 'enforce') || (!sharedHas && addressMode === 'enforce')) {
       if (this.#refusedTooOften(own, nowMs)) return -1;
-      const ownWait = ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs);
+      const ownWait = ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs, ownCost);
       const sharedWait =
-        sharedHas || shared === null || addressMode !== 'enforce' ? 0 : addressRate.retryAfter(shared, nowMs);
+        sharedHas || shared === null || addressMode !== 'enforce'
+          ? 0
+          : addressRate.retryAfter(shared, nowMs, sharedCost);
       return Math.max(ownWait, sharedWait);
     }
 
-    // It passes: limits that are enforced hold their token. Those that are observed would have taken one only if none of
-    // them had refused.
+    // It passes: limits that are enforced take their tokens. Those that are observed would have taken some only if none
+    // of them had refused.
     const observedHave = ownHas && sharedHas;
-    if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave)) connectionRate.take(own, nowMs);
-    if (shared !== null && (addressMode === 'enforce' || observedHave)) addressRate.take(shared, nowMs);
+    if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
+      connectionRate.take(own, nowMs, ownCost);
+    if (shared !== null && (addressMode === 'enforce' || observedHave)) addressRate.take(shared, nowMs, sharedCost);
     if (!ownHas) this.stats.observed.messages++;
     if (!sharedHas) this.stats.observed.messages_per_ip++;
     return 0;
+  }
+
+  /**
+   * A broadcast has come, and has passed as a message. It costs its address tokens of a bucket of their own, as many for
+   * its bytes as a message costs.
+   * @param {{rate: Allowance|null}} connection
+   * @param {string} address as limits count it
+   * @param {number} nowMs
+   * @param {number} bytes
+   * @returns {number} as `admitMessage` does
+   */
+  admitBroadcast(connection, address, nowMs, bytes) {
+    const { broadcastMode, broadcastRate } = this;
+    if (broadcastMode === 'off') return 0;
+    const shared = this.#allowanceOf(address);
+    shared.broadcasts ??= { fullAt: -0.5 };
+    const cost = broadcastRate.costOf(bytes);
+    if (broadcastRate.has(shared.broadcasts, nowMs, cost)) {
+      broadcastRate.take(shared.broadcasts, nowMs, cost);
+      return 0;
+    }
+    if (broadcastMode === 'observe') {
+      this.stats.observed.broadcasts_per_ip++;
+      return 0;
+    }
+    connection.rate ??= new Allowance();
+    if (this.#refusedTooOften(connection.rate, nowMs)) return -1;
+    return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
+  }
+
+  /**
+   * A frame has come that is no whole message: a control frame, an empty one, a small fragment.
+   * @param {{fullAt: number}} allowance the connection's, for frames
+   * @param {number} nowMs
+   * @returns {boolean} false: close with 1008
+   */
+  admitFrame(allowance, nowMs) {
+    if (this.frameRate.has(allowance, nowMs)) this.frameRate.take(allowance, nowMs);
+    else if (this.frameMode === 'enforce') return false;
+    else this.stats.observed.frames++;
+    return true;
   }
 
   /**
@@ -127,6 +190,8 @@ export class RateLimiter {
         continue;
       }
       const [address, allowance] = next.value;
+      const { broadcasts } = allowance;
+      if (broadcasts !== null && !this.broadcastRate.isFull(broadcasts, nowMs)) continue;
       if (this.addressRate.isFull(allowance, nowMs)) this.#addresses.delete(address);
     }
   }

@@ -63,8 +63,9 @@ export class Commands {
    * @param {Publisher} parts.broker
    * @param {import('./recovery.js').Recovery} parts.recovery
    * @param {{isOn: boolean}} parts.degraded
-   * @param {(connection: Connection, nowMs: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
    * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many bytes costs its connection's rate
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast the same, asked after it
    * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
    * @param {import('../stats.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
@@ -78,6 +79,7 @@ export class Commands {
     degraded,
     admitMessage,
     charge = () => {},
+    admitBroadcast,
     attendance = null,
     stats,
     messageDuration,
@@ -92,6 +94,7 @@ export class Commands {
     this.charge = charge;
     // A part of what may wait for a connection, so that a reader can ask for the next page before it has read this one.
     this.maxPresenceBytes = Math.min(MAX_PRESENCE_BYTES, config.maxUnsentBytes / 4);
+    this.admitBroadcast = admitBroadcast;
     this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.stats = stats;
@@ -119,7 +122,7 @@ export class Commands {
   receive(connection, data) {
     const isTimed = (this.stats.messages++ & (TIMED_EVERY - 1)) === 0;
     const started = isTimed || this.countsMessages ? performance.now() : 0;
-    const wait = this.countsMessages ? this.admitMessage(connection, started) : 0;
+    const wait = this.countsMessages ? this.admitMessage(connection, started, data.length) : 0;
     if (wait !== 0) return this.#refuse(connection, data, wait);
     this.#handle(connection, data);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
@@ -166,13 +169,19 @@ export class Commands {
 
   /** @param {Connection} connection @param {Buffer} data @param {number} wait */
   #refuse(connection, data, wait) {
-    if (wait < 0) {
-      this.stats.rateLimitCloses++;
-      connection.close(CLOSES.RATE_LIMITED);
-      return;
-    }
-    const id = data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
-    this.error(connection, 'RATE_LIMIT_EXCEEDED', id, wait);
+    const id = wait > 0 && data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
+    this.refused(connection, id, wait);
+  }
+
+  /**
+   * A message is over its rate.
+   * @param {Connection} connection @param {string|number|undefined} id
+   * @param {number} wait seconds; below 0: it was refused too often
+   */
+  refused(connection, id, wait) {
+    if (wait > 0) return this.error(connection, 'RATE_LIMIT_EXCEEDED', id, wait);
+    this.stats.rateLimitCloses++;
+    connection.close(CLOSES.RATE_LIMITED);
   }
 
   /** @param {Connection} connection @param {string|number} [id] */
@@ -492,6 +501,8 @@ function broadcast(commands, connection, command) {
   const { id, source, payloadStart, payloadEnd } = command;
   if (payloadStart < 0) return commands.malformed(connection, command);
   if (!commands.config.clientBroadcast) return commands.error(connection, 'PERMISSION_DENIED', id);
+  const wait = commands.admitBroadcast(connection, performance.now(), payloadEnd - payloadStart);
+  if (wait !== 0) return commands.refused(connection, id, wait);
   const payload = source.toString('utf8', payloadStart, payloadEnd);
   const tag = commands.expectBroadcast({ connection, id, payload, sinceMs: performance.now() });
   const publication = encodePublication(

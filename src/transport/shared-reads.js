@@ -8,7 +8,8 @@
 import { Socket } from 'node:net';
 
 /** As much as Node reads at a time. */
-const shared = Buffer.allocUnsafeSlow(65_536);
+export const READ_BYTES = 65_536;
+const shared = Buffer.allocUnsafeSlow(READ_BYTES);
 
 /** Node's own fields of a socket, by what they are called; null without the option. @type {Readonly<{buffer: symbol, callback: symbol}>|null} */
 const FIELDS = fieldsOf(new Socket());

@@ -6,6 +6,8 @@
 // What the kernel does not take goes through the stream, which is then no longer empty, so the order holds. A reply, which
 // has one receiver, is built in a buffer of the process that is free again once the kernel has taken it.
 //
+// What a client sends is bounded by frame-reader.js before ws gets it.
+//
 // Every listener is one shared function that finds its connection on the WebSocket: no closure per connection.
 
 import { writeSync } from 'node:fs';
@@ -25,6 +27,12 @@ const CLOSE_TIMEOUT_MS = 5000;
 const MAX_PONGS_PER_SECOND = 10;
 /** Pings in a row whose pong had no room before a peer that never reads is given up. */
 const MAX_UNSENT_PONGS = 60;
+/**
+ * A message may have so many fragments, and one more for each KB of the largest message. Browsers and libraries cut large
+ * messages at 1,300 bytes or more.
+ */
+const MIN_MAX_FRAGMENTS = 64;
+const BYTES_PER_FRAGMENT = 1024;
 /** Where replies are built; a longer one gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
 
@@ -36,7 +44,7 @@ const DEFLATE = { serverNoContextTakeover: true, clientNoContextTakeover: true, 
 
 /** @typedef {import('../hub/connection.js').Transport} Transport */
 /** @typedef {import('node:net').Socket} Socket */
-/** @typedef {{_handle: {fd: number}|null}} Handled Node's own field; null once the socket is destroyed */
+/** @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is destroyed */
 
 /**
  * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
@@ -93,7 +101,7 @@ class ServerWebSocket extends WebSocket {
     if (
       this.descriptor >= 0 &&
       this.pendingBytes === 0 &&
-      /** @type {Handled} */ (/** @type {unknown} */ (this.socket))._handle !== null
+      /** @type {Handled} */ (/** @type {unknown} */ (this.socket))._handle
     ) {
       try {
         return writeSync(this.descriptor, buffer, 0, length);
@@ -152,8 +160,11 @@ export class WebSockets {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../hub/commands.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
+   * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a frame that is no whole
+   *   message; null: nobody counts
+   * @param {import('../stats.js').Stats} parts.stats
    */
-  constructor({ config, hub, commands, heartbeat }) {
+  constructor({ config, hub, commands, heartbeat, admitFrame = null, stats }) {
     this.hub = hub;
     this.heartbeat = heartbeat;
     this.address = '';
@@ -164,6 +175,7 @@ export class WebSockets {
       maxPayload: config.maxMessageBytes,
       // RFC 6455 4.2.2: without a subprotocol in common the answer names none.
       handleProtocols: (/** @type {Set<string>} */ offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
+      maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(config.maxMessageBytes / BYTES_PER_FRAGMENT)),
       autoPong: false, // it costs a closure a connection, and our pong is bounded
       closeTimeout: CLOSE_TIMEOUT_MS,
       WebSocket: ServerWebSocket,
@@ -178,7 +190,21 @@ export class WebSockets {
       connection.isAlive = true;
       if (connection.isOpen) commands.receive(connection, text);
     };
-    this.reader = new FrameReader({ maxMessageBytes: config.maxMessageBytes, onText });
+    const reader = (this.reader = new FrameReader({
+      maxMessageBytes: config.maxMessageBytes,
+      onText,
+      onFault(websocket, fault) {
+        stats.readerCloses[fault]++;
+        const { connection } = /** @type {ServerWebSocket} */ (websocket);
+        connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
+      },
+      onWaiting(websocket) {
+        // Its pong may be among what waits.
+        /** @type {ServerWebSocket} */ (websocket).connection.isAlive = true;
+      },
+      admitFrame,
+      stats,
+    }));
     /** What the reader left to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
       const { connection } = /** @type {ServerWebSocket} */ (this);
@@ -186,12 +212,22 @@ export class WebSockets {
       connection.isAlive = true;
       connection.close(CLOSES.UNSUPPORTED_DATA);
     };
+    /** A peer's fault: ws answers with the right close code, and the close follows. @this {WebSocket} */
+    this.websocketOnError = function websocketOnError() {
+      reader.discard(/** @type {ServerWebSocket} */ (this).socket);
+    };
     /** @this {WebSocket} */
     this.websocketOnClose = function websocketOnClose() {
-      const { connection } = /** @type {ServerWebSocket} */ (this);
+      const { connection, socket } = /** @type {ServerWebSocket} */ (this);
+      reader.discard(socket);
       hub.remove(connection);
       heartbeat.remove(connection);
     };
+  }
+
+  /** Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    this.reader.sweep(nowMs);
   }
 
   /**
@@ -213,8 +249,7 @@ export class WebSockets {
     ws.connection = connection;
     ws.socket = request.socket;
     ws.slowConsumers = this.hub.slowConsumers;
-    const { _handle: handle } = /** @type {Handled} */ (/** @type {unknown} */ (request.socket));
-    if (handle !== null && !('encrypted' in request.socket)) ws.descriptor = handle.fd;
+    ws.descriptor = descriptorOf(request.socket);
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
     // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always allowed.
     const offer = request.headers['sec-websocket-extensions'];
@@ -222,7 +257,7 @@ export class WebSockets {
     ws.on('message', this.websocketOnMessage);
     ws.on('ping', websocketOnPing);
     ws.on('pong', websocketOnPong);
-    ws.on('error', websocketOnError);
+    ws.on('error', this.websocketOnError);
     ws.on('close', this.websocketOnClose);
     this.reader.attach(ws.socket, ws);
     this.hub.add(connection);
@@ -242,5 +277,13 @@ function websocketOnPong() {
   /** @type {ServerWebSocket} */ (this).connection.isAlive = true;
 }
 
-/** A peer's fault: ws has answered it with the right close code, and the close follows. */
-function websocketOnError() {}
+/**
+ * The descriptor that frames may be written to, past the socket's stream.
+ * @param {Socket} socket
+ * @returns {number} -1: there is none, TLS is in between, or this Node names the field in another way
+ */
+export function descriptorOf(socket) {
+  if ('encrypted' in socket) return -1;
+  const fd = /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle?.fd;
+  return typeof fd === 'number' && Number.isInteger(fd) && fd >= 0 ? fd : -1;
+}

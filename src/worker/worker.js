@@ -238,7 +238,9 @@ class Worker {
       attendance,
       recovery,
       degraded: this.degraded,
-      admitMessage: (connection, nowMs) => limiter.admitMessage(connection, connection.address, nowMs),
+      admitMessage: (connection, nowMs, bytes) => limiter.admitMessage(connection, connection.address, nowMs, bytes),
+      admitBroadcast: (connection, nowMs, bytes) =>
+        limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
       stats,
       messageDuration: metrics.messageDuration,
       log,
@@ -252,7 +254,15 @@ class Worker {
       now: () => performance.now(),
     });
     this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
-    const websockets = new WebSockets({ config, hub, commands, heartbeat: this.heartbeat });
+    const admitFrame = (/** @type {{fullAt: number}} */ allowance) => limiter.admitFrame(allowance, performance.now());
+    const websockets = (this.websockets = new WebSockets({
+      config,
+      hub,
+      commands,
+      heartbeat: this.heartbeat,
+      admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
+      stats,
+    }));
     this.http = new HttpServer({
       config,
       admission,
@@ -295,6 +305,7 @@ class Worker {
         this.slowConsumers.sweep();
         this.commands.sweep();
         this.limiter.sweep(performance.now());
+        this.websockets.sweep(performance.now());
       }, SWEEP_INTERVAL_MS),
       setInterval(
         () => send({ type: 'beat', connections: stats.connections, lagMs: Math.round(this.health.lagMs()) }),

@@ -80,6 +80,7 @@ export function buildHub({
     attendance: presence === undefined ? null : new Attendance({ presence, covers, stats }),
     admitMessage: () => 0,
     charge,
+    admitBroadcast: () => 0,
     stats,
     messageDuration: ignore,
     log,

@@ -84,8 +84,11 @@ test('with the cap per address off nobody is asked, and nothing is awaited', () 
 test('an address is found out only where a limit counts by it', () => {
   const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
   const counted = build(cap).admission.admit(request());
+  const noMessages = { FANFARE_LIMITS: 'off', FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE: 'enforce' };
+  const countsBroadcasts = build(noMessages).admission.admit(request());
   const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admit(request());
-  assert.ok(counted instanceof Admitted && uncounted instanceof Admitted);
+  assert.ok(counted instanceof Admitted && countsBroadcasts instanceof Admitted && uncounted instanceof Admitted);
+  assert.equal(countsBroadcasts.address, '192.0.2.1');
   assert.equal(counted.address, '192.0.2.1');
   assert.equal(uncounted.address, '');
 });

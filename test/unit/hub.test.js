@@ -273,6 +273,25 @@ test('clients may not broadcast where that is off', () => {
   assert.equal(transport.messages()[0].error, 'PERMISSION_DENIED');
 });
 
+test('a broadcast over its rate is answered with the time to wait and is not published; for ever on, 4005', () => {
+  const { commands, connect, published } = build({ manual: true });
+  const { connection, transport } = connect();
+  /** @type {number[]} */
+  const asked = [];
+  const waits = [7, -1];
+  commands.admitBroadcast = (_connection, _nowMs, bytes) => {
+    asked.push(bytes);
+    return waits[asked.length - 1];
+  };
+  receive(commands, connection, { type: 'broadcast', id: 'b', payload: 'hi' });
+  const [{ error, retryAfter, id }] = transport.messages();
+  assert.deepEqual([error, retryAfter, id], ['RATE_LIMIT_EXCEEDED', 7, 'b']);
+  receive(commands, connection, { type: 'broadcast', payload: 'hi' });
+  assert.equal(transport.closed?.code, 4005);
+  assert.deepEqual(asked, [4, 4]);
+  assert.equal(published.length, 0);
+});
+
 test('the third malformed message within ten seconds closes with 4501', () => {
   const { connect } = build();
   const { transport, say } = connect();

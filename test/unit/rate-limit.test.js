@@ -175,6 +175,97 @@ test('the addresses remembered are bounded, and those forgotten early are counte
   assert.equal(limiter.addresses, 0);
 });
 
+test('a message takes a token for each 4 KB that it has begun, of its connection and of its address', () => {
+  for (const [bytes, fit] of [
+    [0, 100],
+    [1, 100],
+    [4096, 100],
+    [4097, 50],
+    [8192, 50],
+    [102_400, 4],
+  ]) {
+    for (const off of ['MESSAGES_PER_MINUTE_MODE', 'MESSAGES_PER_MINUTE_PER_IP_MODE']) {
+      const { limiter } = build({ [off]: 'off' });
+      const connection = sender();
+      assert.equal(
+        passed(200, () => limiter.admitMessage(connection, 'a', 0, bytes)),
+        fit,
+        `${bytes} bytes`,
+      );
+    }
+  }
+});
+
+test('a message that costs more than a bucket holds takes a full bucket, and is told when that is', () => {
+  const { limiter } = build({ MESSAGES_BURST: 10, MESSAGES_PER_MINUTE: 60 });
+  const connection = sender();
+  assert.equal(limiter.admitMessage(connection, 'a', 0, 102_400), 0);
+  assert.equal(limiter.admitMessage(connection, 'a', 0, 102_400), 10);
+  assert.equal(limiter.admitMessage(connection, 'a', 0, 1), 1);
+  assert.equal(limiter.admitMessage(connection, 'a', 9_999, 102_400), 1);
+  assert.equal(limiter.admitMessage(connection, 'a', 10_000, 102_400), 0);
+});
+
+test('broadcasts cost their address tokens of a bucket of their own', () => {
+  const { limiter } = build();
+  const [one, two] = [sender(), sender()];
+  assert.equal(
+    passed(50, () => limiter.admitBroadcast(one, 'a', 0, 50)),
+    20,
+  );
+  assert.equal(limiter.admitBroadcast(two, 'a', 0, 50), 1);
+  assert.equal(limiter.admitBroadcast(two, 'b', 0, 50), 0);
+  // 100 KB would cost 25: as much as the bucket holds, one in 20 seconds.
+  assert.equal(
+    passed(50, () => limiter.admitBroadcast(two, 'c', 0, 102_000)),
+    1,
+  );
+  assert.equal(limiter.admitBroadcast(two, 'c', 0, 102_000), 20);
+  assert.equal(limiter.admitBroadcast(two, 'c', 20_000, 102_000), 0);
+  assert.equal(limiter.admitMessage(two, 'c', 20_000, 50), 0);
+});
+
+test('broadcasts refused too often close the connection, observed ones are counted, and off keeps nothing', () => {
+  const { limiter } = build({ MAX_REFUSED_MESSAGES: 2, BROADCASTS_BURST_PER_IP: 1 });
+  const connection = sender();
+  const answers = Array.from({ length: 4 }, () => limiter.admitBroadcast(connection, 'a', 0, 1));
+  assert.deepEqual(answers, [0, 1, 1, -1]);
+  const observed = build({ LIMITS: 'observe' });
+  assert.equal(
+    passed(50, () => observed.limiter.admitBroadcast(connection, 'a', 0, 1)),
+    50,
+  );
+  assert.equal(observed.stats.observed.broadcasts_per_ip, 30);
+  const off = build({ LIMITS: 'off' });
+  assert.equal(
+    passed(50, () => off.limiter.admitBroadcast(connection, 'a', 0, 1)),
+    50,
+  );
+  assert.equal(off.limiter.addresses, 0);
+});
+
+test('an address is remembered until its bucket of broadcasts is full again', () => {
+  const { limiter } = build();
+  for (let i = 0; i < 20; i++) limiter.admitBroadcast(sender(), 'a', 0, 1);
+  limiter.sweep(19_999);
+  limiter.sweep(19_999);
+  assert.equal(limiter.addresses, 1);
+  limiter.sweep(20_000);
+  limiter.sweep(20_000);
+  assert.equal(limiter.addresses, 0);
+});
+
+test('frames have a bucket of their connection: 100 at once and ten a second', () => {
+  const { limiter, stats } = build();
+  const connection = { fullAt: -0.5 };
+  const burst = Array.from({ length: 200 }, () => limiter.admitFrame(connection, 0)).filter(Boolean);
+  assert.equal(burst.length, 100);
+  assert.equal(limiter.admitFrame(connection, 99), false);
+  assert.equal(limiter.admitFrame(connection, 100), true);
+  assert.equal(limiter.admitFrame({ fullAt: -0.5 }, 100), true);
+  assert.equal(stats.observed.frames, 0);
+});
+
 /** A bucket as a textbook has it: exact, in fractions of a token (1/60,000). */
 class NaiveBucket {
   /** @param {number} perMinute @param {number} burst */

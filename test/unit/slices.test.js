@@ -51,3 +51,25 @@ test('what is added meanwhile is done too, and what is done is let go', async ()
   await turn();
   assert.equal(slices.items.length, 0);
 });
+
+test('a turn does as many as it may, and what comes back waits for the next one', async () => {
+  const done = /** @type {number[]} */ ([]);
+  const slices = new Slices(
+    (/** @type {number} */ i) => {
+      done.push(i);
+      if (i === 0) slices.push(9);
+    },
+    1000,
+    2,
+  );
+  for (let i = 0; i < 3; i++) slices.push(i);
+  await turn();
+  assert.deepEqual(done, [0, 1]);
+  await turn();
+  assert.deepEqual(done, [0, 1, 2, 9]);
+  slices.push(0);
+  await turn();
+  assert.deepEqual(done, [0, 1, 2, 9, 0]);
+  await turn();
+  assert.deepEqual(done, [0, 1, 2, 9, 0, 9]);
+});

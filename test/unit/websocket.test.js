@@ -30,7 +30,7 @@ async function serve(t, env = {}) {
   hub = parts.hub;
   const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
   heartbeat.start();
-  const websockets = new WebSockets({ config, hub, commands, heartbeat });
+  const websockets = new WebSockets({ config, hub, commands, heartbeat, stats });
   const server = http.createServer();
   server.on('upgrade', (request, socket, head) =>
     websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'),

@@ -118,9 +118,9 @@ const frames = {
   ...from('frames'),
   share: 0.15,
   async start() {
-    const { hub, commands, isClean, close } = await worker();
+    const { hub, commands, stats, isClean, close } = await worker();
     const heartbeat = /** @type {any} */ ({ add() {}, remove() {} });
-    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat });
+    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat, stats });
     return {
       async run(inputs, numbers) {
         const sockets = inputs.map((input, i) => {

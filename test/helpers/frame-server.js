@@ -1,0 +1,154 @@
+// frame-server.js: the WebSocket transport over real sockets, with a hub that only notes what it is told; and frames for it.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import { setImmediate as turn } from 'node:timers/promises';
+import { RateLimiter } from '../../src/admission/rate-limit.js';
+import { loadConfig } from '../../src/config.js';
+import { createStats } from '../../src/stats.js';
+import { WebSockets } from '../../src/transport/websocket.js';
+import { handshake, RawClient } from './raw-http.js';
+
+export const MAX_MESSAGE_BYTES = 40_000;
+
+/** @typedef {{first: number, body: Buffer, mask: number, isMasked?: boolean, long?: boolean}} Frame */
+
+/** A server's end of it: messages are noted and answered, by a close where they ask for one. */
+export class FrameServer {
+  /** @type {string[]} what it was told, in order */
+  told = [];
+  /** Messages that came past ws. */
+  direct = 0;
+  /** @type {import('node:net').Socket|undefined} the last one */
+  socket;
+
+  stats = createStats();
+  /** The server's ends of all connections so far. @type {any[]} */
+  opened = [];
+  /** What the rate of frames takes for the time. */
+  nowMs = 0;
+  /** What a message does besides. @type {(text: string) => void} */
+  onText = () => {};
+
+  /** @param {boolean} hasReader @param {Record<string, string>} [env] */
+  constructor(hasReader, env = { FANFARE_LIMITS: 'off' }) {
+    const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES), ...env });
+    assert.ok(config);
+    const limiter = new RateLimiter(config, this.stats);
+    const commands = {
+      receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
+        const text = data.toString();
+        this.told.push(`text ${text}`);
+        this.onText(text);
+        if (text === 'close') connection.close({ code: 4000, reason: 'asked' });
+        else if (text === 'terminate') connection.transport.terminate();
+        else connection.send(`got ${data.length}`);
+      },
+    };
+    const websockets = (this.websockets = new WebSockets({
+      config,
+      hub: /** @type {any} */ ({
+        add: (/** @type {any} */ connection) => this.opened.push(connection.transport),
+        remove: () => this.told.push('removed'),
+        slowConsumers: { queue: () => true },
+      }),
+      commands: /** @type {any} */ (commands),
+      heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+      admitFrame:
+        config.framesPerMinuteMode === 'off' ? null : (allowance) => limiter.admitFrame(allowance, this.nowMs),
+      stats: this.stats,
+    }));
+    if (!hasReader) websockets.reader.attach = () => {};
+    else {
+      const { onText } = websockets.reader;
+      websockets.reader.onText = (websocket, text) => {
+        this.direct++;
+        onText(websocket, text);
+      };
+    }
+    this.server = http.createServer();
+    this.server.on('upgrade', (request, socket, head) => {
+      this.socket = /** @type {import('node:net').Socket} */ (socket);
+      websockets.upgrade(request, this.socket, head, '127.0.0.1');
+    });
+  }
+
+  async start() {
+    this.server.listen(0, '127.0.0.1');
+    await once(this.server, 'listening');
+    return this;
+  }
+
+  /** From now on every walk over a read is over after two frames, and so is every turn. */
+  endTurnsEarly() {
+    const { reader } = this.websockets;
+    let nowMs = 0;
+    reader.clock = () => {
+      nowMs += 10;
+      return nowMs;
+    };
+    reader.unitsPerClock = 1;
+  }
+
+  get port() {
+    return /** @type {import('node:net').AddressInfo} */ (this.server.address()).port;
+  }
+
+  /**
+   * Sends chunks, each read by the server before the next is sent, then hangs up.
+   * @param {readonly Buffer[]} chunks
+   * @param {Buffer} head sent with the handshake
+   * @returns {Promise<{told: string[], bytes: string}>}
+   */
+  async converse(chunks, head = Buffer.alloc(0)) {
+    this.told = [];
+    const tasks = /** @type {(() => unknown)[]} */ ([]);
+    const client = await RawClient.connect(
+      /** @type {any} */ ({ after: (/** @type {() => unknown} */ task) => tasks.push(task) }),
+      {
+        port: this.port,
+      },
+    );
+    try {
+      const request = Buffer.from(handshake());
+      client.write(Buffer.concat([request, head]));
+      while (client.bytes.indexOf('\r\n\r\n') < 0) await turn();
+      const socket = /** @type {import('node:net').Socket} */ (this.socket);
+      let sent = request.length + head.length;
+      for (const chunk of chunks) {
+        client.write(chunk);
+        sent += chunk.length;
+        while (socket.bytesRead < sent && !socket.destroyed && !client.isClosed) await turn();
+        await turn(); // ws's errors come a turn later
+      }
+      client.socket.end();
+      while (!client.isClosed || !this.told.includes('removed')) await turn();
+      return { told: this.told, bytes: client.bytes.toString('latin1').slice(client.bytes.indexOf('\r\n\r\n') + 4) };
+    } finally {
+      for (const task of tasks) task();
+    }
+  }
+}
+
+/** @param {Frame} frame @returns {Buffer} */
+export function frameBytes({ first, body, mask, isMasked = true, long = false }) {
+  const { length } = body;
+  const header =
+    length < 126 && !long
+      ? Buffer.from([first, length])
+      : length < 65_536
+        ? Buffer.from([first, 126, length >> 8, length & 0xff])
+        : Buffer.concat([Buffer.from([first, 127, 0, 0, 0, 0]), uint32(length)]);
+  if (!isMasked) return Buffer.concat([header, body]);
+  header[1] |= 0x80;
+  const key = uint32(mask);
+  return Buffer.concat([header, key, body.map((byte, i) => byte ^ key[i & 3])]);
+}
+
+/** @param {number} n */
+function uint32(n) {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(n >>> 0);
+  return bytes;
+}
