@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import {
   Aggregate,
   createMetrics,
@@ -11,6 +12,9 @@ import {
 } from '../../src/metrics.js';
 import { createStats } from '../../src/stats.js';
 import { fallen, samples } from '../helpers/server.js';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 
 /** As it arrives in the primary. @param {import('../../src/metrics.js').Snapshot[]} snapshot @returns {import('../../src/metrics.js').Snapshot[]} */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
@@ -205,4 +209,18 @@ test('promtool finds no fault but with the names that are fixed', {
     faults.filter((line) => !line.startsWith('nodejs_active_')),
     [],
   );
+});
+
+test('a process without a free descriptor still tells its metrics', { skip: noPrlimit }, () => {
+  const source = `
+    import { openSync } from 'node:fs';
+    import { createMetrics } from './src/metrics.js';
+    import { createStats } from './src/stats.js';
+    const { snapshot } = createMetrics(createStats(), { worker: 0 });
+    for (;;) try { openSync('/dev/null'); } catch ({ code }) { console.log(code); break; }
+    const names = (await snapshot()).map(({ name }) => name);
+    process.exit(names.includes('nodejs_heap_used_bytes') ? 0 : 2);`;
+  const args = ['--nofile=100:100', process.execPath, '--input-type=module', '--eval', source];
+  const { status, stdout, stderr } = spawnSync('prlimit', args, { cwd: root, encoding: 'utf8' });
+  assert.deepEqual([status, stdout], [0, 'EMFILE\n'], stderr);
 });
