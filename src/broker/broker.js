@@ -31,7 +31,9 @@
 //     With `isForward` it brings the oldest above `after` that are still there instead, consecutive from `first` on; there may be
 //     more of them than the rule's size.
 //     A read costs the store no more than it brings.
-//     `limit` 0 asks for the position alone. A room nobody has published to has a position too: offset 0 of its epoch.
+//     `limit` 0 asks for the position alone. A room nobody has published to has a position too: offset 0 of its epoch. With
+//     `isGlance` nobody follows the room, and the epoch of a room nobody has published to may not be remembered.
+//     `endedEpoch` is one that the caller has proved to have forked: the store ends it if it still has it.
 //     The caller compares: all that it missed is there only if the epoch is the one it knew, `offset` is not below
 //     `after`, and the first publication is `after + 1`. Rejects with UNAVAILABLE, also where the store may not
 //     tell the truth. Reads of a tick leave together. It may be called for a room that is not subscribed.
@@ -77,6 +79,8 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @property {number} limit 0: the position alone
  * @property {number} [maxBytes]
  * @property {boolean} [isForward]
+ * @property {boolean} [isGlance]
+ * @property {string} [endedEpoch]
  */
 
 /** How much of a room is kept; null: no history. @typedef {(room: string) => import('../room-rules.js').HistoryRule|null} HistoryOf */

@@ -11,6 +11,8 @@
 //   message is sent again; but not behind a later one of its room: then it is refused.
 // - What the script said of a room on this very connection (its line: fence and epoch) is shown to it again: while that
 //   holds it need not look further. Nothing depends on its being right. Trimming and lifetimes are asked for now and then.
+// - Epochs that ended while this worker looked on are remembered beyond a connection. If the address of Redis leads back to a
+//   server that still has such an epoch, the script ends it there: what was published meanwhile elsewhere is not in it.
 // - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
 
 import { createHash, randomFillSync } from 'node:crypto';
@@ -31,7 +33,11 @@ const CARE_SHARE = 0.125;
 const TTL_FACTOR = 1.25;
 /** Rooms that are remembered. */
 const MAX_ROOMS = 20_000;
+/** Ended epochs that are remembered of a room. */
+const MAX_ENDED = 4;
 const FENCE_BYTES = 32;
+/** Of each of its two parts: the server and its line of replication. */
+const FENCE_PART_BYTES = 16;
 /** Of one call: the script is not to hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
 /** What reads under way may weigh: 512 positions, or 16 stretches of MAX_STRETCH_BYTES. */
@@ -61,7 +67,7 @@ export class RedisHistory {
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.isTrusting = fence === 'trust';
-    /** Of the server at the other end of this connection; empty: not known yet. */
+    /** Of the server at the other end of this connection, and perhaps the one before it; empty: not known yet. */
     this.fence = '';
     /** @type {Map<string, Known>} */
     this.rooms = new Map();
@@ -80,7 +86,21 @@ export class RedisHistory {
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
     this.isLoaded = false;
-    this.rooms.clear();
+    for (const known of this.rooms.values()) known.forget();
+  }
+
+  /**
+   * Redis is on another line of replication, and has lost nothing.
+   * @param {string} server its `run_id`
+   * @param {string} former `master_replid`
+   * @param {string} current
+   */
+  moveOn(server, former, current) {
+    if (this.isTrusting) return;
+    const part = (/** @type {string} */ id) => id.slice(0, FENCE_PART_BYTES);
+    this.fence = part(server) + part(current) + part(server) + part(former);
+    // Their lines name the former fence: the script renames each when it comes to it.
+    for (const known of this.rooms.values()) known.forget();
   }
 
   /** @param {string} room @param {HistoryRule} rule @param {Buffer} publication @param {string} idempotencyKey empty: none @returns {Promise<Position>} */
@@ -108,6 +128,7 @@ export class RedisHistory {
   read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
+    if (from.endedEpoch) this.known(room).end(from.endedEpoch);
     const read = new HistoryRead(this, room, rule, from);
     if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
@@ -160,7 +181,7 @@ export class RedisHistory {
   known(room) {
     let known = this.rooms.get(room);
     if (known === undefined) {
-      if (this.rooms.size >= MAX_ROOMS) this.rooms.clear();
+      if (this.rooms.size >= MAX_ROOMS) for (const oldest of this.rooms.keys()) if (this.rooms.delete(oldest)) break;
       known = new Known();
       this.rooms.set(room, known);
     }
@@ -170,11 +191,9 @@ export class RedisHistory {
   /** @param {string} room @param {string} line as the script says it */
   learn(room, line) {
     const known = this.known(room);
-    if (known.line !== line) {
-      known.line = line;
-      known.caredMs = Number.NEGATIVE_INFINITY;
-    }
-    if (!this.isTrusting) this.fence = line.slice(0, FENCE_BYTES);
+    if (known.line !== line) known.learn(line, !this.isTrusting);
+    const fence = line.slice(0, FENCE_BYTES);
+    if (!this.isTrusting && !this.fence.startsWith(fence)) this.fence = fence;
   }
 
   /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
@@ -193,14 +212,39 @@ export class RedisHistory {
   }
 }
 
-/** What is known of a room on this connection. */
+/** What is known of a room. */
 class Known {
   constructor() {
-    /** Fence and epoch; empty: not known yet. */
+    /** Fence and epoch on this connection; empty: not known yet. */
     this.line = '';
+    /** The latest, whatever the connection. */
+    this.epoch = '';
+    /** Epochs that have ended, the latest first, one behind the other. */
+    this.ended = '';
     /** Publications since a call saw to trimming and lifetimes, and when that was. */
     this.uncared = 0;
     this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** The connection is a new one. */
+  forget() {
+    this.line = '';
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** @param {string} line @param {boolean} isFenced does its epoch end the one before? */
+  learn(line, isFenced) {
+    const epoch = line.slice(-EPOCH_BYTES);
+    if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
+    this.line = line;
+    this.epoch = epoch;
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** @param {string} epoch */
+  end(epoch) {
+    if (this.line.endsWith(epoch)) this.line = '';
+    if (!this.ended.includes(epoch)) this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
   /** Is it time for a call to see to them? @param {number} publications @param {HistoryRule} rule */
@@ -274,7 +318,7 @@ class HistoryPublish extends Message {
       keysOf(names, room) +
       (hasKey ? bulk(key) : '') +
       bulk(known.line || history.fence) +
-      bulk(newEpoch()) +
+      bulk(newEpoch() + known.ended) +
       bulk(this.channel) +
       bulk(this.isLarge ? '0' : String(this.publications.length));
     let tail = '\r\n';
@@ -309,6 +353,7 @@ class HistoryPublish extends Message {
   reject(error) {
     if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
       this.history.isLoaded = false;
+      this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
       if (!this.isFollowed && !this.isExpired) {
         this.publisher.gatherAgain(this);
         return;
@@ -337,7 +382,8 @@ class HistoryPublish extends Message {
  */
 class HistoryRead extends Message {
   /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {import('./broker.js').ReadRequest} from */
-  constructor(history, room, rule, { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false }) {
+  constructor(history, room, rule, from) {
+    const { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false, isGlance = false } = from;
     super(history.publisher, '', null, '', NO_BODY);
     this.history = history;
     this.room = room;
@@ -346,6 +392,7 @@ class HistoryRead extends Message {
     this.limit = Math.min(limit, rule.size);
     this.maxBytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
     this.isForward = isForward;
+    this.isGlance = isGlance;
     this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_STRETCH_BYTES) : 1;
   }
 
@@ -356,18 +403,20 @@ class HistoryRead extends Message {
 
   /** @override @param {Buffer} buffer @param {number} start */
   write(buffer, start) {
-    const { history, room } = this;
+    const { history, room, isGlance } = this;
+    const known = history.rooms.get(room);
     const text =
-      history.callHead(2, 8) +
+      history.callHead(2, isGlance ? 9 : 8) +
       keysOf(history.names, room) +
-      bulk(history.rooms.get(room)?.line || history.fence) +
-      bulk(newEpoch()) +
+      bulk(known?.line || history.fence) +
+      bulk(newEpoch() + (known?.ended ?? '')) +
       bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
       bulk(String(this.maxBytes)) +
       bulk(metaTtl(this.rule)) +
-      bulk(this.isForward ? '1' : '');
+      bulk(this.isForward ? '1' : '') +
+      (isGlance ? bulk('1') : '');
     return start + buffer.write(text, start);
   }
 
@@ -375,7 +424,8 @@ class HistoryRead extends Message {
   resolve(reply) {
     this.answered();
     const line = reply[0].toString('latin1');
-    this.history.learn(this.room, line);
+    // Nobody has published to it, and Redis does not remember the epoch.
+    if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, line);
     this.done.resolve(this.#stretch(line.slice(-EPOCH_BYTES), reply[1], reply[2]));
     this.history.readOnSettled(this);
   }

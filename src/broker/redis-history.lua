@@ -2,16 +2,20 @@
 --
 --   KEYS  1 meta   2 stream   3 idempotency key, where there is one
 --   ARGV  1 line of the room as the caller knows it, or only its fence, or ''; 'trust': the epoch outlives the server
---         2 an epoch to begin where one has to: random, and never given twice
+--           a fence and the one before it: the caller has watched the change, and nothing was lost (redis-identity.js)
+--         2 an epoch to begin where one has to: random, and never given twice; then epochs that have ended, as the caller knows
 --         3 channel, 4 publications in the body, 0: it is one that is too large to announce, 5 body,
 --           6 milliseconds to keep the idempotency key
 --           now and then  7 publications to keep, 8 milliseconds to keep them, 9 milliseconds to keep meta
 --     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta, 8 '1': the oldest above `after`, not the newest
+--           if nobody follows the room  9 '1': a room without meta gets none
 --   reply  offset of the last published, after the line where it is not the caller's; epoch and offset of a repeated key
 --     or   line, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
 -- A line is a fence and an epoch. The fence names a server and its line of replication: where meta was written under another,
--- Redis has come back from an older snapshot or a replica was promoted. What others were told may be gone, so the epoch ends.
+-- Redis has come back from an older snapshot or a replica was promoted. What others were told may be gone, so the epoch ends. It
+-- ends too if the caller knows that it has: the address of Redis led to another server meanwhile, and what was published there
+-- is not here.
 -- Meta is a hash of one field, named after the line, with the offset of the latest publication + 1: that it rises is enough
 -- to know that the caller's line holds. Where it does not, Redis itself is asked who it is, in the same step (INFO): a
 -- caller that is out of date does no harm. Each call from Lua costs more than what it does; hence so few of them, and
@@ -49,23 +53,29 @@ if not isKnown then
     -- Half of each is random enough, and a hash with names over 64 bytes takes twice the memory.
     local server, replication = call('INFO', 'server'), call('INFO', 'replication')
     fence = string.match(server, 'run_id:(%x+)'):sub(1, 16) .. string.match(replication, 'master_replid:(%x+)'):sub(1, 16)
+    if #line == 64 and fence .. (wasFence or '') == line then
+      call('HSET', meta, fence .. string.sub(was[1], 33), was[2])
+      call('HDEL', meta, was[1])
+      was[1], wasFence = fence .. string.sub(was[1], 33), fence
+    end
   end
-  if wasFence == fence then
+  if wasFence == fence and not string.find(ARGV[2], string.sub(was[1], 33), 17, true) then
     line, top = was[1], tonumber(was[2]) - 1
   else
-    line, top = fence .. ARGV[2], 0
-    call('HSET', meta, line, 1)
-    if was[1] then call('HDEL', meta, was[1]) end
-    call('UNLINK', stream)
-    -- For a caller that does not say how long.
-    call('PEXPIRE', meta, 86400000)
+    line, top = fence .. string.sub(ARGV[2], 1, 16), 0
+    if not (isRead and ARGV[9]) then
+      call('HSET', meta, line, 1)
+      if was[1] then call('HDEL', meta, was[1]) end
+      call('UNLINK', stream)
+    end
   end
   if not isRead then call('HINCRBY', meta, line, count) end
 end
 
 if isRead then
   -- A write, so that it is refused where this is no primary, or one that has lost its replicas: it may not have the latest.
-  call('PEXPIRE', meta, ARGV[7])
+  -- Anybody may ask for rooms that nobody has published to: they are remembered for two minutes. Followers ask every ten seconds.
+  call('PEXPIRE', meta, top == 0 and 120000 or ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
   if ARGV[8] == '1' then
     local wanted, last = count + 1, math.min(top, count + ARGV[5])
@@ -130,8 +140,10 @@ if ARGV[7] then
   if type(trimmed) == 'table' then pcall('XTRIM', stream, 'MAXLEN', '~', ARGV[7]) end
   pcall('PEXPIRE', stream, ARGV[8])
   pcall('PEXPIRE', meta, ARGV[9])
-elseif not isKnown then
+elseif top == 0 or not isKnown then
+  -- For a caller that does not say how long.
   pcall('PEXPIRE', stream, 86400000)
+  pcall('PEXPIRE', meta, 86400000)
 end
 pcall('PUBLISH', ARGV[3], isLarge and position .. '\128\0\0\0' or message)
 if isKnown then return last end

@@ -6,10 +6,16 @@
 // - A primary may become a replica and a primary again while a connection lives, with the data of another server. Its line of
 //   replication (`master_replid`) is then another one. It is asked for every INTERVAL_MS, and the connection is reset if
 //   it has changed: a new connection asks for the fence of histories anew (redis-history.lua).
+// - A primary also takes another line, and loses nothing, when its first replica is attached and an hour after its last one
+//   has left (`repl-backlog-ttl`). It forgets the former line then. A promoted replica remembers it as `master_replid2`
+//   for at least as long as `repl-backlog-ttl`. So a change without a `master_replid2`, seen within MAX_BLIND_MS of the
+//   last look, is no promotion, and histories go on (`onMoved`).
 //
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is compared.
 
 const INTERVAL_MS = 1500;
+const MAX_BLIND_MS = 5000;
+const NO_LINE = /^0+$/;
 
 /** @typedef {Pick<import('./redis-connection.js').RedisConnection, 'isWritable'|'destroy'|'redis'>} Connection */
 
@@ -20,16 +26,21 @@ export class RedisIdentity {
    * @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced does the line of replication matter?
    * @param {() => void} parts.onUpdate `isSplit` may have changed
+   * @param {(server: string, former: string, line: string) => void} parts.onMoved to another line, and nothing was lost
    */
-  constructor({ commands, subscriber, isFenced, onUpdate }) {
+  constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
     this.subscriber = subscriber;
     this.isFenced = isFenced;
     this.onUpdate = onUpdate;
+    this.onMoved = onMoved;
     /** The servers' `run_id`; empty: not known. */
     this.runIds = { commands: '', subscriber: '' };
     /** The line of replication of `commands`; empty: not known. */
     this.line = '';
+    /** Of the latest look that was answered: where replication stood, and when that was. */
+    this.offset = 0;
+    this.seenAt = 0;
     /** On the live clock. */
     this.askedMs = 0;
     this.isAsking = false;
@@ -77,8 +88,23 @@ export class RedisIdentity {
     this.isAsking = false;
     const line = replication.get('master_replid') ?? '';
     if (line === '') return;
-    if (this.line !== '' && line !== this.line) this.commands.destroy('Redis is on another line of replication now');
-    else this.line = line;
+    const former = this.line;
+    const offset = Number(replication.get('master_repl_offset'));
+    if (former !== '' && former !== line) {
+      const isContinued =
+        replication.get('role') === 'master' &&
+        NO_LINE.test(replication.get('master_replid2') ?? '') &&
+        offset >= this.offset &&
+        performance.now() - this.seenAt < MAX_BLIND_MS;
+      if (!isContinued || this.runIds.commands === '') {
+        this.commands.destroy('Redis is on another line of replication now');
+        return;
+      }
+      this.onMoved(this.runIds.commands, former, line);
+    }
+    this.line = line;
+    this.offset = offset;
+    this.seenAt = performance.now();
   }
 }
 

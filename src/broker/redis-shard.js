@@ -125,6 +125,7 @@ export class RedisShard {
       subscriber: this.subscriber,
       isFenced: config.historyFence === 'strict',
       onUpdate: () => this.#checkSplit(),
+      onMoved: (server, former, line) => this.history.moveOn(server, former, line),
     });
     this.probe = new RedisProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),

@@ -299,15 +299,15 @@ export class Recovery {
     const maxBytes = this.maxReplayBytes;
     if (since !== null && since.epoch !== '') {
       // Where the stream stands tells whether the client's place is in it.
-      const position = await this.read(room, { after: 0, limit: 0 });
+      const position = await this.read(room, { after: 0, limit: 0, isGlance: true });
       if (since.epoch === position.epoch) {
         if (since.offset >= position.offset) return position;
         const after = Math.max(since.offset, position.offset - size);
-        const stretch = await this.read(room, { after, limit: count, maxBytes, isForward: true });
+        const stretch = await this.read(room, { after, limit: count, maxBytes, isForward: true, isGlance: true });
         if (since.epoch === stretch.epoch) return this.#soundStretch(stretch);
       }
     }
-    return this.#soundStretch(await this.read(room, { after: 0, limit: count, maxBytes }));
+    return this.#soundStretch(await this.read(room, { after: 0, limit: count, maxBytes, isGlance: true }));
   }
 
   /** @param {string} room @param {number} count @param {Since|null} since @returns {Promise<Stretch|null>} null: this worker does not have it */

@@ -172,6 +172,24 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(b.broker.arrivals.heldBytes, 0);
   });
 
+  test('a large publication to a room without subscribers leaves nothing in Redis', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    const large = Buffer.alloc(100_000, 'x');
+    await a.broker.publish('nobody', large);
+    assert.equal(await redis.cli('DBSIZE'), '0');
+    await b.broker.subscribe('room');
+    await a.broker.publish('room', large);
+    await eventually(() => b.texts.length === 1, 1000);
+    assert.equal(await redis.cli('DBSIZE'), '1');
+    // Without the right to ask who subscribes it is stored for whoever may.
+    await redis.cli('ACL', 'SETUSER', 'default', '-pubsub');
+    await a.broker.publish('nobody', large);
+    assert.equal(await redis.cli('DBSIZE'), '2');
+  });
+
   test('Redis refuses publishing: UNAVAILABLE and degraded; permitted again: up', {
     timeout: TIMEOUT_MS,
   }, async (t) => {

@@ -9,8 +9,9 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { MAX_STRETCH_BYTES } from '../../src/broker/broker.js';
 import { parseHistoryRules } from '../../src/room-rules.js';
-import { freePort, startRedis } from '../helpers/redis.js';
+import { freePort, redisSettings, startRedis } from '../helpers/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
+import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
 const TIMEOUT_MS = 30_000;
 const { rules: history } = parseHistoryRules(['kept*=100/300s', 'short=10/2s']);
@@ -143,6 +144,79 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.notEqual(position.epoch, epoch);
     assert.equal(position.offset, 1);
     assert.deepEqual(await read(b, 'kept', ALL), { ...position, texts: ['new'] });
+  });
+
+  test('an address that leads back to a server it had left: the epoch there has ended', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const [first, second] = [await startRedis(t), await startRedis(t)];
+    const address = await startTcpProxy(t, first.port);
+    const settings = redisSettings({ REDIS_URL: address.url });
+    const lead = async (/** @type {Redis} */ { port }) => {
+      address.target = port;
+      for (const { from } of address.directions) from.destroy();
+      await eventually(() => a.state !== 'up');
+      await eventually(() => a.state === 'up');
+    };
+    const a = await start(t, { settings }, { history });
+    const rooms = ['kept', 'kept-read'];
+    const before = [];
+    for (const room of rooms) before.push((await publish(a, room, ['1', '2']))[1]);
+    await lead(second);
+    for (const room of rooms) await publish(a, room, ['elsewhere']);
+    await lead(first);
+    // One room is published to first, the other is read first.
+    const [position] = await publish(a, 'kept', ['3']);
+    const stretch = await read(a, 'kept-read');
+    assert.deepEqual([position.offset, stretch.offset, stretch.texts], [1, 0, []]);
+    for (const [i, { epoch }] of [position, stretch].entries()) assert.notEqual(epoch, before[i].epoch);
+    // A worker that has not seen it meets the new epochs.
+    const b = await start(t, first, { history });
+    assert.deepEqual(await read(b, 'kept'), { ...position, texts: ['3'] });
+    assert.equal((await read(b, 'kept-read')).epoch, stretch.epoch);
+  });
+
+  test('a first replica is attached: epochs stay, also for workers that come later', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
+    const a = await start(t, redis, { history });
+    await eventually(() => a.shard.identity.line !== '');
+    const { line } = a.shard.identity;
+    const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
+    await publish(a, 'kept-untouched', ['1']);
+    await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
+    await eventually(() => a.shard.identity.line !== line);
+    assert.equal((await read(a, 'kept')).epoch, epoch);
+    const b = await start(t, redis, { history });
+    assert.deepEqual(await read(b, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
+    assert.deepEqual(await publish(b, 'kept', ['3']), [{ epoch, offset: 3 }]);
+    assert.deepEqual(await publish(a, 'kept', ['4']), [{ epoch, offset: 4 }]);
+    // A new room, and then one that was there before: the worker still knows both fences.
+    await publish(a, 'kept-new', ['1']);
+    assert.deepEqual((await publish(a, 'kept-untouched', ['2']))[0].offset, 2);
+    assert.equal(a.stats.brokerReconnects, 0);
+  });
+
+  test('a room that nobody has published to leaves nothing in Redis, or a position for two minutes', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    const ttlMs = async (/** @type {string} */ key) => Number(await redis.cli('PTTL', `faults:history:{kept}:${key}`));
+    const glance = () => a.broker.history('kept', { after: 0, limit: 10, isGlance: true });
+    assert.deepEqual((await glance()).offset, 0);
+    assert.equal(await redis.cli('DBSIZE'), '0');
+    const { epoch } = await read(a, 'kept');
+    assert.ok((await ttlMs('meta')) <= 120_000);
+    assert.equal((await glance()).epoch, epoch);
+    // The first publication makes it last, also if the publisher is not to see to lifetimes.
+    b.shard.history.known('kept').caredMs = performance.now();
+    assert.deepEqual(await publish(b, 'kept', ['1']), [{ epoch, offset: 1 }]);
+    assert.ok((await ttlMs('meta')) > 3_600_000);
+    assert.ok((await ttlMs('stream')) > 0);
+    assert.deepEqual((await glance()).publications.map(String), ['1']);
+    assert.ok((await ttlMs('meta')) > 3_600_000);
   });
 
   test('an emptied Redis: a new epoch, also for workers that knew the old one', { timeout: TIMEOUT_MS }, async (t) => {
