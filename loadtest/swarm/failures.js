@@ -102,16 +102,16 @@ const ROWS = Object.freeze([
     key: /^HTTP 429$/,
     side: 'server',
     limit: 'connections per address',
-    means: 'the server takes no more from this address',
-    fix: 'on the server: FANFARE_LIMITS=off for a load test, or a higher FANFARE_MAX_CONNECTIONS_PER_IP; here: more --source',
+    means: 'the server takes no more from this address, or not so fast',
+    fix: 'on the server: FANFARE_LIMITS=off for a load test, or a higher FANFARE_MAX_CONNECTIONS_PER_IP and FANFARE_HANDSHAKES_PER_MINUTE_PER_IP; here: more --source',
   },
   {
     key: /^HTTP 503$/,
     side: 'server',
     limit: 'the server is overloaded or full',
     means:
-      'too many handshakes at once, no descriptors in reserve, its event loop or heap past the watermark, or draining',
-    fix: 'on the server: more WORKERS, a higher nofile (ulimit -n), FANFARE_MAX_HANDSHAKES, FANFARE_OVERLOAD_MODE; `fanfare_admissions_refused_total` says which; here: a slower --connect-rate',
+      'the server did not come to the handshake in time, has no descriptors in reserve, is past a watermark (event loop, memory), or is draining',
+    fix: 'on the server: more WORKERS, a higher nofile (ulimit -n), FANFARE_HANDSHAKE_TIMEOUT_MS, FANFARE_OVERLOAD_MODE; `fanfare_admissions_refused_total` says which; here: a slower --connect-rate',
   },
   {
     key: /^HTTP 50[24]$/,

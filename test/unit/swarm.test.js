@@ -246,7 +246,7 @@ const CLASSES = [
   ['reset', nodeError('ECONNRESET', 'read'), 'server', /hangs up/, /nofile/],
   ['closed unanswered', new HandshakeError(0), 'server', /hangs up/, /nofile/],
   ['429', new HandshakeError(429), 'server', /connections per address/, /FANFARE_MAX_CONNECTIONS_PER_IP/],
-  ['503', new HandshakeError(503), 'server', /overloaded or full/, /WORKERS.*FANFARE_MAX_HANDSHAKES/],
+  ['503', new HandshakeError(503), 'server', /overloaded or full/, /WORKERS.*FANFARE_HANDSHAKE_TIMEOUT_MS/],
   ['502', new HandshakeError(502), 'between', /proxy/, /ports/],
   ['404', new HandshakeError(404), 'server', /refuses/, /path/],
   ['something else', nodeError('EWHATEVER'), 'between', /not known/, /^$/],
