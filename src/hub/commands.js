@@ -371,6 +371,10 @@ function join(commands, connection, command) {
     if (mode === 'enforce') return commands.roomLimit(connection, id);
     if (mode === 'observe') stats.observed.rooms++;
   }
+  if (room === undefined && commands.recovery.isFull && commands.recovery.historyOf(name) !== null) {
+    stats.readsRefused++;
+    return commands.error(connection, 'UNAVAILABLE', id);
+  }
   const { follower } = hub.room(name);
   if (follower !== null) {
     return follower.join(connection, {

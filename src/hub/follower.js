@@ -95,6 +95,8 @@ export class Follower {
     /** @type {Promise<void>|null} */
     this.filling = null;
     this.failures = 0;
+    /** Its reads that wait for a place. @type {Set<import('./recovery.js').WaitingRead>} */
+    this.waitingReads = new Set();
     /** Reads are numbered, so that a join knows whether one has begun after it came. */
     this.readsBegun = 0;
     this.readsDone = 0;
@@ -233,7 +235,7 @@ export class Follower {
     let stretch;
     try {
       // More than the window takes is not read.
-      stretch = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes });
+      stretch = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes }, this);
     } catch (error) {
       end();
       this.#again(/** @type {Error} */ (error));
@@ -281,7 +283,7 @@ export class Follower {
     const heldBefore = this.held?.length ?? 0;
     // Where the stream stands decides most joins: they say no `since`, or one of another stream, or have missed nothing.
     const limit = isOpening ? 0 : this.rule.size;
-    this.recovery.read(this.room.name, { after: this.offset, limit }).then(
+    this.recovery.read(this.room.name, { after: this.offset, limit }, this).then(
       (stretch) => {
         this.isRestoring = false;
         if (this.isClosed) return;

@@ -19,8 +19,9 @@ const SLOTS = 40;
 const MIN_QUIET_BEATS = 28;
 const MAX_QUIET_BEATS = 37;
 const MAX_READS = 64;
-/** Reads in line from which on no history command is taken. A follower has two at most. */
+/** Reads in line from which on no history command is taken, and from which on no join opens a room. A follower has two at most. */
 const MAX_WAITING_READS = 1000;
+const MAX_WAITING_ROOMS = 20_000;
 /** What windows may hold, all rooms of the worker together. */
 const MAX_WINDOW_BYTES = 64 * 1024 * 1024;
 /** Of one turn of the event loop, for joins, all rooms together: each is two writes to a socket. */
@@ -35,6 +36,8 @@ const NULL = Buffer.from('null');
 /** @typedef {import('./connection.js').Connection} Connection */
 
 /** @typedef {import('../broker/broker.js').ReadRequest} ReadRequest */
+
+/** A read in line: whose it is, and what to call when it has a place, or when nobody waits for it any more. @typedef {{follower: Follower|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
 
 /** What recovery needs of a broker. @typedef {{history(room: string, from: ReadRequest): Promise<Stretch>}} Histories */
 
@@ -85,9 +88,8 @@ export class Recovery {
     this.timer = undefined;
     /** Reads under way. */
     this.reads = 0;
-    /** In line for a place; those before `nextRead` have gone. @type {(() => void)[]} */
-    this.waitingReads = [];
-    this.nextRead = 0;
+    /** In line for a place, in their order. @type {Set<WaitingRead>} */
+    this.waitingReads = new Set();
     /** How often the broker has come up. */
     this.era = 0;
     /** Those not compared since it did. @type {Set<Follower>} */
@@ -132,6 +134,11 @@ export class Recovery {
   /** The room is closed. @param {Follower} follower */
   unfollow(follower) {
     follower.close();
+    for (const waiting of follower.waitingReads) {
+      this.waitingReads.delete(waiting);
+      waiting.reject(unavailable('the room is closed'));
+    }
+    follower.waitingReads.clear();
     this.followers.delete(follower.room.name);
     this.used.delete(follower);
     if (this.unproven.delete(follower)) this.#countProven();
@@ -171,11 +178,12 @@ export class Recovery {
    * Reads a stretch of a room, in turn.
    * @param {string} room
    * @param {ReadRequest} from
+   * @param {Follower|null} [follower] whose read it is: once that is closed, a read that is still in line is left out
    * @returns {Promise<Stretch>}
    */
-  async read(room, from) {
+  async read(room, from, follower = null) {
     if (this.reads < MAX_READS) this.reads++;
-    else await new Promise((/** @type {(value: void) => void} */ go) => this.waitingReads.push(go));
+    else await this.#turn(follower);
     if (from.limit > 0) this.stats.historyReads++;
     else this.stats.positionChecks++;
     try {
@@ -183,7 +191,7 @@ export class Recovery {
       // Whoever may write to Redis may have written the position.
       if (isEpoch(stretch.epoch) && Number.isSafeInteger(stretch.offset) && stretch.offset >= 0) return stretch;
       this.stats.malformed++;
-      throw Object.assign(new Error(`the position of ${room} is not valid`), { code: 'UNAVAILABLE' });
+      throw unavailable(`the position of ${room} is not valid`);
     } finally {
       this.#readDone();
     }
@@ -202,11 +210,27 @@ export class Recovery {
 
   /** A place is free: it is the next one's in line. */
   #readDone() {
-    const { waitingReads } = this;
-    if (this.nextRead < waitingReads.length) return waitingReads[this.nextRead++]();
+    for (const waiting of this.waitingReads) {
+      this.waitingReads.delete(waiting);
+      waiting.follower?.waitingReads.delete(waiting);
+      waiting.resolve();
+      return;
+    }
     this.reads--;
-    waitingReads.length = 0;
-    this.nextRead = 0;
+  }
+
+  /** @param {Follower|null} follower @returns {Promise<void>} */
+  #turn(follower) {
+    return new Promise((resolve, reject) => {
+      const waiting = { follower, resolve, reject };
+      this.waitingReads.add(waiting);
+      follower?.waitingReads.add(waiting);
+    });
+  }
+
+  /** Do so many reads wait that no join should open another room with history? Then each join would wait ever longer. */
+  get isFull() {
+    return this.waitingReads.size >= MAX_WAITING_ROOMS;
   }
 
   /** @param {Follower} follower @param {number} beats from now, less than SLOTS */
@@ -292,9 +316,9 @@ export class Recovery {
   async #stretch(room, count, since, size) {
     const here = await this.#stretchHere(room, count, since);
     if (here !== null) return here;
-    if (this.waitingReads.length - this.nextRead >= MAX_WAITING_READS) {
+    if (this.waitingReads.size >= MAX_WAITING_READS) {
       this.stats.readsRefused++;
-      throw Object.assign(new Error('too many reads wait'), { code: 'UNAVAILABLE' });
+      throw unavailable('too many reads wait');
     }
     const maxBytes = this.maxReplayBytes;
     if (since !== null && since.epoch !== '') {
@@ -318,7 +342,12 @@ export class Recovery {
     const isPlace = (place) => place.epoch === follower.epoch;
     const isHere = () =>
       since !== null && isPlace(since) ? since.offset + 1 >= follower.window.first : follower.window.length >= count;
-    if (!isHere()) await follower.fill();
+    // If it closes meanwhile, the store is asked.
+    if (!isHere()) {
+      await follower.fill().catch((error) => {
+        if (follower.isLive) throw error;
+      });
+    }
     if (!follower.isLive) return null;
     follower.expire();
     const { epoch, offset, window } = follower;
@@ -337,6 +366,11 @@ export class Recovery {
   #soundStretch(stretch) {
     return { ...stretch, publications: stretch.publications.map((publication) => this.sound(publication)) };
   }
+}
+
+/** @param {string} message */
+function unavailable(message) {
+  return Object.assign(new Error(message), { code: 'UNAVAILABLE' });
 }
 
 function quietBeats() {

@@ -859,6 +859,63 @@ test('a history command reads no more than it answers, whatever place it names',
   assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 900 } }), { seen: [901, 902], read: 0 });
 });
 
+test('reads of rooms that have closed meanwhile are left out, and their places go to others', async () => {
+  const built = build({ isManual: true });
+  const { connect, broker, recovery } = built;
+  const client = connect();
+  for (let i = 0; i < 64; i++) client.say({ type: 'join', room: `h-busy-${i}` });
+  for (const { resolve } of broker.subscribing.splice(0)) resolve();
+  await settle();
+  assert.equal(broker.allReads.length, 64);
+  for (let round = 0; round < 30; round++) {
+    const churning = connect();
+    for (let i = 0; i < 100; i++) churning.say({ type: 'join', room: `h-${round}-${i}` });
+    for (const { resolve } of broker.subscribing.splice(0)) resolve();
+    await settle();
+    assert.equal(recovery.waitingReads.size, 100);
+    built.hub.remove(churning.connection);
+    assert.equal(recovery.waitingReads.size, 0);
+  }
+  const last = connect();
+  last.say({ type: 'join', room: 'h-last' });
+  for (const { resolve } of broker.subscribing.splice(0)) resolve();
+  await settle();
+  broker.answer();
+  await settle();
+  assert.equal(broker.allReads.length, 65, 'none of the closed rooms was read');
+  assert.equal(broker.allReads[64].room, 'h-last');
+  assert.equal(recovery.reads, 64);
+});
+
+test('beyond a bound of rooms that wait for a read, joins that would open another get UNAVAILABLE and are counted', async () => {
+  const { connect, broker, recovery, hub, stats } = build({
+    isManual: true,
+    env: { FANFARE_LIMITS: 'off' },
+  });
+  const client = connect();
+  for (let i = 0; i < 64 + 20_000; i++) client.say({ type: 'join', room: `h-${i}` });
+  for (const { resolve } of broker.subscribing.splice(0)) resolve();
+  await settle();
+  assert.equal(recovery.waitingReads.size, 20_000);
+  const other = connect();
+  other.say({ type: 'join', room: 'h-one-more', id: 1 });
+  assert.deepEqual(
+    other.of('error').map(({ error, id }) => [error, id]),
+    [['UNAVAILABLE', 1]],
+  );
+  assert.deepEqual([stats.readsRefused, hub.rooms.has('h-one-more')], [1, false]);
+  // A room that is open costs no read, and a plain one neither.
+  other.say({ type: 'join', room: 'h-1' });
+  other.say({ type: 'join', room: 'plain' });
+  assert.equal(other.of('error').length, 1);
+  broker.answer();
+  await settle();
+  other.say({ type: 'join', room: 'h-one-more' });
+  assert.equal(other.of('error').length, 1);
+  hub.remove(client.connection);
+  hub.remove(other.connection);
+});
+
 test('a join reads publications only if it has missed some of this stream', async () => {
   const { broker, connect } = build();
   for (let i = 1; i <= 50; i++) broker.accept('h', publication(i));
