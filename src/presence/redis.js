@@ -77,7 +77,11 @@ function lua(name) {
  * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>} presenceReadBuffer
  */
 
-/** @typedef {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer}} Change what Redis has not confirmed; see redis-members.lua */
+/**
+ * What Redis has not confirmed; see redis-members.lua. A join that is new, because nothing of that user in that room is in Redis
+ * or on its way there, and that has not been sent, is forgotten when the user leaves: so churn leaves nothing behind.
+ * @typedef {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer, isNew?: boolean, isSent?: boolean}} Change
+ */
 
 /** Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after another. @typedef {(number|Buffer)[]} Refused */
 
@@ -99,6 +103,8 @@ class Room {
     this.changes = new Map();
     /** Is it among the rooms where to look when this worker is dead? */
     this.isRegistered = false;
+    /** Is it one of those that the round under way is about? */
+    this.isInRound = false;
   }
 }
 
@@ -220,9 +226,12 @@ export class RedisPresence {
   join(room, user, member) {
     if (this.isClosed) return;
     const one = this.#room(room);
-    const { isTold = false, isRefused = false } = one.users.get(user) ?? {};
+    const entry = one.users.get(user);
+    const { isTold = false, isRefused = false } = entry ?? {};
+    const before = one.changes.get(user);
+    const isNew = before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
     one.users.set(user, { member, isTold, isRefused });
-    this.#change(one, user, { what: isRefused ? 'tell' : 'join', member });
+    this.#change(one, user, { what: isRefused ? 'tell' : 'join', member, isNew });
   }
 
   /** @param {string} room @param {string} user */
@@ -231,11 +240,16 @@ export class RedisPresence {
     const entry = one?.users.get(user);
     if (one === undefined || entry === undefined || this.isClosed) return;
     one.users.delete(user);
+    const change = one.changes.get(user);
+    const isUnsent = change?.isNew === true && !change.isSent;
     // Who came and goes while Redis is away is nobody's business, and an outage may be long.
-    if (!entry.isTold && !this.isUp && this.working === null) {
+    if (isUnsent || (!entry.isTold && !this.isUp && this.working === null)) {
       one.changes.delete(user);
-      if (one.changes.size === 0) this.changed.delete(one);
-      if (one.users.size === 0 && one.changes.size === 0 && !one.isRegistered) this.rooms.delete(room);
+      // The round under way, or the next one, looks whether anything is left of the room.
+      if (one.changes.size > 0 || one.isInRound) return;
+      if (one.isRegistered && one.users.size === 0) return;
+      this.changed.delete(one);
+      if (one.users.size === 0) this.rooms.delete(room);
     } else {
       this.#change(one, user, { what: 'leave', member: entry.member });
     }
@@ -447,8 +461,9 @@ export class RedisPresence {
   async #round() {
     const { reads } = this;
     this.reads = new Map();
+    const rooms = [...this.changed];
     try {
-      const rooms = [...this.changed];
+      for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
       // First where to look, then what is there: who dies in between leaves nothing that is not found.
       for (let i = 0; i < fresh.length; i += CHUNK_ROOMS) {
@@ -469,6 +484,8 @@ export class RedisPresence {
         read.reject(new BrokerError('UNAVAILABLE', `presence of ${room} can not be read`, { cause: error }));
       }
       throw error;
+    } finally {
+      for (const room of rooms) room.isInRound = false;
     }
   }
 
@@ -537,7 +554,10 @@ export class RedisPresence {
   /** @param {Room[]} rooms those without users are no longer looked after */
   async #forget(rooms) {
     const empty = rooms.filter(({ users, changes }) => users.size === 0 && changes.size === 0);
-    for (const room of empty) this.rooms.delete(room.name);
+    for (const room of empty) {
+      if (this.rooms.get(room.name) === room) this.rooms.delete(room.name);
+      this.changed.delete(room);
+    }
     const names = empty.filter(({ isRegistered }) => isRegistered).map(({ name }) => name);
     for (let i = 0; i < names.length; i += CHUNK_ROOMS) {
       await this.connection.redis.srem(this.#key(`rooms:${this.name}`), ...names.slice(i, i + CHUNK_ROOMS));
@@ -634,6 +654,7 @@ export class RedisPresence {
 /** A room's changes, some to each call. @param {Room} room @returns {{room: Room, changes: [user: string, change: Change][]}[]} */
 function callsOf(room) {
   const all = [...room.changes];
+  for (const [, change] of all) change.isSent = true;
   const calls = [];
   for (let i = 0; i < all.length; i += MAX_CHANGES) calls.push({ room, changes: all.slice(i, i + MAX_CHANGES) });
   return calls;

@@ -1,0 +1,90 @@
+// presence-churn.test.js: users who join and leave faster than Redis answers leave nothing behind in the worker.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { RedisPresence } from '../../src/presence/redis.js';
+import { createStats } from '../../src/stats.js';
+
+/** Presence over a Redis whose answers to `sadd` and to changes the test gives. */
+function build() {
+  /** @type {(() => void)[]} */
+  const waiting = [];
+  /** What the changes say, as `room what user`. @type {string[]} */
+  const said = [];
+  const later = (/** @type {unknown} */ answer) => new Promise((resolve) => void waiting.push(() => resolve(answer)));
+  const redis = {
+    defineCommand() {},
+    sadd: () => later(1),
+    srem: async () => 1,
+    srandmember: async () => [],
+    presenceWorkers: async () => ['mark', 0, [], []],
+    presenceCleared: async () => 1,
+    presenceReadBuffer: async () => [0, []],
+    presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
+      const changes = args.slice(9);
+      for (let i = 0; i < changes.length; i += 3) said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
+      return later([0, 0, 0, 0, []]);
+    },
+  };
+  const presence = new RedisPresence({
+    connection: { isWritable: true, redis: /** @type {any} */ (redis), describe: String },
+    prefix: '',
+    channelOf: (room) => room,
+    maxMembers: 10,
+    announcements: { join: Buffer.from('+'), leave: Buffer.from('-') },
+    workerId: 'worker',
+    stats: createStats(),
+    log: { info() {}, warn() {} },
+  });
+  const answer = async () => {
+    for (let i = 0; i < 20; i++) {
+      for (const resolve of waiting.splice(0)) resolve();
+      await turn();
+    }
+  };
+  return { presence, said, answer };
+}
+
+const member = Buffer.from('{}');
+
+test('users who come and go while Redis is busy are forgotten, and the others are said', async (t) => {
+  const { presence, said, answer } = build();
+  t.after(() => presence.close());
+  presence.setUp(true);
+  presence.join('first', 'ann', member);
+  presence.join('first', 'bob', member);
+  await turn();
+  await turn();
+  // Redis holds the round back: the two are on their way.
+  for (let i = 0; i < 20_000; i++) {
+    presence.join(`room-${i}`, 'u', member);
+    presence.join(`room-${i}`, 'u', member);
+    presence.leave(`room-${i}`, 'u');
+  }
+  presence.join('first', 'eve', member);
+  presence.leave('first', 'eve');
+  presence.leave('first', 'bob');
+  presence.join('second', 'kim', member);
+  assert.deepEqual([...presence.rooms.keys()], ['first', 'second']);
+  assert.ok(presence.changed.size <= 2);
+  await answer();
+  const key = (/** @type {string} */ room) => `presence:{${room}}:members`;
+  assert.deepEqual(said, [
+    `${key('first')} join ann`,
+    // Bob may have been left out, or told: but not left behind.
+    ...said.filter((line) => line === `${key('first')} join bob`),
+    ...said.filter((line) => line === `${key('first')} leave bob`),
+    `${key('second')} join kim`,
+  ]);
+  assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 2]);
+  // Of users that Redis has, a leave is said, and so is one who comes back.
+  presence.leave('first', 'ann');
+  presence.join('first', 'ann', member);
+  presence.leave('first', 'ann');
+  presence.leave('second', 'kim');
+  said.length = 0;
+  await answer();
+  assert.deepEqual(said, [`${key('first')} leave ann`, `${key('second')} leave kim`]);
+  assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 0]);
+});
