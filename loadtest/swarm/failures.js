@@ -102,7 +102,7 @@ const ROWS = Object.freeze([
     key: /^HTTP 429$/,
     side: 'server',
     limit: 'connections per address',
-    means: 'the server takes no more from this address, or not so fast',
+    means: 'this address has as many connections as the server permits, or opens them more often than it permits',
     fix: 'on the server: FANFARE_LIMITS=off for a load test, or a higher FANFARE_MAX_CONNECTIONS_PER_IP and FANFARE_HANDSHAKES_PER_MINUTE_PER_IP; here: more --source',
   },
   {
@@ -110,7 +110,7 @@ const ROWS = Object.freeze([
     side: 'server',
     limit: 'the server is overloaded or full',
     means:
-      'the server did not come to the handshake in time, has no descriptors in reserve, is past a watermark (event loop, memory), or is draining',
+      'the server did not come to the handshake in time, has no descriptors in reserve, is past the watermark of its event loop or memory, or drains',
     fix: 'on the server: more WORKERS, a higher nofile (ulimit -n), FANFARE_HANDSHAKE_TIMEOUT_MS, FANFARE_OVERLOAD_MODE; `fanfare_admissions_refused_total` says which; here: a slower --connect-rate',
   },
   {

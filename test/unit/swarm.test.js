@@ -1,10 +1,11 @@
 // The swarm's reckoning: what a client machine can open, which of its limits comes first, and whose limit an error is.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Latency } from '../../loadtest/lib/latency.js';
 import { UsageError } from '../../loadtest/lib/options.js';
 import { HandshakeError } from '../../loadtest/lib/ws-client.js';
@@ -15,6 +16,7 @@ import { ranked } from '../../loadtest/swarm/phases.js';
 import { plan, planText, readLimits, sourceFaults } from '../../loadtest/swarm/plan.js';
 import { Ways } from '../../loadtest/swarm/ports.js';
 import { verdict, verdictText } from '../../loadtest/swarm/verdict.js';
+import { SETTINGS } from '../../src/config.js';
 
 /** A Linux machine as it comes: the default port range, 16 GiB, 20,000 files a process. */
 const FILES = Object.freeze({
@@ -245,7 +247,13 @@ const CLASSES = [
   ['timed out', nodeError('ETIMEDOUT'), 'server', /too late/, /somaxconn/],
   ['reset', nodeError('ECONNRESET', 'read'), 'server', /hangs up/, /nofile/],
   ['closed unanswered', new HandshakeError(0), 'server', /hangs up/, /nofile/],
-  ['429', new HandshakeError(429), 'server', /connections per address/, /FANFARE_MAX_CONNECTIONS_PER_IP/],
+  [
+    '429',
+    new HandshakeError(429),
+    'server',
+    /connections per address/,
+    /MAX_CONNECTIONS_PER_IP.*HANDSHAKES_PER_MINUTE/,
+  ],
   ['503', new HandshakeError(503), 'server', /overloaded or full/, /WORKERS.*FANFARE_HANDSHAKE_TIMEOUT_MS/],
   ['502', new HandshakeError(502), 'between', /proxy/, /ports/],
   ['404', new HandshakeError(404), 'server', /refuses/, /path/],
@@ -260,6 +268,16 @@ for (const [name, error, side, limit, fix] of CLASSES) {
     assert.match(row.fix, fix);
   });
 }
+
+test('every setting that the load tests speak of is there', () => {
+  const names = new Set(SETTINGS.map(({ env }) => env));
+  const folder = fileURLToPath(new URL('../../loadtest/', import.meta.url));
+  for (const path of ['README.md', 'swarm/failures.js', 'swarm/options.js']) {
+    const used = [...readFileSync(folder + path, 'utf8').matchAll(/\bFANFARE_[A-Z_]+[A-Z]\b/g)].map(([name]) => name);
+    assert.ok(used.length > 0, path);
+    for (const name of used) assert.ok(names.has(name), `${path}: ${name}`);
+  }
+});
 
 test('the first limit is the one that began first, however often others came', () => {
   const failures = new Failures();
