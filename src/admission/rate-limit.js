@@ -56,6 +56,12 @@ export class Rate {
     allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + cost;
   }
 
+  /** Takes it whether it is there or not: a bucket may owe as much as it holds. @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost */
+  owe(allowance, nowMs, cost) {
+    const now = Math.floor(nowMs * this.perMinute);
+    allowance.fullAt = Math.min(Math.max(allowance.fullAt, now) + cost, now + 2 * this.depth);
+  }
+
   /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] @returns {number} whole seconds until there is as much: 1 at least */
   retryAfter(allowance, nowMs, cost = TOKEN) {
     const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
@@ -163,6 +169,26 @@ export class RateLimiter {
     connection.rate ??= new Allowance();
     if (this.#refusedTooOften(connection.rate, nowMs)) return -1;
     return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
+  }
+
+  /**
+   * A message is answered with so many bytes. Beyond the first token, which the message has paid, they cost what they would
+   * cost if they came; later messages wait for that.
+   * @param {{rate: Allowance|null}} connection
+   * @param {string} address as limits count it
+   * @param {number} nowMs
+   * @param {number} bytes
+   */
+  charge(connection, address, nowMs, bytes) {
+    const more = bytes - BYTES_PER_TOKEN;
+    if (more <= 0) return;
+    if (this.connectionMode !== 'off') {
+      connection.rate ??= new Allowance();
+      this.connectionRate.owe(connection.rate, nowMs, this.connectionRate.costOf(more));
+    }
+    if (this.addressMode !== 'off') {
+      this.addressRate.owe(this.#allowanceOf(address), nowMs, this.addressRate.costOf(more));
+    }
   }
 
   /**

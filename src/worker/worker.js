@@ -241,6 +241,7 @@ class Worker {
       admitMessage: (connection, nowMs, bytes) => limiter.admitMessage(connection, connection.address, nowMs, bytes),
       admitBroadcast: (connection, nowMs, bytes) =>
         limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
+      charge: (connection, bytes) => limiter.charge(connection, connection.address, performance.now(), bytes),
       stats,
       messageDuration: metrics.messageDuration,
       log,

@@ -206,6 +206,29 @@ test('a message that costs more than a bucket holds takes a full bucket, and is 
   assert.equal(limiter.admitMessage(connection, 'a', 10_000, 102_400), 0);
 });
 
+test('a reply costs its bytes beyond the first 4 KB, and later messages wait for it', () => {
+  const { limiter } = build({ MESSAGES_PER_MINUTE_PER_IP: 1000, MESSAGES_BURST_PER_IP: 1000 });
+  const connection = sender();
+  limiter.charge(connection, 'a', 0, 4096);
+  assert.equal(connection.rate, null);
+  limiter.charge(connection, 'a', 0, 102_400); // 24 tokens more
+  assert.equal(
+    passed(200, () => limiter.admitMessage(connection, 'a', 0)),
+    76,
+  );
+  assert.equal(
+    passed(2000, () => limiter.admitMessage(sender(), 'a', 0)),
+    1000 - 24 - 76,
+  );
+  // However much it owes: it is as much as the bucket holds.
+  for (let i = 0; i < 100; i++) limiter.charge(connection, 'b', 0, 102_400);
+  assert.equal(limiter.admitMessage(connection, 'b', 0), 61);
+  assert.equal(limiter.admitMessage(connection, 'b', 60_600), 0);
+  const off = build({ LIMITS: 'off' });
+  off.limiter.charge(connection, 'a', 0, 1e6);
+  assert.equal(off.limiter.addresses, 0);
+});
+
 test('broadcasts cost their address tokens of a bucket of their own', () => {
   const { limiter } = build();
   const [one, two] = [sender(), sender()];
