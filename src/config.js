@@ -402,7 +402,13 @@ export const SETTINGS = Object.freeze([
     ['alone', 'redis'],
     'What `/readyz` of the public port follows: the worker alone, or Redis too. With `redis`, an outage of Redis takes every server out of the load balancer at once.',
   ),
-  string('FANFARE_REDIS_PREFIX', 'redisPrefix', 'fanfare:', 'Prefix of all channels and keys in Redis.', true),
+  string(
+    'FANFARE_REDIS_PREFIX',
+    'redisPrefix',
+    'fanfare:',
+    'Prefix of all channels and keys in Redis; without braces.',
+    true,
+  ),
   integer(
     'FANFARE_REDIS_TIMEOUT_MS',
     'redisTimeoutMs',

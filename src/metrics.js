@@ -182,7 +182,7 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_malformed_publications_total',
-    'Messages from the broker that are not valid publications: dropped, or delivered as null in a room with history.',
+    'Messages from the broker that are not valid (publications, positions, counts of workers): dropped, or delivered as null in a room with history.',
     ({ stats }) => stats.malformed,
   ),
   // Rooms with history.

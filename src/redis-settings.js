@@ -38,6 +38,8 @@ export function readRedisSettings(values, isSet) {
   const ways = ['REDIS_URL', 'REDIS_HOST', 'REDIS_SENTINELS', 'REDIS_CLUSTER'].filter(isSet);
   for (const way of ways.slice(1)) faults.push(`${way}: contradicts ${ways[0]}; set one of them`);
   const way = ways[0] ?? '';
+  // In a cluster the first braces of a name decide on its slot: they belong to the room (redis-names.js).
+  if (/[{}]/.test(String(values.redisPrefix ?? ''))) faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
   const settings = {
     kind: /** @type {RedisSettings['kind']} */ ('server'),
     /** @type {readonly Address[]} */

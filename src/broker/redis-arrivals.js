@@ -25,11 +25,13 @@ export class RedisArrivals {
    * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void} parts.deliver
    * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>} parts.fetch of a reference's body
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
+   * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from its first fault on
    */
-  constructor({ deliver, fetch, onSkipped }) {
+  constructor({ deliver, fetch, onSkipped, onMalformed }) {
     this.deliver = deliver;
     this.fetch = fetch;
     this.onSkipped = onSkipped;
+    this.onMalformed = onMalformed;
     /** Rooms that wait for a body, and what they wait with. @type {Map<string, Held[]>} */
     this.held = new Map();
     this.heldBytes = 0;
@@ -41,7 +43,7 @@ export class RedisArrivals {
 
   /** @param {string} room @param {Buffer} message */
   receive(room, message) {
-    if (!splitMessage(message, this, room)) this.onSkipped('a message that is none of ours');
+    if (!splitMessage(message, this, room)) this.onMalformed(`room ${room}`);
   }
 
   /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */

@@ -15,6 +15,9 @@ const EXPIRY_MS = 6000;
 const TRAVEL_MS = 20;
 /** A count waits no longer, however large the fleet. */
 const MAX_SETTLE_MS = 250;
+/** Workers that are counted: other programs may publish here too. */
+const MAX_WORKERS = 10_000;
+const MAX_MESSAGE_BYTES = 512;
 
 export class RedisCensus {
   /**
@@ -22,11 +25,13 @@ export class RedisCensus {
    * @param {string} parts.id of this worker, unlike any other's
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {import('./live-clock.js').LiveClock} parts.clock
+   * @param {() => void} parts.onMalformed a message is not one of ours, or there are too many workers
    */
-  constructor({ id, send, clock }) {
+  constructor({ id, send, clock, onMalformed }) {
     this.id = id;
     this.send = send;
     this.clock = clock;
+    this.onMalformed = onMalformed;
     this.connections = 0;
     /** @type {Map<string, {connections: number, heardMs: number}>} */
     this.others = new Map();
@@ -109,15 +114,17 @@ export class RedisCensus {
 
   /** @param {Buffer} message */
   receive(message) {
-    const text = message.toString();
+    const text = message.toString('utf8', 0, MAX_MESSAGE_BYTES);
     const [, kind, count, id] = /^(?:([?-])|=(\d{1,9}) )(.+)$/.exec(text) ?? [];
-    if (id === undefined || id === this.id) return;
+    if (id === undefined || message.length > MAX_MESSAGE_BYTES) return this.onMalformed();
+    if (id === this.id) return;
     if (kind === '?') {
       // Answered after a moment, by one report for all that ask together.
       if (this.isLive) this.timer ??= setTimeout(() => this.#report(), Math.random() * MIN_INTERVAL_MS).unref();
       return;
     }
     const before = this.others.get(id);
+    if (before === undefined && kind !== '-' && this.others.size >= MAX_WORKERS) return this.onMalformed();
     if (before !== undefined) this.othersTotal -= before.connections;
     if (kind === '-') {
       this.others.delete(id);

@@ -8,12 +8,17 @@
 //
 // Publications of one tick for one room share a message: the cost of a message is Redis' and each subscriber's, and
 // under load it is paid once for many. Split without parsing: a publication stays a slice of what was read.
+//
+// Another program, or another version, may publish on these channels too: splitMessage() never throws and never reads past the end.
 
 export const HEAD_BYTES = 4;
 export const EPOCH_BYTES = 16;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
 const POSITION_BYTES = EPOCH_BYTES + 8;
+/** A UUID has 36. */
+const MAX_ID_BYTES = 64;
+const EPOCH = /^[0-9a-f]{16}$/;
 
 /**
  * @template T
@@ -57,13 +62,14 @@ export function splitMessage(message, receiver, to) {
       receiver.publication(to, message.subarray(start, at), offset, epoch);
     } else if (head >= REFERENCE) {
       at = start + head - REFERENCE;
-      if (at > length) return false;
+      if (at > length || at - start > MAX_ID_BYTES) return false;
       receiver.reference(to, message.toString('latin1', start, at), offset, epoch);
     } else {
       at = start + POSITION_BYTES;
       if (head !== POSITION + POSITION_BYTES || at > length) return false;
       epoch = message.toString('latin1', start, start + EPOCH_BYTES);
       offset = message.readUInt32BE(at - 8) * 0x100000000 + message.readUInt32BE(at - 4);
+      if (!EPOCH.test(epoch) || offset === 0 || !Number.isSafeInteger(offset)) return false;
       continue;
     }
     if (epoch !== '') offset++;

@@ -125,7 +125,11 @@ export class RedisShard {
       subscriber: this.subscriber,
       isFenced: config.historyFence === 'strict',
       onUpdate: () => this.#checkSplit(),
-      onMoved: (server, former, line) => this.history.moveOn(server, former, line),
+      onMoved: (server, former, line) => {
+        this.history.moveOn(server, former, line);
+        // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew that starts now.
+        events.onMoved([...this.subscriptions.channels.keys()]);
+      },
     });
     this.probe = new RedisProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),

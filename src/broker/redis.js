@@ -28,6 +28,7 @@ const CLOSE_TIMEOUT_MS = 2000;
 /** Different reasons logged in one outage. */
 const MAX_REASONS = 8;
 const SKIPPED_LOG_INTERVAL_MS = 10_000;
+const MALFORMED_LOG_INTERVAL_MS = 60_000;
 
 /** @implements {Broker} */
 export class RedisBroker {
@@ -35,7 +36,7 @@ export class RedisBroker {
    * @param {object} parts
    * @param {Pick<import('../config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
-   * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses' | 'skipped'>} parts.stats
+   * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
    * @param {string} parts.workerId
    * @param {import('./broker.js').HistoryOf} [parts.historyOf]
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
@@ -56,6 +57,7 @@ export class RedisBroker {
     /** The census has its Redis. */
     this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
+    this.malformedLogMs = Number.NEGATIVE_INFINITY;
     /** Ends start()'s wait. */
     this.onSettled = () => {};
     /** @type {Promise<void>|null} */
@@ -108,10 +110,12 @@ export class RedisBroker {
       deliver: (room, publication, offset, epoch) => this.events?.onPublication(room, publication, offset, epoch),
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
+      onMalformed: (channel) => this.#onMalformed(channel),
     });
     this.census = new RedisCensus({
       id,
       clock: this.clock,
+      onMalformed: () => this.#onMalformed('census'),
       send: (message) => {
         // Best effort: the next one tells the same or better.
         this.#censusShard()
@@ -315,6 +319,15 @@ export class RedisBroker {
     this.state = state;
     this.stats.brokerUp = state === 'up' ? 1 : 0;
     this.events?.onState(state);
+  }
+
+  /** Another program's message, or that of another version. @param {string} channel without the prefix */
+  #onMalformed(channel) {
+    this.stats.malformed++;
+    const now = performance.now();
+    if (now - this.malformedLogMs < MALFORMED_LOG_INTERVAL_MS) return;
+    this.malformedLogMs = now;
+    this.log.warn({ channel, malformed: this.stats.malformed }, 'a message from Redis is not valid: dropped');
   }
 
   /** @param {string} reason */

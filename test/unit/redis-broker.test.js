@@ -102,6 +102,7 @@ test('publications that wait for a body keep their offsets', async () => {
       });
     },
     onSkipped: (reason) => assert.fail(reason),
+    onMalformed: (channel) => assert.fail(channel),
   });
   arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
   arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]));
@@ -113,6 +114,35 @@ test('publications that wait for a body keep their offsets', async () => {
     ['b', 8, 'fedcba9876543210'],
   ]);
 });
+
+/** Forged on purpose: each is refused from the fault on, and nothing throws. @type {Record<string, Buffer>} */
+const FORGED = {
+  'an epoch that is not hexadecimal': positionOf('0123456789ABCDE"', 1),
+  'an offset of 0': positionOf('0123456789abcdef', 0),
+  'an offset beyond the safe integers': positionOf('0123456789abcdef', 2 ** 53),
+  'a reference longer than any': encodeReference('x'.repeat(65)),
+  'a length beyond the end': Buffer.from('3fffffff', 'hex'),
+  'a reference beyond the end': Buffer.from('ffffffff61', 'hex'),
+  'a position of another length': Buffer.from('40000001', 'hex'),
+};
+
+for (const [name, message] of Object.entries(FORGED)) {
+  test(`a message with ${name} is malformed, and what came before it is delivered`, () => {
+    /** @type {string[]} */
+    const delivered = [];
+    /** @type {string[]} */
+    const malformed = [];
+    const arrivals = new RedisArrivals({
+      deliver: (_room, publication) => delivered.push(`${publication}`),
+      fetch: () => Promise.resolve(assert.fail('nothing is to be fetched')),
+      onSkipped: (reason) => assert.fail(reason),
+      onMalformed: (channel) => malformed.push(channel),
+    });
+    arrivals.receive('a', Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]));
+    assert.deepEqual(delivered, ['before']);
+    assert.deepEqual(malformed, ['room a']);
+  });
+}
 
 test('a message of another program is told, and never read past its end', () => {
   fc.assert(
@@ -136,6 +166,7 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
     deliver: (room, publication) => delivered.push(`${room} ${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.set(id, resolve)),
     onSkipped: (reason) => skipped.push(reason),
+    onMalformed: (channel) => assert.fail(channel),
   });
   arrivals.receive('a', encode([Buffer.from('1')]));
   arrivals.receive('a', encodeReference('x'));
@@ -167,6 +198,7 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
     deliver: (_room, publication) => delivered.push(`${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.push({ id, resolve })),
     onSkipped: (reason) => assert.fail(reason),
+    onMalformed: (channel) => assert.fail(channel),
   });
   const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
   for (const id of ids) arrivals.receive('room', encodeReference(id));
@@ -190,11 +222,13 @@ function fleet(t) {
   /** @type {string[]} */
   const sent = [];
   const clock = new LiveClock(50, () => {});
+  const seen = { sent, clock, malformed: 0 };
   /** @param {string} id */
   const join = (id) => {
     const census = new RedisCensus({
       id,
       clock,
+      onMalformed: () => seen.malformed++,
       send: (message) => {
         sent.push(`${message}`);
         for (const worker of workers) worker.receive(message);
@@ -204,7 +238,7 @@ function fleet(t) {
     census.join();
     return census;
   };
-  return { join, sent, clock };
+  return Object.assign(seen, { join });
 }
 
 test('a newcomer learns of all, and a change reaches all at once', (t) => {
@@ -264,12 +298,23 @@ test('who is silent counts no more, who says goodbye at once', (t) => {
   assert.equal(a.total, 0);
 });
 
-test('nonsense on the census channel counts nothing', (t) => {
-  const { join } = fleet(t);
-  const a = join('a');
-  for (const text of ['', '=', '=x b', '=-1 b', '=99999999999 b', '5 b', '=1', '=1 ', 'hello'])
-    a.receive(Buffer.from(text));
+test('nonsense on the census channel counts nothing, and is told', (t) => {
+  const seen = fleet(t);
+  const a = seen.join('a');
+  const texts = ['', '=', '=x b', '=-1 b', '=99999999999 b', '5 b', '=1', '=1 ', 'hello', `=1 ${'x'.repeat(1000)}`];
+  for (const text of texts) a.receive(Buffer.from(text));
   assert.equal(a.total, 0);
+  assert.equal(seen.malformed, texts.length);
+});
+
+test('workers that are invented on the census channel are bounded in number', (t) => {
+  const seen = fleet(t);
+  const a = seen.join('a');
+  for (let i = 0; i < 10_100; i++) a.receive(Buffer.from(`=1 invented-${i}`));
+  assert.equal(a.others.size, 10_000);
+  assert.equal(seen.malformed, 100);
+  a.receive(Buffer.from('=5 invented-0'));
+  assert.equal(a.total, 10_004);
 });
 
 /** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */

@@ -132,3 +132,11 @@ test('README tells the rights of an ACL user as the contract is tested with', ()
   const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
   assert.ok(readme.includes(`ACL SETUSER fanfare on >SECRET ${aclRule('fanfare:')}\n`));
 });
+
+test('a prefix with braces is a fault: they decide on the slot of a name in a cluster', () => {
+  for (const prefix of ['{app}:', 'app{', 'app}:'])
+    assert.deepEqual(loadConfig({ FANFARE_REDIS_PREFIX: prefix }).faults, [
+      'FANFARE_REDIS_PREFIX: braces are not allowed',
+    ]);
+  assert.deepEqual(loadConfig({ FANFARE_REDIS_PREFIX: 'app:1' }).faults, []);
+});

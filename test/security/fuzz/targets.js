@@ -372,6 +372,7 @@ const redis = {
       deliver: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
       fetch: async () => null,
       onSkipped: (reason) => void skipped.push(reason),
+      onMalformed: (channel) => void skipped.push(channel),
     });
     return {
       async run(inputs) {
