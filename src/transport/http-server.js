@@ -363,7 +363,7 @@ export class HttpServer {
     // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c want their health check answered.
     if (isHealthPath(pathOf(request.url ?? '')) && !isToWebSocket(request) && tooManyHeaders(request) === null) {
       const { status, headers, body } = plainAnswer(request, this.#health);
-      const text = responseText(status, { 'Cache-Control': 'no-store', ...headers, Connection: 'close' }, body);
+      const text = responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
       return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
     }
     const fault = handshakeFault(request);
@@ -634,7 +634,7 @@ function errorBody(status, message) {
 /** @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII @returns {string} a whole response, the connection's last */
 function responseText(status, headers, body) {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
-  for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
+  for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
   // RFC 9110 7.8: who sends Upgrade names it in Connection.
   const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
   return `${text}Connection: ${connection}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;

@@ -274,6 +274,13 @@ const PLAIN = [
   ],
 ];
 
+/** @param {string} response @returns {string|undefined} the name of a header that stands there twice */
+function repeatedHeader(response) {
+  const [head] = response.split('\r\n\r\n');
+  const names = [...head.matchAll(/^([\w-]+): /gm)].map(([, name]) => name.toLowerCase());
+  return names.find((name, i) => names.indexOf(name) !== i);
+}
+
 test('plain HTTP', limit, async (t) => {
   const { connect } = await start(t);
   for (const [name, sent, status, headers] of PLAIN) {
@@ -284,9 +291,11 @@ test('plain HTTP', limit, async (t) => {
         await client.closed();
         assert.match(client.bytes.toString(), /^HTTP\/1.1 200 OK\r\n/);
         assert.match(client.bytes.toString(), /\r\n\r\n$/);
+        assert.equal(repeatedHeader(client.bytes.toString()), undefined);
         return;
       }
       const response = await client.response();
+      assert.equal(repeatedHeader(response.text), undefined);
       assert.equal(response.status, status, response.text);
       for (const [header, value] of Object.entries(headers)) {
         if (value instanceof RegExp) assert.match(response.headers[header], value);
