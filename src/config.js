@@ -252,7 +252,7 @@ export const SETTINGS = Object.freeze([
     80,
     10,
     100,
-    'Share of its heap limit above which a worker takes no new connections.',
+    'Share of its heap limit, or of its part of the memory, above which a worker takes no new connections.',
   ),
   mode('FANFARE_OVERLOAD_MODE', 'overloadMode', 'Mode of the two above and of the reserve of file descriptors.'),
   integer(
@@ -286,7 +286,7 @@ export const SETTINGS = Object.freeze([
     25,
     1,
     100,
-    'Unsent bytes of a whole worker, as a share of its heap limit; above it the largest are shed first.',
+    'Unsent bytes of a whole worker, as a share of its heap limit or of its part of the memory, whichever is less; above it the largest are shed first.',
   ),
   choice(
     'FANFARE_COMPRESSION',

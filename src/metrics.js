@@ -10,10 +10,12 @@
 // Names without `fanfare_` are fixed: published dashboards use them, though some break Prometheus' conventions.
 
 import { readdir } from 'node:fs/promises';
+import { totalmem } from 'node:os';
 import { createHistogram } from 'node:perf_hooks';
 import { getHeapStatistics } from 'node:v8';
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { droppedLines } from './log.js';
+import { privateBytes } from './memory.js';
 
 /** @typedef {import('./stats.js').Stats} Stats */
 
@@ -23,6 +25,7 @@ import { droppedLines } from './log.js';
  * @property {Stats} stats
  * @property {() => number} connectionRate
  * @property {() => number} loopLagSeconds
+ * @property {number} memoryBytes this worker's part of the memory
  */
 
 /**
@@ -268,6 +271,13 @@ export const WORKER_METRICS = Object.freeze([
     'worker',
   ),
   gauge('fanfare_worker_heap_used_ratio', 'Heap used divided by its limit, by worker.', 'max', heapUsedRatio, 'worker'),
+  gauge(
+    'fanfare_worker_memory_used_ratio',
+    "Private memory, heap and buffers, divided by the worker's part of the memory, by worker.",
+    'max',
+    ({ memoryBytes }) => privateBytes() / memoryBytes,
+    'worker',
+  ),
 ]);
 
 /** The primary's own. @type {readonly (Omit<Row, 'read'> & {read: (source: PrimarySource) => number|Record<string, number>})[]} */
@@ -387,16 +397,16 @@ const GRID = 2 ** 20;
 /**
  * A worker's metrics.
  * @param {Stats} stats
- * @param {{worker: number}} options its slot
+ * @param {{worker: number, memoryBytes?: number}} options its slot, and its part of the memory
  */
-export function createMetrics(stats, { worker }) {
+export function createMetrics(stats, { worker, memoryBytes = totalmem() }) {
   const registry = new Registry();
   const lag = new LoopLag();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
   tameDefaults(registry, lag);
   const rate = new Rate(() => stats.accepted);
   /** @type {Source} */
-  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst() };
+  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst(), memoryBytes };
   /** @type {Map<string, Tally>} */
   const tallies = new Map();
   for (const row of METRICS) {

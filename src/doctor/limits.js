@@ -11,6 +11,7 @@
 // Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
 
 import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../capacity.js';
+import { heapOfWorker, partOfWorker } from '../memory.js';
 import { addressText } from '../redis-settings.js';
 import { Unread } from './read.js';
 
@@ -155,16 +156,21 @@ export const LIMITS = Object.freeze([
   {
     name: 'heap',
     atStart: true,
-    needs: ['heapBytes'],
-    source: 'V8',
-    meaning: `Heap of a worker: at \`FANFARE_MAX_HEAP_PERCENT\` of its limit it takes no new connections; ${count(SERVER_BYTES)} bytes a connection, times \`WORKERS\`.`,
-    judge({ heapBytes }, { config, wanted }) {
+    needs: ['heapBytes', 'memoryBytes', 'cgroupMemory'],
+    source: 'V8; memory divided by `WORKERS`',
+    meaning: `Heap of a worker, three quarters of its part of the memory at most: at \`FANFARE_MAX_HEAP_PERCENT\` of its limit it takes no new connections; ${count(SERVER_BYTES)} bytes a connection, times \`WORKERS\`.`,
+    judge({ heapBytes: limit, memoryBytes, cgroupMemory }, { config, wanted }) {
       const share = config.maxHeapPercent / 100;
+      const part = partOfWorker(Math.min(memoryBytes, cgroupMemory.bytes), config.workers);
+      const heapBytes = heapOfWorker(part, limit);
       const needed = Math.ceil(((wanted / config.workers) * SERVER_BYTES + IDLE_HEAP_BYTES) / share / 2 ** 20);
       return {
         value: `${bytes(heapBytes)} a worker`,
         permits: config.workers * Math.max(0, Math.floor((heapBytes * share - IDLE_HEAP_BYTES) / SERVER_BYTES)),
-        fix: `NODE_OPTIONS=--max-old-space-size=${needed}`,
+        fix:
+          heapBytes < limit
+            ? `more memory, or fewer WORKERS: each needs a heap of ${needed} MiB`
+            : `NODE_OPTIONS=--max-old-space-size=${needed}`,
       };
     },
   },

@@ -7,12 +7,11 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { parseOpenFiles } from '../capacity.js';
 import { redactUrl } from '../log.js';
+import { cgroupMemory, integerOf, kilobytes, malformed, memoryBytes, unlessAbsent } from '../memory.js';
 import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
 
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
-/** cgroup v1 writes "no limit" as the greatest multiple of a page in a signed 64-bit number; 2^60 is beyond any machine. */
-const V1_UNLIMITED = 2 ** 60;
 
 /** A limit that could not be read. */
 export class Unread {
@@ -22,7 +21,7 @@ export class Unread {
   }
 }
 
-/** @typedef {(path: string) => string} ReadFile throws as readFileSync does */
+/** @typedef {import('../memory.js').ReadFile} ReadFile */
 
 /**
  * One reader for each reading of a machine. They throw where there is nothing to be read.
@@ -83,9 +82,9 @@ export const READERS = {
     const max = unlessAbsent(() => integerOf(`${folder}/nf_conntrack_max`)(read));
     return max === null ? null : { max, used: integerOf(`${folder}/nf_conntrack_count`)(read) };
   },
-  memoryBytes: (/** @type {ReadFile} */ read) => kilobytes(read, '/proc/meminfo', 'MemTotal'),
+  memoryBytes,
   cgroupMemory,
-  /** Of a worker: its heap limit follows the machine's memory and NODE_OPTIONS as this process's does. */
+  /** V8's own limit, which follows the machine's memory and NODE_OPTIONS. A worker is given no more than its part allows. */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process can not be read');
     return getHeapStatistics().heap_size_limit;
@@ -128,66 +127,6 @@ export function environmentOf(pid) {
   } catch (error) {
     return new Unread(reasonOf(error));
   }
-}
-
-/**
- * The least memory limit of a process's control group and of those above it, as far as they can be seen from here;
- * Infinity where there is none. Both hierarchies are looked at: where v1 has the memory controller v2 has no limit, and the
- * other way round. In a container the group's path may be the host's: then the mount itself is the group.
- * @param {ReadFile} read
- * @param {string} pid
- * @returns {{bytes: number, file: string}}
- */
-function cgroupMemory(read, pid) {
-  const mounts = read('/proc/self/mountinfo').trim().split('\n').map(mountOf);
-  let least = { bytes: Number.POSITIVE_INFINITY, file: '' };
-  /** @param {string} file @param {number|null} bytes null: the root group has none */
-  const consider = (file, bytes) => {
-    if (bytes !== null && bytes < least.bytes && bytes < V1_UNLIMITED) least = { bytes, file };
-  };
-  for (const group of read(`/proc/${pid}/cgroup`).trim().split('\n')) {
-    // hierarchy:controllers:path (cgroups(7)); v2 has no controllers. A path may have colons.
-    const [, controllers, path] = /^\d+:([^:]*):(.*)$/.exec(group) ?? malformed(`/proc/${pid}/cgroup`);
-    const isV2 = controllers === '';
-    if (!isV2 && !controllers.split(',').includes('memory')) continue;
-    const mount = mounts.find(({ type, options }) =>
-      isV2 ? type === 'cgroup2' : type === 'cgroup' && options.includes('memory'),
-    );
-    if (mount === undefined) continue;
-    const top = mount.root.replace(/\/$/, '');
-    let folder = path.startsWith(`${top}/`) ? path.slice(top.length).replace(/\/$/, '') : '';
-    if (!isV2) {
-      // Groups above a v1 mount can't be seen, but count here.
-      const stat = unlessAbsent(() => read(`${mount.point}${folder}/memory.stat`)) ?? '';
-      const total = /^hierarchical_memory_limit (\d+)/m.exec(stat);
-      if (total) consider(`${mount.point}${folder}/memory.limit_in_bytes`, Number(total[1]));
-    }
-    for (;;) {
-      for (const name of isV2 ? ['memory.max', 'memory.high'] : ['memory.limit_in_bytes']) {
-        const file = `${mount.point}${folder}/${name}`;
-        consider(
-          file,
-          unlessAbsent(() => integerOf(file)(read)),
-        );
-      }
-      if (folder === '') break;
-      folder = folder.slice(0, folder.lastIndexOf('/'));
-    }
-  }
-  return least;
-}
-
-/** One line of /proc/PID/mountinfo (proc(5)). @param {string} line */
-function mountOf(line) {
-  const [before, after = ''] = line.split(' - ');
-  const [, , , root = '', point = ''] = before.split(' ').map(plain);
-  const [type = '', , options = ''] = after.split(' ');
-  return { root, point: point === '/' ? '' : point, type, options: options.split(',') };
-}
-
-/** Blanks and the like are written in octal. @param {string} text */
-function plain(text) {
-  return text.replace(/\\([0-7]{3})/g, (_all, octal) => String.fromCharCode(Number.parseInt(octal, 8)));
 }
 
 /**
@@ -303,35 +242,10 @@ export function parsePubsubBuffer(text) {
   return { hard, soft, seconds };
 }
 
-/** @param {string} path @returns {(read: ReadFile) => number} `max` is Infinity */
-function integerOf(path) {
-  return (read) => {
-    const text = read(path).trim();
-    if (text === 'max') return Number.POSITIVE_INFINITY;
-    return /^\d+$/.test(text) ? Number(text) : malformed(path);
-  };
-}
-
 /** @param {ReadFile} read @param {string} path @param {number} count of numbers it must have */
 function integers(read, path, count) {
   const words = read(path).trim().split(/\s+/);
   return words.length === count && words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : malformed(path);
-}
-
-/** @param {ReadFile} read @param {string} path @param {string} name of a line `Name:   12 kB` @returns {number} bytes */
-function kilobytes(read, path, name) {
-  const match = new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(read(path));
-  return match ? 1024 * Number(match[1]) : malformed(path);
-}
-
-/** @template T @param {() => T} read @returns {T|null} null where there is no such file */
-function unlessAbsent(read) {
-  try {
-    return read();
-  } catch (error) {
-    if (/** @type {NodeJS.ErrnoException} */ (error).code === 'ENOENT') return null;
-    throw error;
-  }
 }
 
 /** @template T @param {() => T} read @param {T} otherwise @returns {T} */
@@ -341,11 +255,6 @@ function orElse(read, otherwise) {
   } catch {
     return otherwise; // not to be had here, which its caller allows for
   }
-}
-
-/** @param {string} path @returns {never} */
-function malformed(path) {
-  throw new Error(`${path} is not in the form expected`);
 }
 
 /** @param {unknown} error @param {readonly string[]} [secrets] */

@@ -22,6 +22,8 @@
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
+import { getHeapStatistics } from 'node:v8';
+import { heapOfWorker, readPart } from '../memory.js';
 
 const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
@@ -167,7 +169,12 @@ export class Supervisor {
   start() {
     const { workers, workerTimeoutMs, scheduling } = this.settings.config;
     cluster.schedulingPolicy = scheduling === 'shared' ? cluster.SCHED_NONE : cluster.SCHED_RR;
-    cluster.setupPrimary({ exec: this.exec, args: [], execArgv: workerArguments(), silent: false });
+    cluster.setupPrimary({
+      exec: this.exec,
+      args: [],
+      execArgv: workerArguments(workers, this.settings.env.NODE_OPTIONS ?? ''),
+      silent: false,
+    });
     const checkMs = Math.min(1000, workerTimeoutMs / 4);
     let checkedMs = performance.now();
     this.timers.push(
@@ -615,11 +622,15 @@ async function within(promise, timeoutMs) {
  *   takes its first 4,000 handshakes, slow code is most of the bill: at half the default 0.51 instead of 0.62 ms of CPU a
  *   handshake (medians of 4 interleaved rounds). A quarter gives no more, and costs a tenth of the echo rate for good, since
  *   code compiled so early knows less. Measured on V8 11 alone: later ones have another compiler in between.
+ * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone on it.
+ * @param {number} workers
+ * @param {string} nodeOptions of the workers' environment
  */
-function workerArguments() {
+export function workerArguments(workers, nodeOptions) {
   const own = process.execArgv;
-  const ours = ['--max-semi-space-size=4'];
+  const heapBytes = heapOfWorker(readPart(workers), getHeapStatistics().heap_size_limit);
+  const ours = ['--max-semi-space-size=4', `--max-old-space-size=${Math.floor(heapBytes / 2 ** 20)}`];
   if (process.versions.v8.startsWith('11.')) ours.push('--interrupt-budget=34000');
-  const said = own.map((argument) => argument.replaceAll('_', '-').split('=')[0]);
+  const said = [...own, ...nodeOptions.split(' ')].map((argument) => argument.replaceAll('_', '-').split('=')[0]);
   return [...own, ...ours.filter((flag) => !said.includes(flag.split('=')[0]))];
 }

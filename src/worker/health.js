@@ -1,8 +1,9 @@
-// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its heap, its sockets.
+// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its memory, its sockets.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { OWN_DESCRIPTORS, parseOpenFiles } from '../capacity.js';
+import { privateBytes } from '../memory.js';
 
 /** As the heartbeat's: timers of one period fire together, and each wake-up costs an idle worker 80 us. */
 const SAMPLE_MS = 250;
@@ -10,14 +11,20 @@ const SAMPLE_MS = 250;
 const SAMPLES = 4;
 
 export class Health {
-  /** @param {{stats: import('../stats.js').Stats, loopLag: {observe(ms: number): void}}} parts `loopLag` gets every sample */
-  constructor({ stats, loopLag }) {
+  /**
+   * @param {object} parts
+   * @param {import('../stats.js').Stats} parts.stats
+   * @param {{observe(ms: number): void}} parts.loopLag gets every sample
+   * @param {number} parts.memoryBytes this worker's part of the memory
+   */
+  constructor({ stats, loopLag, memoryBytes }) {
+    this.memoryBytes = memoryBytes;
     this.stats = stats;
     this.loopLag = loopLag;
     this.lags = new Float64Array(SAMPLES);
     this.at = 0;
     this.dueMs = 0;
-    this.heapShare = 0;
+    this.memoryPercent = 0;
     this.heapLimit = getHeapStatistics().heap_size_limit;
     this.descriptorLimit = descriptorLimit();
     /** @type {NodeJS.Timeout|undefined} */
@@ -41,7 +48,7 @@ export class Health {
     this.loopLag.observe(lag);
     this.at = (this.at + 1) % SAMPLES;
     this.dueMs = now + SAMPLE_MS;
-    if (this.at === 0) this.heapShare = (100 * getHeapStatistics().used_heap_size) / this.heapLimit;
+    if (this.at === 0) this.memoryPercent = this.#memoryPercent();
   }
 
   /** The worst lag of the last second, in ms: how much later than planned a timer ran. */
@@ -51,9 +58,15 @@ export class Health {
     return worst;
   }
 
-  /** Heap used, in per cent of its limit, as of a second ago at most. */
+  /** Buffers lie outside of the heap, and a heap may be full long before the memory is. */
+  #memoryPercent() {
+    const heap = getHeapStatistics().used_heap_size / this.heapLimit;
+    return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
+  }
+
+  /** The greater of heap used and memory used, each in per cent of its limit, as of a second ago at most. */
   heapPercent() {
-    return this.heapShare;
+    return this.memoryPercent;
   }
 
   /** Descriptors in use: all sockets of the public port, and some for the process itself. */

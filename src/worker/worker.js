@@ -21,6 +21,7 @@ import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
+import { readPart } from '../memory.js';
 import { createMetrics } from '../metrics.js';
 import { LocalPresence } from '../presence/local.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
@@ -166,7 +167,8 @@ class Worker {
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
     const stats = (this.stats = createStats());
-    const metrics = (this.metrics = createMetrics(stats, { worker: slot }));
+    const memoryBytes = readPart(config.workers);
+    const metrics = (this.metrics = createMetrics(stats, { worker: slot, memoryBytes }));
     const historyRules = new RoomRules(config.history);
     /** @type {import('../broker/broker.js').HistoryOf} */
     const historyOf = (room) => historyRules.of(room);
@@ -206,11 +208,10 @@ class Worker {
     const presenceRules = new RoomRules(config.presence);
     const attendance =
       presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, stats });
-    const heapLimit = getHeapStatistics().heap_size_limit;
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
       stats,
-      budgetBytes: (heapLimit * config.maxUnsentHeapPercent) / 100,
+      budgetBytes: (Math.min(memoryBytes, getHeapStatistics().heap_size_limit) * config.maxUnsentHeapPercent) / 100,
     }));
     const outbox = (this.outbox = new Outbox({
       slowConsumers,
@@ -246,7 +247,7 @@ class Worker {
       messageDuration: metrics.messageDuration,
       log,
     }));
-    this.health = new Health({ stats, loopLag: metrics.loopLag });
+    this.health = new Health({ stats, memoryBytes, loopLag: metrics.loopLag });
     const admission = new Admission({
       config,
       addresses: link,

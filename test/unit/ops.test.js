@@ -35,7 +35,6 @@ function run(command, args) {
 
 test('every alert has an entry in the runbook, in the same order, and every entry an alert', () => {
   assert.ok(alerts.size >= 25);
-  assert.match(read('README.md'), new RegExp(`\\b${alerts.size} alerts\\b`));
   const runbook = read('prometheus/RUNBOOK.md');
   const entries = runbook.split(/^## /m).slice(1);
   assert.deepEqual(

@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { heapOfWorker, partOfWorker, privateBytes, readPart } from '../../src/memory.js';
+import { workerArguments } from '../../src/primary/supervisor.js';
+import { createStats } from '../../src/stats.js';
+import { Health } from '../../src/worker/health.js';
+import { until } from '../helpers/server.js';
+
+const GIB = 2 ** 30;
+const MIB = 2 ** 20;
+
+test('the parts of all workers and of the primary are no more than there is', () => {
+  for (const all of [GIB / 2, GIB, 4 * GIB, 24 * GIB, 256 * GIB]) {
+    for (const workers of [1, 2, 4]) {
+      const part = partOfWorker(all, workers);
+      assert.ok(workers * part < all && workers * part >= all / 2, `${workers} workers of ${all}: ${part}`);
+      assert.ok(heapOfWorker(part, Number.POSITIVE_INFINITY) < part);
+    }
+  }
+  // V8's own limit is never raised, and a worker that would not start gets what it needs.
+  assert.equal(heapOfWorker(24 * GIB, 4 * GIB), 4 * GIB);
+  assert.ok(partOfWorker(GIB / 4, 64) >= 64 * MIB);
+});
+
+test("a control group's limit counts, not the machine's memory", () => {
+  /** @type {Record<string, string>} */
+  const files = {
+    '/proc/self/mountinfo': '30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n',
+    '/proc/self/cgroup': '0::/fanfare.service\n',
+    '/sys/fs/cgroup/fanfare.service/memory.max': `${GIB}\n`,
+  };
+  const read = (/** @type {string} */ path) => {
+    if (path in files) return files[path];
+    throw Object.assign(new Error('no such file'), { code: 'ENOENT' });
+  };
+  assert.equal(readPart(4, read), partOfWorker(GIB, 4));
+});
+
+test('memory outside of the heap counts as used', { timeout: 20_000 }, async (t) => {
+  const before = privateBytes();
+  const health = new Health({ stats: createStats(), loopLag: { observe: () => {} }, memoryBytes: 1000 * MIB });
+  health.start();
+  t.after(() => health.close());
+  const buffers = Array.from({ length: 20 }, () => Buffer.alloc(10 * MIB, 1));
+  assert.ok(privateBytes() - before > 190 * MIB);
+  await until(() => health.heapPercent() > (100 * (before + 190 * MIB)) / (1000 * MIB), 5000, 'the rise');
+  assert.equal(buffers.length, 20);
+});
+
+test('shared memory, as program text, does not count', () => {
+  assert.ok(privateBytes() < process.memoryUsage.rss());
+});
+
+test('a worker gets a heap limit that fits its part, unless the operator has set one', () => {
+  const [flag] = workerArguments(64, '').filter((one) => one.startsWith('--max-old-space-size='));
+  assert.equal(Number(flag.split('=')[1]), Math.floor(heapOfWorker(readPart(64), Number.POSITIVE_INFINITY) / MIB));
+  for (const set of [
+    '--max-old-space-size=100',
+    '--max_old_space_size=100',
+    '--no-warnings --max-old-space-size=100',
+  ]) {
+    assert.ok(!workerArguments(64, set).some((one) => one.startsWith('--max-old-space-size')), set);
+  }
+  const supervisor = fileURLToPath(new URL('../../src/primary/supervisor.js', import.meta.url));
+  const code = `import { workerArguments } from ${JSON.stringify(supervisor)}; console.log(workerArguments(64, '').join(' '))`;
+  const { stdout } = spawnSync(process.execPath, ['--max-old-space-size=123', '--input-type=module', '-e', code], {
+    encoding: 'utf8',
+  });
+  assert.match(stdout, /^--max-old-space-size=123 /);
+  assert.equal(stdout.match(/max-old-space-size/g)?.length, 1);
+});
