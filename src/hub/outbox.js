@@ -10,7 +10,8 @@
 //
 //   push -> room.waiting --(end of tick, or the flush before it done)--> room.flight {frames, members, next} -> sockets
 //
-// Bounded: a room's waiting publications may take up MAX_WAITING_BYTES; beyond that the newest are left out and
+// Bounded: a room's waiting publications may take up MAX_WAITING_BYTES, and those of all rooms MAX_WORKER_BYTES, from
+// which on a room has only a flush of its own to spare; beyond that the newest are left out and
 // counted, since then this worker, and no single reader, is what is slow. A room with history asks before it pushes, and
 // fetches later what found no place. A resync mark in its line is a flush of its own, in which each member gets a
 // frame of its own: when to load its state anew, so that not all do so at once.
@@ -26,6 +27,10 @@ const MAX_SLICE_MS = 16;
 const TURN_MS = 1;
 const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
+/** Of all rooms together, with what is being written: many rooms that are each within their bound are too much too. */
+const MAX_WORKER_BYTES = 128 * 1024 * 1024;
+/** Above that, a room may hold so much: small rooms, which cost little, go on. */
+const SPARED_BYTES = 16 * 1024;
 /** One write's size, at most: above it a flush is split, so that the slow-consumer limit can take hold between. */
 const MAX_FLIGHT_BYTES = 256 * 1024;
 /** Members told to load their state anew come back in the mean one each so many ms, up to the window for reconnects. */
@@ -39,6 +44,7 @@ const RELOAD_SPACING_MS = 10;
  * @property {Buffer} frames
  * @property {Buffer|null} deflated the same for those who negotiated compression, made when the first of them comes up
  * @property {readonly Buffer[]} publications what the frames were built from
+ * @property {number} bytes of them
  * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
  * @property {number} next the member to write to next
  * @property {boolean} isCopy
@@ -70,6 +76,8 @@ export class Outbox {
     /** Rooms whose flush has yielded. @type {Room[]} */
     this.underWay = [];
     this.isScheduled = false;
+    /** Bytes of all publications that are not written to everybody yet. */
+    this.bytes = 0;
     /** When the last slice ended with work left. */
     this.yieldedMs = Number.POSITIVE_INFINITY;
     this.run = this.run.bind(this);
@@ -86,7 +94,7 @@ export class Outbox {
 
   /** Would a publication be left out? @param {Room} room */
   isFull(room) {
-    return room.waitingBytes > MAX_WAITING_BYTES;
+    return room.waitingBytes > MAX_WAITING_BYTES || (this.bytes > MAX_WORKER_BYTES && room.waitingBytes > SPARED_BYTES);
   }
 
   /** Puts a resync mark in line. It may never be left out, and there is one a read at most. @param {Room} room @param {Buffer} mark */
@@ -98,6 +106,7 @@ export class Outbox {
   #add(room, publication) {
     room.waiting.push(publication);
     room.waitingBytes += publication.length;
+    this.bytes += publication.length;
     this.stats.queueDepth++;
     if (room.isQueued) return;
     room.isQueued = true;
@@ -196,6 +205,7 @@ export class Outbox {
       }
     } else {
       room.flight = null;
+      this.bytes -= flight.bytes;
       stats.flushes++;
       stats.queueDepth -= flight.publications.length;
       this.fanout.observe(members.length);
@@ -208,6 +218,7 @@ export class Outbox {
   /** @param {Room} room @returns {Flight} */
   #depart(room) {
     let publications = room.waiting;
+    let taken = room.waitingBytes;
     const { follower } = room;
     const mayHaveMark = follower !== null && follower.resyncsWaiting > 0;
     if ((room.waitingBytes > this.maxFlightBytes || mayHaveMark) && publications.length > 1) {
@@ -219,6 +230,7 @@ export class Outbox {
       }
       room.waiting = publications.slice(n);
       room.waitingBytes -= bytes;
+      taken = bytes;
       publications = publications.slice(0, n);
     } else {
       room.waiting = [];
@@ -230,6 +242,7 @@ export class Outbox {
       frames: isResync ? NOTHING : publicationFrames(room.prefix, publications),
       deflated: null,
       publications,
+      bytes: taken,
       members: room.members,
       next: 0,
       isCopy: false,

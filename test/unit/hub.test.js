@@ -515,6 +515,25 @@ test('a room that this worker can not flush in time leaves out the newest, and c
   assert.ok(stats.overflowed > 0 && stats.overflowed < 30);
 });
 
+test('many rooms that are each within their bound are bounded together, and small ones go on', async () => {
+  const { hub, connect, stats, outbox } = build();
+  const large = publication('x'.repeat(100_000));
+  const { connection, transport } = connect();
+  for (let room = 0; room < 40; room++) hub.join(connection, `r${room}`);
+  for (let room = 0; room < 39; room++) for (let i = 0; i < 60; i++) hub.broadcast(`r${room}`, large);
+  assert.ok(outbox.bytes < 140 * 1024 * 1024, `${outbox.bytes}`);
+  assert.ok(stats.overflowed > 0);
+  const overflowed = stats.overflowed;
+  hub.broadcast('r39', publication('small'));
+  assert.equal(stats.overflowed, overflowed);
+  while (outbox.bytes > 0) {
+    await turn();
+    transport.writes.length = 0;
+  }
+  hub.broadcast('r0', large);
+  assert.equal(stats.overflowed, overflowed);
+});
+
 test('a draining worker refuses publishes, and lets joins and leaves be', async () => {
   const { connect, commands, published } = build();
   const { transport, say } = connect();
