@@ -58,7 +58,8 @@ export function createPeerResolver(trustProxy) {
 export function addressKey(address) {
   if (!address.includes(':')) return address;
   // What a dual-stack listener says for each IPv4 peer.
-  if (address.startsWith('::ffff:') && address.includes('.')) return address.slice(7);
+  // (Not `::ffff:1%2.3.4`, whose zone anybody may spell in as many ways as there are.)
+  if (address.startsWith('::ffff:') && isIP(address.slice(7)) === 4) return address.slice(7);
   const groups = ipv6Groups(address);
   if (groups === null) return address;
   const [a, b, c, d, e, f, g, h] = groups;

@@ -154,6 +154,8 @@ export class HttpServer {
     this.server.on('request', (request, response) => this.#request(request, response));
     // No body is wanted, so there is nothing to continue with.
     this.server.on('checkContinue', (request, response) => this.#request(request, response));
+    // Without a listener Node answers 417 by itself, past all that is counted here.
+    this.server.on('checkExpectation', (request, response) => this.#request(request, response));
     this.server.on('upgrade', (request, socket, head) =>
       this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head),
     );
@@ -672,6 +674,10 @@ function plainAnswer(request, health) {
   const isHealth = isHealthPath(path);
   const excess = tooManyHeaders(request);
   if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
+  // RFC 9110 10.1.1
+  const { expect } = request.headers;
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
+    return fullAnswer(417, 'Expect only 100-continue.', { Connection: 'close' });
   if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'There is nothing here.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
     return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: isHealth ? 'GET, HEAD' : 'GET' });

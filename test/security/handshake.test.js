@@ -184,6 +184,15 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
   });
 });
 
+test('requests with an expectation count like all others: one socket has so many', { timeout: 20_000 }, async (t) => {
+  const server = await startServer(t, { WORKERS: '1', FANFARE_LIMITS: 'off' });
+  const client = await RawClient.connect(t, server);
+  client.write('GET /livez HTTP/1.1\r\nHost: a\r\nExpect: more\r\n\r\n'.repeat(1000));
+  await client.closed();
+  const answers = client.bytes.toString('latin1').split('HTTP/1.1 ').length - 1;
+  assert.ok(answers >= 1 && answers <= 100, `${answers}`);
+});
+
 test('a handshake that takes too long is told so', { timeout: 20_000 }, async (t) => {
   const server = await startServer(t, { WORKERS: '1', FANFARE_HANDSHAKE_TIMEOUT_MS: '300' });
   for (const start of ['', 'GET', handshake().slice(0, -2)]) {

@@ -89,6 +89,11 @@ test('an IPv4 address written as IPv6 is one address', () => {
   assert.equal(resolve('10.0.0.0/8', '::ffff:10.0.0.1', '::ffff:192.0.2.1'), '192.0.2.1');
 });
 
+test('a zone makes no address another one, wherever it stands', () => {
+  const keys = new Set(['::ffff:1%2.3.4', '::ffff:1%a.b', '::ffff:1%c', '::ffff:1'].map(addressKey));
+  assert.deepEqual([...keys], ['0:0:0:0::/64']);
+});
+
 test('an IPv6 client is counted by its /64, however it is written', () => {
   for (const address of [
     '2001:db8:0:7::1',

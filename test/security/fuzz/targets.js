@@ -299,12 +299,12 @@ const STATUSES = new Set(['100', '101', '200', '400', '404', '405', '408', '413'
 /** It was let in, so it has what RFC 6455 4.2.1 asks for, and nothing that a proxy would read in another way. @param {Buffer} input */
 function assertHandshake(input) {
   const text = input.toString('latin1');
-  const requests = text.split('\r\n\r\n').map((head) => head.replace(/^(?:\r\n)+/, '').split('\r\n'));
-  // What came before it on the same socket was answered as plain HTTP.
-  const isGood = requests.some(([first, ...lines]) => {
+  // Other requests may stand before it on the same socket. Node reads several blanks, and line breaks before a request, as one.
+  const isGood = [...text.matchAll(/GET +\/(?:ws)?(?:\?[^ ]*)? +HTTP\/1\.1\r?\n/g)].some(({ index, 0: first }) => {
+    const start = index + first.length;
+    const lines = text.slice(start, text.indexOf('\r\n\r\n', start)).split('\r\n');
     const count = (/** @type {RegExp} */ pattern) => lines.filter((line) => pattern.test(line)).length;
     return (
-      /^GET \/(?:ws)?(?:\?[^ ]*)? HTTP\/1\.1$/.test(first) &&
       count(/^host:/i) === 1 &&
       count(/^transfer-encoding:/i) === 0 &&
       count(/^content-length:/i) === count(/^content-length:[ \t]*0+[ \t]*$/i) &&
@@ -331,9 +331,10 @@ const pushes = {
         if (theirs !== '') seen.push(theirs);
         theirs = '';
       };
-      stream.on('data', (/** @type {Buffer} */ bytes) => {
+      const onTheirs = (/** @type {Buffer} */ bytes) => {
         theirs += bytes.toString('latin1');
-      });
+      };
+      stream.on('data', onTheirs);
       const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ body) => {
         flush();
         seen.push(`${channel.toString('latin1')}=${body.toString('latin1')}`);
@@ -341,7 +342,7 @@ const pushes = {
       new RedisPushes({ kind: 'message', onMessage }).attach(stream);
       for (const piece of pieces) stream.emit('data', piece);
       flush();
-      return seen;
+      return { seen, isOver: stream.listeners('data')[0] === onTheirs };
     };
     return {
       async run(inputs, numbers) {
@@ -349,9 +350,11 @@ const pushes = {
           const at = numbers[i] % (input.length + 1);
           const whole = read([input]);
           const cut = read([input.subarray(0, at), input.subarray(at)]);
-          // An end that can not be followed is handed over as soon as that is known.
-          assert.deepEqual(cut, whole);
-          return whole.length === 0 ? 'nothing' : `${whole.filter((one) => /^[\w:.]*=/.test(one)).length} messages`;
+          // What can not be followed is ioredis's, from when that is known: cut off within a length, that may be later.
+          if (whole.isOver) assert.ok(whole.seen.join('\n').startsWith(cut.seen.join('\n')));
+          else assert.deepEqual(cut.seen, whole.seen);
+          const messages = whole.seen.filter((one) => /^[\w:.]*=/.test(one)).length;
+          return `${Math.min(messages, 4)} messages${whole.isOver ? ', then ioredis’s' : ''}`;
         });
       },
       close() {},
@@ -505,7 +508,7 @@ const answers = {
           const whole = read([input]);
           const at = numbers[i] % (input.length + 1);
           assert.deepEqual(read([input.subarray(0, at), input.subarray(at)]), whole);
-          return `${whole.length} messages`;
+          return [...new Set(whole.map((one) => one.split(' ')[0]))].slice(0, 4).join(' ');
         });
       },
       close() {},
