@@ -12,12 +12,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { parsedArgs } from '../lib/options.js';
 import { describeMachine, pssKbOf } from './machine.js';
 import { quiet, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 
-const { values: options } = parseArgs({
+const { values: options } = parsedArgs({
   options: {
     cycles: { type: 'string', default: '200000' },
     concurrency: { type: 'string', default: '200' },

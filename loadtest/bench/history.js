@@ -14,12 +14,12 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
 import { createStats } from '../../src/stats.js';
 import { redisSettings, startRedis } from '../../test/helpers/redis.js';
+import { parsedArgs } from '../lib/options.js';
 import { describeMachine } from './machine.js';
 import { startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
@@ -48,7 +48,7 @@ if (process.send === undefined) await measure();
 else await work(process.argv[2]);
 
 async function measure() {
-  const { values: options } = parseArgs({
+  const { values: options } = parsedArgs({
     options: {
       only: { type: 'string', default: 'server,broker' },
       rates: { type: 'string', default: '200,1000,4000' },

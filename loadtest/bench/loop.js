@@ -11,14 +11,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { parsedArgs } from '../lib/options.js';
 import { describeMachine } from './machine.js';
 import { checkMachine } from './machine-check.js';
 import { quiet, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const { values: options } = parseArgs({
+const { values: options } = parsedArgs({
   options: {
     members: { type: 'string', default: '20000' },
     rates: { type: 'string', default: '2,5,10,50' },

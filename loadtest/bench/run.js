@@ -12,7 +12,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { endUnused, parsedArgs } from '../lib/options.js';
 import { describeMachine, machineSeconds, maxFiles } from './machine.js';
 import { PROFILES } from './profiles.js';
 import { markdown } from './report.js';
@@ -24,7 +24,7 @@ import { measured, WORKLOADS } from './workloads.js';
 const MAX_STOLEN_SHARE = 0.05;
 const MAX_REPEATS = 2;
 
-const { values: options } = parseArgs({
+const { values: options } = parsedArgs({
   options: {
     only: { type: 'string', default: Object.keys(SERVERS).join(',') },
     workloads: { type: 'string', default: Object.keys(WORKLOADS).join(',') },
@@ -72,9 +72,9 @@ for (const [name, table] of /** @type {[string, object][]} */ ([
   ...wantedServers.map((name) => [name, SERVERS]),
   ...wantedWorkloads.map((name) => [name, WORKLOADS]),
 ])) {
-  if (!(name in table)) throw new Error(`${name} is none of ${Object.keys(table).join(', ')}`);
+  if (!(name in table)) endUnused(`${name} is none of ${Object.keys(table).join(', ')}`);
 }
-if (!['auto', 'c', 'node'].includes(options.client)) throw new Error('--client is auto, c or node');
+if (!['auto', 'c', 'node'].includes(options.client)) endUnused('--client is auto, c or node');
 
 installServers();
 const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));

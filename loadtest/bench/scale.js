@@ -11,14 +11,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { parsedArgs } from '../lib/options.js';
 import { availableKb, cpuSecondsOf, describeMachine, machineSeconds, processTree, pssKbOf } from './machine.js';
 import { checkMachine } from './machine-check.js';
 import { quiet, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, MAX_SOCKETS, Swarm } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const { values: options } = parseArgs({
+const { values: options } = parsedArgs({
   options: {
     connections: { type: 'string', default: '100000' },
     server: { type: 'string', default: 'fanfare' },

@@ -9,14 +9,14 @@
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
+import { parsedArgs } from '../lib/options.js';
 import { describeMachine } from './machine.js';
 import { median } from './report.js';
 import { quiet, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const { values: options } = parseArgs({
+const { values: options } = parsedArgs({
   options: {
     members: { type: 'string', default: '500' },
     slow: { type: 'string', default: '0.1' },

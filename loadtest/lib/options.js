@@ -150,6 +150,20 @@ export function readOptions(usage, table, { positionals, check, tail = '', args 
   }
 }
 
+/**
+ * `parseArgs` of a tool that has a table of its own: a wrong command line is answered in the same way.
+ * @template {import('node:util').ParseArgsConfig} T
+ * @param {T} config
+ */
+export function parsedArgs(config) {
+  try {
+    return parseArgs(config);
+  } catch (error) {
+    // Its first sentence says what is wrong, the others how to give such an option as a value.
+    endUnused(/** @type {Error} */ (error).message.split(/\.\s/)[0]);
+  }
+}
+
 /** Ends the process before it has begun anything. @param {string} why @returns {never} */
 export function endUnused(why) {
   process.stderr.write(`${why} (--help lists the options)\n`);

@@ -12,7 +12,7 @@ import { WebSocketServer } from 'ws';
 import { freePort } from '../helpers/redis.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-/** Of README.md and package.json, for people; those of bench/ and faults/ are for us. */
+/** Of README.md and package.json, for people. */
 const TOOLS = Object.freeze([
   'loadtest/hello.js',
   'loadtest/verify.js',
@@ -21,6 +21,11 @@ const TOOLS = Object.freeze([
   'loadtest/capacity.js',
   'loadtest/artillery/all.js',
 ]);
+
+/** Those that measure the server for its own developers. */
+const BENCH = Object.freeze(
+  ['run', 'slow', 'churn', 'scale', 'loop', 'history'].map((name) => `loadtest/bench/${name}.js`),
+);
 
 /** A tree like that of `npm ci --omit=dev`. */
 const bare = bareTree();
@@ -41,6 +46,14 @@ describe('the load tools', { concurrency: 2 }, () => {
     });
   }
 
+  for (const tool of BENCH) {
+    test(`${tool} answers an unknown option with one line and exit code 2`, async (t) => {
+      const { code, out, err } = await run(t, [tool, '--nonsense', '1']);
+      assert.deepEqual([code, out], [2, ''], err);
+      assert.match(err, /^Unknown option '--nonsense' \(--help lists the options\)\n$/);
+    });
+  }
+
   /** @type {[string[], RegExp][]} */
   const wrong = [
     [['loadtest/hello.js', 'localhost'], /not a URL that begins with ws:\/\/ or wss:\/\/: localhost/],
@@ -56,6 +69,7 @@ describe('the load tools', { concurrency: 2 }, () => {
     [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
     [['loadtest/artillery/all.js', '--only', 'smoke,smoking'], /--only is a list of smoke, .*, not smoke,smoking/],
     [['loadtest/artillery/all.js', '--overrides', '{'], /--overrides is not JSON: /],
+    [['loadtest/bench/run.js', '--only', 'nothing'], /nothing is none of .*fanfare/],
     [['loadtest/netns.sh', '--networks', '0'], /0 is not a whole number above 0/],
   ];
   for (const [args, message] of wrong) {
