@@ -16,6 +16,7 @@
 // Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the event loop, a quarter of a
 // millisecond each. So a socket that has something to say stands in line, and of that line a turn takes SLICE_MS; and so do
 // those that a cap per address lets in later. The line has no length limit: a socket in it is refused when its time is over.
+// Addresses take turns in it (fair-queue.js), so that a flood from one of them does not delay the others.
 //
 // Sockets that wait for their client are idle: `#silent` has those without a whole request, `#plain` those that plain HTTP
 // keeps alive. Both are bounded in number, and both give way when descriptors run short. Then the server closes the oldest
@@ -25,6 +26,7 @@ import { createServer, STATUS_CODES } from 'node:http';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../capacity.js';
 import { Slices } from '../slices.js';
 import { Crowd } from './crowd.js';
+import { FairQueue } from './fair-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -111,8 +113,10 @@ export class HttpServer {
   #timer;
   #loggedMs = Number.NEGATIVE_INFINITY;
   #stopped = false;
-  /** Sockets that have something to read for the first time. @type {Slices<TrackedSocket>} */
-  #line = new Slices((socket) => this.#begin(socket), SLICE_MS);
+  /** Sockets that have something to read for the first time. @type {FairQueue<TrackedSocket>} */
+  #line = new FairQueue();
+  /** Takes one of them out of the line for each `undefined`. @type {Slices<undefined>} */
+  #turns = new Slices(() => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())), SLICE_MS);
   /** Those whose admission took more than a turn. @type {Slices<Decided>} */
   #decided = new Slices((decided) => this.#conclude(decided), SLICE_MS);
   /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
@@ -301,7 +305,8 @@ export class HttpServer {
     if (handshake.phase !== WAITING) return;
     handshake.phase = IN_LINE;
     this.#leave(socket);
-    this.#line.push(socket);
+    this.#line.push(socket, handshake.address);
+    this.#turns.push(undefined);
   }
 
   /** @param {TrackedSocket} socket whose turn it is */
@@ -420,6 +425,7 @@ export class HttpServer {
     }
     this.#waiting.delete(socket);
     handshake.phase = OPEN;
+    handshake.address = null;
     handshake.admitted = decision;
     this.onUpgrade(request, socket, head, decision.address);
   }
@@ -502,7 +508,8 @@ export class HttpServer {
     }
     if (dueMs === Number.POSITIVE_INFINITY) return;
     const delayMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs - performance.now()));
-    this.#timer = setTimeout(() => this.#sweep(), delayMs).unref();
+    // The sweep comes after the sockets that can be read: a worker that was held up must not blame its clients.
+    this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delayMs).unref();
   }
 
   /** Ends what is overdue. Both sets are in the order of time, so that it looks at no more than one socket too many. */

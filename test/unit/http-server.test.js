@@ -511,19 +511,19 @@ test('of 1,200 handshakes that come at once none is refused', limit, async (t) =
 for (const mode of ['enforce', 'observe', 'off']) {
   test(`a handshake that the worker does not come to in time gets 503, not 408: ${mode}`, limit, async (t) => {
     const { connect, stats, server } = await start(t, {
-      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '100', FANFARE_MAX_HANDSHAKES_MODE: mode },
+      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300', FANFARE_MAX_HANDSHAKES_MODE: mode },
       onUpgrade(_request, socket) {
         const end = performance.now() + 60;
         while (performance.now() < end);
         socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
       },
     });
-    const clients = [];
-    for (let i = 0; i < 10; i++) clients.push(await connect());
+    const clients = await Promise.all(Array.from({ length: 12 }, () => connect()));
+    await until(() => server.openSockets === 12);
     for (const client of clients) client.write(handshake());
     const answers = await Promise.all(clients.map((client) => client.response()));
     const refused = answers.filter(({ status }) => status === 503);
-    assert.equal(answers.filter(({ status }) => status === 101).length, 10 - refused.length);
+    assert.equal(answers.filter(({ status }) => status === 101).length, 12 - refused.length);
     assert.equal(stats.refused.handshakes, refused.length);
     assert.equal(stats.refused.handshake_timeout, 0);
     assert.equal(refused.length > 0, mode === 'enforce');
@@ -802,6 +802,28 @@ for (const mode of ['off', 'enforce']) {
     },
   );
 }
+
+test('a client waits for its turn, and not for all handshakes of an address that came first', limit, async (t) => {
+  const came = /** @type {string[]} */ ([]);
+  const { connect, server } = await start(t, {
+    env: { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' },
+    onUpgrade(request, socket) {
+      came.push(String(request.url));
+      const end = performance.now() + 5;
+      while (performance.now() < end); // one a turn
+      socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+    },
+  });
+  const many = [];
+  for (let i = 0; i < 30; i++) many.push(await connect('127.0.0.2'));
+  const other = await connect('127.0.0.3');
+  await until(() => server.handshakes === 31);
+  for (const client of many) client.write(handshake({ target: '/ws?many' }));
+  other.write(handshake({ target: '/ws?other' }));
+  await until(() => came.length === 31);
+  const before = came.indexOf('/ws?other');
+  assert.ok(before >= 0 && before <= 5, `${before} came before it`);
+});
 
 test('who says nothing and leaves is gone, and so is who leaves before its turn', limit, async (t) => {
   const { connect, server, stats } = await start(t);
