@@ -16,10 +16,11 @@
 // - Histories are read as fast as the worker takes them, at most READ_AHEAD_BYTES ahead: a thousand large ones asked for at
 //   once are no reason to drop a link, nor do they hold up what is live for long.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { rmSync } from 'node:fs';
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { Rooms } from '../broker/rooms.js';
 import { Streams } from '../broker/streams.js';
 import { Members } from '../presence/members.js';
@@ -47,6 +48,11 @@ const SWEEP_INTERVAL_MS = 1000;
 /** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
+/** mkdtemp's names. */
+const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
+const STALE_FOLDER_MS = 60_000;
+const MAX_SWEPT_FOLDERS = 100;
+const NOT_OURS = { uid: -1, mtimeMs: 0 };
 /** Names of dead workers kept for the next worker, where none was left to be told. */
 const MAX_GONE = 64;
 
@@ -111,7 +117,10 @@ export class Relay {
     this.leftOutToldMs = Number.NEGATIVE_INFINITY;
     /** Places that were counted and not held, or held and not counted. */
     this.reconciledPlaces = 0;
+    /** The removal of what killed primaries have left. @type {Promise<void>} */
+    this.swept = Promise.resolve();
     this.flush = this.flush.bind(this);
+    this.removeFolder = this.removeFolder.bind(this);
   }
 
   /** Listens on a socket in a folder that only this user can enter. */
@@ -120,6 +129,9 @@ export class Relay {
     const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
     // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind does no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
+    // However this process ends, short of being killed.
+    process.once('exit', this.removeFolder);
+    this.swept = sweepFolders(dirname(this.folder)).catch((error) => this.log.debug({ err: error }, 'old folders'));
     this.path = join(this.folder, 'relay');
     const server = createServer((socket) => this.links.add(new Link(this, socket)));
     this.server = server;
@@ -133,7 +145,7 @@ export class Relay {
 
   /** Ends all links and removes the socket. May be called twice. */
   async close() {
-    const { server, folder } = this;
+    const { server } = this;
     this.server = null;
     if (server === null) return;
     clearInterval(this.sweeper);
@@ -141,7 +153,12 @@ export class Relay {
     const closed = new Promise((resolve) => server.close(resolve));
     for (const link of this.links) link.socket.destroy();
     await closed;
-    await rm(folder, { recursive: true, force: true });
+    process.off('exit', this.removeFolder);
+    this.removeFolder();
+  }
+
+  removeFolder() {
+    rmSync(this.folder, { recursive: true, force: true });
   }
 
   /** What there is now, and what was since the start. */
@@ -325,6 +342,32 @@ export class Relay {
     if (link.name !== '') this.#died(link.name);
     this.log.debug({ pid: link.pid }, 'a worker has left the relay');
   }
+}
+
+/**
+ * Removes the folders of primaries that were killed together with their workers, which would have done it.
+ * @param {string} parent
+ */
+async function sweepFolders(parent) {
+  const names = (await readdir(parent)).filter((name) => FOLDER_NAME.test(name)).slice(0, MAX_SWEPT_FOLDERS);
+  for (const name of names) {
+    const folder = join(parent, name);
+    const { uid, mtimeMs } = await stat(folder).catch(() => NOT_OURS);
+    // A young one may be that of a primary that has not begun to listen.
+    if (uid !== process.getuid?.() || Date.now() - mtimeMs < STALE_FOLDER_MS) continue;
+    if (await isDeserted(join(folder, 'relay'))) await rm(folder, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+/** @param {string} path @returns {Promise<boolean>} it is a socket that nobody listens on */
+function isDeserted(path) {
+  return new Promise((resolve) => {
+    const socket = connect(path, () => {
+      socket.destroy();
+      resolve(false);
+    });
+    socket.on('error', (error) => resolve(/** @type {NodeJS.ErrnoException} */ (error).code === 'ECONNREFUSED'));
+  });
 }
 
 const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) } };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -180,8 +180,11 @@ test('a signal that reaches the workers as well, as Ctrl-C does, changes nothing
   assert.equal((await server.exited).code, 0);
 });
 
-test('a second signal exits at once with 1', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '10000' });
+test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '10000', TMPDIR: folder });
+  assert.equal(readdirSync(folder).length, 1);
   const workers = server.workerPids();
   server.kill('SIGTERM');
   await server.line(({ msg }) => msg === 'draining');
@@ -190,6 +193,7 @@ test('a second signal exits at once with 1', OPTIONS, async (t) => {
   assert.deepEqual(await server.exited, { code: 1, signal: null });
   assert.ok(performance.now() - startedMs < 1000);
   await until(() => !workers.some(isAlive));
+  assert.deepEqual(readdirSync(folder), []);
 });
 
 test('when the primary is killed with -9 the workers drain their clients and leave', OPTIONS, async (t) => {

@@ -1,9 +1,9 @@
 // relay.test.js: the relay and its links over a real Unix socket: counts, crashes, hung workers, nonsense.
 
 import assert from 'node:assert/strict';
-import { fork } from 'node:child_process';
+import { fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, statSync, utimesSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -59,6 +59,36 @@ test('the socket lies in a folder of its own user, and both are gone after the e
   await relay.close();
   await relay.close();
   assert.equal(existsSync(dirname(relay.path)), false);
+});
+
+test('folders of primaries that were killed are removed at the next start, those of live ones stay', {
+  timeout: 10_000,
+}, async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
+  const before = process.env.TMPDIR;
+  process.env.TMPDIR = folder;
+  t.after(() => {
+    if (before === undefined) delete process.env.TMPDIR;
+    else process.env.TMPDIR = before;
+    return rm(folder, { recursive: true });
+  });
+  const living = await startRelay(t);
+  // A socket whose process was killed: the file stays, and nobody listens.
+  const dead = join(folder, 'fanfare-dead00');
+  mkdirSync(dead);
+  const script = `require('net').createServer().listen(${JSON.stringify(join(dead, 'relay'))}, () => process.kill(process.pid, 'SIGKILL'))`;
+  spawnSync(process.execPath, ['-e', script]);
+  assert.ok(existsSync(join(dead, 'relay')));
+  const young = join(folder, 'fanfare-young0');
+  mkdirSync(young);
+  spawnSync(process.execPath, ['-e', script.replace('dead00', 'young0')]);
+  const other = join(folder, 'fanfare-other0');
+  mkdirSync(other);
+  const old = new Date(Date.now() - 3_600_000);
+  for (const path of [dirname(living.path), dead, other]) utimesSync(path, old, old);
+  await (await startRelay(t)).swept;
+  assert.equal(existsSync(dead), false);
+  for (const path of [dirname(living.path), young, other]) assert.ok(existsSync(path), path);
 });
 
 test('a temporary folder with a long name is no obstacle', { timeout: 10_000 }, async (t) => {
