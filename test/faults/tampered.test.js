@@ -23,14 +23,14 @@ testPrivately(TITLE, FILE, { ...OPTIONS, timeout: 4 * OPTIONS.timeout }, () => {
     assert.ok((report.figures.reasons.get('fail UNAVAILABLE') ?? 0) > 0);
   });
 
-  test('Redis emptied, rolled back or replaced: everybody is told', TODO, async (t) => {
+  test('Redis emptied, rolled back or replaced: everybody is told', OPTIONS, async (t) => {
     const faults = { redisFlushed: 0, redisRolledBack: 1000, redisRolledBackUnseen: 1000, redisReplaced: 3000 };
     const { report } = await suffer(t, faults);
     assert.ok((report.figures.counts.resync ?? 0) > 0);
     assert.ok(report.figures.notRecovered > 0);
   });
 
-  test('writes held by Redis for 12 s: clients are told that it is away', TODO, async (t) => {
+  test('writes held by Redis for 12 s: clients are told that it is away', OPTIONS, async (t) => {
     const { report } = await suffer(t, { redisWritesHeld: 12_000 });
     assert.ok((report.findings.find(({ id }) => id === 'I15')?.checks ?? 0) > 0);
   });
