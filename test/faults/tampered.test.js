@@ -13,8 +13,6 @@ const LEAVING = 5;
 const LATE_MS = 500;
 const QUIET_MS = 1000;
 const TITLE = 'Redis tampered with: what is refused or given up on never comes late, and clients are told';
-/** Not yet noticed by the servers. */
-const TODO = { ...OPTIONS, todo: true };
 const FILE = fileURLToPath(import.meta.url);
 
 testPrivately(TITLE, FILE, { ...OPTIONS, timeout: 4 * OPTIONS.timeout }, () => {
