@@ -13,6 +13,8 @@
 //   holds it need not look further. Nothing depends on its being right. Trimming and lifetimes are asked for now and then.
 // - Epochs that ended while this worker looked on are remembered beyond a connection. If the address of Redis leads back to a
 //   server that still has such an epoch, the script ends it there: what was published meanwhile elsewhere is not in it.
+// - Offsets of an epoch only rise. A worker that has heard of a higher one than a later call finds there knows that Redis has
+//   lost publications (a primary took the data of an older copy): it accepts nothing more in that epoch.
 // - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
 
 import { createHash, randomFillSync } from 'node:crypto';
@@ -196,6 +198,27 @@ export class RedisHistory {
     if (!this.isTrusting && !this.fence.startsWith(fence)) this.fence = fence;
   }
 
+  /** A publication of the room has arrived. @param {string} room @param {number} offset @param {string} epoch */
+  see(room, offset, epoch) {
+    const known = this.rooms.get(room);
+    if (known !== undefined && known.epoch === epoch && offset > known.top) known.top = offset;
+  }
+
+  /**
+   * Redis has answered a call: is its stream shorter than it was when the call was written? Then Redis has lost publications and
+   * gives their offsets to others. The epoch ends, and the connection is reset: all is asked anew.
+   * @param {string} room
+   * @param {string} epoch
+   * @param {number} top the offset that the call found
+   * @param {Floor} floor
+   */
+  isCutShort(room, epoch, top, floor) {
+    if (this.isTrusting || epoch !== floor.epoch || top >= floor.top) return false;
+    this.known(room).end(epoch);
+    this.publisher.connection.destroy('Redis has lost publications, without a word');
+    return true;
+  }
+
   /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
   callHead(keys, args) {
     // The first call of a connection brings the script; those behind it find it.
@@ -212,6 +235,11 @@ export class RedisHistory {
   }
 }
 
+/** An offset that Redis has given out. @typedef {{epoch: string, top: number}} Floor */
+
+/** @type {Floor} */
+const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
+
 /** What is known of a room. */
 class Known {
   constructor() {
@@ -219,6 +247,8 @@ class Known {
     this.line = '';
     /** The latest, whatever the connection. */
     this.epoch = '';
+    /** The highest offset of that epoch that this worker has heard of. */
+    this.top = 0;
     /** Epochs that have ended, the latest first, one behind the other. */
     this.ended = '';
     /** Publications since a call saw to trimming and lifetimes, and when that was. */
@@ -237,6 +267,7 @@ class Known {
     const epoch = line.slice(-EPOCH_BYTES);
     if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
     this.line = line;
+    if (this.epoch !== epoch) this.top = 0;
     this.epoch = epoch;
     this.caredMs = Number.NEGATIVE_INFINITY;
   }
@@ -245,6 +276,11 @@ class Known {
   end(epoch) {
     if (this.line.endsWith(epoch)) this.line = '';
     if (!this.ended.includes(epoch)) this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
+  }
+
+  /** What Redis has given out by now, as far as this worker knows. @returns {Floor} */
+  floor() {
+    return { epoch: this.epoch, top: this.top };
   }
 
   /** Is it time for a call to see to them? @param {number} publications @param {HistoryRule} rule */
@@ -284,6 +320,7 @@ class HistoryPublish extends Message {
     this.isFollowed = false;
     /** What the script was shown. */
     this.line = '';
+    this.floor = NO_FLOOR;
     /** @type {Buffer[]} */
     this.publications = [];
   }
@@ -313,6 +350,7 @@ class HistoryPublish extends Message {
     const hasKey = key !== '';
     const isCare = known.isDue(this.publications.length, rule);
     this.line = known.line;
+    this.floor = known.floor();
     const head =
       history.callHead(hasKey ? 3 : 2, isCare ? 9 : hasKey ? 6 : 5) +
       keysOf(names, room) +
@@ -342,11 +380,18 @@ class HistoryPublish extends Message {
     let [line, offset] = typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
     // Of an idempotency key that was there it is the epoch alone.
     const isRepeated = line.length === EPOCH_BYTES;
+    const epoch = line.slice(-EPOCH_BYTES);
     if (!isRepeated) {
       if (line !== this.line) this.history.learn(this.room, line);
+      const last = offset;
       offset -= this.publications.length - 1;
+      if (this.history.isCutShort(this.room, epoch, offset - 1, this.floor)) {
+        this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis has lost publications'));
+        return;
+      }
+      this.history.see(this.room, last, epoch);
     }
-    this.done.resolve({ epoch: line.slice(-EPOCH_BYTES), offset });
+    this.done.resolve({ epoch, offset });
   }
 
   /** @override @param {Error} error */
@@ -393,6 +438,7 @@ class HistoryRead extends Message {
     this.maxBytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
     this.isForward = isForward;
     this.isGlance = isGlance;
+    this.floor = NO_FLOOR;
     this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_STRETCH_BYTES) : 1;
   }
 
@@ -405,6 +451,7 @@ class HistoryRead extends Message {
   write(buffer, start) {
     const { history, room, isGlance } = this;
     const known = history.rooms.get(room);
+    if (known !== undefined) this.floor = known.floor();
     const text =
       history.callHead(2, isGlance ? 9 : 8) +
       keysOf(history.names, room) +
@@ -424,9 +471,15 @@ class HistoryRead extends Message {
   resolve(reply) {
     this.answered();
     const line = reply[0].toString('latin1');
+    const epoch = line.slice(-EPOCH_BYTES);
     // Nobody has published to it, and Redis does not remember the epoch.
     if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, line);
-    this.done.resolve(this.#stretch(line.slice(-EPOCH_BYTES), reply[1], reply[2]));
+    if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
+      this.#fail('Redis has lost publications');
+    } else {
+      this.history.see(this.room, reply[1], epoch);
+      this.done.resolve(this.#stretch(epoch, reply[1], reply[2]));
+    }
     this.history.readOnSettled(this);
   }
 

@@ -107,7 +107,11 @@ export class RedisBroker {
             onAway: (reason) => this.#onAway(reason, ''),
           });
     this.arrivals = new RedisArrivals({
-      deliver: (room, publication, offset, epoch) => this.events?.onPublication(room, publication, offset, epoch),
+      deliver: (room, publication, offset, epoch) => {
+        // In a cluster a node that is demoted ends the subscriptions, and with them all that is known.
+        if (offset > 0) this.shard?.history.see(room, offset, epoch);
+        this.events?.onPublication(room, publication, offset, epoch);
+      },
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
       onMalformed: (channel) => this.#onMalformed(channel),

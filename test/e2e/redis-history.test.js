@@ -146,6 +146,46 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(await read(b, 'kept', ALL), { ...position, texts: ['new'] });
   });
 
+  test('a stream that got shorter without a word: no offset is accepted twice, and the epoch ends', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
+    /** @param {string} room */
+    const shorten = async (room) => {
+      const meta = `faults:history:{${room}}:meta`;
+      await redis.cli('-e', 'HSET', meta, await redis.cli('HKEYS', meta), '3');
+      await redis.cli('-e', 'DEL', `faults:history:{${room}}:stream`);
+    };
+    const inVain = {
+      // It has published itself.
+      'kept-1': () => outcome(a.broker.publish('kept-1', Buffer.from('again'))),
+      // It has heard of what another worker has published.
+      'kept-2': () => outcome(b.broker.publish('kept-2', Buffer.from('again'))),
+      'kept-3': () => outcome(b.broker.history('kept-3', ALL)),
+    };
+    for (const [room, once] of Object.entries(inVain)) {
+      await b.broker.subscribe(room);
+      await read(b, room);
+      const heard = b.texts.length;
+      const [{ epoch }] = await publish(a, room, numbered('first ', 5));
+      await eventually(() => b.texts.length === heard + 5);
+      await shorten(room);
+      assert.equal(await once(), room === 'kept-3' ? 'UNAVAILABLE' : 'OUTCOME_UNKNOWN', room);
+      await eventually(() => a.state === 'up' && b.state === 'up');
+      for (const worker of [b, a]) {
+        /** @type {Position[]} */
+        let [position] = [];
+        await eventually(async () => {
+          [position] = await publish(worker, room, ['next']).catch(() => []);
+          return position !== undefined;
+        });
+        assert.notEqual(position?.epoch, epoch, room);
+      }
+      assert.deepEqual((await read(a, room)).texts, ['next', 'next']);
+    }
+  });
+
   test('an address that leads back to a server it had left: the epoch there has ended', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
