@@ -244,7 +244,8 @@ export class HttpServer {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
       else if (config.maxHandshakesMode === 'observe') stats.observed.handshakes++;
     }
-    while (admission.isShortOfDescriptors && this.#makeRoom('descriptors'));
+    // One for one: if WebSockets alone are too many, closing all idle sockets would not help either.
+    if (admission.isShortOfDescriptors) this.#makeRoom('descriptors');
     this.#enter(this.#silent, socket);
     this.#waiting.add(socket);
     this.#arm();
