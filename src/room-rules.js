@@ -32,10 +32,31 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
 export class RoomRules {
   /** @param {readonly Rule<T>[]} rules */
   constructor(rules) {
-    this.isEmpty = rules.length === 0;
-    this.rules = rules.map(({ pattern, value }) => ({ parts: pattern.split('*'), value }));
+    /** Those it was made with. */
+    this.own = rules;
+    /** @type {Set<string>} */
+    this.patterns = new Set();
+    /** @type {{parts: string[], value: T}[]} */
+    this.rules = [];
+    this.isEmpty = true;
     /** @type {Map<string, T|null>} */
     this.remembered = new Map();
+    this.add(rules);
+  }
+
+  /** Rules behind those that are there: for rooms that none of them fits. @param {readonly Rule<T>[]} rules */
+  add(rules) {
+    for (const { pattern, value } of rules) {
+      this.patterns.add(pattern);
+      this.rules.push({ parts: pattern.split('*'), value });
+    }
+    this.isEmpty = this.rules.length === 0;
+    this.remembered.clear();
+  }
+
+  /** @param {string} pattern */
+  has(pattern) {
+    return this.patterns.has(pattern);
   }
 
   /** @param {string} room @returns {T|null} null where no pattern fits */

@@ -11,6 +11,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../redis-settings.js';
+import { RoomRules } from '../room-rules.js';
 import { BrokerError } from './broker.js';
 import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
@@ -18,6 +19,7 @@ import { RedisCensus } from './redis-census.js';
 import { RedisCluster } from './redis-cluster.js';
 import { RedisClusterClient } from './redis-cluster-client.js';
 import { CHANNEL_KIND, RedisNames } from './redis-names.js';
+import { RedisRules } from './redis-rules.js';
 import { RedisShard } from './redis-shard.js';
 import { slotOf, slotOfTag } from './redis-slots.js';
 
@@ -39,10 +41,20 @@ export class RedisBroker {
    * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
    * @param {string} parts.workerId
    * @param {import('./broker.js').HistoryOf} [parts.historyOf]
+   * @param {RoomRules<import('../room-rules.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
-  constructor({ config, log, stats, workerId, historyOf = () => null, onPublishLag, onRoundTrip }) {
+  constructor({
+    config,
+    log,
+    stats,
+    workerId,
+    historyOf = () => null,
+    historyRules = new RoomRules([]),
+    onPublishLag,
+    onRoundTrip,
+  }) {
     const settings = /** @type {import('../redis-settings.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.stats = stats;
@@ -116,16 +128,26 @@ export class RedisBroker {
       onSkipped: (reason) => this.#onSkipped(reason),
       onMalformed: (channel) => this.#onMalformed(channel),
     });
+    /** @param {Buffer} message best effort: the next one tells the same or better */
+    const sendToAll = (message) => {
+      this.#censusShard()
+        ?.publisher.send(names.censusChannel, message)
+        .catch(() => {});
+    };
+    this.rules = new RedisRules({
+      rules: historyRules,
+      send: sendToAll,
+      onAdopted: (patterns) =>
+        log.warn(
+          { patterns },
+          'other servers have rules of FANFARE_HISTORY that this one does not have: it uses them too until it is restarted',
+        ),
+    });
     this.census = new RedisCensus({
       id,
       clock: this.clock,
       onMalformed: () => this.#onMalformed('census'),
-      send: (message) => {
-        // Best effort: the next one tells the same or better.
-        this.#censusShard()
-          ?.publisher.send(names.censusChannel, message)
-          .catch(() => {});
-      },
+      send: sendToAll,
     });
   }
 
@@ -144,6 +166,7 @@ export class RedisBroker {
     this.cluster?.tick();
     await settled;
     clearTimeout(timer);
+    await this.rules.settled();
   }
 
   /** @returns {Promise<void>} */
@@ -233,6 +256,7 @@ export class RedisBroker {
     for (const shard of this.#shards()) shard.tick(nowMs);
     this.cluster?.tick();
     this.census.tick(nowMs);
+    this.rules.tick();
   }
 
   /** @param {string} room @returns {RedisShard|null} null: no node of the cluster has its slot */
@@ -270,7 +294,8 @@ export class RedisBroker {
         this.arrivals.receive(this.names.roomOf(channel), message);
         break;
       case CHANNEL_KIND.CENSUS:
-        this.census.receive(message);
+        if (!RedisRules.isOne(message)) this.census.receive(message);
+        else if (!this.rules.receive(message)) this.#onMalformed('census');
         break;
     }
   }
@@ -314,8 +339,13 @@ export class RedisBroker {
     const isLive = this.#censusShard()?.isUp ?? false;
     if (isLive === this.isCounting || this.closing !== null) return;
     this.isCounting = isLive;
-    if (isLive) this.census.join();
-    else this.census.pause();
+    if (isLive) {
+      this.census.join();
+      this.rules.join();
+    } else {
+      this.census.pause();
+      this.rules.pause();
+    }
   }
 
   /** @param {BrokerState} state */

@@ -180,6 +180,7 @@ class Worker {
           stats,
           workerId: `${config.serverId}:${process.pid}`,
           historyOf,
+          historyRules,
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })

@@ -38,6 +38,7 @@ export class Worker {
       stats: this.stats,
       workerId: 'worker',
       historyOf: (room) => rules.of(room),
+      historyRules: rules,
     });
     this.onPublication = this.onPublication.bind(this);
     this.onState = this.onState.bind(this);
