@@ -343,7 +343,7 @@ describe('the swarm', { concurrency: 2 }, () => {
       '--workers',
       '1',
     ];
-    const child = spawn(script, [...args, '--results', folder(t)]);
+    const child = spawn(script, [...args, '--results', folder(t), '--', '--connect-timeout', '30']);
     t.after(() => child.kill('SIGTERM'));
     let said = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
@@ -375,7 +375,8 @@ function lasted(seconds, { from, to }) {
  */
 async function swarm(t, args, { within = [], onOutput } = {}) {
   const path = join(folder(t), 'report');
-  const [command, ...rest] = [...within, process.execPath, SWARM, ...args, '--report', path];
+  const patient = ['--connect-timeout', '30']; // how quick the machine is, is not the question
+  const [command, ...rest] = [...within, process.execPath, SWARM, ...patient, ...args, '--report', path];
   const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'pipe'] });
   t.after(() => child.kill('SIGKILL'));
   let said = '';
