@@ -54,7 +54,7 @@ const WORDS_FROM = 96;
 const MIN_HELD_BYTES = 256;
 
 /** Work is counted in units: a frame of ours is one, a frame of ws's four, and so is each started 4 KB one more. */
-const UNITS_PER_CLOCK = 16;
+const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
 /** Of one walk over a read: some 2,000 frames, or 8 MB. */
 const MAX_UNITS = 2048;
