@@ -111,6 +111,14 @@ export const SETTINGS = Object.freeze([
     ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     'Least severe log line written.',
   ),
+  choice(
+    'LOG_FORMAT',
+    'logFormat',
+    'auto',
+    ['auto', 'json', 'text'],
+    'Form of the log: `auto` is text on a terminal, and JSON elsewhere or with `NODE_ENV=production`. `NO_COLOR` turns colours off.',
+    true,
+  ),
   string(
     'TRUST_PROXY',
     'trustProxy',
@@ -429,6 +437,7 @@ export const SETTINGS = Object.freeze([
  * @property {number} workers
  * @property {import('./redis-settings.js').RedisSettings|null} redis null: the embedded broker
  * @property {string} serverId
+ * @property {'auto'|'json'|'text'} logFormat
  * @property {string} logLevel
  * @property {string} trustProxy
  * @property {readonly string[]} allowedOrigins

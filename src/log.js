@@ -1,4 +1,4 @@
-// log.js: one logger per process: JSON lines to stdout, pretty on a developer's terminal, secrets left out.
+// log.js: one logger per process: JSON lines to stdout, text on a terminal, secrets left out.
 //
 // The log must never be why a server stops or stalls. So it has a destination of its own: lines wait in a bounded
 // queue and are written off the event loop; where they can't be written (full disk, closed pipe) they are dropped and
@@ -6,10 +6,10 @@
 // thread of the pool that is stuck in write(2), because nobody reads the pipe, keeps the process from exiting at all.
 
 import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
 import { isatty } from 'node:tty';
 import pino from 'pino';
+import { bannerText, textFormat } from './log-text.js';
 
 /** Bytes of log that may wait; a line that finds no room is dropped. */
 const MAX_QUEUED_BYTES = 1_048_576;
@@ -38,13 +38,14 @@ const destinations = [];
  * @param {object} options
  * @param {string} options.level
  * @param {string} [options.name] of the server, in every line
- * @param {boolean} [options.pretty] for people, not machines; where absent: on a terminal, outside production
+ * @param {'auto'|'json'|'text'} [options.format] `auto`: text on a terminal, else JSON
+ * @param {boolean} [options.colour] on a terminal
  * @param {number} [options.descriptor] where to; stdout
- * @param {boolean} [options.production] JSON in any case
  * @returns {Logger}
  */
-export function createLog({ level, name, pretty, descriptor = 1, production = false }) {
-  const wantsPretty = pretty ?? (!production && isatty(descriptor));
+export function createLog({ level, name, format = 'auto', colour = true, descriptor = 1 }) {
+  const isTerminal = isatty(descriptor);
+  const isText = format === 'text' || (format === 'auto' && isTerminal);
   /** @type {import('pino').LoggerOptions} */
   const options = {
     level,
@@ -54,11 +55,23 @@ export function createLog({ level, name, pretty, descriptor = 1, production = fa
     // The whole line once more: a URL may stand in a message, a stack or a field of any name.
     hooks: { streamWrite: redactUrl },
   };
-  const prettyStream = wantsPretty ? prettyPrinter() : undefined;
-  if (prettyStream) return pino(options, prettyStream);
-  const destination = new Destination(descriptor);
+  const isColoured = isTerminal && colour;
+  const destination = new Destination(descriptor, isText ? textFormat(isColoured) : undefined);
+  destination.isColoured = isColoured;
   destinations.push(destination);
   return pino(options, destination);
+}
+
+/**
+ * Writes the banner as it is, if the log is text.
+ * @param {readonly string[]} lines
+ * @returns {boolean} false: the log is JSON
+ */
+export function writeBanner(lines) {
+  const [destination] = destinations;
+  if (destination?.format === undefined) return false;
+  destination.queue(bannerText(lines, destination.isColoured));
+  return true;
 }
 
 /** Lines of this process that could not be written so far: `fanfare_log_lines_dropped_total`. */
@@ -106,28 +119,19 @@ function withoutSecrets(value, depth) {
   return copy;
 }
 
-/** @returns {import('pino').DestinationStream|undefined} undefined where pino-pretty, a dev dependency, is absent */
-function prettyPrinter() {
-  try {
-    // Synchronous: on a terminal order matters more than speed, and nothing is lost at exit.
-    return createRequire(import.meta.url)('pino-pretty')({
-      sync: true,
-      translateTime: 'HH:MM:ss.l',
-      ignore: 'pid,server',
-    });
-  } catch {
-    return undefined;
-  }
-}
-
 /**
  * A bounded queue of lines before a file descriptor.
  * @implements {DestinationStream}
  */
 export class Destination {
-  /** @param {number} descriptor */
-  constructor(descriptor) {
+  /**
+   * @param {number} descriptor
+   * @param {(line: string) => string} [format] of each line
+   */
+  constructor(descriptor, format) {
     this.descriptor = withoutBlocking(descriptor);
+    this.format = format;
+    this.isColoured = false;
     /** @type {string[]} */
     this.lines = [];
     this.queuedBytes = 0;
@@ -149,6 +153,11 @@ export class Destination {
 
   /** @param {string} line with its newline */
   write(line) {
+    this.queue(this.format === undefined ? line : this.format(line));
+  }
+
+  /** @param {string} line as it is to be written */
+  queue(line) {
     const bytes = Buffer.byteLength(line);
     if (this.queuedBytes + bytes > MAX_QUEUED_BYTES) {
       this.dropped++;
@@ -241,9 +250,9 @@ const sockets = [];
 
 /**
  * A descriptor that does not block: a thread of the pool that waits in write(2) for a reader keeps the process from
- * exiting. Of a pipe it is our own end, opened anew, since the flag of the one we have would hold for every process that
- * shares it, the shell's included. Where that does not work (not Linux, another owner's pipe), and for files and
- * terminals, the descriptor as it is.
+ * exiting. Of a pipe or a terminal (which Ctrl-S stops) it is our own end, opened anew, since the flag of the one we have would hold for every process that
+ * shares it, the shell's included. Where that does not work (not Linux, another owner's pipe), and for files,
+ * the descriptor as it is.
  * @param {number} descriptor
  */
 function withoutBlocking(descriptor) {
@@ -256,9 +265,10 @@ function withoutBlocking(descriptor) {
       socket.unref();
       sockets.push(socket);
     }
-    if (!stat.isFIFO()) return descriptor;
-    const own = openSync(`/proc/self/fd/${descriptor}`, constants.O_WRONLY | constants.O_NONBLOCK);
-    if (fstatSync(own).isFIFO()) return own;
+    if (!stat.isFIFO() && !isatty(descriptor)) return descriptor;
+    const flags = constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
+    const own = openSync(`/proc/self/fd/${descriptor}`, flags);
+    if (fstatSync(own).isFIFO() || isatty(own)) return own;
     closeSync(own);
   } catch {
     // As said above.

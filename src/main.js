@@ -6,6 +6,7 @@
 
 import cluster from 'node:cluster';
 import { readFile } from 'node:fs/promises';
+import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { changedFixed, loadConfig, parseConfigFile } from './config.js';
 import { createLog } from './log.js';
@@ -29,6 +30,7 @@ async function primary() {
     settings,
     loadSettings: (previous) => reloadSettings(previous, settings),
     exec: fileURLToPath(import.meta.url),
+    onTerminal: isatty(0) || isatty(1),
     log: logFor(settings.config),
   });
 }
@@ -85,8 +87,11 @@ async function reloadSettings(previous, fallback) {
 }
 
 /** @param {Config} config */
-function logFor({ logLevel, serverId }) {
-  return createLog({ level: logLevel, name: serverId, production: process.env.NODE_ENV === 'production' });
+function logFor({ logLevel, logFormat, serverId }) {
+  const { NODE_ENV, NO_COLOR = '', TERM } = process.env;
+  const format = logFormat === 'auto' && NODE_ENV === 'production' ? 'json' : logFormat;
+  // https://no-color.org: set, to whatever, but not empty.
+  return createLog({ level: logLevel, name: serverId, format, colour: NO_COLOR === '' && TERM !== 'dumb' });
 }
 
 /** All faults at once: one start, not one for each. @param {readonly string[]} faults */

@@ -2,13 +2,14 @@
 // the signals.
 //
 //   SIGTERM, SIGINT   drain and exit 0; a second one exits 1 at once
-//   SIGHUP            reload: new configuration, worker by worker
+//   SIGHUP            reload: new configuration, worker by worker. On a terminal it drains, since there it means that the
+//                     terminal was closed
 //
 // A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
 // that their channel is closed, drain by themselves and leave.
 
 import { glance } from '../doctor/doctor.js';
-import { flushLog } from '../log.js';
+import { flushLog, writeBanner } from '../log.js';
 import { Aggregate, createPrimaryMetrics } from '../metrics.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { RoomRules } from '../room-rules.js';
@@ -28,9 +29,10 @@ const CLOSE_TIMEOUT_MS = 1000;
  * @param {Settings} parts.settings
  * @param {(previous: import('../config.js').Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings
  * @param {string} parts.exec the workers' entry point
+ * @param {boolean} parts.onTerminal was it started on one?
  * @param {import('pino').Logger} parts.log
  */
-export async function runPrimary({ settings, loadSettings, exec, log }) {
+export async function runPrimary({ settings, loadSettings, exec, onTerminal, log }) {
   const { config } = settings;
   let signals = 0;
   /** @type {Supervisor|undefined} */
@@ -90,7 +92,12 @@ export async function runPrimary({ settings, loadSettings, exec, log }) {
   };
   process.on('SIGTERM', processOnSignal);
   process.on('SIGINT', processOnSignal);
-  process.on('SIGHUP', () => supervisor?.reload());
+  const processOnHangup = () => {
+    if (!onTerminal) supervisor?.reload();
+    // The shell and the kernel may both send one: the second is none of the user's.
+    else if (signals === 0) processOnSignal('SIGHUP');
+  };
+  process.on('SIGHUP', processOnHangup);
 
   /** @param {unknown} error */
   const processOnFault = (error) => {
@@ -133,15 +140,17 @@ function opsPortInUse({ metricsHost, metricsPort }) {
 }
 
 /**
- * On a terminal as plain text; elsewhere as log lines. The line with the ports as fields is there in both cases.
+ * In a log of text as a banner, else as log lines.
  * @param {import('pino').Logger} log
  * @param {{config: import('../config.js').Config, port: number, metricsPort: number}} what
  */
 function announce(log, { config, port, metricsPort }) {
-  const [first, ...rest] = banner({ config, port, metricsPort });
-  log.info({ port, metricsPort, workers: config.workers }, first);
-  if (process.stdout.isTTY) process.stdout.write(`${rest.join('\n')}\n`);
-  else for (const line of rest) log.info(line.trim());
+  const lines = banner({ config, port, metricsPort });
+  if (!writeBanner(lines)) {
+    const [first, ...rest] = lines;
+    log.info({ port, metricsPort, workers: config.workers }, first);
+    for (const line of rest) log.info(line.trim());
+  }
   const shortage = glance(config);
   if (shortage !== '') log.warn(shortage);
 }

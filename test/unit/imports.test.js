@@ -23,7 +23,7 @@ const CLOCK_OR_IO = /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(
 /** @type {Readonly<Record<string, Row>>} `main.js` and `root` (the other files in src), then the folders */
 const TABLE = Object.freeze({
   'main.js': { may: ['root', 'primary/primary.js', 'worker/worker.js', 'doctor/doctor.js'], packages: [], node: 'any' },
-  root: { may: ['root'], packages: ['pino', 'pino-pretty', 'prom-client', 'proxy-addr'], node: 'any' },
+  root: { may: ['root'], packages: ['pino', 'prom-client', 'proxy-addr'], node: 'any' },
   // Compressing bytes that are in hand is computation.
   protocol: { may: ['codes.js'], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
   // The clock is handed in.
@@ -58,9 +58,6 @@ const TABLE = Object.freeze({
 const src = fileURLToPath(new URL('../../src/', import.meta.url));
 const { dependencies } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
 
-/** Installed for development only, and taken only where it is there. */
-const OPTIONAL = ['pino-pretty'];
-
 test('every folder of src is in the table, and nothing else is', () => {
   const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   assert.deepEqual(
@@ -93,7 +90,7 @@ test('every import leads to a file or to a package that a production install has
     for (const { specifier } of importsOf(withoutComments(readFileSync(`${src}${path}`, 'utf8')))) {
       const wanted = `${path} imports ${specifier}`;
       if (specifier.startsWith('node:')) assert.ok(builtinModules.includes(specifier.slice(5)), wanted);
-      else if (!specifier.startsWith('.')) assert.ok(specifier in dependencies || OPTIONAL.includes(specifier), wanted);
+      else if (!specifier.startsWith('.')) assert.ok(specifier in dependencies, wanted);
       else assert.ok(existsSync(`${src}${posix.join(posix.dirname(path), specifier)}`), wanted);
     }
   }

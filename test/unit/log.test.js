@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createLog, flushLog, redactUrl } from '../../src/log.js';
+import { textFormat } from '../../src/log-text.js';
 
 const LOG = new URL('../../src/log.js', import.meta.url).href;
 
@@ -25,7 +26,7 @@ async function written(t, act) {
   const path = join(folder(t), 'log');
   const descriptor = openSync(path, 'a');
   t.after(() => closeSync(descriptor));
-  act(createLog({ level: 'debug', name: 'test', pretty: false, descriptor }));
+  act(createLog({ level: 'debug', name: 'test', format: 'json', descriptor }));
   await flushLog();
   return readFileSync(path, 'utf8');
 }
@@ -75,6 +76,28 @@ test('control characters can not forge a line', async (t) => {
   assert.ok(!text.includes('\u001b'));
 });
 
+test('as text a line is one event, an error has its stack below, and no text of a stranger commands the terminal', () => {
+  const format = textFormat(false);
+  const line = (/** @type {object} */ fields) =>
+    format(`${JSON.stringify({ time: 0, pid: 1, server: 's', ...fields })}\n`);
+  assert.match(line({ level: 30, msg: 'hello', worker: 0 }), /^\d\d:\d\d:\d\d\.000 info {2}hello {2}worker=0\n$/);
+  const error = line({
+    level: 50,
+    msg: 'it failed',
+    err: { type: 'Error', message: 'm', stack: 'Error: m\n    at x' },
+  });
+  assert.match(error, /ERROR it failed\n {4}Error: m\n {8}at x\n$/);
+  assert.match(
+    line({ level: 40, msg: 'hm', err: { type: 'Error', message: 'm', stack: 'Error: m\n    at x' } }),
+    /hm\n {4}Error: m\n$/,
+  );
+  assert.ok(
+    line({ level: 30, msg: 'a\nb', name: '\x1b[2J\u009b\u2028' }).endsWith('a\\x0ab  name=\\x1b[2J\\x9b\\x2028\n'),
+  );
+  assert.equal(format('no JSON\n'), 'no JSON\n');
+  assert.ok(textFormat(true)(`{"level":60,"msg":"x"}`).includes('\x1b[1;31mFATAL'));
+});
+
 test('each line names its process and its server', async (t) => {
   const text = await written(t, (log) => log.child({ worker: 3 }).info('x'));
   const line = JSON.parse(text);
@@ -87,7 +110,7 @@ test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 
   const process_ = spawn(
     process.execPath,
     child(`
-    const log = createLog({ level: 'info', pretty: false });
+    const log = createLog({ level: 'info', format: 'json' });
     process.on('message', async () => {
       for (let i = 0; i < 50; i++) log.info('into the void');
       const end = Date.now() + 5000;
@@ -114,7 +137,7 @@ test('a pipe nobody reads neither blocks the process nor its exit, and memory st
   const process_ = spawn(
     process.execPath,
     child(`
-    const log = createLog({ level: 'info', pretty: false });
+    const log = createLog({ level: 'info', format: 'json' });
     const line = 'x'.repeat(1000);
     for (let i = 0; i < 5000; i++) log.info(line);
     setTimeout(() => process.send({ dropped: droppedLines() }, () => process.exit(7)), 100);
@@ -130,7 +153,7 @@ test('a pipe nobody reads neither blocks the process nor its exit, and memory st
 
 test("the same behind a shell's pipe", { timeout: 20_000 }, () => {
   const code = child(`
-    const log = createLog({ level: 'info', pretty: false });
+    const log = createLog({ level: 'info', format: 'json' });
     const line = 'x'.repeat(1000);
     for (let i = 0; i < 5000; i++) log.info(line);
     setTimeout(() => process.exit(droppedLines() > 3000 ? 7 : 8), 100);
@@ -147,7 +170,7 @@ test('lines written just before the exit are not lost', { timeout: 20_000 }, () 
   const { stdout, status } = spawnSync(
     process.execPath,
     child(`
-    const log = createLog({ level: 'info', pretty: false });
+    const log = createLog({ level: 'info', format: 'json' });
     for (let i = 0; i < 500; i++) log.info({ i }, 'line');
     process.exit(3);
   `),
@@ -169,7 +192,7 @@ test('a full device is survived', { timeout: 20_000 }, () => {
     process.execPath,
     child(`
     import { openSync } from 'node:fs';
-    const log = createLog({ level: 'info', pretty: false, descriptor: openSync('/dev/full', 'a') });
+    const log = createLog({ level: 'info', format: 'json', descriptor: openSync('/dev/full', 'a') });
     for (let i = 0; i < 3; i++) log.info('x');
     await new Promise((resolve) => setTimeout(resolve, 100));
     process.exit(droppedLines() > 0 ? 7 : 8);
@@ -196,7 +219,7 @@ test('a full disk is survived, and when it has room again the log goes on with w
     process.execPath,
     child(`
     import { openSync } from 'node:fs';
-    const log = createLog({ level: 'info', pretty: false, descriptor: openSync('${path}', 'a') });
+    const log = createLog({ level: 'info', format: 'json', descriptor: openSync('${path}', 'a') });
     const fill = setInterval(() => {
       log.info('x'.repeat(500));
       if (droppedLines() > 0) { clearInterval(fill); process.send('full'); }
