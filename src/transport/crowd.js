@@ -6,7 +6,7 @@
 
 /** @template T */
 export class Group {
-  /** @param {string|null} address */
+  /** @param {string} address */
   constructor(address) {
     this.address = address;
     /** Oldest first. @type {Set<T>} */
@@ -16,6 +16,8 @@ export class Group {
 
 /** @template {object} T */
 export class Crowd {
+  /** Items without an address, oldest first: each is a group of one. @type {Set<T>} */
+  #singles = new Set();
   /** @type {Map<string, Group<T>>} */
   #groups = new Map();
   /** `#bySize[n]` has the groups of n items, in the order in which they came to have n. @type {Set<Group<T>>[]} */
@@ -30,38 +32,49 @@ export class Crowd {
 
   /** Number of items of the address that has most. */
   get largest() {
-    return this.#largest;
+    return this.#largest > 0 || this.#singles.size === 0 ? this.#largest : 1;
   }
 
   /**
    * @param {T} item that is not in the crowd
    * @param {string|null} address null: the item counts as an address of its own
-   * @returns {Group<T>} the item's group, for `delete`
+   * @returns {Group<T>|null} the item's group, for `delete`
    */
   add(item, address) {
-    let group = address === null ? undefined : this.#groups.get(address);
+    this.#size++;
+    if (address === null) {
+      this.#singles.add(item);
+      return null;
+    }
+    let group = this.#groups.get(address);
     if (group === undefined) {
       group = new Group(address);
-      if (address !== null) this.#groups.set(address, group);
+      this.#groups.set(address, group);
     }
     const { size } = group.items;
     group.items.add(item);
-    this.#size++;
     this.#move(group, size, size + 1);
     return group;
   }
 
-  /** @param {T} item that is in the crowd @param {Group<T>} group its own */
+  /** @param {T} item that is in the crowd @param {Group<T>|null} group its own */
   delete(item, group) {
+    this.#size--;
+    if (group === null) {
+      this.#singles.delete(item);
+      return;
+    }
     const { size } = group.items;
     group.items.delete(item);
-    this.#size--;
     this.#move(group, size, size - 1);
-    if (size === 1 && group.address !== null) this.#groups.delete(group.address);
+    if (size === 1) this.#groups.delete(group.address);
   }
 
   /** @returns {T|undefined} the oldest item of a largest group; undefined if the crowd is empty */
   oldest() {
+    if (this.#largest < 2) {
+      for (const item of this.#singles) return item;
+    }
     for (const group of this.#bySize[this.#largest]) {
       for (const item of group.items) return item;
     }

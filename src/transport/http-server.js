@@ -263,7 +263,7 @@ export class HttpServer {
   /** The socket is idle no more. @param {TrackedSocket} socket */
   #leave(socket) {
     const handshake = socket[HANDSHAKE];
-    if (handshake.group !== null) handshake.crowd?.delete(socket, handshake.group);
+    handshake.crowd?.delete(socket, handshake.group);
     handshake.crowd = null;
     handshake.group = null;
   }

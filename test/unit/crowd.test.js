@@ -39,7 +39,7 @@ test('whatever comes and goes, the crowd agrees with one that counts anew each t
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const crowd = new Crowd();
-      /** @type {{item: object, group: import('../../src/transport/crowd.js').Group<object>, address: string|object}[]} */
+      /** @type {{item: object, group: import('../../src/transport/crowd.js').Group<object>|null, address: string|object}[]} */
       const all = [];
       for (const { leave, address, which } of steps) {
         if (leave && all.length > 0) {
