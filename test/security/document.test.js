@@ -1,0 +1,42 @@
+// document.test.js: docs/security.md names tests and counters; each of them is there.
+
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/metrics.js';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const document = readFileSync(`${root}docs/security.md`, 'utf8');
+const inputs = document.slice(document.indexOf('## Inputs and queues'), document.indexOf('## How it is tested'));
+/** The lines of the tables of inputs, without their heads. */
+const rows = inputs
+  .split('\n')
+  .filter((line) => line.startsWith('| ') && !line.startsWith('| input'))
+  .map((line) => line.slice(2, -2).split(' | '));
+
+test('each line of the tables of inputs says all, and names a test that is there', () => {
+  assert.ok(rows.length > 40);
+  for (const cells of rows) {
+    const line = cells.join(' | ');
+    assert.equal(cells.length, 6, line);
+    for (const cell of cells) assert.notEqual(cell.trim(), '', line);
+    const [, file, name] = /^`(test\/[\w./-]+\.js)`: (.+)$/.exec(cells[5]) ?? [];
+    assert.ok(file !== undefined && existsSync(root + file), line);
+    assert.ok(readFileSync(root + file, 'utf8').includes(name), `${file} has no test "${name}"`);
+  }
+});
+
+test('each counter that docs/security.md names is a metric', () => {
+  const names = new Set([...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(({ name }) => name));
+  const named = [...document.matchAll(/`((?:fanfare|websocket)_[a-z_]+)`/g)].map(([, name]) => name);
+  assert.ok(named.length > 30);
+  for (const name of named) assert.ok(names.has(name), name);
+});
+
+test('README.md leads to docs/security.md, and its links lead somewhere', () => {
+  assert.ok(readFileSync(`${root}README.md`, 'utf8').includes('](docs/security.md)'));
+  for (const [, path] of document.matchAll(/\]\(((?!http)[\w./-]+)(?:#[\w-]+)?\)/g)) {
+    assert.ok(existsSync(new URL(path, `file://${root}docs/`)), path);
+  }
+});
