@@ -7,11 +7,12 @@
 // Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted channel is subscribed, and
 // a probe (redis-probe) has come back over these very connections: a Redis that answers handshakes may still hold back writes.
 //
-// Both connections must lead to the same server, and that server must stay what it was (redis-identity). While they lead to
+// Both connections must lead to the same server, and that server must stay what it was (redis-identity, redis-emptied). While they lead to
 // different ones and no probe comes back, publishes and reads are refused. New subscribers follow the address; if none of them
 // gets a probe for PATIENCE_MS, the commands follow it too.
 
 import { RedisConnection } from './redis-connection.js';
+import { trackEmptying, watchEmptying } from './redis-emptied.js';
 import { RedisHistory } from './redis-history.js';
 import { RedisIdentity } from './redis-identity.js';
 import { RedisProbe } from './redis-probe.js';
@@ -86,6 +87,8 @@ export class RedisShard {
     const { redis } = this.subscriber;
     const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
     redis.on('connect', () => pushes.attach(redis.stream));
+    const { redis: commands } = this.commands;
+    commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
     // From a Redis that does not push.
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
     // Redis has ended subscriptions: their slot has moved.
@@ -191,6 +194,7 @@ export class RedisShard {
     this.isProven = false;
     this.provenMs = this.clock.nowMs;
     this.history.reset();
+    trackEmptying(this.commands.redis);
     this.identity.commandsOnReady(this.clock.nowMs);
     this.probe.restart(this.clock.nowMs);
     this.events.onUpdate();
@@ -240,6 +244,10 @@ export class RedisShard {
     // The other connection may lead to a server that nobody else uses.
     const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
     if (!isPatient) this.commands.destroy(`${reason} on new subscribers either`);
+  }
+
+  #redisOnEmptied() {
+    this.commands.destroy('Redis has deleted or replaced all its data');
   }
 
   #checkSplit() {

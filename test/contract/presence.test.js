@@ -316,7 +316,7 @@ async function started(t, worker, rooms) {
 
 /**
  * @param {string} behaviour
- * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats}>) => Promise<void>} body
+ * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
 function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
@@ -324,7 +324,7 @@ function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
     const redis = await startRedis(t, { args });
     await body(redis, async (...rooms) => {
       const parts = redisWorker(redis, { ttlMs });
-      return Object.assign(await started(t, new Worker(parts), rooms), { stats: parts.stats });
+      return Object.assign(await started(t, new Worker(parts), rooms), { stats: parts.stats, parts });
     });
   });
 }
@@ -436,10 +436,23 @@ withRedis(
   { args: DURABLE, ttlMs: LONG_TTL_MS },
 );
 
-withRedis('a flush under way is noticed by the heartbeat, and mended', async (redis, attach) => {
+withRedis('a flush under way is mended, and who leaves right behind it is told', async (redis, attach) => {
+  const [a, b] = [await attach('room'), await attach('room')];
+  for (const user of ['ann', 'leaver']) a.join('room', user);
+  b.join('room', 'bob');
+  await until(() => a.events.length === 3 && b.events.length === 3);
+  await redis.cli('FLUSHALL');
+  a.presence.leave('room', 'leaver');
+  await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+  await until(() => b.events.length > 3, 5000, `${b.events}`);
+  assert.deepEqual(b.events.slice(3), ['room -leaver']);
+});
+
+withRedis('a flush that Redis does not tell is noticed by the heartbeat, and mended', async (redis, attach) => {
   const a = await attach('room');
   a.join('room', 'ann');
   await a.read('room');
+  await a.parts.broker.shard?.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
   await redis.cli('FLUSHALL');
   await until(async () => (await a.read('room')) === '1: ann');
   assert.deepEqual(a.events, ['room +ann']);

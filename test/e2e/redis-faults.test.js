@@ -158,7 +158,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const fetch = b.broker.arrivals.fetch;
     // The body is deleted between its arrival and its being fetched.
     b.broker.arrivals.fetch = async (...reference) => {
-      await redis.cli('FLUSHALL');
+      await redis.cli('DEL', b.broker.names.blobOf(reference[0], reference[1]));
       return fetch(...reference);
     };
     await Promise.all([
