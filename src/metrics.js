@@ -184,6 +184,11 @@ export const METRICS = Object.freeze([
     ({ stats }) => stats.readsRefused,
   ),
   counter(
+    'fanfare_unnumbered_publications_total',
+    'Messages without an offset in rooms with history: another server has other rules. Members are told to load their state anew.',
+    ({ stats }) => stats.unnumbered,
+  ),
+  counter(
     'fanfare_malformed_publications_total',
     'Messages from the broker that are not valid (publications, positions, counts of workers): dropped, or delivered as null in a room with history.',
     ({ stats }) => stats.malformed,

@@ -90,6 +90,7 @@ export function createStats() {
     /** windows emptied since all of them together were too large */ windowsEvicted: 0,
     /** publications announced by the broker whose body this worker could not get */ skipped: 0,
     /** reads for joins, `history` and `presence` refused because too many waited */ readsRefused: 0,
+    /** messages without an offset that came to a room with history */ unnumbered: 0,
     /** publications and positions from the broker that are not valid */ malformed: 0,
   };
 }

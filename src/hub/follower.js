@@ -92,6 +92,8 @@ export class Follower {
     this.isBehind = false;
     this.isRestoring = false;
     this.isChecking = false;
+    /** Is the epoch to be ended by the next read? */
+    this.mustEnd = false;
     /** @type {Promise<void>|null} */
     this.filling = null;
     this.failures = 0;
@@ -145,6 +147,17 @@ export class Follower {
     this.#restore();
   }
 
+  /**
+   * A publication without an offset has come: a server does not have the room's rule. It has no place in the stream, so no
+   * replay would bring it. The epoch ends: members are told to load their state, and a client that comes back with a place
+   * in it is not recovered. At most once a beat.
+   */
+  unnumbered() {
+    if (this.isClosed || this.mustEnd) return;
+    this.mustEnd = true;
+    this.recovery.checkIn(this, 1);
+  }
+
   /** The outbox has written something of this room, to all its members. */
   flushed() {
     if (this.isClosed) return;
@@ -194,6 +207,7 @@ export class Follower {
   /** Compares positions with the broker, unless that is under way. Live publications go on meanwhile. */
   check() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking) return;
+    if (this.mustEnd) this.held ??= [];
     if (this.held !== null) return this.#restore();
     this.isChecking = true;
     const end = () => {
@@ -283,9 +297,13 @@ export class Follower {
     const heldBefore = this.held?.length ?? 0;
     // Where the stream stands decides most joins: they say no `since`, or one of another stream, or have missed nothing.
     const limit = isOpening ? 0 : this.rule.size;
-    this.recovery.read(this.room.name, { after: this.offset, limit }, this).then(
+    const endedEpoch = this.mustEnd ? this.epoch : '';
+    const from = { after: this.offset, limit };
+    this.recovery.read(this.room.name, endedEpoch === '' ? from : { ...from, endedEpoch }, this).then(
       (stretch) => {
         this.isRestoring = false;
+        if (endedEpoch !== '') this.mustEnd = false;
+        else if (this.mustEnd) this.recovery.checkIn(this, 1);
         if (this.isClosed) return;
         this.#done(number);
         this.#restored(stretch, heldBefore);
@@ -432,7 +450,7 @@ export class Follower {
     const offset = this.#handedOut();
     if (offset < 0) return;
     if (since === null) return this.#admit(join, offset, null);
-    if (since.epoch === '' || since.epoch === this.formerEpoch) return this.#admit(join, offset, null);
+    if (since.epoch === '' || since.epoch === this.formerEpoch || this.mustEnd) return this.#admit(join, offset, null);
     if (since.epoch !== this.epoch || since.offset > this.offset) {
       // It may have seen more than this worker, on another one. A read that began after it came knows.
       const isDecided = this.held === null && !this.isBehind;

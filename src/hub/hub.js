@@ -8,7 +8,7 @@
 // its place in it, so that leaving is O(1): the last member takes the place of the one that goes.
 
 import { roomPrefix } from '../protocol/frame.js';
-import { isPublication } from '../protocol/publication.js';
+import { isPublication, KIND, kindOf } from '../protocol/publication.js';
 import { RareLog } from './rare-log.js';
 
 /** The room of all connections. Not a name that isRoom() allows. */
@@ -190,8 +190,19 @@ export class Hub {
     if (room === undefined) return;
     if (room.follower !== null && offset > 0) return room.follower.arrive(publication, offset, epoch);
     if (room.members.length === 0) return;
-    if (isPublication(publication)) this.outbox.push(room, publication);
-    else this.#malformed(name);
+    if (!isPublication(publication)) return this.#malformed(name);
+    this.outbox.push(room, publication);
+    if (room.follower !== null && kindOf(publication) === KIND.MESSAGE) this.#unnumbered(room, room.follower);
+  }
+
+  /** @param {Room} room @param {import('./follower.js').Follower} follower */
+  #unnumbered({ name }, follower) {
+    this.stats.unnumbered++;
+    this.rareLog.warn(
+      { room: name },
+      'a message without an offset came to a room with history: another server does not have this rule of FANFARE_HISTORY',
+    );
+    follower.unnumbered();
   }
 
   /** Another program's message, or that of another version. It is dropped and must never harm this worker. @param {string} room */

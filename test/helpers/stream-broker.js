@@ -74,7 +74,8 @@ export class StreamBroker {
   }
 
   /** @param {string} room @param {ReadRequest} from @returns {Stretch} */
-  look(room, { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false }) {
+  look(room, { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' }) {
+    if (this.stream(room).epoch === endedEpoch) this.forget(room);
     const { epoch, offset, publications } = this.stream(room);
     const above = publications.filter((one) => one.offset > after);
     const wanted = limit === 0 ? [] : isForward ? above.slice(0, limit) : above.slice(-limit);

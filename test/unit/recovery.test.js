@@ -936,6 +936,40 @@ test('a join reads publications only if it has missed some of this stream', asyn
   assert.deepEqual(offsets(behind.transport), range(41, 50));
 });
 
+test('a message without an offset in a room with history ends the epoch: resync, and nobody is recovered falsely', async () => {
+  const built = build();
+  const { broker, hub, connect, publish, beat, stats } = built;
+  const member = await memberWith(built, 2);
+  const { epoch } = broker.stream('h');
+  for (let i = 0; i < 3; i++) hub.broadcast('h', publication('unnumbered'));
+  const early = connect();
+  early.say({ type: 'join', room: 'h', since: { epoch, offset: 2 } });
+  await settle();
+  assert.equal(early.of('joined')[0].recovered, false);
+  await beat(1);
+  await settle();
+  const next = broker.stream('h').epoch;
+  assert.notEqual(next, epoch);
+  for (const { of } of [member, early]) {
+    assert.deepEqual(
+      of('resync').map(({ epoch, offset }) => [epoch, offset]),
+      [[next, 0]],
+    );
+  }
+  assert.equal(member.of('message').filter(({ payload }) => payload === 'unnumbered').length, 3);
+  assert.deepEqual([stats.unnumbered, stats.resyncs], [3, 1]);
+  const late = connect();
+  late.say({ type: 'join', room: 'h', since: { epoch, offset: 2 } });
+  await settle();
+  assert.equal(late.of('joined')[0].recovered, false);
+  publish(1);
+  broker.deliver();
+  await settle();
+  assert.deepEqual([member.of('message').at(-1).offset, member.of('message').at(-1).epoch], [1, next]);
+  await beat(5);
+  assert.equal(stats.resyncs, 1);
+});
+
 test('what another program wrote into a stream keeps its offset, and is null', async () => {
   const built = build();
   const { broker, connect } = built;
