@@ -453,7 +453,7 @@ class HistoryRead extends Message {
     const known = history.rooms.get(room);
     if (known !== undefined) this.floor = known.floor();
     const text =
-      history.callHead(2, isGlance ? 9 : 8) +
+      history.callHead(2, 10) +
       keysOf(history.names, room) +
       bulk(known?.line || history.fence) +
       bulk(newEpoch() + (known?.ended ?? '')) +
@@ -463,7 +463,8 @@ class HistoryRead extends Message {
       bulk(String(this.maxBytes)) +
       bulk(metaTtl(this.rule)) +
       bulk(this.isForward ? '1' : '') +
-      (isGlance ? bulk('1') : '');
+      bulk(isGlance ? '1' : '') +
+      bulk(this.limit > 0 && !history.isTrusting ? '1' : '');
     return start + buffer.write(text, start);
   }
 

@@ -8,7 +8,7 @@
 --           6 milliseconds to keep the idempotency key
 --           now and then  7 publications to keep, 8 milliseconds to keep them, 9 milliseconds to keep meta
 --     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta, 8 '1': the oldest above `after`, not the newest
---           if nobody follows the room  9 '1': a room without meta gets none
+--           9 '1': nobody follows the room, and without meta it gets none, 10 '1': ask whether Redis was promoted meanwhile
 --   reply  offset of the last published, after the line where it is not the caller's; epoch and offset of a repeated key
 --     or   line, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
@@ -37,6 +37,13 @@ local top
 if #line == 48 then
   if isRead then
     top = tonumber(call('HGET', meta, line) or 0) - 1
+    -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was promoted since it said that line:
+    -- a replica has another primary's data. (Without a second id it has only got its first replica.)
+    if ARGV[10] == '1' and top >= 0 then
+      local replication = call('INFO', 'replication')
+      local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(line, 17, 32)
+      if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then line, top = '', nil end
+    end
   else
     -- Where it fails nothing has happened: writes come behind it.
     top = call('HINCRBY', meta, line, isLarge and '1' or ARGV[4]) - 1 - count
@@ -63,7 +70,7 @@ if not isKnown then
     line, top = was[1], tonumber(was[2]) - 1
   else
     line, top = fence .. string.sub(ARGV[2], 1, 16), 0
-    if not (isRead and ARGV[9]) then
+    if not (isRead and ARGV[9] == '1') then
       call('HSET', meta, line, 1)
       if was[1] then call('HDEL', meta, was[1]) end
       call('UNLINK', stream)

@@ -184,6 +184,33 @@ describe('history on Redis', { concurrency: 4 }, () => {
     );
   });
 
+  test('a primary that took the data of another server: a read right after it is of a new epoch', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const args = ['--repl-diskless-sync-delay', '0'];
+    const [redis, stale] = [await startRedis(t, { args }), await startRedis(t, { args })];
+    await stale.cli('REPLICAOF', '127.0.0.1', `${redis.port}`);
+    await eventually(async () => (await stale.cli('INFO', 'replication')).includes('master_link_status:up'));
+    const a = await start(t, redis, { history });
+    const [{ epoch }] = await publish(a, 'kept', numbered('kept ', 5));
+    assert.equal((await read(a, 'kept')).epoch, epoch);
+    await eventually(async () => (await stale.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
+    await stale.cli('REPLICAOF', 'NO', 'ONE');
+    // In one turn of Redis' clients: the worker's next look at its line of replication is up to 1.5 s away.
+    await redis.cli('REPLICAOF', '127.0.0.1', `${stale.port}`);
+    await eventually(async () => (await redis.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await redis.cli('REPLICAOF', 'NO', 'ONE');
+    // It may be refused if the worker has just looked.
+    /** @type {Awaited<ReturnType<typeof read>>|undefined} */
+    let after;
+    await eventually(async () => {
+      after = await read(a, 'kept').catch(() => undefined);
+      return after !== undefined;
+    });
+    assert.notEqual(after?.epoch, epoch);
+    assert.deepEqual(after?.texts, []);
+  });
+
   test('a stream that got shorter without a word: no offset is accepted twice, and the epoch ends', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
