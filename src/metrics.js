@@ -180,7 +180,7 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_reads_refused_total',
-    'Joins, history and presence commands answered UNAVAILABLE because too many waited for a read.',
+    'Commands answered UNAVAILABLE because too many waited for a read, or for the join before them.',
     ({ stats }) => stats.readsRefused,
   ),
   counter(

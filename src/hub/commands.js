@@ -45,6 +45,10 @@ const BROADCAST_RESULT_MS = 2000;
 const MAX_PRESENCE_BYTES = 256 * 1024;
 /** `presence` and `history` commands that wait for their answer, all connections together. */
 const MAX_WAITING_READS = 10_000;
+/** Commands that wait for their connection's join, all connections together. */
+const MAX_BEHIND_JOINS_BYTES = 16 * 1024 * 1024;
+/** What one of them costs beside its publication. */
+const WAITING_COMMAND_BYTES = 512;
 const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -104,6 +108,8 @@ export class Commands {
     this.unanswered = 0;
     /** `presence` and `history` commands that wait for their answer. */
     this.waitingReads = 0;
+    /** What commands hold that wait for their connection's join. */
+    this.behindJoinsBytes = 0;
     /** From here on every publish is refused with UNAVAILABLE: this worker leaves. */
     this.isDraining = false;
     /** Broadcasts whose result is owed, by tag. @type {Map<number, PendingBroadcast>} */
@@ -285,6 +291,32 @@ export class Commands {
     );
   }
 
+  /**
+   * Acts at once, or when the connection's join of the room has been answered. What waits so has a bound in bytes for the
+   * whole worker: beyond it the command is answered UNAVAILABLE.
+   * @param {import('./hub.js').Room} room
+   * @param {Connection} connection
+   * @param {string|number|undefined} id
+   * @param {number} bytes that the command holds
+   * @param {() => void} act
+   */
+  afterJoin(room, connection, id, bytes, act) {
+    const { follower, confirming } = room;
+    if (follower === null ? confirming === null : !follower.joins.has(connection)) return act();
+    const held = bytes + WAITING_COMMAND_BYTES;
+    if (this.behindJoinsBytes + held > MAX_BEHIND_JOINS_BYTES) {
+      this.stats.readsRefused++;
+      return this.error(connection, 'UNAVAILABLE', id);
+    }
+    this.behindJoinsBytes += held;
+    const actLater = () => {
+      this.behindJoinsBytes -= held;
+      act();
+    };
+    if (follower !== null) follower.afterJoin(connection, actLater);
+    else confirming?.then(actLater, actLater);
+  }
+
   /** @param {PendingBroadcast} pending @returns {number} its tag */
   expectBroadcast(pending) {
     const tag = this.nextTag;
@@ -438,7 +470,7 @@ function presence(commands, connection, command) {
   };
   const read = async () => (attendance?.covers(name) ? attendance.presence.read(name) : NOBODY);
   // Behind its own join, whose user it is to see.
-  settled(room, connection, () => commands.answer(connection, id, read, reply));
+  commands.afterJoin(room, connection, id, 0, () => commands.answer(connection, id, read, reply));
 }
 
 /** @type {{count: number, members: readonly Buffer[]}} */
@@ -456,7 +488,7 @@ function leave(commands, connection, { id, room: name }) {
   const room = hub.rooms.get(name);
   if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
   // Its join is answered first: a connection's commands on one room take effect in their order.
-  settled(room, connection, () => {
+  commands.afterJoin(room, connection, id, 0, () => {
     if (room.has(connection)) hub.leave(connection, room);
     connection.send(encodeRoomReply('left', name, id));
   });
@@ -476,7 +508,8 @@ function message(commands, connection, command) {
   const room = commands.hub.rooms.get(name);
   // Who sends right behind its own join wants to see its message: it waits for that join.
   if (room !== undefined && (room.confirming !== null || room.follower !== null) && room.has(connection)) {
-    settled(room, connection, () => commands.publish(connection, name, publication, id, 0));
+    const { length } = publication;
+    commands.afterJoin(room, connection, id, length, () => commands.publish(connection, name, publication, id, 0));
   } else {
     commands.publish(connection, name, publication, id, 0);
   }
@@ -537,11 +570,4 @@ function ping(_commands, connection, { id }) {
 function onlyRoom(connection) {
   if (connection.rooms?.size !== 1) return undefined;
   for (const room of connection.rooms.keys()) return room.name;
-}
-
-/** @param {import('./hub.js').Room} room @param {Connection} connection @param {() => void} act at once, or when its join has been answered */
-function settled(room, connection, act) {
-  if (room.follower !== null) room.follower.afterJoin(connection, act);
-  else if (room.confirming === null) act();
-  else room.confirming.then(act, act);
 }

@@ -184,6 +184,23 @@ test('a join is answered once the broker has confirmed, and a message behind it 
   assert.equal(published[0].room, 'r');
 });
 
+test('commands that wait for their join are bounded in bytes, and those beyond are told at once', async () => {
+  const { connect, subscribing, published, stats, commands } = build({ manual: true });
+  const { transport, say } = connect();
+  say({ type: 'join', room: 'r' });
+  for (let id = 0; id < 300; id++) say({ type: 'message', room: 'r', payload: 'x'.repeat(99_000), id });
+  const refused = transport.messages();
+  assert.ok(refused.length > 100 && refused.length < 200, `${refused.length}`);
+  for (const { error } of refused) assert.equal(error, 'UNAVAILABLE');
+  assert.equal(stats.readsRefused, refused.length);
+  subscribing[0].resolve();
+  await turn();
+  assert.equal(published.length, 300 - refused.length);
+  assert.equal(commands.behindJoinsBytes, 0);
+  say({ type: 'message', room: 'r', payload: 1 });
+  assert.equal(published.length, 301 - refused.length);
+});
+
 test('a join that the broker refuses is answered UNAVAILABLE, and the connection is not in the room', async () => {
   const { connect, subscribing, hub } = build({ manual: true });
   const one = connect();
