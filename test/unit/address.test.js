@@ -43,6 +43,11 @@ test('where all hops are trusted the left-most is the client', () => {
   assert.equal(resolve('3', '10.0.0.1', '192.0.2.1'), '192.0.2.1');
 });
 
+test('so many hops may be trusted, so that a header full of them costs little', () => {
+  const hops = Array.from({ length: 1500 }, (_, i) => `10.0.${i >> 8}.${i & 255}`).reverse();
+  assert.equal(resolve('10.0.0.0/8', '10.1.0.0', hops.join(', ')), '10.0.0.31');
+});
+
 test('a proxy without the header is a client itself', () => {
   assert.equal(resolve('10.0.0.0/8', '10.0.0.1'), '10.0.0.1');
   assert.equal(resolve('1', '10.0.0.1', ''), '10.0.0.1');
