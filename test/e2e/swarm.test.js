@@ -211,7 +211,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     let n = 0;
     /** @type {import('ws').WebSocket|null} */
     let other = null;
-    const phases = ['--profile', 'echo', '--connections', '20', '--phases', 'connect,burst', '--reply-timeout', '0.5'];
+    const phases = ['--profile', 'echo', '--connections', '20', '--phases', 'connect,burst', '--reply-timeout', '3'];
     const [plain, losing, repeating, mixing] = await Promise.all([
       otherServer(t, (text, sender) => sender.send(text)),
       otherServer(t, (text, sender) => ++n % 100 !== 0 && sender.send(text)),
