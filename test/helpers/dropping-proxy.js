@@ -25,6 +25,7 @@ export async function startDroppingProxy(t, target, { every, deaf }) {
     const isDeaf = ++clients % deaf === 0;
     const server = new WebSocket(target);
     const opened = once(server, 'open');
+    opened.catch(() => {}); // A client may hang up before the server's end is open, without a word.
     // A client's first words may come before the server's end is open; promises keep their order.
     client.on('message', (data) => opened.then(() => server.send(data.toString())).catch(() => client.terminate()));
     client.on('close', () => server.terminate());
