@@ -148,8 +148,8 @@ const TAKEN = {
     run.notOk(run.publication(value), 'info', reason, t);
   },
 
-  connect({ run }, { t, client }) {
-    run.connect(client, t);
+  connect({ run }, { t, client, server }) {
+    run.connect(client, t, server);
   },
 
   subscribe({ run }, { client, room, since }) {

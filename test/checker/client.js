@@ -108,13 +108,13 @@ export class RecoveringClient {
   }
 
   #connect() {
-    const url = this.urls[(this.id + this.attempts) % this.urls.length];
-    const socket = new WebSocket(url, { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
+    const server = (this.id + this.attempts) % this.urls.length;
+    const socket = new WebSocket(this.urls[server], { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
     this.socket = socket;
     let isOpen = false;
     socket.on('open', () => {
       isOpen = true;
-      this.recorder.write({ type: 'connect', client: this.id });
+      this.recorder.write({ type: 'connect', client: this.id, server });
       for (const place of this.places.values()) this.#join(place);
       this.#later(JOIN_TIMEOUT_MS, () => {
         if (this.socket === socket && !this.isJoined) socket.terminate();

@@ -22,8 +22,14 @@ const MAX_SKIPPED = 100_000;
 
 /** A publication. */
 export class Publication {
-  /** @param {string} value @param {number} t @param {boolean} isMarker @param {number} connection of its publisher */
-  constructor(value, t, isMarker, connection) {
+  /**
+   * @param {string} value
+   * @param {number} t
+   * @param {boolean} isMarker
+   * @param {number} connection of its publisher
+   * @param {number} server that the connection leads to
+   */
+  constructor(value, t, isMarker, connection, server) {
     const [publisher, , room] = split(value);
     this.value = value;
     this.publisher = publisher;
@@ -33,6 +39,7 @@ export class Publication {
     this.invokedAt = t;
     this.isMarker = isMarker;
     this.connection = connection;
+    this.server = server;
     /** @type {'invoked'|'ok'|'fail'|'info'} */
     this.outcome = 'invoked';
     this.okAt = Number.POSITIVE_INFINITY;
@@ -179,9 +186,10 @@ export class Member {
 
 /** A client's connection, and what it was last told about the broker. */
 export class Link {
-  /** @param {number} t */
-  constructor(t) {
+  /** @param {number} t @param {number} server */
+  constructor(t, server) {
     this.openedAt = t;
+    this.server = server;
     this.isDegraded = false;
     /** When it was told so. */
     this.toldAt = Number.NEGATIVE_INFINITY;
@@ -236,8 +244,8 @@ export class IndexedRun {
     this.clients = new Map();
     /** Of the clients that are connected. @type {Map<number, Link>} */
     this.links = new Map();
-    /** Since when every answer to a publish has been a refusal or "unknown"; NaN while publishing works. */
-    this.refusedSince = Number.NaN;
+    /** Since when every answer of a server to a publish has been a refusal or "unknown". @type {Map<number, number>} */
+    this.refusedSince = new Map();
     /** @type {Map<string, number>} members subscribed now */
     this.open = new Map();
     /** What a publisher has had accepted in a room: the latest. @type {Map<string, Position>} */
@@ -315,9 +323,9 @@ export class IndexedRun {
   // What events change. The invariants have been asked before, with the run as it was.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
-  invoke({ t, value, marker, via = 0 }) {
+  invoke({ t, value, marker, via = 0, server = 0 }) {
     if (this.publications.has(value)) throw new Error(`the record is wrong: ${value} was sent twice`);
-    const publication = new Publication(value, t, marker === true, via);
+    const publication = new Publication(value, t, marker === true, via, server);
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
     this.counts.set(room, publication.number + 1);
@@ -329,7 +337,7 @@ export class IndexedRun {
 
   /** @param {Publication} publication @param {number} t @param {Stream|null} stream @param {number} offset */
   ok(publication, t, stream, offset) {
-    this.refusedSince = Number.NaN;
+    this.refusedSince.delete(publication.server);
     publication.outcome = 'ok';
     publication.okAt = t;
     if (stream === null) return;
@@ -346,7 +354,8 @@ export class IndexedRun {
     publication.outcome = outcome;
     if (outcome === 'info') publication.unknownAt = t;
     // Only what the server said counts: without an answer it may be the server that is away.
-    if (SAID_WHILE_AWAY.has(reason) && Number.isNaN(this.refusedSince)) this.refusedSince = t;
+    const { server } = publication;
+    if (SAID_WHILE_AWAY.has(reason) && !this.refusedSince.has(server)) this.refusedSince.set(server, t);
   }
 
   /** @param {Extract<Event, {type: 'deliver'|'repeat'}>} event @returns {Sight} */
@@ -387,9 +396,9 @@ export class IndexedRun {
     if (offset > member.last) member.last = offset;
   }
 
-  /** What is promised of a plain room is promised to a connection. @param {number} client @param {number} t */
-  connect(client, t) {
-    this.links.set(client, new Link(t));
+  /** What is promised of a plain room is promised to a connection. @param {number} client @param {number} t @param {number} [server] */
+  connect(client, t, server = 0) {
+    this.links.set(client, new Link(t, server));
     for (const member of this.clients.get(client)?.values() ?? []) {
       if (member.hasHistory) continue;
       member.got.fill(0);
@@ -420,7 +429,8 @@ export class IndexedRun {
     const link = this.links.get(client);
     if (link === undefined) return;
     // Of an outage it counts when the client was told first.
-    if (isDegraded && !link.isDegraded && !(link.toldAt >= this.refusedSince)) link.toldAt = t;
+    const since = this.refusedSince.get(link.server) ?? Number.POSITIVE_INFINITY;
+    if (isDegraded && !link.isDegraded && !(link.toldAt >= since)) link.toldAt = t;
     link.isDegraded = isDegraded;
   }
 

@@ -143,8 +143,11 @@ export const INVARIANTS = Object.freeze([
   {
     id: 'I15',
     anomaly: 'untold outage',
-    claim: 'while no publish is accepted, connected clients are told that the broker is away',
-    asked: { ok: outageWasTold, finish: (run) => [outageWasTold(run)] },
+    claim: 'while a server accepts no publish, its clients are told that the broker is away',
+    asked: {
+      ok: (run, { publication }) => outageWasTold(run, publication.server),
+      finish: (run) => [...run.refusedSince.keys()].map((server) => outageWasTold(run, server)),
+    },
   },
 ]);
 
@@ -368,14 +371,16 @@ function* unknownsComeFirst({ publications }) {
   }
 }
 
-/** @param {Run} run @returns {Answer} */
-function outageWasTold({ now, refusedSince, links }) {
-  const until = refusedSince + TOLD_US;
-  if (!(now > until)) return null;
-  const missed = [...links].filter(([, link]) => link.openedAt < refusedSince && !link.wasTold(refusedSince, until));
+/** @param {Run} run @param {number} server @returns {Answer} */
+function outageWasTold({ now, refusedSince, links }, server) {
+  const since = refusedSince.get(server) ?? Number.POSITIVE_INFINITY;
+  const until = since + TOLD_US;
+  if (now <= until) return null;
+  const clients = [...links].filter(([, link]) => link.server === server && link.openedAt < since);
+  const missed = clients.filter(([, link]) => !link.wasTold(since, until));
   if (missed.length === 0) return '';
-  const seconds = ((now - refusedSince) / 1e6).toFixed(1);
-  return `no publish was accepted for ${seconds} s, and ${missed.length} of ${links.size} clients were not told, like client ${missed[0][0]}`;
+  const seconds = ((now - since) / 1e6).toFixed(1);
+  return `no publish was accepted for ${seconds} s, and ${missed.length} of ${clients.length} clients were not told, like client ${missed[0][0]}`;
 }
 
 /** @param {Run} run @returns {Iterable<Answer>} */

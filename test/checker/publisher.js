@@ -34,6 +34,8 @@ export class Publisher {
     this.recorder = recorder;
     this.sequence = 0;
     this.attempts = 0;
+    /** Which of the servers it is connected to. */
+    this.server = 0;
     /** Messages that were certainly not accepted. */
     this.refused = 0;
     /** Those that were accepted, and when the last one was; on the clock of performance.now(). */
@@ -73,7 +75,13 @@ export class Publisher {
     if (socket === null || !this.isReady) return '';
     const id = ++this.sequence;
     const value = `${this.id}:${id}:${room}`;
-    this.recorder.write({ type: 'invoke', value, via: this.attempts, ...(isMarker && { marker: true }) });
+    this.recorder.write({
+      type: 'invoke',
+      value,
+      via: this.attempts,
+      server: this.server,
+      ...(isMarker && { marker: true }),
+    });
     const timer = setTimeout(() => this.#expire(id, value), REPLY_TIMEOUT_MS);
     this.pending.set(id, { value, timer, settled });
     const payload = bytes > 0 ? { value, padding: 'x'.repeat(bytes) } : value;
@@ -96,8 +104,11 @@ export class Publisher {
 
   #connect() {
     const number = Number.parseInt(this.id.slice(1), 10) || 0;
-    const url = this.urls[(number + this.attempts) % this.urls.length];
-    const socket = new WebSocket(url, { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
+    this.server = (number + this.attempts) % this.urls.length;
+    const socket = new WebSocket(this.urls[this.server], {
+      handshakeTimeout: OPEN_TIMEOUT_MS,
+      perMessageDeflate: false,
+    });
     this.socket = socket;
     socket.on('message', (data) => {
       const { type, id, error, epoch, offset } = JSON.parse(String(data));

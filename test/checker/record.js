@@ -20,14 +20,14 @@ const READ_BYTES = 4_194_304;
  * The first line: which rooms are of which kind, and how to run the same again.
  * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
  *
- * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number of its connection), and learns
+ * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number of its connection; `server`: that it goes to), and learns
  * that it was accepted, that it certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
- * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number}} InvokeEvent
+ * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number}} InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
  * A subscriber.
- * @typedef {{type: 'connect', client: number}} ConnectEvent
+ * @typedef {{type: 'connect', client: number, server?: number}} ConnectEvent
  * @typedef {{type: 'subscribe', client: number, room: string, since?: Position}} SubscribeEvent
  * @typedef {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}} ReplyEvent
  * @typedef {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}} DeliverEvent

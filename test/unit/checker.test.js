@@ -786,6 +786,18 @@ test('a client that was told of an outage, before it or within its time, or that
   assert.deepEqual(violated(checked(untold)), ['I15']);
 });
 
+test('an outage of one server is owed to the clients of that server alone', () => {
+  const model = new Model();
+  model.faults.hidesOutages = true;
+  model.publish('a', 'p.0', 'fail');
+  model.wait();
+  const events = model.end();
+  const outageOf = (/** @type {number} */ server) =>
+    events.map((event) => (event.type === 'invoke' && event.value.startsWith('a:') ? { ...event, server } : event));
+  assert.deepEqual(violated(checked(outageOf(0))), ['I15']);
+  assert.deepEqual(violated(checked(outageOf(1))), []);
+});
+
 test('a record that no run can have left is refused, not judged', () => {
   const of = (/** @type {Event[]} */ ...events) => assert.throws(() => checked(events), /the record is wrong/);
   of({ t: 1, type: 'ok', value: 'a:1:p.0' });
