@@ -257,6 +257,8 @@ export class Follower {
     }
     end();
     if (this.isClosed) return;
+    // What is to end the epoch came while this read was under way, and was not begun then.
+    if (this.mustEnd) recovery.checkIn(this, 1);
     this.#done(number);
     // A restore under way or a drain of the outbox decides by itself, and so did one that has ended since.
     if (this.held === null && !this.isBehind && this.epoch === epoch) {

@@ -970,6 +970,29 @@ test('a message without an offset in a room with history ends the epoch: resync,
   assert.equal(stats.resyncs, 1);
 });
 
+test('a message without an offset ends the epoch of a busy room, also if a comparison is under way at the beat', async () => {
+  const built = build();
+  const { broker, hub, publish, beat, stats, recovery } = built;
+  const member = await memberWith(built, 2);
+  const { epoch } = broker.stream('h');
+  broker.isManual = true;
+  recovery.followers.get('h')?.check();
+  hub.broadcast('h', publication('unnumbered'));
+  await beat(1);
+  assert.equal(broker.reads.length, 1);
+  broker.answer();
+  await settle();
+  broker.isManual = false;
+  for (let i = 0; i < 3; i++) {
+    publish(1);
+    broker.deliver();
+    await beat(1);
+  }
+  assert.notEqual(broker.stream('h').epoch, epoch);
+  assert.equal(member.of('resync').length, 1);
+  assert.deepEqual([stats.unnumbered, stats.resyncs], [1, 1]);
+});
+
 test('what another program wrote into a stream keeps its offset, and is null', async () => {
   const built = build();
   const { broker, connect } = built;
