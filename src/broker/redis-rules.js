@@ -12,6 +12,8 @@ import { parseHistoryRules } from '../room-rules.js';
 const HEARTBEAT_MS = 2000;
 /** How long a worker that starts waits for the rules of others: they answer at once. */
 const ANSWER_MS = 50;
+/** Between two answers: after an outage a whole fleet asks at once, and each answer reaches all of it. */
+const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
 /** Rules of others that a worker uses: a stray program must not make it remember without end. */
 const MAX_ADOPTED = 100;
@@ -36,6 +38,8 @@ export class RedisRules {
     this.adopted = 0;
     this.isLive = false;
     this.saidMs = Number.NEGATIVE_INFINITY;
+    /** @type {NodeJS.Timeout|null} */
+    this.timer = null;
     /** Of a worker that starts. @type {Promise<void>|null} */
     this.settling = null;
   }
@@ -55,6 +59,8 @@ export class RedisRules {
 
   pause() {
     this.isLive = false;
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
   }
 
   /** Resolves when the others have had time to tell their rules. */
@@ -69,7 +75,7 @@ export class RedisRules {
   /** @param {Buffer} message @returns {boolean} false where it is malformed */
   receive(message) {
     if (message.equals(ASK)) {
-      if (this.isLive) this.#say();
+      if (this.isLive) this.#answer();
       return true;
     }
     if (message.equals(this.own)) return true;
@@ -82,6 +88,19 @@ export class RedisRules {
     this.rules.add(fresh);
     this.onAdopted(fresh.map(({ pattern }) => pattern).join());
     return true;
+  }
+
+  /** One answer for all that ask together. */
+  #answer() {
+    if (this.timer !== null) return;
+    const wait = this.saidMs + MIN_INTERVAL_MS - performance.now();
+    if (wait <= 0) this.#say();
+    else {
+      this.timer = setTimeout(() => {
+        this.timer = null;
+        this.#say();
+      }, wait).unref();
+    }
   }
 
   #say() {

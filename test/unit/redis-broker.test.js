@@ -9,6 +9,8 @@ import { RedisArrivals } from '../../src/broker/redis-arrivals.js';
 import { RedisCensus } from '../../src/broker/redis-census.js';
 import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/broker/redis-message.js';
 import { RedisProbe } from '../../src/broker/redis-probe.js';
+import { RedisRules } from '../../src/broker/redis-rules.js';
+import { parseHistoryRules, RoomRules } from '../../src/room-rules.js';
 
 /** @param {Buffer[]} publications */
 function encode(publications) {
@@ -332,6 +334,35 @@ function probeOf(publish, ping = () => Promise.resolve()) {
   });
   return { probe, seen };
 }
+
+test('a whole fleet that asks for rules at once gets one answer more of each worker', async (t) => {
+  // The worker's own timer keeps no process alive.
+  const alive = setInterval(() => {}, 1000);
+  t.after(() => clearInterval(alive));
+  /** @type {string[]} */
+  const sent = [];
+  /** @type {() => void} */
+  let onSecond = () => {};
+  const second = new Promise((resolve) => {
+    onSecond = () => resolve(undefined);
+  });
+  const said = () => sent.filter((message) => message === '#h.*=50/60000ms').length;
+  const rules = new RedisRules({
+    rules: new RoomRules(parseHistoryRules(['h.*=50/60s']).rules),
+    send: (message) => {
+      sent.push(`${message}`);
+      if (said() === 2) onSecond();
+    },
+    onAdopted: () => assert.fail('they are its own'),
+  });
+  rules.join();
+  assert.deepEqual(sent, ['#?', '#h.*=50/60000ms']);
+  for (let i = 0; i < 1000; i++) assert.equal(rules.receive(Buffer.from('#?')), true);
+  await second;
+  for (let i = 0; i < 1000; i++) rules.receive(Buffer.from('#?'));
+  assert.equal(said(), 2);
+  rules.pause();
+});
 
 test('two misses one after another are a dead subscriber, within 5 s', () => {
   const { probe, seen } = probeOf(async () => {});
