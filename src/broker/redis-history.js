@@ -193,9 +193,18 @@ export class RedisHistory {
   /** @param {string} room @param {string} line as the script says it */
   learn(room, line) {
     const known = this.known(room);
-    if (known.line !== line) known.learn(line, !this.isTrusting);
+    const before = known.line;
+    if (before !== line) known.learn(line, !this.isTrusting);
+    if (this.isTrusting) return;
     const fence = line.slice(0, FENCE_BYTES);
-    if (!this.isTrusting && !this.fence.startsWith(fence)) this.fence = fence;
+    if (this.fence.slice(FENCE_BYTES) === fence) {
+      // The call was written before the fence changed: the next one renames the line.
+      known.forget();
+    } else if (!this.fence.startsWith(fence)) {
+      // If another worker has renamed the line of an epoch, it has watched the change: this worker's other rooms go on too.
+      const isRenamed = before !== '' && before.slice(FENCE_BYTES) === line.slice(FENCE_BYTES);
+      this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
+    }
   }
 
   /** A publication of the room has arrived. @param {string} room @param {number} offset @param {string} epoch */

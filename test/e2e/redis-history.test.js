@@ -303,6 +303,41 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal(a.stats.brokerReconnects, 0);
   });
 
+  test('a first replica is attached: epochs stay while workers notice it one after another', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
+    const [a, b, c] = await Promise.all([1, 2, 3].map(() => start(t, redis, { history })));
+    /** Notices nothing by itself any more. @param {Worker} worker */
+    const blind = async ({ shard: { identity } }) => {
+      await eventually(() => identity.line !== '' && !identity.isAsking);
+      identity.askedMs = Number.POSITIVE_INFINITY;
+    };
+    await blind(b);
+    await blind(c);
+    const [{ epoch }] = await publish(a, 'kept', ['1']);
+    for (const worker of [b, c]) await read(worker, 'kept');
+    for (const room of ['kept-b', 'kept-c']) await publish(a, room, ['1']);
+    const { line } = a.shard.identity;
+    await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
+    await eventually(() => a.shard.identity.line !== line);
+
+    // A call of `c` is under way when it notices; its answer has the line of before.
+    const { identity, history: histories, publisher } = c.shard;
+    const reading = read(c, 'kept');
+    publisher.flush();
+    histories.moveOn(identity.runIds.commands, line, a.shard.identity.line);
+    assert.deepEqual(await reading, { epoch, offset: 1, texts: ['1'] });
+
+    // `a` renames the line of the room.
+    assert.deepEqual(await publish(a, 'kept', ['2']), [{ epoch, offset: 2 }]);
+    // `b` has not noticed, and learns it from there. Then rooms that it has not used yet go on as well.
+    assert.deepEqual(await publish(b, 'kept', ['3']), [{ epoch, offset: 3 }]);
+    assert.equal((await publish(b, 'kept-b', ['2']))[0].offset, 2);
+    assert.deepEqual(await publish(c, 'kept', ['4']), [{ epoch, offset: 4 }]);
+    assert.equal((await publish(c, 'kept-c', ['2']))[0].offset, 2);
+  });
+
   test('a room that nobody has published to leaves nothing in Redis, or a position for two minutes', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
