@@ -133,11 +133,13 @@ end
 local last = top + count
 local position = '\64\0\0\24' .. string.sub(line, 33) .. struct.pack('>I8', top + 1)
 local message = position .. ARGV[5]
-if KEYS[3] then call('SET', KEYS[3], string.format('%s:%.0f', string.sub(line, 33), last), 'PX', ARGV[6]) end
-local added = pcall('XADD', stream, string.format('%d', last), 'm', message)
-if type(added) == 'table' then
+local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', string.sub(line, 33), last), 'PX', ARGV[6])
+if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
+if type(refused) == 'table' then
   if KEYS[3] then pcall('DEL', KEYS[3]) end
-  return added
+  -- Its number is the next one's: a number that nobody has is a gap, and readers would load their state anew.
+  pcall('HINCRBY', meta, line, -count)
+  return refused
 end
 -- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user without the rights): the script
 -- must not report a failure then, because readers find the publication in the stream.

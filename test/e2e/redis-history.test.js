@@ -494,9 +494,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     // Before it is stored a refusal is one, and nobody will see the publication.
     assert.equal(await without('set', 'without set', 'k'), 'UNAVAILABLE');
     assert.equal(await without('xadd', 'without xadd', 'k'), 'UNAVAILABLE');
-    // The key is not taken by a publication that was refused.
-    const [{ offset }] = await publish(a, 'kept', ['last'], 'k');
-    assert.deepEqual(await read(b, 'kept'), { epoch, offset, texts: ['last'] });
+    // Neither the key nor a number is taken by a publication that was refused: a number that nobody has is a gap.
+    assert.deepEqual(await publish(a, 'kept', ['last'], 'k'), [{ epoch, offset: 5 }]);
+    assert.deepEqual(await read(b, 'kept'), { epoch, offset: 5, texts: ['1', ...commands, 'last'] });
     const stream = await redis.cli('XRANGE', 'faults:history:{kept}:stream', '-', '+');
     assert.doesNotMatch(stream, /without/);
   });
