@@ -1,8 +1,9 @@
-// redis-emptied.js: notices that Redis has deleted or replaced all its data, before the answer to any later command.
+// redis-emptied.js: notices that Redis has deleted or replaced the data of a database, before the answer to any later command.
 //
 // After FLUSHALL, or when a primary was made a replica and a primary again, what a worker knows of Redis is void, although its
 // connection lives. With CLIENT TRACKING Redis then pushes `invalidate` without keys to a RESP3 connection. OPTIN: Redis
 // keeps track of no key, so this costs it nothing. (https://redis.io/docs/latest/commands/client-tracking/)
+// It doesn't say which database: after FLUSHDB of another one, workers reset their connections too, and lose nothing.
 //
 // The push lies in front of the answers that must not be believed. ioredis drops it, and so the bytes are searched before ioredis
 // gets them. A payload can't contain it: JSON has no line breaks in strings and no `>` outside of them. If Redis does not

@@ -247,7 +247,7 @@ export class RedisShard {
   }
 
   #redisOnEmptied() {
-    this.commands.destroy('Redis has deleted or replaced all its data');
+    this.commands.destroy('Redis has deleted or replaced the data of a database');
   }
 
   #checkSplit() {

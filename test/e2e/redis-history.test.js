@@ -359,6 +359,19 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.ok((await ttlMs('meta')) > 3_600_000);
   });
 
+  test('another program empties its own database: a new connection, and nothing is lost', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis, { history });
+    const [{ epoch }] = await publish(a, 'kept', ['1']);
+    await redis.cli('-n', '5', 'SET', 'cache', '1');
+    await redis.cli('-n', '5', 'FLUSHDB');
+    await eventually(() => a.stats.brokerReconnects === 1 && a.state === 'up');
+    assert.deepEqual(await publish(a, 'kept', ['2']), [{ epoch, offset: 2 }]);
+    assert.deepEqual(await read(a, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
+  });
+
   test('an emptied Redis: a new epoch, also for workers that knew the old one', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
