@@ -59,7 +59,7 @@ const NOTHING = Buffer.alloc(0);
  * @property {number} sentMs on the link's clock
  * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
- * @property {string} address of a place that is asked for, else empty
+ * @property {string|null} address of a place that is asked for, which is empty if the peer has gone; else null
  */
 
 export class RelayLink {
@@ -208,7 +208,7 @@ export class RelayLink {
   /** Tells the relay how many places there are, so that it notices a difference. */
   #comparePlaces() {
     let asked = this.late.size;
-    for (const { address } of this.requests.values()) if (address !== '') asked++;
+    for (const { address } of this.requests.values()) if (address !== null) asked++;
     this.#out().placesHeld(this.heldPlaces, asked);
   }
 
@@ -222,7 +222,7 @@ export class RelayLink {
       if (one) one.asked++;
       else places.set(address, { held: 0, asked: 1 });
     };
-    for (const { address } of this.requests.values()) if (address !== '') ask(address);
+    for (const { address } of this.requests.values()) if (address !== null) ask(address);
     for (const address of this.late.values()) ask(address);
     this.#out().places(places);
   }
@@ -392,8 +392,8 @@ export class RelayLink {
     return this.writer;
   }
 
-  /** @param {string} [address] of a place that is asked for @returns {{id: number, promise: Promise<Answer>}} */
-  #request(address = '') {
+  /** @param {string|null} [address] of a place that is asked for @returns {{id: number, promise: Promise<Answer>}} */
+  #request(address = null) {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
     const { promise, resolve, reject } = deferred();
@@ -485,7 +485,7 @@ export class RelayLink {
       return;
     }
     this.requests.delete(id);
-    if (request.address !== '' && isOk) {
+    if (request.address !== null && isOk) {
       this.held.set(request.address, (this.held.get(request.address) ?? 0) + 1);
       this.heldPlaces++;
     }
@@ -519,7 +519,7 @@ export class RelayLink {
       if (silentMs >= this.awayMs) this.#setAnswering(false);
       if (nowMs - request.sentMs < this.requestTimeoutMs) return;
       this.requests.delete(id);
-      if (request.address !== '') this.late.set(id, request.address);
+      if (request.address !== null) this.late.set(id, request.address);
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay does not answer'));
     }
   }

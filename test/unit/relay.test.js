@@ -123,6 +123,22 @@ test('an address has its cap over all workers, exactly', { timeout: 10_000 }, as
   assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), { admitted: true, connections: 1 });
 });
 
+test('the place of a peer that has gone, and has no address any more, is counted and given back', async (t) => {
+  const relay = await startRelay(t);
+  /** @type {string[]} */
+  const errors = [];
+  const ear = pino({ level: 'error' }, { write: (line) => void errors.push(line) });
+  const link = new RelayLink({ path: relay.path, log: ear });
+  await link.open();
+  t.after(() => link.close());
+  assert.deepEqual(await link.acquire('', 1, false), { admitted: true, connections: 1 });
+  assert.deepEqual(await link.acquire('', 1, false), { admitted: false, connections: 1 });
+  link.release('');
+  await link.countConnections();
+  assert.equal(relay.stats().addresses, 0);
+  assert.deepEqual(errors, []);
+});
+
 test('everything a crashed worker held is released', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t);
   const survivor = await openLink(t, relay);
