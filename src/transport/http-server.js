@@ -322,6 +322,9 @@ export class HttpServer {
     socket.read();
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
     handshake.phase = WAITING; // the rest of the request is the client's to send
+    // Others may have come while it was in line.
+    const { maxHandshakes, maxHandshakesMode } = this.config;
+    if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes) this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
   }
 

@@ -667,6 +667,21 @@ test('the handshake of Java 17 (java.net.http.WebSocket), byte for byte', limit,
   );
 });
 
+test('sockets that come back from the line unfinished are within the cap of handshakes, too', limit, async (t) => {
+  const { connect, server, stats } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
+  let accepted = 0;
+  server.server.on('connection', () => accepted++);
+  const first = await Promise.all([connect(), connect(), connect()]);
+  await until(() => accepted === 3);
+  // All of it comes in one turn: the first three are in line when the next three come.
+  for (const client of first) client.write('G');
+  await Promise.all([connect(), connect(), connect()]);
+  await until(() => accepted === 6);
+  for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(server.handshakes, 3);
+  assert.equal(stats.idleClosed.handshakes, 3);
+});
+
 test('an observed cap of handshakes counts and lets in', limit, async (t) => {
   const { connect, stats, server } = await start(t, {
     env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' },
