@@ -69,6 +69,8 @@ const MAX_HEAVY_PER_TURN = 32;
 const MAX_LIGHT_BYTES = 16_384;
 /** What waits in the lines, of all connections together. A read beyond it closes its connection. */
 const MAX_WAITING_BYTES = 67_108_864;
+/** Long reads fill no more than this share of it: a short one, as most clients send, still finds room. */
+const HEAVY_SHARE = 0.75;
 /** ws is handed so many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
@@ -269,6 +271,9 @@ export class FrameReader {
     const { length } = bytes;
     const done = this.#isOverdue ? 0 : this.#walk(socket, reading, bytes, false);
     if (done < length) {
+      const left = length - done;
+      const room = left > MAX_LIGHT_BYTES ? HEAVY_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
+      if (this.#waitingBytes + left > room) return this.#fail(reading, 'overload');
       const isShort = this.#isOverdue && length <= MAX_LIGHT_BYTES;
       this.#keep(socket, reading, Buffer.from(bytes.subarray(done)), isShort ? this.lightLine : this.heavyLine);
     } else if (length >= READ_BYTES && !reading.isDone) {
@@ -307,7 +312,6 @@ export class FrameReader {
    * @param {Socket} socket @param {Reading} reading @param {Buffer} rest its own @param {Slices<Socket>} line
    */
   #keep(socket, reading, rest, line) {
-    if (this.#waitingBytes + rest.length > this.maxWaitingBytes) return this.#fail(reading, 'overload');
     this.#waitingBytes += rest.length;
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
@@ -596,9 +600,11 @@ export class FrameReader {
 
   /** @param {Socket} socket @param {Reading} reading @param {number} why @param {Buffer} header that ends the connection */
   #refuse(socket, reading, why, header) {
-    const { websocket } = reading;
+    const { websocket, progress } = reading;
     if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
     this.#finish(reading);
+    // ws inflates what came before, and comes to the header afterwards.
+    if (why === REFUSED && progress?.isDeflated) return;
     // ws has said which code it is, or will in this turn.
     setImmediate(() => {
       if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);

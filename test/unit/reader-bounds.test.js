@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { descriptorOf } from '../../src/transport/websocket.js';
-import { FrameServer, frameBytes } from '../helpers/frame-server.js';
+import { FrameServer, frameBytes, MAX_MESSAGE_BYTES } from '../helpers/frame-server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /**
@@ -241,6 +241,26 @@ test('reads that wait for their turn are bounded over all connections: one beyon
   assert.equal(reader.waitingBytes, 0);
 });
 
+test('long reads that wait leave room for short ones', async (t) => {
+  const { server, reader, connect } = await serve(t);
+  const [one, two, short] = [await connect(), await connect(), await connect()];
+  reader.maxWaitingBytes = 80_000;
+  server.endTurnsEarly();
+  const long = times(frameOf(0x81, 'x'.repeat(1000)), 39);
+  await atOnce([one, two, short], () => {
+    one.client.write(long);
+    two.client.write(long);
+    short.client.write(times(frameOf(0x81, 'short'), 700));
+  });
+  await until(() => server.told.filter((text) => text === 'text short').length === 700);
+  assert.equal(closeCode(short.client), 0);
+  await until(() => closeCode(two.client) !== 0);
+  assert.equal(closeCode(two.client), 1013);
+  await until(() => reader.waitingBytes === 0);
+  assert.equal(closeCode(one.client), 0);
+  assert.equal(server.stats.readerCloses.overload, 1);
+});
+
 test('a connection that ends while it waits for its turn is let go', async (t) => {
   const { reader, connect } = await serve(t);
   const flood = await connect();
@@ -285,6 +305,24 @@ test('with compression, messages past their turn arrive whole and in order', asy
   );
   assert.ok(server.stats.readsDeferred > 0);
   assert.equal(reader.waitingBytes, 0);
+});
+
+test('with compression, a message arrives also if the next one is too large', async (t) => {
+  const { server } = await serve(t, { FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: 'on' });
+  const client = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, { perMessageDeflate: { threshold: 0 } });
+  t.after(() => client.terminate());
+  await once(client, 'open');
+  const { socket } = server.opened[0];
+  // The server reads both at once.
+  socket.pause();
+  const text = 'y'.repeat(30_000);
+  await new Promise((resolve) => client.send(text, resolve));
+  /** @type {any} */ (client)._socket.write(frameOf(0x82, 'x'.repeat(MAX_MESSAGE_BYTES + 1)).subarray(0, 8));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  socket.resume();
+  const [code] = await once(client, 'close');
+  assert.equal(code, 1009);
+  assert.deepEqual(server.told.slice(0, 1), [`text ${text}`]);
 });
 
 test('where Node names the field of the descriptor in another way, frames go through the stream', async (t) => {
