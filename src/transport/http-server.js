@@ -16,7 +16,9 @@
 // Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the event loop, a quarter of a
 // millisecond each. So a socket that has something to say stands in line, and of that line a turn takes SLICE_MS; and so do
 // those that a cap per address lets in later. The line has no length limit: a socket in it is refused when its time is over.
-// Addresses take turns in it (fair-queue.js), so that a flood from one of them does not delay the others.
+// Addresses take turns in it (fair-queue.js), so that a flood from one of them does not delay the others. A request that comes
+// in several reads stands in line for each of them. Node's parser gets small pieces, and nothing behind the last request that
+// is answered.
 //
 // Sockets that wait for their client are idle: `#silent` has those without a whole request, `#plain` those that plain HTTP
 // keeps alive. Both are bounded in number, and both give way when descriptors run short. Then the server closes the oldest
@@ -53,6 +55,11 @@ const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
 /** Told to wait at least so long, and up to twice that, so that they do not return together. */
 const RETRY_S = 5;
+/**
+ * Node's parser gets so many bytes at once. A whole read has room for 3,600 requests sent ahead, and parsing those that
+ * nobody answers takes 60 ms.
+ */
+const PIECE_BYTES = 512;
 /** Of one turn of the event loop, for handshakes that are read, and as much for those admitted later. */
 const SLICE_MS = 4;
 
@@ -67,6 +74,7 @@ const OPEN = 4;
 const CLOSING = 5;
 const GONE = 6;
 
+const NOTHING = Buffer.alloc(0);
 /** @type {unique symbol} */
 const HANDSHAKE = Symbol('handshake');
 
@@ -91,6 +99,10 @@ class Handshake {
     this.requests = 0;
     /** @type {Admitted|null} */
     this.admitted = null;
+    /** Node's own listener for data, as long as the socket speaks HTTP. @type {((bytes: Buffer) => void)|null} */
+    this.parse = null;
+    /** What was read and is not parsed yet. @type {Buffer} */
+    this.ahead = NOTHING;
     /** What it counts for while it has no WebSocket; see Admission.peerOf. @type {string|null} */
     this.address = null;
     /** While it is idle: which crowd it is in, and its group there. @type {Crowd<TrackedSocket>|null} */
@@ -148,7 +160,7 @@ export class HttpServer {
       requestTimeout: REQUEST_TIMEOUT_MS,
       connectionsCheckingInterval: CHECKING_INTERVAL_MS,
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-      requireHostHeader: true,
+      requireHostHeader: false, // plainAnswer() does it: Node's own answers are past all that is counted here
       noDelay: true,
     });
     this.server.maxHeadersCount = MAX_HEADERS + 1;
@@ -161,9 +173,14 @@ export class HttpServer {
     // Without a listener Node answers 417 by itself, past all that is counted here.
     this.server.on('checkExpectation', (request, response) => this.#request(request, response));
     this.server.on('upgrade', (request, socket, head) =>
-      this.#upgrade(request, /** @type {TrackedSocket} */ (socket), head),
+      this.#upgrade(
+        request,
+        /** @type {TrackedSocket} */ (socket),
+        this.#endHttp(/** @type {TrackedSocket} */ (socket), head),
+      ),
     );
-    this.server.on('connect', (_request, socket) => {
+    this.server.on('connect', (_request, socket, head) => {
+      this.#endHttp(/** @type {TrackedSocket} */ (socket), head);
       this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', { Allow: 'GET' });
     });
     this.server.on('clientError', (error, socket) => this.#clientError(error, /** @type {TrackedSocket} */ (socket)));
@@ -316,16 +333,60 @@ export class HttpServer {
     if (socket.destroyed || handshake.phase !== IN_LINE) return;
     // It has come and gone without a word, as checks of a port do.
     if (socket.readableEnded) return void socket.destroy();
-    this.#speakHttp.call(this.server, socket);
-    socket.removeListener('error', socketOnError);
     // At once, and not when the stream flows: a slice is to know what it has spent.
-    socket.read();
+    if (handshake.parse === null) {
+      this.#speakHttp.call(this.server, socket);
+      const [parse] = /** @type {((bytes: Buffer) => void)[]} */ (socket.listeners('data'));
+      socket.removeListener('data', parse);
+      handshake.parse = parse;
+      socket.on('data', socketOnData);
+      socket.removeListener('error', socketOnError);
+      socket.read();
+    } else {
+      socket.resume();
+      this.#parse(socket, handshake.ahead);
+    }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
     handshake.phase = WAITING; // the rest of the request is the client's to send
     // Others may have come while it was in line.
     const { maxHandshakes, maxHandshakesMode } = this.config;
     if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes) this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
+  }
+
+  /** @param {TrackedSocket} socket @param {Buffer} bytes that were read */
+  data(socket, bytes) {
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase !== WAITING) return this.#parse(socket, bytes);
+    // More of a request that began in an earlier turn: it waits for another one.
+    handshake.phase = IN_LINE;
+    handshake.ahead = bytes;
+    socket.pause();
+    this.#leave(socket);
+    this.#line.push(socket, handshake.address);
+    this.#turns.push(undefined);
+  }
+
+  /** Parses what was read, up to the last request that is answered. @param {TrackedSocket} socket @param {Buffer} bytes */
+  #parse(socket, bytes) {
+    const handshake = socket[HANDSHAKE];
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+      if (handshake.parse === null || handshake.phase === CLOSING || socket.destroyed) return;
+      // Node waits for a peer that does not read its answers.
+      if (at > 0 && socket.isPaused()) return this.#discard(socket);
+      handshake.ahead = at + PIECE_BYTES < bytes.length ? bytes.subarray(at + PIECE_BYTES) : NOTHING;
+      handshake.parse(bytes.subarray(at, at + PIECE_BYTES));
+    }
+  }
+
+  /** The socket speaks HTTP no more. @param {TrackedSocket} socket @param {Buffer} head @returns {Buffer} all that was read behind the request */
+  #endHttp(socket, head) {
+    const handshake = socket[HANDSHAKE];
+    const { ahead } = handshake;
+    socket.removeListener('data', socketOnData);
+    handshake.parse = null;
+    handshake.ahead = NOTHING;
+    return ahead.length === 0 ? head : Buffer.concat([head, ahead]);
   }
 
   /** Plain HTTP: health checks, and what has lost its way. @param {IncomingMessage} request @param {ServerResponse} response */
@@ -634,6 +695,11 @@ function socketOnReadable() {
   this[HANDSHAKE].server.readable(this);
 }
 
+/** @this {TrackedSocket} @param {Buffer} bytes */
+function socketOnData(bytes) {
+  this[HANDSHAKE].server.data(this, bytes);
+}
+
 /** @this {TrackedSocket} */
 function socketOnClose() {
   this[HANDSHAKE].server.socketClosed(this);
@@ -685,6 +751,9 @@ function plainAnswer(request, health) {
   const isHealth = isHealthPath(path);
   const excess = tooManyHeaders(request);
   if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
+  // RFC 9112 3.2
+  if (request.headers.host === undefined && request.httpVersion === '1.1')
+    return fullAnswer(400, 'Exactly one Host.', { Connection: 'close' });
   // RFC 9110 10.1.1
   const { expect } = request.headers;
   if (expect !== undefined && expect.toLowerCase() !== '100-continue')

@@ -582,6 +582,47 @@ test('of requests sent ahead the second is the last that is answered', limit, as
   assert.equal(server.plainSockets, 0);
 });
 
+test('of requests sent ahead few are parsed, also behind a first piece', limit, async (t) => {
+  const { connect, server } = await start(t);
+  let parsed = 0;
+  server.server.on('request', () => parsed++);
+  for (const request of ['GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n']) {
+    for (const cut of [0, 1]) {
+      parsed = 0;
+      const client = await connect();
+      const all = request.repeat(3000);
+      if (cut > 0) {
+        client.write(all.slice(0, cut));
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      client.write(all.slice(cut));
+      await client.closed();
+      assert.ok(parsed > 0 && parsed <= 1 + 512 / request.length, `${parsed} requests`);
+    }
+  }
+});
+
+test('what is sent behind a handshake is all there, in its order', limit, async (t) => {
+  const early = Buffer.from(Array.from({ length: 3000 }, (_, i) => i & 0xff));
+  for (const cut of [0, 20]) {
+    /** @type {Buffer[]} */
+    const heads = [];
+    const { connect } = await start(t, {
+      onUpgrade(_request, socket, head) {
+        heads.push(head);
+        socket.on('data', (bytes) => heads.push(bytes));
+      },
+    });
+    const client = await connect();
+    const all = Buffer.concat([Buffer.from(handshake()), early]);
+    client.write(all.subarray(0, cut));
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    client.write(all.subarray(cut));
+    await until(() => Buffer.concat(heads).length === early.length);
+    assert.deepEqual(Buffer.concat(heads), early);
+  }
+});
+
 test(
   'an address that connects too often gets 429 before it has said anything; its further requests count too',
   limit,
@@ -780,9 +821,14 @@ test('resets at every moment of a handshake end nothing but themselves', limit, 
   assert.equal((await (await connect()).write(text).response()).status, 101);
 });
 
-for (const mode of ['off', 'enforce']) {
+for (const [mode, cut] of /** @type {[string, number][]} */ ([
+  ['off', 0],
+  ['enforce', 0],
+  ['off', 5],
+])) {
+  const pieces = cut === 0 ? 'whole' : 'behind a first piece';
   test(
-    `of handshakes that come at once a turn takes some milliseconds, with the cap per address: ${mode}`,
+    `of handshakes that come at once, ${pieces}, a turn takes some milliseconds, with the cap per address: ${mode}`,
     limit,
     async (t) => {
       const came = /** @type {string[]} */ ([]);
@@ -801,6 +847,8 @@ for (const mode of ['off', 'enforce']) {
       const clients = [];
       for (let i = 0; i < 30; i++) clients.push(await connect());
       await until(() => server.handshakes === 30);
+      for (const client of clients) client.write(handshake().slice(0, cut));
+      await new Promise((resolve) => setTimeout(resolve, 100));
       let isOver = false;
       const turn = () => {
         counts.push(0);
@@ -808,7 +856,7 @@ for (const mode of ['off', 'enforce']) {
       };
       setImmediate(turn);
       // Written in one turn, read in one turn.
-      for (const [i, client] of clients.entries()) client.write(handshake({ target: `/ws?${i}` }));
+      for (const [i, client] of clients.entries()) client.write(handshake({ target: `/ws?${i}` }).slice(cut));
       await until(() => came.length === 30);
       isOver = true;
       assert.deepEqual(came.sort(), clients.map((_, i) => `/ws?${i}`).sort());
