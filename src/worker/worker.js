@@ -293,7 +293,7 @@ class Worker {
         this.redisPresence?.setUp(state === 'up');
         this.degraded.onState(state);
         // It is `down` only because this worker leaves.
-        log[state === 'degraded' ? 'warn' : 'info']({ state }, 'broker');
+        log[state === 'degraded' ? 'warn' : 'info']({ state }, `the broker is ${state}`);
       },
     });
     stats.brokerUp = broker.state === 'up' ? 1 : 0;
