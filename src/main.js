@@ -8,13 +8,13 @@ import cluster from 'node:cluster';
 import { readFile } from 'node:fs/promises';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
-import { changedFixed, loadConfig, parseConfigFile } from './config.js';
-import { createLog } from './log.js';
+import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
+import { createLog } from './observability/log.js';
 
 /** sysexits.h: EX_CONFIG. */
 const EXIT_CONFIG = 78;
 
-/** @typedef {import('./config.js').Config} Config */
+/** @typedef {import('./config/config.js').Config} Config */
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
 
 // Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no supervisor.

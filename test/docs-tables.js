@@ -4,10 +4,10 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { CLOSES, ERRORS } from '../src/codes.js';
-import { SETTINGS } from '../src/config.js';
+import { SETTINGS } from '../src/config/config.js';
 import { LIMITS } from '../src/doctor/limits.js';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/metrics.js';
+import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
+import { CLOSES, ERRORS } from '../src/protocol/codes.js';
 
 const README = fileURLToPath(new URL('../README.md', import.meta.url));
 
@@ -36,7 +36,7 @@ function settings() {
   return table(['name', 'default', '', 'meaning'], rows);
 }
 
-/** @param {import('../src/config.js').Setting} setting */
+/** @param {import('../src/config/config.js').Setting} setting */
 function defaultOf({ env, type, default: value, values }) {
   if (env === 'WORKERS') return 'one per core';
   if (env === 'SERVER_ID') return 'the host’s name';

@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
-import { createStats } from '../../src/stats.js';
+import { createStats } from '../../src/observability/counters.js';
 import { redisSettings, startRedis } from '../../test/helpers/redis.js';
 import { parsedArgs } from '../lib/options.js';
 import { describeMachine } from './machine.js';

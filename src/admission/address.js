@@ -11,7 +11,7 @@ import { isIP } from 'node:net';
 
 import proxyAddr from 'proxy-addr';
 
-import { compileTrustProxy } from '../trust-proxy.js';
+import { compileTrustProxy } from '../config/trust-proxy.js';
 
 /**
  * Hops that may be trusted proxies, the peer included. A header of 16 KB has room for 2,000 entries that look like one, and

@@ -10,7 +10,7 @@
 // Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept for a request that is
 // refused. A limit that is off costs nothing: without the cap per address there is no question and no promise.
 
-import { usableDescriptors } from '../capacity.js';
+import { usableDescriptors } from '../config/system-limits.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
@@ -22,7 +22,7 @@ const PER_IP_RETRY_S = 10;
 /**
  * @typedef {object} Refusal what to answer, in HTTP
  * @property {number} status
- * @property {typeof import('../stats.js').REFUSALS[number]} reason
+ * @property {typeof import('../observability/counters.js').REFUSALS[number]} reason
  * @property {Readonly<Record<string, string>>} headers
  * @property {string} body JSON
  */
@@ -67,10 +67,10 @@ export class Admission {
 
   /**
    * @param {object} parts
-   * @param {import('../config.js').Config} parts.config
+   * @param {import('../config/config.js').Config} parts.config
    * @param {Addresses} parts.addresses
    * @param {HealthSource} parts.health
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {() => number} parts.now a clock in ms that never goes back
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */

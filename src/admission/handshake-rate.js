@@ -19,7 +19,7 @@ export class HandshakeRate {
   /**
    * @param {number} perMinute that a bucket refills
    * @param {number} burst that a bucket holds
-   * @param {import('../stats.js').Stats} stats
+   * @param {import('../observability/counters.js').Stats} stats
    */
   constructor(perMinute, burst, stats) {
     this.rate = new Rate(perMinute, burst);

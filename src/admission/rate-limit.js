@@ -81,8 +81,8 @@ export class RateLimiter {
   #sweeping = this.#addresses.entries();
 
   /**
-   * @param {import('../config.js').Config} config
-   * @param {import('../stats.js').Stats} stats counts what observed limits would have refused
+   * @param {import('../config/config.js').Config} config
+   * @param {import('../observability/counters.js').Stats} stats counts what observed limits would have refused
    */
   constructor(config, stats) {
     this.stats = stats;

@@ -83,7 +83,7 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @property {string} [endedEpoch]
  */
 
-/** How much of a room is kept; null: no history. @typedef {(room: string) => import('../room-rules.js').HistoryRule|null} HistoryOf */
+/** How much of a room is kept; null: no history. @typedef {(room: string) => import('../config/room-patterns.js').HistoryRule|null} HistoryOf */
 
 /**
  * @typedef {object} BrokerEvents

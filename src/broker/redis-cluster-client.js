@@ -3,14 +3,14 @@
 // It finds each key's node by itself. What publishes does not go through it: redis-cluster.js says why.
 
 import { Cluster } from 'ioredis';
-import { redisAccess, redisSecrets, withoutSecrets } from '../redis-settings.js';
+import { redisAccess, redisSecrets, withoutSecrets } from '../config/redis.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
 const CONNECT_TIMEOUT_MS = 2000;
 
 export class RedisClusterClient {
-  /** @param {{settings: import('../redis-settings.js').RedisSettings, timeoutMs: number}} parts */
+  /** @param {{settings: import('../config/redis.js').RedisSettings, timeoutMs: number}} parts */
   constructor({ settings, timeoutMs }) {
     this.secrets = redisSecrets(settings);
     this.redis = new Cluster([...settings.addresses], {

@@ -10,7 +10,7 @@
 // then. Then the channels of a slot that has moved are moved to its new shard.
 
 import { Redis } from 'ioredis';
-import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
+import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
 import { BrokerError } from './broker.js';
 import { SLOTS, slotOf, slotOfTag } from './redis-slots.js';
 
@@ -27,12 +27,12 @@ const INTERVAL_MS = 10_000;
 const RETIRE_TIMEOUT_MS = 2000;
 
 /** @typedef {import('./redis-shard.js').RedisShard} RedisShard */
-/** @typedef {import('../redis-settings.js').Address} Address */
+/** @typedef {import('../config/redis.js').Address} Address */
 
 export class RedisCluster {
   /**
    * @param {object} parts
-   * @param {import('../redis-settings.js').RedisSettings} parts.settings
+   * @param {import('../config/redis.js').RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
    * @param {(node: Address) => RedisShard} parts.makeShard
    * @param {(tag: string) => string} parts.probeChannelOf a channel with this hash tag

@@ -9,7 +9,7 @@
 
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
-import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
+import { redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
@@ -25,8 +25,8 @@ const LOADING_RETRY_MS = 500;
 export class RedisConnection {
   /**
    * @param {object} parts
-   * @param {import('../redis-settings.js').RedisSettings} parts.settings
-   * @param {import('../redis-settings.js').Address} [parts.node] of a cluster
+   * @param {import('../config/redis.js').RedisSettings} parts.settings
+   * @param {import('../config/redis.js').Address} [parts.node] of a cluster
    * @param {string} parts.name what `CLIENT LIST` shows
    * @param {number} parts.timeoutMs for each answer
    * @param {() => void} parts.onReady it can be written to

@@ -52,7 +52,7 @@ let poolAt = pool.length;
 
 /** @typedef {import('./broker.js').Position} Position */
 /** @typedef {import('./broker.js').Stretch} Stretch */
-/** @typedef {import('../room-rules.js').HistoryRule} HistoryRule */
+/** @typedef {import('../config/room-patterns.js').HistoryRule} HistoryRule */
 
 export class RedisHistory {
   /**

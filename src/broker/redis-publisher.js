@@ -12,7 +12,7 @@
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
-import { MAX_BYTES_TO_REDIS } from '../capacity.js';
+import { MAX_BYTES_TO_REDIS } from '../config/system-limits.js';
 import { BrokerError } from './broker.js';
 import { deferred } from './deferred.js';
 import { encodeReference, HEAD_BYTES, writePublication } from './redis-message.js';

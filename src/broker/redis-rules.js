@@ -7,7 +7,7 @@
 // of the others, and no reader could see it. So a worker that hears of a rule it does not have uses that rule too
 // until it is restarted. Only own rules are told, so that a rule ends with the servers that were started with it.
 
-import { parseHistoryRules } from '../room-rules.js';
+import { parseHistoryRules } from '../config/room-patterns.js';
 
 const HEARTBEAT_MS = 2000;
 /** How long a worker that starts waits for the rules of others: they answer at once. */
@@ -19,12 +19,12 @@ const MAX_MESSAGE_BYTES = 32 * 1024;
 const MAX_ADOPTED = 100;
 const ASK = Buffer.from('#?');
 
-/** @typedef {import('../room-rules.js').HistoryRule} HistoryRule */
+/** @typedef {import('../config/room-patterns.js').HistoryRule} HistoryRule */
 
 export class RedisRules {
   /**
    * @param {object} parts
-   * @param {import('../room-rules.js').RoomRules<HistoryRule>} parts.rules of this worker; those of others are added
+   * @param {import('../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this worker; those of others are added
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {(text: string) => void} parts.onAdopted rules of others that this worker did not have
    */

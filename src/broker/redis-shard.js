@@ -37,17 +37,17 @@ const PATIENCE_MS = 20_000;
  * @property {(seconds: number) => void} [onRoundTrip]
  */
 
-/** @typedef {Pick<import('../config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
+/** @typedef {Pick<import('../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
 
 export class RedisShard {
   /**
    * @param {object} parts
-   * @param {import('../redis-settings.js').RedisSettings} parts.settings
-   * @param {import('../redis-settings.js').Address} [parts.node] of a cluster
+   * @param {import('../config/redis.js').RedisSettings} parts.settings
+   * @param {import('../config/redis.js').Address} [parts.node] of a cluster
    * @param {ShardConfig} parts.config
    * @param {import('./redis-names.js').RedisNames} parts.names
    * @param {import('./live-clock.js').LiveClock} parts.clock
-   * @param {Pick<import('../stats.js').Stats, 'brokerReconnects'|'probeMisses'>} parts.stats
+   * @param {Pick<import('../observability/counters.js').Stats, 'brokerReconnects'|'probeMisses'>} parts.stats
    * @param {ShardEvents} parts.events
    */
   constructor({ settings, node, config, names, clock, stats, events }) {

@@ -10,8 +10,8 @@
 // redis-names.js has the names of channels and keys.
 
 import { randomBytes } from 'node:crypto';
-import { addressText } from '../redis-settings.js';
-import { RoomRules } from '../room-rules.js';
+import { addressText } from '../config/redis.js';
+import { RoomRules } from '../config/room-patterns.js';
 import { BrokerError } from './broker.js';
 import { LiveClock } from './live-clock.js';
 import { RedisArrivals } from './redis-arrivals.js';
@@ -36,12 +36,12 @@ const MALFORMED_LOG_INTERVAL_MS = 60_000;
 export class RedisBroker {
   /**
    * @param {object} parts
-   * @param {Pick<import('../config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
+   * @param {Pick<import('../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
-   * @param {Pick<import('../stats.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
+   * @param {Pick<import('../observability/counters.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
    * @param {string} parts.workerId
    * @param {import('./broker.js').HistoryOf} [parts.historyOf]
-   * @param {RoomRules<import('../room-rules.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
+   * @param {RoomRules<import('../config/room-patterns.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
@@ -55,7 +55,7 @@ export class RedisBroker {
     onPublishLag,
     onRoundTrip,
   }) {
-    const settings = /** @type {import('../redis-settings.js').RedisSettings} */ (config.redis);
+    const settings = /** @type {import('../config/redis.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.stats = stats;
     this.historyOf = historyOf;
@@ -79,7 +79,7 @@ export class RedisBroker {
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     const names = (this.names = new RedisNames(config.redisPrefix));
     this.clock = new LiveClock(TICK_MS, (nowMs) => this.#tick(nowMs));
-    /** @param {import('../redis-settings.js').Address} [node] of a cluster */
+    /** @param {import('../config/redis.js').Address} [node] of a cluster */
     const makeShard = (node) => {
       const place = node === undefined ? '' : addressText(node);
       const shard = new RedisShard({

@@ -40,7 +40,7 @@ const SLOTS = 65_536;
 /** Streams that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is gone. */
 const MAX_SWEPT = 10_000;
 
-/** @typedef {import('../room-rules.js').HistoryRule} HistoryRule */
+/** @typedef {import('../config/room-patterns.js').HistoryRule} HistoryRule */
 /** @typedef {import('./broker.js').Position} Position */
 
 /**

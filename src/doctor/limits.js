@@ -10,9 +10,9 @@
 //
 // Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
 
-import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../capacity.js';
-import { heapOfWorker, partOfWorker } from '../memory.js';
-import { addressText } from '../redis-settings.js';
+import { addressText } from '../config/redis.js';
+import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../config/system-limits.js';
+import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
 
 /** What an operator is taken to want who does not say. */
@@ -48,7 +48,7 @@ const REDIS_FULL = 0.9;
 
 /**
  * @typedef {object} Situation
- * @property {import('../config.js').Config} config
+ * @property {import('../config/config.js').Config} config
  * @property {number} wanted connections
  * @property {number|null} idleTimeoutMs of the load balancer in front; null: not known
  * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load balancer or load generator
@@ -493,23 +493,23 @@ function find({ name, needs, meaning, judge }, readings, situation) {
 /** @type {Judgement} */
 const UNREAD = Object.freeze({ value: '', permits: null });
 
-/** @param {number} files of a process @param {import('../config.js').Config} config */
+/** @param {number} files of a process @param {import('../config/config.js').Config} config */
 function connectionsOf(files, { overloadMode }) {
   // Not enforced, the reserve is used up too: then accepting fails.
   return Math.max(0, (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS);
 }
 
-/** @param {number} memory bytes @param {import('../config.js').Config} config */
+/** @param {number} memory bytes @param {import('../config/config.js').Config} config */
 function connectionsIn(memory, { workers }) {
   return Math.max(0, Math.floor((memory * MEMORY_SHARE - (workers + 1) * PROCESS_BYTES) / CONNECTION_BYTES));
 }
 
-/** The same backwards. @param {number} connections @param {import('../config.js').Config} config @returns {number} bytes */
+/** The same backwards. @param {number} connections @param {import('../config/config.js').Config} config @returns {number} bytes */
 function memoryFor(connections, { workers }) {
   return Math.ceil((connections * CONNECTION_BYTES + (workers + 1) * PROCESS_BYTES) / MEMORY_SHARE);
 }
 
-/** Over how long the clients of a drained server return. @param {import('../config.js').Config} config */
+/** Over how long the clients of a drained server return. @param {import('../config/config.js').Config} config */
 function windowSeconds({ reconnectWindowMs }) {
   return Math.max(1, Math.floor(reconnectWindowMs / 1000));
 }
@@ -548,9 +548,9 @@ function sysctl(name, value) {
   return `sudo sysctl -w ${name}=${typeof value === 'string' ? `"${value}"` : value}`;
 }
 
-/** Without its credentials, which redis-cli takes from REDISCLI_AUTH. @param {import('../config.js').Config} config @param {string} setting @param {string} [command] */
+/** Without its credentials, which redis-cli takes from REDISCLI_AUTH. @param {import('../config/config.js').Config} config @param {string} setting @param {string} [command] */
 function redisCli({ redis }, setting, command = `config set ${setting}`) {
-  const { kind, addresses, tls } = /** @type {import('../redis-settings.js').RedisSettings} */ (redis);
+  const { kind, addresses, tls } = /** @type {import('../config/redis.js').RedisSettings} */ (redis);
   const server = kind === 'server' ? addressText(addresses[0]) : '<each server>';
   return `redis-cli -u ${tls === null ? 'redis' : 'rediss'}://${server} ${command}`;
 }

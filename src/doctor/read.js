@@ -5,10 +5,10 @@
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
-import { parseOpenFiles } from '../capacity.js';
-import { redactUrl } from '../log.js';
-import { cgroupMemory, integerOf, kilobytes, malformed, memoryBytes, unlessAbsent } from '../memory.js';
-import { redisOptions, redisSecrets, withoutSecrets } from '../redis-settings.js';
+import { redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
+import { parseOpenFiles } from '../config/system-limits.js';
+import { cgroupMemory, integerOf, kilobytes, malformed, memoryBytes, unlessAbsent } from '../config/system-memory.js';
+import { redactUrl } from '../observability/log.js';
 
 const REDIS_TIMEOUT_MS = 3000;
 const DISCONNECT_TIMEOUT_MS = 100;
@@ -21,7 +21,7 @@ export class Unread {
   }
 }
 
-/** @typedef {import('../memory.js').ReadFile} ReadFile */
+/** @typedef {import('../config/system-memory.js').ReadFile} ReadFile */
 
 /**
  * One reader for each reading of a machine. They throw where there is nothing to be read.
@@ -143,7 +143,7 @@ export function environmentOf(pid) {
 
 /**
  * One server: by Sentinel the primary; of a cluster the first named node that answers, since all should be alike.
- * @param {import('../redis-settings.js').RedisSettings|null} settings null: there is none, which is no fault
+ * @param {import('../config/redis.js').RedisSettings|null} settings null: there is none, which is no fault
  * @returns {Promise<RedisReadings>}
  */
 export async function readRedis(settings) {
@@ -158,7 +158,7 @@ export async function readRedis(settings) {
   return readings;
 }
 
-/** @param {import('../redis-settings.js').RedisSettings} settings @param {import('../redis-settings.js').Address} node @returns {Promise<RedisReadings>} */
+/** @param {import('../config/redis.js').RedisSettings} settings @param {import('../config/redis.js').Address} node @returns {Promise<RedisReadings>} */
 async function readServer(settings, node) {
   const { Redis } = await import('ioredis');
   const redis = new Redis({

@@ -15,7 +15,7 @@ export class Attendance {
    * @param {object} parts
    * @param {Presence} parts.presence
    * @param {(room: string) => boolean} parts.covers does the room have presence?
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    */
   constructor({ presence, covers, stats }) {
     this.presence = presence;

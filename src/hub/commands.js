@@ -4,7 +4,6 @@
 // what it can't do yet (the broker has to confirm) it answers when that settles. The peer's faults are answers too:
 // rows of codes.js, counted, never thrown.
 
-import { CLOSES } from '../codes.js';
 import {
   decode,
   ECHO_PREFIX,
@@ -28,6 +27,7 @@ import {
   readPresence,
   readSince,
 } from '../protocol/codec.js';
+import { CLOSES } from '../protocol/codes.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 import { EVERYONE } from './hub.js';
 
@@ -53,7 +53,7 @@ const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('../protocol/codec.js').Command} Command */
-/** @typedef {import('../codes.js').ErrorCode} ErrorCode */
+/** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
 
 /** @typedef {{publish(room: string, publication: Buffer): Promise<{epoch: string, offset: number}|void>, countConnections(): Promise<number>}} Publisher */
 
@@ -62,7 +62,7 @@ const NOTHING = Buffer.alloc(0);
 export class Commands {
   /**
    * @param {object} parts
-   * @param {import('../config.js').Config} parts.config
+   * @param {import('../config/config.js').Config} parts.config
    * @param {import('./hub.js').Hub} parts.hub
    * @param {Publisher} parts.broker
    * @param {import('./recovery.js').Recovery} parts.recovery
@@ -71,7 +71,7 @@ export class Commands {
    * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many bytes costs its connection's rate
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast the same, asked after it
    * @param {import('./attendance.js').Attendance|null} [parts.attendance] null: no room has presence
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    */

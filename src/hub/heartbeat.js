@@ -15,7 +15,7 @@ export class Heartbeat {
    * @param {object} parts
    * @param {number} parts.intervalMs
    * @param {number} parts.timeoutMs shorter than intervalMs
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    */
   constructor({ intervalMs, timeoutMs, stats }) {
     const slots = Math.max(2, Math.min(MAX_SLOTS, Math.floor(intervalMs / SLOT_MS)));

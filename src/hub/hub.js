@@ -7,9 +7,9 @@
 // Members stand in an array, since a flush walks them all and an array is the cheapest to walk; each connection keeps
 // its place in it, so that leaving is O(1): the last member takes the place of the one that goes.
 
+import { RareLog } from '../observability/rare-log.js';
 import { roomPrefix } from '../protocol/frame.js';
 import { isPublication, KIND, kindOf } from '../protocol/publication.js';
-import { RareLog } from './rare-log.js';
 
 /** The room of all connections. Not a name that isRoom() allows. */
 export const EVERYONE = '*';
@@ -108,8 +108,8 @@ export class Hub {
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {Follows} parts.recovery
-   * @param {import('../stats.js').Stats} parts.stats
-   * @param {import('./rare-log.js').Log} parts.log
+   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/rare-log.js').Log} parts.log
    */
   constructor({ broker, outbox, slowConsumers, recovery, stats, log }) {
     this.broker = broker;

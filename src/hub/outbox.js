@@ -56,7 +56,7 @@ export class Outbox {
   /**
    * @param {object} parts
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} parts.reloadWindowMs over which members are told to load their state anew, at most
    * @param {{observe(n: number): void}} parts.fanout receivers of a flush

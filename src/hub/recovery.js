@@ -48,7 +48,7 @@ export class Recovery {
    * @param {import('../broker/broker.js').HistoryOf} parts.historyOf
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} [parts.maxWindowBytes]
    * @param {() => number} [parts.clock] ms, monotonic

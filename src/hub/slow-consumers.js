@@ -14,7 +14,7 @@
 // The policy `drop` does not end a connection for its age alone. If such a connection takes no byte at all for
 // `maxStallMs`, it is closed too, because the heartbeat does not ping a socket with unsent bytes.
 
-import { CLOSES } from '../codes.js';
+import { CLOSES } from '../protocol/codes.js';
 
 /** A closed slow consumer never reads its close frame; without this, ws would hold its buffers for its close time-out. */
 const TERMINATE_AFTER_MS = 2000;
@@ -34,8 +34,8 @@ const TERMINATE_AFTER_MS = 2000;
 export class SlowConsumers {
   /**
    * @param {object} parts
-   * @param {import('../config.js').Config} parts.config
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {number} parts.budgetBytes unsent bytes a whole worker may hold
    * @param {() => number} [parts.clock] ms, monotonic
    */

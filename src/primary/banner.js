@@ -1,11 +1,11 @@
 // banner.js: what an operator wants to read first: where it listens, with which broker and limits, and who may come in.
 
 import { networkInterfaces } from 'node:os';
-import { describe } from '../config.js';
+import { describe } from '../config/config.js';
 
 /**
  * @param {object} what
- * @param {import('../config.js').Config} what.config
+ * @param {import('../config/config.js').Config} what.config
  * @param {number} what.port the public one, as chosen
  * @param {number} what.metricsPort as chosen
  * @returns {string[]} lines; the first says that it is ready

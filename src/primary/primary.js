@@ -8,11 +8,11 @@
 // A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
 // that their channel is closed, drain by themselves and leave.
 
+import { RoomRules } from '../config/room-patterns.js';
 import { glance } from '../doctor/doctor.js';
-import { flushLog, writeBanner } from '../log.js';
-import { Aggregate, createPrimaryMetrics } from '../metrics.js';
+import { flushLog, writeBanner } from '../observability/log.js';
+import { Aggregate, createPrimaryMetrics } from '../observability/metrics.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
-import { RoomRules } from '../room-rules.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Relay } from './relay.js';
@@ -27,7 +27,7 @@ const CLOSE_TIMEOUT_MS = 1000;
  * Runs until a signal or a fault ends the process.
  * @param {object} parts
  * @param {Settings} parts.settings
- * @param {(previous: import('../config.js').Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings
+ * @param {(previous: import('../config/config.js').Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings
  * @param {string} parts.exec the workers' entry point
  * @param {boolean} parts.onTerminal was it started on one?
  * @param {import('pino').Logger} parts.log
@@ -132,7 +132,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   supervisor.start();
 }
 
-/** @param {import('../config.js').Config} config @returns {string} */
+/** @param {import('../config/config.js').Config} config @returns {string} */
 function opsPortInUse({ metricsHost, metricsPort }) {
   const other = metricsPort === 9464 ? 9465 : 9464;
   const why = metricsPort === 9090 ? ', which is the default port of Prometheus, too' : '';
@@ -142,7 +142,7 @@ function opsPortInUse({ metricsHost, metricsPort }) {
 /**
  * In a log of text as a banner, else as log lines.
  * @param {import('pino').Logger} log
- * @param {{config: import('../config.js').Config, port: number, metricsPort: number}} what
+ * @param {{config: import('../config/config.js').Config, port: number, metricsPort: number}} what
  */
 function announce(log, { config, port, metricsPort }) {
   const lines = banner({ config, port, metricsPort });

@@ -23,7 +23,7 @@ import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { getHeapStatistics } from 'node:v8';
-import { heapOfWorker, readPart } from '../memory.js';
+import { heapOfWorker, readPart } from '../config/system-memory.js';
 
 const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
@@ -46,10 +46,10 @@ const LAST_WORDS_MS = 1000;
 /** Time between the end of a worker's drain and its SIGKILL. */
 const KILL_AFTER_MS = 1000;
 
-/** @typedef {import('../config.js').Config} Config */
-/** @typedef {import('../control.js').ToWorker} ToWorker */
-/** @typedef {import('../control.js').ToPrimary} ToPrimary */
-/** @typedef {import('../metrics.js').Snapshot} Snapshot */
+/** @typedef {import('../config/config.js').Config} Config */
+/** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
+/** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
+/** @typedef {import('../observability/metrics.js').Snapshot} Snapshot */
 /** @typedef {{port: number, address: string}} Address */
 
 /**
@@ -115,7 +115,7 @@ export class Supervisor {
    * @param {Settings} parts.settings
    * @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
-   * @param {import('../metrics.js').Aggregate} parts.aggregate gets the workers' snapshots
+   * @param {import('../observability/metrics.js').Aggregate} parts.aggregate gets the workers' snapshots
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings for a reload;
    *   `faults` say what is wrong or can't be changed

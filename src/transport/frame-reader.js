@@ -25,8 +25,8 @@
 // All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so is what ws gets.
 
 import { isUtf8 } from 'node:buffer';
-import { Slices } from '../slices.js';
 import { READ_BYTES, shareReads } from './shared-reads.js';
+import { Slices } from './time-sliced-queue.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;

@@ -25,10 +25,10 @@
 // idle socket of the address that has most (crowd.js). Sockets of a trusted proxy each count as an address of their own.
 
 import { createServer, STATUS_CODES } from 'node:http';
-import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../capacity.js';
-import { Slices } from '../slices.js';
+import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
+import { Slices } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -86,7 +86,7 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}} Decided */
 /** @typedef {(this: import('node:http').Server, socket: TrackedSocket) => void} SpeakHttp */
-/** @typedef {typeof import('../stats.js').EVICTIONS[number]} Eviction */
+/** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
 
 /** What there is to know about one socket. It lives as long. */
 class Handshake {
@@ -136,14 +136,14 @@ export class HttpServer {
 
   /**
    * @param {object} parts
-   * @param {import('../config.js').Config} parts.config
+   * @param {import('../config/config.js').Config} parts.config
    * @param {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>} parts.admission
    * @param {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} parts.onUpgrade
    * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits
    * count it: empty where none of them counts by address
    * @param {() => string|null} parts.readiness null: ready; else why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    */
   constructor({ config, admission, onUpgrade, readiness, log, stats }) {
     this.config = config;

@@ -13,8 +13,8 @@
 import { writeSync } from 'node:fs';
 
 import { WebSocket, WebSocketServer } from 'ws';
-import { CLOSES } from '../codes.js';
 import { Connection } from '../hub/connection.js';
+import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
 import { FrameReader } from './frame-reader.js';
@@ -156,13 +156,13 @@ class ServerWebSocket extends WebSocket {
 export class WebSockets {
   /**
    * @param {object} parts
-   * @param {import('../config.js').Config} parts.config
+   * @param {import('../config/config.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../hub/commands.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a frame that is no whole
    *   message; null: nobody counts
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    */
   constructor({ config, hub, commands, heartbeat, admitFrame = null, stats }) {
     this.hub = hub;

@@ -2,8 +2,8 @@
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
-import { OWN_DESCRIPTORS, parseOpenFiles } from '../capacity.js';
-import { privateBytes } from '../memory.js';
+import { OWN_DESCRIPTORS, parseOpenFiles } from '../config/system-limits.js';
+import { privateBytes } from '../config/system-memory.js';
 
 /** As the heartbeat's: timers of one period fire together, and each wake-up costs an idle worker 80 us. */
 const SAMPLE_MS = 250;
@@ -13,7 +13,7 @@ const SAMPLES = 4;
 export class Health {
   /**
    * @param {object} parts
-   * @param {import('../stats.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Stats} parts.stats
    * @param {{observe(ms: number): void}} parts.loopLag gets every sample
    * @param {number} parts.memoryBytes this worker's part of the memory
    */

@@ -12,7 +12,8 @@ import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { LocalBroker } from '../broker/local.js';
-import { BEAT_INTERVAL_MS } from '../control.js';
+import { RoomRules } from '../config/room-patterns.js';
+import { readPart } from '../config/system-memory.js';
 import { Attendance } from '../hub/attendance.js';
 import { Commands } from '../hub/commands.js';
 import { Degraded } from '../hub/degraded.js';
@@ -21,14 +22,13 @@ import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
 import { Recovery } from '../hub/recovery.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
-import { readPart } from '../memory.js';
-import { createMetrics } from '../metrics.js';
+import { createStats } from '../observability/counters.js';
+import { createMetrics } from '../observability/metrics.js';
 import { LocalPresence } from '../presence/local.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
-import { RoomRules } from '../room-rules.js';
-import { createStats } from '../stats.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
+import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
 import { Health } from './health.js';
 import { RelayLink } from './relay-link.js';
@@ -37,7 +37,7 @@ const SWEEP_INTERVAL_MS = 1000;
 /** How long leaving may take where no primary is left to set a deadline. */
 const ORPHAN_DRAIN_MS = 10_000;
 
-/** @typedef {import('../config.js').Config} Config */
+/** @typedef {import('../config/config.js').Config} Config */
 /** @typedef {import('pino').Logger} Logger */
 
 /**
@@ -63,7 +63,7 @@ export function runWorker(config, log) {
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
   };
-  /** @param {import('../control.js').ToWorker} message */
+  /** @param {import('./control-messages.js').ToWorker} message */
   const processOnMessage = (message) => {
     switch (message.type) {
       case 'start':
@@ -107,7 +107,7 @@ export function runWorker(config, log) {
   process.on('unhandledRejection', (error) => crash(error, worker, log));
 }
 
-/** @param {import('../config.js').Config} config @returns {string} */
+/** @param {import('../config/config.js').Config} config @returns {string} */
 function portInUse({ host, port }) {
   return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
 }
@@ -141,7 +141,7 @@ function crash(error, worker, log) {
   leave(worker, 2000, 1, log);
 }
 
-/** @param {import('../control.js').ToPrimary} message @returns {Promise<void>} when it is on its way */
+/** @param {import('./control-messages.js').ToPrimary} message @returns {Promise<void>} when it is on its way */
 function send(message) {
   return new Promise((resolve) => {
     if (!process.send || !process.connected) return resolve();

@@ -9,7 +9,7 @@ const BROKERS = ['memory', 'local', ...REDIS];
 const ALL = Object.freeze({ after: 0, limit: 100_000 });
 const EPOCH = /^[0-9a-f]{16}$/;
 
-/** By the first part of a room's name. @type {Readonly<Record<string, import('../../src/room-rules.js').HistoryRule>>} */
+/** By the first part of a room's name. @type {Readonly<Record<string, import('../../src/config/room-patterns.js').HistoryRule>>} */
 const RULES = Object.freeze({
   kept: { size: 2000, ttlMs: 600_000 },
   short: { size: 5, ttlMs: 600_000 },

@@ -7,12 +7,12 @@ import pino from 'pino';
 import { LocalBroker } from '../../src/broker/local.js';
 import { MemoryBroker } from '../../src/broker/memory.js';
 import { RedisBroker } from '../../src/broker/redis.js';
+import { createStats } from '../../src/observability/counters.js';
 import { LocalPresence } from '../../src/presence/local.js';
 import { Members } from '../../src/presence/members.js';
 import { MemoryPresence } from '../../src/presence/memory.js';
 import { RedisPresence } from '../../src/presence/redis.js';
 import { Relay } from '../../src/primary/relay.js';
-import { createStats } from '../../src/stats.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
@@ -99,7 +99,7 @@ suite('local', async (t) => {
   };
 });
 
-/** @param {{settings: import('../../src/redis-settings.js').RedisSettings}} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
+/** @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
 function redisWorker(redis, options) {
   const stats = createStats();
   const config = {
@@ -316,7 +316,7 @@ async function started(t, worker, rooms) {
 
 /**
  * @param {string} behaviour
- * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/stats.js').Stats, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
+ * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/observability/counters.js').Stats, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
 function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {

@@ -7,8 +7,8 @@ import pino from 'pino';
 import { LocalBroker } from '../../src/broker/local.js';
 import { MemoryBroker } from '../../src/broker/memory.js';
 import { RedisBroker } from '../../src/broker/redis.js';
+import { createStats } from '../../src/observability/counters.js';
 import { Relay } from '../../src/primary/relay.js';
-import { createStats } from '../../src/stats.js';
 import { RelayLink } from '../../src/worker/relay-link.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
@@ -61,7 +61,7 @@ export const REDIS = Object.freeze(Object.keys(TOPOLOGIES));
  * @returns {Prepare}
  */
 function overRedis(start) {
-  /** @type {Promise<import('../../src/redis-settings.js').RedisSettings>|null} */
+  /** @type {Promise<import('../../src/config/redis.js').RedisSettings>|null} */
   let shared = null;
   let tests = 0;
   return async (_t, historyOf) => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { describe, test } from 'node:test';
-import { parseHistoryRules } from '../../src/room-rules.js';
+import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';
 import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';

@@ -8,7 +8,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { MAX_STRETCH_BYTES } from '../../src/broker/broker.js';
-import { parseHistoryRules } from '../../src/room-rules.js';
+import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { freePort, redisSettings, startRedis } from '../helpers/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';

@@ -9,7 +9,7 @@
 // frames does; `stuck` keeps it from turning for ever without any.
 
 import { closeSync, openSync, readSync } from 'node:fs';
-import { BEAT_INTERVAL_MS } from '../../src/control.js';
+import { BEAT_INTERVAL_MS } from '../../src/worker/control-messages.js';
 
 const behaviour = process.env.FIXTURE ?? '';
 /** @param {object} message */
@@ -40,7 +40,9 @@ process.on('SIGTERM', () => {});
 process.on('SIGINT', () => {});
 process.on(
   'message',
-  (/** @type {import('../../src/control.js').ToWorker | {type: 'busy', ms: number} | {type: 'stuck'}} */ message) => {
+  (
+    /** @type {import('../../src/worker/control-messages.js').ToWorker | {type: 'busy', ms: number} | {type: 'stuck'}} */ message,
+  ) => {
     switch (message.type) {
       case 'start':
         if (behaviour === 'die') process.exit(3);

@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { setImmediate as turn } from 'node:timers/promises';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
-import { loadConfig } from '../../src/config.js';
-import { createStats } from '../../src/stats.js';
+import { loadConfig } from '../../src/config/config.js';
+import { createStats } from '../../src/observability/counters.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { handshake, RawClient } from './raw-http.js';
 

@@ -7,7 +7,7 @@ import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
 import { Recovery } from '../../src/hub/recovery.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
-import { createStats } from '../../src/stats.js';
+import { createStats } from '../../src/observability/counters.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
@@ -18,7 +18,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
 
 /**
  * @param {object} parts
- * @param {import('../../src/config.js').Config} parts.config
+ * @param {import('../../src/config/config.js').Config} parts.config
  * @param {any} parts.broker
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]

@@ -5,7 +5,7 @@ import { startCluster } from './redis-cluster.js';
 import { startSentinels } from './redis-sentinel.js';
 import { startTlsRedis } from './redis-tls.js';
 
-/** @typedef {import('../../src/redis-settings.js').RedisSettings} RedisSettings */
+/** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
 
 /** The rights that README.md asks for. @param {string} prefix of keys and channels */

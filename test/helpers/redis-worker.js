@@ -2,15 +2,15 @@
 
 import pino from 'pino';
 import { RedisBroker } from '../../src/broker/redis.js';
-import { RoomRules } from '../../src/room-rules.js';
-import { createStats } from '../../src/stats.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { createStats } from '../../src/observability/counters.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../../src/redis-settings.js').RedisSettings} RedisSettings */
+/** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
 
 /** A broker as a worker has it, and what it told. */
 export class Worker {
-  /** @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config.js').Config>} config */
+  /** @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config/config.js').Config>} config */
   constructor(redis, config) {
     this.stats = createStats();
     /** @type {string[]} */
@@ -70,7 +70,7 @@ export class Worker {
   }
 }
 
-/** @param {TestContext} t @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config.js').Config>} [config] */
+/** @param {TestContext} t @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config/config.js').Config>} [config] */
 export async function start(t, redis, config = {}) {
   const worker = new Worker(redis, config);
   t.after(() => worker.broker.close());

@@ -7,7 +7,7 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
@@ -130,7 +130,7 @@ export class RedisServer {
   }
 }
 
-/** @param {Record<string, string>} env REDIS_… @returns {import('../../src/redis-settings.js').RedisSettings} */
+/** @param {Record<string, string>} env REDIS_… @returns {import('../../src/config/redis.js').RedisSettings} */
 export function redisSettings(env) {
   const { config, faults } = loadConfig(env);
   if (config?.redis) return config.redis;

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/metrics.js';
+import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const document = readFileSync(`${root}docs/security.md`, 'utf8');

@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import { Admission, Admitted } from '../../src/admission/admission.js';
 import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
-import { loadConfig } from '../../src/config.js';
-import { createStats } from '../../src/stats.js';
+import { loadConfig } from '../../src/config/config.js';
+import { createStats } from '../../src/observability/counters.js';
 
 /** Counts the connections of each address, as the relay does, and remembers what it was asked. */
 class Counter {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { BrokerError } from '../../src/broker/broker.js';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { changedFixed, describe, loadConfig, parseConfigFile, SETTINGS } from '../../src/config.js';
+import { changedFixed, describe, loadConfig, parseConfigFile, SETTINGS } from '../../src/config/config.js';
 
 /** @param {Record<string, string>} env */
 function valid(env = {}) {

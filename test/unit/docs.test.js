@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { ERRORS } from '../../src/codes.js';
-import { SETTINGS } from '../../src/config.js';
-import { METRICS } from '../../src/metrics.js';
+import { SETTINGS } from '../../src/config/config.js';
+import { METRICS } from '../../src/observability/metrics.js';
+import { ERRORS } from '../../src/protocol/codes.js';
 import { readme, TABLE_NAMES, withTables } from '../docs-tables.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

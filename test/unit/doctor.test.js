@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import { glance, parseOptions } from '../../src/doctor/doctor.js';
 import { DEFAULT_WANTED, examine, LIMITS } from '../../src/doctor/limits.js';
 import { parseInfo, parsePubsubBuffer, READERS, readMachine, readRedis, Unread } from '../../src/doctor/read.js';
@@ -41,7 +41,7 @@ function plenty() {
 function configOf(env = {}) {
   const { config, faults } = loadConfig({ WORKERS: '4', REDIS_URL: 'redis://user:secret@example.org:7000/2', ...env });
   assert.deepEqual(faults, []);
-  return /** @type {import('../../src/config.js').Config} */ (config);
+  return /** @type {import('../../src/config/config.js').Config} */ (config);
 }
 
 /**

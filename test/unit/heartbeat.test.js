@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Connection } from '../../src/hub/connection.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
-import { createStats } from '../../src/stats.js';
+import { createStats } from '../../src/observability/counters.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
 function build({ intervalMs = 30_000, timeoutMs = 10_000, connections = 1000 } = {}) {

@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { test } from 'node:test';
 import { WebSocketServer } from 'ws';
 import { Admission } from '../../src/admission/admission.js';
-import { OWN_DESCRIPTORS } from '../../src/capacity.js';
-import { loadConfig } from '../../src/config.js';
-import { createStats } from '../../src/stats.js';
+import { loadConfig } from '../../src/config/config.js';
+import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
+import { createStats } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 

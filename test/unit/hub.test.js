@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 
 /**
  * @typedef {object} Row
- * @property {readonly string[]} may `root`: any helper beside main.js; `hub/`: a folder; `broker/memory.js`: one file
+ * @property {readonly string[]} may `hub/`: a folder; `protocol/codes.js`: one file
  * @property {readonly string[]} packages
  * @property {readonly string[]|'any'} node modules of Node; `node:net isIP` is that one export of it
  * @property {RegExp} [never] globals that would break a promise of the folder
@@ -20,39 +20,60 @@ import { fileURLToPath } from 'node:url';
 /** Time and the world, as globals: no import shows them. */
 const CLOCK_OR_IO = /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
 
-/** @type {Readonly<Record<string, Row>>} `main.js` and `root` (the other files in src), then the folders */
+/** @type {Readonly<Record<string, Row>>} `main.js`, then the folders */
 const TABLE = Object.freeze({
-  'main.js': { may: ['root', 'primary/primary.js', 'worker/worker.js', 'doctor/doctor.js'], packages: [], node: 'any' },
-  root: { may: ['root'], packages: ['pino', 'prom-client', 'proxy-addr'], node: 'any' },
+  'main.js': {
+    may: ['config/', 'observability/log.js', 'primary/primary.js', 'worker/worker.js', 'doctor/doctor.js'],
+    packages: [],
+    node: 'any',
+  },
+  config: { may: [], packages: ['proxy-addr'], node: 'any' },
+  observability: { may: ['config/system-memory.js'], packages: ['pino', 'prom-client'], node: 'any' },
   // Compressing bytes that are in hand is computation.
-  protocol: { may: ['codes.js'], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
+  protocol: { may: [], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
   // The clock is handed in.
-  admission: { may: ['root'], packages: ['proxy-addr'], node: ['node:net isIP', 'node:crypto'], never: CLOCK_OR_IO },
-  broker: { may: ['root'], packages: ['ioredis'], node: 'any' },
+  admission: {
+    may: ['config/', 'protocol/codes.js'],
+    packages: ['proxy-addr'],
+    node: ['node:net isIP', 'node:crypto'],
+    never: CLOCK_OR_IO,
+  },
+  broker: { may: ['config/', 'relay-wire.js'], packages: ['ioredis'], node: 'any' },
   // Its connection to Redis is the broker's, handed to it.
-  presence: { may: ['broker/broker.js', 'broker/deferred.js', 'root'], packages: [], node: 'any' },
+  presence: { may: ['broker/broker.js', 'broker/deferred.js'], packages: [], node: 'any' },
   // Wires, broker and admission are handed to it: it has no I/O of its own.
-  hub: { may: ['protocol/', 'codes.js'], packages: [], node: ['node:buffer', 'node:crypto'] },
-  transport: { may: ['hub/', 'protocol/', 'root'], packages: ['ws', 'express'], node: 'any' },
+  hub: { may: ['protocol/', 'observability/rare-log.js'], packages: [], node: ['node:buffer', 'node:crypto'] },
+  transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   worker: {
-    may: ['admission/', 'broker/', 'hub/', 'presence/', 'protocol/', 'transport/', 'root'],
+    may: [
+      'admission/',
+      'broker/',
+      'config/',
+      'hub/',
+      'observability/',
+      'presence/',
+      'protocol/',
+      'relay-wire.js',
+      'transport/',
+    ],
     packages: [],
     node: 'any',
   },
   primary: {
     may: [
-      'broker/memory.js',
       'broker/rooms.js',
       'broker/streams.js',
+      'config/',
       'doctor/doctor.js',
+      'observability/',
       'presence/members.js',
       'protocol/publication.js',
-      'root',
+      'relay-wire.js',
     ],
     packages: ['express'],
     node: 'any',
   },
-  doctor: { may: ['root'], packages: ['ioredis'], node: 'any' },
+  doctor: { may: ['config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 
 const src = fileURLToPath(new URL('../../src/', import.meta.url));
@@ -63,7 +84,7 @@ test('every folder of src is in the table, and nothing else is', () => {
   assert.deepEqual(
     folders.map(({ name }) => name).sort(),
     Object.keys(TABLE)
-      .filter((name) => name !== 'main.js' && name !== 'root')
+      .filter((name) => name !== 'main.js')
       .sort(),
   );
 });
@@ -98,9 +119,9 @@ test('every import leads to a file or to a package that a production install has
 
 const FAULTS = /** @type {const} */ ([
   ['a folder that is not in the row', 'hub/x.js', "import { RedisBroker } from '../broker/redis.js';"],
-  ['a file of the root that is not in the row', 'protocol/x.js', "import { createLog } from '../log.js';"],
-  ['a folder imported by a helper', 'stats.js', "import { Hub } from './hub/hub.js';"],
-  ['a helper that imports main.js', 'stats.js', "import './main.js';"],
+  ['a file that is not in the row', 'protocol/x.js', "import { createLog } from '../observability/log.js';"],
+  ['a folder imported by a setting', 'config/x.js', "import { Hub } from '../hub/hub.js';"],
+  ['an import of main.js', 'config/x.js', "import '../main.js';"],
   ['a part of main.js beyond its two doors', 'main.js', "import { Hub } from './hub/hub.js';"],
   ['the primary importing the worker', 'primary/x.js', "const { runWorker } = await import('../worker/worker.js');"],
   ['the primary importing the hub', 'primary/x.js', "import { Hub } from '../hub/hub.js';"],
@@ -138,9 +159,10 @@ const FAULTS = /** @type {const} */ ([
   ['a module of Node without its prefix', 'worker/x.js', "import net from 'net';"],
   ['the environment', 'worker/x.js', 'const { PORT } = process.env;'],
   ['the environment, in brackets', 'worker/x.js', "const port = process['env'].PORT;"],
-  ['the environment, taken apart', 'config.js', 'const { env } = process;'],
+  ['the environment, taken apart', 'config/x.js', 'const { env } = process;'],
   ['the environment, imported', 'worker/x.js', "import { env } from 'node:process';"],
   ['a folder that is not in the table', 'misc/x.js', 'export const x = 1;'],
+  ['a loose file beside main.js', 'x.js', 'export const x = 1;'],
 ]);
 
 for (const [name, path, source] of FAULTS) {
@@ -175,7 +197,7 @@ for (const [name, path, source] of FAIR) {
 function check(path, source) {
   const code = withoutComments(source);
   const folder = path.includes('/') ? path.split('/', 1)[0] : '';
-  const row = path === 'main.js' ? TABLE['main.js'] : TABLE[folder || 'root'];
+  const row = TABLE[path === 'main.js' ? path : folder];
   if (row === undefined) return [`${path}: its folder is not in the table`];
   const faults = importsOf(code)
     .filter((one) => !isAllowed(one, path, folder, row))
@@ -204,7 +226,6 @@ function isAllowed({ names, specifier }, path, folder, row) {
   const target = posix.join(posix.dirname(path), specifier);
   if (target.startsWith('../')) return false;
   if (row.may.includes(target)) return true;
-  if (!target.includes('/')) return target !== 'main.js' && row.may.includes('root');
   const owner = target.split('/', 1)[0];
   return owner === folder || row.may.includes(`${owner}/`);
 }

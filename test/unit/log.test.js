@@ -5,10 +5,10 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, unlinkSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { createLog, flushLog, redactUrl } from '../../src/log.js';
-import { textFormat } from '../../src/log-text.js';
+import { createLog, flushLog, redactUrl } from '../../src/observability/log.js';
+import { textFormat } from '../../src/observability/log-text.js';
 
-const LOG = new URL('../../src/log.js', import.meta.url).href;
+const LOG = new URL('../../src/observability/log.js', import.meta.url).href;
 
 /** @param {import('node:test').TestContext} t */
 function folder(t) {

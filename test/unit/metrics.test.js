@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { createStats } from '../../src/observability/counters.js';
 import {
   Aggregate,
   createMetrics,
@@ -9,14 +10,13 @@ import {
   METRICS,
   PRIMARY_METRICS,
   WORKER_METRICS,
-} from '../../src/metrics.js';
-import { createStats } from '../../src/stats.js';
+} from '../../src/observability/metrics.js';
 import { fallen, samples } from '../helpers/server.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 
-/** As it arrives in the primary. @param {import('../../src/metrics.js').Snapshot[]} snapshot @returns {import('../../src/metrics.js').Snapshot[]} */
+/** As it arrives in the primary. @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot @returns {import('../../src/observability/metrics.js').Snapshot[]} */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
 /** @param {import('node:test').TestContext} t @param {number} slot */
@@ -140,7 +140,7 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
   const [a, b] = [worker(t, 0), worker(t, 1)];
   a.stats.brokerUp = 1;
   const aggregate = new Aggregate();
-  /** @param {import('../../src/metrics.js').Snapshot[]} snapshot @param {number} lag */
+  /** @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot @param {number} lag */
   const withLag = (snapshot, lag) => {
     for (const { name, values } of snapshot)
       if (name === 'fanfare_event_loop_lag_seconds' || name === 'nodejs_eventloop_lag_p99_seconds')

@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { SETTINGS } from '../../src/config.js';
-import { createMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/metrics.js';
-import { createStats } from '../../src/stats.js';
+import { SETTINGS } from '../../src/config/config.js';
+import { createStats } from '../../src/observability/counters.js';
+import { createMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
 
 const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
 /** @param {string} path from ops/ */

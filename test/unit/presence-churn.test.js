@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { createStats } from '../../src/observability/counters.js';
 import { RedisPresence } from '../../src/presence/redis.js';
-import { createStats } from '../../src/stats.js';
 
 /** Presence over a Redis whose answers to `sadd` and to changes the test gives. */
 function build() {

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
-import { loadConfig } from '../../src/config.js';
-import { createStats } from '../../src/stats.js';
+import { loadConfig } from '../../src/config/config.js';
+import { createStats } from '../../src/observability/counters.js';
 
-/** @typedef {import('../../src/config.js').Mode} Mode */
+/** @typedef {import('../../src/config/config.js').Mode} Mode */
 /** @typedef {{rate: import('../../src/admission/rate-limit.js').Allowance|null}} Sender */
 
 /** @param {Record<string, string|number>} env */

@@ -10,7 +10,7 @@ import { RedisCensus } from '../../src/broker/redis-census.js';
 import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/broker/redis-message.js';
 import { RedisProbe } from '../../src/broker/redis-probe.js';
 import { RedisRules } from '../../src/broker/redis-rules.js';
-import { parseHistoryRules, RoomRules } from '../../src/room-rules.js';
+import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js';
 
 /** @param {Buffer[]} publications */
 function encode(publications) {

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
-import { loadConfig } from '../../src/config.js';
-import { Aggregate } from '../../src/metrics.js';
+import { loadConfig } from '../../src/config/config.js';
+import { Aggregate } from '../../src/observability/metrics.js';
 import { Supervisor } from '../../src/primary/supervisor.js';
 import { fallen, samples, until } from '../helpers/server.js';
 

@@ -4,7 +4,7 @@ import http from 'node:http';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { WebSocket } from 'ws';
-import { loadConfig } from '../../src/config.js';
+import { loadConfig } from '../../src/config/config.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { WebSockets } from '../../src/transport/websocket.js';

@@ -1,9 +1,9 @@
-// stats.js: a worker's plain counters, read by metrics.js at each scrape.
+// counters.js: a worker's plain counters, read by metrics.js at each scrape.
 //
 // The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes its labels on every
 // inc(), which at millions of deliveries a second is a core of its own.
 
-import { ERRORS } from './codes.js';
+import { ERRORS } from '../protocol/codes.js';
 
 /** Why an admission was refused: the closed label set of `fanfare_admissions_refused_total`. */
 export const REFUSALS = /** @type {const} */ ([

@@ -1,4 +1,4 @@
-// memory.js: how much memory there is, which part of it is a worker's, and how much of it this process has.
+// system-memory.js: how much memory there is, which part of it is a worker's, and how much of it this process has.
 //
 //   all   = the machine's memory, or the least limit of the control groups this process is in
 //   part  = (all - what the primary keeps) / WORKERS

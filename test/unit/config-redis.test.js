@@ -1,12 +1,12 @@
-// redis-settings.test.js: where Redis is, from the environment; what ioredis is told; what is shown.
+// config-redis.test.js: where Redis is, from the environment; what ioredis is told; what is shown.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { loadConfig } from '../../src/config.js';
-import { describeRedis, redisOptions, redisSecrets } from '../../src/redis-settings.js';
+import { loadConfig } from '../../src/config/config.js';
+import { describeRedis, redisOptions, redisSecrets } from '../../src/config/redis.js';
 import { aclRule } from '../helpers/redis-topologies.js';
 
 /** @param {Record<string, string>} env */

@@ -14,10 +14,10 @@ import { totalmem } from 'node:os';
 import { createHistogram } from 'node:perf_hooks';
 import { getHeapStatistics } from 'node:v8';
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { privateBytes } from '../config/system-memory.js';
 import { droppedLines } from './log.js';
-import { privateBytes } from './memory.js';
 
-/** @typedef {import('./stats.js').Stats} Stats */
+/** @typedef {import('./counters.js').Stats} Stats */
 
 /**
  * What a worker's rows may read.

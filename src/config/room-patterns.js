@@ -1,4 +1,4 @@
-// room-rules.js: what holds for rooms by their names: which have history, and how much; which have presence.
+// room-patterns.js: what holds for rooms by their names: which have history, and how much; which have presence.
 //
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
 //   FANFARE_PRESENCE=chat.*, lobby

@@ -1,4 +1,4 @@
-// capacity.js: what a worker takes of the system, and what it keeps back for itself.
+// system-limits.js: what a worker takes of the system, and what it keeps back for itself.
 //
 // Kept in one place since the server lives by these figures and the doctor (doctor/) foretells by them.
 

@@ -1,4 +1,4 @@
-// redis-settings.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and in words.
+// redis.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and in words.
 //
 //   REDIS_URL, or REDIS_HOST        one server
 //   REDIS_SENTINELS                 one primary among several servers; Sentinels know which

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { heapOfWorker, partOfWorker, privateBytes, readPart } from '../../src/memory.js';
+import { heapOfWorker, partOfWorker, privateBytes, readPart } from '../../src/config/system-memory.js';
+import { createStats } from '../../src/observability/counters.js';
 import { workerArguments } from '../../src/primary/supervisor.js';
-import { createStats } from '../../src/stats.js';
 import { Health } from '../../src/worker/health.js';
 import { until } from '../helpers/server.js';
 

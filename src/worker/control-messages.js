@@ -1,4 +1,4 @@
-// control.js: what the primary and a worker say to each other over the cluster's IPC channel, which is for control only.
+// control-messages.js: what the primary and a worker say to each other over the cluster's IPC channel, which is for control only.
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              it listens to messages from now

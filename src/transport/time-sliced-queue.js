@@ -1,4 +1,4 @@
-// slices.js: work that comes in bursts, done a few milliseconds in each turn of the event loop, so that everything else
+// time-sliced-queue.js: work that comes in bursts, done a few milliseconds in each turn of the event loop, so that everything else
 // goes on in between.
 
 /** Items that are done with and still in the list, at most. */

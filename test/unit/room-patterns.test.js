@@ -1,9 +1,9 @@
-// room-rules.test.js: patterns of room names, and the texts they are read from.
+// room-patterns.test.js: patterns of room names, and the texts they are read from.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { loadConfig } from '../../src/config.js';
-import { parseHistoryRules, parsePresenceRules, RoomRules } from '../../src/room-rules.js';
+import { loadConfig } from '../../src/config/config.js';
+import { parseHistoryRules, parsePresenceRules, RoomRules } from '../../src/config/room-patterns.js';
 
 test('the first pattern that fits a room holds', () => {
   const { rules, faults } = parseHistoryRules(['chat.vip=500/1h', 'chat.*=100/300s', 'a*b=1/2m', '*=7/1d']);

@@ -7,8 +7,8 @@
 import { availableParallelism, hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 
-import { describeRedis, readRedisSettings } from './redis-settings.js';
-import { parseHistoryRules, parsePresenceRules } from './room-rules.js';
+import { describeRedis, readRedisSettings } from './redis.js';
+import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { compileTrustProxy } from './trust-proxy.js';
 
 /** What a limit does: nothing, count what it would have done, or act. */
@@ -435,7 +435,7 @@ export const SETTINGS = Object.freeze([
  * @property {number} metricsPort
  * @property {string} metricsHost
  * @property {number} workers
- * @property {import('./redis-settings.js').RedisSettings|null} redis null: the embedded broker
+ * @property {import('./redis.js').RedisSettings|null} redis null: the embedded broker
  * @property {string} serverId
  * @property {'auto'|'json'|'text'} logFormat
  * @property {string} logLevel
@@ -485,9 +485,9 @@ export const SETTINGS = Object.freeze([
  * @property {'shared'|'round-robin'} scheduling
  * @property {number} workerTimeoutMs
  * @property {number} roomLingerMs
- * @property {readonly import('./room-rules.js').Rule<import('./room-rules.js').HistoryRule>[]} history the first that fits a room holds
+ * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]} history the first that fits a room holds
  * @property {'strict'|'trust'} historyFence
- * @property {readonly import('./room-rules.js').Rule<true>[]} presence
+ * @property {readonly import('./room-patterns.js').Rule<true>[]} presence
  * @property {number} presenceMaxMembers
  * @property {'alone'|'redis'} readiness
  * @property {string} redisPrefix

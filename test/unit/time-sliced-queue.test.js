@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Slices } from '../../src/slices.js';
+import { Slices } from '../../src/transport/time-sliced-queue.js';
 
 /** @param {number} ms */
 function spend(ms) {
