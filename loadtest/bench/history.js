@@ -16,7 +16,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import pino from 'pino';
-import { RedisBroker } from '../../src/broker/redis.js';
+import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createStats } from '../../src/observability/counters.js';
 import { redisSettings, startRedis } from '../../test/helpers/redis.js';
 import { parsedArgs } from '../lib/options.js';

@@ -18,7 +18,7 @@ export const EVERYONE = '*';
 
 /** What the hub needs of a broker. @typedef {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}} Subscriptions */
 
-/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('./follower.js').Follower|null, unfollow(follower: import('./follower.js').Follower): void}} Follows */
+/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').Follower|null, unfollow(follower: import('../recovery/room-sync.js').Follower): void}} Follows */
 
 /** A room's members on this worker and what waits for them. The outbox owns the fields from `waiting` on. */
 export class Room {
@@ -30,9 +30,9 @@ export class Room {
     /** Pending while the broker has not confirmed the subscription. @type {Promise<void>|null} */
     this.confirming = null;
     this.prefix = roomPrefix(name);
-    /** Who its members are, in a room with presence. @type {import('./attendance.js').Roll|null} */
+    /** Who its members are, in a room with presence. @type {import('./room-users.js').Roll|null} */
     this.roll = null;
-    /** Of a room with history. @type {import('./follower.js').Follower|null} */
+    /** Of a room with history. @type {import('../recovery/room-sync.js').Follower|null} */
     this.follower = null;
     /** @type {Buffer[]} */
     this.waiting = [];
@@ -195,7 +195,7 @@ export class Hub {
     if (room.follower !== null && kindOf(publication) === KIND.MESSAGE) this.#unnumbered(room, room.follower);
   }
 
-  /** @param {Room} room @param {import('./follower.js').Follower} follower */
+  /** @param {Room} room @param {import('../recovery/room-sync.js').Follower} follower */
   #unnumbered({ name }, follower) {
     this.stats.unnumbered++;
     this.rareLog.warn(

@@ -15,7 +15,7 @@ import { Aggregate, createPrimaryMetrics } from '../observability/metrics.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
-import { Relay } from './relay.js';
+import { Relay } from '../backend/embedded/relay-server.js';
 import { Supervisor } from './supervisor.js';
 
 /** How long relay and operations port may take to close when all workers are gone. */

@@ -17,7 +17,7 @@ import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
 import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
-import { FrameReader } from './frame-reader.js';
+import { FrameReader } from './fast/frame-reader.js';
 
 /** The subprotocol that a client may ask for by name. A client that names none speaks it as well. */
 export const SUBPROTOCOL = 'fanfare';
@@ -158,7 +158,7 @@ export class WebSockets {
    * @param {object} parts
    * @param {import('../config/config.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('../hub/commands.js').Commands} parts.commands
+   * @param {import('../commands/dispatch.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a frame that is no whole
    *   message; null: nobody counts

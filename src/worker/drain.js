@@ -25,7 +25,7 @@ const POLL_MS = 20;
  * @param {object} parts
  * @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
- * @param {import('../hub/commands.js').Commands} parts.commands
+ * @param {import('../commands/dispatch.js').Commands} parts.commands
  * @param {{joining: number}} parts.recovery
  * @param {number} parts.windowMs over which the clients are told to come back
  * @param {number} parts.deadlineMs when all must be over, on the clock of performance.now()

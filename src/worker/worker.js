@@ -11,27 +11,27 @@ import { dirname } from 'node:path';
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
-import { LocalBroker } from '../broker/local.js';
+import { LocalBroker } from '../backend/embedded/broker.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { readPart } from '../config/system-memory.js';
-import { Attendance } from '../hub/attendance.js';
-import { Commands } from '../hub/commands.js';
-import { Degraded } from '../hub/degraded.js';
+import { Attendance } from '../hub/room-users.js';
+import { Commands } from '../commands/dispatch.js';
+import { Degraded } from '../recovery/outage-notice.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
-import { Recovery } from '../hub/recovery.js';
+import { Recovery } from '../recovery/scheduler.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createStats } from '../observability/counters.js';
 import { createMetrics } from '../observability/metrics.js';
-import { LocalPresence } from '../presence/local.js';
+import { LocalPresence } from '../backend/embedded/presence.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
 import { Health } from './health.js';
-import { RelayLink } from './relay-link.js';
+import { RelayLink } from '../backend/embedded/relay-client.js';
 
 const SWEEP_INTERVAL_MS = 1000;
 /** How long leaving may take where no primary is left to set a deadline. */
@@ -57,9 +57,9 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redis ? (await import('../broker/redis.js')).RedisBroker : null;
+    const RedisBroker = config.redis ? (await import('../backend/redis/broker.js')).RedisBroker : null;
     const isShared = config.redis !== null && config.presence.length > 0;
-    const RedisPresence = isShared ? (await import('../presence/redis.js')).RedisPresence : null;
+    const RedisPresence = isShared ? (await import('../backend/redis/presence.js')).RedisPresence : null;
     worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
     return worker.start();
   };
@@ -157,8 +157,8 @@ class Worker {
    * @param {Logger} parts.log
    * @param {number} parts.slot
    * @param {string} parts.relayPath
-   * @param {typeof import('../broker/redis.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
-   * @param {typeof import('../presence/redis.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
+   * @param {typeof import('../backend/redis/broker.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
+   * @param {typeof import('../backend/redis/presence.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
    */
   constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
     this.config = config;
@@ -170,7 +170,7 @@ class Worker {
     const memoryBytes = readPart(config.workers);
     const metrics = (this.metrics = createMetrics(stats, { worker: slot, memoryBytes }));
     const historyRules = new RoomRules(config.history);
-    /** @type {import('../broker/broker.js').HistoryOf} */
+    /** @type {import('../backend/broker.js').HistoryOf} */
     const historyOf = (room) => historyRules.of(room);
     const link = (this.link = new RelayLink({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
@@ -187,10 +187,10 @@ class Worker {
       : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
     if (!RedisBroker) link.onRoundTrip = (seconds) => metrics.busRoundTrip.observe(seconds);
     const hasPresence = config.presence.length > 0;
-    /** @type {import('../presence/redis.js').RedisPresence|null} */
+    /** @type {import('../backend/redis/presence.js').RedisPresence|null} */
     this.redisPresence = null;
     if (RedisPresence !== null) {
-      const redisBroker = /** @type {import('../broker/redis.js').RedisBroker} */ (broker);
+      const redisBroker = /** @type {import('../backend/redis/broker.js').RedisBroker} */ (broker);
       this.redisPresence = new RedisPresence({
         connection: redisBroker.connection,
         publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',

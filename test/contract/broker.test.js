@@ -1,4 +1,4 @@
-// broker.test.js: what every broker promises of publications (src/broker/broker.js). Rooms with history: history.test.js.
+// broker.test.js: what every broker promises of publications (src/backend/broker.js). Rooms with history: history.test.js.
 
 import assert from 'node:assert/strict';
 import { eventually, LINGER_MS, REDIS, suite } from './suite.js';

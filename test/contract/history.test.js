@@ -1,4 +1,4 @@
-// history.test.js: what every broker promises of rooms with history (src/broker/broker.js).
+// history.test.js: what every broker promises of rooms with history (src/backend/broker.js).
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -16,8 +16,8 @@ const RULES = Object.freeze({
   brief: { size: 100, ttlMs: 1000 },
 });
 
-/** @typedef {import('../../src/broker/broker.js').Position} Position */
-/** @typedef {import('../../src/broker/broker.js').Stretch} Stretch */
+/** @typedef {import('../../src/backend/broker.js').Position} Position */
+/** @typedef {import('../../src/backend/broker.js').Stretch} Stretch */
 /** @typedef {import('./suite.js').Worker} Worker */
 
 suite(BROKERS, behaviours, { historyOf: (room) => RULES[room.split('-')[0]] ?? null });

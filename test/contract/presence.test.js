@@ -1,24 +1,24 @@
-// presence.test.js: what presence promises (src/presence/presence.js), tried on all implementations, each beside the broker
+// presence.test.js: what presence promises (src/backend/presence.js), tried on all implementations, each beside the broker
 // it belongs to: in this process, over the real relay's socket, or over a real Redis.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/broker/local.js';
-import { MemoryBroker } from '../../src/broker/memory.js';
-import { RedisBroker } from '../../src/broker/redis.js';
+import { LocalBroker } from '../../src/backend/embedded/broker.js';
+import { MemoryBroker } from '../helpers/memory-broker.js';
+import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createStats } from '../../src/observability/counters.js';
-import { LocalPresence } from '../../src/presence/local.js';
-import { Members } from '../../src/presence/members.js';
-import { MemoryPresence } from '../../src/presence/memory.js';
-import { RedisPresence } from '../../src/presence/redis.js';
-import { Relay } from '../../src/primary/relay.js';
-import { RelayLink } from '../../src/worker/relay-link.js';
+import { LocalPresence } from '../../src/backend/embedded/presence.js';
+import { Members } from '../../src/backend/embedded/members.js';
+import { MemoryPresence } from '../helpers/memory-presence.js';
+import { RedisPresence } from '../../src/backend/redis/presence.js';
+import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
 
-/** @typedef {import('../../src/presence/presence.js').Presence} Presence */
-/** @typedef {import('../../src/broker/broker.js').Broker} Broker */
+/** @typedef {import('../../src/backend/presence.js').Presence} Presence */
+/** @typedef {import('../../src/backend/broker.js').Broker} Broker */
 /** @typedef {import('node:test').TestContext} TestContext */
 
 const log = pino({ level: 'silent' });

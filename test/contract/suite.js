@@ -4,16 +4,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/broker/local.js';
-import { MemoryBroker } from '../../src/broker/memory.js';
-import { RedisBroker } from '../../src/broker/redis.js';
+import { LocalBroker } from '../../src/backend/embedded/broker.js';
+import { MemoryBroker } from '../helpers/memory-broker.js';
+import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createStats } from '../../src/observability/counters.js';
-import { Relay } from '../../src/primary/relay.js';
-import { RelayLink } from '../../src/worker/relay-link.js';
+import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
-/** @typedef {import('../../src/broker/broker.js').Broker} Broker */
-/** @typedef {import('../../src/broker/broker.js').HistoryOf} HistoryOf */
+/** @typedef {import('../../src/backend/broker.js').Broker} Broker */
+/** @typedef {import('../../src/backend/broker.js').HistoryOf} HistoryOf */
 /** @typedef {import('node:test').TestContext} TestContext */
 
 const log = pino({ level: 'silent' });

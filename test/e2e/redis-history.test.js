@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { MAX_STRETCH_BYTES } from '../../src/broker/broker.js';
+import { MAX_STRETCH_BYTES } from '../../src/backend/broker.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { freePort, redisSettings, startRedis } from '../helpers/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
@@ -18,7 +18,7 @@ const { rules: history } = parseHistoryRules(['kept*=100/300s', 'short=10/2s']);
 const ALL = Object.freeze({ after: 0, limit: 1000 });
 
 /** @typedef {import('../helpers/redis-worker.js').Worker} Worker */
-/** @typedef {import('../../src/broker/broker.js').Position} Position */
+/** @typedef {import('../../src/backend/broker.js').Position} Position */
 
 /** @param {Worker} worker @param {string} room @param {string[]} texts @param {string} [idempotencyKey] @returns {Promise<Position[]>} */
 async function publish({ broker }, room, texts, idempotencyKey) {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pause } from '../../loadtest/lib/run.js';
-import { slotOf } from '../../src/broker/redis-slots.js';
+import { slotOf } from '../../src/backend/redis/slots.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { until } from '../helpers/server.js';

@@ -1,11 +1,11 @@
 // hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
 
-import { Attendance } from '../../src/hub/attendance.js';
-import { Commands } from '../../src/hub/commands.js';
-import { Degraded } from '../../src/hub/degraded.js';
+import { Attendance } from '../../src/hub/room-users.js';
+import { Commands } from '../../src/commands/dispatch.js';
+import { Degraded } from '../../src/recovery/outage-notice.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
-import { Recovery } from '../../src/hub/recovery.js';
+import { Recovery } from '../../src/recovery/scheduler.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createStats } from '../../src/observability/counters.js';
 import { FakeTransport } from './fake-transport.js';
@@ -90,7 +90,7 @@ export function buildHub({
 
 /**
  * A message as a transport hands it over: its bytes are the next read's as soon as it has been received.
- * @param {import('../../src/hub/commands.js').Commands} commands
+ * @param {import('../../src/commands/dispatch.js').Commands} commands
  * @param {import('../../src/hub/connection.js').Connection} connection
  * @param {object|string} message
  */

@@ -1,6 +1,6 @@
 // redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can be moved.
 
-import { slotOf } from '../../src/broker/redis-slots.js';
+import { slotOf } from '../../src/backend/redis/slots.js';
 import { freePort, redisSettings, startRedis } from './redis.js';
 import { until } from './redis-sentinel.js';
 

@@ -1,7 +1,7 @@
 // redis-worker.js: a Redis broker as a worker has it, for tests of what becomes of it.
 
 import pino from 'pino';
-import { RedisBroker } from '../../src/broker/redis.js';
+import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createStats } from '../../src/observability/counters.js';
 
@@ -21,7 +21,7 @@ export class Worker {
     this.lines = [];
     /** Rooms that may have missed something. @type {string[]} */
     this.lost = [];
-    /** Of rooms with history. @type {import('../../src/broker/broker.js').Position[]} */
+    /** Of rooms with history. @type {import('../../src/backend/broker.js').Position[]} */
     this.positions = [];
     const rules = new RoomRules(config.history ?? []);
     this.broker = new RedisBroker({
@@ -66,7 +66,7 @@ export class Worker {
   }
 
   get shard() {
-    return /** @type {import('../../src/broker/redis-shard.js').RedisShard} */ (this.broker.shard);
+    return /** @type {import('../../src/backend/redis/node.js').RedisShard} */ (this.broker.shard);
   }
 }
 

@@ -2,8 +2,8 @@
 // announcements delivered, lost or swapped, and reads answered when the test says so. It keeps the truth.
 
 /** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
-/** @typedef {import('../../src/broker/broker.js').Stretch} Stretch */
-/** @typedef {import('../../src/broker/broker.js').ReadRequest} ReadRequest */
+/** @typedef {import('../../src/backend/broker.js').Stretch} Stretch */
+/** @typedef {import('../../src/backend/broker.js').ReadRequest} ReadRequest */
 
 /** @param {string} [text] */
 export const away = (text = 'away') => Object.assign(new Error(text), { code: 'UNAVAILABLE' });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { createStats } from '../../src/observability/counters.js';
-import { RedisPresence } from '../../src/presence/redis.js';
+import { RedisPresence } from '../../src/backend/redis/presence.js';
 
 /** Presence over a Redis whose answers to `sadd` and to changes the test gives. */
 function build() {

@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Linger } from '../../src/broker/linger.js';
-import { LiveClock } from '../../src/broker/live-clock.js';
-import { RedisArrivals } from '../../src/broker/redis-arrivals.js';
-import { RedisCensus } from '../../src/broker/redis-census.js';
-import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/broker/redis-message.js';
-import { RedisProbe } from '../../src/broker/redis-probe.js';
-import { RedisRules } from '../../src/broker/redis-rules.js';
+import { Linger } from '../../src/backend/delayed-unsubscribe.js';
+import { LiveClock } from '../../src/backend/redis/stall-aware-clock.js';
+import { RedisArrivals } from '../../src/backend/redis/inbox.js';
+import { RedisCensus } from '../../src/backend/redis/connection-count.js';
+import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/backend/redis/batch.js';
+import { RedisProbe } from '../../src/backend/redis/loopback-probe.js';
+import { RedisRules } from '../../src/backend/redis/shared-rules.js';
 import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js';
 
 /** @param {Buffer[]} publications */

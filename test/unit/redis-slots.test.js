@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { slotOf, slotOfTag } from '../../src/broker/redis-slots.js';
+import { slotOf, slotOfTag } from '../../src/backend/redis/slots.js';
 
 test('a slot is the CRC16 of the hash tag, or of the whole name', () => {
   // The specification's own vector: CRC16 of 123456789 is 31C3.

@@ -6,10 +6,10 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/broker/local.js';
-import { Relay } from '../../src/primary/relay.js';
-import { MessageWriter, OP } from '../../src/relay-wire.js';
-import { RelayLink } from '../../src/worker/relay-link.js';
+import { LocalBroker } from '../../src/backend/embedded/broker.js';
+import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
+import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 import { until } from '../helpers/server.js';
 
 const log = pino({ level: 'silent' });
@@ -32,7 +32,7 @@ async function startRelay(t, options) {
 async function forkRelay(t) {
   const script = `
     import pino from 'pino';
-    import { Relay } from ${JSON.stringify(new URL('../../src/primary/relay.js', import.meta.url).href)};
+    import { Relay } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-server.js', import.meta.url).href)};
     const relay = new Relay({ log: pino({ level: 'silent' }) });
     await relay.start();
     process.send(relay.path);

@@ -10,10 +10,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/broker/local.js';
-import { Relay } from '../../src/primary/relay.js';
-import { MAX_BATCH, MessageReader, MessageWriter, OP } from '../../src/relay-wire.js';
-import { RelayLink } from '../../src/worker/relay-link.js';
+import { LocalBroker } from '../../src/backend/embedded/broker.js';
+import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { MAX_BATCH, MessageReader, MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
+import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 
 const log = pino({ level: 'silent' });
 
@@ -146,7 +146,7 @@ test('everything a crashed worker held is released', { timeout: 10_000 }, async 
   await survivor.acquire('10.0.0.1', 9, false);
   const script = `
     import pino from 'pino';
-    import { RelayLink } from ${JSON.stringify(new URL('../../src/worker/relay-link.js', import.meta.url).href)};
+    import { RelayLink } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
     const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
     await link.open();
     link.reportConnections(5);
@@ -174,7 +174,7 @@ test('what a crashed worker has published is still there', { timeout: 10_000 }, 
   const survivor = await openLink(t, relay);
   const script = `
     import pino from 'pino';
-    import { RelayLink } from ${JSON.stringify(new URL('../../src/worker/relay-link.js', import.meta.url).href)};
+    import { RelayLink } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
     const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
     await link.open();
     const published = [];
@@ -269,7 +269,7 @@ test('histories that have expired are freed with nobody asking', { timeout: 10_0
 test('more publishes in one tick than one answer may tell of are all answered', { timeout: 20_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const link = await openLink(t, relay);
-  /** @type {Promise<import('../../src/broker/broker.js').Position>[]} */
+  /** @type {Promise<import('../../src/backend/broker.js').Position>[]} */
   const published = [];
   const publication = Buffer.from('x');
   for (let i = 0; i < 2 * MAX_BATCH + 5; i++) published.push(link.append('kept', '', publication));

@@ -1,0 +1,56 @@
+// delayed-unsubscribe.js: rooms that emptied a moment ago and stay subscribed for a while, so that churn is no storm of
+// subscriptions. The delay is one for all, so the order of entry is the order of leaving, and one timer serves all.
+
+export class Linger {
+  /**
+   * @param {number} ms how long a room lingers
+   * @param {(rooms: string[]) => void} onOver
+   */
+  constructor(ms, onOver) {
+    this.ms = ms;
+    this.onOver = onOver;
+    /** When each is over. @type {Map<string, number>} */
+    this.due = new Map();
+    /** @type {NodeJS.Timeout|null} */
+    this.timer = null;
+    this.sweep = this.sweep.bind(this);
+  }
+
+  /** @param {string} room */
+  add(room) {
+    this.due.delete(room);
+    this.due.set(room, performance.now() + this.ms);
+    this.timer ??= setTimeout(this.sweep, this.ms).unref();
+  }
+
+  /** @param {string} room @returns {boolean} whether it was lingering */
+  delete(room) {
+    return this.due.delete(room);
+  }
+
+  /** Forgets all without calling back. @returns {string[]} what lingered */
+  clear() {
+    const rooms = [...this.due.keys()];
+    this.due.clear();
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    return rooms;
+  }
+
+  sweep() {
+    this.timer = null;
+    const now = performance.now();
+    /** @type {string[]} */
+    const over = [];
+    for (const [room, due] of this.due) {
+      // A timer may fire a fraction of a millisecond early.
+      if (due > now + 1) {
+        this.timer = setTimeout(this.sweep, due - now).unref();
+        break;
+      }
+      this.due.delete(room);
+      over.push(room);
+    }
+    if (over.length > 0) this.onOver(over);
+  }
+}

@@ -1,0 +1,149 @@
+// broker.js: the broker of one machine: every worker asks the relay in the primary (src/backend/embedded/relay-server.js).
+//
+// The link does the carrying; what is added here is the contract: which rooms are subscribed, that an emptied room
+// lingers, which publications are kept, and what a failure is called.
+
+import { BrokerError } from '../broker.js';
+import { Linger } from '../delayed-unsubscribe.js';
+
+/**
+ * The part of a RelayLink that a broker needs. Its promises reject with a BrokerError.
+ * @typedef {object} Link
+ * @property {boolean} isOpen
+ * @property {boolean} isAnswering false: it is open and does not answer
+ * @property {(isAnswering: boolean) => void} onAnswering
+ * @property {BrokerEvents['onPublication']} onPublication
+ * @property {(room: string) => Promise<void>} subscribe
+ * @property {(room: string) => void} unsubscribe
+ * @property {(room: string, publication: Buffer) => Promise<void>} publish
+ * @property {(room: string, key: string, publication: Buffer) => Promise<Position>} append
+ * @property {Broker['history']} history
+ * @property {(connections: number) => void} reportConnections
+ * @property {() => Promise<number>} countConnections
+ */
+
+/** @implements {Broker} */
+export class LocalBroker {
+  /**
+   * @param {object} parts
+   * @param {Link} parts.link opened and closed by its owner
+   * @param {number} parts.roomLingerMs
+   * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the relay's
+   */
+  constructor({ link, roomLingerMs, historyOf = () => null }) {
+    this.link = link;
+    this.historyOf = historyOf;
+    this.isClosed = false;
+    /** @type {BrokerEvents|null} */
+    this.events = null;
+    /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
+    this.rooms = new Map();
+    this.linger = new Linger(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
+    /** The publications under way that close() waits for: the last stands for all. @type {Promise<void>} */
+    this.lastPublish = Promise.resolve();
+    /** The same, of those to rooms with history. @type {Promise<Position|void>} */
+    this.lastAppend = Promise.resolve();
+  }
+
+  /** @returns {import('../broker.js').BrokerState} */
+  get state() {
+    if (this.isClosed) return 'down';
+    return this.link.isOpen && this.link.isAnswering && this.events !== null ? 'up' : 'degraded';
+  }
+
+  /** @param {BrokerEvents} events */
+  async start(events) {
+    this.events = events;
+    this.link.onPublication = events.onPublication;
+    if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay is gone');
+    this.link.onAnswering = () => {
+      if (!this.isClosed) events.onState(this.state);
+    };
+    events.onState(this.state);
+  }
+
+  async close() {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    // Where they fail their publishers have been told.
+    await Promise.allSettled([this.lastPublish, this.lastAppend]);
+    this.linger.clear();
+    this.#unsubscribe([...this.rooms.keys()]);
+    this.link.reportConnections(0);
+    this.link.onPublication = () => {};
+    this.events?.onState('down');
+  }
+
+  /** @param {string} room */
+  subscribe(room) {
+    if (this.isClosed) return Promise.reject(closed());
+    this.linger.delete(room);
+    let confirming = this.rooms.get(room);
+    if (confirming === undefined) {
+      confirming = this.link.subscribe(room).catch((error) => {
+        this.rooms.delete(room);
+        throw new BrokerError('UNAVAILABLE', 'the relay did not confirm the subscription', { cause: error });
+      });
+      this.rooms.set(room, confirming);
+    }
+    return confirming;
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    if (this.rooms.has(room)) this.linger.add(room);
+    // Its confirmation failed, and the relay may have it all the same.
+    else this.link.unsubscribe(room);
+  }
+
+  /** @param {string[]} rooms */
+  #unsubscribe(rooms) {
+    for (const room of rooms) {
+      if (this.rooms.delete(room)) this.link.unsubscribe(room);
+    }
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<Position|void>}
+   */
+  publish(room, publication, options) {
+    if (this.isClosed || this.events === null) return Promise.reject(closed());
+    if (this.historyOf(room) !== null) {
+      this.lastAppend = this.link.append(room, options?.idempotencyKey ?? '', publication);
+      return this.lastAppend;
+    }
+    this.lastPublish = this.link.publish(room, publication);
+    return this.lastPublish;
+  }
+
+  /** @param {string} room @param {import('../broker.js').ReadRequest} from */
+  async history(room, from) {
+    if (this.isClosed || this.events === null) throw closed();
+    try {
+      return await this.link.history(room, from);
+    } catch (error) {
+      // Whatever became of a read, it may be asked again.
+      throw new BrokerError('UNAVAILABLE', 'the relay did not bring the history', { cause: error });
+    }
+  }
+
+  /** @param {number} connections */
+  reportConnections(connections) {
+    this.link.reportConnections(connections);
+  }
+
+  countConnections() {
+    return this.link.countConnections();
+  }
+}
+
+function closed() {
+  return new BrokerError('UNAVAILABLE', 'the broker is closed');
+}
+
+/** @typedef {import('../broker.js').Broker} Broker */
+/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */
+/** @typedef {import('../broker.js').Position} Position */

@@ -1,0 +1,96 @@
+// members.js: which owners have which users in which rooms: the core of the embedded presence.
+//
+// An owner is any object: a MemoryPresence, or a worker's link in the relay. Nothing is kept of rooms without users and of
+// owners without rooms.
+
+/** @typedef {import('../presence.js').Announcements} Announcements */
+
+/** @template O @typedef {{member: Buffer, owners: Set<O>}} Present */
+
+/** @template O */
+export class Members {
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxMembers above which a room is large
+   * @param {Announcements} parts.announcements
+   * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two parts of a publication
+   */
+  constructor({ maxMembers, announcements, publish }) {
+    this.maxMembers = maxMembers;
+    this.announcements = announcements;
+    this.publish = publish;
+    /** @type {import('../presence.js').EventCounts} */
+    this.events = { join: 0, leave: 0, suppressed: 0 };
+    /** Users by room. @type {Map<string, Map<string, Present<O>>>} */
+    this.rooms = new Map();
+    /** Which users each owner has, by room. @type {Map<O, Map<string, Set<string>>>} */
+    this.owned = new Map();
+  }
+
+  /** @param {O} owner @param {string} room @param {string} user @param {Buffer} member kept */
+  join(owner, room, user, member) {
+    let rooms = this.owned.get(owner);
+    if (rooms === undefined) this.owned.set(owner, (rooms = new Map()));
+    const own = rooms.get(room);
+    if (own === undefined) rooms.set(room, new Set([user]));
+    else own.add(user);
+
+    let users = this.rooms.get(room);
+    if (users === undefined) this.rooms.set(room, (users = new Map()));
+    const present = users.get(user);
+    if (present !== undefined) {
+      present.member = member;
+      present.owners.add(owner);
+      return;
+    }
+    users.set(user, { member, owners: new Set([owner]) });
+    this.#tell(room, 'join', member, users.size);
+  }
+
+  /** @param {O} owner @param {string} room @param {string} user */
+  leave(owner, room, user) {
+    const rooms = this.owned.get(owner);
+    const own = rooms?.get(room);
+    if (rooms === undefined || own === undefined || !own.delete(user)) return;
+    if (own.size === 0) rooms.delete(room);
+    if (rooms.size === 0) this.owned.delete(owner);
+    this.#disown(owner, room, user);
+  }
+
+  /** Takes everything from an owner. @param {O} owner */
+  remove(owner) {
+    const rooms = this.owned.get(owner);
+    if (rooms === undefined) return;
+    this.owned.delete(owner);
+    for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
+  }
+
+  /** @param {string} room @returns {import('../presence.js').Attendance} */
+  read(room) {
+    const users = this.rooms.get(room);
+    if (users === undefined) return { count: 0, members: [] };
+    const isLarge = users.size > this.maxMembers;
+    return { count: users.size, members: isLarge ? null : Array.from(users.values(), ({ member }) => member) };
+  }
+
+  /** @param {O} owner @param {string} room @param {string} user */
+  #disown(owner, room, user) {
+    const users = /** @type {Map<string, Present<O>>} */ (this.rooms.get(room));
+    const present = /** @type {Present<O>} */ (users.get(user));
+    present.owners.delete(owner);
+    if (present.owners.size > 0) return;
+    this.#tell(room, 'leave', present.member, users.size);
+    users.delete(user);
+    if (users.size === 0) this.rooms.delete(room);
+  }
+
+  /** @param {string} room @param {'join'|'leave'} event @param {Buffer} member @param {number} size of the room with it */
+  #tell(room, event, member, size) {
+    if (size > this.maxMembers) {
+      this.events.suppressed++;
+      return;
+    }
+    this.events[event]++;
+    this.publish(room, this.announcements[event], member);
+  }
+}

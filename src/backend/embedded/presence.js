@@ -1,0 +1,43 @@
+// presence.js: the presence of one machine: every worker tells the relay in the primary (src/backend/embedded/relay-server.js), which has
+// the Members of all and takes a worker's away when its link ends. A worker that loses its relay leaves, so nothing
+// has to be said again.
+
+/**
+ * The part of a RelayLink that presence needs. Where it has ended, what is said goes nowhere; reads reject with a BrokerError.
+ * @typedef {object} Link
+ * @property {(room: string, user: string, member: Buffer) => void} enter
+ * @property {(room: string, user: string) => void} exit
+ * @property {() => void} exitAll
+ * @property {(room: string) => Promise<import('../presence.js').Attendance>} members
+ */
+
+/** @implements {Presence} */
+export class LocalPresence {
+  /** @param {Link} link opened and closed by its owner */
+  constructor(link) {
+    this.link = link;
+  }
+
+  async start() {}
+
+  async close() {
+    this.link.exitAll();
+  }
+
+  /** @param {string} room @param {string} user @param {Buffer} member */
+  join(room, user, member) {
+    this.link.enter(room, user, member);
+  }
+
+  /** @param {string} room @param {string} user */
+  leave(room, user) {
+    this.link.exit(room, user);
+  }
+
+  /** @param {string} room */
+  read(room) {
+    return this.link.members(room);
+  }
+}
+
+/** @typedef {import('../presence.js').Presence} Presence */

@@ -1,0 +1,577 @@
+// relay-client.js: a worker's end of the relay: what this machine's workers share, hosted by the primary.
+//
+// What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply tells that all of them
+// have been accepted, so that a thousand publications cost one promise and one reply. Those to rooms with history have one
+// reply as well, which brings the position of each. A relay that is gone can not be mended from here: requests under way
+// fail, `onClose` is called, and the worker leaves.
+//
+// A primary that stands still keeps the socket open and takes what is written, so silence alone shows it. Every WATCH_MS the
+// link asks for an answer. If none has come for AWAY_MS, the relay counts as away: publications are refused unwritten until
+// it answers again. Time in which this process stood still itself does not count.
+
+import { connect } from 'node:net';
+import { BrokerError } from '../broker.js';
+import { deferred } from '../deferred.js';
+import { publicationsIn } from './histories.js';
+import {
+  HEAD_BYTES,
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OFFSET_BYTES,
+  OP,
+  POSITION_BYTES,
+  readMembers,
+  readOffset,
+  readPosition,
+} from './relay-wire.js';
+
+/** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
+const REQUEST_TIMEOUT_MS = 5000;
+const WATCH_MS = 1000;
+const AWAY_MS = 1500;
+/** How often the relay's count of this worker's places is compared. */
+const RECONCILE_MS = 5000;
+/** Requests without an answer; beyond them nothing is asked. */
+const MAX_REQUESTS = 100_000;
+/** A change of the number of connections may wait so long: as stale as a broadcast's listenerCount may be. */
+const REPORT_DELAY_MS = 10;
+const CLOSE_TIMEOUT_MS = 1000;
+/** Above this much unsent the primary does not read, and nothing more is taken. */
+const MAX_PENDING_BYTES = 16 * 1024 * 1024;
+const MAX_NUMBER = 0xffffffff;
+const NOTHING = Buffer.alloc(0);
+
+/** @typedef {import('../broker.js').Position} Position */
+/** @typedef {import('../presence.js').Attendance} Attendance */
+
+/**
+ * What a REPLY says, or the body of another answer behind its request.
+ * @typedef {object} Answer
+ * @property {boolean} ok
+ * @property {number} value
+ * @property {Buffer} body
+ */
+
+/**
+ * A request under way.
+ * @typedef {object} Request
+ * @property {number} sentMs on the link's clock
+ * @property {(answer: Answer) => void} resolve
+ * @property {(error: BrokerError) => void} reject
+ * @property {string|null} address of a place that is asked for, which is empty if the peer has gone; else null
+ */
+
+export class RelayLink {
+  /**
+   * @param {object} parts
+   * @param {string} parts.path of the relay's socket
+   * @param {import('pino').Logger} parts.log
+   * @param {number} [parts.watchMs] between two looks
+   * @param {number} [parts.awayMs] without an answer, after which the relay counts as away
+   * @param {number} [parts.requestTimeoutMs]
+   * @param {number} [parts.reconcileMs]
+   */
+  constructor({
+    path,
+    log,
+    watchMs = WATCH_MS,
+    awayMs = AWAY_MS,
+    requestTimeoutMs = REQUEST_TIMEOUT_MS,
+    reconcileMs = RECONCILE_MS,
+  }) {
+    this.path = path;
+    this.log = log;
+    this.watchMs = watchMs;
+    this.awayMs = awayMs;
+    this.requestTimeoutMs = requestTimeoutMs;
+    this.reconcileMs = reconcileMs;
+    /** Does the relay answer? Called on each change. @type {(isAnswering: boolean) => void} */
+    this.onAnswering = () => {};
+    this.isAnswering = true;
+    /** Seconds that a probe took. @type {(seconds: number) => void} */
+    this.onRoundTrip = () => {};
+    this.isProbing = false;
+    /** When anything came from the relay. */
+    this.heardMs = 0;
+    /** Places of client addresses that this worker has. @type {Map<string, number>} */
+    this.held = new Map();
+    this.heldPlaces = 0;
+    /** Places asked for, by the number of a request that timed out: the relay may still grant them. @type {Map<number, string>} */
+    this.late = new Map();
+    this.reconciledMs = 0;
+    /** The relay is gone without close() having been called. */
+    this.onClose = () => {};
+    /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
+    this.onPublication = () => {};
+    /** Another worker of this machine has died, which has users in Redis under that name. @type {(name: string) => void} */
+    this.onGone = () => {};
+    /** @type {import('node:net').Socket|null} */
+    this.socket = null;
+    this.isOpen = false;
+    this.isClosing = false;
+    this.writer = new MessageWriter();
+    this.isScheduled = false;
+    this.nextRequest = 1;
+    /** In the order they were sent. @type {Map<number, Request>} */
+    this.requests = new Map();
+    /** Of the publications of this tick. @type {import('../deferred.js').Deferred<void>|null} */
+    this.sync = null;
+    /** Of those with a position. @type {import('../deferred.js').Deferred<Position>[]} */
+    this.appends = [];
+    /** Of the counts asked for in this tick. @type {Promise<number>|null} */
+    this.counting = null;
+    /** Rooms whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../deferred.js').Deferred<Attendance>>} */
+    this.asks = new Map();
+    this.isAsking = false;
+    /** @type {number|null} */
+    this.reported = null;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.reportTimer = undefined;
+    /** @type {NodeJS.Timeout|null} */
+    this.watch = null;
+    /** The link's clock: as of the last look, without the time in which this process stood still. */
+    this.nowMs = 0;
+    this.lookedMs = 0;
+    this.flush = this.flush.bind(this);
+  }
+
+  /** Connects. Rejects where there is no relay. */
+  async open() {
+    const socket = connect(this.path);
+    this.socket = socket;
+    await new Promise((resolve, reject) => {
+      socket.once('error', reject);
+      socket.once('connect', () => resolve(undefined));
+    });
+    const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
+    socket.removeAllListeners('error');
+    socket.on('error', (error) => this.log.debug({ err: error }, 'relay link'));
+    socket.on('data', (chunk) => {
+      this.heardMs = this.nowMs;
+      reader.read(chunk);
+    });
+    socket.on('close', () => this.#socketOnClose());
+    this.isOpen = true;
+    this.lookedMs = performance.now();
+    this.watch = setInterval(() => this.#look(), this.watchMs).unref();
+    this.#out().number(OP.HELLO, process.pid);
+  }
+
+  /** Sends what is gathered and ends the link; requests under way are not waited for. May be called twice. */
+  async close() {
+    const { socket } = this;
+    if (socket === null || this.isClosing) return;
+    this.isClosing = true;
+    if (!this.isOpen) return;
+    clearTimeout(this.reportTimer);
+    this.flush();
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    socket.end();
+    const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
+    await closed;
+    clearTimeout(timer);
+  }
+
+  /**
+   * Counts a connection of a client address, over all workers of this server.
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force count it even above the cap
+   * @returns {Promise<{admitted: boolean, connections: number}>} how many the address has now
+   */
+  async acquire(address, cap, force) {
+    // Not refused while the relay is away: it may answer before the handshake's deadline.
+    if (!this.isOpen || this.isClosing) throw gone();
+    if (this.requests.size + this.late.size >= MAX_REQUESTS) throw tooMany();
+    const request = this.#request(address);
+    this.#out().acquire(request.id, address, cap, force);
+    const { ok, value } = await request.promise;
+    return { admitted: ok, connections: value };
+  }
+
+  /** Gives back what was acquired. @param {string} address */
+  release(address) {
+    // If the link has ended, the relay has released everything this worker held.
+    if (!this.isOpen) return;
+    const held = this.held.get(address);
+    if (held === undefined) {
+      this.log.error('a place was given back that is not held');
+      return;
+    }
+    if (held > 1) this.held.set(address, held - 1);
+    else this.held.delete(address);
+    this.heldPlaces--;
+    this.#out().text(OP.RELEASE, address);
+  }
+
+  /** Tells the relay how many places there are, so that it notices a difference. */
+  #comparePlaces() {
+    let asked = this.late.size;
+    for (const { address } of this.requests.values()) if (address !== null) asked++;
+    this.#out().placesHeld(this.heldPlaces, asked);
+  }
+
+  #tellPlaces() {
+    /** @type {Map<string, import('./relay-wire.js').Places>} */
+    const places = new Map();
+    for (const [address, held] of this.held) places.set(address, { held, asked: 0 });
+    /** @param {string} address */
+    const ask = (address) => {
+      const one = places.get(address);
+      if (one) one.asked++;
+      else places.set(address, { held: 0, asked: 1 });
+    };
+    for (const { address } of this.requests.values()) if (address !== null) ask(address);
+    for (const address of this.late.values()) ask(address);
+    this.#out().places(places);
+  }
+
+  /** @param {string} room */
+  async subscribe(room) {
+    this.#check();
+    const request = this.#request();
+    this.#out().request(OP.SUBSCRIBE, request.id, room);
+    await request.promise;
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    if (this.isOpen) this.#out().text(OP.UNSUBSCRIBE, room);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<void>} when the relay has accepted it; shared by all of this tick
+   */
+  publish(room, publication) {
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.#out().publish(room, publication);
+    this.sync ??= deferred();
+    return this.sync.promise;
+  }
+
+  /**
+   * Publishes to a room with history.
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<Position>}
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const refusal = this.#refusal();
+    if (refusal !== null) return Promise.reject(refusal);
+    this.#out().append(room, key, publication);
+    const appended = deferred();
+    this.appends.push(appended);
+    if (this.appends.length === MAX_BATCH) this.#syncAppends();
+    return appended.promise;
+  }
+
+  /**
+   * @param {string} room
+   * @param {import('../broker.js').ReadRequest} from
+   * @returns {Promise<import('../broker.js').Stretch>}
+   */
+  async history(room, from) {
+    this.#check();
+    const request = this.#request();
+    this.#out().history(request.id, room, from);
+    const { ok, body } = await request.promise;
+    if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
+    const { epoch, offset } = readPosition(body, 0);
+    const first = readOffset(body, POSITION_BYTES);
+    return { epoch, offset, first, publications: publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES)) };
+  }
+
+  // Presence. Where the link has ended the relay has taken away all that this worker has said.
+
+  /** @param {string} room @param {string} user @param {Buffer} member copied at once */
+  enter(room, user, member) {
+    if (this.isOpen) this.#out().enter(room, user, member);
+  }
+
+  /** @param {string} room @param {string} user */
+  exit(room, user) {
+    if (this.isOpen) this.#out().exit(room, user);
+  }
+
+  exitAll() {
+    if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
+  }
+
+  /** @param {string} room @returns {Promise<Attendance>} */
+  members(room) {
+    if (!this.isOpen || this.isClosing) return Promise.reject(gone());
+    if (!this.isAnswering) return Promise.reject(away());
+    let ask = this.asks.get(room);
+    if (ask === undefined) {
+      ask = deferred();
+      this.asks.set(room, ask);
+      this.#askNext();
+    }
+    return ask.promise;
+  }
+
+  #askNext() {
+    if (this.isAsking) return;
+    for (const [room, ask] of this.asks) {
+      this.asks.delete(room);
+      if (!this.isOpen) {
+        ask.reject(gone());
+        continue;
+      }
+      this.isAsking = true;
+      const request = this.#request();
+      this.#out().request(OP.WHO, request.id, room);
+      const next = () => {
+        this.isAsking = false;
+        this.#askNext();
+      };
+      request.promise.then(({ body }) => ask.resolve(readMembers(body)), ask.reject).then(next);
+      return;
+    }
+  }
+
+  /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
+  nameInRedis(name) {
+    if (this.isOpen) this.#out().text(OP.NAME, name);
+  }
+
+  /** @param {number} connections of this worker */
+  reportConnections(connections) {
+    if (!this.isOpen) return;
+    this.reported = connections;
+    // A handshake in each of 100 ticks is one report, not 100 wake-ups of the primary; whatever leaves earlier takes it along.
+    this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
+  }
+
+  #reportLater = () => {
+    this.reportTimer = undefined;
+    if (this.isOpen && this.reported !== null) this.#out();
+  };
+
+  /** @returns {Promise<number>} connections of all workers */
+  countConnections() {
+    if (!this.isOpen) return Promise.reject(gone());
+    if (!this.isAnswering) return Promise.reject(away());
+    if (this.counting === null) {
+      const request = this.#request();
+      const out = this.#out();
+      this.#report();
+      out.request(OP.COUNT, request.id, '');
+      this.counting = request.promise.then(({ value }) => value);
+    }
+    return this.counting;
+  }
+
+  /** @returns {BrokerError|null} why nothing is taken now */
+  #refusal() {
+    if (!this.isOpen || this.isClosing) return gone();
+    if (!this.isAnswering) return away();
+    const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
+    if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
+    return new BrokerError('UNAVAILABLE', 'the relay does not read');
+  }
+
+  #check() {
+    if (!this.isOpen || this.isClosing) throw gone();
+    if (!this.isAnswering) throw away();
+    if (this.requests.size >= MAX_REQUESTS) throw tooMany();
+  }
+
+  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  #out() {
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      setImmediate(this.flush);
+    }
+    return this.writer;
+  }
+
+  /** @param {string|null} [address] of a place that is asked for @returns {{id: number, promise: Promise<Answer>}} */
+  #request(address = null) {
+    const id = this.nextRequest;
+    this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
+    const { promise, resolve, reject } = deferred();
+    this.requests.set(id, { sentMs: this.nowMs, resolve, reject, address });
+    return { id, promise };
+  }
+
+  #report() {
+    if (this.reported === null) return;
+    this.writer.number(OP.CONNECTIONS, this.reported);
+    this.reported = null;
+  }
+
+  /** Asks for the positions of what was appended since the last time. */
+  #syncAppends() {
+    const { appends } = this;
+    this.appends = [];
+    const request = this.#request();
+    this.writer.request(OP.SYNC_APPENDS, request.id, '');
+    request.promise.then(
+      ({ body }) => {
+        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPosition(body, i * POSITION_BYTES));
+      },
+      (error) => {
+        for (const append of appends) append.reject(error);
+      },
+    );
+  }
+
+  /** Writes what was gathered. */
+  flush() {
+    this.isScheduled = false;
+    this.counting = null;
+    const { sync, socket } = this;
+    this.sync = null;
+    if (!this.isOpen || !socket?.writable) {
+      // Nothing of this tick is written, so nothing is accepted.
+      sync?.reject(gone());
+      for (const append of this.appends) append.reject(gone());
+      this.appends = [];
+      return;
+    }
+    this.#report();
+    if (sync !== null) {
+      const request = this.#request();
+      this.writer.request(OP.SYNC, request.id, '');
+      request.promise.then(() => sync.resolve(), sync.reject);
+    }
+    if (this.appends.length > 0) this.#syncAppends();
+    this.writer.writeTo(socket);
+  }
+
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  #receive(buffer, start, end) {
+    const at = start + HEAD_BYTES;
+    const op = buffer[at - 1];
+    if (op === OP.PUBLICATION) {
+      const roomAt = at + 1;
+      const roomEnd = roomAt + buffer[at];
+      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end), 0, '');
+      return;
+    }
+    if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
+    else if (op === OP.GONE) this.onGone(buffer.toString('latin1', at, end));
+    else if (op === OP.TELL_PLACES) this.#tellPlaces();
+    else this.#receiveAnswer(op, buffer, at, end);
+  }
+
+  /** @param {Buffer} buffer @param {number} at @param {number} end */
+  #receiveAppended(buffer, at, end) {
+    const keyAt = at + 1 + buffer[at];
+    const positionAt = keyAt + 1 + buffer[keyAt];
+    const { epoch, offset } = readPosition(buffer, positionAt);
+    const room = buffer.toString('latin1', at + 1, keyAt);
+    this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
+  }
+
+  /** @param {number} op @param {Buffer} buffer @param {number} at @param {number} end */
+  #receiveAnswer(op, buffer, at, end) {
+    const id = buffer.readUInt32BE(at);
+    const isOk = op !== OP.REPLY || buffer[at + 4] === 1;
+    this.#setAnswering(true);
+    const request = this.requests.get(id);
+    if (request === undefined) {
+      // It timed out and is answered after all. A place that nobody waits for any more is given back.
+      const address = this.late.get(id);
+      this.late.delete(id);
+      if (address !== undefined && isOk && this.isOpen) this.#out().text(OP.RELEASE, address);
+      return;
+    }
+    this.requests.delete(id);
+    if (request.address !== null && isOk) {
+      this.held.set(request.address, (this.held.get(request.address) ?? 0) + 1);
+      this.heldPlaces++;
+    }
+    if (op === OP.REPLY) {
+      request.resolve({ ok: isOk, value: buffer.readUInt32BE(at + 5), body: NOTHING });
+    } else {
+      request.resolve({ ok: true, value: 0, body: buffer.subarray(at + 4, end) });
+    }
+  }
+
+  /** Every `watchMs`. */
+  #look() {
+    const now = performance.now();
+    const step = now - this.lookedMs;
+    this.lookedMs = now;
+    this.nowMs += Math.min(step, this.watchMs);
+    // If this process stood still, what has arrived meanwhile is read first.
+    if (step > 1.5 * this.watchMs) return;
+    this.#expireRequests();
+    if (!this.isProbing) this.#probe();
+    if (this.nowMs - this.reconciledMs < this.reconcileMs) return;
+    this.reconciledMs = this.nowMs;
+    if (this.isAnswering) this.#comparePlaces();
+  }
+
+  #expireRequests() {
+    const { nowMs } = this;
+    for (const [id, request] of this.requests) {
+      // Both times are those of the look before: the silence may be one look shorter than it seems.
+      const silentMs = nowMs - Math.max(request.sentMs, this.heardMs) - this.watchMs;
+      if (silentMs >= this.awayMs) this.#setAnswering(false);
+      if (nowMs - request.sentMs < this.requestTimeoutMs) return;
+      this.requests.delete(id);
+      if (request.address !== null) this.late.set(id, request.address);
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay does not answer'));
+    }
+  }
+
+  /** Asks for an answer, so that an idle relay that stands still is noticed as well. */
+  #probe() {
+    this.isProbing = true;
+    const { id, promise } = this.#request();
+    const sentMs = performance.now();
+    this.#out().request(OP.SYNC, id, '');
+    promise
+      .then(
+        () => this.onRoundTrip((performance.now() - sentMs) / 1000),
+        () => {}, // the next one follows
+      )
+      .finally(() => {
+        this.isProbing = false;
+      });
+  }
+
+  /** @param {boolean} isAnswering */
+  #setAnswering(isAnswering) {
+    if (isAnswering === this.isAnswering) return;
+    this.isAnswering = isAnswering;
+    if (!isAnswering) {
+      for (const ask of this.asks.values()) ask.reject(away());
+      this.asks.clear();
+    }
+    this.onAnswering(isAnswering);
+  }
+
+  #socketOnClose() {
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    if (this.watch !== null) clearInterval(this.watch);
+    // What was gathered and not written was certainly not accepted.
+    this.flush();
+    for (const request of this.requests.values())
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay is gone'));
+    this.requests.clear();
+    if (!this.isClosing) this.onClose();
+  }
+}
+
+function tooMany() {
+  return new BrokerError('UNAVAILABLE', 'too many requests wait for the relay');
+}
+
+function away() {
+  return new BrokerError('UNAVAILABLE', 'the relay does not answer');
+}
+
+function gone() {
+  return new BrokerError('UNAVAILABLE', 'the relay is gone');
+}

@@ -1,0 +1,607 @@
+// relay-server.js: what the workers of one machine share, hosted by the primary: the embedded broker and the counts of
+// connections. The cluster's IPC channel is for control only; publications go through this Unix socket.
+//
+//   worker --PUBLISH--> relay --PUBLICATION--> every worker whose rooms have it, the publisher's own included
+//   worker --APPEND--> relay, which keeps it --APPENDED--> the same, in rooms with history
+//
+// - A publication is not parsed, decoded or built anew: its name byte is changed where it lies, and its bytes are
+//   copied once for each worker that gets it, together with its neighbours.
+// - What leaves for a worker in one tick is written once.
+// - Everything a worker holds is released when its link ends, so that a crash leaves nothing behind.
+// - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES publications are left out and
+//   counted: plain rooms are at most once, and a room with history finds the gap and reads it. Above MAX_PENDING_BYTES, which
+//   only a worker reaches that reads no answers, its link is dropped and the supervisor is told that it hangs.
+// - The places of an address are the workers' leases: every few seconds each worker says how many it has (PLACES_HELD), and
+//   a count that differs is put right.
+// - Histories are read as fast as the worker takes them, at most READ_AHEAD_BYTES ahead: a thousand large ones asked for at
+//   once are no reason to drop a link, nor do they hold up what is live for long.
+
+import { rmSync } from 'node:fs';
+import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { Rooms } from './subscriptions.js';
+import { Streams } from './histories.js';
+import { Members } from './members.js';
+import {
+  HEAD_BYTES,
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OP,
+  POSITION_BYTES,
+  readOffset,
+  readPlaces,
+  writePosition,
+} from './relay-wire.js';
+
+const MAX_PENDING_BYTES = 64 * 1024 * 1024;
+/** Of publications. One more of the largest size still stays below MAX_PENDING_BYTES. */
+const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
+const LEFT_OUT_LOG_MS = 60_000;
+/** A worker with so much under way gets no further history. Well above a socket's high-water mark: a `drain` follows. */
+const READ_AHEAD_BYTES = 1024 * 1024;
+/** Reads of one worker that wait for that. */
+const MAX_WAITING_READS = 100_000;
+const SWEEP_INTERVAL_MS = 1000;
+/** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
+const MAX_PATH_BYTES = 103;
+const SHORT_TMPDIR = '/tmp';
+/** mkdtemp's names. */
+const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
+const STALE_FOLDER_MS = 60_000;
+const MAX_SWEPT_FOLDERS = 100;
+const NOT_OURS = { uid: -1, mtimeMs: 0 };
+/** Names of dead workers kept for the next worker, where none was left to be told. */
+const MAX_GONE = 64;
+
+/** A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to fall. */
+class LinkFault extends Error {}
+
+export class Relay {
+  /**
+   * @param {object} parts
+   * @param {import('pino').Logger} parts.log
+   * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the workers'
+   * @param {Streams} [parts.streams]
+   * @param {number} [parts.maxBacklogBytes] of publications for a worker that reads too slowly
+   * @param {number} [parts.maxPendingBytes] for a worker that does not read
+   * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
+   * @param {number} [parts.maxWaitingReads] of one worker
+   * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}} [parts.presence]
+   */
+  constructor({
+    log,
+    historyOf = () => null,
+    streams = new Streams(),
+    maxBacklogBytes = MAX_BACKLOG_BYTES,
+    maxPendingBytes = MAX_PENDING_BYTES,
+    onHung = () => {},
+    maxWaitingReads = MAX_WAITING_READS,
+    presence = NO_PRESENCE,
+  }) {
+    this.log = log;
+    this.historyOf = historyOf;
+    this.streams = streams;
+    /** Who is in which room. @type {Members<Link>} */
+    this.members = new Members({ ...presence, publish: (room, head, member) => this.#event(room, head, member) });
+    /** Workers that died with users in Redis, and nobody there to be told. @type {string[]} */
+    this.gone = [];
+    this.maxBacklogBytes = maxBacklogBytes;
+    this.maxPendingBytes = maxPendingBytes;
+    this.onHung = onHung;
+    this.maxWaitingReads = maxWaitingReads;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.sweeper = undefined;
+    /** Where workers connect; empty before start(). */
+    this.path = '';
+    /** @type {import('node:net').Server|null} */
+    this.server = null;
+    this.folder = '';
+    /** @type {Set<Link>} */
+    this.links = new Set();
+    /** Links with something to write at the end of this tick. @type {Link[]} */
+    this.writing = [];
+    /** @type {Rooms<Link>} */
+    this.rooms = new Rooms();
+    /** Connections by client address, over all workers. @type {Map<string, number>} */
+    this.addresses = new Map();
+    this.connections = 0;
+    this.publications = 0;
+    this.deliveries = 0;
+    this.droppedLinks = 0;
+    this.refusedReads = 0;
+    /** Deliveries to workers that were left out. */
+    this.leftOut = { plain: 0, history: 0 };
+    this.leftOutToldMs = Number.NEGATIVE_INFINITY;
+    /** Places that were counted and not held, or held and not counted. */
+    this.reconciledPlaces = 0;
+    /** The removal of what killed primaries have left. @type {Promise<void>} */
+    this.swept = Promise.resolve();
+    this.flush = this.flush.bind(this);
+    this.removeFolder = this.removeFolder.bind(this);
+  }
+
+  /** Listens on a socket in a folder that only this user can enter. */
+  async start() {
+    const prefix = join(tmpdir(), 'fanfare-');
+    const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
+    // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind does no harm.
+    this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
+    // However this process ends, short of being killed.
+    process.once('exit', this.removeFolder);
+    this.swept = sweepFolders(dirname(this.folder)).catch((error) => this.log.debug({ err: error }, 'old folders'));
+    this.path = join(this.folder, 'relay');
+    const server = createServer((socket) => this.links.add(new Link(this, socket)));
+    this.server = server;
+    await new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(this.path, () => resolve(undefined));
+    });
+    server.on('error', (error) => this.log.error({ err: error }, 'relay'));
+    this.sweeper = setInterval(() => this.streams.sweep(performance.now()), SWEEP_INTERVAL_MS).unref();
+  }
+
+  /** Ends all links and removes the socket. May be called twice. */
+  async close() {
+    const { server } = this;
+    this.server = null;
+    if (server === null) return;
+    clearInterval(this.sweeper);
+    this.flush();
+    const closed = new Promise((resolve) => server.close(resolve));
+    for (const link of this.links) link.socket.destroy();
+    await closed;
+    process.off('exit', this.removeFolder);
+    this.removeFolder();
+  }
+
+  removeFolder() {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** What there is now, and what was since the start. */
+  stats() {
+    let pendingBytes = 0;
+    for (const link of this.links) pendingBytes += link.pendingBytes;
+    return {
+      workers: this.links.size,
+      rooms: this.rooms.size,
+      addresses: this.addresses.size,
+      connections: this.connections,
+      pendingBytes,
+      publications: this.publications,
+      deliveries: this.deliveries,
+      droppedLinks: this.droppedLinks,
+      leftOut: { ...this.leftOut },
+      reconciledPlaces: this.reconciledPlaces,
+    };
+  }
+
+  /** What the histories hold now, and what they had to give up since the start. */
+  history() {
+    const { bytes, publications, lostPublications, lostPositions, lostKeys } = this.streams;
+    return {
+      bytes,
+      publications,
+      lost: { publications: lostPublications, positions: lostPositions, keys: lostKeys, reads: this.refusedReads },
+    };
+  }
+
+  /** @param {Link} link that has something to write */
+  schedule(link) {
+    if (this.writing.length === 0) setImmediate(this.flush);
+    this.writing.push(link);
+  }
+
+  /** Writes what was gathered. */
+  flush() {
+    const { writing } = this;
+    this.writing = [];
+    for (const link of writing) link.flush();
+  }
+
+  /**
+   * Hands a PUBLISH on to every worker that has the room.
+   * @param {string} room
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
+  publish(room, buffer, start, end) {
+    this.publications++;
+    const links = this.rooms.of(room);
+    if (links === undefined) return;
+    buffer[start + HEAD_BYTES - 1] = OP.PUBLICATION;
+    for (const link of links) {
+      if (link.pass(buffer, start, end)) this.deliveries++;
+      else this.#leaveOut(link, 'plain');
+    }
+  }
+
+  /** @param {Link} link that reads too slowly @param {'plain'|'history'} kind */
+  #leaveOut(link, kind) {
+    this.leftOut[kind]++;
+    const nowMs = performance.now();
+    if (nowMs - this.leftOutToldMs < LEFT_OUT_LOG_MS) return;
+    this.leftOutToldMs = nowMs;
+    this.log.warn(
+      { workerPid: link.pid, pendingBytes: link.pendingBytes, leftOut: this.leftOut },
+      'a worker reads too slowly: publications for it are left out',
+    );
+  }
+
+  /** An event of presence. @param {string} room @param {Buffer} head @param {Buffer} member */
+  #event(room, head, member) {
+    for (const link of this.rooms.of(room) ?? []) link.out().event(room, head, member);
+  }
+
+  /** A worker has died that has users in Redis: one that lives takes them away, and the first to try does it. @param {string} name */
+  #died(name) {
+    if (this.links.size > 0) for (const link of this.links) link.out().text(OP.GONE, name);
+    else if (this.gone.length < MAX_GONE) this.gone.push(name);
+  }
+
+  /**
+   * Keeps an APPEND, and hands it on to every worker that has the room.
+   * @param {string} room
+   * @param {string} key
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} positionAt
+   * @param {number} end
+   * @returns {import('../broker.js').Position}
+   */
+  append(room, key, buffer, start, positionAt, end) {
+    const rule = this.historyOf(room);
+    if (rule === null) throw new LinkFault('an append to a room without history');
+    const { streams } = this;
+    const nowMs = performance.now();
+    const first = key === '' ? null : streams.repeated(room, key, nowMs);
+    if (first !== null) return first;
+    this.publications++;
+    const position = streams.append(room, rule, buffer.subarray(positionAt + POSITION_BYTES, end), nowMs, key);
+    const links = this.rooms.of(room);
+    if (links === undefined) return position;
+    buffer[start + HEAD_BYTES - 1] = OP.APPENDED;
+    writePosition(buffer, positionAt, position);
+    for (const link of links) {
+      if (link.pass(buffer, start, end)) this.deliveries++;
+      else this.#leaveOut(link, 'history');
+    }
+    return position;
+  }
+
+  /**
+   * @param {Link} link
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force count it even above the cap
+   * @param {number} request
+   */
+  acquire(link, address, cap, force, request) {
+    const before = this.addresses.get(address) ?? 0;
+    if (before >= cap && !force) {
+      link.out().reply(request, false, before);
+      return;
+    }
+    this.take(link, address);
+    link.out().reply(request, true, before + 1);
+  }
+
+  /** Counts a place. @param {Link} link @param {string} address */
+  take(link, address) {
+    this.addresses.set(address, (this.addresses.get(address) ?? 0) + 1);
+    link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
+    link.places++;
+  }
+
+  /** @param {Link} link @param {string} address one that it has a place of */
+  giveBack(link, address) {
+    const held = /** @type {number} */ (link.addresses.get(address));
+    if (held > 1) link.addresses.set(address, held - 1);
+    else link.addresses.delete(address);
+    link.places--;
+    this.#release(address, 1);
+  }
+
+  /** @param {string} address @param {number} count */
+  #release(address, count) {
+    const left = (this.addresses.get(address) ?? 0) - count;
+    if (left > 0) this.addresses.set(address, left);
+    else this.addresses.delete(address);
+  }
+
+  /**
+   * Counts the places of a worker as the worker does. Those it has asked for and has no answer for may be counted or not.
+   * @param {Link} link
+   * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
+   */
+  reconcile(link, told) {
+    let changed = 0;
+    for (const address of [...link.addresses.keys()]) {
+      const { held, asked } = told.get(address) ?? NO_PLACES;
+      for (; (link.addresses.get(address) ?? 0) > held + asked; changed++) this.giveBack(link, address);
+    }
+    for (const [address, { held }] of told) {
+      for (; (link.addresses.get(address) ?? 0) < held; changed++) this.take(link, address);
+    }
+    if (changed === 0) return;
+    this.reconciledPlaces += changed;
+    this.log.warn({ workerPid: link.pid, places: changed }, 'places of client addresses were counted wrong: put right');
+  }
+
+  /** Releases everything a worker held. @param {Link} link */
+  remove(link) {
+    if (!this.links.delete(link)) return;
+    this.rooms.leave(link);
+    for (const [address, count] of link.addresses) this.#release(address, count);
+    this.connections -= link.connections;
+    this.members.remove(link);
+    if (link.name !== '') this.#died(link.name);
+    this.log.debug({ pid: link.pid }, 'a worker has left the relay');
+  }
+}
+
+/**
+ * Removes the folders of primaries that were killed together with their workers, which would have done it.
+ * @param {string} parent
+ */
+async function sweepFolders(parent) {
+  const names = (await readdir(parent)).filter((name) => FOLDER_NAME.test(name)).slice(0, MAX_SWEPT_FOLDERS);
+  for (const name of names) {
+    const folder = join(parent, name);
+    const { uid, mtimeMs } = await stat(folder).catch(() => NOT_OURS);
+    // A young one may be that of a primary that has not begun to listen.
+    if (uid !== process.getuid?.() || Date.now() - mtimeMs < STALE_FOLDER_MS) continue;
+    if (await isDeserted(join(folder, 'relay'))) await rm(folder, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+/** @param {string} path @returns {Promise<boolean>} it is a socket that nobody listens on */
+function isDeserted(path) {
+  return new Promise((resolve) => {
+    const socket = connect(path, () => {
+      socket.destroy();
+      resolve(false);
+    });
+    socket.on('error', (error) => resolve(/** @type {NodeJS.ErrnoException} */ (error).code === 'ECONNREFUSED'));
+  });
+}
+
+const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) } };
+
+const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
+
+/** @typedef {import('../broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
+
+/** One worker's end. */
+class Link {
+  /** @param {Relay} relay @param {import('node:net').Socket} socket */
+  constructor(relay, socket) {
+    this.relay = relay;
+    this.socket = socket;
+    this.pid = 0;
+    /** What it is called in Redis, while it has users there. */
+    this.name = '';
+    this.connections = 0;
+    /** Connections this worker holds, by client address. @type {Map<string, number>} */
+    this.addresses = new Map();
+    /** All of them together. */
+    this.places = 0;
+    this.writer = new MessageWriter();
+    this.isScheduled = false;
+    /** Bytes that the writer may gather in this tick before publications are left out. */
+    this.allowance = 0;
+    /** Of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
+    this.positions = [];
+    /** That wait until it has read what is under way. @type {HistoryRead[]} */
+    this.reads = [];
+    const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
+    socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
+    socket.on('drain', () => this.#serveReads());
+    // A close follows; a worker's crash is the supervisor's to report.
+    socket.on('error', (error) => relay.log.debug({ err: error, pid: this.pid }, 'relay link'));
+    socket.on('close', () => relay.remove(this));
+  }
+
+  get pendingBytes() {
+    return this.socket.writableLength + this.writer.length;
+  }
+
+  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  out() {
+    if (!this.isScheduled) {
+      this.isScheduled = true;
+      this.allowance = this.relay.maxBacklogBytes - this.socket.writableLength;
+      this.relay.schedule(this);
+    }
+    return this.writer;
+  }
+
+  /** Passes a publication on. @param {Buffer} buffer @param {number} start @param {number} end @returns {boolean} false: left out, because too much waits */
+  pass(buffer, start, end) {
+    const writer = this.out();
+    if (writer.length >= this.allowance) return false;
+    writer.pass(buffer, start, end);
+    return true;
+  }
+
+  flush() {
+    this.isScheduled = false;
+    const { socket, relay } = this;
+    if (!socket.writable) return;
+    if (this.pendingBytes > relay.maxPendingBytes) {
+      relay.droppedLinks++;
+      relay.log.error(
+        { pid: this.pid, pendingBytes: this.pendingBytes },
+        'a worker does not read its answers: its relay link is dropped',
+      );
+      socket.destroy();
+      relay.onHung(this.pid);
+      return;
+    }
+    this.writer.writeTo(socket);
+  }
+
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  #append(buffer, start, end) {
+    const at = start + HEAD_BYTES;
+    const keyAt = at + 1 + buffer[at];
+    const positionAt = keyAt + 1 + buffer[keyAt];
+    // Not a number where the buffer ends before.
+    if (!(positionAt + POSITION_BYTES <= end)) throw new LinkFault('a room or a key longer than its message');
+    if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
+    const room = buffer.toString('latin1', at + 1, keyAt);
+    const key = buffer.toString('utf8', keyAt + 1, positionAt);
+    this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
+  }
+
+  /** @param {HistoryRead} read */
+  #askRead(read) {
+    if (this.reads.length >= this.relay.maxWaitingReads) {
+      this.relay.refusedReads++;
+      this.out().reply(read.request, false, 0);
+      return;
+    }
+    this.reads.push(read);
+    if (this.reads.length === 1) this.#serveReads();
+  }
+
+  #serveReads() {
+    const { reads, relay } = this;
+    let served = 0;
+    const nowMs = performance.now();
+    while (served < reads.length && this.pendingBytes < READ_AHEAD_BYTES) {
+      const read = reads[served++];
+      this.out().stretch(read.request, relay.streams.stretch(read.room, read, nowMs));
+    }
+    if (served > 0) this.reads = reads.slice(served);
+  }
+
+  /** @param {MessageReader} reader @param {Buffer} chunk */
+  #socketOnData(reader, chunk) {
+    try {
+      reader.read(chunk);
+    } catch (error) {
+      if (!(error instanceof LinkFault) && !(error instanceof RangeError)) throw error;
+      this.relay.log.error({ err: error, pid: this.pid }, 'nonsense on a relay link: it is dropped');
+      this.relay.droppedLinks++;
+      this.socket.destroy();
+    }
+  }
+
+  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  receive(buffer, start, end) {
+    const { relay } = this;
+    const op = buffer[start + HEAD_BYTES - 1];
+    const at = start + HEAD_BYTES;
+    switch (op) {
+      case OP.PUBLISH: {
+        const roomAt = at + 1;
+        const roomEnd = roomAt + buffer[at];
+        if (roomEnd > end) throw new LinkFault('a room longer than its message');
+        relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
+        return;
+      }
+      case OP.APPEND:
+        this.#append(buffer, start, end);
+        return;
+      case OP.SYNC_APPENDS:
+        this.out().positions(buffer.readUInt32BE(at), this.positions);
+        this.positions = [];
+        return;
+      case OP.HISTORY:
+        this.#askRead({
+          request: buffer.readUInt32BE(at),
+          after: readOffset(buffer, at + 4),
+          limit: buffer.readUInt32BE(at + 12),
+          maxBytes: buffer.readUInt32BE(at + 16),
+          isForward: buffer[at + 20] === 1,
+          room: buffer.toString('latin1', at + 21, end),
+        });
+        return;
+      case OP.SYNC:
+        // Messages are taken in order, so all that came before has been accepted.
+        this.out().reply(buffer.readUInt32BE(at), true, 0);
+        return;
+      case OP.SUBSCRIBE:
+        relay.rooms.subscribe(buffer.toString('latin1', at + 4, end), this);
+        this.out().reply(buffer.readUInt32BE(at), true, 0);
+        return;
+      case OP.UNSUBSCRIBE:
+        relay.rooms.unsubscribe(buffer.toString('latin1', at, end), this);
+        return;
+      case OP.ACQUIRE:
+        relay.acquire(
+          this,
+          buffer.toString('latin1', at + 9, end),
+          buffer.readUInt32BE(at + 4),
+          buffer[at + 8] === 1,
+          buffer.readUInt32BE(at),
+        );
+        return;
+      case OP.RELEASE:
+        this.#release(buffer.toString('latin1', at, end));
+        return;
+      case OP.PLACES_HELD: {
+        const held = buffer.readUInt32BE(at);
+        const isSame = this.places >= held && this.places <= held + buffer.readUInt32BE(at + 4);
+        if (!isSame) this.out().text(OP.TELL_PLACES, '');
+        return;
+      }
+      case OP.PLACES:
+        relay.reconcile(this, readPlaces(buffer.subarray(at, end)));
+        return;
+      case OP.CONNECTIONS: {
+        const connections = buffer.readUInt32BE(at);
+        relay.connections += connections - this.connections;
+        this.connections = connections;
+        return;
+      }
+      case OP.COUNT:
+        this.out().reply(buffer.readUInt32BE(at), true, relay.connections);
+        return;
+      case OP.HELLO:
+        this.pid = buffer.readUInt32BE(at);
+        return;
+      case OP.ENTER: {
+        const roomEnd = at + 1 + buffer[at];
+        const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
+        if (!(roomEnd + 2 <= end && userEnd <= end)) throw new LinkFault('a user longer than its message');
+        const room = buffer.toString('latin1', at + 1, roomEnd);
+        const user = buffer.toString('utf8', roomEnd + 2, userEnd);
+        // Copied: it is kept, and must not keep all that was read with it.
+        relay.members.join(this, room, user, Buffer.from(buffer.subarray(userEnd, end)));
+        return;
+      }
+      case OP.EXIT: {
+        const roomEnd = at + 1 + buffer[at];
+        if (!(roomEnd <= end)) throw new LinkFault('a room longer than its message');
+        relay.members.leave(this, buffer.toString('latin1', at + 1, roomEnd), buffer.toString('utf8', roomEnd, end));
+        return;
+      }
+      case OP.EXIT_ALL:
+        relay.members.remove(this);
+        return;
+      case OP.WHO: {
+        const { count, members } = relay.members.read(buffer.toString('latin1', at + 4, end));
+        this.out().members(buffer.readUInt32BE(at), count, members);
+        return;
+      }
+      case OP.NAME:
+        this.name = buffer.toString('latin1', at, end);
+        for (const name of relay.gone.splice(0)) this.out().text(OP.GONE, name);
+        return;
+      default:
+        throw new LinkFault(`no such message: ${op}`);
+    }
+  }
+
+  /** @param {string} address */
+  #release(address) {
+    if (!this.addresses.has(address)) throw new LinkFault('released an address that was not acquired');
+    this.relay.giveBack(this, address);
+  }
+}

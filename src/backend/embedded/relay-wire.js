@@ -1,0 +1,474 @@
+// relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
+//
+// Both ends share this file. A message is a big-endian u32 length of what follows, one byte that names it, and its
+// fields. Rooms and addresses are ASCII. Requests carry a number that the reply returns.
+//
+//   worker -> relay                                   relay -> worker
+//   HELLO       u32 pid                               REPLY        u32 request, u8 ok, u32 value
+//   SUBSCRIBE   u32 request, room                     PUBLICATION  u8 room length, room, bytes
+//   UNSUBSCRIBE room
+//   PUBLISH     u8 room length, room, bytes           (no reply of its own: SYNC's tells that all before it are accepted)
+//   SYNC        u32 request
+//   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
+//   RELEASE     address
+//   CONNECTIONS u32 how many this worker has
+//   COUNT       u32 request                                reply: value = connections of all workers
+//
+// An ACQUIRE that is admitted is a place of its address. Every few seconds a worker says how many places it has; if the relay
+// counts others, it asks for all of them and counts anew:
+//
+//   PLACES_HELD u32 held, u32 asked for               TELL_PLACES
+//   PLACES      of each address u8 length, address,
+//               u32 held, u32 asked for
+//
+// In rooms with history a publication has a place for its position, and each has its own answer:
+//
+//   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
+//               u8 key length, key, position, bytes
+//   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
+//   HISTORY     u32 request, u64 after, u32 limit,    STRETCH      u32 request, position, u64 offset of the first,
+//               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
+//                                                     (or a REPLY: not now)
+//   A position: an epoch of 16 characters, u64 offset
+//
+// Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is called there, so that others
+// can take its users away when it dies.
+//
+//   ENTER       u8 room length, room, u16 user length, user, member
+//   EXIT        u8 room length, room, user
+//   EXIT_ALL
+//   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
+//                                                                  then of each member u32 length, bytes
+//   NAME        name in Redis, or nothing             GONE         name of a worker that has died
+//
+// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too, so that the relay passes
+// a publication on as it came.
+// Whole messages are found in what was read without copying it; what leaves in one tick is gathered in slabs and
+// written at once.
+
+export const OP = Object.freeze({
+  HELLO: 1,
+  SUBSCRIBE: 2,
+  UNSUBSCRIBE: 3,
+  PUBLISH: 4,
+  SYNC: 5,
+  ACQUIRE: 6,
+  RELEASE: 7,
+  CONNECTIONS: 8,
+  COUNT: 9,
+  APPEND: 10,
+  SYNC_APPENDS: 11,
+  HISTORY: 12,
+  PLACES_HELD: 13,
+  PLACES: 14,
+  REPLY: 16,
+  PUBLICATION: 17,
+  APPENDED: 18,
+  POSITIONS: 19,
+  STRETCH: 20,
+  TELL_PLACES: 21,
+  ENTER: 32,
+  EXIT: 33,
+  EXIT_ALL: 34,
+  WHO: 35,
+  MEMBERS: 36,
+  NAME: 38,
+  GONE: 39,
+});
+
+/** Bytes before a message's fields: its length, then its name. */
+export const HEAD_BYTES = 5;
+/** Largest message either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and room to spare. */
+export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
+export const MAX_BATCH = 100_000;
+const EPOCH_BYTES = 16;
+export const OFFSET_BYTES = 8;
+export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
+
+const LENGTH_BYTES = 4;
+const SLAB_BYTES = 32 * 1024;
+
+/** @typedef {import('../broker.js').Position} Position */
+
+/** @param {Buffer} buffer @param {number} at @returns {Position} */
+export function readPosition(buffer, at) {
+  return { epoch: buffer.toString('latin1', at, at + EPOCH_BYTES), offset: readOffset(buffer, at + EPOCH_BYTES) };
+}
+
+/** @param {Buffer} buffer @param {number} at @param {Position} position */
+export function writePosition(buffer, at, { epoch, offset }) {
+  buffer.write(epoch, at, 'latin1');
+  writeOffset(buffer, at + EPOCH_BYTES, offset);
+}
+
+/** @param {Buffer} buffer @param {number} at @returns {number} a safe integer */
+export function readOffset(buffer, at) {
+  return buffer.readUInt32BE(at) * 2 ** 32 + buffer.readUInt32BE(at + 4);
+}
+
+/** @param {Buffer} buffer @param {number} at @param {number} offset a safe integer */
+function writeOffset(buffer, at, offset) {
+  buffer.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
+  buffer.writeUInt32BE(offset % 2 ** 32, at + 4);
+}
+
+/** Finds the messages in what a socket reads. */
+export class MessageReader {
+  /**
+   * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole message, with the
+   *   buffer it lies in, where its length field starts and where it ends. The bytes are the callee's, to keep and to
+   *   modify; the buffer may hold other messages too.
+   */
+  constructor(onMessage) {
+    this.onMessage = onMessage;
+    /** Of a message that has not arrived in full. @type {Buffer[]} */
+    this.parts = [];
+    this.partsBytes = 0;
+    this.neededBytes = 0;
+  }
+
+  /** @param {Buffer} chunk @throws {RangeError} where the length can't be one of ours: the stream is of no use any more */
+  read(chunk) {
+    let buffer = chunk;
+    if (this.partsBytes > 0) {
+      this.parts.push(chunk);
+      this.partsBytes += chunk.length;
+      // Joined once, when it is all there: joining at every chunk would copy a large message over and over.
+      if (this.partsBytes < this.neededBytes) return;
+      buffer = Buffer.concat(this.parts, this.partsBytes);
+      this.parts = [];
+      this.partsBytes = 0;
+    }
+    let at = 0;
+    this.neededBytes = LENGTH_BYTES;
+    while (buffer.length - at >= LENGTH_BYTES) {
+      const length = buffer.readUInt32BE(at);
+      if (length === 0 || length > MAX_MESSAGE_BYTES) throw new RangeError(`a message of ${length} bytes`);
+      const end = at + LENGTH_BYTES + length;
+      if (end > buffer.length) {
+        this.neededBytes = LENGTH_BYTES + length;
+        break;
+      }
+      this.onMessage(buffer, at, end);
+      at = end;
+    }
+    if (at === buffer.length) return;
+    // Copied, so that a few bytes do not keep the whole chunk.
+    const rest = Buffer.from(buffer.subarray(at));
+    this.parts.push(rest);
+    this.partsBytes = rest.length;
+  }
+}
+
+/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('../presence.js').Attendance} */
+export function readMembers(body) {
+  const count = body.readUInt32BE(0);
+  if (body[4] === 0) return { count, members: null };
+  const members = [];
+  for (let i = 5; i < body.length; ) {
+    const length = body.readUInt32BE(i);
+    members.push(body.subarray(i + 4, i + 4 + length));
+    i += 4 + length;
+  }
+  return { count, members };
+}
+
+/** What a worker says of one address: places it has, and places it has asked for without an answer. @typedef {{held: number, asked: number}} Places */
+
+/** @param {Buffer} body of a PLACES @returns {Map<string, Places>} by address */
+export function readPlaces(body) {
+  /** @type {Map<string, Places>} */
+  const places = new Map();
+  for (let at = 0; at < body.length; ) {
+    const end = at + 1 + body[at];
+    places.set(body.toString('latin1', at + 1, end), {
+      held: body.readUInt32BE(end),
+      asked: body.readUInt32BE(end + 4),
+    });
+    at = end + 8;
+  }
+  return places;
+}
+
+/**
+ * Gathers messages until they are taken to be written. Slabs are filled one after another and never written over, so
+ * that what was taken may wait in a socket while the rest of its slab is filled.
+ */
+export class MessageWriter {
+  constructor() {
+    this.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
+    /** Where what was not taken yet starts in the slab. */
+    this.from = 0;
+    /** Where the next byte goes. */
+    this.at = 0;
+    /** Slabs that are full. @type {Buffer[]} */
+    this.full = [];
+    this.fullBytes = 0;
+    /** A run of bytes to pass on that was not copied yet. @type {Buffer|null} */
+    this.run = null;
+    this.runStart = 0;
+    this.runEnd = 0;
+  }
+
+  /** Bytes gathered. */
+  get length() {
+    return this.fullBytes + this.at - this.from + (this.runEnd - this.runStart);
+  }
+
+  /**
+   * Makes room for a message and writes its head.
+   * @param {number} op
+   * @param {number} bytes of its fields
+   * @param {number} [lentBytes] that #lend adds to them
+   * @returns {number} where they go in `slab`
+   */
+  #open(op, bytes, lentBytes = 0) {
+    this.#endRun();
+    this.#reserve(HEAD_BYTES + bytes);
+    const { slab } = this;
+    const at = this.at;
+    slab.writeUInt32BE(1 + bytes + lentBytes, at);
+    slab[at + LENGTH_BYTES] = op;
+    this.at = at + HEAD_BYTES + bytes;
+    return at + HEAD_BYTES;
+  }
+
+  /** @param {number} bytes */
+  #reserve(bytes) {
+    if (this.at + bytes <= this.slab.length) return;
+    this.#cut();
+    this.slab = Buffer.allocUnsafeSlow(Math.max(SLAB_BYTES, bytes));
+    this.from = this.at = 0;
+  }
+
+  /** What the slab holds is whole: what follows comes from elsewhere. */
+  #cut() {
+    if (this.at === this.from) return;
+    this.full.push(this.slab.subarray(this.from, this.at));
+    this.fullBytes += this.at - this.from;
+    this.from = this.at;
+  }
+
+  /** @param {number} op @param {number} value */
+  number(op, value) {
+    const at = this.#open(op, 4);
+    this.slab.writeUInt32BE(value, at);
+  }
+
+  /** @param {number} op @param {string} text */
+  text(op, text) {
+    const at = this.#open(op, text.length);
+    this.slab.write(text, at, 'latin1');
+  }
+
+  /** @param {number} op @param {number} request @param {string} text */
+  request(op, request, text) {
+    const at = this.#open(op, 4 + text.length);
+    this.slab.writeUInt32BE(request, at);
+    if (text.length > 0) this.slab.write(text, at + 4, 'latin1');
+  }
+
+  /** @param {number} request @param {string} address @param {number} cap @param {boolean} force */
+  acquire(request, address, cap, force) {
+    const at = this.#open(OP.ACQUIRE, 9 + address.length);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    slab.writeUInt32BE(cap, at + 4);
+    slab[at + 8] = force ? 1 : 0;
+    slab.write(address, at + 9, 'latin1');
+  }
+
+  /** @param {number} held @param {number} asked */
+  placesHeld(held, asked) {
+    const at = this.#open(OP.PLACES_HELD, 8);
+    this.slab.writeUInt32BE(held, at);
+    this.slab.writeUInt32BE(asked, at + 4);
+  }
+
+  /** @param {ReadonlyMap<string, Places>} places by address, of at most 255 ASCII characters each */
+  places(places) {
+    let bytes = 0;
+    for (const address of places.keys()) bytes += 9 + address.length;
+    let at = this.#open(OP.PLACES, bytes);
+    const { slab } = this;
+    for (const [address, { held, asked }] of places) {
+      slab[at] = address.length;
+      at += 1 + slab.write(address, at + 1, 'latin1');
+      slab.writeUInt32BE(held, at);
+      slab.writeUInt32BE(asked, at + 4);
+      at += 8;
+    }
+  }
+
+  /** @param {number} request @param {boolean} ok @param {number} value */
+  reply(request, ok, value) {
+    const at = this.#open(OP.REPLY, 9);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    slab[at + 4] = ok ? 1 : 0;
+    slab.writeUInt32BE(value, at + 5);
+  }
+
+  /** @param {string} room at most 255 ASCII characters @param {Buffer} publication copied */
+  publish(room, publication) {
+    const at = this.#open(OP.PUBLISH, 1 + room.length + publication.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    publication.copy(slab, at + 1 + room.length);
+  }
+
+  /** A user enters a room. @param {string} room @param {string} user @param {Buffer} member copied */
+  enter(room, user, member) {
+    const userBytes = Buffer.byteLength(user);
+    const at = this.#open(OP.ENTER, 3 + room.length + userBytes + member.length) + 1 + room.length;
+    const { slab } = this;
+    slab[at - 1 - room.length] = room.length;
+    slab.write(room, at - room.length, 'latin1');
+    slab.writeUInt16BE(userBytes, at);
+    slab.write(user, at + 2);
+    member.copy(slab, at + 2 + userBytes);
+  }
+
+  /** @param {string} room @param {string} user */
+  exit(room, user) {
+    const at = this.#open(OP.EXIT, 1 + room.length + Buffer.byteLength(user));
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    slab.write(user, at + 1 + room.length);
+  }
+
+  /** @param {string} room @param {Buffer} head @param {Buffer} member both copied: the two parts of a publication */
+  event(room, head, member) {
+    const at = this.#open(OP.PUBLICATION, 1 + room.length + head.length + member.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    head.copy(slab, at + 1 + room.length);
+    member.copy(slab, at + 1 + room.length + head.length);
+  }
+
+  /** @param {number} request @param {number} count @param {Buffer[]|null} members copied; null: too many to list */
+  members(request, count, members) {
+    const listed = members ?? [];
+    let at = this.#open(
+      OP.MEMBERS,
+      listed.reduce((bytes, { length }) => bytes + 4 + length, 9),
+    );
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    slab.writeUInt32BE(count, at + 4);
+    slab[at + 8] = members === null ? 0 : 1;
+    at += 9;
+    for (const member of listed) {
+      slab.writeUInt32BE(member.length, at);
+      at += 4 + member.copy(slab, at + 4);
+    }
+  }
+
+  /**
+   * @param {string} room
+   * @param {string} key may be empty
+   * @param {Buffer} publication copied
+   * @throws {RangeError} for a key of more than 255 bytes
+   */
+  append(room, key, publication) {
+    const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
+    if (keyBytes > 255) throw new RangeError(`an idempotency key of ${keyBytes} bytes`);
+    const at = this.#open(OP.APPEND, 2 + room.length + keyBytes + POSITION_BYTES + publication.length);
+    const { slab } = this;
+    slab[at] = room.length;
+    slab.write(room, at + 1, 'latin1');
+    const keyAt = at + 1 + room.length;
+    slab[keyAt] = keyBytes;
+    if (keyBytes > 0) slab.write(key, keyAt + 1);
+    publication.copy(slab, keyAt + 1 + keyBytes + POSITION_BYTES);
+  }
+
+  /** @param {number} request @param {readonly Position[]} positions */
+  positions(request, positions) {
+    let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    at += 4;
+    for (const position of positions) {
+      writePosition(slab, at, position);
+      at += POSITION_BYTES;
+    }
+  }
+
+  /** @param {number} request @param {string} room @param {import('../broker.js').ReadRequest} from */
+  history(request, room, { after, limit, maxBytes = 0xffffffff, isForward = false }) {
+    const at = this.#open(OP.HISTORY, 21 + room.length);
+    const { slab } = this;
+    slab.writeUInt32BE(request, at);
+    writeOffset(slab, at + 4, after);
+    slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
+    slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
+    slab[at + 20] = isForward ? 1 : 0;
+    slab.write(room, at + 21, 'latin1');
+  }
+
+  /** @param {number} request @param {Position & {first: number, runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
+  stretch(request, stretch) {
+    const { runs } = stretch;
+    let bytes = 0;
+    for (const run of runs) bytes += run.length;
+    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
+    this.slab.writeUInt32BE(request, at);
+    writePosition(this.slab, at + 4, stretch);
+    writeOffset(this.slab, at + 4 + POSITION_BYTES, stretch.first);
+    if (bytes === 0) return;
+    this.#cut();
+    this.full.push(...runs);
+    this.fullBytes += bytes;
+  }
+
+  /**
+   * Passes on a message as it lies in a buffer. Neighbours are copied together: what one worker publishes in a tick
+   * mostly goes to the same workers, and then costs one copy each and not one for each message.
+   * @param {Buffer} buffer not modified until the next take()
+   * @param {number} start
+   * @param {number} end
+   */
+  pass(buffer, start, end) {
+    if (this.run === buffer && this.runEnd === start) {
+      this.runEnd = end;
+      return;
+    }
+    this.#endRun();
+    this.run = buffer;
+    this.runStart = start;
+    this.runEnd = end;
+  }
+
+  #endRun() {
+    const { run } = this;
+    if (run === null) return;
+    this.#reserve(this.runEnd - this.runStart);
+    this.at += run.copy(this.slab, this.at, this.runStart, this.runEnd);
+    this.run = null;
+    this.runStart = this.runEnd = 0;
+  }
+
+  /**
+   * Writes all that was gathered.
+   * @param {import('node:net').Socket} socket
+   * @returns {boolean} what the last write() said
+   */
+  writeTo(socket) {
+    this.#endRun();
+    const last = this.slab.subarray(this.from, this.at);
+    this.from = this.at;
+    if (this.full.length === 0) return last.length === 0 || socket.write(last);
+    socket.cork();
+    for (const slab of this.full) socket.write(slab);
+    const isTaken = last.length === 0 || socket.write(last);
+    socket.uncork();
+    this.full = [];
+    this.fullBytes = 0;
+    return isTaken;
+  }
+}

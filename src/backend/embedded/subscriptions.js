@@ -1,0 +1,57 @@
+// subscriptions.js: which subscribers are in which rooms: the core of the embedded broker.
+//
+// A subscriber is any object: a MemoryBroker's view, or a worker's link in the relay. The index keeps no room without
+// subscribers and no subscriber without rooms.
+
+/** @template S */
+export class Rooms {
+  constructor() {
+    /** @type {Map<string, Set<S>>} */
+    this.subscribers = new Map();
+    /** @type {Map<S, Set<string>>} */
+    this.rooms = new Map();
+  }
+
+  /** How many rooms have subscribers. */
+  get size() {
+    return this.subscribers.size;
+  }
+
+  /** May be called again for one that is in. @param {string} room @param {S} subscriber */
+  subscribe(room, subscriber) {
+    const subscribers = this.subscribers.get(room);
+    if (subscribers === undefined) this.subscribers.set(room, new Set([subscriber]));
+    else subscribers.add(subscriber);
+    const rooms = this.rooms.get(subscriber);
+    if (rooms === undefined) this.rooms.set(subscriber, new Set([room]));
+    else rooms.add(room);
+  }
+
+  /** @param {string} room @param {S} subscriber */
+  unsubscribe(room, subscriber) {
+    const rooms = this.rooms.get(subscriber);
+    if (rooms === undefined || !rooms.delete(room)) return;
+    if (rooms.size === 0) this.rooms.delete(subscriber);
+    this.#remove(room, subscriber);
+  }
+
+  /** Takes a subscriber out of all its rooms. @param {S} subscriber */
+  leave(subscriber) {
+    const rooms = this.rooms.get(subscriber);
+    if (rooms === undefined) return;
+    this.rooms.delete(subscriber);
+    for (const room of rooms) this.#remove(room, subscriber);
+  }
+
+  /** @param {string} room @param {S} subscriber */
+  #remove(room, subscriber) {
+    const subscribers = /** @type {Set<S>} */ (this.subscribers.get(room));
+    subscribers.delete(subscriber);
+    if (subscribers.size === 0) this.subscribers.delete(room);
+  }
+
+  /** To be read only. @param {string} room @returns {ReadonlySet<S>|undefined} */
+  of(room) {
+    return this.subscribers.get(room);
+  }
+}

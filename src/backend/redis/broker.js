@@ -1,0 +1,400 @@
+// broker.js: the broker of many machines, over Redis pub/sub.
+//
+//   publish, history --> shard of the room --> redis-arrivals --> onPublication
+//
+// A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether Sentinels name it or
+// not; a cluster has several (redis-cluster.js), and a room's name tells which. The broker is `up` while all are. While
+// one is not, publishing to its rooms is refused at once where it can't work: nothing waits for Redis to return.
+// redis-census tells how many connections the fleet has.
+//
+// redis-names.js has the names of channels and keys.
+
+import { randomBytes } from 'node:crypto';
+import { addressText } from '../../config/redis.js';
+import { RoomRules } from '../../config/room-patterns.js';
+import { BrokerError } from '../broker.js';
+import { LiveClock } from './stall-aware-clock.js';
+import { RedisArrivals } from './inbox.js';
+import { RedisCensus } from './connection-count.js';
+import { RedisCluster } from './cluster.js';
+import { RedisClusterClient } from './cluster-client.js';
+import { CHANNEL_KIND, RedisNames } from './keys.js';
+import { RedisRules } from './shared-rules.js';
+import { RedisShard } from './node.js';
+import { slotOf, slotOfTag } from './slots.js';
+
+const TICK_MS = 50;
+/** How long start() waits for Redis before it goes on without. */
+const START_TIMEOUT_MS = 5000;
+const CLOSE_TIMEOUT_MS = 2000;
+/** Different reasons logged in one outage. */
+const MAX_REASONS = 8;
+const SKIPPED_LOG_INTERVAL_MS = 10_000;
+const MALFORMED_LOG_INTERVAL_MS = 60_000;
+
+/** @implements {Broker} */
+export class RedisBroker {
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
+   * @param {import('pino').Logger} parts.log
+   * @param {Pick<import('../../observability/counters.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
+   * @param {string} parts.workerId
+   * @param {import('../broker.js').HistoryOf} [parts.historyOf]
+   * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
+   * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
+   * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
+   */
+  constructor({
+    config,
+    log,
+    stats,
+    workerId,
+    historyOf = () => null,
+    historyRules = new RoomRules([]),
+    onPublishLag,
+    onRoundTrip,
+  }) {
+    const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
+    this.log = log;
+    this.stats = stats;
+    this.historyOf = historyOf;
+    /** @type {BrokerState} */
+    this.state = 'degraded';
+    /** @type {BrokerEvents|null} */
+    this.events = null;
+    /** Of this outage, as logged. @type {Set<string>} */
+    this.reasons = new Set();
+    this.awaySince = 0;
+    /** The census has its Redis. */
+    this.isCounting = false;
+    this.skippedLogMs = Number.NEGATIVE_INFINITY;
+    this.malformedLogMs = Number.NEGATIVE_INFINITY;
+    /** Ends start()'s wait. */
+    this.onSettled = () => {};
+    /** @type {Promise<void>|null} */
+    this.closing = null;
+
+    // A worker's id may come again: its process id is another's after a restart, and 1 in every container.
+    const id = `${workerId}:${randomBytes(4).toString('hex')}`;
+    const names = (this.names = new RedisNames(config.redisPrefix));
+    this.clock = new LiveClock(TICK_MS, (nowMs) => this.#tick(nowMs));
+    /** @param {import('../../config/redis.js').Address} [node] of a cluster */
+    const makeShard = (node) => {
+      const place = node === undefined ? '' : addressText(node);
+      const shard = new RedisShard({
+        settings,
+        node,
+        config,
+        names,
+        clock: this.clock,
+        stats,
+        events: {
+          onUpdate: () => this.#update(),
+          onAway: (reason) => this.#onAway(reason, place),
+          onMessage: (channel, message) => this.#shardOnMessage(channel, message),
+          onMoved: (channels) => this.#shardOnMoved(channels),
+          onStale: () => this.cluster?.stale(shard),
+          onPublishLag,
+          onRoundTrip,
+        },
+      });
+      return shard;
+    };
+    this.access = { settings, timeoutMs: config.redisTimeoutMs };
+    /** Made when it is asked for. @type {RedisClusterClient|null} */
+    this.client = null;
+    this.probeChannel = names.probeChannelOf(id, '');
+    /** The only one; null in a cluster. @type {RedisShard|null} */
+    this.shard = settings.kind === 'cluster' ? null : makeShard();
+    /** @type {RedisCluster|null} */
+    this.cluster =
+      this.shard !== null
+        ? null
+        : new RedisCluster({
+            ...this.access,
+            makeShard,
+            probeChannelOf: (tag) => names.probeChannelOf(id, tag),
+            onUpdate: () => this.#update(),
+            onAway: (reason) => this.#onAway(reason, ''),
+          });
+    this.arrivals = new RedisArrivals({
+      deliver: (room, publication, offset, epoch) => {
+        // In a cluster a node that is demoted ends the subscriptions, and with them all that is known.
+        if (offset > 0) this.shard?.history.see(room, offset, epoch);
+        this.events?.onPublication(room, publication, offset, epoch);
+      },
+      fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
+      onSkipped: (reason) => this.#onSkipped(reason),
+      onMalformed: (channel) => this.#onMalformed(channel),
+    });
+    /** @param {Buffer} message best effort: the next one tells the same or better */
+    const sendToAll = (message) => {
+      this.#censusShard()
+        ?.publisher.send(names.censusChannel, message)
+        .catch(() => {});
+    };
+    this.rules = new RedisRules({
+      rules: historyRules,
+      send: sendToAll,
+      onAdopted: (patterns) =>
+        log.warn(
+          { patterns },
+          'other servers have rules of FANFARE_HISTORY that this one does not have: it uses them too until it is restarted',
+        ),
+    });
+    this.census = new RedisCensus({
+      id,
+      clock: this.clock,
+      onMalformed: () => this.#onMalformed('census'),
+      send: sendToAll,
+    });
+  }
+
+  /** @param {BrokerEvents} events */
+  async start(events) {
+    this.events = events;
+    this.awaySince = performance.now();
+    this.clock.start();
+    const settled = new Promise((resolve) => {
+      this.onSettled = () => resolve(undefined);
+    });
+    const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
+    this.shard?.open(this.probeChannel);
+    // It is among what is wanted, whatever becomes of it now.
+    this.#subscribe(this.names.censusChannel).catch(() => {});
+    this.cluster?.tick();
+    await settled;
+    clearTimeout(timer);
+    await this.rules.settled();
+  }
+
+  /** @returns {Promise<void>} */
+  close() {
+    this.closing ??= this.#close();
+    return this.closing;
+  }
+
+  async #close() {
+    this.census.leave();
+    const timer = deadline(CLOSE_TIMEOUT_MS);
+    await Promise.race([Promise.all(this.#shards().map(({ publisher }) => publisher.drained())), timer.promise]);
+    timer.clear();
+    this.clock.close();
+    this.arrivals.close();
+    this.shard?.close();
+    this.cluster?.close();
+    this.client?.close();
+    this.#become('down');
+    this.onSettled();
+  }
+
+  /** @param {string} room @returns {Promise<void>} */
+  subscribe(room) {
+    if (this.closing !== null) return closed();
+    return this.#subscribe(this.names.channelOf(room));
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    if (this.closing !== null) return;
+    const channel = this.names.channelOf(room);
+    if (this.shard !== null) this.shard.subscriptions.unsubscribe(channel);
+    else this.cluster?.unsubscribe(channel);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   * @returns {Promise<import('../broker.js').Position|void>}
+   */
+  publish(room, publication, options) {
+    if (this.closing !== null) return closed();
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
+    const rule = this.historyOf(room);
+    if (rule === null) return shard.publisher.publish(room, publication);
+    return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
+  }
+
+  /** @param {string} room @param {import('../broker.js').ReadRequest} from @returns {Promise<import('../broker.js').Stretch>} */
+  history(room, from) {
+    if (this.closing !== null) return closed();
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
+    const rule = this.historyOf(room);
+    if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
+    return shard.history.read(room, rule, from);
+  }
+
+  /**
+   * For commands beside publishing that may be done twice: of the one server, or of the whole cluster.
+   * @returns {RedisConnection|RedisClusterClient}
+   */
+  get connection() {
+    if (this.shard !== null) return this.shard.commands;
+    if (this.client === null) {
+      this.client = new RedisClusterClient(this.access);
+      this.client.open();
+    }
+    return this.client;
+  }
+
+  /** @param {number} connections */
+  reportConnections(connections) {
+    this.census.set(connections);
+  }
+
+  /** @returns {Promise<number>} with what the others have been told of a moment ago */
+  countConnections() {
+    return this.census.count();
+  }
+
+  /** @param {number} nowMs */
+  #tick(nowMs) {
+    for (const shard of this.#shards()) shard.tick(nowMs);
+    this.cluster?.tick();
+    this.census.tick(nowMs);
+    this.rules.tick();
+  }
+
+  /** @param {string} room @returns {RedisShard|null} null: no node of the cluster has its slot */
+  #shardOf(room) {
+    return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
+  }
+
+  #censusShard() {
+    return this.shard ?? this.cluster?.of(slotOf(this.names.censusChannel)) ?? null;
+  }
+
+  /** @returns {RedisShard[]} */
+  #shards() {
+    return this.shard !== null ? [this.shard] : [...(this.cluster?.shards.values() ?? [])];
+  }
+
+  /** @param {string} channel @returns {Promise<void>} */
+  #subscribe(channel) {
+    if (this.shard !== null) return this.shard.subscriptions.subscribe(channel);
+    return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
+  }
+
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
+  #fetch(room, id, offset, epoch) {
+    const shard = this.#shardOf(room);
+    if (shard === null) return homeless();
+    if (id === '') return shard.history.body(room, offset, epoch);
+    return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
+  }
+
+  /** @param {Buffer} channel @param {Buffer} message */
+  #shardOnMessage(channel, message) {
+    switch (this.names.kindOf(channel)) {
+      case CHANNEL_KIND.ROOM:
+        this.arrivals.receive(this.names.roomOf(channel), message);
+        break;
+      case CHANNEL_KIND.CENSUS:
+        if (!RedisRules.isOne(message)) this.census.receive(message);
+        else if (!this.rules.receive(message)) this.#onMalformed('census');
+        break;
+    }
+  }
+
+  /** @param {string[]} channels */
+  #shardOnMoved(channels) {
+    const bytes = channels.map((channel) => Buffer.from(channel));
+    const rooms = bytes.filter((channel) => this.names.kindOf(channel) === CHANNEL_KIND.ROOM);
+    if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.names.roomOf(channel)));
+  }
+
+  /** @param {string} reason @param {string} node of a cluster, or empty */
+  #onAway(reason, node) {
+    if (this.closing !== null) return;
+    this.#update();
+    // Not for every attempt: for every reason.
+    if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
+      this.reasons.add(reason);
+      this.log.warn(node === '' ? { reason } : { node, reason }, 'Redis is away');
+    }
+    this.onSettled();
+  }
+
+  #update() {
+    const isUp = this.shard?.isUp ?? this.cluster?.isUp ?? false;
+    this.#updateCensus();
+    if (isUp === (this.state === 'up') || this.state === 'down') return;
+    if (isUp) {
+      const awayMs = Math.round(performance.now() - this.awaySince);
+      this.log.info({ awayMs }, 'Redis is there');
+      this.reasons.clear();
+    } else {
+      this.awaySince = performance.now();
+    }
+    this.#become(isUp ? 'up' : 'degraded');
+    if (isUp) this.onSettled();
+  }
+
+  /** It goes by its own shard: in a cluster another may be away, and the workers count on. */
+  #updateCensus() {
+    const isLive = this.#censusShard()?.isUp ?? false;
+    if (isLive === this.isCounting || this.closing !== null) return;
+    this.isCounting = isLive;
+    if (isLive) {
+      this.census.join();
+      this.rules.join();
+    } else {
+      this.census.pause();
+      this.rules.pause();
+    }
+  }
+
+  /** @param {BrokerState} state */
+  #become(state) {
+    this.state = state;
+    this.stats.brokerUp = state === 'up' ? 1 : 0;
+    this.events?.onState(state);
+  }
+
+  /** Another program's message, or that of another version. @param {string} channel without the prefix */
+  #onMalformed(channel) {
+    this.stats.malformed++;
+    const now = performance.now();
+    if (now - this.malformedLogMs < MALFORMED_LOG_INTERVAL_MS) return;
+    this.malformedLogMs = now;
+    this.log.warn({ channel, malformed: this.stats.malformed }, 'a message from Redis is not valid: dropped');
+  }
+
+  /** @param {string} reason */
+  #onSkipped(reason) {
+    this.stats.skipped++;
+    const now = performance.now();
+    if (now - this.skippedLogMs < SKIPPED_LOG_INTERVAL_MS) return;
+    this.skippedLogMs = now;
+    this.log.warn({ reason, skipped: this.stats.skipped }, 'a publication was skipped');
+  }
+}
+
+/** @param {number} ms */
+function deadline(ms) {
+  /** @type {NodeJS.Timeout|undefined} */
+  let timer;
+  const promise = new Promise((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  return { promise, clear: () => clearTimeout(timer) };
+}
+
+/** @returns {Promise<never>} */
+function homeless() {
+  return Promise.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster has its slot'));
+}
+
+/** @returns {Promise<never>} */
+function closed() {
+  return Promise.reject(new BrokerError('UNAVAILABLE', 'the broker is closed'));
+}
+
+/** @typedef {import('../broker.js').Broker} Broker */
+/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */
+/** @typedef {import('../broker.js').BrokerState} BrokerState */
+/** @typedef {import('./connection.js').RedisConnection} RedisConnection */

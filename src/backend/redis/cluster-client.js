@@ -1,0 +1,52 @@
+// cluster-client.js: ioredis' own client of a cluster, for commands that may be done twice.
+//
+// It finds each key's node by itself. What publishes does not go through it: redis-cluster.js says why.
+
+import { Cluster } from 'ioredis';
+import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
+
+const RETRY_STEP_MS = 50;
+const MAX_RETRY_MS = 2000;
+const CONNECT_TIMEOUT_MS = 2000;
+
+export class RedisClusterClient {
+  /** @param {{settings: import('../../config/redis.js').RedisSettings, timeoutMs: number}} parts */
+  constructor({ settings, timeoutMs }) {
+    this.secrets = redisSecrets(settings);
+    this.redis = new Cluster([...settings.addresses], {
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      // With a delay it sends again what was under way on a lost connection.
+      retryDelayOnFailover: 0,
+      slotsRefreshTimeout: timeoutMs,
+      clusterRetryStrategy: (attempts) => Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS),
+      // A certificate bears names: they are not looked up beforehand.
+      ...(settings.tls === null ? {} : { dnsLookup: (name, callback) => callback(null, name) }),
+      redisOptions: {
+        ...redisAccess(settings),
+        connectTimeout: CONNECT_TIMEOUT_MS,
+        commandTimeout: timeoutMs,
+        disableClientInfo: true,
+      },
+    });
+    // The shards tell when Redis is away; this goes by `isWritable`.
+    this.redis.on('error', () => {});
+  }
+
+  open() {
+    this.redis.connect().catch(() => {}); // tried on and on
+  }
+
+  get isWritable() {
+    return this.redis.status === 'ready';
+  }
+
+  /** What may be logged. @param {unknown} error */
+  describe(error) {
+    return withoutSecrets(error, this.secrets);
+  }
+
+  close() {
+    this.redis.disconnect();
+  }
+}

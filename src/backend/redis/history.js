@@ -1,0 +1,597 @@
+// history.js: rooms with history, published to and read by one script (redis-history.lua).
+//
+//   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
+//   read -> a turn --publisher--> EVALSHA -> the newest messages -> a stretch of publications
+//
+// - A call is a kind of Message: it leaves in the one write of its tick, in its place among all others.
+// - A tick's publications of a room are one entry of its stream: the script costs Redis the same for one and for many.
+//   One that is too large for pub/sub is an entry of its own, and is announced by a reference to it; so is one with
+//   an idempotency key, which is looked up for itself.
+// - The script is sent whole once a connection. Where Redis has forgotten it since (SCRIPT FLUSH) nothing was done, and the
+//   message is sent again; but not behind a later one of its room: then it is refused.
+// - What the script said of a room on this very connection (its line: fence and epoch) is shown to it again: while that
+//   holds it need not look further. Nothing depends on its being right. Trimming and lifetimes are asked for now and then.
+// - Epochs that ended while this worker looked on are remembered beyond a connection. If the address of Redis leads back to a
+//   server that still has such an epoch, the script ends it there: what was published meanwhile elsewhere is not in it.
+// - Offsets of an epoch only rise. A worker that has heard of a higher one than a later call finds there knows that Redis has
+//   lost publications (a primary took the data of an older copy): it accepts nothing more in that epoch.
+// - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
+
+import { createHash, randomFillSync } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { ReplyError } from 'ioredis';
+import { BrokerError, IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from '../broker.js';
+import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './batch.js';
+import { Message, NO_BODY, unavailable } from './publisher.js';
+
+const PLAIN = scriptOf('PUBLISH');
+const SHARDED = scriptOf('SPUBLISH');
+/** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
+const META_TTL_FACTOR = 10;
+const MIN_META_TTL_MS = 86_400_000;
+/** What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it. */
+const CARE_SHARE = 0.125;
+/** Above 1 + CARE_SHARE: calls may be late. */
+const TTL_FACTOR = 1.25;
+/** Rooms that are remembered. */
+const MAX_ROOMS = 20_000;
+/** Ended epochs that are remembered of a room. */
+const MAX_ENDED = 4;
+const FENCE_BYTES = 32;
+/** Of each of its two parts: the server and its line of replication. */
+const FENCE_PART_BYTES = 16;
+/** Of one call: the script is not to hold up Redis for long. */
+const MAX_PUBLICATIONS = 1000;
+/** What reads under way may weigh: 512 positions, or 16 stretches of MAX_STRETCH_BYTES. */
+const MAX_READING = 512;
+const STRETCH_WEIGHT = 32;
+const MAX_WAITING = 100_000;
+/** Random bytes for epochs, drawn many at a time. */
+const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
+let poolAt = pool.length;
+
+/** @typedef {import('../broker.js').Position} Position */
+/** @typedef {import('../broker.js').Stretch} Stretch */
+/** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
+
+export class RedisHistory {
+  /**
+   * @param {object} parts
+   * @param {import('./publisher.js').RedisPublisher} parts.publisher
+   * @param {import('./keys.js').RedisNames} parts.names
+   * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
+   * @param {number} parts.maxPubsubBytes of one message
+   * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
+   */
+  constructor({ publisher, names, isSharded, maxPubsubBytes, fence }) {
+    this.script = isSharded ? SHARDED : PLAIN;
+    this.publisher = publisher;
+    this.names = names;
+    this.maxPubsubBytes = maxPubsubBytes;
+    this.isTrusting = fence === 'trust';
+    /** Of the server at the other end of this connection, and perhaps the one before it; empty: not known yet. */
+    this.fence = '';
+    /** @type {Map<string, Known>} */
+    this.rooms = new Map();
+    /** Has this connection sent the whole script? */
+    this.isLoaded = false;
+    /** The latest of each room that is gathered or unanswered. @type {Map<string, HistoryPublish>} */
+    this.latest = new Map();
+    /** What the reads under way weigh. */
+    this.reading = 0;
+    /** @type {Set<HistoryRead>} */
+    this.waiting = new Set();
+    this.reset();
+  }
+
+  /** The connection is a new one. */
+  reset() {
+    this.fence = this.isTrusting ? 'trust' : '';
+    this.isLoaded = false;
+    for (const known of this.rooms.values()) known.forget();
+  }
+
+  /**
+   * Redis is on another line of replication, and has lost nothing.
+   * @param {string} server its `run_id`
+   * @param {string} former `master_replid`
+   * @param {string} current
+   */
+  moveOn(server, former, current) {
+    if (this.isTrusting) return;
+    const part = (/** @type {string} */ id) => id.slice(0, FENCE_PART_BYTES);
+    this.fence = part(server) + part(current) + part(server) + part(former);
+    // Their lines name the former fence: the script renames each when it comes to it.
+    for (const known of this.rooms.values()) known.forget();
+  }
+
+  /** @param {string} room @param {HistoryRule} rule @param {Buffer} publication @param {string} idempotencyKey empty: none @returns {Promise<Position>} */
+  publish(room, rule, publication, idempotencyKey) {
+    const { publisher } = this;
+    const size = HEAD_BYTES + publication.length;
+    const refusal = publisher.refusal(size);
+    if (refusal !== '') return unavailable(refusal);
+    const isLarge = size > this.maxPubsubBytes;
+    let message = this.latest.get(room);
+    if (message === undefined || isLarge || idempotencyKey !== '' || !message.takes(size)) {
+      const key = idempotencyKey === '' ? '' : this.names.idempotencyOf(room, idempotencyKey);
+      message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key);
+      this.latest.set(room, message);
+      publisher.gather(message);
+    }
+    const before = message.publications.push(publication) - 1;
+    message.bodyBytes += size;
+    publisher.hold(message, size);
+    const { promise } = message.done;
+    return before === 0 ? promise : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
+  }
+
+  /** @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from @returns {Promise<Stretch>} */
+  read(room, rule, from) {
+    const refusal = this.publisher.refusal(0);
+    if (refusal !== '') return unavailable(refusal);
+    if (from.endedEpoch) this.known(room).end(from.endedEpoch);
+    const read = new HistoryRead(this, room, rule, from);
+    if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
+    else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
+    else return unavailable('too many reads wait for Redis');
+    return read.done.promise;
+  }
+
+  /** @param {HistoryRead} read */
+  #hasTurn(read) {
+    return this.reading + read.weight <= MAX_READING;
+  }
+
+  /** @param {HistoryRead} read */
+  #begin(read) {
+    this.reading += read.weight;
+    this.publisher.gather(read);
+  }
+
+  /** @param {HistoryRead} read that is over */
+  readOnSettled(read) {
+    this.reading -= read.weight;
+    for (const next of this.waiting) {
+      const refusal = this.publisher.refusal(0);
+      if (refusal === '' && !this.#hasTurn(next)) break;
+      this.waiting.delete(next);
+      if (refusal === '') this.#begin(next);
+      else next.done.reject(new BrokerError('UNAVAILABLE', refusal));
+    }
+  }
+
+  /**
+   * The body of a publication that was announced by reference.
+   * @param {string} room
+   * @param {number} offset
+   * @param {string} epoch
+   * @returns {Promise<Buffer|null>} null: it is there no more
+   */
+  async body(room, offset, epoch) {
+    const { redis } = this.publisher.connection;
+    const entries = /** @type {[Buffer, [Buffer, Buffer]][]} */ (
+      await redis.xrangeBuffer(this.names.streamOf(room), offset, offset)
+    );
+    /** @type {Found} */
+    const found = { epoch, above: offset - 1, first: offset, publications: [] };
+    for (const [, [, message]] of entries) splitMessage(message, collector, found);
+    return found.publications[0] ?? null;
+  }
+
+  /** @param {string} room */
+  known(room) {
+    let known = this.rooms.get(room);
+    if (known === undefined) {
+      if (this.rooms.size >= MAX_ROOMS) for (const oldest of this.rooms.keys()) if (this.rooms.delete(oldest)) break;
+      known = new Known();
+      this.rooms.set(room, known);
+    }
+    return known;
+  }
+
+  /** @param {string} room @param {string} line as the script says it */
+  learn(room, line) {
+    const known = this.known(room);
+    const before = known.line;
+    if (before !== line) known.learn(line, !this.isTrusting);
+    if (this.isTrusting) return;
+    const fence = line.slice(0, FENCE_BYTES);
+    if (this.fence.slice(FENCE_BYTES) === fence) {
+      // The call was written before the fence changed: the next one renames the line.
+      known.forget();
+    } else if (!this.fence.startsWith(fence)) {
+      // If another worker has renamed the line of an epoch, it has watched the change: this worker's other rooms go on too.
+      const isRenamed = before !== '' && before.slice(FENCE_BYTES) === line.slice(FENCE_BYTES);
+      this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
+    }
+  }
+
+  /** A publication of the room has arrived. @param {string} room @param {number} offset @param {string} epoch */
+  see(room, offset, epoch) {
+    const known = this.rooms.get(room);
+    if (known !== undefined && known.epoch === epoch && offset > known.top) known.top = offset;
+  }
+
+  /**
+   * Redis has answered a call: is its stream shorter than it was when the call was written? Then Redis has lost publications and
+   * gives their offsets to others. The epoch ends, and the connection is reset: all is asked anew.
+   * @param {string} room
+   * @param {string} epoch
+   * @param {number} top the offset that the call found
+   * @param {Floor} floor
+   */
+  isCutShort(room, epoch, top, floor) {
+    if (this.isTrusting || epoch !== floor.epoch || top >= floor.top) return false;
+    this.known(room).end(epoch);
+    this.publisher.connection.destroy('Redis has lost publications, without a word');
+    return true;
+  }
+
+  /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
+  callHead(keys, args) {
+    // The first call of a connection brings the script; those behind it find it.
+    const call = this.isLoaded ? this.script.evalsha : this.script.eval;
+    this.isLoaded = true;
+    return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
+  }
+
+  /** Of a call without its body. @param {string} room */
+  maxCallBytes(room) {
+    // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
+    const { evalsha, eval: whole } = this.script;
+    return (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768;
+  }
+}
+
+/** An offset that Redis has given out. @typedef {{epoch: string, top: number}} Floor */
+
+/** @type {Floor} */
+const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
+
+/** What is known of a room. */
+class Known {
+  constructor() {
+    /** Fence and epoch on this connection; empty: not known yet. */
+    this.line = '';
+    /** The latest, whatever the connection. */
+    this.epoch = '';
+    /** The highest offset of that epoch that this worker has heard of. */
+    this.top = 0;
+    /** Epochs that have ended, the latest first, one behind the other. */
+    this.ended = '';
+    /** Publications since a call saw to trimming and lifetimes, and when that was. */
+    this.uncared = 0;
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** The connection is a new one. */
+  forget() {
+    this.line = '';
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** @param {string} line @param {boolean} isFenced does its epoch end the one before? */
+  learn(line, isFenced) {
+    const epoch = line.slice(-EPOCH_BYTES);
+    if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
+    this.line = line;
+    if (this.epoch !== epoch) this.top = 0;
+    this.epoch = epoch;
+    this.caredMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** @param {string} epoch */
+  end(epoch) {
+    if (this.line.endsWith(epoch)) this.line = '';
+    if (!this.ended.includes(epoch)) this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
+  }
+
+  /** What Redis has given out by now, as far as this worker knows. @returns {Floor} */
+  floor() {
+    return { epoch: this.epoch, top: this.top };
+  }
+
+  /** Is it time for a call to see to them? @param {number} publications @param {HistoryRule} rule */
+  isDue(publications, rule) {
+    this.uncared += publications;
+    const nowMs = performance.now();
+    if (this.uncared < rule.size * CARE_SHARE && nowMs - this.caredMs < rule.ttlMs * CARE_SHARE) return false;
+    this.uncared = 0;
+    this.caredMs = nowMs;
+    return true;
+  }
+}
+
+/**
+ * Publications of one tick for one room with history.
+ * @extends {Message<Position>}
+ */
+class HistoryPublish extends Message {
+  /**
+   * @param {RedisHistory} history
+   * @param {string} room
+   * @param {HistoryRule} rule
+   * @param {HistoryPublish|null} previous of the room, where one is not answered yet
+   * @param {boolean} isLarge it is one, and is announced by reference
+   * @param {string} idempotencyKey in Redis; empty: none
+   */
+  constructor(history, room, rule, previous, isLarge, idempotencyKey) {
+    super(history.publisher, history.names.channelOf(room), null, idempotencyKey, NO_BODY);
+    this.history = history;
+    this.room = room;
+    this.rule = rule;
+    this.previous = previous;
+    this.isLarge = isLarge;
+    /** Nothing may join it any more. */
+    this.isClosed = isLarge || idempotencyKey !== '';
+    /** A later one of the room has been written. */
+    this.isFollowed = false;
+    /** What the script was shown. */
+    this.line = '';
+    this.floor = NO_FLOOR;
+    /** @type {Buffer[]} */
+    this.publications = [];
+  }
+
+  /** @param {number} bytes */
+  takes(bytes) {
+    return (
+      !this.isClosed &&
+      this.publications.length < MAX_PUBLICATIONS &&
+      this.bodyBytes + bytes <= this.history.maxPubsubBytes
+    );
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    return this.history.maxCallBytes(this.room) + this.bodyBytes;
+  }
+
+  /** @override @param {Buffer} buffer @param {number} start */
+  write(buffer, start) {
+    const { history, room, rule, key, previous } = this;
+    const { names } = history;
+    this.isClosed = true;
+    if (previous !== null) previous.isFollowed = true;
+    this.previous = null;
+    const known = history.known(room);
+    const hasKey = key !== '';
+    const isCare = known.isDue(this.publications.length, rule);
+    this.line = known.line;
+    this.floor = known.floor();
+    const head =
+      history.callHead(hasKey ? 3 : 2, isCare ? 9 : hasKey ? 6 : 5) +
+      keysOf(names, room) +
+      (hasKey ? bulk(key) : '') +
+      bulk(known.line || history.fence) +
+      bulk(newEpoch() + known.ended) +
+      bulk(this.channel) +
+      bulk(this.isLarge ? '0' : String(this.publications.length));
+    let tail = '\r\n';
+    if (hasKey || isCare) tail += bulk(String(IDEMPOTENCY_MS));
+    if (isCare)
+      tail += bulk(String(rule.size)) + bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) + bulk(metaTtl(rule));
+    let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
+    at = this.writeBody(buffer, at);
+    at += buffer.write(tail, at, 'latin1');
+    return at;
+  }
+
+  /** They are kept: Redis may have forgotten the script. */
+  /** @override */
+  forgetBytes() {}
+
+  /** @override @param {number|[line: Buffer, offset: number]} reply */
+  resolve(reply) {
+    this.#leave();
+    this.answered();
+    let [line, offset] = typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
+    // Of an idempotency key that was there it is the epoch alone.
+    const isRepeated = line.length === EPOCH_BYTES;
+    const epoch = line.slice(-EPOCH_BYTES);
+    if (!isRepeated) {
+      if (line !== this.line) this.history.learn(this.room, line);
+      const last = offset;
+      offset -= this.publications.length - 1;
+      if (this.history.isCutShort(this.room, epoch, offset - 1, this.floor)) {
+        this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis has lost publications'));
+        return;
+      }
+      this.history.see(this.room, last, epoch);
+    }
+    this.done.resolve({ epoch, offset });
+  }
+
+  /** @override @param {Error} error */
+  reject(error) {
+    if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
+      this.history.isLoaded = false;
+      this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
+      if (!this.isFollowed && !this.isExpired) {
+        this.publisher.gatherAgain(this);
+        return;
+      }
+    }
+    this.#leave();
+    this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
+    super.reject(error);
+  }
+
+  /** @override @param {string} reason */
+  refuse(reason) {
+    this.#leave();
+    super.refuse(reason);
+  }
+
+  #leave() {
+    const { latest } = this.history;
+    if (latest.get(this.room) === this) latest.delete(this.room);
+  }
+}
+
+/**
+ * A read of a room's history. It changes nothing that anybody asked for, so all that fails is UNAVAILABLE.
+ * @extends {Message<Stretch>}
+ */
+class HistoryRead extends Message {
+  /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from */
+  constructor(history, room, rule, from) {
+    const { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false, isGlance = false } = from;
+    super(history.publisher, '', null, '', NO_BODY);
+    this.history = history;
+    this.room = room;
+    this.rule = rule;
+    this.after = after;
+    this.limit = Math.min(limit, rule.size);
+    this.maxBytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
+    this.isForward = isForward;
+    this.isGlance = isGlance;
+    this.floor = NO_FLOOR;
+    this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_STRETCH_BYTES) : 1;
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    return this.history.maxCallBytes(this.room);
+  }
+
+  /** @override @param {Buffer} buffer @param {number} start */
+  write(buffer, start) {
+    const { history, room, isGlance } = this;
+    const known = history.rooms.get(room);
+    if (known !== undefined) this.floor = known.floor();
+    const text =
+      history.callHead(2, 10) +
+      keysOf(history.names, room) +
+      bulk(known?.line || history.fence) +
+      bulk(newEpoch() + (known?.ended ?? '')) +
+      bulk('') +
+      bulk(String(this.after)) +
+      bulk(String(this.limit)) +
+      bulk(String(this.maxBytes)) +
+      bulk(metaTtl(this.rule)) +
+      bulk(this.isForward ? '1' : '') +
+      bulk(isGlance ? '1' : '') +
+      bulk(this.limit > 0 && !history.isTrusting ? '1' : '');
+    return start + buffer.write(text, start);
+  }
+
+  /** @override @param {[line: Buffer, offset: number, messages: Buffer[]]} reply */
+  resolve(reply) {
+    this.answered();
+    const line = reply[0].toString('latin1');
+    const epoch = line.slice(-EPOCH_BYTES);
+    // Nobody has published to it, and Redis does not remember the epoch.
+    if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, line);
+    if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
+      this.#fail('Redis has lost publications');
+    } else {
+      this.history.see(this.room, reply[1], epoch);
+      this.done.resolve(this.#stretch(epoch, reply[1], reply[2]));
+    }
+    this.history.readOnSettled(this);
+  }
+
+  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first, or oldest first if forward @returns {Stretch} */
+  #stretch(epoch, offset, messages) {
+    const { after, limit, isForward } = this;
+    /** @type {Found} */
+    const found = {
+      epoch,
+      above: isForward ? after : Math.max(after, offset - limit),
+      first: offset + 1,
+      publications: [],
+    };
+    if (!isForward) messages.reverse();
+    for (const message of messages) splitMessage(message, collector, found);
+    const { first, publications } = found;
+    return { epoch, offset, first, publications: isForward ? publications.slice(0, limit) : publications };
+  }
+
+  /** @override @param {Error} error */
+  reject(error) {
+    if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
+      this.history.isLoaded = false;
+      if (!this.isExpired) {
+        this.publisher.gatherAgain(this);
+        return;
+      }
+    }
+    if (error instanceof ReplyError) {
+      this.answered();
+      this.publisher.onRefused(error);
+      this.#fail('Redis refused the read', error);
+    } else {
+      this.lost();
+      this.#fail('Redis did not answer', error);
+    }
+    this.history.readOnSettled(this);
+  }
+
+  /** @override @param {string} reason */
+  refuse(reason) {
+    super.refuse(reason);
+    this.history.readOnSettled(this);
+  }
+
+  /** @override */
+  expire() {
+    this.isExpired = true;
+    this.#fail('Redis did not answer in time');
+  }
+
+  /** @param {string} message @param {unknown} [cause] */
+  #fail(message, cause) {
+    this.done.reject(new BrokerError('UNAVAILABLE', message, { cause }));
+  }
+}
+
+/** What is read from a stream's messages. @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found */
+
+/** @type {import('./batch.js').MessageReceiver<Found>} */
+const collector = {
+  publication: (found, publication, offset, epoch) => {
+    if (offset <= found.above || epoch !== found.epoch) return;
+    if (found.publications.length === 0) found.first = offset;
+    found.publications.push(publication);
+  },
+  reference: () => {
+    // What is announced by reference is stored whole.
+  },
+};
+
+/** @param {import('./keys.js').RedisNames} names @param {string} room */
+function keysOf(names, room) {
+  return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
+}
+
+/** @param {HistoryRule} rule @returns {string} in milliseconds */
+function metaTtl(rule) {
+  return String(Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS));
+}
+
+/** @returns {string} one that was never given before: of two calls under way each may begin an epoch */
+function newEpoch() {
+  if (poolAt === pool.length) {
+    randomFillSync(pool);
+    poolAt = 0;
+  }
+  poolAt += EPOCH_BYTES / 2;
+  return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
+}
+
+/** @param {string} text @returns {string} as RESP */
+function bulk(text) {
+  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}
+
+/** @param {string} publish the command @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys */
+function scriptOf(publish) {
+  const text = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1').replace(
+    "'PUBLISH'",
+    `'${publish}'`,
+  );
+  const sha = createHash('sha1').update(text, 'latin1').digest('hex');
+  return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
+}

@@ -1,0 +1,127 @@
+// identity.js: do both connections lead to the same Redis, and is it still what it was?
+//
+// - An address may lead to another server than before (DNS, a proxy, a failover): new connections lead there, and older ones
+//   stay for as long as the old server lives. Publishes would be accepted that nobody reads. So the `run_id` of both
+//   connections is compared when one of them is ready (`isSplit`).
+// - A primary may become a replica and a primary again while a connection lives, with the data of another server. Its line of
+//   replication (`master_replid`) is then another one. It is asked for every INTERVAL_MS, and the connection is reset if
+//   it has changed: a new connection asks for the fence of histories anew (redis-history.lua).
+// - A primary also takes another line, and loses nothing, when its first replica is attached and an hour after its last one
+//   has left (`repl-backlog-ttl`). It forgets the former line then. A promoted replica remembers it as `master_replid2`
+//   for at least as long as `repl-backlog-ttl`. So a change without a `master_replid2`, seen within MAX_BLIND_MS of the
+//   last look, is no promotion, and histories go on (`onMoved`).
+//
+// `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is compared.
+
+const INTERVAL_MS = 1500;
+const MAX_BLIND_MS = 5000;
+const NO_LINE = /^0+$/;
+
+/** @typedef {Pick<import('./connection.js').RedisConnection, 'isWritable'|'destroy'|'redis'>} Connection */
+
+export class RedisIdentity {
+  /**
+   * @param {object} parts
+   * @param {Connection} parts.commands
+   * @param {Connection} parts.subscriber
+   * @param {boolean} parts.isFenced does the line of replication matter?
+   * @param {() => void} parts.onUpdate `isSplit` may have changed
+   * @param {(server: string, former: string, line: string) => void} parts.onMoved to another line, and nothing was lost
+   */
+  constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
+    this.commands = commands;
+    this.subscriber = subscriber;
+    this.isFenced = isFenced;
+    this.onUpdate = onUpdate;
+    this.onMoved = onMoved;
+    /** The servers' `run_id`; empty: not known. */
+    this.runIds = { commands: '', subscriber: '' };
+    /** The line of replication of `commands`; empty: not known. */
+    this.line = '';
+    /** Of the latest look that was answered: where replication stood, and when that was. */
+    this.offset = 0;
+    this.seenAt = 0;
+    /** On the live clock. */
+    this.askedMs = 0;
+    this.isAsking = false;
+  }
+
+  /** Do the connections lead to different servers? */
+  get isSplit() {
+    const { commands, subscriber } = this.runIds;
+    return commands !== '' && subscriber !== '' && commands !== subscriber;
+  }
+
+  /** @param {number} nowMs on the live clock */
+  commandsOnReady(nowMs) {
+    this.line = '';
+    this.isAsking = false;
+    this.#ask(nowMs);
+    this.#identify('commands');
+  }
+
+  subscriberOnReady() {
+    this.#identify('subscriber');
+  }
+
+  /** @param {number} nowMs on the live clock */
+  tick(nowMs) {
+    if (nowMs - this.askedMs >= INTERVAL_MS && !this.isAsking && this.commands.isWritable) this.#ask(nowMs);
+  }
+
+  /** @param {'commands'|'subscriber'} role */
+  async #identify(role) {
+    this.runIds[role] = '';
+    const server = await info(this[role], 'server');
+    if (server === null) return;
+    this.runIds[role] = server.get('run_id') ?? '';
+    this.onUpdate();
+  }
+
+  /** @param {number} nowMs on the live clock */
+  async #ask(nowMs) {
+    if (!this.isFenced) return;
+    this.askedMs = nowMs;
+    this.isAsking = true;
+    const replication = await info(this.commands, 'replication');
+    if (replication === null) return;
+    this.isAsking = false;
+    const line = replication.get('master_replid') ?? '';
+    if (line === '') return;
+    const former = this.line;
+    const offset = Number(replication.get('master_repl_offset'));
+    if (former !== '' && former !== line) {
+      const isContinued =
+        replication.get('role') === 'master' &&
+        NO_LINE.test(replication.get('master_replid2') ?? '') &&
+        offset >= this.offset &&
+        performance.now() - this.seenAt < MAX_BLIND_MS;
+      if (!isContinued || this.runIds.commands === '') {
+        this.commands.destroy('Redis is on another line of replication now');
+        return;
+      }
+      this.onMoved(this.runIds.commands, former, line);
+    }
+    this.line = line;
+    this.offset = offset;
+    this.seenAt = performance.now();
+  }
+}
+
+/**
+ * @param {Connection} connection
+ * @param {'server'|'replication'} section
+ * @returns {Promise<Map<string, string>|null>} null: another connection has taken its place meanwhile
+ */
+async function info({ redis }, section) {
+  const { stream } = redis;
+  /** @type {Map<string, string>} */
+  const fields = new Map();
+  try {
+    const text = await redis.info(section);
+    for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
+  } catch {
+    // Not permitted, or the connection is lost, which its owner is told.
+  }
+  return redis.stream === stream ? fields : null;
+}

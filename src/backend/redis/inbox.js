@@ -1,0 +1,134 @@
+// inbox.js: from a Redis message to publications, in the room's order.
+//
+// Most publications are handed over as they come. Where one is a reference its body is fetched, once, and what follows
+// it in its room waits behind it: bounded in time (a fetch that fails skips that publication) and in bytes. In rooms with
+// history the offsets show what was skipped.
+
+import { setTimeout as delay } from 'node:timers/promises';
+import { splitMessage } from './batch.js';
+
+const FETCH_TIMEOUT_MS = 3000;
+const RETRY_MS = 100;
+const MAX_FETCHES = 16;
+const MAX_HELD_BYTES = 64 * 1024 * 1024;
+/** What a held publication costs beside its bytes. */
+const OVERHEAD_BYTES = 128;
+
+/**
+ * A publication in a room's queue.
+ * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}} Held
+ */
+
+export class RedisArrivals {
+  /**
+   * @param {object} parts
+   * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void} parts.deliver
+   * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>} parts.fetch of a reference's body
+   * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
+   * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from its first fault on
+   */
+  constructor({ deliver, fetch, onSkipped, onMalformed }) {
+    this.deliver = deliver;
+    this.fetch = fetch;
+    this.onSkipped = onSkipped;
+    this.onMalformed = onMalformed;
+    /** Rooms that wait for a body, and what they wait with. @type {Map<string, Held[]>} */
+    this.held = new Map();
+    this.heldBytes = 0;
+    this.fetches = 0;
+    /** Fetches that wait for their turn. @type {(() => void)[]} */
+    this.turns = [];
+    this.isClosed = false;
+  }
+
+  /** @param {string} room @param {Buffer} message */
+  receive(room, message) {
+    if (!splitMessage(message, this, room)) this.onMalformed(`room ${room}`);
+  }
+
+  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  publication(room, publication, offset, epoch) {
+    const queue = this.held.get(room);
+    if (queue === undefined) {
+      this.deliver(room, publication, offset, epoch);
+      return;
+    }
+    const bytes = publication.length + OVERHEAD_BYTES;
+    if (!this.#hold(bytes)) return;
+    // Copied, so that a few bytes do not keep all that was read with them.
+    queue.push({ body: Buffer.from(publication), isHere: true, bytes, offset, epoch });
+  }
+
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch */
+  reference(room, id, offset, epoch) {
+    if (!this.#hold(OVERHEAD_BYTES)) return;
+    const queue = this.held.get(room) ?? [];
+    this.held.set(room, queue);
+    /** @type {Held} */
+    const item = { body: null, isHere: false, bytes: OVERHEAD_BYTES, offset, epoch };
+    queue.push(item);
+    this.#body(room, id, offset, epoch).then((body) => {
+      item.body = body;
+      item.isHere = true;
+      if (body !== null) {
+        item.bytes += body.length;
+        this.heldBytes += body.length;
+      }
+      this.#release(room, queue);
+    });
+  }
+
+  /** @param {number} bytes @returns {boolean} whether there is room for them */
+  #hold(bytes) {
+    if (this.heldBytes + bytes > MAX_HELD_BYTES) {
+      this.onSkipped('too much waits for large publications');
+      return false;
+    }
+    this.heldBytes += bytes;
+    return true;
+  }
+
+  /** Hands over what no longer waits. @param {string} room @param {Held[]} queue */
+  #release(room, queue) {
+    let here = 0;
+    while (here < queue.length && queue[here].isHere) here++;
+    // Forgotten before it is handed over: what arrives for this room from now on waits behind nothing, or behind the rest.
+    const ready = queue.splice(0, here);
+    if (queue.length === 0) this.held.delete(room);
+    for (const { body, bytes, offset, epoch } of ready) {
+      this.heldBytes -= bytes;
+      if (body !== null && !this.isClosed) this.deliver(room, body, offset, epoch);
+    }
+  }
+
+  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
+  async #body(room, id, offset, epoch) {
+    const end = performance.now() + FETCH_TIMEOUT_MS;
+    if (this.fetches >= MAX_FETCHES) await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
+    this.fetches++;
+    let reason = 'its body came too late';
+    try {
+      while (performance.now() < end && !this.isClosed) {
+        try {
+          const body = await this.fetch(room, id, offset, epoch);
+          if (body !== null) return body;
+          reason = 'its body is gone from Redis';
+          break;
+        } catch (error) {
+          // Redis may be back in a moment.
+          reason = /** @type {Error} */ (error).message;
+          await delay(RETRY_MS, undefined, { ref: false });
+        }
+      }
+      this.onSkipped(reason);
+      return null;
+    } finally {
+      this.fetches--;
+      this.turns.shift()?.();
+    }
+  }
+
+  close() {
+    this.isClosed = true;
+  }
+}

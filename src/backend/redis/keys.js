@@ -1,0 +1,73 @@
+// keys.js: what the channels and keys are called, behind the configured prefix.
+//
+//   room:{<room>}                  channel of a room
+//   probe:<worker>, census         channels of the broker's own; in a cluster probe:<worker>:{<tag>}, one for each primary
+//   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
+//   history:{<room>}:meta          where the room's stream stands: fence, epoch, latest offset
+//   history:{<room>}:stream        its publications
+//   history:{<room>}:key:<hash>    the position that an idempotency key got
+//
+// All of a room has the room as its hash tag: in a cluster its channel and its keys live on one node, where one script can
+// store and publish. (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/, "Hash tags")
+
+import { createHash } from 'node:crypto';
+
+/** What a channel is for, by the first byte behind the prefix. */
+export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, CENSUS: 0x63 });
+
+export class RedisNames {
+  /** @param {string} prefix */
+  constructor(prefix) {
+    this.prefix = prefix;
+    this.roomHead = `${prefix}room:{`;
+    this.censusChannel = `${prefix}census`;
+    this.kindAt = Buffer.byteLength(prefix);
+    this.roomAt = Buffer.byteLength(this.roomHead);
+  }
+
+  /** @param {string} room */
+  channelOf(room) {
+    return `${this.roomHead}${room}}`;
+  }
+
+  /** @param {Buffer} channel of a room */
+  roomOf(channel) {
+    return channel.toString('latin1', this.roomAt, channel.length - 1);
+  }
+
+  /** @param {Buffer} channel @returns {number} a CHANNEL_KIND */
+  kindOf(channel) {
+    return channel[this.kindAt];
+  }
+
+  /** @param {string} worker @param {string} tag empty outside of a cluster */
+  probeChannelOf(worker, tag) {
+    return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
+  }
+
+  /** @param {Buffer} channel */
+  isProbe(channel) {
+    return channel[this.kindAt] === CHANNEL_KIND.PROBE;
+  }
+
+  /** @param {string} room @param {string} id */
+  blobOf(room, id) {
+    return `${this.prefix}blob:{${room}}:${id}`;
+  }
+
+  /** @param {string} room */
+  metaOf(room) {
+    return `${this.prefix}history:{${room}}:meta`;
+  }
+
+  /** @param {string} room */
+  streamOf(room) {
+    return `${this.prefix}history:{${room}}:stream`;
+  }
+
+  /** @param {string} room @param {string} idempotencyKey of any length: the name has its hash */
+  idempotencyOf(room, idempotencyKey) {
+    const hash = createHash('sha256').update(idempotencyKey).digest('base64url');
+    return `${this.prefix}history:{${room}}:key:${hash}`;
+  }
+}

@@ -1,0 +1,114 @@
+// loopback-probe.js: does what is published still come back?
+//
+// A subscriber connection can be dead while it looks alive: Redis frozen, a firewall that forgot it, a failover. No
+// event tells; only a message that went all the way around does. Every PROBE_INTERVAL_MS one is published on a channel
+// of this worker's own. One that is not back within PROBE_TIMEOUT_MS is a miss; after MAX_MISSES the socket is destroyed.
+// Where publishing is not possible for its own reasons the subscriber's connection is asked directly, by PING.
+
+const PROBE_INTERVAL_MS = 1500;
+const PROBE_TIMEOUT_MS = 1500;
+const MAX_MISSES = 2;
+
+export class RedisProbe {
+  /**
+   * @param {object} parts
+   * @param {(token: Buffer) => Promise<void>} parts.publish
+   * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
+   * @param {(seconds: number) => void} parts.onRoundTrip through the bus
+   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; has the bus carried it
+   * @param {() => void} parts.onMiss
+   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
+   * @param {(error: unknown) => void} parts.onRefused it could not be published
+   */
+  constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
+    this.publish = publish;
+    this.ping = ping;
+    this.onRoundTrip = onRoundTrip;
+    this.onAnswer = onAnswer;
+    this.onMiss = onMiss;
+    this.onDead = onDead;
+    this.onRefused = onRefused;
+    this.isRunning = false;
+    this.misses = 0;
+    this.hasAnswered = false;
+    /** Of the probe under way; 0: none is. */
+    this.token = 0;
+    this.lastToken = 0;
+    /** On the live clock. */
+    this.sentMs = 0;
+    this.sentAt = 0;
+  }
+
+  /** The subscriber is live. @param {number} nowMs on the live clock */
+  start(nowMs) {
+    this.isRunning = true;
+    this.misses = 0;
+    this.hasAnswered = false;
+    this.#send(nowMs);
+  }
+
+  /** The connection that publishes is a new one: a probe under way says nothing about it. @param {number} nowMs on the live clock */
+  restart(nowMs) {
+    if (this.isRunning) this.#send(nowMs);
+  }
+
+  stop() {
+    this.isRunning = false;
+    this.token = 0;
+  }
+
+  /** @param {number} nowMs on the live clock */
+  tick(nowMs) {
+    if (!this.isRunning) return;
+    if (this.token !== 0 && nowMs - this.sentMs >= PROBE_TIMEOUT_MS) {
+      this.token = 0;
+      this.misses++;
+      this.onMiss();
+      if (this.misses >= MAX_MISSES) {
+        this.stop();
+        this.onDead(this.hasAnswered);
+        return;
+      }
+    }
+    if (this.token === 0 && nowMs - this.sentMs >= PROBE_INTERVAL_MS) this.#send(nowMs);
+  }
+
+  /** @param {Buffer} message */
+  receive(message) {
+    if (message.length !== 4 || this.token === 0 || message.readUInt32BE(0) !== this.token) return;
+    this.hasAnswered = true;
+    this.onRoundTrip((performance.now() - this.sentAt) / 1000);
+    this.#answered(true);
+  }
+
+  /** @param {number} nowMs */
+  #send(nowMs) {
+    const token = (this.lastToken % 0xffffffff) + 1;
+    this.lastToken = token;
+    this.token = token;
+    this.sentMs = nowMs;
+    this.sentAt = performance.now();
+    const message = Buffer.allocUnsafe(4);
+    message.writeUInt32BE(token, 0);
+    this.publish(message).catch((error) => {
+      if (this.token !== token || error.code !== 'UNAVAILABLE') return;
+      // Not the subscriber's fault.
+      this.onRefused(error);
+      this.ping().then(
+        () => {
+          if (this.token === token) this.#answered(false);
+        },
+        () => {
+          // No answer is what a miss is; tick() finds it.
+        },
+      );
+    });
+  }
+
+  /** @param {boolean} isWholeBus */
+  #answered(isWholeBus) {
+    this.token = 0;
+    this.misses = 0;
+    this.onAnswer(isWholeBus);
+  }
+}

@@ -1,0 +1,266 @@
+// node.js: one Redis primary: all of the rooms, or in a cluster those of its slots.
+//
+//   publish --> redis-publisher ==commands==> Redis ==subscriber==> onMessage
+//   publish to a room with history, history --> redis-history --> redis-publisher
+//   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
+//
+// Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted channel is subscribed, and
+// a probe (redis-probe) has come back over these very connections: a Redis that answers handshakes may still hold back writes.
+//
+// Both connections must lead to the same server, and that server must stay what it was (redis-identity, redis-emptied). While they lead to
+// different ones and no probe comes back, publishes and reads are refused. New subscribers follow the address; if none of them
+// gets a probe for PATIENCE_MS, the commands follow it too.
+
+import { RedisConnection } from './connection.js';
+import { trackEmptying, watchEmptying } from './data-loss.js';
+import { RedisHistory } from './history.js';
+import { RedisIdentity } from './identity.js';
+import { RedisProbe } from './loopback-probe.js';
+import { RedisPublisher } from './publisher.js';
+import { RedisPushes } from './fast/push-reader.js';
+import { RedisSubscriptions } from './subscriber.js';
+
+/** What Redis answers where a slot is not, or no longer, this node's to serve. */
+const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
+
+/** An address that leads astray for a shorter time than this is waited for. */
+const PATIENCE_MS = 20_000;
+
+/**
+ * @typedef {object} ShardEvents
+ * @property {() => void} onUpdate `isUp` may have changed
+ * @property {(reason: string) => void} onAway
+ * @property {(channel: Buffer, message: Buffer) => void} onMessage but not its own probes
+ * @property {(channels: string[]) => void} onMoved have come from another shard, and may have missed something
+ * @property {() => void} onStale it has no longer the slots it had
+ * @property {(ms: number) => void} [onPublishLag]
+ * @property {(seconds: number) => void} [onRoundTrip]
+ */
+
+/** @typedef {Pick<import('../../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
+
+export class RedisShard {
+  /**
+   * @param {object} parts
+   * @param {import('../../config/redis.js').RedisSettings} parts.settings
+   * @param {import('../../config/redis.js').Address} [parts.node] of a cluster
+   * @param {ShardConfig} parts.config
+   * @param {import('./keys.js').RedisNames} parts.names
+   * @param {import('./stall-aware-clock.js').LiveClock} parts.clock
+   * @param {Pick<import('../../observability/counters.js').Stats, 'brokerReconnects'|'probeMisses'>} parts.stats
+   * @param {ShardEvents} parts.events
+   */
+  constructor({ settings, node, config, names, clock, stats, events }) {
+    const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
+    const isSharded = node !== undefined;
+    this.clock = clock;
+    this.stats = stats;
+    this.events = events;
+    this.names = names;
+    this.probeChannel = '';
+    /** Has a probe come back over these connections? */
+    this.isProven = false;
+    /** When the latest probe came back, or the connection for commands was made; on the live clock. */
+    this.provenMs = 0;
+    this.isReconnect = { commands: false, subscriber: false };
+    this.isClosed = false;
+    this.commands = new RedisConnection({
+      settings,
+      node,
+      name: `${prefix}commands`,
+      timeoutMs,
+      onReady: () => this.#commandsOnReady(),
+      onAway: (reason) => this.#onAway(reason),
+    });
+    this.subscriber = new RedisConnection({
+      settings,
+      node,
+      name: `${prefix}subscriber`,
+      timeoutMs,
+      onReady: () => this.#subscriberOnReady(),
+      onAway: (reason) => this.#subscriberOnAway(reason),
+    });
+    const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ message) => {
+      if (names.isProbe(channel)) this.probe.receive(message);
+      else events.onMessage(channel, message);
+    };
+    const { redis } = this.subscriber;
+    const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
+    redis.on('connect', () => pushes.attach(redis.stream));
+    const { redis: commands } = this.commands;
+    commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
+    // From a Redis that does not push.
+    redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
+    // Redis has ended subscriptions: their slot has moved.
+    if (isSharded) redis.on('moved', events.onStale);
+    this.publisher = new RedisPublisher({
+      connection: this.commands,
+      clock,
+      names,
+      isSharded,
+      maxPubsubBytes: config.maxPubsubBytes,
+      timeoutMs,
+      onPublishLag: events.onPublishLag,
+      onRefused: ({ message }) => {
+        if (isSharded && STALE.test(message)) events.onStale();
+      },
+    });
+    this.history = new RedisHistory({
+      publisher: this.publisher,
+      names,
+      isSharded,
+      maxPubsubBytes: config.maxPubsubBytes,
+      fence: config.historyFence,
+    });
+    this.subscriptions = new RedisSubscriptions({
+      connection: this.subscriber,
+      isSharded,
+      roomLingerMs: config.roomLingerMs,
+      onLive: () => this.#subscriptionsOnLive(),
+      onRefused: (reason) => {
+        if (isSharded) events.onStale();
+        if (!this.subscriptions.isLive) this.#onAway(reason);
+      },
+      onMoved: events.onMoved,
+    });
+    this.identity = new RedisIdentity({
+      commands: this.commands,
+      subscriber: this.subscriber,
+      isFenced: config.historyFence === 'strict',
+      onUpdate: () => this.#checkSplit(),
+      onMoved: (server, former, line) => {
+        this.history.moveOn(server, former, line);
+        // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew that starts now.
+        events.onMoved([...this.subscriptions.channels.keys()]);
+      },
+    });
+    this.probe = new RedisProbe({
+      publish: (token) => this.publisher.send(this.probeChannel, token),
+      ping: () => this.subscriber.redis.ping(),
+      onRoundTrip: (seconds) => events.onRoundTrip?.(seconds),
+      onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
+      onMiss: () => {
+        stats.probeMisses++;
+      },
+      onDead: (hasAnswered) => this.#probeOnDead(hasAnswered),
+      onRefused: (error) => this.#probeOnRefused(error),
+    });
+  }
+
+  /** Attempts without end. @param {string} probeChannel in one of its slots */
+  open(probeChannel) {
+    this.probeOn(probeChannel);
+    this.commands.open();
+    this.subscriber.open();
+  }
+
+  /** Probes through this channel from now on. @param {string} channel in one of its slots */
+  probeOn(channel) {
+    this.probe.stop();
+    if (this.probeChannel !== '') this.subscriptions.unsubscribe(this.probeChannel);
+    this.probeChannel = channel;
+    this.subscriptions.subscribe(channel).then(
+      () => {
+        if (this.probeChannel === channel && this.subscriptions.isLive) this.probe.start(this.clock.nowMs);
+      },
+      () => {
+        // It is among what is wanted, and #subscriptionsOnLive starts with it.
+      },
+    );
+  }
+
+  get isUp() {
+    return this.commands.isReady && this.subscriptions.isLive && this.isProven;
+  }
+
+  /** @param {number} nowMs on the live clock */
+  tick(nowMs) {
+    this.publisher.expire(nowMs);
+    this.probe.tick(nowMs);
+    this.identity.tick(nowMs);
+  }
+
+  close() {
+    this.isClosed = true;
+    this.probe.stop();
+    this.subscriptions.lose();
+    this.commands.close();
+    this.subscriber.close();
+  }
+
+  #commandsOnReady() {
+    if (this.isReconnect.commands) this.stats.brokerReconnects++;
+    this.isReconnect.commands = true;
+    this.isProven = false;
+    this.provenMs = this.clock.nowMs;
+    this.history.reset();
+    trackEmptying(this.commands.redis);
+    this.identity.commandsOnReady(this.clock.nowMs);
+    this.probe.restart(this.clock.nowMs);
+    this.events.onUpdate();
+  }
+
+  #subscriberOnReady() {
+    // Before it subscribes: a Redis without RESP3 then permits nothing else.
+    this.identity.subscriberOnReady();
+    this.subscriptions.restore();
+  }
+
+  #subscriptionsOnLive() {
+    if (this.isReconnect.subscriber) this.stats.brokerReconnects++;
+    this.isReconnect.subscriber = true;
+    this.isProven = false;
+    this.probe.start(this.clock.nowMs);
+    this.events.onUpdate();
+  }
+
+  /** @param {string} reason */
+  #subscriberOnAway(reason) {
+    this.probe.stop();
+    this.subscriptions.lose();
+    this.#onAway(reason);
+  }
+
+  /** @param {string} reason */
+  #onAway(reason) {
+    if (!this.isClosed) this.events.onAway(reason);
+  }
+
+  /** @param {boolean} isWholeBus */
+  #probeOnAnswer(isWholeBus) {
+    this.subscriber.prove();
+    if (!isWholeBus) return;
+    this.commands.prove();
+    this.isProven = true;
+    this.provenMs = this.clock.nowMs;
+    this.#checkSplit();
+    this.events.onUpdate();
+  }
+
+  /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
+  #probeOnDead(hasAnswered) {
+    const reason = 'publications do not come back';
+    this.subscriber.destroy(reason);
+    // The other connection may lead to a server that nobody else uses.
+    const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
+    if (!isPatient) this.commands.destroy(`${reason} on new subscribers either`);
+  }
+
+  #redisOnEmptied() {
+    this.commands.destroy('Redis has deleted or replaced the data of a database');
+  }
+
+  #checkSplit() {
+    const isSplit = this.identity.isSplit && !this.isProven;
+    this.publisher.obstacle = isSplit ? 'the connections lead to different Redis servers' : '';
+  }
+
+  /** @param {unknown} error */
+  #probeOnRefused(error) {
+    const { cause } = /** @type {{cause?: unknown}} */ (error);
+    // Without a cause the connection is away, and has said so.
+    if (cause === undefined) return;
+    this.isProven = false;
+    this.#onAway(this.commands.describe(cause));
+  }
+}

@@ -1,0 +1,296 @@
+// subscriber.js: the channels this worker wants from one Redis, over one connection of their own.
+//
+//   wanted --SUBSCRIBE--> confirmed --last member gone--> lingering --UNSUBSCRIBE--> gone
+//
+// (Un)subscriptions of a tick leave together. When the connection is lost all confirmations are void and those that
+// wait are told so; the channels stay wanted, and are subscribed in chunks when it returns. Only then is it live.
+//
+// In a cluster the channels are sharded: SSUBSCRIBE takes those of one slot at a time, so each is a command of its own,
+// and Redis ends them itself when their slot moves to another node. redis-cluster.js then takes them out of here and
+// gives them to the subscriptions of that node; what was published in between is lost, and its owner is told.
+
+import { ReplyError } from 'ioredis';
+import { BrokerError } from '../broker.js';
+import { deferred } from '../deferred.js';
+import { Linger } from '../delayed-unsubscribe.js';
+import { slotOf } from './slots.js';
+
+const CHUNK_CHANNELS = 1000;
+const RETRY_STEP_MS = 50;
+const MAX_RETRY_MS = 2000;
+
+/** A channel that is wanted. */
+export class Wanted {
+  /** @param {string} channel @param {number} slot 0 outside of a cluster */
+  constructor(channel, slot) {
+    this.channel = channel;
+    this.slot = slot;
+    this.isConfirmed = false;
+    /** It has been unsubscribed, or its slot has moved. */
+    this.isLeft = false;
+    /** It was confirmed on another node, and is not yet on this one. */
+    this.isMoving = false;
+    /** While its confirmation is under way. @type {import('../deferred.js').Deferred<void>|null} */
+    this.confirming = null;
+  }
+}
+
+export class RedisSubscriptions {
+  /**
+   * @param {object} parts
+   * @param {import('./connection.js').RedisConnection} parts.connection
+   * @param {boolean} parts.isSharded
+   * @param {number} parts.roomLingerMs
+   * @param {() => void} parts.onLive
+   * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is wanted: tried again
+   * @param {(channels: string[]) => void} parts.onMoved these have moved here, and may have missed something on the way
+   */
+  constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
+    this.connection = connection;
+    this.isSharded = isSharded;
+    this.onLive = onLive;
+    this.onRefused = onRefused;
+    this.onMoved = onMoved;
+    /** Everything wanted is confirmed, or about to be. */
+    this.isLive = false;
+    /** @type {Map<string, Wanted>} */
+    this.channels = new Map();
+    this.linger = new Linger(roomLingerMs, (channels) => this.#leave(channels));
+    /** To be subscribed at the end of this tick. @type {Map<string, Wanted>} */
+    this.joining = new Map();
+    /** To be unsubscribed then. @type {Map<string, Wanted>} */
+    this.leaving = new Map();
+    this.isScheduled = false;
+    /** Tells a connection's answers from those of the one before. */
+    this.generation = 0;
+    this.refusals = 0;
+    /** @type {NodeJS.Timeout|null} */
+    this.retrying = null;
+    this.flush = this.flush.bind(this);
+  }
+
+  /** @param {string} channel @returns {Promise<void>} */
+  subscribe(channel) {
+    this.linger.delete(channel);
+    let wanted = this.channels.get(channel) ?? this.leaving.get(channel);
+    if (wanted === undefined) wanted = new Wanted(channel, this.isSharded ? slotOf(channel) : 0);
+    this.leaving.delete(channel);
+    this.channels.set(channel, wanted);
+    if (!this.isLive) return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is away'));
+    if (wanted.isConfirmed) return Promise.resolve();
+    if (wanted.confirming === null) {
+      wanted.confirming = deferred();
+      this.joining.set(channel, wanted);
+      this.#schedule();
+    }
+    return wanted.confirming.promise;
+  }
+
+  /** @param {string} channel */
+  unsubscribe(channel) {
+    const wanted = this.channels.get(channel);
+    if (wanted === undefined) return;
+    if (wanted.isConfirmed || wanted.confirming !== null) this.linger.add(channel);
+    else this.channels.delete(channel);
+  }
+
+  /**
+   * Takes out what is now another node's; Redis has ended it here.
+   * @param {(slot: number) => boolean} isOurs
+   * @returns {Wanted[]} to be adopted there
+   */
+  take(isOurs) {
+    const taken = [];
+    for (const wanted of this.channels.values()) {
+      if (isOurs(wanted.slot)) continue;
+      const { channel, slot } = wanted;
+      this.channels.delete(channel);
+      this.joining.delete(channel);
+      // What is under way for it here counts no more.
+      wanted.isLeft = true;
+      if (this.linger.delete(channel)) {
+        this.#fail(wanted, 'unsubscribed meanwhile');
+        continue;
+      }
+      const moving = new Wanted(channel, slot);
+      moving.isMoving = wanted.isConfirmed || wanted.isMoving;
+      moving.confirming = wanted.confirming;
+      wanted.confirming = null;
+      taken.push(moving);
+    }
+    for (const wanted of this.leaving.values()) if (!isOurs(wanted.slot)) this.leaving.delete(wanted.channel);
+    return taken;
+  }
+
+  /** @param {Wanted[]} taken from another node's */
+  adopt(taken) {
+    for (const wanted of taken) {
+      this.channels.set(wanted.channel, wanted);
+      if (this.isLive) this.joining.set(wanted.channel, wanted);
+      else this.#fail(wanted, 'Redis is away');
+    }
+    if (this.joining.size > 0) this.#schedule();
+  }
+
+  /** @param {string[]} channels that have lingered long enough */
+  #leave(channels) {
+    for (const channel of channels) {
+      const wanted = this.channels.get(channel);
+      if (wanted === undefined) continue;
+      this.channels.delete(channel);
+      if (this.joining.delete(channel)) this.#fail(wanted, 'unsubscribed meanwhile');
+      else this.leaving.set(channel, wanted);
+    }
+    this.#schedule();
+  }
+
+  #schedule() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    setImmediate(this.flush);
+  }
+
+  /** Sends what this tick gathered. */
+  flush() {
+    this.isScheduled = false;
+    const joining = [...this.joining.values()];
+    const leaving = [...this.leaving.values()];
+    this.joining.clear();
+    if (!this.isLive || !this.connection.isWritable) {
+      // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes an end of them.
+      for (const wanted of joining) this.#fail(wanted, 'Redis is away');
+      return;
+    }
+    this.leaving.clear();
+    const { generation } = this;
+    for (let i = 0; i < joining.length; i += CHUNK_CHANNELS) {
+      const chunk = joining.slice(i, i + CHUNK_CHANNELS);
+      this.#confirm(chunk).catch((error) => {
+        if (generation !== this.generation) return;
+        if (!(error instanceof ReplyError)) this.connection.destroy('a subscription was not confirmed');
+        else if (this.isSharded) {
+          // Their slot has moved, and those who wait need not hear of it: they are taken to its node, or tried again here.
+          this.onRefused(this.connection.describe(error));
+          this.#retry(RETRY_STEP_MS);
+        } else for (const wanted of chunk) this.#fail(wanted, 'Redis refused the subscription', error);
+      });
+    }
+    for (const wanted of leaving) wanted.isLeft = true;
+    for (let i = 0; i < leaving.length; i += CHUNK_CHANNELS) {
+      this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
+        // A refusal leaves publications coming that nobody wants: they are ignored.
+        if (generation === this.generation && !(error instanceof ReplyError)) {
+          this.connection.destroy('the end of a subscription was not confirmed');
+        }
+      });
+    }
+  }
+
+  /** @param {Wanted} wanted @param {string} message @param {unknown} [cause] */
+  #fail(wanted, message, cause) {
+    const { confirming } = wanted;
+    wanted.confirming = null;
+    confirming?.reject(new BrokerError('UNAVAILABLE', message, { cause }));
+  }
+
+  /** @param {Wanted[]} chunk @returns {Promise<unknown>} */
+  #unsubscribe(chunk) {
+    const { redis } = this.connection;
+    if (!this.isSharded) return redis.unsubscribe(...chunk.map(({ channel }) => channel));
+    return Promise.all(chunk.map(({ channel }) => redis.sunsubscribe(channel)));
+  }
+
+  /** @param {Wanted[]} chunk @throws {unknown} what Redis answered to some of it, after it has answered to all */
+  async #confirm(chunk) {
+    const { generation } = this;
+    const { redis } = this.connection;
+    let confirmed = chunk;
+    /** @type {PromiseRejectedResult|undefined} */
+    let refused;
+    if (this.isSharded) {
+      const answers = await Promise.allSettled(chunk.map(({ channel }) => redis.ssubscribe(channel)));
+      confirmed = chunk.filter((_wanted, i) => answers[i].status === 'fulfilled');
+      refused = answers.find((answer) => answer.status === 'rejected');
+    } else {
+      await redis.subscribe(...chunk.map(({ channel }) => channel));
+    }
+    if (generation !== this.generation) return;
+    const moved = [];
+    for (const wanted of confirmed) {
+      wanted.isConfirmed = true;
+      if (wanted.isMoving && !wanted.isLeft) moved.push(wanted.channel);
+      wanted.isMoving = false;
+      wanted.confirming?.resolve();
+      wanted.confirming = null;
+      // Unsubscribed while this was under way, and not told to Redis.
+      if (!wanted.isLeft && !this.channels.has(wanted.channel)) this.leaving.set(wanted.channel, wanted);
+    }
+    if (this.leaving.size > 0) this.#schedule();
+    if (moved.length > 0) this.onMoved(moved);
+    if (refused !== undefined) throw refused.reason;
+  }
+
+  /** The connection is there: subscribes all that is wanted. */
+  restore() {
+    this.#restore(++this.generation);
+  }
+
+  /** @param {number} generation */
+  async #restore(generation) {
+    try {
+      while (generation === this.generation) {
+        // Channels may come while the others are confirmed.
+        const missing = [...this.channels.values()].filter((wanted) => !wanted.isConfirmed);
+        if (missing.length === 0) break;
+        for (let i = 0; i < missing.length && generation === this.generation; i += CHUNK_CHANNELS) {
+          await this.#confirm(missing.slice(i, i + CHUNK_CHANNELS));
+        }
+      }
+    } catch (error) {
+      if (generation !== this.generation) return;
+      if (!(error instanceof ReplyError)) {
+        this.connection.destroy('the subscriptions were not confirmed');
+        return;
+      }
+      this.isLive = false;
+      for (const wanted of this.channels.values()) this.#fail(wanted, 'Redis refused the subscription', error);
+      this.onRefused(this.connection.describe(error));
+      this.#retry(Math.min(RETRY_STEP_MS * ++this.refusals, MAX_RETRY_MS));
+      return;
+    }
+    if (generation !== this.generation) return;
+    this.refusals = 0;
+    if (this.leaving.size > 0) this.#schedule();
+    if (this.isLive) return;
+    this.isLive = true;
+    this.onLive();
+  }
+
+  /** @param {number} delayMs */
+  #retry(delayMs) {
+    const { generation } = this;
+    this.retrying ??= setTimeout(() => {
+      this.retrying = null;
+      if (generation === this.generation) this.#restore(generation);
+    }, delayMs).unref();
+  }
+
+  /** The connection is gone, and with it every subscription. */
+  lose() {
+    this.generation++;
+    this.isLive = false;
+    if (this.retrying !== null) clearTimeout(this.retrying);
+    this.retrying = null;
+    this.joining.clear();
+    this.leaving.clear();
+    for (const channel of this.linger.clear()) {
+      const wanted = this.channels.get(channel);
+      this.channels.delete(channel);
+      if (wanted !== undefined) this.#fail(wanted, 'Redis is away');
+    }
+    for (const wanted of this.channels.values()) {
+      wanted.isConfirmed = false;
+      this.#fail(wanted, 'Redis is away');
+    }
+  }
+}

@@ -1,0 +1,713 @@
+// frame-reader.js: reads what clients send: cuts it into frames, and bounds what one client can take of the worker.
+//
+// ws reads through a Writable stream, with a small Buffer for each part of a header and two events for each message:
+// half of what an echoed message costs. Here the socket's own reads are walked in place, for the frames that nearly every
+// client sends: whole text messages, pings and pongs. Everything else (fragments, binary, close, what breaks the protocol,
+// text that is not UTF-8) is ws's, and once it has begun it stays so:
+//
+//                     the first frame that is not ours
+//   (upgrade) ---> OURS -------------------------------> WS (for good)
+//
+// ws gets whole frames only, each as it came, or the header of one that it refuses. So each close code is ws's own. Where
+// compression was negotiated all frames are ws's: ws inflates later than it reads, and would be overtaken.
+//
+// **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and 64 KB are 10,900 empty
+// frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS, and all reads of a turn after TURN_MS. What
+// remains is copied, the socket is paused, and its connection waits in one of two lines: short reads that only came too
+// late in their turn go first, then connections that have more to read than a turn gives. A connection that fills
+// a whole read waits in line for the next one. This holds whatever the limits are.
+//
+// **Counts.** Control frames, empty frames and small fragments take a token each (admission/rate-limit.js); large fragments
+// pay as bytes of their message. A connection without a token is closed. What a closed connection still sends is
+// discarded, and after MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay unfinished for a time that grows with
+// its bytes.
+//
+// All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so is what ws gets.
+
+import { isUtf8 } from 'node:buffer';
+import { READ_BYTES, shareReads } from './shared-reads.js';
+import { Slices } from '../time-sliced-queue.js';
+
+// RFC 6455 5.2: FIN, no reserved bit, and the opcode.
+const TEXT = 0x81;
+const PING = 0x89;
+const PONG = 0x8a;
+const CLOSE = 0x88;
+const MASK_BYTES = 4;
+/** ws's readyState. */
+const OPEN = 1;
+/** The longest header without its mask. */
+const MAX_HEADER_BYTES = 10;
+
+/** What `sizeOf` says of a frame that is ws's. */
+const NOT_OURS = -1;
+/** ws refuses it by its header alone. */
+const REFUSED = -2;
+/** RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not look. */
+const NOT_MINIMAL = -3;
+/** RFC 6455 7.4.1 */
+const PROTOCOL_ERROR = 1002;
+
+/** From so many bytes on, four at a time: 140 bytes take 0.15 instead of 0.23 µs, 4 KB 1.5 instead of 6.4. */
+const WORDS_FROM = 96;
+/** A first piece gets as much room at least; it doubles up to the frame's size. */
+const MIN_HELD_BYTES = 256;
+
+/** Work is counted in units: a frame of ours is one, a frame of ws's four, and so is each started 4 KB one more. */
+const UNITS_PER_CLOCK = 64;
+const WS_FRAME_UNITS = 4;
+/** Of one walk over a read: some 2,000 frames, or 8 MB. */
+const MAX_UNITS = 2048;
+/** Of one walk, where its frames are dear. */
+const WALK_MS = 1;
+/** Of all walks in one turn of the event loop; as much again for short reads in line, and half of it for the others. */
+const TURN_MS = 8;
+const HEAVY_LINE_MS = 4;
+/** Connections with more to read that a turn lets read on: each brings up to a whole read. */
+const MAX_HEAVY_PER_TURN = 32;
+/** A read up to this size waits in the line of the short ones. */
+const MAX_LIGHT_BYTES = 16_384;
+/** What waits in the lines, of all connections together. A read beyond it closes its connection. */
+const MAX_WAITING_BYTES = 67_108_864;
+/** Long reads fill no more than this share of it: a short one, as most clients send, still finds room. */
+const HEAVY_SHARE = 0.75;
+/** ws is handed so many frames or bytes at once; from 16 KB on it would pause the socket. */
+const MAX_RUN_FRAMES = 32;
+const MAX_RUN_BYTES = 16_383;
+/** A fragment from this size on takes no token. */
+const SMALL_BYTES = 1024;
+/** In flight when we closed, perhaps with the peer's close frame behind it. Beyond that a peer is not read any more. */
+const MAX_BYTES_AFTER_CLOSE = 262_144;
+/** A message may stay unfinished for this time, and a millisecond more for each byte: 1 KB/s is slow enough. */
+const UNFINISHED_MS = 30_000;
+
+/** @type {unique symbol} */
+const READING = Symbol('reading');
+
+/** @typedef {import('ws').WebSocket} WebSocket */
+/** @typedef {(this: Socket, bytes: Buffer) => void} DataListener */
+/** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
+/**
+ * Gets valid UTF-8, to be used before it returns. As with ws, messages go on coming when the connection is being closed.
+ * @typedef {(websocket: WebSocket, text: Buffer) => void} OnText
+ */
+/**
+ * Why the reader wants a connection closed: too many frames without a token, a message that does not end, or too many
+ * bytes of all connections waiting.
+ * @typedef {'flood'|'unfinished'|'overload'} Fault
+ */
+
+/** One socket's reading. */
+class Reading {
+  /** @param {WebSocket} websocket @param {DataListener} websocketOnData ws's own listener */
+  constructor(websocket, websocketOnData) {
+    this.websocket = websocket;
+    this.websocketOnData = websocketOnData;
+    /** The beginning of a frame whose rest has not come. @type {Buffer|null} */
+    this.held = null;
+    this.heldBytes = 0;
+    /** Its bucket of frames, as of an Allowance (rate-limit.js). */
+    this.fullAt = -0.5;
+    /** Nothing more is wanted: what comes is discarded. */
+    this.isDone = false;
+    /** Only of those that need it. @type {Progress|null} */
+    this.progress = null;
+  }
+}
+
+/** More about a reading: of connections that wait, send frames of ws's or frames in parts. */
+class Progress {
+  constructor() {
+    /** Whose frames are they from here on? */
+    this.isWs = false;
+    this.isDeflated = false;
+    /** Bytes that wait for their turn. @type {Buffer|null} */
+    this.rest = null;
+    this.isInLine = false;
+    /** Bytes of the fragments of an unfinished message; -1: there is none. */
+    this.fragmentBytes = -1;
+    /** Unfinished messages begun so far; the one that the last sweep has seen, since when, and is it looked after? */
+    this.begun = 0;
+    this.seen = 0;
+    this.sinceMs = 0;
+    this.isWatched = false;
+    this.bytesAfterClose = 0;
+  }
+}
+
+export class FrameReader {
+  /** What is being read at this moment. */
+  #units = 0;
+  #unitsOfWalk = 0;
+  /** 0: the walk has not looked at the clock yet. */
+  #walkEndMs = 0;
+  #isTurn = false;
+  #turnEndMs = 0;
+  /** This turn has been read enough. */
+  #isOverdue = false;
+  #isLine = false;
+  /** Bytes in the lines. */
+  #waitingBytes = 0;
+  /** Readings with an unfinished message, or that had one at the last sweep. @type {Set<Socket>} */
+  #unfinished = new Set();
+
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxMessageBytes 125 at least
+   * @param {OnText} parts.onText
+   * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
+   * @param {(websocket: WebSocket) => void} parts.onWaiting something has come and waits for its turn
+   * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a frame that is no whole message; null: nobody counts
+   * @param {{readsDeferred: number}} parts.stats
+   * @param {() => number} [parts.clock]
+   */
+  constructor({ maxMessageBytes, onText, onFault, onWaiting, admitFrame, stats, clock = () => performance.now() }) {
+    this.maxMessageBytes = maxMessageBytes;
+    this.onText = onText;
+    this.onFault = onFault;
+    this.onWaiting = onWaiting;
+    this.admitFrame = admitFrame;
+    this.stats = stats;
+    this.clock = clock;
+    // Tests make these smaller.
+    this.unitsPerClock = UNITS_PER_CLOCK;
+    this.maxWaitingBytes = MAX_WAITING_BYTES;
+    /** @param {Socket} socket */
+    const act = (socket) => this.#goOn(socket);
+    /** @type {Slices<Socket>} */
+    this.lightLine = new Slices(act, TURN_MS);
+    /** @type {Slices<Socket>} */
+    this.heavyLine = new Slices(act, HEAVY_LINE_MS, MAX_HEAVY_PER_TURN);
+    this.endTurn = () => {
+      this.#isTurn = false;
+      this.#isOverdue = false;
+    };
+    const reader = this;
+    // Made once a server, shared by all sockets.
+    /** What came with the handshake, and all where reads are not shared. @type {DataListener} */
+    this.socketOnData = function socketOnData(bytes) {
+      reader.#read(this, bytes);
+    };
+    /** @this {Socket} @param {number} size @param {Buffer} buffer */
+    this.socketOnRead = function socketOnRead(size, buffer) {
+      reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
+    };
+    /** ws takes more again. @this {Socket} */
+    this.socketOnResume = function socketOnResume() {
+      const progress = this[READING]?.progress;
+      if (progress?.rest) reader.#wait(this, /** @type {Reading} */ (this[READING]), reader.heavyLine);
+    };
+  }
+
+  /** Bytes that wait for their turn. */
+  get waitingBytes() {
+    return this.#waitingBytes;
+  }
+
+  /**
+   * Reads for ws from now on. Call it before the socket can have said anything: in the turn of the upgrade.
+   * @param {Socket} socket
+   * @param {WebSocket} websocket ws's, which listens already
+   */
+  attach(socket, websocket) {
+    const listeners = /** @type {DataListener[]} */ (socket.listeners('data'));
+    if (listeners.length !== 1) return; // something is not as we know it: then ws does it all
+    const reading = new Reading(websocket, listeners[0]);
+    if (websocket.extensions !== '') {
+      const progress = progressOf(reading);
+      progress.isWs = true;
+      progress.isDeflated = true;
+    }
+    socket[READING] = reading;
+    socket.removeListener('data', listeners[0]);
+    socket.on('data', this.socketOnData);
+    shareReads(socket, this.socketOnRead);
+  }
+
+  /** Nothing more is wanted of this socket: what comes is discarded. @param {Socket} socket */
+  discard(socket) {
+    const reading = socket[READING];
+    if (reading !== undefined) this.#finish(reading);
+  }
+
+  /** Closes connections with a message that does not end. Call it once a second. @param {number} nowMs */
+  sweep(nowMs) {
+    for (const socket of this.#unfinished) {
+      const reading = /** @type {Reading} */ (socket[READING]);
+      const progress = /** @type {Progress} */ (reading.progress);
+      const { fragmentBytes } = progress;
+      if (reading.isDone || (reading.held === null && fragmentBytes < 0)) {
+        progress.isWatched = false;
+        this.#unfinished.delete(socket);
+      } else if (progress.begun !== progress.seen || progress.isInLine) {
+        progress.seen = progress.begun;
+        progress.sinceMs = nowMs;
+      } else if (nowMs - progress.sinceMs > UNFINISHED_MS + reading.heldBytes + Math.max(0, fragmentBytes)) {
+        this.#fail(reading, 'unfinished');
+      }
+    }
+  }
+
+  /** @param {Socket} socket @param {Buffer} bytes */
+  #read(socket, bytes) {
+    const reading = /** @type {Reading} */ (socket[READING]);
+    const { websocket, progress } = reading;
+    if (reading.isDone || websocket.readyState !== OPEN) {
+      const { length } = bytes;
+      if ((progressOf(reading).bytesAfterClose += length) > MAX_BYTES_AFTER_CLOSE) {
+        this.#finish(reading);
+        socket.pause(); // for good: the close timer of ws is running
+      }
+      if (reading.isDone) return;
+    }
+    if (progress !== null && progress.rest !== null) {
+      // One more read, of a socket that ws has resumed.
+      if (this.#waitingBytes + bytes.length > this.maxWaitingBytes) return this.#fail(reading, 'overload');
+      this.#waitingBytes += bytes.length;
+      progress.rest = Buffer.concat([progress.rest, bytes]);
+      websocket.pause();
+      return;
+    }
+    const { length } = bytes;
+    const done = this.#isOverdue ? 0 : this.#walk(socket, reading, bytes, false);
+    if (done < length) {
+      const left = length - done;
+      const room = left > MAX_LIGHT_BYTES ? HEAVY_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
+      if (this.#waitingBytes + left > room) return this.#fail(reading, 'overload');
+      const isShort = this.#isOverdue && length <= MAX_LIGHT_BYTES;
+      this.#keep(socket, reading, Buffer.from(bytes.subarray(done)), isShort ? this.lightLine : this.heavyLine);
+    } else if (length >= READ_BYTES && !reading.isDone) {
+      this.#wait(socket, reading, this.heavyLine);
+    }
+  }
+
+  /** @param {Socket} socket that has been in line */
+  #goOn(socket) {
+    const reading = /** @type {Reading} */ (socket[READING]);
+    const progress = /** @type {Progress} */ (reading.progress);
+    const { websocket } = reading;
+    const { rest } = progress;
+    progress.isInLine = false;
+    if (socket.destroyed) return this.#finish(reading);
+    if (rest === null) return websocket.resume();
+    if (progress.isDeflated) {
+      websocket.resume();
+      // ws has not inflated what it has: it resumes the socket by itself.
+      if (socket.isPaused()) return void socket.once('resume', this.socketOnResume);
+      websocket.pause();
+    }
+    progress.rest = null;
+    this.#isLine = true;
+    const done = this.#walk(socket, reading, rest, true);
+    this.#isLine = false;
+    this.#waitingBytes -= done;
+    if (done < rest.length) {
+      this.#waitingBytes -= rest.length - done;
+      this.#keep(socket, reading, done === 0 ? rest : rest.subarray(done), this.heavyLine);
+    } else websocket.resume();
+  }
+
+  /**
+   * Keeps the rest of a read for a later turn.
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest its own @param {Slices<Socket>} line
+   */
+  #keep(socket, reading, rest, line) {
+    this.#waitingBytes += rest.length;
+    progressOf(reading).rest = rest;
+    this.onWaiting(reading.websocket);
+    // ws inflates, and has paused the socket meanwhile: its turn comes when ws resumes it.
+    if (reading.progress?.isDeflated && !reading.websocket.isPaused && socket.isPaused()) {
+      socket.once('resume', this.socketOnResume);
+    } else this.#wait(socket, reading, line);
+  }
+
+  /** @param {Socket} socket @param {Reading} reading @param {Slices<Socket>} line */
+  #wait(socket, reading, line) {
+    const progress = progressOf(reading);
+    reading.websocket.pause();
+    if (progress.isInLine) return;
+    this.stats.readsDeferred++;
+    progress.isInLine = true;
+    line.push(socket);
+  }
+
+  /** @param {Reading} reading @param {Fault} fault */
+  #fail(reading, fault) {
+    this.#finish(reading);
+    this.onFault(reading.websocket, fault);
+    reading.websocket.resume();
+  }
+
+  /** @param {Reading} reading that needs no more bytes */
+  #finish(reading) {
+    reading.isDone = true;
+    reading.held = null;
+    const { progress } = reading;
+    if (progress === null || progress.rest === null) return;
+    this.#waitingBytes -= progress.rest.length;
+    progress.rest = null;
+  }
+
+  /**
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {boolean} isOwn nobody else writes to these bytes
+   * @returns {number} how many of them are dealt with; fewer than there are if the turn is over
+   */
+  #walk(socket, reading, bytes, isOwn) {
+    const { websocket } = reading;
+    const end = bytes.length;
+    let at = 0;
+    this.#walkEndMs = 0;
+    this.#unitsOfWalk = 0;
+    // A read without a whole frame is work too.
+    if (++this.#units >= this.unitsPerClock) this.#isTimeUp();
+    if (reading.held !== null) {
+      at = this.#readHeld(socket, reading, bytes);
+      if (reading.isDone) return end;
+    }
+    const { progress } = reading;
+    if (progress?.isWs) return this.#walkForWs(socket, reading, progress, bytes, at, isOwn);
+    while (at < end) {
+      const size = this.#sizeOf(bytes, at, end);
+      if (size > end - at) {
+        this.#hold(socket, reading, bytes, at, size);
+        return end;
+      }
+      if (size !== NOT_OURS && isCounted(bytes[at], size) && !this.#admit(reading)) return end;
+      if (size === NOT_OURS || !this.#take(websocket, bytes, at, size)) {
+        progressOf(reading).isWs = true;
+        return this.#walkForWs(socket, reading, progressOf(reading), bytes, at, isOwn);
+      }
+      at += size;
+      this.#units += 1 + (size >> 12);
+      if (this.#units >= this.unitsPerClock && this.#isTimeUp()) return at;
+    }
+    return end;
+  }
+
+  /** Looks at the clock. @returns {boolean} this walk is over */
+  #isTimeUp() {
+    const nowMs = this.clock();
+    this.#unitsOfWalk += this.#units;
+    this.#units = 0;
+    if (this.#walkEndMs === 0) this.#walkEndMs = nowMs + WALK_MS;
+    if (!this.#isLine) {
+      if (!this.#isTurn) {
+        this.#isTurn = true;
+        this.#turnEndMs = nowMs + TURN_MS;
+        setImmediate(this.endTurn);
+      }
+      this.#isOverdue = nowMs >= this.#turnEndMs;
+    }
+    const isTurnOver = this.#isOverdue && !this.#isLine; // the line has a slice of its own
+    return isTurnOver || nowMs >= this.#walkEndMs || this.#unitsOfWalk >= MAX_UNITS;
+  }
+
+  /** Counts a frame that is no whole message. @param {Reading} reading @returns {boolean} false: the connection is being closed */
+  #admit(reading) {
+    if (this.admitFrame === null || this.admitFrame(reading)) return true;
+    this.#fail(reading, 'flood');
+    return false;
+  }
+
+  /**
+   * Completes the frame that is held.
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
+   * @returns {number} how many of the bytes belonged to it
+   */
+  #readHeld(socket, reading, bytes) {
+    let at = 0;
+    for (;;) {
+      const held = /** @type {Buffer} */ (reading.held);
+      const { heldBytes } = reading;
+      const isWs = reading.progress?.isWs === true;
+      const size = isWs
+        ? this.#sizeForWs(/** @type {Progress} */ (reading.progress), held, 0, heldBytes)
+        : this.#sizeOf(held, 0, heldBytes);
+      if (size > heldBytes) {
+        if (at === bytes.length) return at;
+        const part = Math.min(size - heldBytes, bytes.length - at);
+        append(reading, bytes, at, part, size);
+        at += part;
+        continue;
+      }
+      // Its own again before it is read: what reads it may look at the socket.
+      reading.held = null;
+      reading.heldBytes = 0;
+      const whole = held.subarray(0, heldBytes);
+      if (isWs) {
+        this.#walkForWs(socket, reading, /** @type {Progress} */ (reading.progress), whole, 0, true);
+        return at;
+      }
+      if (size !== NOT_OURS && isCounted(held[0], size) && !this.#admit(reading)) return at;
+      if (size !== NOT_OURS && this.#take(reading.websocket, held, 0, size)) return at;
+      progressOf(reading).isWs = true;
+      reading.held = held;
+      reading.heldBytes = heldBytes;
+    }
+  }
+
+  /**
+   * How long is the frame that starts here?
+   * @param {Buffer} b @param {number} at @param {number} end
+   * @returns {number} as far as its bytes tell: at least one more than there are where the length is not there yet
+   */
+  #sizeOf(b, at, end) {
+    const first = b[at];
+    if (first !== TEXT && first !== PING && first !== PONG) return NOT_OURS;
+    if (end - at < 2) return 2;
+    const length = b[at + 1] - 0x80;
+    if (length < 0) return NOT_OURS; // RFC 6455 5.1: a client's frames are masked
+    if (length < 126) return 2 + MASK_BYTES + length; // short enough for a control frame (5.5) and for every limit
+    if (length === 127 || first !== TEXT) return NOT_OURS;
+    if (end - at < 4) return 4;
+    const long = (b[at + 2] << 8) | b[at + 3];
+    return long > this.maxMessageBytes || long < 126 ? NOT_OURS : 4 + MASK_BYTES + long;
+  }
+
+  /**
+   * Takes a whole frame.
+   * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
+   * @returns {boolean} false: it is not UTF-8, and as it came
+   */
+  #take(websocket, b, at, size) {
+    const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
+    const start = mask + MASK_BYTES;
+    const end = at + size;
+    const seen = unmask(b, start, end, mask);
+    const body = b.subarray(start, end);
+    if (b[at] === TEXT) {
+      if ((seen & 0x80) !== 0 && !isUtf8(body)) {
+        unmask(b, start, end, mask);
+        return false;
+      }
+      this.onText(websocket, body);
+    } else {
+      websocket.emit(b[at] === PING ? 'ping' : 'pong', body);
+    }
+    return true;
+  }
+
+  /**
+   * The same for frames that are ws's: they are counted, and handed over in runs.
+   * @param {Socket} socket @param {Reading} reading @param {Progress} progress @param {Buffer} bytes @param {number} at @param {boolean} isOwn
+   * @returns {number}
+   */
+  #walkForWs(socket, reading, progress, bytes, at, isOwn) {
+    const end = bytes.length;
+    let from = at;
+    let frames = 0;
+    for (;;) {
+      const size = at === end ? 0 : this.#sizeForWs(progress, bytes, at, end);
+      const isWhole = size > 0 && size <= end - at;
+      const first = bytes[at];
+      // Before a fragment, since ws keeps it: it must not keep what it came with.
+      const isFragment = isWhole && (first & 0x8f) <= 0x80;
+      const isRunOver = !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
+      if (isRunOver && at > from) {
+        this.#feed(socket, reading, isOwn ? bytes.subarray(from, at) : Buffer.from(bytes.subarray(from, at)));
+        if (reading.isDone) return end;
+        this.#units += WS_FRAME_UNITS * frames + ((at - from) >> 12);
+        from = at;
+        frames = 0;
+        // ws may inflate: it gets more when it has done so.
+        if (progress.isDeflated && at < end) return at;
+        if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
+      }
+      if (at === end) return end;
+      if (size > end - at) {
+        this.#hold(socket, reading, bytes, at, size);
+        return end;
+      }
+      if (!isWhole) {
+        this.#refuse(socket, reading, size, bytes.subarray(at, at + MAX_HEADER_BYTES));
+        return end;
+      }
+      const isClose = (first & 0x8f) === CLOSE;
+      const isControl = (first & 0x08) !== 0;
+      const body = size - headerBytes(bytes[at + 1]);
+      const isCounted = isControl || body === 0 || (isFragment && body < SMALL_BYTES);
+      if (isCounted && !isClose && !this.#admit(reading)) return end;
+      if (isFragment) {
+        const fragment = Buffer.allocUnsafeSlow(size);
+        bytes.copy(fragment, 0, at, at + size);
+        this.#feed(socket, reading, fragment);
+        if (reading.isDone) return end;
+        if ((first & 0x80) !== 0) progress.fragmentBytes = -1;
+        else {
+          if (progress.fragmentBytes < 0) {
+            progress.fragmentBytes = 0;
+            progress.begun++;
+            this.#watch(socket, progress);
+          }
+          progress.fragmentBytes += body;
+        }
+        this.#units += WS_FRAME_UNITS + (size >> 12);
+        at += size;
+        from = at;
+        if (progress.isDeflated && at < end) return at;
+        if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
+        continue;
+      }
+      at += size;
+      frames++;
+      if (isClose) {
+        this.#feed(socket, reading, Buffer.from(bytes.subarray(from, at)));
+        this.#finish(reading); // RFC 6455 5.5.1: nothing follows
+        return end;
+      }
+    }
+  }
+
+  /**
+   * How long is the frame that starts here, by ws's rules?
+   * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
+   * @returns {number} as `#sizeOf` does; REFUSED; NOT_MINIMAL
+   */
+  #sizeForWs({ isDeflated, fragmentBytes }, b, at, end) {
+    if (end - at < 2) return 2;
+    const first = b[at];
+    const opcode = first & 0x0f;
+    const isFinal = (first & 0x80) !== 0;
+    const isCompressed = (first & 0x40) !== 0;
+    let length = b[at + 1] & 0x7f;
+    if ((first & 0x30) !== 0 || (isCompressed && !isDeflated) || (b[at + 1] & 0x80) === 0) return REFUSED;
+    if (opcode === 0) {
+      if (isCompressed || fragmentBytes < 0) return REFUSED;
+    } else if (opcode <= 2) {
+      if (fragmentBytes >= 0) return REFUSED;
+    } else {
+      if (opcode < 8 || opcode > 10 || !isFinal || isCompressed || length > 125) return REFUSED;
+      if (opcode === 8 && length === 1) return REFUSED;
+    }
+    if (length === 126) {
+      if (end - at < 4) return 4;
+      length = (b[at + 2] << 8) | b[at + 3];
+      if (length < 126) return NOT_MINIMAL;
+    } else if (length === 127) {
+      if (end - at < MAX_HEADER_BYTES) return MAX_HEADER_BYTES;
+      if (b.readUInt32BE(at + 2) > 0) return REFUSED;
+      length = b.readUInt32BE(at + 6);
+      if (length < 65_536) return NOT_MINIMAL;
+    }
+    if (opcode < 8 && length > 0 && Math.max(0, fragmentBytes) + length > this.maxMessageBytes) return REFUSED;
+    return headerBytes(b[at + 1]) + length;
+  }
+
+  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes whole frames, ws's own from here on */
+  #feed(socket, { websocketOnData }, bytes) {
+    websocketOnData.call(socket, bytes);
+  }
+
+  /** @param {Socket} socket @param {Reading} reading @param {number} why @param {Buffer} header that ends the connection */
+  #refuse(socket, reading, why, header) {
+    const { websocket, progress } = reading;
+    if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
+    this.#finish(reading);
+    // ws inflates what came before, and comes to the header afterwards.
+    if (why === REFUSED && progress?.isDeflated) return;
+    // ws has said which code it is, or will in this turn.
+    setImmediate(() => {
+      if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);
+    });
+  }
+
+  /**
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} size the frame's, as
+   * far as is known
+   */
+  #hold(socket, reading, bytes, at, size) {
+    reading.heldBytes = 0;
+    append(reading, bytes, at, bytes.length - at, size);
+    const progress = progressOf(reading);
+    if (progress.fragmentBytes < 0) progress.begun++;
+    this.#watch(socket, progress);
+  }
+
+  /** @param {Socket} socket @param {Progress} progress */
+  #watch(socket, progress) {
+    if (progress.isWatched) return;
+    progress.isWatched = true;
+    this.#unfinished.add(socket);
+  }
+}
+
+/** @param {Reading} reading */
+function progressOf(reading) {
+  reading.progress ??= new Progress();
+  return reading.progress;
+}
+
+/** Does a whole frame of ours take a token? @param {number} first its first byte @param {number} size */
+function isCounted(first, size) {
+  return first !== TEXT || size === 2 + MASK_BYTES;
+}
+
+/** @param {number} second byte of a client's frame */
+function headerBytes(second) {
+  const length = second & 0x7f;
+  return MASK_BYTES + (length === 126 ? 4 : length === 127 ? MAX_HEADER_BYTES : 2);
+}
+
+/**
+ * Room grows with what has come and not with what was announced: eight bytes must not cost a peer's whole message.
+ * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count @param {number} size the frame's
+ */
+function append(reading, bytes, at, count, size) {
+  const { held, heldBytes } = reading;
+  const needed = heldBytes + count;
+  let target = held;
+  if (target === null || target.length < needed) {
+    target = Buffer.allocUnsafeSlow(Math.max(needed, Math.min(size, Math.max(MIN_HELD_BYTES, 2 * heldBytes))));
+    if (held !== null) held.copy(target, 0, 0, heldBytes);
+    reading.held = target;
+  }
+  bytes.copy(target, heldBytes, at, at + count);
+  reading.heldBytes = needed;
+}
+
+/**
+ * Removes a mask, or puts it back (RFC 6455 5.3).
+ * @param {Buffer} b @param {number} at @param {number} end @param {number} mask where it lies
+ * @returns {number} all bytes that came out, or-ed together as far as bit 7 goes: without it they are ASCII
+ */
+function unmask(b, at, end, mask) {
+  let m0 = b[mask];
+  let m1 = b[mask + 1];
+  let m2 = b[mask + 2];
+  let m3 = b[mask + 3];
+  let seen = 0;
+  if (end - at >= WORDS_FROM) {
+    while (((b.byteOffset + at) & 3) !== 0) {
+      seen |= b[at++] ^= m0;
+      const first = m0;
+      m0 = m1;
+      m1 = m2;
+      m2 = m3;
+      m3 = first;
+    }
+    const words = new Int32Array(b.buffer, b.byteOffset + at, (end - at) >> 2);
+    maskBytes[0] = m0;
+    maskBytes[1] = m1;
+    maskBytes[2] = m2;
+    maskBytes[3] = m3;
+    const word = maskWord[0];
+    let bits = 0;
+    for (let i = 0; i < words.length; i++) bits |= words[i] ^= word;
+    if ((bits & 0x80808080) !== 0) seen |= 0x80;
+    at += words.length << 2;
+  }
+  for (; at + 3 < end; at += 4) {
+    seen |= b[at] ^= m0;
+    seen |= b[at + 1] ^= m1;
+    seen |= b[at + 2] ^= m2;
+    seen |= b[at + 3] ^= m3;
+  }
+  if (at < end) seen |= b[at] ^= m0;
+  if (at + 1 < end) seen |= b[at + 1] ^= m1;
+  if (at + 2 < end) seen |= b[at + 2] ^= m2;
+  return seen;
+}
+
+/** Four bytes of a mask as the processor reads them. */
+const maskWord = new Int32Array(1);
+const maskBytes = new Uint8Array(maskWord.buffer);

@@ -1,0 +1,35 @@
+// memory-presence.js: the presence of one process: owners in it share a Members.
+//
+//   const members = new Members({ maxMembers, announcements, publish });
+//   const a = new MemoryPresence(members);   // one for each that would be a worker
+
+/** @implements {Presence} */
+export class MemoryPresence {
+  /** @param {import('../../src/backend/embedded/members.js').Members<MemoryPresence>} members */
+  constructor(members) {
+    this.members = members;
+  }
+
+  async start() {}
+
+  async close() {
+    this.members.remove(this);
+  }
+
+  /** @param {string} room @param {string} user @param {Buffer} member */
+  join(room, user, member) {
+    this.members.join(this, room, user, member);
+  }
+
+  /** @param {string} room @param {string} user */
+  leave(room, user) {
+    this.members.leave(this, room, user);
+  }
+
+  /** @param {string} room */
+  async read(room) {
+    return this.members.read(room);
+  }
+}
+
+/** @typedef {import('../../src/backend/presence.js').Presence} Presence */

@@ -1,0 +1,265 @@
+// histories.test.js: the core of the embedded broker's histories: a model beside it, and each of its bounds.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from '../../src/backend/broker.js';
+import { publicationsIn, Streams } from '../../src/backend/embedded/histories.js';
+
+const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
+const ALL = Object.freeze({ after: 0, limit: 1e9 });
+
+/** @param {Streams} streams @param {string} room @param {{after: number, limit: number}} [from] @param {number} [nowMs] */
+function read(streams, room, from = ALL, nowMs = 0) {
+  const { epoch, offset, runs } = streams.stretch(room, from, nowMs);
+  return { epoch, offset, publications: runs.flatMap(publicationsIn) };
+}
+
+/** @param {number} seed @returns {(below: number) => number} mulberry32 */
+function chance(seed) {
+  let state = seed;
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) % below;
+  };
+}
+
+for (const seed of [1, 2, 3, 4, 5, 6]) {
+  test(`whatever is done, it says what a plain list would (seed ${seed})`, () => {
+    const random = chance(seed);
+    const streams = new Streams();
+    const rules = [
+      { size: 1, ttlMs: 1000 },
+      { size: 7, ttlMs: 3000 },
+      { size: 300, ttlMs: 1000 },
+      { size: 40, ttlMs: 20_000 },
+    ];
+    /** @type {Map<number, {epoch: string, offset: number, list: Buffer[], untilMs: number}>} */
+    const model = new Map();
+    const sizes = [0, 1, 20, 200, 3000, 70_000];
+    let nowMs = 0;
+    for (let step = 0; step < 6000; step++) {
+      if (random(200) === 0) nowMs += random(2500);
+      if (random(50) === 0) streams.sweep(nowMs);
+      const r = random(8);
+      const rule = rules[r % 4];
+      const epoch = model.get(r)?.epoch ?? read(streams, `room-${r}`, ALL, nowMs).epoch;
+      const room = model.get(r) ?? { epoch, offset: 0, list: [], untilMs: 0 };
+      if (room.untilMs <= nowMs) room.list = [];
+      if (random(3) > 0) {
+        const publication = Buffer.alloc(random(sizes[random(sizes.length)] + 1), step);
+        room.list = [...room.list, publication].slice(-rule.size);
+        room.offset++;
+        room.untilMs = nowMs + rule.ttlMs;
+        model.set(r, room);
+        const position = streams.append(`room-${r}`, rule, publication, nowMs);
+        assert.deepEqual(position, { epoch, offset: room.offset });
+        continue;
+      }
+      const after = random(3) === 0 ? random(room.offset + 5) : Math.max(0, room.offset - random(20));
+      const limit = random(2) === 0 ? random(10) : 1000;
+      const count = Math.max(0, Math.min(room.offset - after, limit, room.list.length));
+      const got = read(streams, `room-${r}`, { after, limit }, nowMs);
+      assert.deepEqual({ epoch: got.epoch, offset: got.offset }, { epoch, offset: room.offset });
+      const expected = room.list.slice(room.list.length - count);
+      assert.equal(got.publications.length, expected.length, `after ${after}, limit ${limit}`);
+      assert.ok(got.publications.every((publication, i) => publication.equals(expected[i])));
+    }
+    streams.sweep(nowMs);
+    const left = [...model.values()].filter(({ untilMs }) => untilMs > nowMs);
+    assert.equal(
+      streams.publications,
+      left.reduce((sum, { list }) => sum + list.length, 0),
+    );
+    streams.sweep(nowMs + 20_000);
+    assert.deepEqual([streams.bytes, streams.publications], [0, 0]);
+    assert.deepEqual([streams.lostPublications, streams.lostPositions], [0, 0]);
+  });
+}
+
+test('what a stream takes stays near what it holds', () => {
+  const streams = new Streams();
+  for (let i = 0; i < 100_000; i++) streams.append('room', RULE, Buffer.alloc(100), 0);
+  assert.equal(streams.publications, 100);
+  assert.ok(streams.bytes < 4 * 100 * 104, `${streams.bytes} bytes for 10,400`);
+  for (let i = 0; i < 1000; i++) streams.append(`small-${i}`, RULE, Buffer.alloc(50), 0);
+  assert.ok(streams.bytes < 1100 * 600, `${streams.bytes} bytes`);
+});
+
+test('a sweep frees each stream at its own time', () => {
+  const streams = new Streams();
+  const brief = { size: 10, ttlMs: 1000 };
+  streams.append('long', RULE, Buffer.from('x'), 0);
+  streams.append('a', brief, Buffer.from('x'), 0);
+  streams.append('b', brief, Buffer.from('x'), 500);
+  streams.append('a', brief, Buffer.from('x'), 600);
+  const held = [999, 1499, 1500, 1599, 1600, 59_999, 60_000].map((nowMs) => {
+    streams.sweep(nowMs);
+    return streams.publications;
+  });
+  assert.deepEqual(held, [4, 4, 3, 3, 1, 1, 0]);
+  assert.equal(read(streams, 'a', ALL, 60_000).offset, 2);
+});
+
+test('a sweep is short, however much is due', () => {
+  const streams = new Streams();
+  for (let i = 0; i < 25_000; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 0);
+  const held = [1, 2, 3].map(() => {
+    streams.sweep(RULE.ttlMs);
+    return streams.publications;
+  });
+  assert.deepEqual(held, [15_000, 5000, 0]);
+});
+
+test('what has expired is not read, swept or not', () => {
+  const streams = new Streams();
+  const { epoch } = streams.append('room', RULE, Buffer.from('x'), 0);
+  assert.equal(read(streams, 'room', ALL, RULE.ttlMs - 1).publications.length, 1);
+  assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs), { epoch, offset: 1, publications: [] });
+  assert.deepEqual(streams.append('room', RULE, Buffer.from('y'), RULE.ttlMs), { epoch, offset: 2 });
+  assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs).publications.map(String), ['y']);
+});
+
+test('beyond its bytes the rooms least recently published to lose their publications, never their positions', () => {
+  const streams = new Streams({ maxBytes: 100_000 });
+  const epochs = new Map();
+  for (let i = 0; i < 100; i++) {
+    // Each with another time to live, so that no list alone knows who is the oldest.
+    const rule = { size: 100, ttlMs: 60_000 + (i % 3) };
+    for (let n = 0; n < 4; n++) epochs.set(i, streams.append(`room-${i}`, rule, Buffer.alloc(1000), i).epoch);
+    streams.append('busy', RULE, Buffer.alloc(10), i);
+    assert.ok(streams.bytes <= 100_000);
+  }
+  const has = Array.from({ length: 100 }, (_, i) => read(streams, `room-${i}`).publications.length);
+  const firstLeft = has.indexOf(4);
+  assert.ok(firstLeft > 60 && firstLeft < 90, `the first left is ${firstLeft}`);
+  assert.ok(has.every((count, i) => count === (i < firstLeft ? 0 : 4)));
+  assert.equal(read(streams, 'busy').publications.length, 100);
+  for (let i = 0; i < 100; i++) {
+    const { epoch, offset } = read(streams, `room-${i}`);
+    assert.deepEqual({ epoch, offset }, { epoch: epochs.get(i), offset: 4 });
+  }
+  assert.equal(streams.lostPublications, 4 * firstLeft);
+  assert.equal(streams.publications, 4 * (100 - firstLeft) + 100);
+});
+
+test('one room has a quarter of the bytes at most, and keeps its newest', () => {
+  const streams = new Streams({ maxBytes: 1_000_000 });
+  streams.append('quiet', RULE, Buffer.from('x'), 0);
+  for (let i = 0; i < 100; i++) streams.append('large', RULE, Buffer.alloc(20_000, i), 1);
+  assert.equal(read(streams, 'quiet').publications.length, 1);
+  const { offset, publications } = read(streams, 'large');
+  assert.equal(offset, 100);
+  assert.ok(publications.length >= 10 && publications.length <= 12, `${publications.length}`);
+  assert.deepEqual(
+    publications.map((publication) => publication[0]),
+    publications.map((_, i) => 100 - publications.length + i),
+  );
+  assert.equal(streams.lostPublications, 100 - publications.length);
+});
+
+test('a publication larger than all there is room for is kept until the next', () => {
+  const streams = new Streams({ maxBytes: 1000 });
+  streams.append('a', RULE, Buffer.alloc(100), 0);
+  streams.append('b', RULE, Buffer.alloc(5000), 1);
+  assert.deepEqual([read(streams, 'a').publications.length, read(streams, 'b').publications.length], [0, 1]);
+  streams.append('a', RULE, Buffer.alloc(100), 2);
+  assert.deepEqual([read(streams, 'a').publications.length, read(streams, 'b').publications.length], [1, 0]);
+});
+
+test('of too many positions those with nothing left are forgotten first, and begin a new epoch', () => {
+  const streams = new Streams({ maxStreams: 10 });
+  const brief = { size: 10, ttlMs: 1000 };
+  const before = streams.append('gone', brief, Buffer.from('x'), 0);
+  streams.append('gone-2', brief, Buffer.from('x'), 0);
+  for (let i = 0; i < 8; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 1 + i);
+  streams.sweep(5000);
+  assert.equal(streams.lostPositions, 0);
+  streams.append('room-8', RULE, Buffer.from('x'), 5000);
+  assert.equal(streams.lostPositions, 1);
+  assert.equal(read(streams, 'gone-2').offset, 1);
+  const after = read(streams, 'gone');
+  assert.equal(after.offset, 0);
+  assert.notEqual(after.epoch, before.epoch);
+  // And whoever asked in between was told of the epoch that comes.
+  assert.deepEqual(streams.append('gone', brief, Buffer.from('y'), 5000), { epoch: after.epoch, offset: 1 });
+  // gone-2 went for it; now the one least recently published to goes, with what it has.
+  streams.append('room-9', RULE, Buffer.from('x'), 5000);
+  assert.equal(read(streams, 'room-0').offset, 0);
+  assert.equal(read(streams, 'room-1').offset, 1);
+  assert.deepEqual([streams.lostPositions, streams.lostPublications, streams.streams.size], [3, 1, 10]);
+});
+
+test('no position of an epoch comes twice, however often rooms are forgotten', () => {
+  const streams = new Streams({ maxStreams: 5 });
+  const random = chance(7);
+  const seen = new Set();
+  for (let i = 0; i < 5000; i++) {
+    const room = `room-${random(20)}`;
+    const { epoch, offset } = streams.append(room, RULE, Buffer.from('x'), i);
+    const place = `${room} ${epoch} ${offset}`;
+    assert.ok(!seen.has(place), place);
+    seen.add(place);
+  }
+  assert.ok(streams.lostPositions > 1000);
+});
+
+test('a room that is only asked for costs nothing, and keeps its epoch', () => {
+  const streams = new Streams({ maxStreams: 100 });
+  const epochs = Array.from({ length: 2000 }, (_, i) => read(streams, `never-${i}`).epoch);
+  assert.equal(streams.streams.size, 0);
+  for (let i = 0; i < 200; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), i);
+  const changed = epochs.filter((epoch, i) => read(streams, `never-${i}`).epoch !== epoch);
+  // 100 rooms were forgotten: 2,000 x 100 / 65,536 neighbours are expected.
+  assert.ok(changed.length < 30, `${changed.length}`);
+});
+
+test('a stretch ends at its bytes, and brings one publication however large', () => {
+  const streams = new Streams();
+  const half = Buffer.alloc(MAX_STRETCH_BYTES / 2 - 1000);
+  for (let i = 0; i < 5; i++) streams.append('halves', RULE, half, 0);
+  assert.equal(read(streams, 'halves').publications.length, 2);
+  assert.equal(read(streams, 'halves', { after: 4, limit: 10 }).publications.length, 1);
+  streams.append('whole', RULE, Buffer.from('x'), 0);
+  streams.append('whole', RULE, Buffer.alloc(MAX_STRETCH_BYTES + 1), 0);
+  const { publications } = read(streams, 'whole');
+  assert.deepEqual(
+    publications.map(({ length }) => length),
+    [MAX_STRETCH_BYTES + 1],
+  );
+});
+
+test('a key is known for its time exactly, in its own room', () => {
+  const streams = new Streams();
+  for (const nowMs of [0, 299_000, 400_000]) {
+    const key = `key ${nowMs}`;
+    const first = streams.append('room', RULE, Buffer.from('x'), nowMs, key);
+    assert.deepEqual(streams.repeated('room', key, nowMs), first);
+    assert.equal(streams.repeated('other', key, nowMs), null);
+    streams.sweep(nowMs + IDEMPOTENCY_MS - 1);
+    assert.deepEqual(streams.repeated('room', key, nowMs + IDEMPOTENCY_MS - 1), first);
+    assert.equal(streams.repeated('room', key, nowMs + IDEMPOTENCY_MS), null);
+  }
+  assert.equal(streams.lostKeys, 0);
+});
+
+test('keys are let go when their time is over', () => {
+  const streams = new Streams();
+  for (let i = 0; i < 1000; i++) streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
+  for (let nowMs = 0; nowMs <= 3 * IDEMPOTENCY_MS; nowMs += 1000) streams.sweep(nowMs);
+  assert.equal(streams.keys.young.size + streams.keys.old.size, 0);
+  assert.equal(streams.lostKeys, 0);
+});
+
+test('of too many keys the oldest are forgotten, and counted', () => {
+  const streams = new Streams({ maxKeys: 100 });
+  for (let i = 0; i < 1000; i++) {
+    streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
+    assert.ok(streams.keys.young.size + streams.keys.old.size <= 100);
+  }
+  assert.ok(streams.repeated('room', '999', 1000));
+  assert.ok(streams.repeated('room', '950', 1000));
+  assert.equal(streams.repeated('room', '100', 1000), null);
+  assert.equal(streams.lostKeys, 900);
+});

@@ -1,0 +1,314 @@
+// room-users.test.js: from a join with `presence` to what presence is told, and from its events to frames.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { BrokerError } from '../../src/backend/broker.js';
+import { loadConfig } from '../../src/config/config.js';
+import { Connection } from '../../src/hub/connection.js';
+import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js';
+import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
+import { ANNOUNCEMENTS, encodePublication, isPublication, KIND } from '../../src/protocol/publication.js';
+import { FakeTransport, messagesOf } from '../helpers/fake-transport.js';
+import { buildHub, receive } from '../helpers/hub.js';
+
+/** A hub whose presence is a list of what it was told; rooms whose name begins with `p` have presence. */
+function build() {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  /** @type {string[]} */
+  const said = [];
+  /** @type {(room: string) => Promise<{count: number, members: Buffer[]|null}>} */
+  let read = async () => ({ count: 0, members: [] });
+  /** @type {(() => void)[]} */
+  const confirm = [];
+  const broker = {
+    subscribe: () => new Promise((/** @type {(value: void) => void} */ resolve) => void confirm.push(resolve)),
+    unsubscribe() {},
+    publish: async () => {},
+    reportConnections() {},
+    countConnections: async () => 0,
+  };
+  /** Bytes of replies, as the rate is told of them. @type {number[]} */
+  const charged = [];
+  const { stats, hub, commands } = buildHub({
+    config,
+    broker,
+    presence: {
+      join: (room, user, member) => void said.push(`${room} +${user} ${member}`),
+      leave: (room, user) => void said.push(`${room} -${user}`),
+      read: (room) => read(room),
+    },
+    covers: (room) => room.startsWith('p'),
+    charge: (_connection, bytes) => void charged.push(bytes),
+  });
+  const connect = () => {
+    const transport = new FakeTransport();
+    const connection = new Connection(transport, '127.0.0.1');
+    hub.add(connection);
+    /** @param {object|string} message */
+    const say = async (message) => {
+      receive(commands, connection, message);
+      for (const resolve of confirm.splice(0)) resolve();
+      await turn();
+      return transport.messages().at(-1);
+    };
+    return { connection, transport, say };
+  };
+  return {
+    stats,
+    charged,
+    said,
+    hub,
+    commands,
+    connect,
+    confirm,
+    setRead: (/** @type {typeof read} */ next) => {
+      read = next;
+    },
+  };
+}
+
+/** @param {string} presence JSON */
+const read = (presence) => {
+  const command = decode(Buffer.from(`{"type":"join","room":"p","presence":${presence}}`));
+  assert.ok(command, presence);
+  const who = readPresence(command);
+  return who && { user: who.user, info: who.info && String(who.info) };
+};
+
+test('what a join says of presence is read, and its info stays as it was written', () => {
+  const nobody = { user: undefined, info: null };
+  assert.deepEqual(read('null'), nobody);
+  assert.deepEqual(read('{}'), nobody);
+  assert.equal(read('false'), null);
+  assert.deepEqual(read('{"user":"ann"}'), { user: 'ann', info: null });
+  assert.deepEqual(read(' { "info" : [1e400, {"a":"}"}] , "user" : "\\u00e9n" } '), {
+    user: 'én',
+    info: '[1e400, {"a":"}"}]',
+  });
+  assert.deepEqual(read('{"\\u0075ser":"x","other":{"user":"y"},"info":null}'), { user: 'x', info: 'null' });
+  assert.deepEqual(read(`{"user":"${'x'.repeat(128)}"}`), { user: 'x'.repeat(128), info: null });
+  const plain = decode(Buffer.from('{"type":"join","room":"p"}'));
+  assert.deepEqual(readPresence(/** @type {any} */ (plain)), nobody);
+});
+
+test('presence of another shape is malformed', () => {
+  for (const presence of [
+    'true',
+    '1',
+    '"ann"',
+    '[]',
+    '{"user":1}',
+    '{"user":null}',
+    '{"user":""}',
+    '{"user":{"user":"a"}}',
+  ]) {
+    assert.equal(read(presence), undefined, presence);
+  }
+  assert.equal(read(`{"user":"${'x'.repeat(129)}"}`), undefined);
+});
+
+test('an event of presence is a publication that becomes a push', () => {
+  const ann = encodeMember('ann "\ud800', Buffer.from('{"n":1e400}'));
+  const json = Buffer.from('"text"');
+  const publications = [
+    Buffer.concat([ANNOUNCEMENTS.join, ann]),
+    encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length),
+    Buffer.concat([ANNOUNCEMENTS.leave, encodeMember('bob', null)]),
+  ];
+  assert.ok(publications.every(isPublication));
+  assert.equal(isPublication(ANNOUNCEMENTS.join), false);
+  const frames = publicationFrames(roomPrefix('p:1'), publications);
+  assert.match(String(frames), /"info":\{"n":1e400\}/);
+  const [join, message, leave, ...rest] = messagesOf(frames);
+  assert.deepEqual(join, {
+    type: 'presence',
+    room: 'p:1',
+    event: 'join',
+    member: { user: 'ann "\ud800', info: { n: Number.POSITIVE_INFINITY } },
+  });
+  assert.equal(message.payload, 'text');
+  assert.deepEqual(leave, { type: 'presence', room: 'p:1', event: 'leave', member: { user: 'bob' } });
+  assert.deepEqual(rest, []);
+});
+
+test('a user with several connections is told to presence at each join and only at the last leave', async () => {
+  const { connect, said, hub, stats } = build();
+  const [a, b, c] = [connect(), connect(), connect()];
+  const join = { type: 'join', room: 'p', presence: { user: 'ann', info: 1 } };
+  assert.equal((await a.say(join)).type, 'joined');
+  await b.say({ ...join, presence: { user: 'ann', info: 2 } });
+  await c.say({ type: 'join', room: 'p' });
+  const id = c.connection.id;
+  assert.deepEqual(said.splice(0), [
+    'p +"ann" {"user":"ann","info":1}',
+    'p +"ann" {"user":"ann","info":2}',
+    `p +"${id}" {"user":"${id}"}`,
+  ]);
+  assert.equal(stats.presenceMembers, 2);
+  await a.say({ type: 'leave', room: 'p' });
+  hub.remove(c.connection);
+  assert.deepEqual(said.splice(0), [`p -"${id}"`]);
+  hub.remove(b.connection);
+  assert.deepEqual(said.splice(0), ['p -"ann"']);
+  assert.equal(stats.presenceMembers, 0);
+});
+
+test('who only watches, and who is in a room without presence, is no user', async () => {
+  const { connect, said, hub } = build();
+  const a = connect();
+  assert.equal((await a.say({ type: 'join', room: 'p', presence: false })).type, 'joined');
+  assert.equal((await a.say({ type: 'join', room: 'x', presence: 'ignored' })).type, 'joined');
+  assert.equal(hub.rooms.get('x')?.roll, null);
+  hub.remove(a.connection);
+  assert.deepEqual(said, []);
+});
+
+test('a join whose presence is malformed or too large is refused and joins nothing', async () => {
+  const { connect, hub } = build();
+  const a = connect();
+  assert.equal((await a.say({ type: 'join', room: 'p', presence: 1 })).error, 'INVALID_MESSAGE_FORMAT');
+  const large = { type: 'join', room: 'p', presence: { info: 'x'.repeat(1023) } };
+  assert.equal((await a.say(large)).error, 'MESSAGE_TOO_LARGE');
+  assert.equal(hub.rooms.has('p'), false);
+  assert.equal((await a.say({ type: 'join', room: 'p', presence: { info: 'x'.repeat(1022) } })).type, 'joined');
+});
+
+test('a connection that goes while the broker confirms its join is never told', async () => {
+  const { connect, said, hub, commands, confirm } = build();
+  const [a, b] = [connect(), connect()];
+  receive(commands, a.connection, '{"type":"join","room":"p"}');
+  receive(commands, b.connection, '{"type":"join","room":"p"}');
+  hub.remove(a.connection);
+  confirm[0]();
+  await turn();
+  assert.deepEqual(said, [`p +"${b.connection.id}" {"user":"${b.connection.id}"}`]);
+});
+
+test('a list of members is told in pages: each member once, whoever leaves or comes between two pages', async () => {
+  const { connect, setRead } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  // Users that are beginnings of each other, and such that need an escape.
+  const users = [
+    'a',
+    'a ',
+    'a"',
+    'aa',
+    'ab',
+    'b\\',
+    'b\ud800',
+    'é',
+    '😀',
+    ...Array.from({ length: 20 }, (_, i) => `u${i}`),
+  ];
+  let present = users.map((user) => encodeMember(user, Buffer.from('1')));
+  // As Redis does, in another order each time.
+  setRead(async () => ({ count: present.length, members: present.toReversed() }));
+  /** @param {(page: number) => void} between */
+  const pages = async (between) => {
+    const seen = [];
+    let after;
+    for (let page = 1; ; page++) {
+      const reply = await a.say({ type: 'presence', room: 'p', limit: 4, after });
+      assert.ok(reply.members.length <= 4);
+      assert.equal(reply.count, present.length);
+      seen.push(...reply.members.map((/** @type {{user: string}} */ { user }) => user));
+      if (reply.more === undefined) return seen;
+      assert.equal(reply.more, true);
+      assert.equal(reply.members.length, 4);
+      after = seen.at(-1);
+      between(page);
+    }
+  };
+  const seen = await pages(() => {});
+  assert.deepEqual([...seen].sort(), [...users].sort());
+  assert.equal(seen.length, users.length);
+  // The last of a page leaves: the next page begins behind its place all the same.
+  const others = await pages((page) => {
+    if (page === 2) present = present.filter((member) => JSON.parse(String(member)).user !== seen[7]);
+  });
+  assert.deepEqual(others, seen);
+  // One page that holds all is told in one.
+  const whole = await a.say({ type: 'presence', room: 'p', limit: 100 });
+  assert.equal(whole.members.length, users.length - 1);
+  assert.equal(whole.more, undefined);
+});
+
+test('a page of members is bounded in bytes, and costs the rate what it weighs', async () => {
+  const { connect, setRead, charged } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  const info = Buffer.from(JSON.stringify('x'.repeat(1000)));
+  const members = Array.from({ length: 1000 }, (_, i) => encodeMember(`user-${i}`, info));
+  // What another program has left in Redis is no member.
+  setRead(async () => ({ count: 1000, members: [...members, Buffer.from('forged"'), Buffer.alloc(0)] }));
+  const seen = new Set();
+  let after;
+  for (let more = true; more; ) {
+    a.transport.writes.length = 0;
+    const reply = await a.say({ type: 'presence', room: 'p', after });
+    for (const { user } of reply.members) seen.add(user);
+    const { length } = a.transport.writes[0];
+    assert.ok(length <= 256 * 1024 + 200, `${length} bytes`);
+    assert.ok(Math.abs(/** @type {number} */ (charged.pop()) - length) < 200, 'charged');
+    more = reply.more === true;
+    after = reply.members.at(-1).user;
+  }
+  assert.equal(seen.size, 1000);
+});
+
+test('a limit or a place in the list that is none is malformed', async () => {
+  for (const change of [{ limit: 0 }, { limit: 1.5 }, { limit: '3' }, { after: 7 }, { after: '' }, { after: {} }]) {
+    const { connect } = build();
+    const a = connect();
+    await a.say({ type: 'join', room: 'p' });
+    const reply = await a.say({ type: 'presence', room: 'p', ...change });
+    assert.equal(reply.error, 'INVALID_MESSAGE_FORMAT', JSON.stringify(change));
+  }
+});
+
+test('beyond a bound of commands that wait for a read, more are refused and counted', async () => {
+  const { connect, setRead, commands, stats } = build();
+  const a = connect();
+  await a.say({ type: 'join', room: 'p' });
+  /** @type {((attended: {count: number, members: Buffer[]}) => void)[]} */
+  const waiting = [];
+  setRead(() => new Promise((resolve) => void waiting.push(resolve)));
+  for (let i = 0; i < 10_003; i++) receive(commands, a.connection, '{"type":"presence","room":"p"}');
+  assert.deepEqual([waiting.length, stats.readsRefused, stats.errors.UNAVAILABLE], [10_000, 3, 3]);
+  for (const resolve of waiting) resolve({ count: 0, members: [] });
+  await turn();
+  receive(commands, a.connection, '{"type":"presence","room":"p"}');
+  assert.equal(stats.readsRefused, 3);
+});
+
+test('presence is answered to members, with members or their count alone, or why not', async () => {
+  const { connect, setRead } = build();
+  const a = connect();
+  const ask = { type: 'presence', room: 'p', id: 7 };
+  assert.equal((await a.say({ ...ask, room: '*' })).error, 'INVALID_ROOM');
+  assert.equal((await a.say(ask)).error, 'NOT_IN_ROOM');
+  await a.say({ type: 'join', room: 'p' });
+  const members = [encodeMember('ann', Buffer.from('{"a":1}')), encodeMember('bob', null)];
+  setRead(async () => ({ count: 2, members }));
+  assert.deepEqual(await a.say(ask), {
+    type: 'presence',
+    room: 'p',
+    members: [{ user: 'ann', info: { a: 1 } }, { user: 'bob' }],
+    count: 2,
+    id: 7,
+  });
+  setRead(async () => ({ count: 2000, members: null }));
+  assert.deepEqual(await a.say(ask), { type: 'presence', room: 'p', count: 2000, id: 7 });
+  setRead(() => Promise.reject(new BrokerError('UNAVAILABLE', 'away')));
+  assert.equal((await a.say(ask)).error, 'UNAVAILABLE');
+  await a.say({ type: 'join', room: 'x' });
+  assert.deepEqual(await a.say({ type: 'presence', room: 'x' }), {
+    type: 'presence',
+    room: 'x',
+    members: [],
+    count: 0,
+  });
+});
