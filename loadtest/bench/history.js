@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { redisSettings, startRedis } from '../../test/helpers/redis.js';
 import { parsedArgs } from '../lib/options.js';
 import { describeMachine } from './machine.js';
@@ -241,7 +241,7 @@ async function work(redisUrl) {
       historyFence: 'strict',
     },
     log: pino({ level: 'warn' }),
-    stats: createStats(),
+    counters: createCounters(),
     workerId: `${process.pid}`,
     historyOf: (room) => (room.startsWith('history') ? RULE : null),
   });

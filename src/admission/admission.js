@@ -70,15 +70,15 @@ export class Admission {
    * @param {import('../config/config.js').Config} parts.config
    * @param {Addresses} parts.addresses
    * @param {HealthSource} parts.health
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
-  constructor({ config, addresses, health, stats, now, random = Math.random }) {
+  constructor({ config, addresses, health, counters, now, random = Math.random }) {
     this.config = config;
     this.addresses = addresses;
     this.health = health;
-    this.stats = stats;
+    this.counters = counters;
     this.now = now;
     this.random = random;
     // Where no limit counts by address nobody asks for it: a system call per handshake (10 of 250 us).
@@ -90,7 +90,7 @@ export class Admission {
       (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
     this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
-    this.handshakeRate = new HandshakeRate(config.handshakesPerMinutePerIp, config.handshakesBurstPerIp, stats);
+    this.handshakeRate = new HandshakeRate(config.handshakesPerMinutePerIp, config.handshakesBurstPerIp, counters);
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
     this.maxDescriptors = usableDescriptors(health.descriptorLimit);
   }
@@ -116,7 +116,7 @@ export class Admission {
     if (waitS === 0) return null;
     if (mode === 'enforce')
       return this.#refuse(429, 'handshakes_per_ip', 'Too many handshakes from this address.', waitS);
-    this.stats.observed.handshakes_per_ip++;
+    this.counters.observed.handshakes_per_ip++;
     return null;
   }
 
@@ -131,12 +131,12 @@ export class Admission {
    * address is not off
    */
   admit(request) {
-    const { config, stats } = this;
+    const { config, counters } = this;
     const overload = config.overloadMode === 'off' ? null : this.#overload();
     if (overload !== null) {
       if (config.overloadMode === 'enforce')
         return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
-      stats.observed[overload]++;
+      counters.observed[overload]++;
     }
     // The value is not echoed: an error page is no place for what a stranger wrote.
     if (!this.#originAllowed(request.headers.origin))
@@ -164,7 +164,7 @@ export class Admission {
     const isObserved = mode === 'observe';
     try {
       const { admitted, connections } = await this.addresses.acquire(address, cap, isObserved);
-      if (isObserved && connections > cap) this.stats.observed.connections_per_ip++;
+      if (isObserved && connections > cap) this.counters.observed.connections_per_ip++;
       if (admitted) return new Admitted(address, this.addresses);
     } catch {
       // Nobody is left to count: the primary is gone, and this worker about to leave. Observing must not refuse;
@@ -177,7 +177,7 @@ export class Admission {
 
   /** @param {number} status @param {Refusal['reason']} reason @param {string} message @param {number} retryS 0: waiting does not help @returns {Refusal} */
   #refuse(status, reason, message, retryS) {
-    this.stats.refused[reason]++;
+    this.counters.refused[reason]++;
     /** @type {Record<string, string>} */
     const headers = retryS === 0 ? {} : { 'Retry-After': String(retryS + Math.floor(this.random() * (retryS + 1))) };
     return { status, reason, headers, body: JSON.stringify({ error: reason, message }) };

@@ -19,11 +19,11 @@ export class HandshakeRate {
   /**
    * @param {number} perMinute that a bucket refills
    * @param {number} burst that a bucket holds
-   * @param {import('../observability/counters.js').Stats} stats
+   * @param {import('../observability/counters.js').Counters} counters
    */
-  constructor(perMinute, burst, stats) {
+  constructor(perMinute, burst, counters) {
     this.rate = new Rate(perMinute, burst);
-    this.stats = stats;
+    this.counters = counters;
   }
 
   /** Number of addresses that have a bucket. */
@@ -65,6 +65,6 @@ export class HandshakeRate {
       this.#addresses.delete(oldest);
       break;
     }
-    this.stats.addressesForgotten++;
+    this.counters.addressesForgotten++;
   }
 }

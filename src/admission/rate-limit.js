@@ -82,10 +82,10 @@ export class RateLimiter {
 
   /**
    * @param {import('../config/config.js').Config} config
-   * @param {import('../observability/counters.js').Stats} stats counts what observed limits would have refused
+   * @param {import('../observability/counters.js').Counters} counters counts what observed limits would have refused
    */
-  constructor(config, stats) {
-    this.stats = stats;
+  constructor(config, counters) {
+    this.counters = counters;
     this.connectionMode = config.messagesPerMinuteMode;
     this.connectionRate = new Rate(config.messagesPerMinute, config.messagesBurst);
     this.addressMode = config.messagesPerMinutePerIpMode;
@@ -138,8 +138,8 @@ export class RateLimiter {
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
     if (shared !== null && (addressMode === 'enforce' || observedHave)) addressRate.take(shared, nowMs, sharedCost);
-    if (!ownHas) this.stats.observed.messages++;
-    if (!sharedHas) this.stats.observed.messages_per_ip++;
+    if (!ownHas) this.counters.observed.messages++;
+    if (!sharedHas) this.counters.observed.messages_per_ip++;
     return 0;
   }
 
@@ -163,7 +163,7 @@ export class RateLimiter {
       return 0;
     }
     if (broadcastMode === 'observe') {
-      this.stats.observed.broadcasts_per_ip++;
+      this.counters.observed.broadcasts_per_ip++;
       return 0;
     }
     connection.rate ??= new Allowance();
@@ -200,7 +200,7 @@ export class RateLimiter {
   admitFrame(allowance, nowMs) {
     if (this.frameRate.has(allowance, nowMs)) this.frameRate.take(allowance, nowMs);
     else if (this.frameMode === 'enforce') return false;
-    else this.stats.observed.frames++;
+    else this.counters.observed.frames++;
     return true;
   }
 
@@ -232,7 +232,7 @@ export class RateLimiter {
         this.#addresses.delete(oldest);
         break;
       }
-      this.stats.addressesForgotten++;
+      this.counters.addressesForgotten++;
     }
     allowance = new Allowance();
     this.#addresses.set(address, allowance);

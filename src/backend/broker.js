@@ -52,7 +52,7 @@
 /** How long an idempotency key is remembered. */
 export const IDEMPOTENCY_MS = 300_000;
 /** What one read of a history may bring: publications up to it, and at least one. */
-export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
+export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 
 /** @typedef {'up'|'degraded'|'down'} BrokerState */
 
@@ -65,7 +65,7 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
 
 /**
  * What `history` read.
- * @typedef {object} Stretch
+ * @typedef {object} HistoryPage
  * @property {string} epoch
  * @property {number} offset of the room's newest publication; 0: it has none yet
  * @property {number} first offset of the first of `publications`; where there are none, it says nothing
@@ -100,7 +100,7 @@ export const MAX_STRETCH_BYTES = 8 * 1024 * 1024;
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>} publish a position in rooms with history
- * @property {(room: string, from: ReadRequest) => Promise<Stretch>} history
+ * @property {(room: string, from: ReadRequest) => Promise<HistoryPage>} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
  */

@@ -1,7 +1,7 @@
 // delayed-unsubscribe.js: rooms that emptied a moment ago and stay subscribed for a while, so that churn is no storm of
 // subscriptions. The delay is one for all, so the order of entry is the order of leaving, and one timer serves all.
 
-export class Linger {
+export class DelayedUnsubscribe {
   /**
    * @param {number} ms how long a room lingers
    * @param {(rooms: string[]) => void} onOver

@@ -32,7 +32,7 @@
 
 /**
  * Who is in a room.
- * @typedef {object} Attendance
+ * @typedef {object} PresenceSnapshot
  * @property {number} count of users
  * @property {Buffer[]|null} members one for each, in no particular order; null where the room is large
  */
@@ -43,5 +43,5 @@
  * @property {() => Promise<void>} close
  * @property {(room: string, user: string, member: Buffer) => void} join
  * @property {(room: string, user: string) => void} leave
- * @property {(room: string) => Promise<Attendance>} read
+ * @property {(room: string) => Promise<PresenceSnapshot>} read
  */

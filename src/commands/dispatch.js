@@ -4,6 +4,7 @@
 // what it can't do yet (the broker has to confirm) it answers when that settles. The peer's faults are answers too:
 // rows of codes.js, counted, never thrown.
 
+import { EVERYONE } from '../hub/hub.js';
 import {
   decode,
   ECHO_PREFIX,
@@ -29,7 +30,6 @@ import {
 } from '../protocol/codec.js';
 import { CLOSES } from '../protocol/codes.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
-import { EVERYONE } from '../hub/hub.js';
 
 /** One message in so many is timed: the two looks at the clock and the count cost 0.2 us. A power of two. */
 const TIMED_EVERY = 8;
@@ -65,13 +65,13 @@ export class Commands {
    * @param {import('../config/config.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Publisher} parts.broker
-   * @param {import('../recovery/scheduler.js').Recovery} parts.recovery
+   * @param {import('../recovery/scheduler.js').SyncScheduler} parts.recovery
    * @param {{isOn: boolean}} parts.degraded
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
    * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many bytes costs its connection's rate
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast the same, asked after it
    * @param {import('../hub/room-users.js').Attendance|null} [parts.attendance] null: no room has presence
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
    */
@@ -85,7 +85,7 @@ export class Commands {
     charge = () => {},
     admitBroadcast,
     attendance = null,
-    stats,
+    counters,
     messageDuration,
     log,
   }) {
@@ -101,7 +101,7 @@ export class Commands {
     this.admitBroadcast = admitBroadcast;
     this.attendance = attendance;
     this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
-    this.stats = stats;
+    this.counters = counters;
     this.messageDuration = messageDuration;
     this.log = log;
     /** Publishes that wait for the broker's answer, all connections together. */
@@ -126,7 +126,7 @@ export class Commands {
    * @param {Buffer} data valid UTF-8
    */
   receive(connection, data) {
-    const isTimed = (this.stats.messages++ & (TIMED_EVERY - 1)) === 0;
+    const isTimed = (this.counters.messages++ & (TIMED_EVERY - 1)) === 0;
     const started = isTimed || this.countsMessages ? performance.now() : 0;
     const wait = this.countsMessages ? this.admitMessage(connection, started, data.length) : 0;
     if (wait !== 0) return this.#refuse(connection, data, wait);
@@ -142,7 +142,7 @@ export class Commands {
    * @param {number} [retryAfter] seconds
    */
   error(connection, code, id, retryAfter) {
-    this.stats.errors[code]++;
+    this.counters.errors[code]++;
     connection.send(encodeError(code, Date.now(), id, retryAfter));
   }
 
@@ -186,7 +186,7 @@ export class Commands {
    */
   refused(connection, id, wait) {
     if (wait > 0) return this.error(connection, 'RATE_LIMIT_EXCEEDED', id, wait);
-    this.stats.rateLimitCloses++;
+    this.counters.rateLimitCloses++;
     connection.close(CLOSES.RATE_LIMITED);
   }
 
@@ -235,7 +235,7 @@ export class Commands {
       this.broadcasts.delete(tag);
       return this.error(connection, 'UNAVAILABLE', id);
     }
-    this.stats.publications++;
+    this.counters.publications++;
     this.unanswered++;
     this.broker.publish(room, publication).then(
       (position) => {
@@ -272,7 +272,7 @@ export class Commands {
    */
   answer(connection, id, read, reply) {
     if (this.waitingReads >= MAX_WAITING_READS) {
-      this.stats.readsRefused++;
+      this.counters.readsRefused++;
       return this.error(connection, 'UNAVAILABLE', id);
     }
     this.waitingReads++;
@@ -301,11 +301,11 @@ export class Commands {
    * @param {() => void} act
    */
   afterJoin(room, connection, id, bytes, act) {
-    const { follower, confirming } = room;
-    if (follower === null ? confirming === null : !follower.joins.has(connection)) return act();
+    const { sync, confirming } = room;
+    if (sync === null ? confirming === null : !sync.joins.has(connection)) return act();
     const held = bytes + WAITING_COMMAND_BYTES;
     if (this.behindJoinsBytes + held > MAX_BEHIND_JOINS_BYTES) {
-      this.stats.readsRefused++;
+      this.counters.readsRefused++;
       return this.error(connection, 'UNAVAILABLE', id);
     }
     this.behindJoinsBytes += held;
@@ -313,7 +313,7 @@ export class Commands {
       this.behindJoinsBytes -= held;
       act();
     };
-    if (follower !== null) follower.afterJoin(connection, actLater);
+    if (sync !== null) sync.afterJoin(connection, actLater);
     else confirming?.then(actLater, actLater);
   }
 
@@ -391,7 +391,7 @@ function hello({ config, degraded }, connection, { id }) {
 /** @type {Handler} */
 function join(commands, connection, command) {
   const { id, room: name, since } = command;
-  const { hub, config, stats, attendance } = commands;
+  const { hub, config, counters, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
   const who = attendance?.covers(name) ? readPresence(command) : null;
   if (who === undefined) return commands.malformed(connection, command);
@@ -401,15 +401,15 @@ function join(commands, connection, command) {
   if ((connection.rooms?.size ?? 0) >= config.maxRoomsPerConnection) {
     const mode = config.maxRoomsPerConnectionMode;
     if (mode === 'enforce') return commands.roomLimit(connection, id);
-    if (mode === 'observe') stats.observed.rooms++;
+    if (mode === 'observe') counters.observed.rooms++;
   }
   if (room === undefined && commands.recovery.isFull && commands.recovery.historyOf(name) !== null) {
-    stats.readsRefused++;
+    counters.readsRefused++;
     return commands.error(connection, 'UNAVAILABLE', id);
   }
-  const { follower } = hub.room(name);
-  if (follower !== null) {
-    return follower.join(connection, {
+  const { sync } = hub.room(name);
+  if (sync !== null) {
+    return sync.join(connection, {
       since: readSince(since),
       onJoined: (joined) => {
         connection.send(encodeJoined(name, joined, id));
@@ -421,7 +421,7 @@ function join(commands, connection, command) {
   const confirmed = hub.join(connection, name);
   const hasSince = readSince(since) !== null;
   const reply = hasSince ? encodeNotRecovered(name, id) : encodeRoomReply('joined', name, id);
-  if (hasSince) stats.recoveries.insufficient++;
+  if (hasSince) counters.recoveries.insufficient++;
   if (confirmed === null) {
     connection.send(reply);
     attend(commands, connection, name, who);
@@ -507,7 +507,7 @@ function message(commands, connection, command) {
       : encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, payloadStart, command.payloadEnd);
   const room = commands.hub.rooms.get(name);
   // Who sends right behind its own join wants to see its message: it waits for that join.
-  if (room !== undefined && (room.confirming !== null || room.follower !== null) && room.has(connection)) {
+  if (room !== undefined && (room.confirming !== null || room.sync !== null) && room.has(connection)) {
     const { length } = publication;
     commands.afterJoin(room, connection, id, length, () => commands.publish(connection, name, publication, id, 0));
   } else {

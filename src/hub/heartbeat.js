@@ -15,13 +15,13 @@ export class Heartbeat {
    * @param {object} parts
    * @param {number} parts.intervalMs
    * @param {number} parts.timeoutMs shorter than intervalMs
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ intervalMs, timeoutMs, stats }) {
+  constructor({ intervalMs, timeoutMs, counters }) {
     const slots = Math.max(2, Math.min(MAX_SLOTS, Math.floor(intervalMs / SLOT_MS)));
     this.stepMs = intervalMs / slots;
     this.timeoutSlots = Math.max(1, Math.min(slots - 1, Math.ceil(timeoutMs / this.stepMs)));
-    this.stats = stats;
+    this.counters = counters;
     /** @type {Connection[][]} */
     this.slots = Array.from({ length: slots }, () => []);
     /** The slot whose peers are asked next. */
@@ -80,7 +80,7 @@ export class Heartbeat {
       for (let i = judged.length - 1; i >= 0; i--) {
         const connection = judged[i];
         if (connection !== undefined && !connection.isAlive) {
-          this.stats.heartbeatTimeouts++;
+          this.counters.heartbeatTimeouts++;
           connection.transport.terminate();
         }
       }

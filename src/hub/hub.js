@@ -18,7 +18,7 @@ export const EVERYONE = '*';
 
 /** What the hub needs of a broker. @typedef {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}} Subscriptions */
 
-/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').Follower|null, unfollow(follower: import('../recovery/room-sync.js').Follower): void}} Follows */
+/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').RoomSync|null, unfollow(sync: import('../recovery/room-sync.js').RoomSync): void}} Follows */
 
 /** A room's members on this worker and what waits for them. The outbox owns the fields from `waiting` on. */
 export class Room {
@@ -32,8 +32,8 @@ export class Room {
     this.prefix = roomPrefix(name);
     /** Who its members are, in a room with presence. @type {import('./room-users.js').Roll|null} */
     this.roll = null;
-    /** Of a room with history. @type {import('../recovery/room-sync.js').Follower|null} */
-    this.follower = null;
+    /** Of a room with history. @type {import('../recovery/room-sync.js').RoomSync|null} */
+    this.sync = null;
     /** @type {Buffer[]} */
     this.waiting = [];
     this.waitingBytes = 0;
@@ -65,7 +65,7 @@ export class Room {
     const rooms = /** @type {Map<Room, number>} */ (connection.rooms);
     const index = /** @type {number} */ (rooms.get(this));
     rooms.delete(this);
-    if (index === NO_MEMBER) return this.follower?.forget(connection);
+    if (index === NO_MEMBER) return this.sync?.forget(connection);
     if (this.flight !== null) (this.flight.gone ??= new Set()).add(connection);
     const last = /** @type {Connection} */ (this.members.pop());
     if (last === connection) return;
@@ -108,15 +108,15 @@ export class Hub {
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {Follows} parts.recovery
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
-  constructor({ broker, outbox, slowConsumers, recovery, stats, log }) {
+  constructor({ broker, outbox, slowConsumers, recovery, counters, log }) {
     this.broker = broker;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
     this.recovery = recovery;
-    this.stats = stats;
+    this.counters = counters;
     this.rareLog = new RareLog(log);
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
@@ -136,7 +136,7 @@ export class Hub {
   /** @param {Connection} connection */
   add(connection) {
     this.everyone.add(connection);
-    this.stats.accepted++;
+    this.counters.accepted++;
     this.#count();
   }
 
@@ -149,7 +149,7 @@ export class Hub {
       for (const room of connection.rooms.keys()) this.leave(connection, room);
     }
     if (connection.lag !== null) this.slowConsumers.forget(connection);
-    this.stats.closed++;
+    this.counters.closed++;
     this.#count();
   }
 
@@ -175,7 +175,7 @@ export class Hub {
   leave(connection, room) {
     room.delete(connection);
     if (room.roll !== null) room.roll.leave(connection);
-    if (room.members.length === 0 && (room.follower === null || room.follower.joins.size === 0)) this.#close(room);
+    if (room.members.length === 0 && (room.sync === null || room.sync.joins.size === 0)) this.#close(room);
   }
 
   /**
@@ -188,26 +188,26 @@ export class Hub {
   broadcast(name, publication, offset = 0, epoch = '') {
     const room = this.rooms.get(name);
     if (room === undefined) return;
-    if (room.follower !== null && offset > 0) return room.follower.arrive(publication, offset, epoch);
+    if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0) return;
     if (!isPublication(publication)) return this.#malformed(name);
     this.outbox.push(room, publication);
-    if (room.follower !== null && kindOf(publication) === KIND.MESSAGE) this.#unnumbered(room, room.follower);
+    if (room.sync !== null && kindOf(publication) === KIND.MESSAGE) this.#unnumbered(room, room.sync);
   }
 
-  /** @param {Room} room @param {import('../recovery/room-sync.js').Follower} follower */
-  #unnumbered({ name }, follower) {
-    this.stats.unnumbered++;
+  /** @param {Room} room @param {import('../recovery/room-sync.js').RoomSync} sync */
+  #unnumbered({ name }, sync) {
+    this.counters.unnumbered++;
     this.rareLog.warn(
       { room: name },
       'a message without an offset came to a room with history: another server does not have this rule of FANFARE_HISTORY',
     );
-    follower.unnumbered();
+    sync.unnumbered();
   }
 
   /** Another program's message, or that of another version. It is dropped and must never harm this worker. @param {string} room */
   #malformed(room) {
-    this.stats.malformed++;
+    this.counters.malformed++;
     this.rareLog.warn({ room }, 'a message on the channel of a room is not a valid publication: dropped');
   }
 
@@ -215,13 +215,13 @@ export class Hub {
   #open(name) {
     const room = new Room(name);
     this.rooms.set(name, room);
-    this.stats.rooms++;
-    const follower = this.recovery.follow(room, (connection) => this.leave(connection, room));
-    if (follower !== null) {
-      room.follower = follower;
+    this.counters.rooms++;
+    const sync = this.recovery.follow(room, (connection) => this.leave(connection, room));
+    if (sync !== null) {
+      room.sync = sync;
       this.broker.subscribe(name).then(
-        () => follower.open(),
-        (error) => follower.refuse(error),
+        () => sync.open(),
+        (error) => sync.refuse(error),
       );
       return room;
     }
@@ -245,13 +245,13 @@ export class Hub {
   #close(room) {
     if (this.rooms.get(room.name) !== room) return;
     this.rooms.delete(room.name);
-    this.stats.rooms--;
-    if (room.follower !== null) this.recovery.unfollow(room.follower);
+    this.counters.rooms--;
+    if (room.sync !== null) this.recovery.unfollow(room.sync);
     this.broker.unsubscribe(room.name);
   }
 
   #count() {
-    this.stats.connections = this.everyone.members.length;
-    this.broker.reportConnections(this.stats.connections);
+    this.counters.connections = this.everyone.members.length;
+    this.broker.reportConnections(this.counters.connections);
   }
 }

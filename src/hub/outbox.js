@@ -56,15 +56,15 @@ export class Outbox {
   /**
    * @param {object} parts
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} parts.reloadWindowMs over which members are told to load their state anew, at most
    * @param {{observe(n: number): void}} parts.fanout receivers of a flush
    * @param {{observe(seconds: number): void}} parts.flushSeconds
    */
-  constructor({ slowConsumers, stats, maxUnsentBytes, reloadWindowMs, fanout, flushSeconds }) {
+  constructor({ slowConsumers, counters, maxUnsentBytes, reloadWindowMs, fanout, flushSeconds }) {
     this.slowConsumers = slowConsumers;
-    this.stats = stats;
+    this.counters = counters;
     this.maxFlightBytes = Math.min(MAX_FLIGHT_BYTES, maxUnsentBytes / 2);
     this.reloadWindowMs = reloadWindowMs;
     this.fanout = fanout;
@@ -86,7 +86,7 @@ export class Outbox {
   /** @param {Room} room @param {Buffer} publication */
   push(room, publication) {
     if (this.isFull(room)) {
-      this.stats.overflowed++;
+      this.counters.overflowed++;
       return;
     }
     this.#add(room, publication);
@@ -107,7 +107,7 @@ export class Outbox {
     room.waiting.push(publication);
     room.waitingBytes += publication.length;
     this.bytes += publication.length;
-    this.stats.queueDepth++;
+    this.counters.queueDepth++;
     if (room.isQueued) return;
     room.isQueued = true;
     this.fresh.push(room);
@@ -167,7 +167,7 @@ export class Outbox {
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? this.#depart(room);
     const { members, isCopy, gone, frameOf } = flight;
-    const isOwed = room.follower !== null;
+    const isOwed = room.sync !== null;
     let { next } = flight;
     let written = 0;
     let bytes = 0;
@@ -194,9 +194,9 @@ export class Outbox {
         if (now >= turnEnd) break;
       }
     }
-    const { stats } = this;
-    if (frameOf === null) stats.deliveries += written * flight.publications.length;
-    stats.bytesOut += bytes;
+    const { counters } = this;
+    if (frameOf === null) counters.deliveries += written * flight.publications.length;
+    counters.bytesOut += bytes;
     if (next < members.length) {
       flight.next = next;
       if (!isCopy) {
@@ -206,11 +206,11 @@ export class Outbox {
     } else {
       room.flight = null;
       this.bytes -= flight.bytes;
-      stats.flushes++;
-      stats.queueDepth -= flight.publications.length;
+      counters.flushes++;
+      counters.queueDepth -= flight.publications.length;
       this.fanout.observe(members.length);
       this.onFlushed(room, flight.publications);
-      room.follower?.flushed();
+      room.sync?.flushed();
     }
     return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
   }
@@ -219,8 +219,8 @@ export class Outbox {
   #depart(room) {
     let publications = room.waiting;
     let taken = room.waitingBytes;
-    const { follower } = room;
-    const mayHaveMark = follower !== null && follower.resyncsWaiting > 0;
+    const { sync } = room;
+    const mayHaveMark = sync !== null && sync.resyncsWaiting > 0;
     if ((room.waitingBytes > this.maxFlightBytes || mayHaveMark) && publications.length > 1) {
       let bytes = 0;
       let n = 0;
@@ -237,7 +237,7 @@ export class Outbox {
       room.waitingBytes = 0;
     }
     const isResync = mayHaveMark && isMark(publications[0]);
-    if (isResync) follower.resyncsWaiting--;
+    if (isResync) sync.resyncsWaiting--;
     room.flight = {
       frames: isResync ? NOTHING : publicationFrames(room.prefix, publications),
       deflated: null,

@@ -15,12 +15,12 @@ export class Attendance {
    * @param {object} parts
    * @param {Presence} parts.presence
    * @param {(room: string) => boolean} parts.covers does the room have presence?
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ presence, covers, stats }) {
+  constructor({ presence, covers, counters }) {
     this.presence = presence;
     this.covers = covers;
-    this.stats = stats;
+    this.counters = counters;
   }
 
   /**
@@ -49,11 +49,11 @@ export class Roll {
 
   /** @param {Connection} connection @param {string} user @param {Buffer} member */
   join(connection, user, member) {
-    const { presence, stats } = this.attendance;
+    const { presence, counters } = this.attendance;
     // As JSON: two users that differ only in halves of surrogate pairs are the same in UTF-8.
     const key = JSON.stringify(user);
     const before = this.connections.get(key) ?? 0;
-    if (before === 0) stats.presenceMembers++;
+    if (before === 0) counters.presenceMembers++;
     this.users.set(connection, key);
     this.connections.set(key, before + 1);
     presence.join(this.room, key, member);
@@ -70,7 +70,7 @@ export class Roll {
       return;
     }
     this.connections.delete(key);
-    this.attendance.stats.presenceMembers--;
+    this.attendance.counters.presenceMembers--;
     this.attendance.presence.leave(this.room, key);
   }
 }

@@ -35,17 +35,17 @@ export class SlowConsumers {
   /**
    * @param {object} parts
    * @param {import('../config/config.js').Config} parts.config
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.budgetBytes unsent bytes a whole worker may hold
    * @param {() => number} [parts.clock] ms, monotonic
    */
-  constructor({ config, stats, budgetBytes, clock = () => performance.now() }) {
+  constructor({ config, counters, budgetBytes, clock = () => performance.now() }) {
     this.maxBytes = config.maxUnsentBytes;
     this.maxAgeMs = config.maxUnsentAgeMs;
     this.policy = config.slowConsumer;
     // As long as the heartbeat takes to find a peer that gives no sign of life.
     this.maxStallMs = Math.max(this.maxAgeMs, config.pingIntervalMs + config.pongTimeoutMs);
-    this.stats = stats;
+    this.counters = counters;
     this.budgetBytes = budgetBytes;
     this.clock = clock;
     /** @type {Set<Connection>} */
@@ -62,7 +62,7 @@ export class SlowConsumers {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
     if (pending === 0 || this.#isWithin(connection, pending, bytes)) return true;
-    if (this.policy === 'drop' && !isOwed) this.stats.slow.dropped++;
+    if (this.policy === 'drop' && !isOwed) this.counters.slow.dropped++;
     else this.#close(connection, 'closed');
     return false;
   }
@@ -154,7 +154,7 @@ export class SlowConsumers {
 
   /** @param {Connection} connection @param {'closed'|'shed'} consequence */
   #close(connection, consequence) {
-    this.stats.slow[consequence]++;
+    this.counters.slow[consequence]++;
     this.forget(connection);
     connection.close(CLOSES.SLOW_CONSUMER);
     setTimeout(() => connection.transport.terminate(), consequence === 'shed' ? 0 : TERMINATE_AFTER_MS).unref();

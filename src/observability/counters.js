@@ -50,7 +50,7 @@ function zeros(keys) {
 }
 
 /** @returns one worker's counters, all zero; gauges say so. */
-export function createStats() {
+export function createCounters() {
   return {
     /** gauge */ connections: 0,
     /** gauge: sockets of the public port, WebSockets included */ sockets: 0,
@@ -95,4 +95,4 @@ export function createStats() {
   };
 }
 
-/** @typedef {ReturnType<typeof createStats>} Stats */
+/** @typedef {ReturnType<typeof createCounters>} Counters */

@@ -17,12 +17,12 @@ import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } f
 import { privateBytes } from '../config/system-memory.js';
 import { droppedLines } from './log.js';
 
-/** @typedef {import('./counters.js').Stats} Stats */
+/** @typedef {import('./counters.js').Counters} Counters */
 
 /**
  * What a worker's rows may read.
  * @typedef {object} Source
- * @property {Stats} stats
+ * @property {Counters} counters
  * @property {() => number} connectionRate
  * @property {() => number} loopLagSeconds
  * @property {number} memoryBytes this worker's part of the memory
@@ -62,9 +62,14 @@ const BUS_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 /** @type {readonly Row[]} */
 export const METRICS = Object.freeze([
   // Fixed names.
-  gauge('websocket_connections_total', 'Connections open now.', 'sum', ({ stats }) => stats.connections),
-  counter('websocket_messages_total', 'Messages received from clients.', ({ stats }) => stats.messages),
-  labelled('websocket_errors_total', 'Errors told to clients, by error code.', 'code', ({ stats }) => stats.errors),
+  gauge('websocket_connections_total', 'Connections open now.', 'sum', ({ counters }) => counters.connections),
+  counter('websocket_messages_total', 'Messages received from clients.', ({ counters }) => counters.messages),
+  labelled(
+    'websocket_errors_total',
+    'Errors told to clients, by error code.',
+    'code',
+    ({ counters }) => counters.errors,
+  ),
   gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) =>
     source.connectionRate(),
   ),
@@ -78,63 +83,63 @@ export const METRICS = Object.freeze([
     'message_queue_depth',
     'Publications gathered and not yet written to all members.',
     'sum',
-    ({ stats }) => stats.queueDepth,
+    ({ counters }) => counters.queueDepth,
   ),
   // Not process.memoryUsage(): that opens a file, and fails if no descriptor is left.
   gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => getHeapStatistics().used_heap_size),
 
   // Connections.
-  counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ stats }) => stats.accepted),
-  counter('fanfare_connections_closed_total', 'Connections that have ended.', ({ stats }) => stats.closed),
+  counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ counters }) => counters.accepted),
+  counter('fanfare_connections_closed_total', 'Connections that have ended.', ({ counters }) => counters.closed),
   labelled(
     'fanfare_admissions_refused_total',
     'Requests refused before any upgrade, by reason.',
     'reason',
-    ({ stats }) => stats.refused,
+    ({ counters }) => counters.refused,
   ),
   gauge(
     'fanfare_public_sockets',
     'Sockets open on the public port: WebSockets, handshakes and plain HTTP.',
     'sum',
-    ({ stats }) => stats.sockets,
+    ({ counters }) => counters.sockets,
   ),
   labelled(
     'fanfare_idle_sockets_closed_total',
     'Idle sockets closed to make room, by what was short.',
     'reason',
-    ({ stats }) => stats.idleClosed,
+    ({ counters }) => counters.idleClosed,
   ),
   labelled(
     'fanfare_limits_observed_total',
     'What limits in mode observe would have refused, by limit.',
     'limit',
-    ({ stats }) => stats.observed,
+    ({ counters }) => counters.observed,
   ),
   counter(
     'fanfare_heartbeat_timeouts_total',
     'Connections terminated for not answering a ping.',
-    ({ stats }) => stats.heartbeatTimeouts,
+    ({ counters }) => counters.heartbeatTimeouts,
   ),
   counter(
     'fanfare_rate_limit_closes_total',
     'Connections closed for going on over their rate.',
-    ({ stats }) => stats.rateLimitCloses,
+    ({ counters }) => counters.rateLimitCloses,
   ),
   labelled(
     'fanfare_reader_closes_total',
     'Connections closed for too many frames (flood), a message left unfinished, or too many unread bytes in the worker (overload).',
     'reason',
-    ({ stats }) => stats.readerCloses,
+    ({ counters }) => counters.readerCloses,
   ),
   counter(
     'fanfare_reads_deferred_total',
     'Times a connection had more to read than its share of one turn and waited for a later turn.',
-    ({ stats }) => stats.readsDeferred,
+    ({ counters }) => counters.readsDeferred,
   ),
   counter(
     'fanfare_addresses_forgotten_total',
     'Addresses whose message rate was forgotten for want of room.',
-    ({ stats }) => stats.addressesForgotten,
+    ({ counters }) => counters.addressesForgotten,
   ),
 
   // Fan-out.
@@ -142,94 +147,108 @@ export const METRICS = Object.freeze([
     'fanfare_rooms',
     'Rooms with members; one with members on two workers counts twice.',
     'sum',
-    ({ stats }) => stats.rooms,
+    ({ counters }) => counters.rooms,
   ),
-  counter('fanfare_publications_total', 'Publications accepted from clients.', ({ stats }) => stats.publications),
-  counter('fanfare_deliveries_total', 'Publications written to a connection.', ({ stats }) => stats.deliveries),
-  counter('fanfare_sent_bytes_total', 'Bytes of publications written to connections.', ({ stats }) => stats.bytesOut),
+  counter('fanfare_publications_total', 'Publications accepted from clients.', ({ counters }) => counters.publications),
+  counter('fanfare_deliveries_total', 'Publications written to a connection.', ({ counters }) => counters.deliveries),
+  counter(
+    'fanfare_sent_bytes_total',
+    'Bytes of publications written to connections.',
+    ({ counters }) => counters.bytesOut,
+  ),
   counter(
     'fanfare_flushes_total',
     'Flushes: what one room gathered, written to its members.',
-    ({ stats }) => stats.flushes,
+    ({ counters }) => counters.flushes,
   ),
   histogram('fanfare_fanout_members', 'Members a flush was written to.', MEMBER_BUCKETS),
   histogram('fanfare_flush_seconds', 'Seconds from the start of a flush to its last write.', FLUSH_BUCKETS),
-  labelled('fanfare_slow_consumers_total', 'Slow consumers, by consequence.', 'consequence', ({ stats }) => stats.slow),
+  labelled(
+    'fanfare_slow_consumers_total',
+    'Slow consumers, by consequence.',
+    'consequence',
+    ({ counters }) => counters.slow,
+  ),
   counter(
     'fanfare_overflowed_publications_total',
     'Publications left out since a room had gathered too much.',
-    ({ stats }) => stats.overflowed,
+    ({ counters }) => counters.overflowed,
   ),
 
   // Broker.
-  gauge('fanfare_broker_up', "Whether every worker's broker is up: 1 or 0.", 'min', ({ stats }) => stats.brokerUp),
+  gauge(
+    'fanfare_broker_up',
+    "Whether every worker's broker is up: 1 or 0.",
+    'min',
+    ({ counters }) => counters.brokerUp,
+  ),
   counter(
     'fanfare_broker_reconnects_total',
     'Times a worker connected to the broker anew.',
-    ({ stats }) => stats.brokerReconnects,
+    ({ counters }) => counters.brokerReconnects,
   ),
   counter(
     'fanfare_broker_probe_misses_total',
     'Loop-back probes that did not come back in time.',
-    ({ stats }) => stats.probeMisses,
+    ({ counters }) => counters.probeMisses,
   ),
   counter(
     'fanfare_skipped_publications_total',
     'Publications lost to a worker that could not fetch their body.',
-    ({ stats }) => stats.skipped,
+    ({ counters }) => counters.skipped,
   ),
   counter(
     'fanfare_reads_refused_total',
     'Commands answered UNAVAILABLE because too many waited for a read, or for the join before them.',
-    ({ stats }) => stats.readsRefused,
+    ({ counters }) => counters.readsRefused,
   ),
   counter(
     'fanfare_unnumbered_publications_total',
     'Messages without an offset in rooms with history: another server has other rules. Members are told to load their state anew.',
-    ({ stats }) => stats.unnumbered,
+    ({ counters }) => counters.unnumbered,
   ),
   counter(
     'fanfare_malformed_publications_total',
     'Messages from the broker that are not valid (publications, positions, counts of workers): dropped, or delivered as null in a room with history.',
-    ({ stats }) => stats.malformed,
+    ({ counters }) => counters.malformed,
   ),
   // Rooms with history.
   counter(
     'fanfare_history_reads_total',
     'Reads of publications from the broker: one fills a room on a worker, or a gap.',
-    ({ stats }) => stats.historyReads,
+    ({ counters }) => counters.historyReads,
   ),
   counter(
     'fanfare_position_checks_total',
     'Comparisons of a room with the broker, which find what was lost unseen.',
-    ({ stats }) => stats.positionChecks,
+    ({ counters }) => counters.positionChecks,
   ),
   labelled(
     'fanfare_recoveries_total',
     'Joins that said what they had last seen, by what became of them.',
     'result',
-    ({ stats }) => stats.recoveries,
+    ({ counters }) => counters.recoveries,
   ),
   counter(
     'fanfare_gaps_total',
     'Times a worker found that publications of a room had not reached it.',
-    ({ stats }) => stats.gaps,
+    ({ counters }) => counters.gaps,
   ),
   counter(
     'fanfare_backfilled_total',
     'Publications that had not reached a worker, read and delivered in their order.',
-    ({ stats }) => stats.backfilled,
+    ({ counters }) => counters.backfilled,
   ),
   counter(
     'fanfare_resyncs_total',
     'Gaps that could not be filled: the members in that room on that worker were told to load their state anew.',
-    ({ stats }) => stats.resyncs,
+    ({ counters }) => counters.resyncs,
   ),
-  gauge('fanfare_window_bytes', 'Recent publications kept in memory.', 'sum', ({ stats }) => stats.windowBytes),
+  gauge('fanfare_window_bytes', 'Recent publications kept in memory.', 'sum', ({ counters }) => counters.windowBytes),
   counter(
     'fanfare_windows_evicted_total',
     'Rooms whose recent publications were put out of memory to make room.',
-    ({ stats }) => stats.windowsEvicted,
+    ({ counters }) => counters.windowsEvicted,
   ),
   histogram(
     'fanfare_bus_round_trip_seconds',
@@ -242,18 +261,18 @@ export const METRICS = Object.freeze([
     'fanfare_presence_members',
     'Users in rooms with presence; one with connections on two workers, or in two rooms, counts twice.',
     'sum',
-    ({ stats }) => stats.presenceMembers,
+    ({ counters }) => counters.presenceMembers,
   ),
   labelled(
     'fanfare_presence_events_total',
     'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
     'event',
-    ({ stats }) => stats.presenceEvents,
+    ({ counters }) => counters.presenceEvents,
   ),
   counter(
     'fanfare_presence_reaped_workers_total',
     'Dead workers whose users were taken out of presence in Redis.',
-    ({ stats }) => stats.presenceReaped,
+    ({ counters }) => counters.presenceReaped,
   ),
 
   // The process.
@@ -272,7 +291,7 @@ export const WORKER_METRICS = Object.freeze([
     'fanfare_worker_connections',
     'Connections open now, by worker.',
     'sum',
-    ({ stats }) => stats.connections,
+    ({ counters }) => counters.connections,
     'worker',
   ),
   gauge('fanfare_worker_heap_used_ratio', 'Heap used divided by its limit, by worker.', 'max', heapUsedRatio, 'worker'),
@@ -401,23 +420,23 @@ const GRID = 2 ** 20;
 
 /**
  * A worker's metrics.
- * @param {Stats} stats
+ * @param {Counters} counters
  * @param {{worker: number, memoryBytes?: number}} options its slot, and its part of the memory
  */
-export function createMetrics(stats, { worker, memoryBytes = totalmem() }) {
+export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   const registry = new Registry();
   const lag = new LoopLag();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
   tameDefaults(registry, lag);
-  const rate = new Rate(() => stats.accepted);
+  const rate = new Rate(() => counters.accepted);
   /** @type {Source} */
-  const source = { stats, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst(), memoryBytes };
-  /** @type {Map<string, Tally>} */
+  const source = { counters, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst(), memoryBytes };
+  /** @type {Map<string, FastHistogram>} */
   const tallies = new Map();
   for (const row of METRICS) {
     const { read } = row;
     if (read) register(registry, row, () => read(source));
-    else tallies.set(row.name, Tally.register(registry, row));
+    else tallies.set(row.name, FastHistogram.register(registry, row));
   }
   for (const row of WORKER_METRICS) {
     const { read } = row;
@@ -554,7 +573,7 @@ function isCumulative({ type }) {
  * A histogram without labels. prom-client's takes 240 ns for one observation (labels are hashed, a closure is made); this
  * takes about 30 ns.
  */
-export class Tally {
+export class FastHistogram {
   /** @param {Row} row */
   constructor(row) {
     this.name = row.name;
@@ -566,7 +585,7 @@ export class Tally {
 
   /** @param {Registry} registry @param {Row} row */
   static register(registry, row) {
-    const tally = new Tally(row);
+    const tally = new FastHistogram(row);
     // All a registry asks of a metric is a name and get(); its own aggregate() registers such objects too.
     registry.registerMetric(/** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (tally)));
     return tally;

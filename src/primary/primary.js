@@ -8,6 +8,7 @@
 // A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
 // that their channel is closed, drain by themselves and leave.
 
+import { RelayServer } from '../backend/embedded/relay-server.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { glance } from '../doctor/doctor.js';
 import { flushLog, writeBanner } from '../observability/log.js';
@@ -15,7 +16,6 @@ import { Aggregate, createPrimaryMetrics } from '../observability/metrics.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
-import { Relay } from '../backend/embedded/relay-server.js';
 import { Supervisor } from './supervisor.js';
 
 /** How long relay and operations port may take to close when all workers are gone. */
@@ -40,7 +40,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   let metricsPort = 0;
 
   const history = new RoomRules(config.history);
-  const relay = new Relay({
+  const relay = new RelayServer({
     log,
     historyOf: (room) => history.of(room),
     presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },

@@ -13,7 +13,7 @@ const BATCH = 500;
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
 
 export class Degraded {
-  /** @param {{hub: import('../hub/hub.js').Hub, recovery: import('./scheduler.js').Recovery, graceMs?: number}} parts */
+  /** @param {{hub: import('../hub/hub.js').Hub, recovery: import('./scheduler.js').SyncScheduler, graceMs?: number}} parts */
   constructor({ hub, recovery, graceMs = GRACE_MS }) {
     this.hub = hub;
     this.recovery = recovery;

@@ -11,7 +11,7 @@ const ENTRY_BYTES = 200;
 /** So many places that trimming has left empty are given back together. */
 const MAX_EMPTY = 64;
 
-export class Window {
+export class ReplayBuffer {
   /** @param {{maxCount: number, maxBytes: number}} bounds */
   constructor({ maxCount, maxBytes }) {
     this.maxCount = maxCount;
@@ -26,7 +26,7 @@ export class Window {
     this.next = 1;
     /** Would a read bring nothing that is older? */
     this.isFilled = false;
-    /** When the newest was added, in the follower's ms. */
+    /** When the newest was added, in the sync's ms. */
     this.latestMs = 0;
   }
 

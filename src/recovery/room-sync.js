@@ -25,7 +25,7 @@
 
 import { framesBytes, publicationFrames } from '../protocol/frame.js';
 import { encodeResyncMark, isEpoch, KIND, keep, kindOf, offsetOf } from '../protocol/publication.js';
-import { Window } from './replay-buffer.js';
+import { ReplayBuffer } from './replay-buffer.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
@@ -34,7 +34,7 @@ const MAX_PAUSE_BEATS = 8;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/codec.js').Since} Since */
-/** @typedef {import('./scheduler.js').Stretch} Stretch */
+/** @typedef {import('./scheduler.js').HistoryPage} HistoryPage */
 
 /** What the reply to a join says. @typedef {{epoch: string, offset: number, recovered: boolean}} Joined */
 
@@ -57,10 +57,10 @@ const MAX_PAUSE_BEATS = 8;
 
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
-export class Follower {
+export class RoomSync {
   /**
    * @param {object} parts
-   * @param {import('./scheduler.js').Recovery} parts.recovery
+   * @param {import('./scheduler.js').SyncScheduler} parts.recovery
    * @param {import('../hub/hub.js').Room} parts.room
    * @param {{size: number, ttlMs: number}} parts.rule
    * @param {(connection: Connection) => void} parts.leave takes a connection out of the room
@@ -77,7 +77,7 @@ export class Follower {
     this.offset = 0;
     /** The epoch before this one, which does not come back. */
     this.formerEpoch = '';
-    this.window = new Window({ maxCount: rule.size, maxBytes: recovery.maxReplayBytes });
+    this.window = new ReplayBuffer({ maxCount: rule.size, maxBytes: recovery.maxReplayBytes });
     /** Resync marks in the outbox: it counts them down. */
     this.resyncsWaiting = 0;
     /** Not yet members. @type {Map<Connection, Join>} */
@@ -141,7 +141,7 @@ export class Follower {
         return;
       }
     } else if (epoch === this.formerEpoch) return;
-    else if (!isEpoch(epoch)) return void this.recovery.stats.malformed++;
+    else if (!isEpoch(epoch)) return void this.recovery.counters.malformed++;
     this.held = [];
     this.#hold(this.held, { publication, offset, epoch });
     this.#restore();
@@ -245,11 +245,11 @@ export class Follower {
     const { recovery, epoch, offset } = this;
     const number = ++this.readsBegun;
     const { era } = recovery;
-    /** @type {Stretch} */
-    let stretch;
+    /** @type {HistoryPage} */
+    let page;
     try {
       // More than the window takes is not read.
-      stretch = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes }, this);
+      page = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes }, this);
     } catch (error) {
       end();
       this.#again(/** @type {Error} */ (error));
@@ -262,7 +262,7 @@ export class Follower {
     this.#done(number);
     // A restore under way or a drain of the outbox decides by itself, and so did one that has ended since.
     if (this.held === null && !this.isBehind && this.epoch === epoch) {
-      if (stretch.epoch !== epoch || stretch.offset > this.offset || stretch.offset < offset) {
+      if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
         this.#restore();
       } else {
@@ -270,14 +270,14 @@ export class Follower {
         recovery.proven(this, era);
       }
     }
-    if (limit > 0 && stretch.epoch === this.epoch) this.#fillFrom(stretch);
+    if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page);
     // Where that brought nothing, a join would ask for the same again at once: what is under way decides it first.
     const isUndecided = this.held !== null || this.isBehind;
     if (limit > 0 && isUndecided && !this.window.isFilled) return;
     this.#settle();
   }
 
-  /** @param {Stretch} stretch */
+  /** @param {HistoryPage} page */
   #fillFrom({ offset, publications }) {
     const { window, epoch } = this;
     const first = offset - publications.length + 1;
@@ -302,13 +302,13 @@ export class Follower {
     const endedEpoch = this.mustEnd ? this.epoch : '';
     const from = { after: this.offset, limit };
     this.recovery.read(this.room.name, endedEpoch === '' ? from : { ...from, endedEpoch }, this).then(
-      (stretch) => {
+      (page) => {
         this.isRestoring = false;
         if (endedEpoch !== '') this.mustEnd = false;
         else if (this.mustEnd) this.recovery.checkIn(this, 1);
         if (this.isClosed) return;
         this.#done(number);
-        this.#restored(stretch, heldBefore);
+        this.#restored(page, heldBefore);
         if (this.held === null && !this.isBehind) {
           this.provenBeat = this.recovery.beats;
           this.recovery.proven(this, era);
@@ -325,11 +325,11 @@ export class Follower {
   }
 
   /**
-   * @param {Stretch} stretch
+   * @param {HistoryPage} page
    * @param {number} heldBefore how many were held before the read began
    */
-  #restored(stretch, heldBefore) {
-    const { epoch, offset, publications } = stretch;
+  #restored(page, heldBefore) {
+    const { epoch, offset, publications } = page;
     const first = offset - publications.length + 1;
     if (this.epoch === '' || epoch !== this.epoch || offset < this.offset || first > this.offset + 1) {
       if (this.epoch !== '') this.#resync(epoch, offset);
@@ -337,16 +337,16 @@ export class Follower {
       this.offset = offset;
       this.#resize(() => this.window.restart(offset + 1));
       if (publications.length > 0) {
-        this.#fillFrom(stretch);
+        this.#fillFrom(page);
         // Of another stream, or with a gap: there may be more.
         this.window.isFilled = false;
       }
     } else {
       const missed = publications.slice(this.offset + 1 - first);
-      if (missed.length > 0) this.recovery.stats.gaps++;
+      if (missed.length > 0) this.recovery.counters.gaps++;
       for (const publication of missed) {
         if (!this.#deliver(publication)) break;
-        this.recovery.stats.backfilled++;
+        this.recovery.counters.backfilled++;
       }
     }
     const held = /** @type {Arrival[]} */ (this.held);
@@ -369,8 +369,8 @@ export class Follower {
   /** @param {string} epoch @param {number} offset */
   #resync(epoch, offset) {
     const { room, recovery } = this;
-    recovery.stats.gaps++;
-    recovery.stats.resyncs++;
+    recovery.counters.gaps++;
+    recovery.counters.resyncs++;
     if (epoch !== this.epoch) this.formerEpoch = this.epoch;
     if (room.members.length === 0 && room.waiting.length === 0) return;
     this.resyncsWaiting++;
@@ -520,13 +520,13 @@ export class Follower {
     const { recovery, room, epoch } = this;
     this.joins.delete(connection);
     recovery.joining--;
-    if (request.since !== null) recovery.stats.recoveries[frames === null ? 'insufficient' : 'recovered']++;
+    if (request.since !== null) recovery.counters.recoveries[frames === null ? 'insufficient' : 'recovered']++;
     room.add(connection);
     request.onJoined({ epoch, offset, recovered: frames !== null });
     if (frames !== null && frames.length > 0 && recovery.slowConsumers.admit(connection, frames.length, true)) {
       connection.transport.write(frames);
-      recovery.stats.deliveries += offset - /** @type {Since} */ (request.since).offset;
-      recovery.stats.bytesOut += frames.length;
+      recovery.counters.deliveries += offset - /** @type {Since} */ (request.since).offset;
+      recovery.counters.bytesOut += frames.length;
     }
     for (const act of after) act();
   }
@@ -535,7 +535,7 @@ export class Follower {
   #refuse({ connection, request, after }, error) {
     this.joins.delete(connection);
     this.recovery.joining--;
-    if (request.since !== null) this.recovery.stats.recoveries.unavailable++;
+    if (request.since !== null) this.recovery.counters.recoveries.unavailable++;
     this.leave(connection);
     request.onRefused(error);
     for (const act of after) act();

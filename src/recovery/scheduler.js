@@ -9,7 +9,7 @@
 
 import { encodeHistoryMessages } from '../protocol/codec.js';
 import { encodePublication, isEpoch, isPublication, KIND, kindOf } from '../protocol/publication.js';
-import { Follower } from './room-sync.js';
+import { RoomSync } from './room-sync.js';
 
 /** As the heartbeat's and the health's: timers of one period fire together. */
 const BEAT_MS = 250;
@@ -19,7 +19,7 @@ const SLOTS = 40;
 const MIN_QUIET_BEATS = 28;
 const MAX_QUIET_BEATS = 37;
 const MAX_READS = 64;
-/** Reads in line from which on no history command is taken, and from which on no join opens a room. A follower has two at most. */
+/** Reads in line from which on no history command is taken, and from which on no join opens a room. A sync has two at most. */
 const MAX_WAITING_READS = 1000;
 const MAX_WAITING_ROOMS = 20_000;
 /** What windows may hold, all rooms of the worker together. */
@@ -29,7 +29,7 @@ const JOINS_MS = 8;
 const DEFAULT_HISTORY_LIMIT = 100;
 const NULL = Buffer.from('null');
 
-/** @typedef {import('../backend/broker.js').Stretch} Stretch */
+/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
 /** @typedef {import('../protocol/codec.js').Since} Since */
 /** @typedef {import('../hub/hub.js').Room} Room */
@@ -37,18 +37,18 @@ const NULL = Buffer.from('null');
 
 /** @typedef {import('../backend/broker.js').ReadRequest} ReadRequest */
 
-/** A read in line: whose it is, and what to call when it has a place, or when nobody waits for it any more. @typedef {{follower: Follower|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
+/** A read in line: whose it is, and what to call when it has a place, or when nobody waits for it any more. @typedef {{sync: RoomSync|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
 
-/** What recovery needs of a broker. @typedef {{history(room: string, from: ReadRequest): Promise<Stretch>}} Histories */
+/** What recovery needs of a broker. @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories */
 
-export class Recovery {
+export class SyncScheduler {
   /**
    * @param {object} parts
    * @param {Histories} parts.broker
    * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
    * @param {import('../hub/outbox.js').Outbox} parts.outbox
    * @param {import('../hub/slow-consumers.js').SlowConsumers} parts.slowConsumers
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} [parts.maxWindowBytes]
    * @param {() => number} [parts.clock] ms, monotonic
@@ -58,7 +58,7 @@ export class Recovery {
     historyOf,
     outbox,
     slowConsumers,
-    stats,
+    counters,
     maxUnsentBytes,
     maxWindowBytes = MAX_WINDOW_BYTES,
     clock = () => performance.now(),
@@ -67,22 +67,22 @@ export class Recovery {
     this.historyOf = historyOf;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
-    this.stats = stats;
+    this.counters = counters;
     // Half of what may wait for a connection: with all of it, the first live publication behind a replay would make
     // whoever is being sent one a slow consumer, for ever.
     this.maxReplayBytes = maxUnsentBytes / 2;
     this.maxWindowBytes = maxWindowBytes;
     this.clock = clock;
-    /** By room. @type {Map<string, Follower>} */
-    this.followers = new Map();
-    /** Those with something in their window, the least used first. @type {Set<Follower>} */
+    /** By room. @type {Map<string, RoomSync>} */
+    this.syncs = new Map();
+    /** Those with something in their window, the least used first. @type {Set<RoomSync>} */
     this.used = new Set();
     /** Joins that wait for a decision, all rooms together. */
     this.joining = 0;
     /** When this turn of the event loop has spent enough on joins; 0: none has come in it. */
     this.joinsEndMs = 0;
     this.beats = 0;
-    /** @type {Follower[][]} */
+    /** @type {RoomSync[][]} */
     this.wheel = Array.from({ length: SLOTS }, () => []);
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
@@ -92,7 +92,7 @@ export class Recovery {
     this.waitingReads = new Set();
     /** How often the broker has come up. */
     this.era = 0;
-    /** Those not compared since it did. @type {Set<Follower>} */
+    /** Those not compared since it did. @type {Set<RoomSync>} */
     this.unproven = new Set();
     /** Called when the broker is up and every room has been compared. */
     this.onProven = () => {};
@@ -119,54 +119,54 @@ export class Recovery {
    * A room has been opened.
    * @param {Room} room
    * @param {(connection: Connection) => void} leave
-   * @returns {Follower|null} null where it has no history
+   * @returns {RoomSync|null} null where it has no history
    */
   follow(room, leave) {
     const rule = this.historyOf(room.name);
     if (rule === null) return null;
-    const follower = new Follower({ recovery: this, room, rule, leave });
-    this.followers.set(room.name, follower);
-    this.#place(follower, this.beats + 1 + Math.floor(Math.random() * MAX_QUIET_BEATS));
+    const sync = new RoomSync({ recovery: this, room, rule, leave });
+    this.syncs.set(room.name, sync);
+    this.#place(sync, this.beats + 1 + Math.floor(Math.random() * MAX_QUIET_BEATS));
     this.timer ??= setInterval(() => this.beat(), BEAT_MS).unref();
-    return follower;
+    return sync;
   }
 
-  /** The room is closed. @param {Follower} follower */
-  unfollow(follower) {
-    follower.close();
-    for (const waiting of follower.waitingReads) {
+  /** The room is closed. @param {RoomSync} sync */
+  unfollow(sync) {
+    sync.close();
+    for (const waiting of sync.waitingReads) {
       this.waitingReads.delete(waiting);
       waiting.reject(unavailable('the room is closed'));
     }
-    follower.waitingReads.clear();
-    this.followers.delete(follower.room.name);
-    this.used.delete(follower);
-    if (this.unproven.delete(follower)) this.#countProven();
-    if (this.followers.size === 0) this.close();
+    sync.waitingReads.clear();
+    this.syncs.delete(sync.room.name);
+    this.used.delete(sync);
+    if (this.unproven.delete(sync)) this.#countProven();
+    if (this.syncs.size === 0) this.close();
   }
 
   /** The broker's state has changed. @param {BrokerState} state */
   onState(state) {
     if (state !== 'up') return;
     this.era++;
-    this.unproven = new Set(this.followers.values());
-    for (const follower of this.unproven) follower.check();
+    this.unproven = new Set(this.syncs.values());
+    for (const sync of this.unproven) sync.check();
     this.#countProven();
   }
 
   /** What these rooms were sent a moment ago may not have come: they are compared at the next beat. @param {readonly string[]} rooms */
   onLost(rooms) {
     for (const room of rooms) {
-      const follower = this.followers.get(room);
-      if (follower !== undefined) this.checkIn(follower, 1);
+      const sync = this.syncs.get(room);
+      if (sync !== undefined) this.checkIn(sync, 1);
     }
   }
 
-  /** A room's position has been compared by a read. @param {Follower} follower @param {number} era when the read began */
-  proven(follower, era) {
-    if (!this.unproven.has(follower)) return;
-    if (era !== this.era) return follower.check();
-    this.unproven.delete(follower);
+  /** A room's position has been compared by a read. @param {RoomSync} sync @param {number} era when the read began */
+  proven(sync, era) {
+    if (!this.unproven.has(sync)) return;
+    if (era !== this.era) return sync.check();
+    this.unproven.delete(sync);
     this.#countProven();
   }
 
@@ -175,22 +175,22 @@ export class Recovery {
   }
 
   /**
-   * Reads a stretch of a room, in turn.
+   * Reads a page of a room, in turn.
    * @param {string} room
    * @param {ReadRequest} from
-   * @param {Follower|null} [follower] whose read it is: once that is closed, a read that is still in line is left out
-   * @returns {Promise<Stretch>}
+   * @param {RoomSync|null} [sync] whose read it is: once that is closed, a read that is still in line is left out
+   * @returns {Promise<HistoryPage>}
    */
-  async read(room, from, follower = null) {
+  async read(room, from, sync = null) {
     if (this.reads < MAX_READS) this.reads++;
-    else await this.#turn(follower);
-    if (from.limit > 0) this.stats.historyReads++;
-    else this.stats.positionChecks++;
+    else await this.#turn(sync);
+    if (from.limit > 0) this.counters.historyReads++;
+    else this.counters.positionChecks++;
     try {
-      const stretch = await this.broker.history(room, from);
+      const page = await this.broker.history(room, from);
       // Whoever may write to Redis may have written the position.
-      if (isEpoch(stretch.epoch) && Number.isSafeInteger(stretch.offset) && stretch.offset >= 0) return stretch;
-      this.stats.malformed++;
+      if (isEpoch(page.epoch) && Number.isSafeInteger(page.offset) && page.offset >= 0) return page;
+      this.counters.malformed++;
       throw unavailable(`the position of ${room} is not valid`);
     } finally {
       this.#readDone();
@@ -204,7 +204,7 @@ export class Recovery {
    */
   sound(publication) {
     if (kindOf(publication) === KIND.MESSAGE && isPublication(publication)) return publication;
-    this.stats.malformed++;
+    this.counters.malformed++;
     return encodePublication(KIND.MESSAGE, Date.now(), 0, '', NULL, 0, NULL.length);
   }
 
@@ -212,19 +212,19 @@ export class Recovery {
   #readDone() {
     for (const waiting of this.waitingReads) {
       this.waitingReads.delete(waiting);
-      waiting.follower?.waitingReads.delete(waiting);
+      waiting.sync?.waitingReads.delete(waiting);
       waiting.resolve();
       return;
     }
     this.reads--;
   }
 
-  /** @param {Follower|null} follower @returns {Promise<void>} */
-  #turn(follower) {
+  /** @param {RoomSync|null} sync @returns {Promise<void>} */
+  #turn(sync) {
     return new Promise((resolve, reject) => {
-      const waiting = { follower, resolve, reject };
+      const waiting = { sync, resolve, reject };
       this.waitingReads.add(waiting);
-      follower?.waitingReads.add(waiting);
+      sync?.waitingReads.add(waiting);
     });
   }
 
@@ -233,12 +233,12 @@ export class Recovery {
     return this.waitingReads.size >= MAX_WAITING_ROOMS;
   }
 
-  /** @param {Follower} follower @param {number} beats from now, less than SLOTS */
-  checkIn(follower, beats) {
+  /** @param {RoomSync} sync @param {number} beats from now, less than SLOTS */
+  checkIn(sync, beats) {
     const beat = this.beats + beats;
-    if (follower.mustCheck && follower.dueBeat <= beat) return;
-    follower.mustCheck = true;
-    this.#place(follower, beat);
+    if (sync.mustCheck && sync.dueBeat <= beat) return;
+    sync.mustCheck = true;
+    this.#place(sync, beat);
   }
 
   /** Call every BEAT_MS: turns the wheel by one. */
@@ -246,38 +246,38 @@ export class Recovery {
     const slot = ++this.beats % SLOTS;
     const due = this.wheel[slot];
     this.wheel[slot] = [];
-    for (const follower of due) {
+    for (const sync of due) {
       // One that stands on the wheel twice, for a retry, is due at its latest place.
-      if (follower.isClosed || follower.dueBeat !== this.beats) continue;
-      follower.expire();
-      const provenBeats = this.beats - follower.provenBeat;
-      if (provenBeats >= MIN_QUIET_BEATS || follower.mustCheck) {
-        follower.mustCheck = false;
-        follower.check();
-        if (!follower.mustCheck) this.#place(follower, this.beats + quietBeats());
+      if (sync.isClosed || sync.dueBeat !== this.beats) continue;
+      sync.expire();
+      const provenBeats = this.beats - sync.provenBeat;
+      if (provenBeats >= MIN_QUIET_BEATS || sync.mustCheck) {
+        sync.mustCheck = false;
+        sync.check();
+        if (!sync.mustCheck) this.#place(sync, this.beats + quietBeats());
       } else {
-        this.#place(follower, this.beats + Math.max(1, quietBeats() - provenBeats));
+        this.#place(sync, this.beats + Math.max(1, quietBeats() - provenBeats));
       }
     }
   }
 
-  /** @param {Follower} follower @param {number} beat */
-  #place(follower, beat) {
-    follower.dueBeat = beat;
-    this.wheel[beat % SLOTS].push(follower);
+  /** @param {RoomSync} sync @param {number} beat */
+  #place(sync, beat) {
+    sync.dueBeat = beat;
+    this.wheel[beat % SLOTS].push(sync);
   }
 
-  /** A window has grown or shrunk; it is the last one used. @param {Follower} follower @param {number} bytes */
-  resized(follower, bytes) {
-    const { stats, used } = this;
-    stats.windowBytes += bytes;
-    used.delete(follower);
-    if (follower.window.length > 0) used.add(follower);
-    if (stats.windowBytes <= this.maxWindowBytes) return;
+  /** A window has grown or shrunk; it is the last one used. @param {RoomSync} sync @param {number} bytes */
+  resized(sync, bytes) {
+    const { counters, used } = this;
+    counters.windowBytes += bytes;
+    used.delete(sync);
+    if (sync.window.length > 0) used.add(sync);
+    if (counters.windowBytes <= this.maxWindowBytes) return;
     for (const other of used) {
-      if (stats.windowBytes <= this.maxWindowBytes) return;
-      if (other === follower) continue;
-      stats.windowsEvicted++;
+      if (counters.windowBytes <= this.maxWindowBytes) return;
+      if (other === sync) continue;
+      counters.windowsEvicted++;
       other.evict();
     }
   }
@@ -294,7 +294,7 @@ export class Recovery {
     const rule = this.historyOf(room);
     if (rule === null) return { messages: Buffer.alloc(0), position: null };
     const count = Math.min(limit ?? DEFAULT_HISTORY_LIMIT, rule.size);
-    const { epoch, offset, first, publications } = await this.#stretch(room, count, since, rule.size);
+    const { epoch, offset, first, publications } = await this.#page(room, count, since, rule.size);
     let start = 0;
     let end = publications.length;
     // As much as may be sent at once: from the end that was asked for.
@@ -311,13 +311,13 @@ export class Recovery {
   /**
    * What a `history` command asks for, read no further than that.
    * @param {string} room @param {number} count @param {Since|null} since @param {number} size of the room's rule
-   * @returns {Promise<Stretch>}
+   * @returns {Promise<HistoryPage>}
    */
-  async #stretch(room, count, since, size) {
+  async #page(room, count, since, size) {
     const here = await this.#stretchHere(room, count, since);
     if (here !== null) return here;
     if (this.waitingReads.size >= MAX_WAITING_READS) {
-      this.stats.readsRefused++;
+      this.counters.readsRefused++;
       throw unavailable('too many reads wait');
     }
     const maxBytes = this.maxReplayBytes;
@@ -327,30 +327,30 @@ export class Recovery {
       if (since.epoch === position.epoch) {
         if (since.offset >= position.offset) return position;
         const after = Math.max(since.offset, position.offset - size);
-        const stretch = await this.read(room, { after, limit: count, maxBytes, isForward: true, isGlance: true });
-        if (since.epoch === stretch.epoch) return this.#soundStretch(stretch);
+        const page = await this.read(room, { after, limit: count, maxBytes, isForward: true, isGlance: true });
+        if (since.epoch === page.epoch) return this.#soundStretch(page);
       }
     }
     return this.#soundStretch(await this.read(room, { after: 0, limit: count, maxBytes, isGlance: true }));
   }
 
-  /** @param {string} room @param {number} count @param {Since|null} since @returns {Promise<Stretch|null>} null: this worker does not have it */
+  /** @param {string} room @param {number} count @param {Since|null} since @returns {Promise<HistoryPage|null>} null: this worker does not have it */
   async #stretchHere(room, count, since) {
-    const follower = this.followers.get(room);
-    if (!follower?.isLive) return null;
+    const sync = this.syncs.get(room);
+    if (!sync?.isLive) return null;
     /** @param {Since} place */
-    const isPlace = (place) => place.epoch === follower.epoch;
+    const isPlace = (place) => place.epoch === sync.epoch;
     const isHere = () =>
-      since !== null && isPlace(since) ? since.offset + 1 >= follower.window.first : follower.window.length >= count;
+      since !== null && isPlace(since) ? since.offset + 1 >= sync.window.first : sync.window.length >= count;
     // If it closes meanwhile, the store is asked.
     if (!isHere()) {
-      await follower.fill().catch((error) => {
-        if (follower.isLive) throw error;
+      await sync.fill().catch((error) => {
+        if (sync.isLive) throw error;
       });
     }
-    if (!follower.isLive) return null;
-    follower.expire();
-    const { epoch, offset, window } = follower;
+    if (!sync.isLive) return null;
+    sync.expire();
+    const { epoch, offset, window } = sync;
     if (since === null || !isPlace(since)) {
       const first = Math.max(window.first, offset - count + 1);
       return { epoch, offset, first, publications: window.slice(first, offset) };
@@ -362,9 +362,9 @@ export class Recovery {
     return { epoch, offset, first: from, publications: window.slice(from, Math.min(offset, from + count - 1)) };
   }
 
-  /** @param {Stretch} stretch */
-  #soundStretch(stretch) {
-    return { ...stretch, publications: stretch.publications.map((publication) => this.sound(publication)) };
+  /** @param {HistoryPage} page */
+  #soundStretch(page) {
+    return { ...page, publications: page.publications.map((publication) => this.sound(publication)) };
   }
 }
 

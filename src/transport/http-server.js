@@ -28,7 +28,7 @@ import { createServer, STATUS_CODES } from 'node:http';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
-import { Slices } from './time-sliced-queue.js';
+import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
 const HEADERS_TIMEOUT_MS = 10_000;
@@ -127,10 +127,10 @@ export class HttpServer {
   #stopped = false;
   /** Sockets that have something to read for the first time. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
-  /** Takes one of them out of the line for each `undefined`. @type {Slices<undefined>} */
-  #turns = new Slices(() => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())), SLICE_MS);
-  /** Those whose admission took more than a turn. @type {Slices<Decided>} */
-  #decided = new Slices((decided) => this.#conclude(decided), SLICE_MS);
+  /** Takes one of them out of the line for each `undefined`. @type {TimeSlicedQueue<undefined>} */
+  #turns = new TimeSlicedQueue(() => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())), SLICE_MS);
+  /** Those whose admission took more than a turn. @type {TimeSlicedQueue<Decided>} */
+  #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
   /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
   #speakHttp;
 
@@ -143,15 +143,15 @@ export class HttpServer {
    * count it: empty where none of them counts by address
    * @param {() => string|null} parts.readiness null: ready; else why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, admission, onUpgrade, readiness, log, stats }) {
+  constructor({ config, admission, onUpgrade, readiness, log, counters }) {
     this.config = config;
     this.admission = admission;
     this.onUpgrade = onUpgrade;
     this.readiness = readiness;
     this.log = log;
-    this.stats = stats;
+    this.counters = counters;
     /** Sockets that leave no descriptor for anything else: a worker without any can do nothing at all. */
     this.maxSockets = admission.health.descriptorLimit - OWN_DESCRIPTORS;
     this.server = createServer({
@@ -188,7 +188,7 @@ export class HttpServer {
 
   /** All sockets of this port, in whichever phase. */
   get openSockets() {
-    return this.stats.sockets;
+    return this.counters.sockets;
   }
 
   /** Those that plain HTTP keeps alive. */
@@ -241,14 +241,14 @@ export class HttpServer {
 
   /** @param {TrackedSocket} socket */
   #connected(socket) {
-    this.stats.sockets++;
+    this.counters.sockets++;
     const handshake = new Handshake(this, performance.now());
     socket[HANDSHAKE] = handshake;
     socket.on('close', socketOnClose);
-    const { config, stats, admission } = this;
-    if (stats.sockets > this.maxSockets && !this.#makeRoom('descriptors')) {
-      stats.refused.descriptors++;
-      this.#logShortage({ sockets: stats.sockets }, 'no descriptors are left: closing new connections unanswered');
+    const { config, counters, admission } = this;
+    if (counters.sockets > this.maxSockets && !this.#makeRoom('descriptors')) {
+      counters.refused.descriptors++;
+      this.#logShortage({ sockets: counters.sockets }, 'no descriptors are left: closing new connections unanswered');
       return this.#discard(socket);
     }
     handshake.address = admission.peerOf(socket);
@@ -259,7 +259,7 @@ export class HttpServer {
     }
     if (this.#silent.size >= config.maxHandshakes) {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
-      else if (config.maxHandshakesMode === 'observe') stats.observed.handshakes++;
+      else if (config.maxHandshakesMode === 'observe') counters.observed.handshakes++;
     }
     // One for one: if WebSockets alone are too many, closing all idle sockets would not help either.
     if (admission.isShortOfDescriptors) this.#makeRoom('descriptors');
@@ -289,7 +289,7 @@ export class HttpServer {
   #evict(crowd, reason) {
     const socket = crowd.oldest();
     if (socket === undefined) return false;
-    this.stats.idleClosed[reason]++;
+    this.counters.idleClosed[reason]++;
     this.#discard(socket);
     return true;
   }
@@ -440,11 +440,11 @@ export class HttpServer {
     }
     const fault = handshakeFault(request);
     if (fault !== null) {
-      this.stats.refused.bad_request++;
+      this.counters.refused.bad_request++;
       return this.#reject(socket, fault.status, fault.message, fault.headers);
     }
     if (this.#stopped) {
-      this.stats.refused.draining++;
+      this.counters.refused.draining++;
       return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
     }
     const refusal = handshake.requests === 0 ? null : this.admission.admitPeer(handshake.address);
@@ -485,7 +485,7 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     if (this.#stopped) {
       decision.release();
-      this.stats.refused.draining++;
+      this.counters.refused.draining++;
       return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
     }
     this.#waiting.delete(socket);
@@ -508,10 +508,10 @@ export class HttpServer {
       return;
     }
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-      this.stats.refused.handshake_timeout++;
+      this.counters.refused.handshake_timeout++;
       return this.#reject(socket, 408, 'The request took too long.', {});
     }
-    this.stats.refused.bad_request++;
+    this.counters.refused.bad_request++;
     if (error.code === 'HPE_HEADER_OVERFLOW') return this.#reject(socket, 431, 'The header is too large.', {});
     this.#reject(socket, 400, 'This is no HTTP request.', {});
   }
@@ -586,17 +586,17 @@ export class HttpServer {
       if (handshake.sinceMs + this.config.handshakeTimeoutMs > nowMs) break;
       if (handshake.phase !== WAITING && this.config.maxHandshakesMode !== 'enforce') {
         // The worker is late, and not the client, which gets as much time again.
-        if (this.config.maxHandshakesMode === 'observe') this.stats.observed.handshakes++;
+        if (this.config.maxHandshakesMode === 'observe') this.counters.observed.handshakes++;
         handshake.sinceMs = nowMs;
         this.#waiting.delete(socket);
         this.#waiting.add(socket);
         continue;
       }
       if (handshake.phase === WAITING) {
-        this.stats.refused.handshake_timeout++;
+        this.counters.refused.handshake_timeout++;
         this.#reject(socket, 408, 'The request took too long.', {});
       } else {
-        this.stats.refused.handshakes++;
+        this.counters.refused.handshakes++;
         this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
       }
     }
@@ -613,7 +613,7 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === GONE) return;
     handshake.phase = GONE;
-    this.stats.sockets--;
+    this.counters.sockets--;
     this.#waiting.delete(socket);
     this.#closing.delete(socket);
     this.#leave(socket);

@@ -5,7 +5,7 @@
 const COMPACT_FROM = 1000;
 
 /** @template T */
-export class Slices {
+export class TimeSlicedQueue {
   /**
    * @param {(item: T) => void} act
    * @param {number} sliceMs of a turn; at least one item is done

@@ -162,9 +162,9 @@ export class WebSockets {
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a frame that is no whole
    *   message; null: nobody counts
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, commands, heartbeat, admitFrame = null, stats }) {
+  constructor({ config, hub, commands, heartbeat, admitFrame = null, counters }) {
     this.hub = hub;
     this.heartbeat = heartbeat;
     this.address = '';
@@ -194,7 +194,7 @@ export class WebSockets {
       maxMessageBytes: config.maxMessageBytes,
       onText,
       onFault(websocket, fault) {
-        stats.readerCloses[fault]++;
+        counters.readerCloses[fault]++;
         const { connection } = /** @type {ServerWebSocket} */ (websocket);
         connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
       },
@@ -203,7 +203,7 @@ export class WebSockets {
         /** @type {ServerWebSocket} */ (websocket).connection.isAlive = true;
       },
       admitFrame,
-      stats,
+      counters,
     }));
     /** What the reader left to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {

@@ -13,13 +13,13 @@ const SAMPLES = 4;
 export class Health {
   /**
    * @param {object} parts
-   * @param {import('../observability/counters.js').Stats} parts.stats
+   * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.loopLag gets every sample
    * @param {number} parts.memoryBytes this worker's part of the memory
    */
-  constructor({ stats, loopLag, memoryBytes }) {
+  constructor({ counters, loopLag, memoryBytes }) {
     this.memoryBytes = memoryBytes;
-    this.stats = stats;
+    this.counters = counters;
     this.loopLag = loopLag;
     this.lags = new Float64Array(SAMPLES);
     this.at = 0;
@@ -71,7 +71,7 @@ export class Health {
 
   /** Descriptors in use: all sockets of the public port, and some for the process itself. */
   openDescriptors() {
-    return this.stats.sockets + OWN_DESCRIPTORS;
+    return this.counters.sockets + OWN_DESCRIPTORS;
   }
 }
 

@@ -11,27 +11,27 @@ import { dirname } from 'node:path';
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
-import { LocalBroker } from '../backend/embedded/broker.js';
+import { EmbeddedBroker } from '../backend/embedded/broker.js';
+import { EmbeddedPresence } from '../backend/embedded/presence.js';
+import { RelayClient } from '../backend/embedded/relay-client.js';
+import { Commands } from '../commands/dispatch.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { readPart } from '../config/system-memory.js';
-import { Attendance } from '../hub/room-users.js';
-import { Commands } from '../commands/dispatch.js';
-import { Degraded } from '../recovery/outage-notice.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
-import { Recovery } from '../recovery/scheduler.js';
+import { Attendance } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
-import { createStats } from '../observability/counters.js';
+import { createCounters } from '../observability/counters.js';
 import { createMetrics } from '../observability/metrics.js';
-import { LocalPresence } from '../backend/embedded/presence.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
+import { Degraded } from '../recovery/outage-notice.js';
+import { SyncScheduler } from '../recovery/scheduler.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
 import { Health } from './health.js';
-import { RelayLink } from '../backend/embedded/relay-client.js';
 
 const SWEEP_INTERVAL_MS = 1000;
 /** How long leaving may take where no primary is left to set a deadline. */
@@ -166,25 +166,25 @@ class Worker {
     this.isDraining = false;
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
-    const stats = (this.stats = createStats());
+    const counters = (this.counters = createCounters());
     const memoryBytes = readPart(config.workers);
-    const metrics = (this.metrics = createMetrics(stats, { worker: slot, memoryBytes }));
+    const metrics = (this.metrics = createMetrics(counters, { worker: slot, memoryBytes }));
     const historyRules = new RoomRules(config.history);
     /** @type {import('../backend/broker.js').HistoryOf} */
     const historyOf = (room) => historyRules.of(room);
-    const link = (this.link = new RelayLink({ path: relayPath, log }));
+    const link = (this.link = new RelayClient({ path: relayPath, log }));
     const broker = (this.broker = RedisBroker
       ? new RedisBroker({
           config,
           log,
-          stats,
+          counters,
           workerId: `${config.serverId}:${process.pid}`,
           historyOf,
           historyRules,
           onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
           onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
         })
-      : new LocalBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
+      : new EmbeddedBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
     if (!RedisBroker) link.onRoundTrip = (seconds) => metrics.busRoundTrip.observe(seconds);
     const hasPresence = config.presence.length > 0;
     /** @type {import('../backend/redis/presence.js').RedisPresence|null} */
@@ -200,39 +200,39 @@ class Worker {
         announcements: ANNOUNCEMENTS,
         workerId: `${config.serverId}:${process.pid}`,
         onName: (name) => link.nameInRedis(name),
-        stats,
+        counters,
         log,
       });
       link.onGone = (name) => this.redisPresence?.died(name);
     }
-    const presence = (this.presence = hasPresence ? (this.redisPresence ?? new LocalPresence(link)) : null);
+    const presence = (this.presence = hasPresence ? (this.redisPresence ?? new EmbeddedPresence(link)) : null);
     const presenceRules = new RoomRules(config.presence);
     const attendance =
-      presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, stats });
+      presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, counters });
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
-      stats,
+      counters,
       budgetBytes: (Math.min(memoryBytes, getHeapStatistics().heap_size_limit) * config.maxUnsentHeapPercent) / 100,
     }));
     const outbox = (this.outbox = new Outbox({
       slowConsumers,
-      stats,
+      counters,
       maxUnsentBytes: config.maxUnsentBytes,
       reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
       flushSeconds: metrics.flushSeconds,
     }));
-    const recovery = (this.recovery = new Recovery({
+    const recovery = (this.recovery = new SyncScheduler({
       broker,
       historyOf,
       outbox,
       slowConsumers,
-      stats,
+      counters,
       maxUnsentBytes: config.maxUnsentBytes,
     }));
-    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, stats, log }));
+    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, counters, log }));
     this.degraded = new Degraded({ hub, recovery });
-    const limiter = (this.limiter = new RateLimiter(config, stats));
+    const limiter = (this.limiter = new RateLimiter(config, counters));
     const commands = (this.commands = new Commands({
       config,
       hub,
@@ -244,19 +244,19 @@ class Worker {
       admitBroadcast: (connection, nowMs, bytes) =>
         limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
       charge: (connection, bytes) => limiter.charge(connection, connection.address, performance.now(), bytes),
-      stats,
+      counters,
       messageDuration: metrics.messageDuration,
       log,
     }));
-    this.health = new Health({ stats, memoryBytes, loopLag: metrics.loopLag });
+    this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
     const admission = new Admission({
       config,
       addresses: link,
       health: this.health,
-      stats,
+      counters,
       now: () => performance.now(),
     });
-    this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
+    this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, counters });
     const admitFrame = (/** @type {{fullAt: number}} */ allowance) => limiter.admitFrame(allowance, performance.now());
     const websockets = (this.websockets = new WebSockets({
       config,
@@ -264,7 +264,7 @@ class Worker {
       commands,
       heartbeat: this.heartbeat,
       admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
-      stats,
+      counters,
     }));
     this.http = new HttpServer({
       config,
@@ -272,13 +272,13 @@ class Worker {
       onUpgrade: (request, socket, head, address) => websockets.upgrade(request, socket, head, address),
       readiness: () => this.readiness(),
       log,
-      stats,
+      counters,
     });
   }
 
   /** @returns {Promise<{port: number, address: string}>} where it listens */
   async start() {
-    const { link, broker, hub, log, stats } = this;
+    const { link, broker, hub, log, counters } = this;
     link.onClose = () => {
       log.error('the relay is gone: draining');
       leave(this, ORPHAN_DRAIN_MS, 1, log);
@@ -288,15 +288,15 @@ class Worker {
       onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
       onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
-        stats.brokerUp = state === 'up' ? 1 : 0;
-        if (state === 'degraded' && this.config.redis === null) stats.probeMisses++;
+        counters.brokerUp = state === 'up' ? 1 : 0;
+        if (state === 'degraded' && this.config.redis === null) counters.probeMisses++;
         this.redisPresence?.setUp(state === 'up');
         this.degraded.onState(state);
         // It is `down` only because this worker leaves.
         log[state === 'degraded' ? 'warn' : 'info']({ state }, `the broker is ${state}`);
       },
     });
-    stats.brokerUp = broker.state === 'up' ? 1 : 0;
+    counters.brokerUp = broker.state === 'up' ? 1 : 0;
     await this.presence?.start();
     if (broker.state !== 'up') this.degraded.startAway();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
@@ -311,7 +311,7 @@ class Worker {
         this.websockets.sweep(performance.now());
       }, SWEEP_INTERVAL_MS),
       setInterval(
-        () => send({ type: 'beat', connections: stats.connections, lagMs: Math.round(this.health.lagMs()) }),
+        () => send({ type: 'beat', connections: counters.connections, lagMs: Math.round(this.health.lagMs()) }),
         Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
       ),
     );

@@ -17,7 +17,7 @@ const RULES = Object.freeze({
 });
 
 /** @typedef {import('../../src/backend/broker.js').Position} Position */
-/** @typedef {import('../../src/backend/broker.js').Stretch} Stretch */
+/** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('./suite.js').Worker} Worker */
 
 suite(BROKERS, behaviours, { historyOf: (room) => RULES[room.split('-')[0]] ?? null });
@@ -174,14 +174,12 @@ function behaviours(it) {
       [3, 0],
     ]) {
       for (const { broker } of [a, b]) {
-        const stretch = await broker.history('kept', { after, limit, isForward: true });
-        const numbers = stretch.publications.map((publication) =>
-          Number.parseInt(String(publication.subarray(0, 5)), 10),
-        );
+        const page = await broker.history('kept', { after, limit, isForward: true });
+        const numbers = page.publications.map((publication) => Number.parseInt(String(publication.subarray(0, 5)), 10));
         const count = Math.max(0, Math.min(50 - after, limit));
         const expected = Array.from({ length: count }, (_, i) => after + 1 + i);
-        assert.deepEqual([stretch.offset, numbers], [50, expected], `after ${after}, limit ${limit}`);
-        if (count > 0) assert.equal(stretch.first, after + 1);
+        assert.deepEqual([page.offset, numbers], [50, expected], `after ${after}, limit ${limit}`);
+        if (count > 0) assert.equal(page.first, after + 1);
       }
     }
     // In rooms that keep few it begins with the oldest that is still there. Redis keeps some more than the rule says.
@@ -224,9 +222,9 @@ function behaviours(it) {
     const a = await attach();
     await Promise.all(Array.from({ length: 200 }, (_, i) => publish(a, `kept-${i % 40}`, `${i}`)));
     const read = await Promise.all(Array.from({ length: 40 }, (_, i) => a.broker.history(`kept-${i}`, ALL)));
-    for (const [i, stretch] of read.entries()) {
-      assert.deepEqual(texts(stretch).texts, [i, i + 40, i + 80, i + 120, i + 160].map(String));
-      assert.equal(stretch.offset, 5);
+    for (const [i, page] of read.entries()) {
+      assert.deepEqual(texts(page).texts, [i, i + 40, i + 80, i + 120, i + 160].map(String));
+      assert.equal(page.offset, 5);
     }
   });
 
@@ -349,15 +347,15 @@ function behaviours(it) {
       const a = await attach();
       const from = await b.broker.history('kept', { after: 0, limit: 0 });
       await a.broker.subscribe('kept');
-      const stretch = await a.broker.history('kept', { after: from.offset, limit: 2000 });
-      const end = stretch.offset + 20;
+      const page = await a.broker.history('kept', { after: from.offset, limit: 2000 });
+      const end = page.offset + 20;
       await eventually(() => a.positions.some(({ offset }) => offset >= end));
-      const first = stretch.offset - stretch.publications.length + 1;
+      const first = page.offset - page.publications.length + 1;
       assert.equal(first, from.offset + 1);
       /** @type {Map<number, string>} */
-      const merged = new Map(stretch.publications.map((publication, i) => [first + i, String(publication)]));
+      const merged = new Map(page.publications.map((publication, i) => [first + i, String(publication)]));
       for (const [i, { offset, epoch }] of a.positions.entries()) {
-        assert.equal(epoch, stretch.epoch);
+        assert.equal(epoch, page.epoch);
         const text = String(a.publications[i]);
         if (merged.has(offset)) assert.equal(merged.get(offset), text);
         merged.set(offset, text);
@@ -423,7 +421,7 @@ async function publish({ broker }, room, text, idempotencyKey) {
   return position;
 }
 
-/** @param {Stretch} stretch */
+/** @param {HistoryPage} page */
 function texts({ epoch, offset, publications }) {
   return { epoch, offset, texts: publications.map(String) };
 }

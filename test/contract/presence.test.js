@@ -4,16 +4,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/backend/embedded/broker.js';
-import { MemoryBroker } from '../helpers/memory-broker.js';
-import { RedisBroker } from '../../src/backend/redis/broker.js';
-import { createStats } from '../../src/observability/counters.js';
-import { LocalPresence } from '../../src/backend/embedded/presence.js';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { Members } from '../../src/backend/embedded/members.js';
-import { MemoryPresence } from '../helpers/memory-presence.js';
+import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { RedisPresence } from '../../src/backend/redis/presence.js';
-import { Relay } from '../../src/backend/embedded/relay-server.js';
-import { RelayLink } from '../../src/backend/embedded/relay-client.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { MemoryBroker } from '../helpers/memory-broker.js';
+import { MemoryPresence } from '../helpers/memory-presence.js';
 import { redisSettings, startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
 
@@ -87,21 +87,21 @@ suite('memory', async () => {
 });
 
 suite('local', async (t) => {
-  const relay = new Relay({ log, presence: { maxMembers: MAX_MEMBERS, announcements } });
+  const relay = new RelayServer({ log, presence: { maxMembers: MAX_MEMBERS, announcements } });
   await relay.start();
   t.after(() => relay.close());
   return async () => {
-    const link = new RelayLink({ path: relay.path, log });
+    const link = new RelayClient({ path: relay.path, log });
     await link.open();
     t.after(() => link.close());
-    const broker = new LocalBroker({ link, roomLingerMs: 100 });
-    return { broker, presence: new LocalPresence(link), kill: () => void link.socket?.destroy() };
+    const broker = new EmbeddedBroker({ link, roomLingerMs: 100 });
+    return { broker, presence: new EmbeddedPresence(link), kill: () => void link.socket?.destroy() };
   };
 });
 
 /** @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
 function redisWorker(redis, options) {
-  const stats = createStats();
+  const counters = createCounters();
   const config = {
     redis: redis.settings,
     redisPrefix: 'contract:',
@@ -110,7 +110,7 @@ function redisWorker(redis, options) {
     maxPubsubBytes: 65_536,
     roomLingerMs: 100,
   };
-  const broker = new RedisBroker({ config, log, stats, workerId: 'worker' });
+  const broker = new RedisBroker({ config, log, counters, workerId: 'worker' });
   const presence = new RedisPresence({
     connection: broker.connection,
     prefix: config.redisPrefix,
@@ -118,14 +118,14 @@ function redisWorker(redis, options) {
     maxMembers: MAX_MEMBERS,
     announcements,
     workerId: 'worker',
-    stats,
+    counters,
     log,
     beatMs: BEAT_MS,
     ttlMs: TTL_MS,
     settleMs: SETTLE_MS,
     ...options,
   });
-  return { broker, presence, stats, kill: () => broker.shard?.commands.close() };
+  return { broker, presence, counters, kill: () => broker.shard?.commands.close() };
 }
 
 suite('redis', async (t) => {
@@ -316,7 +316,7 @@ async function started(t, worker, rooms) {
 
 /**
  * @param {string} behaviour
- * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {stats: import('../../src/observability/counters.js').Stats, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
+ * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
 function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
@@ -324,7 +324,7 @@ function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
     const redis = await startRedis(t, { args });
     await body(redis, async (...rooms) => {
       const parts = redisWorker(redis, { ttlMs });
-      return Object.assign(await started(t, new Worker(parts), rooms), { stats: parts.stats, parts });
+      return Object.assign(await started(t, new Worker(parts), rooms), { counters: parts.counters, parts });
     });
   });
 }
@@ -363,7 +363,7 @@ withRedis(
     /** @type {RedisPresence} */ (b.presence).died(presence.name);
     await until(() => b.events.length === 4, 5000, 'leave and join');
     assert.deepEqual(b.events.slice(2), ['room -ann', 'room +ann']);
-    assert.equal(b.stats.presenceReaped, 1);
+    assert.equal(b.counters.presenceReaped, 1);
     assert.equal(await b.read('room'), '2: ann bob');
     a.presence.leave('room', 'ann');
     b.presence.leave('room', 'bob');
@@ -431,7 +431,7 @@ withRedis(
     await until(async () => (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2);
     assert.deepEqual(b.events.slice(2), []);
     assert.deepEqual(a.events.slice(2), []);
-    assert.equal(a.stats.presenceReaped + b.stats.presenceReaped, 0);
+    assert.equal(a.counters.presenceReaped + b.counters.presenceReaped, 0);
   },
   { args: DURABLE, ttlMs: LONG_TTL_MS },
 );
@@ -480,7 +480,7 @@ test('redis: events that Redis refuses to publish are told when it permits them'
   const parts = redisWorker({ settings }, { ttlMs: NEVER_MS });
   const a = await started(t, new Worker(parts), []);
   const b = await started(t, new Worker(redisWorker(redis, { ttlMs: NEVER_MS })), ['room']);
-  const { presenceEvents } = parts.stats;
+  const { presenceEvents } = parts.counters;
   a.join('room', 'ann');
   a.join('room', 'cid');
   await b.got(['room +ann', 'room +cid']);
@@ -510,8 +510,8 @@ withRedis(
     assert.equal(await a.read('room'), '5000');
     const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('INFO', 'commandstats'))?.[1]);
     assert.ok(calls < 50, `${calls} calls`);
-    assert.equal(a.stats.presenceEvents.join, MAX_MEMBERS);
-    assert.equal(a.stats.presenceEvents.suppressed, 5000 - MAX_MEMBERS);
+    assert.equal(a.counters.presenceEvents.join, MAX_MEMBERS);
+    assert.equal(a.counters.presenceEvents.suppressed, 5000 - MAX_MEMBERS);
     for (let i = 0; i < 5000; i++) a.presence.leave('room', `user-${i}`);
     assert.equal(await a.read('room'), '0: ');
     await until(async () => (await leftovers(redis)).length === 0);
@@ -531,18 +531,18 @@ withRedis(
     /** @type {RedisPresence} */ (b.presence).died(name);
     /** @type {RedisPresence} */ (c.presence).died(name);
     await until(() => c.events.length === 8);
-    await until(() => b.stats.presenceReaped + c.stats.presenceReaped === 1);
+    await until(() => b.counters.presenceReaped + c.counters.presenceReaped === 1);
     assert.equal(new Set(c.events).size, 8);
     assert.equal(await c.read('room'), '0: ');
   },
 );
 
 test('local: the relay tells other workers, or the next one, the name of a worker that died', async (t) => {
-  const relay = new Relay({ log });
+  const relay = new RelayServer({ log });
   await relay.start();
   t.after(() => relay.close());
   const open = async () => {
-    const link = new RelayLink({ path: relay.path, log });
+    const link = new RelayClient({ path: relay.path, log });
     await link.open();
     t.after(() => link.close());
     return link;

@@ -4,12 +4,12 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/backend/embedded/broker.js';
-import { MemoryBroker } from '../helpers/memory-broker.js';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
-import { createStats } from '../../src/observability/counters.js';
-import { Relay } from '../../src/backend/embedded/relay-server.js';
-import { RelayLink } from '../../src/backend/embedded/relay-client.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { MemoryBroker } from '../helpers/memory-broker.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
@@ -38,14 +38,14 @@ const PREPARE = Object.freeze({
   },
 
   local: async (t, historyOf) => {
-    const relay = new Relay({ log, historyOf });
+    const relay = new RelayServer({ log, historyOf });
     await relay.start();
     t.after(() => relay.close());
     return async () => {
-      const link = new RelayLink({ path: relay.path, log });
+      const link = new RelayClient({ path: relay.path, log });
       await link.open();
       t.after(() => link.close());
-      return new LocalBroker({ link, roomLingerMs: LINGER_MS, historyOf });
+      return new EmbeddedBroker({ link, roomLingerMs: LINGER_MS, historyOf });
     };
   },
 
@@ -80,7 +80,7 @@ function overRedis(start) {
           historyFence: 'strict',
         },
         log,
-        stats: createStats(),
+        counters: createCounters(),
         workerId: `worker-${++workers}`,
         historyOf,
       });

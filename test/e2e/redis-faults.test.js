@@ -26,7 +26,7 @@ test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS 
     await new Promise((resolve) => setTimeout(resolve, 60));
   }
   assert.equal(await published, 'OK');
-  assert.equal(a.stats.probeMisses, 0);
+  assert.equal(a.counters.probeMisses, 0);
   assert.equal(a.state, 'up');
 });
 
@@ -53,8 +53,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     t.diagnostic(`delivery ${Math.round(tookMs)} ms after the return`);
     await eventually(() => a.state === 'up' && b.state === 'up', 3000);
     assert.ok(!b.texts.includes('lost'));
-    assert.equal(b.stats.brokerUp, 1);
-    assert.ok(b.stats.brokerReconnects >= 1);
+    assert.equal(b.counters.brokerUp, 1);
+    assert.ok(b.counters.brokerReconnects >= 1);
     // Wanted since it was refused, and subscribed with the rest.
     await a.broker.publish('other', Buffer.from('wanted'));
     await eventually(() => b.texts.includes('wanted'), 1000);
@@ -80,7 +80,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const started = performance.now();
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('refused'))), 'UNAVAILABLE');
     assert.ok(performance.now() - started < 50);
-    await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.stats.probeMisses >= 2, 5000);
+    await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.counters.probeMisses >= 2, 5000);
     const noticedMs = performance.now() - frozenAt;
     await eventually(() => !b.shard.subscriptions.isLive, 5000 - noticedMs);
     t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
@@ -103,7 +103,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     t.diagnostic(`up again after ${Math.round(tookMs)} ms`);
     await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(room))));
     await eventually(() => b.texts.length === rooms.length, 3000);
-    assert.equal(b.stats.brokerReconnects, 1);
+    assert.equal(b.counters.brokerReconnects, 1);
     assert.deepEqual(
       b.states.map(({ state }) => state),
       ['up', 'degraded', 'up'],
@@ -155,9 +155,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis), await start(t, redis)];
     await b.broker.subscribe('room');
-    const fetch = b.broker.arrivals.fetch;
+    const fetch = b.broker.inbox.fetch;
     // The body is deleted between its arrival and its being fetched.
-    b.broker.arrivals.fetch = async (...reference) => {
+    b.broker.inbox.fetch = async (...reference) => {
       await redis.cli('DEL', b.broker.names.blobOf(reference[0], reference[1]));
       return fetch(...reference);
     };
@@ -168,8 +168,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     ]);
     await eventually(() => b.texts.includes('after'), 3000);
     assert.deepEqual(b.texts, ['before', 'after']);
-    assert.equal(b.stats.skipped, 1);
-    assert.equal(b.broker.arrivals.heldBytes, 0);
+    assert.equal(b.counters.skipped, 1);
+    assert.equal(b.broker.inbox.heldBytes, 0);
   });
 
   test('a large publication to a room without subscribers leaves nothing in Redis', {
@@ -200,7 +200,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await eventually(() => a.state === 'degraded', 3000);
     await redis.cli('ACL', 'SETUSER', 'default', '+publish');
     await eventually(() => a.state === 'up', 3000);
-    assert.equal(a.stats.probeMisses, 0);
+    assert.equal(a.counters.probeMisses, 0);
   });
 
   test('Redis does not permit subscribing: tried again slowly', { timeout: TIMEOUT_MS }, async (t) => {
@@ -260,7 +260,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     b.broker.reportConnections(2);
     await eventually(async () => (await a.broker.countConnections()) === 3, 1000);
     // It says no goodbye: as in a crash.
-    b.broker.census.pause();
+    b.broker.connectionCount.pause();
     const tookMs = await eventually(async () => (await a.broker.countConnections()) === 1, 10_000);
     assert.ok(tookMs > 3000);
   });
@@ -293,7 +293,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await redis.cli('CLIENT', 'PAUSE', '60000', 'WRITE');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OUTCOME_UNKNOWN');
     // Its connections are made again and again, and each is ready at once.
-    await eventually(() => a.stats.brokerReconnects >= 3);
+    await eventually(() => a.counters.brokerReconnects >= 3);
     const states = a.states.map(({ state }) => state);
     await redis.cli('CLIENT', 'UNPAUSE');
     assert.deepEqual(states, ['up', 'degraded']);

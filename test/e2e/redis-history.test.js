@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { MAX_STRETCH_BYTES } from '../../src/backend/broker.js';
+import { MAX_PAGE_BYTES } from '../../src/backend/broker.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
 import { freePort, redisSettings, startRedis } from '../helpers/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
@@ -141,7 +141,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
       if (!isTold) for (const { shard } of [a, b]) await shard.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
       await isLinked(stale, redis);
       await redis.cli('REPLICAOF', 'NO', 'ONE');
-      await eventually(() => a.stats.brokerReconnects > 0 && b.stats.brokerReconnects > 0, 4000);
+      await eventually(() => a.counters.brokerReconnects > 0 && b.counters.brokerReconnects > 0, 4000);
       await eventually(() => a.state === 'up' && b.state === 'up');
       const [position] = await publish(a, 'kept', ['new']);
       assert.notEqual(position.epoch, epoch);
@@ -272,13 +272,13 @@ describe('history on Redis', { concurrency: 4 }, () => {
     await lead(first);
     // One room is published to first, the other is read first.
     const [position] = await publish(a, 'kept', ['3']);
-    const stretch = await read(a, 'kept-read');
-    assert.deepEqual([position.offset, stretch.offset, stretch.texts], [1, 0, []]);
-    for (const [i, { epoch }] of [position, stretch].entries()) assert.notEqual(epoch, before[i].epoch);
+    const page = await read(a, 'kept-read');
+    assert.deepEqual([position.offset, page.offset, page.texts], [1, 0, []]);
+    for (const [i, { epoch }] of [position, page].entries()) assert.notEqual(epoch, before[i].epoch);
     // A worker that has not seen it meets the new epochs.
     const b = await start(t, first, { history });
     assert.deepEqual(await read(b, 'kept'), { ...position, texts: ['3'] });
-    assert.equal((await read(b, 'kept-read')).epoch, stretch.epoch);
+    assert.equal((await read(b, 'kept-read')).epoch, page.epoch);
   });
 
   test('a first replica is attached: epochs stay, also for workers that come later', {
@@ -300,7 +300,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     // A new room, and then one that was there before: the worker still knows both fences.
     await publish(a, 'kept-new', ['1']);
     assert.deepEqual((await publish(a, 'kept-untouched', ['2']))[0].offset, 2);
-    assert.equal(a.stats.brokerReconnects, 0);
+    assert.equal(a.counters.brokerReconnects, 0);
   });
 
   test('a first replica is attached: epochs stay while workers notice it one after another', {
@@ -367,7 +367,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const [{ epoch }] = await publish(a, 'kept', ['1']);
     await redis.cli('-n', '5', 'SET', 'cache', '1');
     await redis.cli('-n', '5', 'FLUSHDB');
-    await eventually(() => a.stats.brokerReconnects === 1 && a.state === 'up');
+    await eventually(() => a.counters.brokerReconnects === 1 && a.state === 'up');
     assert.deepEqual(await publish(a, 'kept', ['2']), [{ epoch, offset: 2 }]);
     assert.deepEqual(await read(a, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
   });
@@ -378,7 +378,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
     await publish(b, 'kept', ['3']);
     await redis.cli('FLUSHALL');
-    await eventually(() => a.stats.brokerReconnects === 1 && b.stats.brokerReconnects === 1);
+    await eventually(() => a.counters.brokerReconnects === 1 && b.counters.brokerReconnects === 1);
     await eventually(() => a.state === 'up' && b.state === 'up');
     const positions = [...(await publish(a, 'kept', ['4'])), ...(await publish(b, 'kept', ['5']))];
     assert.deepEqual(
@@ -651,8 +651,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
     for (let i = 0; i < 12; i++) await a.broker.publish('kept', megabyte);
     const { offset, publications } = await a.broker.history('kept', ALL);
     assert.equal(offset, 12);
-    assert.equal(publications.length, Math.floor(MAX_STRETCH_BYTES / (megabyte.length + 32)));
-    await a.broker.publish('kept', Buffer.alloc(2 * MAX_STRETCH_BYTES, 'h'));
+    assert.equal(publications.length, Math.floor(MAX_PAGE_BYTES / (megabyte.length + 32)));
+    await a.broker.publish('kept', Buffer.alloc(2 * MAX_PAGE_BYTES, 'h'));
     assert.equal((await a.broker.history('kept', ALL)).publications.length, 1);
     for (const text of numbered('', 5)) await publish(a, 'kept', [text]);
     await redis.cli('XDEL', 'faults:history:{kept}:stream', '15');
@@ -665,8 +665,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
     await b.broker.subscribe('kept');
-    const { fetch } = b.broker.arrivals;
-    b.broker.arrivals.fetch = async (...reference) => {
+    const { fetch } = b.broker.inbox;
+    b.broker.inbox.fetch = async (...reference) => {
       await redis.cli('XDEL', 'faults:history:{kept}:stream', '2');
       return fetch(...reference);
     };
@@ -681,7 +681,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
       b.positions.map(({ offset }) => offset),
       [1, 3],
     );
-    assert.equal(b.stats.skipped, 1);
+    assert.equal(b.counters.skipped, 1);
     assert.deepEqual((await read(a, 'kept')).texts, ['3']);
   });
 });

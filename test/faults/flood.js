@@ -36,7 +36,7 @@ const ARRIVE_MS = 3000;
 const STOP_MS = 30_000;
 
 /** @typedef {import('./flood/honest.js').Honest} Honest */
-/** @typedef {import('./flood/flooder.js').Tally} Tally */
+/** @typedef {import('./flood/flooder.js').FastHistogram} FastHistogram */
 /** @typedef {import('../helpers/server.js').Server} Server */
 /** @typedef {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}} Stage */
 
@@ -183,13 +183,13 @@ async function flood({ server, honest, startMb }, kind, index) {
   return { row, faults };
 }
 
-/** @param {import('node:child_process').ChildProcess} flooder @returns {Promise<Tally>} */
+/** @param {import('node:child_process').ChildProcess} flooder @returns {Promise<FastHistogram>} */
 async function stopFlooder(flooder) {
   const gone = once(flooder, 'exit');
   const timer = setTimeout(() => flooder.kill('SIGKILL'), STOP_MS);
-  /** @type {Tally} */
+  /** @type {FastHistogram} */
   let tally = { connects: 0, opened: 0, bytes: 0, ends: {} };
-  flooder.on('message', (/** @type {Tally} */ message) => {
+  flooder.on('message', (/** @type {FastHistogram} */ message) => {
     tally = message;
   });
   flooder.send('stop');

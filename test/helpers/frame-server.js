@@ -6,7 +6,7 @@ import http from 'node:http';
 import { setImmediate as turn } from 'node:timers/promises';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { WebSockets } from '../../src/transport/websocket.js';
 import { handshake, RawClient } from './raw-http.js';
 
@@ -23,7 +23,7 @@ export class FrameServer {
   /** @type {import('node:net').Socket|undefined} the last one */
   socket;
 
-  stats = createStats();
+  counters = createCounters();
   /** The server's ends of all connections so far. @type {any[]} */
   opened = [];
   /** What the rate of frames takes for the time. */
@@ -35,7 +35,7 @@ export class FrameServer {
   constructor(hasReader, env = { FANFARE_LIMITS: 'off' }) {
     const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES), ...env });
     assert.ok(config);
-    const limiter = new RateLimiter(config, this.stats);
+    const limiter = new RateLimiter(config, this.counters);
     const commands = {
       receive: (/** @type {any} */ connection, /** @type {Buffer} */ data) => {
         const text = data.toString();
@@ -57,7 +57,7 @@ export class FrameServer {
       heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
       admitFrame:
         config.framesPerMinuteMode === 'off' ? null : (allowance) => limiter.admitFrame(allowance, this.nowMs),
-      stats: this.stats,
+      counters: this.counters,
     }));
     if (!hasReader) websockets.reader.attach = () => {};
     else {

@@ -1,13 +1,13 @@
 // hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
 
-import { Attendance } from '../../src/hub/room-users.js';
 import { Commands } from '../../src/commands/dispatch.js';
-import { Degraded } from '../../src/recovery/outage-notice.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
-import { Recovery } from '../../src/recovery/scheduler.js';
+import { Attendance } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { Degraded } from '../../src/recovery/outage-notice.js';
+import { SyncScheduler } from '../../src/recovery/scheduler.js';
 import { FakeTransport } from './fake-transport.js';
 
 const ignore = { observe() {} };
@@ -41,29 +41,29 @@ export function buildHub({
   maxWindowBytes,
   log = silent,
 }) {
-  const stats = createStats();
-  const slowConsumers = new SlowConsumers({ config, stats, budgetBytes, clock });
+  const counters = createCounters();
+  const slowConsumers = new SlowConsumers({ config, counters, budgetBytes, clock });
   const { maxUnsentBytes } = config;
   const reloadWindowMs = config.reconnectWindowMs;
   const outbox = new Outbox({
     slowConsumers,
-    stats,
+    counters,
     maxUnsentBytes,
     reloadWindowMs,
     fanout: ignore,
     flushSeconds: ignore,
   });
-  const recovery = new Recovery({
+  const recovery = new SyncScheduler({
     broker,
     historyOf,
     outbox,
     slowConsumers,
-    stats,
+    counters,
     maxUnsentBytes,
     maxWindowBytes,
     clock,
   });
-  const hub = new Hub({ broker, outbox, slowConsumers, recovery, stats, log });
+  const hub = new Hub({ broker, outbox, slowConsumers, recovery, counters, log });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)
@@ -77,15 +77,15 @@ export function buildHub({
     broker,
     recovery,
     degraded,
-    attendance: presence === undefined ? null : new Attendance({ presence, covers, stats }),
+    attendance: presence === undefined ? null : new Attendance({ presence, covers, counters }),
     admitMessage: () => 0,
     charge,
     admitBroadcast: () => 0,
-    stats,
+    counters,
     messageDuration: ignore,
     log,
   });
-  return { stats, slowConsumers, outbox, recovery, hub, degraded, commands };
+  return { counters, slowConsumers, outbox, recovery, hub, degraded, commands };
 }
 
 /**

@@ -7,8 +7,8 @@
 // is being called does not overtake what others have not got yet.
 
 import { BrokerError } from '../../src/backend/broker.js';
-import { Rooms } from '../../src/backend/embedded/subscriptions.js';
-import { publicationsIn, Streams } from '../../src/backend/embedded/histories.js';
+import { Histories, publicationsIn } from '../../src/backend/embedded/histories.js';
+import { Subscriptions } from '../../src/backend/embedded/subscriptions.js';
 
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
 /** @typedef {import('../../src/backend/broker.js').BrokerEvents} BrokerEvents */
@@ -21,9 +21,9 @@ export class MemoryBroker {
    */
   constructor({ historyOf = () => null } = {}) {
     this.historyOf = historyOf;
-    /** @type {Rooms<View>} */
-    this.rooms = new Rooms();
-    this.streams = new Streams();
+    /** @type {Subscriptions<View>} */
+    this.rooms = new Subscriptions();
+    this.streams = new Histories();
     this.connections = 0;
     /** @type {{room: string, publication: Buffer, offset: number, epoch: string}[]} */
     this.waiting = [];
@@ -113,7 +113,7 @@ class View {
   /** @param {string} room @param {import('../../src/backend/broker.js').ReadRequest} from */
   async history(room, from) {
     this.#check();
-    const { epoch, offset, first, runs } = this.memory.streams.stretch(room, from, performance.now());
+    const { epoch, offset, first, runs } = this.memory.streams.page(room, from, performance.now());
     return { epoch, offset, first, publications: runs.flatMap(publicationsIn) };
   }
 

@@ -3,7 +3,7 @@
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
@@ -12,7 +12,7 @@ import { createStats } from '../../src/observability/counters.js';
 export class Worker {
   /** @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config/config.js').Config>} config */
   constructor(redis, config) {
-    this.stats = createStats();
+    this.counters = createCounters();
     /** @type {string[]} */
     this.texts = [];
     /** @type {{state: string, atMs: number}[]} */
@@ -35,7 +35,7 @@ export class Worker {
         ...config,
       },
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
-      stats: this.stats,
+      counters: this.counters,
       workerId: 'worker',
       historyOf: (room) => rules.of(room),
       historyRules: rules,
@@ -66,7 +66,7 @@ export class Worker {
   }
 
   get shard() {
-    return /** @type {import('../../src/backend/redis/node.js').RedisShard} */ (this.broker.shard);
+    return /** @type {import('../../src/backend/redis/node.js').RedisNode} */ (this.broker.shard);
   }
 }
 

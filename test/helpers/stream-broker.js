@@ -2,7 +2,7 @@
 // announcements delivered, lost or swapped, and reads answered when the test says so. It keeps the truth.
 
 /** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
-/** @typedef {import('../../src/backend/broker.js').Stretch} Stretch */
+/** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../../src/backend/broker.js').ReadRequest} ReadRequest */
 
 /** @param {string} [text] */
@@ -26,7 +26,7 @@ export class StreamBroker {
     this.announcements = [];
     /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
     this.subscribing = [];
-    /** @type {(ReadRequest & {room: string, resolve: (stretch: Stretch) => void, reject: (error: Error) => void})[]} */
+    /** @type {(ReadRequest & {room: string, resolve: (page: HistoryPage) => void, reject: (error: Error) => void})[]} */
     this.reads = [];
     /** All there were. @type {(ReadRequest & {room: string})[]} */
     this.allReads = [];
@@ -73,7 +73,7 @@ export class StreamBroker {
     }
   }
 
-  /** @param {string} room @param {ReadRequest} from @returns {Stretch} */
+  /** @param {string} room @param {ReadRequest} from @returns {HistoryPage} */
   look(room, { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' }) {
     if (this.stream(room).epoch === endedEpoch) this.forget(room);
     const { epoch, offset, publications } = this.stream(room);
@@ -115,7 +115,7 @@ export class StreamBroker {
     return this.accept(room, publication);
   }
 
-  /** @param {string} room @param {ReadRequest} from @returns {Promise<Stretch>} */
+  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
   history(room, from) {
     if (this.allReads.push({ room, ...from }) > MAX_READS) return Promise.reject(away('reads without end'));
     if (!this.isManual) return this.isAway ? Promise.reject(away()) : Promise.resolve(this.look(room, from));

@@ -4,7 +4,7 @@ import { Admission, Admitted } from '../../src/admission/admission.js';
 import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
 import { loadConfig } from '../../src/config/config.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 
 /** Counts the connections of each address, as the relay does, and remembers what it was asked. */
 class Counter {
@@ -45,10 +45,10 @@ function build(env = {}) {
     descriptorLimit: 1024,
   };
   const addresses = new Counter();
-  const stats = createStats();
+  const counters = createCounters();
   const clock = { nowMs: 0 };
-  const admission = new Admission({ config, addresses, health, stats, now: () => clock.nowMs, random: () => 0.999 });
-  return { admission, addresses, health, stats, clock };
+  const admission = new Admission({ config, addresses, health, counters, now: () => clock.nowMs, random: () => 0.999 });
+  return { admission, addresses, health, counters, clock };
 }
 
 /** @param {Record<string, string>} [headers] @param {string} [peer] */
@@ -94,7 +94,7 @@ test('an address is found out only where a limit counts by it', () => {
 });
 
 test('an address over its cap is refused with 429 and a time to wait', async () => {
-  const { admission, stats } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '2' });
+  const { admission, counters } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '2' });
   await admission.admit(request());
   await admission.admit(request());
   const refused = refusal(await admission.admit(request()));
@@ -102,7 +102,7 @@ test('an address over its cap is refused with 429 and a time to wait', async () 
   assert.equal(refused.reason, 'per_ip');
   assert.equal(refused.headers['Retry-After'], '20');
   assert.deepEqual(JSON.parse(refused.body), { error: 'per_ip', message: 'Too many connections from this address.' });
-  assert.equal(stats.refused.per_ip, 1);
+  assert.equal(counters.refused.per_ip, 1);
   assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof Admitted);
 });
 
@@ -116,10 +116,10 @@ test('a place is given back once, however often it is released', async () => {
 });
 
 test('an observed cap admits, holds the place and counts', async () => {
-  const { admission, addresses, stats } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '1', FANFARE_LIMITS: 'observe' });
+  const { admission, addresses, counters } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '1', FANFARE_LIMITS: 'observe' });
   for (let i = 0; i < 3; i++) assert.ok((await admission.admit(request())) instanceof Admitted);
-  assert.equal(stats.observed.connections_per_ip, 2);
-  assert.equal(stats.refused.per_ip, 0);
+  assert.equal(counters.observed.connections_per_ip, 2);
+  assert.equal(counters.refused.per_ip, 0);
   assert.equal(addresses.held.get('192.0.2.1'), 3);
 });
 
@@ -143,13 +143,13 @@ test('a worker that lags, is short of memory or of descriptors refuses before it
     [{ heap: 81 }, 'memory'],
     [{ open: 769 }, 'descriptors'],
   ])) {
-    const { admission, addresses, health, stats } = build();
+    const { admission, addresses, health, counters } = build();
     Object.assign(health, change);
     const refused = refusal(admission.admit(request()));
     assert.equal(refused.status, 503);
     assert.equal(refused.reason, reason);
     assert.equal(refused.headers['Retry-After'], '10');
-    assert.equal(stats.refused[reason], 1);
+    assert.equal(counters.refused[reason], 1);
     assert.equal(addresses.calls, 0);
   }
 });
@@ -164,18 +164,18 @@ test('overload is only counted where it is observed, and not looked at where it 
   const observing = build({ FANFARE_OVERLOAD_MODE: 'observe' });
   observing.health.lag = 9999;
   assert.ok((await observing.admission.admit(request())) instanceof Admitted);
-  assert.equal(observing.stats.observed.loop_lag, 1);
+  assert.equal(observing.counters.observed.loop_lag, 1);
   const off = build({ FANFARE_OVERLOAD_MODE: 'off' });
   off.health.lagMs = () => assert.fail('asked');
   assert.ok((await off.admission.admit(request())) instanceof Admitted);
 });
 
 test('a page of another origin is refused with 403 that does not repeat it', () => {
-  const { admission, addresses, stats } = build({ ALLOWED_ORIGINS: 'https://app.example' });
+  const { admission, addresses, counters } = build({ ALLOWED_ORIGINS: 'https://app.example' });
   const refused = refusal(admission.admit(request({ origin: 'https://evil.example' })));
   assert.equal(refused.status, 403);
   assert.doesNotMatch(JSON.stringify(refused), /evil/);
-  assert.equal(stats.refused.origin, 1);
+  assert.equal(counters.refused.origin, 1);
   assert.equal(addresses.calls, 0);
 });
 
@@ -228,7 +228,7 @@ test('with few descriptors at all the reserve is a part of them', () => {
   const { config } = loadConfig({});
   assert.ok(config);
   const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 64 };
-  const parts = { config, addresses: new Counter(), health, stats: createStats(), now: () => 0 };
+  const parts = { config, addresses: new Counter(), health, counters: createCounters(), now: () => 0 };
   assert.equal(new Admission(parts).maxDescriptors, 48);
   assert.equal(
     new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors,
@@ -239,13 +239,13 @@ test('with few descriptors at all the reserve is a part of them', () => {
 const RATE = { FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '60', FANFARE_HANDSHAKES_BURST_PER_IP: '3' };
 
 test('an address that connects too often is told to wait, others are not', () => {
-  const { admission, stats, clock } = build(RATE);
+  const { admission, counters, clock } = build(RATE);
   for (let i = 0; i < 3; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
   const refused = refusal(admission.admitPeer('192.0.2.1'));
   assert.equal(refused.status, 429);
   assert.equal(refused.reason, 'handshakes_per_ip');
   assert.equal(refused.headers['Retry-After'], '2');
-  assert.equal(stats.refused.handshakes_per_ip, 1);
+  assert.equal(counters.refused.handshakes_per_ip, 1);
   assert.equal(admission.admitPeer('192.0.2.2'), null);
   clock.nowMs = 1000;
   assert.equal(admission.admitPeer('192.0.2.1'), null);
@@ -257,15 +257,15 @@ test('an observed rate of handshakes counts and lets in; a rate that is off coun
     ['observe', 2],
     ['off', 0],
   ])) {
-    const { admission, stats } = build({ ...RATE, FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE: mode });
+    const { admission, counters } = build({ ...RATE, FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE: mode });
     for (let i = 0; i < 5; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
-    assert.equal(stats.observed.handshakes_per_ip, count);
-    assert.equal(stats.refused.handshakes_per_ip, 0);
+    assert.equal(counters.observed.handshakes_per_ip, count);
+    assert.equal(counters.refused.handshakes_per_ip, 0);
   }
 });
 
 test('behind a trusted proxy the rate of handshakes is that of the client, and the proxy has none', async () => {
-  const { admission, stats } = build({ ...RATE, TRUST_PROXY: '127.0.0.1' });
+  const { admission, counters } = build({ ...RATE, TRUST_PROXY: '127.0.0.1' });
   const from = (/** @type {string} */ client) =>
     admission.admit(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
   for (let i = 0; i < 10; i++)
@@ -273,11 +273,11 @@ test('behind a trusted proxy the rate of handshakes is that of the client, and t
   for (let i = 0; i < 3; i++) assert.ok((await from('192.0.2.1')) instanceof Admitted);
   assert.equal(refusal(await from('192.0.2.1')).reason, 'handshakes_per_ip');
   assert.ok((await from('192.0.2.2')) instanceof Admitted);
-  assert.equal(stats.refused.handshakes_per_ip, 1);
+  assert.equal(counters.refused.handshakes_per_ip, 1);
 });
 
 test('addresses are forgotten when their bucket is full again', () => {
-  const rate = new HandshakeRate(60_000, 1, createStats());
+  const rate = new HandshakeRate(60_000, 1, createCounters());
   for (let i = 0; i < 100; i++) rate.take(String(i), 0);
   assert.equal(rate.addresses, 100);
   for (let i = 100; i < 300; i++) rate.take(String(i), i);

@@ -104,7 +104,7 @@ test('whatever comes, in whatever pieces: with the reader and without it everyth
   );
   assert.ok(short.direct > 100, 'and most of it has come by the short way');
   assert.equal(long.direct, 0);
-  assert.ok(sliced.stats.readsDeferred > 100, 'and much of it has waited for its turn');
+  assert.ok(sliced.counters.readsDeferred > 100, 'and much of it has waited for its turn');
   assert.equal(sliced.websockets.reader.waitingBytes, 0);
 });
 

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Connection } from '../../src/hub/connection.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 
 function build({ intervalMs = 30_000, timeoutMs = 10_000, connections = 1000 } = {}) {
-  const stats = createStats();
-  const heartbeat = new Heartbeat({ intervalMs, timeoutMs, stats });
+  const counters = createCounters();
+  const heartbeat = new Heartbeat({ intervalMs, timeoutMs, counters });
   const members = Array.from({ length: connections }, () => {
     const transport = new FakeTransport();
     const connection = new Connection(transport, '::1');
@@ -29,7 +29,7 @@ function build({ intervalMs = 30_000, timeoutMs = 10_000, connections = 1000 } =
   const stall = (/** @type {number} */ ms) => {
     now += ms;
   };
-  return { stats, heartbeat, members, run, stall };
+  return { counters, heartbeat, members, run, stall };
 }
 
 test('pings are spread evenly over the period', () => {
@@ -46,14 +46,14 @@ test('pings are spread evenly over the period', () => {
 });
 
 test('who gives no sign of life after a ping is terminated; any sign counts', () => {
-  const { members, run, stats } = build();
+  const { members, run, counters } = build();
   const [dead, alive] = members;
   run(60_000, () => {
     for (const member of members) if (member !== dead) member.connection.isAlive = true;
   });
   assert.ok(dead.transport.terminated);
   assert.ok(!alive.transport.terminated);
-  assert.equal(stats.heartbeatTimeouts, 1);
+  assert.equal(counters.heartbeatTimeouts, 1);
 });
 
 test('the peers are not to blame when the event loop stood still', () => {

@@ -2,15 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from '../../src/backend/broker.js';
-import { publicationsIn, Streams } from '../../src/backend/embedded/histories.js';
+import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../../src/backend/broker.js';
+import { Histories, publicationsIn } from '../../src/backend/embedded/histories.js';
 
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const ALL = Object.freeze({ after: 0, limit: 1e9 });
 
-/** @param {Streams} streams @param {string} room @param {{after: number, limit: number}} [from] @param {number} [nowMs] */
+/** @param {Histories} streams @param {string} room @param {{after: number, limit: number}} [from] @param {number} [nowMs] */
 function read(streams, room, from = ALL, nowMs = 0) {
-  const { epoch, offset, runs } = streams.stretch(room, from, nowMs);
+  const { epoch, offset, runs } = streams.page(room, from, nowMs);
   return { epoch, offset, publications: runs.flatMap(publicationsIn) };
 }
 
@@ -28,7 +28,7 @@ function chance(seed) {
 for (const seed of [1, 2, 3, 4, 5, 6]) {
   test(`whatever is done, it says what a plain list would (seed ${seed})`, () => {
     const random = chance(seed);
-    const streams = new Streams();
+    const streams = new Histories();
     const rules = [
       { size: 1, ttlMs: 1000 },
       { size: 7, ttlMs: 3000 },
@@ -79,7 +79,7 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
 }
 
 test('what a stream takes stays near what it holds', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   for (let i = 0; i < 100_000; i++) streams.append('room', RULE, Buffer.alloc(100), 0);
   assert.equal(streams.publications, 100);
   assert.ok(streams.bytes < 4 * 100 * 104, `${streams.bytes} bytes for 10,400`);
@@ -88,7 +88,7 @@ test('what a stream takes stays near what it holds', () => {
 });
 
 test('a sweep frees each stream at its own time', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   const brief = { size: 10, ttlMs: 1000 };
   streams.append('long', RULE, Buffer.from('x'), 0);
   streams.append('a', brief, Buffer.from('x'), 0);
@@ -103,7 +103,7 @@ test('a sweep frees each stream at its own time', () => {
 });
 
 test('a sweep is short, however much is due', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   for (let i = 0; i < 25_000; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 0);
   const held = [1, 2, 3].map(() => {
     streams.sweep(RULE.ttlMs);
@@ -113,7 +113,7 @@ test('a sweep is short, however much is due', () => {
 });
 
 test('what has expired is not read, swept or not', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   const { epoch } = streams.append('room', RULE, Buffer.from('x'), 0);
   assert.equal(read(streams, 'room', ALL, RULE.ttlMs - 1).publications.length, 1);
   assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs), { epoch, offset: 1, publications: [] });
@@ -122,7 +122,7 @@ test('what has expired is not read, swept or not', () => {
 });
 
 test('beyond its bytes the rooms least recently published to lose their publications, never their positions', () => {
-  const streams = new Streams({ maxBytes: 100_000 });
+  const streams = new Histories({ maxBytes: 100_000 });
   const epochs = new Map();
   for (let i = 0; i < 100; i++) {
     // Each with another time to live, so that no list alone knows who is the oldest.
@@ -145,7 +145,7 @@ test('beyond its bytes the rooms least recently published to lose their publicat
 });
 
 test('one room has a quarter of the bytes at most, and keeps its newest', () => {
-  const streams = new Streams({ maxBytes: 1_000_000 });
+  const streams = new Histories({ maxBytes: 1_000_000 });
   streams.append('quiet', RULE, Buffer.from('x'), 0);
   for (let i = 0; i < 100; i++) streams.append('large', RULE, Buffer.alloc(20_000, i), 1);
   assert.equal(read(streams, 'quiet').publications.length, 1);
@@ -160,7 +160,7 @@ test('one room has a quarter of the bytes at most, and keeps its newest', () => 
 });
 
 test('a publication larger than all there is room for is kept until the next', () => {
-  const streams = new Streams({ maxBytes: 1000 });
+  const streams = new Histories({ maxBytes: 1000 });
   streams.append('a', RULE, Buffer.alloc(100), 0);
   streams.append('b', RULE, Buffer.alloc(5000), 1);
   assert.deepEqual([read(streams, 'a').publications.length, read(streams, 'b').publications.length], [0, 1]);
@@ -169,7 +169,7 @@ test('a publication larger than all there is room for is kept until the next', (
 });
 
 test('of too many positions those with nothing left are forgotten first, and begin a new epoch', () => {
-  const streams = new Streams({ maxStreams: 10 });
+  const streams = new Histories({ maxStreams: 10 });
   const brief = { size: 10, ttlMs: 1000 };
   const before = streams.append('gone', brief, Buffer.from('x'), 0);
   streams.append('gone-2', brief, Buffer.from('x'), 0);
@@ -192,7 +192,7 @@ test('of too many positions those with nothing left are forgotten first, and beg
 });
 
 test('no position of an epoch comes twice, however often rooms are forgotten', () => {
-  const streams = new Streams({ maxStreams: 5 });
+  const streams = new Histories({ maxStreams: 5 });
   const random = chance(7);
   const seen = new Set();
   for (let i = 0; i < 5000; i++) {
@@ -206,7 +206,7 @@ test('no position of an epoch comes twice, however often rooms are forgotten', (
 });
 
 test('a room that is only asked for costs nothing, and keeps its epoch', () => {
-  const streams = new Streams({ maxStreams: 100 });
+  const streams = new Histories({ maxStreams: 100 });
   const epochs = Array.from({ length: 2000 }, (_, i) => read(streams, `never-${i}`).epoch);
   assert.equal(streams.streams.size, 0);
   for (let i = 0; i < 200; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), i);
@@ -216,22 +216,22 @@ test('a room that is only asked for costs nothing, and keeps its epoch', () => {
 });
 
 test('a stretch ends at its bytes, and brings one publication however large', () => {
-  const streams = new Streams();
-  const half = Buffer.alloc(MAX_STRETCH_BYTES / 2 - 1000);
+  const streams = new Histories();
+  const half = Buffer.alloc(MAX_PAGE_BYTES / 2 - 1000);
   for (let i = 0; i < 5; i++) streams.append('halves', RULE, half, 0);
   assert.equal(read(streams, 'halves').publications.length, 2);
   assert.equal(read(streams, 'halves', { after: 4, limit: 10 }).publications.length, 1);
   streams.append('whole', RULE, Buffer.from('x'), 0);
-  streams.append('whole', RULE, Buffer.alloc(MAX_STRETCH_BYTES + 1), 0);
+  streams.append('whole', RULE, Buffer.alloc(MAX_PAGE_BYTES + 1), 0);
   const { publications } = read(streams, 'whole');
   assert.deepEqual(
     publications.map(({ length }) => length),
-    [MAX_STRETCH_BYTES + 1],
+    [MAX_PAGE_BYTES + 1],
   );
 });
 
 test('a key is known for its time exactly, in its own room', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   for (const nowMs of [0, 299_000, 400_000]) {
     const key = `key ${nowMs}`;
     const first = streams.append('room', RULE, Buffer.from('x'), nowMs, key);
@@ -245,7 +245,7 @@ test('a key is known for its time exactly, in its own room', () => {
 });
 
 test('keys are let go when their time is over', () => {
-  const streams = new Streams();
+  const streams = new Histories();
   for (let i = 0; i < 1000; i++) streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
   for (let nowMs = 0; nowMs <= 3 * IDEMPOTENCY_MS; nowMs += 1000) streams.sweep(nowMs);
   assert.equal(streams.keys.young.size + streams.keys.old.size, 0);
@@ -253,7 +253,7 @@ test('keys are let go when their time is over', () => {
 });
 
 test('of too many keys the oldest are forgotten, and counted', () => {
-  const streams = new Streams({ maxKeys: 100 });
+  const streams = new Histories({ maxKeys: 100 });
   for (let i = 0; i < 1000; i++) {
     streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
     assert.ok(streams.keys.young.size + streams.keys.old.size <= 100);

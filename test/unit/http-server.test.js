@@ -6,7 +6,7 @@ import { WebSocketServer } from 'ws';
 import { Admission } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -27,7 +27,7 @@ const limit = { timeout: 10_000 };
 async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgrade } = {}) {
   const { config, faults } = loadConfig({ PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', ...env });
   assert.ok(config, faults.join('\n'));
-  const stats = createStats();
+  const counters = createCounters();
   /** @type {Map<string, number>} */
   const held = new Map();
   /** @type {Addresses} */
@@ -47,10 +47,10 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
     lag: 0,
     lagMs: () => health.lag,
     heapPercent: () => 0,
-    openDescriptors: () => stats.sockets + OWN_DESCRIPTORS,
+    openDescriptors: () => counters.sockets + OWN_DESCRIPTORS,
     descriptorLimit: descriptors,
   };
-  const admission = new Admission({ config, addresses: counter, health, stats, now: () => performance.now() });
+  const admission = new Admission({ config, addresses: counter, health, counters, now: () => performance.now() });
   const websockets = new WebSocketServer({ noServer: true });
   /** @type {{reason: string|null}} */
   const ready = { reason: null };
@@ -68,7 +68,7 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
       ((request, socket, head) => websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
     readiness: () => ready.reason,
     log,
-    stats,
+    counters,
   });
   const { port } = await server.listen();
   t.after(async () => {
@@ -77,7 +77,7 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
   });
   const connect = (/** @type {string|void} */ localAddress) =>
     RawClient.connect(t, { port, localAddress: localAddress || undefined });
-  return { server, stats, held, health, ready, websockets, errors, connect };
+  return { server, counters, held, health, ready, websockets, errors, connect };
 }
 
 /** @param {() => boolean} condition @param {number} [withinMs] */
@@ -161,7 +161,7 @@ const TABLE = [
 ];
 
 test('the handshakes of the table', limit, async (t) => {
-  const { connect, stats, server, websockets } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+  const { connect, counters, server, websockets } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
   for (const [name, sent, status] of TABLE) {
     await t.test(`${name}: ${status}`, limit, async () => {
       const client = await connect();
@@ -185,7 +185,7 @@ test('the handshakes of the table', limit, async (t) => {
   await until(() => server.openSockets === 0);
   assert.equal(server.handshakes, 0);
   assert.equal(websockets.clients.size, 0);
-  assert.ok(stats.refused.bad_request > 30);
+  assert.ok(counters.refused.bad_request > 30);
 });
 
 test('early frames arrive behind the handshake', limit, async (t) => {
@@ -331,7 +331,7 @@ test(
   'of 300 connections from one address 100 come in, forged headers or not, and places come back',
   limit,
   async (t) => {
-    const { connect, stats, held, server } = await start(t);
+    const { connect, counters, held, server } = await start(t);
     const clients = await Promise.all(Array.from({ length: 300 }, connect));
     const forged = (/** @type {number} */ i) =>
       i % 2 ? { 'X-Forwarded-For': `6.6.${i >> 8}.${i & 255}`, Forwarded: `for=6.6.6.${i}` } : {};
@@ -341,7 +341,7 @@ test(
     const refused = responses.filter(({ status }) => status === 429);
     assert.equal(responses.filter(({ status }) => status === 101).length, 100);
     assert.equal(refused.length, 200);
-    assert.equal(stats.refused.per_ip, 200);
+    assert.equal(counters.refused.per_ip, 200);
     for (const { headers } of refused)
       assert.ok(Number(headers['retry-after']) >= 10 && Number(headers['retry-after']) <= 20);
     assert.ok(new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1, 'with jitter');
@@ -376,7 +376,7 @@ test('a worker that lags refuses with 503', limit, async (t) => {
 });
 
 test('a client that sends nothing, or half a header, or dribbles, gets 408 at the deadline', limit, async (t) => {
-  const { connect, stats, server } = await start(t, { env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' } });
+  const { connect, counters, server } = await start(t, { env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' } });
   const started = performance.now();
   const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
   half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
@@ -390,7 +390,7 @@ test('a client that sends nothing, or half a header, or dribbles, gets 408 at th
   clearInterval(timer);
   assert.ok(performance.now() - started >= 290);
   assert.ok(performance.now() - started < 2500);
-  assert.equal(stats.refused.handshake_timeout, 3);
+  assert.equal(counters.refused.handshake_timeout, 3);
   await until(() => server.openSockets === 0);
 });
 
@@ -398,7 +398,7 @@ test('an admission that stalls ends in 503, and a place it gets later is given b
   /** @type {(() => void)[]} */
   const answer = [];
   let released = 0;
-  const { connect, stats } = await start(t, {
+  const { connect, counters } = await start(t, {
     env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '200' },
     addresses: {
       acquire: () => new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
@@ -410,7 +410,7 @@ test('an admission that stalls ends in 503, and a place it gets later is given b
   const response = await client.write(handshake()).response();
   assert.equal(response.status, 503);
   assert.ok(response.headers['retry-after']);
-  assert.equal(stats.refused.handshakes, 1);
+  assert.equal(counters.refused.handshakes, 1);
   await client.closed();
   assert.equal(released, 0);
   answer[0]();
@@ -456,7 +456,7 @@ test(
   'a client that opens connections and is silent loses its own oldest, and nobody else is refused',
   limit,
   async (t) => {
-    const { connect, stats, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '4' } });
+    const { connect, counters, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '4' } });
     const quiet = await connect('127.0.0.3');
     await until(() => server.handshakes === 1);
     const silent = [];
@@ -464,7 +464,7 @@ test(
       silent.push(await connect('127.0.0.2'));
       if (i % 2) silent[i].write('GET /ws HTTP/1.1\r\n'); // half a handshake is no better
     }
-    await until(() => stats.idleClosed.handshakes === 3);
+    await until(() => counters.idleClosed.handshakes === 3);
     for (const client of silent.slice(0, 3)) await client.closed();
     assert.equal(server.handshakes, 4);
     for (let i = 4; i < 20; i++) {
@@ -472,7 +472,7 @@ test(
       assert.equal((await honest.write(handshake()).response()).status, 101);
     }
     assert.equal((await quiet.write(handshake()).response()).status, 101);
-    assert.equal(stats.refused.handshakes, 0);
+    assert.equal(counters.refused.handshakes, 0);
   },
 );
 
@@ -480,7 +480,7 @@ test(
   'a trusted proxy is not one address: whoever else has most of the silent connections loses first',
   limit,
   async (t) => {
-    const { connect, stats, server } = await start(t, {
+    const { connect, counters, server } = await start(t, {
       env: { FANFARE_MAX_HANDSHAKES: '6', TRUST_PROXY: '127.0.0.1' },
     });
     const proxied = await Promise.all(Array.from({ length: 4 }, () => connect('127.0.0.1')));
@@ -491,26 +491,26 @@ test(
     const last = await connect('127.0.0.1');
     // Now that all have one each, the oldest goes.
     await proxied[0].closed();
-    assert.equal(stats.idleClosed.handshakes, 2);
+    assert.equal(counters.idleClosed.handshakes, 2);
     for (const client of [...proxied.slice(1), silent[1], more, last])
       assert.equal((await client.write(handshake()).response()).status, 101);
   },
 );
 
 test('of 1,200 handshakes that come at once none is refused', limit, async (t) => {
-  const { connect, stats, server, websockets } = await start(t);
+  const { connect, counters, server, websockets } = await start(t);
   const clients = await Promise.all(Array.from({ length: 1200 }, (_, i) => connect(`127.0.1.${1 + (i % 24)}`)));
   await until(() => server.openSockets === 1200);
   for (const client of clients) client.write(handshake());
   const answers = await Promise.all(clients.map((client) => client.response(8000)));
   assert.equal(answers.filter(({ status }) => status === 101).length, 1200);
   assert.equal(websockets.clients.size, 1200);
-  assert.equal(stats.idleClosed.handshakes, 0);
+  assert.equal(counters.idleClosed.handshakes, 0);
 });
 
 for (const mode of ['enforce', 'observe', 'off']) {
   test(`a handshake that the worker does not come to in time gets 503, not 408: ${mode}`, limit, async (t) => {
-    const { connect, stats, server } = await start(t, {
+    const { connect, counters, server } = await start(t, {
       env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '600', FANFARE_MAX_HANDSHAKES_MODE: mode },
       onUpgrade(_request, socket) {
         const end = performance.now() + 100;
@@ -524,17 +524,17 @@ for (const mode of ['enforce', 'observe', 'off']) {
     const answers = await Promise.all(clients.map((client) => client.response()));
     const refused = answers.filter(({ status }) => status === 503);
     assert.equal(answers.filter(({ status }) => status === 101).length, 12 - refused.length);
-    assert.equal(stats.refused.handshakes, refused.length);
-    assert.equal(stats.refused.handshake_timeout, 0);
+    assert.equal(counters.refused.handshakes, refused.length);
+    assert.equal(counters.refused.handshake_timeout, 0);
     assert.equal(refused.length > 0, mode === 'enforce');
-    assert.equal(stats.observed.handshakes > 0, mode === 'observe');
+    assert.equal(counters.observed.handshakes > 0, mode === 'observe');
     for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 5);
     await until(() => server.handshakes === 0);
   });
 }
 
 test('plain HTTP keeps few connections alive; the address that has most loses its oldest', limit, async (t) => {
-  const { connect, stats, server } = await start(t);
+  const { connect, counters, server } = await start(t);
   const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
   const check = await connect('127.0.0.3');
   assert.equal((await check.write(livez).response()).status, 200);
@@ -544,7 +544,7 @@ test('plain HTTP keeps few connections alive; the address that has most loses it
     assert.equal((await clients[i].write(livez).response()).status, 200);
   }
   assert.equal(server.plainSockets, 64);
-  assert.equal(stats.idleClosed.plain_http, 17);
+  assert.equal(counters.idleClosed.plain_http, 17);
   for (const client of clients.slice(0, 17)) await client.closed();
   assert.equal((await check.write(livez).response()).status, 200);
   assert.equal((await clients[79].write(livez).response()).status, 200);
@@ -627,7 +627,7 @@ test(
   'an address that connects too often gets 429 before it has said anything; its further requests count too',
   limit,
   async (t) => {
-    const { connect, stats, server } = await start(t, {
+    const { connect, counters, server } = await start(t, {
       env: { FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '1', FANFARE_HANDSHAKES_BURST_PER_IP: '3' },
     });
     const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
@@ -644,20 +644,20 @@ test(
     assert.equal(last.status, 429);
     assert.equal(last.headers.connection, 'close');
     assert.equal((await (await connect('127.0.0.2')).write(handshake()).response()).status, 101);
-    assert.equal(stats.refused.handshakes_per_ip, 2);
+    assert.equal(counters.refused.handshakes_per_ip, 2);
     await until(() => server.openSockets === 2);
   },
 );
 
 test('when descriptors run short idle connections give way, and handshakes come in', limit, async (t) => {
-  const { connect, stats, server } = await start(t, { descriptors: 100 });
+  const { connect, counters, server } = await start(t, { descriptors: 100 });
   const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
   // 25 of 100 are the reserve, 64 the worker's own: 11 are left.
   for (let i = 0; i < 31; i++) {
     const client = await connect('127.0.0.2');
     if (i % 2) client.write(livez);
     await until(
-      () => server.openSockets === Math.min(i + 1, 11) && stats.idleClosed.descriptors === Math.max(0, i - 10),
+      () => server.openSockets === Math.min(i + 1, 11) && counters.idleClosed.descriptors === Math.max(0, i - 10),
     );
   }
   for (let i = 3; i < 14; i++) {
@@ -667,20 +667,20 @@ test('when descriptors run short idle connections give way, and handshakes come 
   // Now all are WebSockets, and none of them gives way.
   const refused = await connect('127.0.0.14');
   assert.equal((await refused.write(handshake()).response()).status, 503);
-  assert.equal(stats.refused.descriptors, 1);
+  assert.equal(counters.refused.descriptors, 1);
 });
 
 test(
   'the last descriptors are not used up: connections beyond them are closed unanswered, and that is logged once',
   limit,
   async (t) => {
-    const { connect, stats, server, errors, held } = await start(t, {
+    const { connect, counters, server, errors, held } = await start(t, {
       descriptors: 68,
       env: { FANFARE_OVERLOAD_MODE: 'off' },
     });
     for (let i = 0; i < 4; i++) assert.equal((await (await connect()).write(handshake()).response()).status, 101);
     for (let i = 0; i < 3; i++) await (await connect()).closed();
-    assert.equal(stats.refused.descriptors, 3);
+    assert.equal(counters.refused.descriptors, 3);
     assert.equal(errors.length, 1);
     assert.equal(server.openSockets, 4);
     assert.equal(held.get('127.0.0.1'), 4);
@@ -709,7 +709,7 @@ test('the handshake of Java 17 (java.net.http.WebSocket), byte for byte', limit,
 });
 
 test('sockets that come back from the line unfinished are within the cap of handshakes, too', limit, async (t) => {
-  const { connect, server, stats } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
+  const { connect, server, counters } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
   let accepted = 0;
   server.server.on('connection', () => accepted++);
   const first = await Promise.all([connect(), connect(), connect()]);
@@ -720,18 +720,18 @@ test('sockets that come back from the line unfinished are within the cap of hand
   await until(() => accepted === 6);
   for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(server.handshakes, 3);
-  assert.equal(stats.idleClosed.handshakes, 3);
+  assert.equal(counters.idleClosed.handshakes, 3);
 });
 
 test('an observed cap of handshakes counts and lets in', limit, async (t) => {
-  const { connect, stats, server } = await start(t, {
+  const { connect, counters, server } = await start(t, {
     env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' },
   });
   await connect();
   await until(() => server.handshakes === 1);
   assert.equal((await (await connect()).write(handshake()).response()).status, 101);
-  assert.equal(stats.observed.handshakes, 1);
-  assert.equal(stats.refused.handshakes, 0);
+  assert.equal(counters.observed.handshakes, 1);
+  assert.equal(counters.refused.handshakes, 0);
 });
 
 test('a refused peer that does not leave is not kept', limit, async (t) => {
@@ -756,7 +756,7 @@ test(
   'when accepting stops, handshakes under way get 503, WebSockets stay, and nobody new connects',
   limit,
   async (t) => {
-    const { connect, server, stats, websockets } = await start(t);
+    const { connect, server, counters, websockets } = await start(t);
     const open = await connect();
     assert.equal((await open.write(handshake()).response()).status, 101);
     const late = await connect();
@@ -771,7 +771,7 @@ test(
     assert.equal(response.status, 503);
     assert.equal(response.headers.connection, 'close');
     assert.ok(response.headers['retry-after']);
-    assert.equal(stats.refused.draining, 1);
+    assert.equal(counters.refused.draining, 1);
     const readiness = await probe.write('Host: a\r\n\r\n').response();
     assert.equal(readiness.status, 503);
     assert.deepEqual(JSON.parse(readiness.body), { status: 'unavailable', reason: 'draining' });
@@ -889,7 +889,7 @@ test('a client waits for its turn, and not for all handshakes of an address that
 });
 
 test('who says nothing and leaves is gone, and so is who leaves before its turn', limit, async (t) => {
-  const { connect, server, stats } = await start(t);
+  const { connect, server, counters } = await start(t);
   const silent = await connect();
   await until(() => server.handshakes === 1);
   silent.socket.end();
@@ -902,5 +902,5 @@ test('who says nothing and leaves is gone, and so is who leaves before its turn'
   }
   await until(() => server.openSockets === 0);
   assert.equal(server.handshakes, 0);
-  assert.equal(stats.refused.handshake_timeout, 0);
+  assert.equal(counters.refused.handshake_timeout, 0);
 });

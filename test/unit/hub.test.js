@@ -34,7 +34,7 @@ function build({ env = {}, manual = false, budgetBytes = 1e9, onWarning = (/** @
     countConnections: async () => 42,
     history: noHistory,
   };
-  const { stats, slowConsumers, outbox, hub, commands } = buildHub({
+  const { counters, slowConsumers, outbox, hub, commands } = buildHub({
     config,
     broker,
     budgetBytes,
@@ -48,7 +48,19 @@ function build({ env = {}, manual = false, budgetBytes = 1e9, onWarning = (/** @
     const say = (/** @type {object|string} */ message) => receive(commands, connection, message);
     return { connection, transport, say };
   };
-  return { config, stats, clock, hub, outbox, commands, slowConsumers, connect, subscribing, published, unsubscribed };
+  return {
+    config,
+    counters,
+    clock,
+    hub,
+    outbox,
+    commands,
+    slowConsumers,
+    connect,
+    subscribing,
+    published,
+    unsubscribed,
+  };
 }
 
 const publication = (/** @type {unknown} */ payload) => {
@@ -63,7 +75,7 @@ const payloads = (/** @type {FakeTransport} */ transport) => {
 };
 
 test('the frames of a tick are written once to each member, in order', async () => {
-  const { hub, connect, stats } = build();
+  const { hub, connect, counters } = build();
   const members = [connect(), connect(), connect()];
   const outsider = connect();
   for (const { connection } of members) hub.join(connection, 'r');
@@ -75,8 +87,8 @@ test('the frames of a tick are written once to each member, in order', async () 
     assert.equal(transport.writes[0], members[0].transport.writes[0], 'all share one buffer');
   }
   assert.equal(outsider.transport.writes.length, 0);
-  assert.equal(stats.deliveries, 15);
-  assert.equal(stats.queueDepth, 0);
+  assert.equal(counters.deliveries, 15);
+  assert.equal(counters.queueDepth, 0);
 });
 
 test('a flush over many members yields, and every member keeps the order', async () => {
@@ -185,14 +197,14 @@ test('a join is answered once the broker has confirmed, and a message behind it 
 });
 
 test('commands that wait for their join are bounded in bytes, and those beyond are told at once', async () => {
-  const { connect, subscribing, published, stats, commands } = build({ manual: true });
+  const { connect, subscribing, published, counters, commands } = build({ manual: true });
   const { transport, say } = connect();
   say({ type: 'join', room: 'r' });
   for (let id = 0; id < 300; id++) say({ type: 'message', room: 'r', payload: 'x'.repeat(99_000), id });
   const refused = transport.messages();
   assert.ok(refused.length > 100 && refused.length < 200, `${refused.length}`);
   for (const { error } of refused) assert.equal(error, 'UNAVAILABLE');
-  assert.equal(stats.readsRefused, refused.length);
+  assert.equal(counters.readsRefused, refused.length);
   subscribing[0].resolve();
   await turn();
   assert.equal(published.length, 300 - refused.length);
@@ -255,13 +267,13 @@ test('a message has exactly one of payload and text', async () => {
 
 test('a publish the broker refuses is answered with what the broker said', async () => {
   for (const code of ['UNAVAILABLE', 'OUTCOME_UNKNOWN']) {
-    const { connect, published, stats } = build();
+    const { connect, published, counters } = build();
     const { transport, say } = connect();
     say({ type: 'message', room: 'r', payload: 1, id: 'm' });
     published[0].reject(Object.assign(new Error('x'), { code }));
     await turn();
     assert.deepEqual([transport.messages()[0].error, transport.messages()[0].id], [code, 'm']);
-    assert.equal(/** @type {Record<string, number>} */ (stats.errors)[code], 1);
+    assert.equal(/** @type {Record<string, number>} */ (counters.errors)[code], 1);
   }
 });
 
@@ -330,7 +342,7 @@ test('a connection may be in so many rooms and no more', () => {
   const observed = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2', FANFARE_LIMITS: 'observe' } });
   const free = observed.connect();
   for (const room of ['a', 'b', 'c']) free.say({ type: 'join', room });
-  assert.equal(observed.stats.observed.rooms, 1);
+  assert.equal(observed.counters.observed.rooms, 1);
 });
 
 test('a handler that throws costs its own connection and no other', () => {
@@ -348,7 +360,7 @@ test('a handler that throws costs its own connection and no other', () => {
 });
 
 test('a connection that falls behind its limit is closed as a slow consumer, and the others get everything', async () => {
-  const { hub, connect, stats } = build({
+  const { hub, connect, counters } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '200000', FANFARE_MAX_MESSAGE_BYTES: '100000' },
   });
   const slow = connect();
@@ -361,12 +373,12 @@ test('a connection that falls behind its limit is closed as a slow consumer, and
   }
   assert.equal(slow.transport.closed?.code, 4003);
   assert.ok(slow.transport.pendingBytes <= 200_000);
-  assert.equal(stats.slow.closed, 1);
+  assert.equal(counters.slow.closed, 1);
   assert.equal(payloads(quick.transport).length, 10);
 });
 
 test('where the policy is drop, publications are left out until the connection has caught up', async () => {
-  const { hub, connect, stats } = build({
+  const { hub, connect, counters } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '200000', FANFARE_MAX_MESSAGE_BYTES: '100000', FANFARE_SLOW_CONSUMER: 'drop' },
   });
   const slow = connect();
@@ -377,7 +389,7 @@ test('where the policy is drop, publications are left out until the connection h
     await turn();
   }
   assert.equal(slow.transport.closed, null);
-  assert.ok(stats.slow.dropped > 0);
+  assert.ok(counters.slow.dropped > 0);
   slow.transport.pendingBytes = 0;
   slow.transport.isStuck = false;
   hub.broadcast('r', publication('after'));
@@ -413,7 +425,7 @@ test('the age of the oldest unsent byte counts, also where nothing more is sent'
 test('a connection that asks and does not read is closed as a slow consumer, whatever it asks for', () => {
   for (const policy of ['close', 'drop']) {
     for (const type of ['echo', 'ping', 'hello', 'nonsense', 'join', 'presence']) {
-      const { connect, stats } = build({
+      const { connect, counters } = build({
         env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000', FANFARE_SLOW_CONSUMER: policy },
       });
       const { transport, say } = connect();
@@ -421,28 +433,28 @@ test('a connection that asks and does not read is closed as a slow consumer, wha
       for (let i = 0; i < 2000 && transport.closed === null; i++) say({ type, payload: 'x'.repeat(9000), room: 'r' });
       assert.equal(transport.closed?.code, 4003, type);
       assert.ok(transport.pendingBytes <= 20_000, type);
-      assert.deepEqual(stats.slow, { closed: 1, dropped: 0, shed: 0 }, type);
+      assert.deepEqual(counters.slow, { closed: 1, dropped: 0, shed: 0 }, type);
     }
   }
 });
 
 test('one reply that is not read is enough to be ended by its age, and to count in the budget of the worker', () => {
-  const { connect, clock, slowConsumers, stats } = build({ budgetBytes: 10_000 });
+  const { connect, clock, slowConsumers, counters } = build({ budgetBytes: 10_000 });
   const [old, large] = [connect(), connect()];
   for (const { transport } of [old, large]) transport.isStuck = true;
   old.say({ type: 'ping' });
   large.say({ type: 'echo', payload: 'x'.repeat(11_000) });
   slowConsumers.sweep();
   assert.equal(large.transport.closed?.code, 4003);
-  assert.equal(stats.slow.shed, 1);
+  assert.equal(counters.slow.shed, 1);
   clock.now = 10_001;
   slowConsumers.sweep();
   assert.equal(old.transport.closed?.code, 4003);
-  assert.equal(stats.slow.closed, 1);
+  assert.equal(counters.slow.closed, 1);
 });
 
 test('where the policy is drop, a connection that takes no byte is ended after the time of a missed ping', () => {
-  const { connect, clock, slowConsumers, stats, config } = build({ env: { FANFARE_SLOW_CONSUMER: 'drop' } });
+  const { connect, clock, slowConsumers, counters, config } = build({ env: { FANFARE_SLOW_CONSUMER: 'drop' } });
   const [mute, moving] = [connect(), connect()];
   for (const { transport, say } of [mute, moving]) {
     transport.isStuck = true;
@@ -461,11 +473,11 @@ test('where the policy is drop, a connection that takes no byte is ended after t
   }
   assert.equal(mute.transport.closed?.code, 4003);
   assert.equal(moving.transport.closed, null);
-  assert.equal(stats.slow.closed, 1);
+  assert.equal(counters.slow.closed, 1);
 });
 
 test('a worker over its budget of unsent bytes sheds the largest first', async () => {
-  const { hub, connect, slowConsumers, stats } = build({ budgetBytes: 100_000 });
+  const { hub, connect, slowConsumers, counters } = build({ budgetBytes: 100_000 });
   const large = connect();
   const small = connect();
   for (const { connection, transport } of [large, small]) {
@@ -479,13 +491,13 @@ test('a worker over its budget of unsent bytes sheds the largest first', async (
   slowConsumers.sweep();
   assert.equal(large.transport.closed?.code, 4003);
   assert.equal(small.transport.closed, null);
-  assert.equal(stats.slow.shed, 1);
+  assert.equal(counters.slow.shed, 1);
 });
 
 test('messages that are no publications are dropped, counted and logged once, and the room goes on', async () => {
   /** @type {string[]} */
   const lines = [];
-  const { hub, connect, stats } = build({ onWarning: (text) => void lines.push(text) });
+  const { hub, connect, counters } = build({ onWarning: (text) => void lines.push(text) });
   const member = connect();
   hub.join(member.connection, 'r');
   const good = publication('good');
@@ -509,7 +521,7 @@ test('messages that are no publications are dropped, counted and logged once, an
   hub.broadcast('r', good);
   await turn();
   assert.deepEqual(payloads(member.transport), ['good']);
-  assert.equal(stats.malformed, 10 * forged.length);
+  assert.equal(counters.malformed, 10 * forged.length);
   assert.equal(lines.length, 1);
 });
 
@@ -525,30 +537,30 @@ test('two hundred publications of a far future make one flush of whole frames', 
 });
 
 test('a room that this worker can not flush in time leaves out the newest, and counts them', () => {
-  const { hub, connect, stats } = build();
+  const { hub, connect, counters } = build();
   hub.join(connect().connection, 'r');
   const large = publication('x'.repeat(100_000));
   for (let i = 0; i < 100; i++) hub.broadcast('r', large);
-  assert.ok(stats.overflowed > 0 && stats.overflowed < 30);
+  assert.ok(counters.overflowed > 0 && counters.overflowed < 30);
 });
 
 test('many rooms that are each within their bound are bounded together, and small ones go on', async () => {
-  const { hub, connect, stats, outbox } = build();
+  const { hub, connect, counters, outbox } = build();
   const large = publication('x'.repeat(100_000));
   const { connection, transport } = connect();
   for (let room = 0; room < 40; room++) hub.join(connection, `r${room}`);
   for (let room = 0; room < 39; room++) for (let i = 0; i < 60; i++) hub.broadcast(`r${room}`, large);
   assert.ok(outbox.bytes < 140 * 1024 * 1024, `${outbox.bytes}`);
-  assert.ok(stats.overflowed > 0);
-  const overflowed = stats.overflowed;
+  assert.ok(counters.overflowed > 0);
+  const overflowed = counters.overflowed;
   hub.broadcast('r39', publication('small'));
-  assert.equal(stats.overflowed, overflowed);
+  assert.equal(counters.overflowed, overflowed);
   while (outbox.bytes > 0) {
     await turn();
     transport.writes.length = 0;
   }
   hub.broadcast('r0', large);
-  assert.equal(stats.overflowed, overflowed);
+  assert.equal(counters.overflowed, overflowed);
 });
 
 test('a draining worker refuses publishes, and lets joins and leaves be', async () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import {
   Aggregate,
   createMetrics,
@@ -21,10 +21,10 @@ const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
 /** @param {import('node:test').TestContext} t @param {number} slot */
 function worker(t, slot) {
-  const stats = createStats();
-  const metrics = createMetrics(stats, { worker: slot });
+  const counters = createCounters();
+  const metrics = createMetrics(counters, { worker: slot });
   t.after(() => metrics.close());
-  return { stats, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
+  return { counters, metrics, snapshot: async () => overIpc(await metrics.snapshot()) };
 }
 
 const primary = createPrimaryMetrics({
@@ -41,10 +41,10 @@ const primary = createPrimaryMetrics({
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
-  Object.assign(a.stats, { connections: 3, messages: 10 });
-  Object.assign(b.stats, { connections: 4, messages: 5 });
-  a.stats.errors.INVALID_ROOM = 2;
-  b.stats.errors.INVALID_ROOM = 1;
+  Object.assign(a.counters, { connections: 3, messages: 10 });
+  Object.assign(b.counters, { connections: 4, messages: 5 });
+  a.counters.errors.INVALID_ROOM = 2;
+  b.counters.errors.INVALID_ROOM = 1;
   a.metrics.messageDuration.observe(0.1);
   a.metrics.messageDuration.observe(20);
   b.metrics.messageDuration.observe(9999);
@@ -68,8 +68,8 @@ test('counters, gauges and histograms of two workers are added up', async (t) =>
 
 test('reading a counter twice does not count twice', async (t) => {
   const one = worker(t, 0);
-  one.stats.messages = 4;
-  one.stats.refused.origin = 2;
+  one.counters.messages = 4;
+  one.counters.refused.origin = 2;
   await one.snapshot();
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await one.snapshot());
@@ -80,8 +80,8 @@ test('reading a counter twice does not count twice', async (t) => {
 
 test('no counter falls when workers leave, and their gauges vanish', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
-  Object.assign(a.stats, { connections: 3, messages: 10 });
-  Object.assign(b.stats, { connections: 4, messages: 5 });
+  Object.assign(a.counters, { connections: 3, messages: 10 });
+  Object.assign(b.counters, { connections: 4, messages: 5 });
   a.metrics.fanout.observe(7);
   b.metrics.fanout.observe(700);
   const aggregate = new Aggregate();
@@ -96,7 +96,7 @@ test('no counter falls when workers leave, and their gauges vanish', async (t) =
 
   // Its successor counts on top; the second one leaves into the same account.
   const next = worker(t, 0);
-  next.stats.messages = 1;
+  next.counters.messages = 1;
   aggregate.update(3, 2, await next.snapshot());
   aggregate.depart(2);
   aggregate.depart(2);
@@ -127,9 +127,9 @@ test('a sum of fractions is the same in whichever order it is added up', async (
 
 test('an answer older than the last one is passed over', async (t) => {
   const one = worker(t, 0);
-  one.stats.messages = 1;
+  one.counters.messages = 1;
   const early = await one.snapshot();
-  one.stats.messages = 2;
+  one.counters.messages = 2;
   const aggregate = new Aggregate();
   aggregate.update(1, 8, await one.snapshot());
   aggregate.update(1, 7, early);
@@ -138,7 +138,7 @@ test('an answer older than the last one is passed over', async (t) => {
 
 test('event-loop lag is the worst of the workers and the broker is up where all are', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
-  a.stats.brokerUp = 1;
+  a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
   /** @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot @param {number} lag */
   const withLag = (snapshot, lag) => {
@@ -158,7 +158,7 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
 test('the connection rate counts new connections, not those that were there', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const one = worker(t, 0);
-  one.stats.accepted = 50;
+  one.counters.accepted = 50;
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await one.snapshot());
   const rate = /** @type {number} */ (samples(await aggregate.text()).get('websocket_connection_rate'));
@@ -215,8 +215,8 @@ test('a process without a free descriptor still tells its metrics', { skip: noPr
   const source = `
     import { openSync } from 'node:fs';
     import { createMetrics } from './src/metrics.js';
-    import { createStats } from './src/stats.js';
-    const { snapshot } = createMetrics(createStats(), { worker: 0 });
+    import { createCounters } from './src/stats.js';
+    const { snapshot } = createMetrics(createCounters(), { worker: 0 });
     for (;;) try { openSync('/dev/null'); } catch ({ code }) { console.log(code); break; }
     const names = (await snapshot()).map(({ name }) => name);
     process.exit(names.includes('nodejs_heap_used_bytes') ? 0 : 2);`;

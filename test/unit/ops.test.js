@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/config.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { createMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
 
 const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
@@ -80,7 +80,7 @@ test('promtool finds no fault with the rules, and they do what their cases say',
 });
 
 test('rules and dashboard ask only for metrics that there are, and the dashboard for all of ours', async (t) => {
-  const worker = createMetrics(createStats(), { worker: 0 });
+  const worker = createMetrics(createCounters(), { worker: 0 });
   t.after(() => worker.close());
   const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS];
   /** Names as they are exported, with prom-client's own. @type {Set<string>} */

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { createStats } from '../../src/observability/counters.js';
 import { RedisPresence } from '../../src/backend/redis/presence.js';
+import { createCounters } from '../../src/observability/counters.js';
 
 /** Presence over a Redis whose answers to `sadd` and to changes the test gives. */
 function build() {
@@ -34,7 +34,7 @@ function build() {
     maxMembers: 10,
     announcements: { join: Buffer.from('+'), leave: Buffer.from('-') },
     workerId: 'worker',
-    stats: createStats(),
+    counters: createCounters(),
     log: { info() {}, warn() {} },
   });
   const answer = async () => {

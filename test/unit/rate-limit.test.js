@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 
 /** @typedef {import('../../src/config/config.js').Mode} Mode */
 /** @typedef {{rate: import('../../src/admission/rate-limit.js').Allowance|null}} Sender */
@@ -14,8 +14,8 @@ function build(env = {}) {
     Object.fromEntries(Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)])),
   );
   assert.ok(config, faults.join('\n'));
-  const stats = createStats();
-  return { limiter: new RateLimiter(config, stats), stats };
+  const counters = createCounters();
+  return { limiter: new RateLimiter(config, counters), counters };
 }
 
 /** @returns {Sender} */
@@ -113,18 +113,18 @@ test('a limit that is off keeps nothing', () => {
 });
 
 test('an observed limit lets all pass and counts what it would have refused', () => {
-  const { limiter, stats } = build({ LIMITS: 'observe', MAX_REFUSED_MESSAGES: 1 });
+  const { limiter, counters } = build({ LIMITS: 'observe', MAX_REFUSED_MESSAGES: 1 });
   const connection = sender();
   assert.equal(
     passed(300, () => limiter.admitMessage(connection, 'a', 0)),
     300,
   );
-  assert.equal(stats.observed.messages, 200);
-  assert.equal(stats.observed.messages_per_ip, 200);
+  assert.equal(counters.observed.messages, 200);
+  assert.equal(counters.observed.messages_per_ip, 200);
 });
 
 test('an enforced limit holds beside an observed one', () => {
-  const { limiter, stats } = build({
+  const { limiter, counters } = build({
     MESSAGES_PER_MINUTE_MODE: 'observe',
     MESSAGES_BURST: 5,
     MESSAGES_BURST_PER_IP: 20,
@@ -134,8 +134,8 @@ test('an enforced limit holds beside an observed one', () => {
     passed(50, () => limiter.admitMessage(connection, 'a', 0)),
     20,
   );
-  assert.equal(stats.observed.messages, 15);
-  assert.equal(stats.observed.messages_per_ip, 0);
+  assert.equal(counters.observed.messages, 15);
+  assert.equal(counters.observed.messages_per_ip, 0);
 });
 
 test('who is refused too often within a minute is to be closed', () => {
@@ -166,10 +166,10 @@ test('addresses whose bucket is full again are forgotten, others are not', () =>
 });
 
 test('the addresses remembered are bounded, and those forgotten early are counted', () => {
-  const { limiter, stats } = build({ MESSAGES_BURST_PER_IP: 1 });
+  const { limiter, counters } = build({ MESSAGES_BURST_PER_IP: 1 });
   for (let i = 0; i < 70_000; i++) assert.equal(limiter.admitMessage(sender(), `a${i}`, 0), 0);
   assert.equal(limiter.addresses, 65_536);
-  assert.equal(stats.addressesForgotten, 70_000 - 65_536);
+  assert.equal(counters.addressesForgotten, 70_000 - 65_536);
   assert.equal(limiter.admitMessage(sender(), 'a69999', 0), 1);
   for (let i = 0; i < 20; i++) limiter.sweep(60_000);
   assert.equal(limiter.addresses, 0);
@@ -258,7 +258,7 @@ test('broadcasts refused too often close the connection, observed ones are count
     passed(50, () => observed.limiter.admitBroadcast(connection, 'a', 0, 1)),
     50,
   );
-  assert.equal(observed.stats.observed.broadcasts_per_ip, 30);
+  assert.equal(observed.counters.observed.broadcasts_per_ip, 30);
   const off = build({ LIMITS: 'off' });
   assert.equal(
     passed(50, () => off.limiter.admitBroadcast(connection, 'a', 0, 1)),
@@ -279,14 +279,14 @@ test('an address is remembered until its bucket of broadcasts is full again', ()
 });
 
 test('frames have a bucket of their connection: 100 at once and ten a second', () => {
-  const { limiter, stats } = build();
+  const { limiter, counters } = build();
   const connection = { fullAt: -0.5 };
   const burst = Array.from({ length: 200 }, () => limiter.admitFrame(connection, 0)).filter(Boolean);
   assert.equal(burst.length, 100);
   assert.equal(limiter.admitFrame(connection, 99), false);
   assert.equal(limiter.admitFrame(connection, 100), true);
   assert.equal(limiter.admitFrame({ fullAt: -0.5 }, 100), true);
-  assert.equal(stats.observed.frames, 0);
+  assert.equal(counters.observed.frames, 0);
 });
 
 /** A bucket as a textbook has it: exact, in fractions of a token (1/60,000). */
@@ -331,7 +331,7 @@ test('property: it decides as textbook buckets do, in every combination of modes
   });
   fc.assert(
     fc.property(bucket, bucket, fc.nat(1e9), fc.array(event, { maxLength: 120 }), (own, shared, startMs, events) => {
-      const { limiter, stats } = build({
+      const { limiter, counters } = build({
         MESSAGES_PER_MINUTE: own.perMinute,
         MESSAGES_BURST: own.burst,
         MESSAGES_PER_MINUTE_MODE: own.mode,
@@ -364,8 +364,8 @@ test('property: it decides as textbook buckets do, in every combination of modes
         if (!ownHas) observed++;
         if (!sharedHas) observedShared++;
       }
-      assert.equal(stats.observed.messages, observed);
-      assert.equal(stats.observed.messages_per_ip, observedShared);
+      assert.equal(counters.observed.messages, observed);
+      assert.equal(counters.observed.messages_per_ip, observedShared);
     }),
     { numRuns: 300 },
   );

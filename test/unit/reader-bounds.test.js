@@ -102,7 +102,7 @@ for (const isWs of [false, true]) {
     await until(() => closeCode(client) !== 0);
     assert.equal(closeCode(client), 1008);
     assert.ok(pongs <= 100, `${pongs} pongs`);
-    assert.equal(server.stats.readerCloses.flood, 1);
+    assert.equal(server.counters.readerCloses.flood, 1);
     for (let i = 0; i < 1000; i++) await turn();
     const read = socket.bytesRead - before;
     assert.ok(read <= 262_144 + 3 * 65_536, `${read} bytes read`);
@@ -116,7 +116,7 @@ for (const isWs of [false, true]) {
     client.write(Buffer.concat([begin, times(PONG, 5000)]));
     await until(() => pongs === 5000);
     assert.equal(closeCode(client), 0);
-    assert.equal(server.stats.observed.frames, isWs ? 4901 : 4900);
+    assert.equal(server.counters.observed.frames, isWs ? 4901 : 4900);
   });
 
   test(`frames within their rate close nothing: five pings a second (${way})`, async (t) => {
@@ -174,7 +174,7 @@ for (const isWs of [false, true]) {
       if (second < 15) slow.client.write(one.subarray(sent, sent + 1000));
       await until(() => slow.socket.bytesRead === start + Math.min(second + 1, 15) * 1000);
       reader.sweep(second * 1000);
-      if (second === 29) assert.equal(server.stats.readerCloses.unfinished, 0);
+      if (second === 29) assert.equal(server.counters.readerCloses.unfinished, 0);
     }
     await until(() => closeCode(stuck.client) !== 0);
     assert.equal(closeCode(stuck.client), 1008);
@@ -183,7 +183,7 @@ for (const isWs of [false, true]) {
     reader.sweep(1e9);
     reader.sweep(2e9);
     assert.equal(closeCode(slow.client), 0);
-    assert.equal(server.stats.readerCloses.unfinished, 1);
+    assert.equal(server.counters.readerCloses.unfinished, 1);
   });
 }
 
@@ -237,7 +237,7 @@ test('reads that wait for their turn are bounded over all connections: one beyon
   await atOnce([flood], () => flood.client.write(times(PING, 12_000)));
   await until(() => closeCode(flood.client) !== 0);
   assert.equal(closeCode(flood.client), 1013);
-  assert.equal(server.stats.readerCloses.overload, 1);
+  assert.equal(server.counters.readerCloses.overload, 1);
   assert.equal(reader.waitingBytes, 0);
 });
 
@@ -258,7 +258,7 @@ test('long reads that wait leave room for short ones', async (t) => {
   assert.equal(closeCode(two.client), 1013);
   await until(() => reader.waitingBytes === 0);
   assert.equal(closeCode(one.client), 0);
-  assert.equal(server.stats.readerCloses.overload, 1);
+  assert.equal(server.counters.readerCloses.overload, 1);
 });
 
 test('a connection that ends while it waits for its turn is let go', async (t) => {
@@ -303,7 +303,7 @@ test('with compression, messages past their turn arrive whole and in order', asy
     server.told,
     texts.map((text) => `text ${text}`),
   );
-  assert.ok(server.stats.readsDeferred > 0);
+  assert.ok(server.counters.readsDeferred > 0);
   assert.equal(reader.waitingBytes, 0);
 });
 

@@ -115,7 +115,7 @@ test('members get offset and epoch with each message, and a plain room neither',
   const plain = connect();
   plain.say({ type: 'join', room: 'p' });
   await settle();
-  assert.equal(hub.rooms.get('p')?.follower, null);
+  assert.equal(hub.rooms.get('p')?.sync, null);
   assert.deepEqual(plain.of('joined'), [{ type: 'joined', room: 'p' }]);
 });
 
@@ -167,13 +167,13 @@ test('what waits in the outbox is not told as handed out, and nothing comes twic
 
 test('forged positions and stream entries harm nobody: dropped, or null where the stream counts them', async () => {
   const built = build();
-  const { broker, hub, stats, publish } = built;
+  const { broker, hub, counters, publish } = built;
   const member = await memberWith(built, 1);
   const { epoch } = broker.stream('h');
   hub.broadcast('h', publication('x'), 2, 'a","offset":9,"'); // 16 characters, as in a forged Redis message
   hub.broadcast('h', publication('x'), 2 ** 63, epoch);
   await settle();
-  assert.equal(stats.malformed, 1);
+  assert.equal(counters.malformed, 1);
   broker.accept('h', Buffer.from('not a publication'));
   const future = publication('future');
   future.writeUIntBE(2 ** 48 - 1, 1, 6);
@@ -202,11 +202,11 @@ test('forged positions and stream entries harm nobody: dropped, or null where th
     other.of('error').map(({ error }) => error),
     ['UNAVAILABLE'],
   );
-  assert.ok(stats.malformed > 2);
+  assert.ok(counters.malformed > 2);
 });
 
 test('since in a room without history is answered, always with recovered: false', async () => {
-  const { connect, stats } = build();
+  const { connect, counters } = build();
   const sinces = [{ epoch: '0123456789abcdef', offset: 3 }, {}, 7];
   for (const since of sinces) {
     const client = connect();
@@ -218,12 +218,12 @@ test('since in a room without history is answered, always with recovered: false'
   other.say({ type: 'join', room: 'plain', since: null });
   await settle();
   assert.deepEqual(other.transport.messages(), [{ type: 'joined', room: 'plain' }]);
-  assert.equal(stats.recoveries.insufficient, sinces.length);
+  assert.equal(counters.recoveries.insufficient, sinces.length);
 });
 
 test('a storm of joins with since costs one look and one read, and all are recovered', async () => {
   const built = build({ isManual: true });
-  const { connect, broker, publish, stats } = built;
+  const { connect, broker, publish, counters } = built;
   publish(50);
   broker.announcements = [];
   const { epoch } = broker.stream('h');
@@ -244,12 +244,12 @@ test('a storm of joins with since costs one look and one read, and all are recov
     assert.deepEqual(offsets(transport), range((i % 50) + 1, 51));
   }
   assert.equal(broker.allReads.length, 2);
-  assert.equal(stats.recoveries.recovered, 2500);
+  assert.equal(counters.recoveries.recovered, 2500);
 });
 
 test('of joins that come at once a turn takes eight milliseconds of work, and they are decided in order', async () => {
   const built = build();
-  const { broker, clock, connect, stats } = built;
+  const { broker, clock, connect, counters } = built;
   await memberWith(built, 3);
   const { epoch } = broker.stream('h');
   const order = /** @type {number[]} */ ([]);
@@ -266,7 +266,7 @@ test('of joins that come at once a turn takes eight milliseconds of work, and th
   // Three take nine milliseconds. The first of a later turn starts its clock.
   for (let decided = 3; decided < 20; decided += 4) {
     assert.deepEqual(order, range(0, decided - 1));
-    assert.equal(stats.recoveries.recovered, decided);
+    assert.equal(counters.recoveries.recovered, decided);
     await turn();
   }
   assert.deepEqual(order, range(0, 19));
@@ -275,7 +275,7 @@ test('of joins that come at once a turn takes eight milliseconds of work, and th
 
 test('a gap is filled by one read, in order, while what comes behind it waits', async () => {
   const built = build();
-  const { broker, publish, stats } = built;
+  const { broker, publish, counters } = built;
   const member = await memberWith(built, 3);
   const { length } = broker.allReads;
   publish(5);
@@ -291,8 +291,8 @@ test('a gap is filled by one read, in order, while what comes behind it waits', 
   await settle();
   assert.deepEqual(offsets(member.transport), range(1, 10));
   assert.equal(broker.allReads.length, length + 1);
-  assert.deepEqual([stats.gaps, stats.resyncs], [1, 0]);
-  assert.ok(stats.backfilled >= 5);
+  assert.deepEqual([counters.gaps, counters.resyncs], [1, 0]);
+  assert.ok(counters.backfilled >= 5);
 });
 
 test('repeats are dropped, and so is what a former epoch still says', async () => {
@@ -314,7 +314,7 @@ test('repeats are dropped, and so is what a former epoch still says', async () =
 
 test('where a gap can not be filled, resync stands between the old and the new, with a place for each member', async () => {
   const built = build({ size: 3 });
-  const { broker, publish, connect, stats } = built;
+  const { broker, publish, connect, counters } = built;
   const first = await memberWith(built, 2);
   const others = range(1, 9).map(connect);
   for (const { say } of others) say({ type: 'join', room: 'h' });
@@ -341,7 +341,7 @@ test('where a gap can not be filled, resync stands between the old and the new, 
   }
   const places = [first, ...others].map(({ transport }) => ofType(transport, 'resync')[0].reloadAfterMs);
   assert.ok(new Set(places).size > 5 && places.every((ms) => ms >= 0 && ms < 100), places.join());
-  assert.equal(stats.resyncs, 1);
+  assert.equal(counters.resyncs, 1);
 });
 
 test('a new epoch is a resync, and who comes from the old one is not recovered', async () => {
@@ -462,7 +462,7 @@ test('a since that is none is no error', async () => {
   const client = built.connect();
   client.say({ type: 'join', room: 'h', since: null });
   assert.equal(client.of('joined')[0].recovered, false);
-  assert.equal(built.stats.recoveries.insufficient, none.length + 3);
+  assert.equal(built.counters.recoveries.insufficient, none.length + 3);
 });
 
 test('while a join waits the room counts as joined, and what is asked meanwhile comes behind it', async () => {
@@ -501,12 +501,12 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
     ],
   );
   assert.equal(gone.transport.writes.length, 0);
-  assert.deepEqual([hub.rooms.size, recovery.joining, recovery.followers.size], [1, 0, 0]);
+  assert.deepEqual([hub.rooms.size, recovery.joining, recovery.syncs.size], [1, 0, 0]);
 });
 
 test('with the broker away a room that is not followed can not be joined, and one that is can', async () => {
   const built = build();
-  const { broker, connect, hub, stats, beat } = built;
+  const { broker, connect, hub, counters, beat } = built;
   const member = await memberWith(built, 3);
   const { epoch } = broker.stream('h');
   broker.isAway = true;
@@ -522,7 +522,7 @@ test('with the broker away a room that is not followed can not be joined, and on
   await settle();
   assert.equal(ahead.of('error')[0].error, 'UNAVAILABLE');
   assert.equal(hub.rooms.get('h')?.has(ahead.connection), false);
-  assert.equal(stats.recoveries.unavailable, 2);
+  assert.equal(counters.recoveries.unavailable, 2);
   // The reading fails, not the subscribing: the same.
   broker.subscribe = async () => {};
   const other = connect();
@@ -537,15 +537,15 @@ test('with the broker away a room that is not followed can not be joined, and on
 
 test('an outbox that is full is filled up from the broker when it has drained', async () => {
   const built = build({ size: 1000 });
-  const { broker, outbox, publish, stats } = built;
+  const { broker, outbox, publish, counters } = built;
   const member = await memberWith(built, 1);
   outbox.isFull = (room) => room.waiting.length >= 5;
   publish(20);
   broker.deliver();
   for (let i = 0; i < 20; i++) await settle();
   assert.deepEqual(offsets(member.transport), range(1, 21));
-  assert.equal(stats.resyncs, 0);
-  assert.equal(stats.overflowed, 0);
+  assert.equal(counters.resyncs, 0);
+  assert.equal(counters.overflowed, 0);
 });
 
 test('who leaves and is back while a flush has yielded gets nothing twice', async () => {
@@ -608,11 +608,11 @@ test('more than may be held during a read is read again', async () => {
   broker.announcements.shift();
   broker.deliver();
   const [read] = broker.reads.splice(0);
-  const stretch = broker.look('h', read);
+  const page = broker.look('h', read);
   publish(10_050);
   broker.deliver();
   broker.isManual = false;
-  read.resolve(stretch);
+  read.resolve(page);
   for (let i = 0; i < 20; i++) await settle();
   assert.deepEqual(offsets(member.transport), range(1, 10_053));
 });
@@ -625,12 +625,12 @@ test('a window that was emptied while it was being filled is filled again', asyn
   const late = connect();
   late.say({ type: 'join', room: 'h', since: { epoch: broker.stream('h').epoch, offset: 1 } });
   const [read] = broker.reads.splice(0);
-  const stretch = broker.look('h', read);
+  const page = broker.look('h', read);
   publish(3);
   broker.deliver();
   await settle();
-  recovery.followers.get('h')?.evict();
-  read.resolve(stretch);
+  recovery.syncs.get('h')?.evict();
+  read.resolve(page);
   await settle();
   broker.answer();
   await settle();
@@ -675,14 +675,14 @@ test('a comparison that began before the broker was away proves nothing about no
   const { broker, degraded, publish, recovery } = built;
   const member = await memberWith(built, 1);
   broker.isManual = true;
-  recovery.followers.get('h')?.check();
+  recovery.syncs.get('h')?.check();
   const [read] = broker.reads.splice(0);
-  const stretch = broker.look('h', read);
+  const page = broker.look('h', read);
   publish(1);
   broker.announcements = [];
   degraded.startAway();
   degraded.onState('up');
-  read.resolve(stretch);
+  read.resolve(page);
   await settle();
   assert.equal(degraded.isOn, true);
   while (broker.reads.length > 0) {
@@ -695,7 +695,7 @@ test('a comparison that began before the broker was away proves nothing about no
 
 test('a slow consumer of a room with history is closed where others are skipped', async () => {
   const env = { FANFARE_SLOW_CONSUMER: 'drop', FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' };
-  const { broker, connect, stats } = build({ env });
+  const { broker, connect, counters } = build({ env });
   const slow = connect();
   slow.say({ type: 'join', room: 'h' });
   await settle();
@@ -706,7 +706,7 @@ test('a slow consumer of a room with history is closed where others are skipped'
     await settle();
   }
   assert.equal(slow.transport.closed?.code, 4003);
-  assert.equal(stats.slow.dropped, 0);
+  assert.equal(counters.slow.dropped, 0);
 });
 
 test('more than a connection may be sent at once is not replayed', async () => {
@@ -729,7 +729,7 @@ test('more than a connection may be sent at once is not replayed', async () => {
 });
 
 test('windows have a budget together, the least used go first, and are read again when wanted', async () => {
-  const { broker, connect, publish, stats, recovery } = build({ maxWindowBytes: 3000 });
+  const { broker, connect, publish, counters, recovery } = build({ maxWindowBytes: 3000 });
   const member = connect();
   for (const room of ['h1', 'h2']) {
     member.say({ type: 'join', room });
@@ -738,8 +738,8 @@ test('windows have a budget together, the least used go first, and are read agai
     broker.deliver();
     await settle();
   }
-  assert.equal(stats.windowsEvicted, 1);
-  assert.ok(stats.windowBytes > 0 && stats.windowBytes <= 3000, `${stats.windowBytes}`);
+  assert.equal(counters.windowsEvicted, 1);
+  assert.ok(counters.windowBytes > 0 && counters.windowBytes <= 3000, `${counters.windowBytes}`);
   const { epoch } = broker.stream('h1');
   const { length } = broker.allReads;
   const client = connect();
@@ -749,7 +749,7 @@ test('windows have a budget together, the least used go first, and are read agai
   assert.deepEqual(offsets(client.transport), range(3, 7));
   for (const one of [member, client]) one.say({ type: 'leave', room: 'h1' });
   member.say({ type: 'leave', room: 'h2' });
-  assert.deepEqual([stats.windowBytes, recovery.used.size, recovery.timer], [0, 0, undefined]);
+  assert.deepEqual([counters.windowBytes, recovery.used.size, recovery.timer], [0, 0, undefined]);
 });
 
 test('a window is forgotten when the store forgets', async () => {
@@ -766,7 +766,7 @@ test('a window is forgotten when the store forgets', async () => {
   await settle();
   assert.equal(late.of('joined')[0].recovered, false);
   assert.equal(current.of('joined')[0].recovered, true);
-  assert.equal(built.stats.windowBytes, 0);
+  assert.equal(built.counters.windowBytes, 0);
 });
 
 test('history is answered from the window, and by one read where the room is not followed', async () => {
@@ -888,7 +888,7 @@ test('reads of rooms that have closed meanwhile are left out, and their places g
 });
 
 test('beyond a bound of rooms that wait for a read, joins that would open another get UNAVAILABLE and are counted', async () => {
-  const { connect, broker, recovery, hub, stats } = build({
+  const { connect, broker, recovery, hub, counters } = build({
     isManual: true,
     env: { FANFARE_LIMITS: 'off' },
   });
@@ -903,7 +903,7 @@ test('beyond a bound of rooms that wait for a read, joins that would open anothe
     other.of('error').map(({ error, id }) => [error, id]),
     [['UNAVAILABLE', 1]],
   );
-  assert.deepEqual([stats.readsRefused, hub.rooms.has('h-one-more')], [1, false]);
+  assert.deepEqual([counters.readsRefused, hub.rooms.has('h-one-more')], [1, false]);
   // A room that is open costs no read, and a plain one neither.
   other.say({ type: 'join', room: 'h-1' });
   other.say({ type: 'join', room: 'plain' });
@@ -938,7 +938,7 @@ test('a join reads publications only if it has missed some of this stream', asyn
 
 test('a message without an offset in a room with history ends the epoch: resync, and nobody is recovered falsely', async () => {
   const built = build();
-  const { broker, hub, connect, publish, beat, stats } = built;
+  const { broker, hub, connect, publish, beat, counters } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   for (let i = 0; i < 3; i++) hub.broadcast('h', publication('unnumbered'));
@@ -957,7 +957,7 @@ test('a message without an offset in a room with history ends the epoch: resync,
     );
   }
   assert.equal(member.of('message').filter(({ payload }) => payload === 'unnumbered').length, 3);
-  assert.deepEqual([stats.unnumbered, stats.resyncs], [3, 1]);
+  assert.deepEqual([counters.unnumbered, counters.resyncs], [3, 1]);
   const late = connect();
   late.say({ type: 'join', room: 'h', since: { epoch, offset: 2 } });
   await settle();
@@ -967,16 +967,16 @@ test('a message without an offset in a room with history ends the epoch: resync,
   await settle();
   assert.deepEqual([member.of('message').at(-1).offset, member.of('message').at(-1).epoch], [1, next]);
   await beat(5);
-  assert.equal(stats.resyncs, 1);
+  assert.equal(counters.resyncs, 1);
 });
 
 test('a message without an offset ends the epoch of a busy room, also if a comparison is under way at the beat', async () => {
   const built = build();
-  const { broker, hub, publish, beat, stats, recovery } = built;
+  const { broker, hub, publish, beat, counters, recovery } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   broker.isManual = true;
-  recovery.followers.get('h')?.check();
+  recovery.syncs.get('h')?.check();
   hub.broadcast('h', publication('unnumbered'));
   await beat(1);
   assert.equal(broker.reads.length, 1);
@@ -990,7 +990,7 @@ test('a message without an offset ends the epoch of a busy room, also if a compa
   }
   assert.notEqual(broker.stream('h').epoch, epoch);
   assert.equal(member.of('resync').length, 1);
-  assert.deepEqual([stats.unnumbered, stats.resyncs], [1, 1]);
+  assert.deepEqual([counters.unnumbered, counters.resyncs], [1, 1]);
 });
 
 test('what another program wrote into a stream keeps its offset, and is null', async () => {
@@ -1145,10 +1145,10 @@ class Model {
         // The store has answered, and the answer is under way for a while.
         const read = broker.reads[0];
         if (read === undefined) break;
-        const stretch = broker.look(read.room, read);
+        const page = broker.look(read.room, read);
         broker.look = (
           (look) => (room, from) =>
-            from === read ? stretch : look.call(broker, room, from)
+            from === read ? page : look.call(broker, room, from)
         )(broker.look);
         break;
       }
@@ -1163,7 +1163,7 @@ class Model {
       case 'beat':
         return this.built.beat(1 + (a % 4));
       case 'evict':
-        for (const follower of [...recovery.used]) follower.evict();
+        for (const sync of [...recovery.used]) sync.evict();
         break;
       case 'full':
         this.maxWaiting = a % 3 === 0 ? 2 : 1000;
@@ -1250,7 +1250,7 @@ class Model {
       if (one?.isIn) assert.deepEqual(one.at, { epoch, offset }, `client ${i} is left behind`);
     }
     for (const one of this.clients) if (one !== null) hub.remove(one.client.connection);
-    assert.deepEqual([hub.rooms.size, this.built.stats.windowBytes, this.built.stats.queueDepth], [1, 0, 0]);
+    assert.deepEqual([hub.rooms.size, this.built.counters.windowBytes, this.built.counters.queueDepth], [1, 0, 0]);
   }
 }
 

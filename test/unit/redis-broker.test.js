@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Linger } from '../../src/backend/delayed-unsubscribe.js';
-import { LiveClock } from '../../src/backend/redis/stall-aware-clock.js';
-import { RedisArrivals } from '../../src/backend/redis/inbox.js';
-import { RedisCensus } from '../../src/backend/redis/connection-count.js';
+import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
 import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/backend/redis/batch.js';
+import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
+import { Inbox } from '../../src/backend/redis/inbox.js';
 import { RedisProbe } from '../../src/backend/redis/loopback-probe.js';
-import { RedisRules } from '../../src/backend/redis/shared-rules.js';
+import { SharedRules } from '../../src/backend/redis/shared-rules.js';
+import { StallAwareClock } from '../../src/backend/redis/stall-aware-clock.js';
 import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js';
 
 /** @param {Buffer[]} publications */
@@ -95,7 +95,7 @@ test('publications that wait for a body keep their offsets', async () => {
   const delivered = [];
   /** @type {(body: Buffer|null) => void} */
   let fetched = () => {};
-  const arrivals = new RedisArrivals({
+  const inbox = new Inbox({
     deliver: (_room, publication, offset, epoch) => delivered.push([`${publication}`, offset, epoch]),
     fetch: (_room, id, offset, epoch) => {
       assert.deepEqual([id, offset, epoch], ['', 7, 'fedcba9876543210']);
@@ -106,8 +106,8 @@ test('publications that wait for a body keep their offsets', async () => {
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
-  arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
-  arrivals.receive('room', Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]));
+  inbox.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
+  inbox.receive('room', Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]));
   await turn();
   fetched(Buffer.from('a'));
   await turn();
@@ -134,13 +134,13 @@ for (const [name, message] of Object.entries(FORGED)) {
     const delivered = [];
     /** @type {string[]} */
     const malformed = [];
-    const arrivals = new RedisArrivals({
+    const inbox = new Inbox({
       deliver: (_room, publication) => delivered.push(`${publication}`),
       fetch: () => Promise.resolve(assert.fail('nothing is to be fetched')),
       onSkipped: (reason) => assert.fail(reason),
       onMalformed: (channel) => malformed.push(channel),
     });
-    arrivals.receive('a', Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]));
+    inbox.receive('a', Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]));
     assert.deepEqual(delivered, ['before']);
     assert.deepEqual(malformed, ['room a']);
   });
@@ -164,18 +164,18 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
   const asked = new Map();
   /** @type {string[]} */
   const skipped = [];
-  const arrivals = new RedisArrivals({
+  const inbox = new Inbox({
     deliver: (room, publication) => delivered.push(`${room} ${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.set(id, resolve)),
     onSkipped: (reason) => skipped.push(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
-  arrivals.receive('a', encode([Buffer.from('1')]));
-  arrivals.receive('a', encodeReference('x'));
-  arrivals.receive('a', encode([Buffer.from('3')]));
-  arrivals.receive('a', encodeReference('y'));
-  arrivals.receive('a', encode([Buffer.from('5')]));
-  arrivals.receive('b', encode([Buffer.from('1')]));
+  inbox.receive('a', encode([Buffer.from('1')]));
+  inbox.receive('a', encodeReference('x'));
+  inbox.receive('a', encode([Buffer.from('3')]));
+  inbox.receive('a', encodeReference('y'));
+  inbox.receive('a', encode([Buffer.from('5')]));
+  inbox.receive('b', encode([Buffer.from('1')]));
   assert.deepEqual(delivered, ['a 1', 'b 1']);
   await turn();
   asked.get('y')?.(null);
@@ -185,9 +185,9 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
   await turn();
   assert.deepEqual(delivered, ['a 1', 'b 1', 'a 2', 'a 3', 'a 5']);
   assert.equal(skipped.length, 1);
-  assert.equal(arrivals.heldBytes, 0);
-  assert.equal(arrivals.held.size, 0);
-  arrivals.receive('a', encode([Buffer.from('6')]));
+  assert.equal(inbox.heldBytes, 0);
+  assert.equal(inbox.held.size, 0);
+  inbox.receive('a', encode([Buffer.from('6')]));
   assert.equal(delivered.at(-1), 'a 6');
 });
 
@@ -196,14 +196,14 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   const delivered = [];
   /** @type {{id: string, resolve: (body: Buffer) => void}[]} */
   const asked = [];
-  const arrivals = new RedisArrivals({
+  const inbox = new Inbox({
     deliver: (_room, publication) => delivered.push(`${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.push({ id, resolve })),
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
   const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
-  for (const id of ids) arrivals.receive('room', encodeReference(id));
+  for (const id of ids) inbox.receive('room', encodeReference(id));
   let answered = 0;
   while (answered < ids.length) {
     await turn();
@@ -216,18 +216,18 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   assert.deepEqual(delivered, ids);
 });
 
-/** A census whose messages go to the others at once. @param {import('node:test').TestContext} t */
+/** A connectionCount whose messages go to the others at once. @param {import('node:test').TestContext} t */
 function fleet(t) {
   t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
-  /** @type {RedisCensus[]} */
+  /** @type {ConnectionCount[]} */
   const workers = [];
   /** @type {string[]} */
   const sent = [];
-  const clock = new LiveClock(50, () => {});
+  const clock = new StallAwareClock(50, () => {});
   const seen = { sent, clock, malformed: 0 };
   /** @param {string} id */
   const join = (id) => {
-    const census = new RedisCensus({
+    const connectionCount = new ConnectionCount({
       id,
       clock,
       onMalformed: () => seen.malformed++,
@@ -236,9 +236,9 @@ function fleet(t) {
         for (const worker of workers) worker.receive(message);
       },
     });
-    workers.push(census);
-    census.join();
-    return census;
+    workers.push(connectionCount);
+    connectionCount.join();
+    return connectionCount;
   };
   return Object.assign(seen, { join });
 }
@@ -347,7 +347,7 @@ test('a whole fleet that asks for rules at once gets one answer more of each wor
     onSecond = () => resolve(undefined);
   });
   const said = () => sent.filter((message) => message === '#h.*=50/60000ms').length;
-  const rules = new RedisRules({
+  const rules = new SharedRules({
     rules: new RoomRules(parseHistoryRules(['h.*=50/60s']).rules),
     send: (message) => {
       sent.push(`${message}`);
@@ -423,7 +423,7 @@ test('where publishing is refused the subscriber is asked itself', async () => {
 
 test('the live clock does not count a stall, and lets the event loop turn after one', async (t) => {
   let ticks = 0;
-  const clock = new LiveClock(10, () => ticks++);
+  const clock = new StallAwareClock(10, () => ticks++);
   clock.start();
   t.after(() => clock.close());
   await new Promise((resolve) => setTimeout(resolve, 50));
@@ -444,7 +444,7 @@ test('rooms linger for their time each, in order', (t) => {
   t.mock.method(performance, 'now', () => nowMs);
   /** @type {string[][]} */
   const over = [];
-  const linger = new Linger(100, (rooms) => over.push(rooms));
+  const linger = new DelayedUnsubscribe(100, (rooms) => over.push(rooms));
   /** @param {number} ms */
   const pass = (ms) => {
     nowMs += ms;

@@ -6,10 +6,10 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/backend/embedded/broker.js';
-import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
-import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 import { until } from '../helpers/server.js';
 
 const log = pino({ level: 'silent' });
@@ -20,9 +20,9 @@ const ADDRESS = '10.0.0.1';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
-/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof Relay>[0]>} [options] */
+/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options] */
 async function startRelay(t, options) {
-  const relay = new Relay({ log, historyOf, ...options });
+  const relay = new RelayServer({ log, historyOf, ...options });
   await relay.start();
   t.after(() => relay.close());
   return relay;
@@ -32,11 +32,11 @@ async function startRelay(t, options) {
 async function forkRelay(t) {
   const script = `
     import pino from 'pino';
-    import { Relay } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-server.js', import.meta.url).href)};
-    const relay = new Relay({ log: pino({ level: 'silent' }) });
+    import { RelayServer } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-server.js', import.meta.url).href)};
+    const relay = new RelayServer({ log: pino({ level: 'silent' }) });
     await relay.start();
     process.send(relay.path);
-    process.on('message', (message) => (message === 'stats' ? process.send(relay.stats()) : relay.close().then(() => process.exit(0))));
+    process.on('message', (message) => (message === 'stats' ? process.send(relay.counters()) : relay.close().then(() => process.exit(0))));
   `;
   const child = fork('-', { execArgv: ['--input-type=module', '--eval', script] });
   const exited = once(child, 'exit');
@@ -50,24 +50,24 @@ async function forkRelay(t) {
     path,
     stop: () => child.kill('SIGSTOP'),
     go: () => child.kill('SIGCONT'),
-    async stats() {
+    async counters() {
       child.send('stats');
       return (await once(child, 'message'))[0];
     },
   };
 }
 
-/** @param {TestContext} t @param {string} path @param {Partial<ConstructorParameters<typeof RelayLink>[0]>} [timings] */
+/** @param {TestContext} t @param {string} path @param {Partial<ConstructorParameters<typeof RelayClient>[0]>} [timings] */
 async function openLink(t, path, timings) {
-  const link = new RelayLink({ path, log, ...timings });
+  const link = new RelayClient({ path, log, ...timings });
   await link.open();
   t.after(() => link.close());
   return link;
 }
 
-/** A worker that subscribes a room and reads nothing. @param {TestContext} t @param {Relay} relay @param {string} room */
+/** A worker that subscribes a room and reads nothing. @param {TestContext} t @param {RelayServer} relay @param {string} room */
 async function deafWorker(t, relay, room) {
-  const before = relay.stats().rooms;
+  const before = relay.counters().rooms;
   const socket = connect(relay.path);
   t.after(() => socket.destroy());
   await once(socket, 'connect');
@@ -76,7 +76,7 @@ async function deafWorker(t, relay, room) {
   writer.number(OP.HELLO, 4711);
   writer.request(OP.SUBSCRIBE, 1, room);
   writer.writeTo(socket);
-  await until(() => relay.stats().rooms > before);
+  await until(() => relay.counters().rooms > before);
   return socket;
 }
 
@@ -92,7 +92,7 @@ test('places that are granted after the worker has given up waiting are given ba
   link.release(ADDRESS);
   link.release(ADDRESS);
   await link.countConnections();
-  assert.equal((await relay.stats()).addresses, 0);
+  assert.equal((await relay.counters()).addresses, 0);
 });
 
 test('the relay takes its count of places from the workers, where the two differ', OPTIONS, async (t) => {
@@ -108,19 +108,19 @@ test('the relay takes its count of places from the workers, where the two differ
   relay.giveBack(end, 'lost');
   await until(() => relay.addresses.get('leaked') === undefined && relay.addresses.get('lost') === 1);
   assert.equal(relay.addresses.get('kept'), 2);
-  assert.equal(relay.stats().reconciledPlaces, 4);
+  assert.equal(relay.counters().reconciledPlaces, 4);
   link.release('kept');
   link.release('lost');
   other.release('kept');
-  await until(() => relay.stats().addresses === 0);
+  await until(() => relay.counters().addresses === 0);
   // Places asked for and not answered are no difference.
-  const before = relay.stats().reconciledPlaces;
+  const before = relay.counters().reconciledPlaces;
   for (let i = 0; i < 200; i++) {
     await link.acquire(`10.0.1.${i}`, 9, false);
     if (i % 2) link.release(`10.0.1.${i}`);
   }
-  await until(() => relay.stats().addresses === 100);
-  assert.equal(relay.stats().reconciledPlaces, before);
+  await until(() => relay.counters().addresses === 100);
+  assert.equal(relay.counters().reconciledPlaces, before);
 });
 
 test(
@@ -131,7 +131,7 @@ test(
     const link = await openLink(t, relay.path, { watchMs: 100, awayMs: 300, requestTimeoutMs: 60_000 });
     /** @type {string[]} */
     const states = [];
-    const broker = new LocalBroker({ link, roomLingerMs: 0 });
+    const broker = new EmbeddedBroker({ link, roomLingerMs: 0 });
     t.after(() => broker.close());
     /** @type {string[]} */
     const got = [];
@@ -179,20 +179,20 @@ test(
     let most = 0;
     for (let i = 0; i < 1000; i++) {
       await publisher.publish('room', Buffer.alloc(10_000));
-      most = Math.max(most, relay.stats().pendingBytes);
+      most = Math.max(most, relay.counters().pendingBytes);
     }
     assert.ok(most < 2 * 1024 * 1024, `${most} bytes`);
-    const { plain, history } = relay.stats().leftOut;
+    const { plain, history } = relay.counters().leftOut;
     assert.ok(plain > 500 && history === 0, `${plain} ${history}`);
-    assert.equal(relay.stats().droppedLinks, 0);
-    assert.equal(relay.stats().workers, 2);
+    assert.equal(relay.counters().droppedLinks, 0);
+    assert.equal(relay.counters().workers, 2);
     // It reads again, and gets what is published from then on.
     deaf.resume();
-    await until(() => relay.stats().pendingBytes === 0);
+    await until(() => relay.counters().pendingBytes === 0);
     const read = deaf.bytesRead;
     await publisher.publish('room', Buffer.alloc(10_000));
     await until(() => deaf.bytesRead > read + 10_000);
-    assert.deepEqual(relay.stats().leftOut, { plain, history: 0 });
+    assert.deepEqual(relay.counters().leftOut, { plain, history: 0 });
   },
 );
 
@@ -206,9 +206,9 @@ test('in a room with history what was left out is still there to be read', OPTIO
   await reader.subscribe('kept');
   reader.socket?.pause();
   for (let i = 0; i < 300; i++) await publisher.append('kept', '', Buffer.alloc(10_000));
-  assert.ok(relay.stats().leftOut.history > 100);
+  assert.ok(relay.counters().leftOut.history > 100);
   reader.socket?.resume();
-  await until(() => relay.stats().pendingBytes === 0);
+  await until(() => relay.counters().pendingBytes === 0);
   await publisher.append('kept', '', Buffer.alloc(10));
   // A follower finds the gap by the next offset, as after every loss, and reads what it missed.
   await until(() => offsets.at(-1) === 301);
@@ -227,11 +227,11 @@ test('a worker that reads none of its answers loses its link and is reported as 
   let isClosed = false;
   deaf.on('close', () => (isClosed = true));
   const writer = new MessageWriter();
-  while (!isClosed && relay.stats().droppedLinks === 0) {
+  while (!isClosed && relay.counters().droppedLinks === 0) {
     for (let i = 1; i <= 1000; i++) writer.request(OP.SYNC, i, '');
     writer.writeTo(deaf);
     await new Promise((resolve) => setImmediate(resolve));
   }
   assert.deepEqual(hung, [4711]);
-  assert.equal(relay.stats().workers, 0);
+  assert.equal(relay.counters().workers, 0);
 });

@@ -10,10 +10,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
-import { LocalBroker } from '../../src/backend/embedded/broker.js';
-import { Relay } from '../../src/backend/embedded/relay-server.js';
+import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import { MAX_BATCH, MessageReader, MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
-import { RelayLink } from '../../src/backend/embedded/relay-client.js';
 
 const log = pino({ level: 'silent' });
 
@@ -22,17 +22,17 @@ const log = pino({ level: 'silent' });
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const historyOf = (/** @type {string} */ room) => (room.startsWith('kept') ? RULE : null);
 
-/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof Relay>[0]>} [options] */
+/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options] */
 async function startRelay(t, options) {
-  const relay = new Relay({ log, ...options });
+  const relay = new RelayServer({ log, ...options });
   await relay.start();
   t.after(() => relay.close());
   return relay;
 }
 
-/** @param {TestContext} t @param {Relay} relay */
+/** @param {TestContext} t @param {RelayServer} relay */
 async function openLink(t, relay) {
-  const link = new RelayLink({ path: relay.path, log });
+  const link = new RelayClient({ path: relay.path, log });
   await link.open();
   t.after(() => link.close());
   return link;
@@ -47,9 +47,9 @@ async function eventually(condition) {
   }
 }
 
-/** @param {Relay} relay */
+/** @param {RelayServer} relay */
 function counts(relay) {
-  const { workers, rooms, addresses, connections } = relay.stats();
+  const { workers, rooms, addresses, connections } = relay.counters();
   return { workers, rooms, addresses, connections };
 }
 
@@ -102,7 +102,7 @@ test('a temporary folder with a long name is no obstacle', { timeout: 10_000 }, 
   });
   const relay = await startRelay(t);
   await openLink(t, relay);
-  await eventually(() => relay.stats().workers === 1);
+  await eventually(() => relay.counters().workers === 1);
 });
 
 test('an address has its cap over all workers, exactly', { timeout: 10_000 }, async (t) => {
@@ -119,7 +119,7 @@ test('an address has its cap over all workers, exactly', { timeout: 10_000 }, as
   for (const link of [...held, links[0]]) link.release('10.0.0.1');
   links[0].release('10.0.0.2');
   for (const link of links) await link.countConnections();
-  assert.equal(relay.stats().addresses, 0);
+  assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), { admitted: true, connections: 1 });
 });
 
@@ -128,14 +128,14 @@ test('the place of a peer that has gone, and has no address any more, is counted
   /** @type {string[]} */
   const errors = [];
   const ear = pino({ level: 'error' }, { write: (line) => void errors.push(line) });
-  const link = new RelayLink({ path: relay.path, log: ear });
+  const link = new RelayClient({ path: relay.path, log: ear });
   await link.open();
   t.after(() => link.close());
   assert.deepEqual(await link.acquire('', 1, false), { admitted: true, connections: 1 });
   assert.deepEqual(await link.acquire('', 1, false), { admitted: false, connections: 1 });
   link.release('');
   await link.countConnections();
-  assert.equal(relay.stats().addresses, 0);
+  assert.equal(relay.counters().addresses, 0);
   assert.deepEqual(errors, []);
 });
 
@@ -146,8 +146,8 @@ test('everything a crashed worker held is released', { timeout: 10_000 }, async 
   await survivor.acquire('10.0.0.1', 9, false);
   const script = `
     import pino from 'pino';
-    import { RelayLink } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
-    const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    import { RelayClient } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
+    const link = new RelayClient({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
     await link.open();
     link.reportConnections(5);
     await link.subscribe('room');
@@ -164,7 +164,7 @@ test('everything a crashed worker held is released', { timeout: 10_000 }, async 
   await once(child, 'message');
   assert.deepEqual(counts(relay), { workers: 2, rooms: 1, addresses: 2, connections: 7 });
   child.kill('SIGKILL');
-  await eventually(() => relay.stats().workers === 1);
+  await eventually(() => relay.counters().workers === 1);
   assert.deepEqual(counts(relay), { workers: 1, rooms: 0, addresses: 1, connections: 2 });
   assert.deepEqual(await survivor.acquire('10.0.0.1', 2, false), { admitted: true, connections: 2 });
 });
@@ -174,8 +174,8 @@ test('what a crashed worker has published is still there', { timeout: 10_000 }, 
   const survivor = await openLink(t, relay);
   const script = `
     import pino from 'pino';
-    import { RelayLink } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
-    const link = new RelayLink({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
+    import { RelayClient } from ${JSON.stringify(new URL('../../src/backend/embedded/relay-client.js', import.meta.url).href)};
+    const link = new RelayClient({ path: process.env.RELAY_PATH, log: pino({ level: 'silent' }) });
     await link.open();
     const published = [];
     for (let i = 1; i <= 50; i++) published.push(link.append('kept', \`key \${i}\`, Buffer.from(String(i))));
@@ -189,7 +189,7 @@ test('what a crashed worker has published is still there', { timeout: 10_000 }, 
   t.after(() => child.kill('SIGKILL'));
   const [last] = await once(child, 'message');
   child.kill('SIGKILL');
-  await eventually(() => relay.stats().workers === 1);
+  await eventually(() => relay.counters().workers === 1);
   const { epoch, offset, publications } = await survivor.history('kept', { after: 0, limit: 100 });
   assert.deepEqual({ epoch, offset }, last);
   assert.deepEqual(
@@ -214,13 +214,13 @@ test('a worker that does not read its histories gets no more of them, holds up n
   const writer = new MessageWriter();
   for (let i = 1; i <= asked; i++) writer.history(i, 'kept', { after: 0, limit: 100 });
   writer.writeTo(deaf);
-  await eventually(() => relay.stats().pendingBytes > 1024 * 1024);
+  await eventually(() => relay.counters().pendingBytes > 1024 * 1024);
   // All of it would be 800 MB.
   for (let i = 0; i < 20; i++) {
     const { publications } = await reader.history('kept', { after: 0, limit: 1 });
     assert.equal(publications.length, 1);
     await publisher.publish('plain', Buffer.from('x'));
-    assert.ok(relay.stats().pendingBytes < 8 * 1024 * 1024, `${relay.stats().pendingBytes} bytes wait`);
+    assert.ok(relay.counters().pendingBytes < 8 * 1024 * 1024, `${relay.counters().pendingBytes} bytes wait`);
   }
   /** @type {number[]} */
   const answered = [];
@@ -236,13 +236,13 @@ test('a worker that does not read its histories gets no more of them, holds up n
     answered,
     Array.from({ length: asked }, (_, i) => i + 1),
   );
-  assert.deepEqual([relay.stats().workers, relay.stats().droppedLinks], [3, 0]);
+  assert.deepEqual([relay.counters().workers, relay.counters().droppedLinks], [3, 0]);
 });
 
 test('more reads than may wait are refused, and counted', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf, maxWaitingReads: 10 });
   const link = await openLink(t, relay);
-  const broker = new LocalBroker({ link, roomLingerMs: 0, historyOf });
+  const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
   t.after(() => broker.close());
   await broker.start({ onPublication: () => {}, onState: () => {} });
   await broker.publish('kept', Buffer.alloc(2 * 1024 * 1024));
@@ -302,7 +302,7 @@ test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) =
     await once(socket, 'close');
   }
   await good.publish('room', Buffer.from('x'));
-  assert.equal(relay.stats().droppedLinks, 10);
+  assert.equal(relay.counters().droppedLinks, 10);
 });
 
 test('the end of the relay: under way is unknown, later is unavailable, and the owner is told once', {
@@ -312,7 +312,7 @@ test('the end of the relay: under way is unknown, later is unavailable, and the 
   const link = await openLink(t, relay);
   let closes = 0;
   link.onClose = () => closes++;
-  const broker = new LocalBroker({ link, roomLingerMs: 0, historyOf });
+  const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
   t.after(() => broker.close());
   await broker.start({ onPublication: () => {}, onState: () => {} });
   const underWay = broker.publish('room', Buffer.from('x'));
@@ -348,11 +348,11 @@ test('a link that its owner ends does not call onClose', { timeout: 10_000 }, as
   link.onClose = () => assert.fail('called');
   await link.close();
   await link.close();
-  await eventually(() => relay.stats().workers === 0);
+  await eventually(() => relay.counters().workers === 0);
 });
 
 test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
-  await assert.rejects(new RelayLink({ path: join(tmpdir(), 'no-such-relay'), log }).open(), { code: 'ENOENT' });
+  await assert.rejects(new RelayClient({ path: join(tmpdir(), 'no-such-relay'), log }).open(), { code: 'ENOENT' });
 });
 
 test('messages are found however they are cut', () => {

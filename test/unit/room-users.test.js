@@ -31,7 +31,7 @@ function build() {
   };
   /** Bytes of replies, as the rate is told of them. @type {number[]} */
   const charged = [];
-  const { stats, hub, commands } = buildHub({
+  const { counters, hub, commands } = buildHub({
     config,
     broker,
     presence: {
@@ -56,7 +56,7 @@ function build() {
     return { connection, transport, say };
   };
   return {
-    stats,
+    counters,
     charged,
     said,
     hub,
@@ -134,7 +134,7 @@ test('an event of presence is a publication that becomes a push', () => {
 });
 
 test('a user with several connections is told to presence at each join and only at the last leave', async () => {
-  const { connect, said, hub, stats } = build();
+  const { connect, said, hub, counters } = build();
   const [a, b, c] = [connect(), connect(), connect()];
   const join = { type: 'join', room: 'p', presence: { user: 'ann', info: 1 } };
   assert.equal((await a.say(join)).type, 'joined');
@@ -146,13 +146,13 @@ test('a user with several connections is told to presence at each join and only 
     'p +"ann" {"user":"ann","info":2}',
     `p +"${id}" {"user":"${id}"}`,
   ]);
-  assert.equal(stats.presenceMembers, 2);
+  assert.equal(counters.presenceMembers, 2);
   await a.say({ type: 'leave', room: 'p' });
   hub.remove(c.connection);
   assert.deepEqual(said.splice(0), [`p -"${id}"`]);
   hub.remove(b.connection);
   assert.deepEqual(said.splice(0), ['p -"ann"']);
-  assert.equal(stats.presenceMembers, 0);
+  assert.equal(counters.presenceMembers, 0);
 });
 
 test('who only watches, and who is in a room without presence, is no user', async () => {
@@ -270,18 +270,18 @@ test('a limit or a place in the list that is none is malformed', async () => {
 });
 
 test('beyond a bound of commands that wait for a read, more are refused and counted', async () => {
-  const { connect, setRead, commands, stats } = build();
+  const { connect, setRead, commands, counters } = build();
   const a = connect();
   await a.say({ type: 'join', room: 'p' });
   /** @type {((attended: {count: number, members: Buffer[]}) => void)[]} */
   const waiting = [];
   setRead(() => new Promise((resolve) => void waiting.push(resolve)));
   for (let i = 0; i < 10_003; i++) receive(commands, a.connection, '{"type":"presence","room":"p"}');
-  assert.deepEqual([waiting.length, stats.readsRefused, stats.errors.UNAVAILABLE], [10_000, 3, 3]);
+  assert.deepEqual([waiting.length, counters.readsRefused, counters.errors.UNAVAILABLE], [10_000, 3, 3]);
   for (const resolve of waiting) resolve({ count: 0, members: [] });
   await turn();
   receive(commands, a.connection, '{"type":"presence","room":"p"}');
-  assert.equal(stats.readsRefused, 3);
+  assert.equal(counters.readsRefused, 3);
 });
 
 test('presence is answered to members, with members or their count alone, or why not', async () => {

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { heapOfWorker, partOfWorker, privateBytes, readPart } from '../../src/config/system-memory.js';
-import { createStats } from '../../src/observability/counters.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { workerArguments } from '../../src/primary/supervisor.js';
 import { Health } from '../../src/worker/health.js';
 import { until } from '../helpers/server.js';
@@ -40,7 +40,7 @@ test("a control group's limit counts, not the machine's memory", () => {
 
 test('memory outside of the heap counts as used', { timeout: 20_000 }, async (t) => {
   const before = privateBytes();
-  const health = new Health({ stats: createStats(), loopLag: { observe: () => {} }, memoryBytes: 1000 * MIB });
+  const health = new Health({ counters: createCounters(), loopLag: { observe: () => {} }, memoryBytes: 1000 * MIB });
   health.start();
   t.after(() => health.close());
   const buffers = Array.from({ length: 20 }, () => Buffer.alloc(10 * MIB, 1));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Slices } from '../../src/transport/time-sliced-queue.js';
+import { TimeSlicedQueue } from '../../src/transport/time-sliced-queue.js';
 
 /** @param {number} ms */
 function spend(ms) {
@@ -11,7 +11,7 @@ function spend(ms) {
 
 test('what comes in one turn is done in order, some milliseconds in each', async () => {
   const done = /** @type {number[]} */ ([]);
-  const slices = new Slices((/** @type {number} */ i) => {
+  const slices = new TimeSlicedQueue((/** @type {number} */ i) => {
     spend(2);
     done.push(i);
   }, 5);
@@ -28,7 +28,7 @@ test('what comes in one turn is done in order, some milliseconds in each', async
 
 test('each turn does one at least', async () => {
   const done = /** @type {number[]} */ ([]);
-  const slices = new Slices((/** @type {number} */ i) => done.push(i), 0);
+  const slices = new TimeSlicedQueue((/** @type {number} */ i) => done.push(i), 0);
   for (let i = 0; i < 3; i++) slices.push(i);
   for (let i = 1; i <= 3; i++) {
     await turn();
@@ -39,7 +39,7 @@ test('each turn does one at least', async () => {
 test('what is added meanwhile is done too, and what is done is let go', async () => {
   let [added, done, longest] = [0, 0, 0];
   // One a turn, so that the line never ends.
-  const slices = new Slices((/** @type {number} */ i) => {
+  const slices = new TimeSlicedQueue((/** @type {number} */ i) => {
     assert.equal(i, done++);
     if (added < 5000) slices.push(added++);
     longest = Math.max(longest, slices.items.length);
@@ -54,7 +54,7 @@ test('what is added meanwhile is done too, and what is done is let go', async ()
 
 test('a turn does as many as it may, and what comes back waits for the next one', async () => {
   const done = /** @type {number[]} */ ([]);
-  const slices = new Slices(
+  const slices = new TimeSlicedQueue(
     (/** @type {number} */ i) => {
       done.push(i);
       if (i === 0) slices.push(9);

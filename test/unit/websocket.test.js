@@ -26,11 +26,11 @@ async function serve(t, env = {}) {
     publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => hub.broadcast(room, publication),
   };
   const parts = buildHub({ config, broker });
-  const { stats, commands } = parts;
+  const { counters, commands } = parts;
   hub = parts.hub;
-  const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, stats });
+  const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, counters });
   heartbeat.start();
-  const websockets = new WebSockets({ config, hub, commands, heartbeat, stats });
+  const websockets = new WebSockets({ config, hub, commands, heartbeat, counters });
   const server = http.createServer();
   server.on('upgrade', (request, socket, head) =>
     websockets.upgrade(request, /** @type {any} */ (socket), head, '127.0.0.1'),
@@ -52,7 +52,7 @@ async function serve(t, env = {}) {
     await once(client, 'open');
     return { client, messages };
   };
-  return { hub, stats, port, connect };
+  return { hub, counters, port, connect };
 }
 
 /** @param {() => boolean} condition */
@@ -70,7 +70,7 @@ const publication = (/** @type {number} */ n, size = 0) => {
 };
 
 test('frames past a full socket, its partial write included, arrive whole and in order', async (t) => {
-  const { hub, stats, connect } = await serve(t, { FANFARE_MAX_UNSENT_BYTES: String(1 << 30) });
+  const { hub, counters, connect } = await serve(t, { FANFARE_MAX_UNSENT_BYTES: String(1 << 30) });
   const { client, messages } = await connect();
   client.send('{"type":"join","room":"r"}');
   await until(() => messages.length === 1);
@@ -96,7 +96,7 @@ test('frames past a full socket, its partial write included, arrive whole and in
   await until(() => connection.transport.pendingBytes === 0);
   hub.broadcast('r', publication(n));
   await until(() => messages.length === n + 3);
-  assert.equal(stats.slow.closed, 0);
+  assert.equal(counters.slow.closed, 0);
 });
 
 test('replies past a full socket, a partly written one included, arrive whole and in order', async (t) => {
@@ -121,7 +121,7 @@ test('replies past a full socket, a partly written one included, arrive whole an
 });
 
 test('a client that sends echoes and reads none is closed as a slow consumer, and little waits for it', async (t) => {
-  const { hub, stats, connect } = await serve(t);
+  const { hub, counters, connect } = await serve(t);
   const { client, messages } = await connect();
   client.send('{"type":"ping"}');
   await until(() => messages.length === 1);
@@ -130,7 +130,7 @@ test('a client that sends echoes and reads none is closed as a slow consumer, an
   const message = JSON.stringify({ type: 'echo', payload: 'x'.repeat(100_000) });
   let most = 0;
   // The kernel takes some megabytes before the first byte waits.
-  for (let sent = 0; stats.slow.closed === 0; sent++) {
+  for (let sent = 0; counters.slow.closed === 0; sent++) {
     assert.ok(sent < 1000, 'closed in time');
     if (client.bufferedAmount < 1_000_000) client.send(message);
     await new Promise((resolve) => setTimeout(resolve, 1));
@@ -138,7 +138,7 @@ test('a client that sends echoes and reads none is closed as a slow consumer, an
   }
   assert.ok(most > 0 && most <= 1 << 20, `${most} bytes waited`);
   await until(() => hub.connections.length === 0);
-  assert.deepEqual(stats.slow, { closed: 1, dropped: 0, shed: 0 });
+  assert.deepEqual(counters.slow, { closed: 1, dropped: 0, shed: 0 });
 });
 
 test('our frames, pings and the close frame keep their order', async (t) => {
@@ -205,18 +205,21 @@ test('a ping is answered, a flood of them only so often', async (t) => {
 });
 
 test('a connection that does not answer a ping is terminated', async (t) => {
-  const { hub, stats, connect } = await serve(t, { FANFARE_PING_INTERVAL_MS: '200', FANFARE_PONG_TIMEOUT_MS: '100' });
+  const { hub, counters, connect } = await serve(t, {
+    FANFARE_PING_INTERVAL_MS: '200',
+    FANFARE_PONG_TIMEOUT_MS: '100',
+  });
   const dead = await connect();
   const alive = await connect();
   await until(() => hub.connections.length === 2);
   dead.client.pause();
   await until(() => hub.connections.length === 1);
-  assert.equal(stats.heartbeatTimeouts, 1);
+  assert.equal(counters.heartbeatTimeouts, 1);
   assert.equal(alive.client.readyState, WebSocket.OPEN);
 });
 
 test('a connection is out of everything once its socket is gone', async (t) => {
-  const { hub, stats, connect } = await serve(t);
+  const { hub, counters, connect } = await serve(t);
   const { client, messages } = await connect();
   for (const room of ['a', 'b', 'c']) client.send(JSON.stringify({ type: 'join', room }));
   await until(() => messages.length === 3);
@@ -224,7 +227,7 @@ test('a connection is out of everything once its socket is gone', async (t) => {
   client.terminate();
   await until(() => hub.connections.length === 0);
   assert.equal(hub.rooms.size, 1);
-  assert.deepEqual([stats.connections, stats.rooms, stats.accepted, stats.closed], [0, 0, 1, 1]);
+  assert.deepEqual([counters.connections, counters.rooms, counters.accepted, counters.closed], [0, 0, 1, 1]);
 });
 
 test('one compressed buffer serves all who negotiated it, beside those who did not', async (t) => {

@@ -4,10 +4,10 @@
 // lingers, which publications are kept, and what a failure is called.
 
 import { BrokerError } from '../broker.js';
-import { Linger } from '../delayed-unsubscribe.js';
+import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 
 /**
- * The part of a RelayLink that a broker needs. Its promises reject with a BrokerError.
+ * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.
  * @typedef {object} Link
  * @property {boolean} isOpen
  * @property {boolean} isAnswering false: it is open and does not answer
@@ -23,7 +23,7 @@ import { Linger } from '../delayed-unsubscribe.js';
  */
 
 /** @implements {Broker} */
-export class LocalBroker {
+export class EmbeddedBroker {
   /**
    * @param {object} parts
    * @param {Link} parts.link opened and closed by its owner
@@ -38,7 +38,7 @@ export class LocalBroker {
     this.events = null;
     /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
     this.rooms = new Map();
-    this.linger = new Linger(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
+    this.linger = new DelayedUnsubscribe(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
     /** The publications under way that close() waits for: the last stands for all. @type {Promise<void>} */
     this.lastPublish = Promise.resolve();
     /** The same, of those to rooms with history. @type {Promise<Position|void>} */

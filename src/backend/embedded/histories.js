@@ -20,11 +20,11 @@
 // published to, so that expiring costs what has expired, and no stream has a timer.
 
 import { randomBytes } from 'node:crypto';
-import { IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from '../broker.js';
+import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 
 /** All streams together, segments and what is around them. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** Rooms whose position is known: some 70 MB without their publications. */
+/** Subscriptions whose position is known: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
 /** Idempotency keys. Where more than 800 a second come for IDEMPOTENCY_MS, the oldest are forgotten early. */
 const MAX_KEYS = 500_000;
@@ -37,7 +37,7 @@ const MAX_SEGMENT_BYTES = 32 * 1024;
 /** What a segment costs beside its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
-/** Streams that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is gone. */
+/** Histories that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is gone. */
 const MAX_SWEPT = 10_000;
 
 /** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
@@ -55,7 +55,7 @@ const MAX_SWEPT = 10_000;
 
 /** @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; how many publications are still there */
 
-export class Streams {
+export class Histories {
   /**
    * @param {object} [bounds]
    * @param {number} [bounds.maxBytes]
@@ -67,7 +67,7 @@ export class Streams {
     this.maxStreams = maxStreams;
     /** @type {Map<string, Stream>} */
     this.streams = new Map();
-    /** Streams with publications, by their time to live. @type {Map<number, List>} */
+    /** Histories with publications, by their time to live. @type {Map<number, List>} */
     this.kept = new Map();
     /** Those that have a position alone. */
     this.bare = new List();
@@ -131,14 +131,14 @@ export class Streams {
    * @param {number} nowMs
    * @returns {Read} at most `limit` publications and some `maxBytes`, yet at least one of what there is
    */
-  stretch(room, { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false }, nowMs) {
+  page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false }, nowMs) {
     const stream = this.streams.get(room);
     if (stream === undefined) return { epoch: this.#epochOf(room), offset: 0, first: 1, runs: [] };
     if (stream.expiresMs <= nowMs) this.#empty(stream);
     const { epoch, offset } = stream;
     const count = Math.min(offset - after, limit, stream.count);
     if (count <= 0) return { epoch, offset, first: offset + 1, runs: [] };
-    const bytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
+    const bytes = Math.min(maxBytes, MAX_PAGE_BYTES);
     return { epoch, offset, ...(isForward ? stream.oldest(after, limit, bytes) : stream.newest(count, bytes)) };
   }
 
@@ -363,7 +363,7 @@ class Stream {
   }
 }
 
-/** Streams, the least recently added first. */
+/** Histories, the least recently added first. */
 class List {
   constructor() {
     /** @type {Stream|null} */

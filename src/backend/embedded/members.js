@@ -65,7 +65,7 @@ export class Members {
     for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
   }
 
-  /** @param {string} room @returns {import('../presence.js').Attendance} */
+  /** @param {string} room @returns {import('../presence.js').PresenceSnapshot} */
   read(room) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };

@@ -3,16 +3,16 @@
 // has to be said again.
 
 /**
- * The part of a RelayLink that presence needs. Where it has ended, what is said goes nowhere; reads reject with a BrokerError.
+ * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere; reads reject with a BrokerError.
  * @typedef {object} Link
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
  * @property {() => void} exitAll
- * @property {(room: string) => Promise<import('../presence.js').Attendance>} members
+ * @property {(room: string) => Promise<import('../presence.js').PresenceSnapshot>} members
  */
 
 /** @implements {Presence} */
-export class LocalPresence {
+export class EmbeddedPresence {
   /** @param {Link} link opened and closed by its owner */
   constructor(link) {
     this.link = link;

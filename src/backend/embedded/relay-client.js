@@ -43,7 +43,7 @@ const MAX_NUMBER = 0xffffffff;
 const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('../broker.js').Position} Position */
-/** @typedef {import('../presence.js').Attendance} Attendance */
+/** @typedef {import('../presence.js').PresenceSnapshot} PresenceSnapshot */
 
 /**
  * What a REPLY says, or the body of another answer behind its request.
@@ -62,7 +62,7 @@ const NOTHING = Buffer.alloc(0);
  * @property {string|null} address of a place that is asked for, which is empty if the peer has gone; else null
  */
 
-export class RelayLink {
+export class RelayClient {
   /**
    * @param {object} parts
    * @param {string} parts.path of the relay's socket
@@ -121,7 +121,7 @@ export class RelayLink {
     this.appends = [];
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
-    /** Rooms whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../deferred.js').Deferred<Attendance>>} */
+    /** Subscriptions whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>} */
     this.asks = new Map();
     this.isAsking = false;
     /** @type {number|null} */
@@ -274,7 +274,7 @@ export class RelayLink {
   /**
    * @param {string} room
    * @param {import('../broker.js').ReadRequest} from
-   * @returns {Promise<import('../broker.js').Stretch>}
+   * @returns {Promise<import('../broker.js').HistoryPage>}
    */
   async history(room, from) {
     this.#check();
@@ -303,7 +303,7 @@ export class RelayLink {
     if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
   }
 
-  /** @param {string} room @returns {Promise<Attendance>} */
+  /** @param {string} room @returns {Promise<PresenceSnapshot>} */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
     if (!this.isAnswering) return Promise.reject(away());

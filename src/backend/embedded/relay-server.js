@@ -21,8 +21,7 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { Rooms } from './subscriptions.js';
-import { Streams } from './histories.js';
+import { Histories } from './histories.js';
 import { Members } from './members.js';
 import {
   HEAD_BYTES,
@@ -35,6 +34,7 @@ import {
   readPlaces,
   writePosition,
 } from './relay-wire.js';
+import { Subscriptions } from './subscriptions.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Of publications. One more of the largest size still stays below MAX_PENDING_BYTES. */
@@ -59,12 +59,12 @@ const MAX_GONE = 64;
 /** A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to fall. */
 class LinkFault extends Error {}
 
-export class Relay {
+export class RelayServer {
   /**
    * @param {object} parts
    * @param {import('pino').Logger} parts.log
    * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the workers'
-   * @param {Streams} [parts.streams]
+   * @param {Histories} [parts.streams]
    * @param {number} [parts.maxBacklogBytes] of publications for a worker that reads too slowly
    * @param {number} [parts.maxPendingBytes] for a worker that does not read
    * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
@@ -74,7 +74,7 @@ export class Relay {
   constructor({
     log,
     historyOf = () => null,
-    streams = new Streams(),
+    streams = new Histories(),
     maxBacklogBytes = MAX_BACKLOG_BYTES,
     maxPendingBytes = MAX_PENDING_BYTES,
     onHung = () => {},
@@ -103,8 +103,8 @@ export class Relay {
     this.links = new Set();
     /** Links with something to write at the end of this tick. @type {Link[]} */
     this.writing = [];
-    /** @type {Rooms<Link>} */
-    this.rooms = new Rooms();
+    /** @type {Subscriptions<Link>} */
+    this.rooms = new Subscriptions();
     /** Connections by client address, over all workers. @type {Map<string, number>} */
     this.addresses = new Map();
     this.connections = 0;
@@ -162,7 +162,7 @@ export class Relay {
   }
 
   /** What there is now, and what was since the start. */
-  stats() {
+  counters() {
     let pendingBytes = 0;
     for (const link of this.links) pendingBytes += link.pendingBytes;
     return {
@@ -378,7 +378,7 @@ const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** One worker's end. */
 class Link {
-  /** @param {Relay} relay @param {import('node:net').Socket} socket */
+  /** @param {RelayServer} relay @param {import('node:net').Socket} socket */
   constructor(relay, socket) {
     this.relay = relay;
     this.socket = socket;
@@ -475,7 +475,7 @@ class Link {
     const nowMs = performance.now();
     while (served < reads.length && this.pendingBytes < READ_AHEAD_BYTES) {
       const read = reads[served++];
-      this.out().stretch(read.request, relay.streams.stretch(read.room, read, nowMs));
+      this.out().page(read.request, relay.streams.page(read.room, read, nowMs));
     }
     if (served > 0) this.reads = reads.slice(served);
   }

@@ -161,7 +161,7 @@ export class MessageReader {
   }
 }
 
-/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('../presence.js').Attendance} */
+/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('../presence.js').PresenceSnapshot} */
 export function readMembers(body) {
   const count = body.readUInt32BE(0);
   if (body[4] === 0) return { count, members: null };
@@ -411,15 +411,15 @@ export class MessageWriter {
     slab.write(room, at + 21, 'latin1');
   }
 
-  /** @param {number} request @param {Position & {first: number, runs: readonly Buffer[]}} stretch its runs are not copied, and never modified */
-  stretch(request, stretch) {
-    const { runs } = stretch;
+  /** @param {number} request @param {Position & {first: number, runs: readonly Buffer[]}} page its runs are not copied, and never modified */
+  page(request, page) {
+    const { runs } = page;
     let bytes = 0;
     for (const run of runs) bytes += run.length;
     const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
     this.slab.writeUInt32BE(request, at);
-    writePosition(this.slab, at + 4, stretch);
-    writeOffset(this.slab, at + 4 + POSITION_BYTES, stretch.first);
+    writePosition(this.slab, at + 4, page);
+    writeOffset(this.slab, at + 4 + POSITION_BYTES, page.first);
     if (bytes === 0) return;
     this.#cut();
     this.full.push(...runs);

@@ -4,7 +4,7 @@
 // subscribers and no subscriber without rooms.
 
 /** @template S */
-export class Rooms {
+export class Subscriptions {
   constructor() {
     /** @type {Map<string, Set<S>>} */
     this.subscribers = new Map();

@@ -13,15 +13,15 @@ import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
 import { RoomRules } from '../../config/room-patterns.js';
 import { BrokerError } from '../broker.js';
-import { LiveClock } from './stall-aware-clock.js';
-import { RedisArrivals } from './inbox.js';
-import { RedisCensus } from './connection-count.js';
 import { RedisCluster } from './cluster.js';
 import { RedisClusterClient } from './cluster-client.js';
-import { CHANNEL_KIND, RedisNames } from './keys.js';
-import { RedisRules } from './shared-rules.js';
-import { RedisShard } from './node.js';
+import { ConnectionCount } from './connection-count.js';
+import { Inbox } from './inbox.js';
+import { CHANNEL_KIND, Keys } from './keys.js';
+import { RedisNode } from './node.js';
+import { SharedRules } from './shared-rules.js';
 import { slotOf, slotOfTag } from './slots.js';
+import { StallAwareClock } from './stall-aware-clock.js';
 
 const TICK_MS = 50;
 /** How long start() waits for Redis before it goes on without. */
@@ -38,7 +38,7 @@ export class RedisBroker {
    * @param {object} parts
    * @param {Pick<import('../../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
    * @param {import('pino').Logger} parts.log
-   * @param {Pick<import('../../observability/counters.js').Stats, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.stats
+   * @param {Pick<import('../../observability/counters.js').Counters, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.counters
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
    * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
@@ -48,7 +48,7 @@ export class RedisBroker {
   constructor({
     config,
     log,
-    stats,
+    counters,
     workerId,
     historyOf = () => null,
     historyRules = new RoomRules([]),
@@ -57,7 +57,7 @@ export class RedisBroker {
   }) {
     const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
     this.log = log;
-    this.stats = stats;
+    this.counters = counters;
     this.historyOf = historyOf;
     /** @type {BrokerState} */
     this.state = 'degraded';
@@ -66,7 +66,7 @@ export class RedisBroker {
     /** Of this outage, as logged. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
-    /** The census has its Redis. */
+    /** The connectionCount has its Redis. */
     this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     this.malformedLogMs = Number.NEGATIVE_INFINITY;
@@ -77,18 +77,18 @@ export class RedisBroker {
 
     // A worker's id may come again: its process id is another's after a restart, and 1 in every container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
-    const names = (this.names = new RedisNames(config.redisPrefix));
-    this.clock = new LiveClock(TICK_MS, (nowMs) => this.#tick(nowMs));
+    const names = (this.names = new Keys(config.redisPrefix));
+    this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
     /** @param {import('../../config/redis.js').Address} [node] of a cluster */
     const makeShard = (node) => {
       const place = node === undefined ? '' : addressText(node);
-      const shard = new RedisShard({
+      const shard = new RedisNode({
         settings,
         node,
         config,
         names,
         clock: this.clock,
-        stats,
+        counters,
         events: {
           onUpdate: () => this.#update(),
           onAway: (reason) => this.#onAway(reason, place),
@@ -105,7 +105,7 @@ export class RedisBroker {
     /** Made when it is asked for. @type {RedisClusterClient|null} */
     this.client = null;
     this.probeChannel = names.probeChannelOf(id, '');
-    /** The only one; null in a cluster. @type {RedisShard|null} */
+    /** The only one; null in a cluster. @type {RedisNode|null} */
     this.shard = settings.kind === 'cluster' ? null : makeShard();
     /** @type {RedisCluster|null} */
     this.cluster =
@@ -118,7 +118,7 @@ export class RedisBroker {
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
-    this.arrivals = new RedisArrivals({
+    this.inbox = new Inbox({
       deliver: (room, publication, offset, epoch) => {
         // In a cluster a node that is demoted ends the subscriptions, and with them all that is known.
         if (offset > 0) this.shard?.history.see(room, offset, epoch);
@@ -134,7 +134,7 @@ export class RedisBroker {
         ?.publisher.send(names.censusChannel, message)
         .catch(() => {});
     };
-    this.rules = new RedisRules({
+    this.rules = new SharedRules({
       rules: historyRules,
       send: sendToAll,
       onAdopted: (patterns) =>
@@ -143,7 +143,7 @@ export class RedisBroker {
           'other servers have rules of FANFARE_HISTORY that this one does not have: it uses them too until it is restarted',
         ),
     });
-    this.census = new RedisCensus({
+    this.connectionCount = new ConnectionCount({
       id,
       clock: this.clock,
       onMalformed: () => this.#onMalformed('census'),
@@ -176,12 +176,12 @@ export class RedisBroker {
   }
 
   async #close() {
-    this.census.leave();
+    this.connectionCount.leave();
     const timer = deadline(CLOSE_TIMEOUT_MS);
     await Promise.race([Promise.all(this.#shards().map(({ publisher }) => publisher.drained())), timer.promise]);
     timer.clear();
     this.clock.close();
-    this.arrivals.close();
+    this.inbox.close();
     this.shard?.close();
     this.cluster?.close();
     this.client?.close();
@@ -218,7 +218,7 @@ export class RedisBroker {
     return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
   }
 
-  /** @param {string} room @param {import('../broker.js').ReadRequest} from @returns {Promise<import('../broker.js').Stretch>} */
+  /** @param {string} room @param {import('../broker.js').ReadRequest} from @returns {Promise<import('../broker.js').HistoryPage>} */
   history(room, from) {
     if (this.closing !== null) return closed();
     const shard = this.#shardOf(room);
@@ -243,23 +243,23 @@ export class RedisBroker {
 
   /** @param {number} connections */
   reportConnections(connections) {
-    this.census.set(connections);
+    this.connectionCount.set(connections);
   }
 
   /** @returns {Promise<number>} with what the others have been told of a moment ago */
   countConnections() {
-    return this.census.count();
+    return this.connectionCount.count();
   }
 
   /** @param {number} nowMs */
   #tick(nowMs) {
     for (const shard of this.#shards()) shard.tick(nowMs);
     this.cluster?.tick();
-    this.census.tick(nowMs);
+    this.connectionCount.tick(nowMs);
     this.rules.tick();
   }
 
-  /** @param {string} room @returns {RedisShard|null} null: no node of the cluster has its slot */
+  /** @param {string} room @returns {RedisNode|null} null: no node of the cluster has its slot */
   #shardOf(room) {
     return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
   }
@@ -268,7 +268,7 @@ export class RedisBroker {
     return this.shard ?? this.cluster?.of(slotOf(this.names.censusChannel)) ?? null;
   }
 
-  /** @returns {RedisShard[]} */
+  /** @returns {RedisNode[]} */
   #shards() {
     return this.shard !== null ? [this.shard] : [...(this.cluster?.shards.values() ?? [])];
   }
@@ -291,10 +291,10 @@ export class RedisBroker {
   #shardOnMessage(channel, message) {
     switch (this.names.kindOf(channel)) {
       case CHANNEL_KIND.ROOM:
-        this.arrivals.receive(this.names.roomOf(channel), message);
+        this.inbox.receive(this.names.roomOf(channel), message);
         break;
       case CHANNEL_KIND.CENSUS:
-        if (!RedisRules.isOne(message)) this.census.receive(message);
+        if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
         else if (!this.rules.receive(message)) this.#onMalformed('census');
         break;
     }
@@ -340,10 +340,10 @@ export class RedisBroker {
     if (isLive === this.isCounting || this.closing !== null) return;
     this.isCounting = isLive;
     if (isLive) {
-      this.census.join();
+      this.connectionCount.join();
       this.rules.join();
     } else {
-      this.census.pause();
+      this.connectionCount.pause();
       this.rules.pause();
     }
   }
@@ -351,26 +351,26 @@ export class RedisBroker {
   /** @param {BrokerState} state */
   #become(state) {
     this.state = state;
-    this.stats.brokerUp = state === 'up' ? 1 : 0;
+    this.counters.brokerUp = state === 'up' ? 1 : 0;
     this.events?.onState(state);
   }
 
   /** Another program's message, or that of another version. @param {string} channel without the prefix */
   #onMalformed(channel) {
-    this.stats.malformed++;
+    this.counters.malformed++;
     const now = performance.now();
     if (now - this.malformedLogMs < MALFORMED_LOG_INTERVAL_MS) return;
     this.malformedLogMs = now;
-    this.log.warn({ channel, malformed: this.stats.malformed }, 'a message from Redis is not valid: dropped');
+    this.log.warn({ channel, malformed: this.counters.malformed }, 'a message from Redis is not valid: dropped');
   }
 
   /** @param {string} reason */
   #onSkipped(reason) {
-    this.stats.skipped++;
+    this.counters.skipped++;
     const now = performance.now();
     if (now - this.skippedLogMs < SKIPPED_LOG_INTERVAL_MS) return;
     this.skippedLogMs = now;
-    this.log.warn({ reason, skipped: this.stats.skipped }, 'a publication was skipped');
+    this.log.warn({ reason, skipped: this.counters.skipped }, 'a publication was skipped');
   }
 }
 

@@ -26,7 +26,7 @@ const INTERVAL_MS = 10_000;
 /** A shard without slots has this long to answer what is under way. */
 const RETIRE_TIMEOUT_MS = 2000;
 
-/** @typedef {import('./node.js').RedisShard} RedisShard */
+/** @typedef {import('./node.js').RedisNode} RedisNode */
 /** @typedef {import('../../config/redis.js').Address} Address */
 
 export class RedisCluster {
@@ -34,7 +34,7 @@ export class RedisCluster {
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
-   * @param {(node: Address) => RedisShard} parts.makeShard
+   * @param {(node: Address) => RedisNode} parts.makeShard
    * @param {(tag: string) => string} parts.probeChannelOf a channel with this hash tag
    * @param {() => void} parts.onUpdate `isUp` may have changed
    * @param {(reason: string) => void} parts.onAway no node tells the map
@@ -46,11 +46,11 @@ export class RedisCluster {
     this.probeChannelOf = probeChannelOf;
     this.onUpdate = onUpdate;
     this.onAway = onAway;
-    /** By address. @type {Map<string, RedisShard>} */
+    /** By address. @type {Map<string, RedisNode>} */
     this.shards = new Map();
     /** Nodes that were heard of, primaries and replicas, by address. @type {Map<string, Address>} */
     this.nodes = new Map();
-    /** @type {(RedisShard|null)[]} */
+    /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
     /** Every slot has a shard. */
     this.isWhole = false;
@@ -62,7 +62,7 @@ export class RedisCluster {
     /** Looks since all was well. */
     this.looks = 0;
     this.isStale = true;
-    /** The one that noticed; it knows more than the others. @type {RedisShard|null} */
+    /** The one that noticed; it knows more than the others. @type {RedisNode|null} */
     this.witness = null;
   }
 
@@ -72,7 +72,7 @@ export class RedisCluster {
     return true;
   }
 
-  /** @param {number} slot @returns {RedisShard|null} */
+  /** @param {number} slot @returns {RedisNode|null} */
   of(slot) {
     return this.owners[slot];
   }
@@ -91,7 +91,7 @@ export class RedisCluster {
     this.of(slotOf(channel))?.subscriptions.unsubscribe(channel);
   }
 
-  /** @param {RedisShard|null} witness that has been told so, if one has */
+  /** @param {RedisNode|null} witness that has been told so, if one has */
   stale(witness) {
     this.isStale = true;
     this.witness = witness;
@@ -140,7 +140,7 @@ export class RedisCluster {
 
   /**
    * Whom to ask, one after another: over what is connected, then anew.
-   * @param {RedisShard|null} witness
+   * @param {RedisNode|null} witness
    * @returns {Generator<() => Promise<{ranges: Range[], host: string}>>}
    */
   *#sources(witness) {
@@ -201,7 +201,7 @@ export class RedisCluster {
       next.fill(addresses[0], first, last + 1);
       primaries.set(addresses[0], first);
     }
-    /** @type {RedisShard[]} */
+    /** @type {RedisNode[]} */
     const fresh = [];
     for (const address of primaries.keys()) {
       if (this.shards.has(address)) continue;
@@ -228,9 +228,9 @@ export class RedisCluster {
     this.onUpdate();
   }
 
-  /** Takes from a shard what is no longer its own. @param {RedisShard} shard */
+  /** Takes from a shard what is no longer its own. @param {RedisNode} shard */
   #move(shard) {
-    /** @type {Map<RedisShard|null, import('./subscriber.js').Wanted[]>} */
+    /** @type {Map<RedisNode|null, import('./subscriber.js').Wanted[]>} */
     const byOwner = new Map();
     for (const wanted of shard.subscriptions.take((slot) => this.owners[slot] === shard)) {
       if (wanted.channel === shard.probeChannel) continue;
@@ -250,7 +250,7 @@ export class RedisCluster {
     }
   }
 
-  /** Sees that a shard probes through a slot of its own. @param {RedisShard} shard @param {boolean} isNew */
+  /** Sees that a shard probes through a slot of its own. @param {RedisNode} shard @param {boolean} isNew */
   #settle(shard, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === shard;
     if (!isNew && isOurs(slotOf(shard.probeChannel))) return;
@@ -262,7 +262,7 @@ export class RedisCluster {
     else shard.probeOn(channel);
   }
 
-  /** Ends a shard that has no slots any more. @param {string} address @param {RedisShard} shard */
+  /** Ends a shard that has no slots any more. @param {string} address @param {RedisNode} shard */
   #retire(address, shard) {
     this.shards.delete(address);
     shard.probe.stop();

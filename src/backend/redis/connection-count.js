@@ -19,12 +19,12 @@ const MAX_SETTLE_MS = 250;
 const MAX_WORKERS = 10_000;
 const MAX_MESSAGE_BYTES = 512;
 
-export class RedisCensus {
+export class ConnectionCount {
   /**
    * @param {object} parts
    * @param {string} parts.id of this worker, unlike any other's
    * @param {(message: Buffer) => void} parts.send best effort
-   * @param {import('./stall-aware-clock.js').LiveClock} parts.clock
+   * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param {() => void} parts.onMalformed a message is not one of ours, or there are too many workers
    */
   constructor({ id, send, clock, onMalformed }) {

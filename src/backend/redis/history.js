@@ -20,7 +20,7 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { ReplyError } from 'ioredis';
-import { BrokerError, IDEMPOTENCY_MS, MAX_STRETCH_BYTES } from '../broker.js';
+import { BrokerError, IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './batch.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
 
@@ -42,7 +42,7 @@ const FENCE_BYTES = 32;
 const FENCE_PART_BYTES = 16;
 /** Of one call: the script is not to hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
-/** What reads under way may weigh: 512 positions, or 16 stretches of MAX_STRETCH_BYTES. */
+/** What reads under way may weigh: 512 positions, or 16 stretches of MAX_PAGE_BYTES. */
 const MAX_READING = 512;
 const STRETCH_WEIGHT = 32;
 const MAX_WAITING = 100_000;
@@ -51,14 +51,14 @@ const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
 
 /** @typedef {import('../broker.js').Position} Position */
-/** @typedef {import('../broker.js').Stretch} Stretch */
+/** @typedef {import('../broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
 
 export class RedisHistory {
   /**
    * @param {object} parts
    * @param {import('./publisher.js').RedisPublisher} parts.publisher
-   * @param {import('./keys.js').RedisNames} parts.names
+   * @param {import('./keys.js').Keys} parts.names
    * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
@@ -126,7 +126,7 @@ export class RedisHistory {
     return before === 0 ? promise : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
   }
 
-  /** @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from @returns {Promise<Stretch>} */
+  /** @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from @returns {Promise<HistoryPage>} */
   read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
@@ -432,23 +432,23 @@ class HistoryPublish extends Message {
 
 /**
  * A read of a room's history. It changes nothing that anybody asked for, so all that fails is UNAVAILABLE.
- * @extends {Message<Stretch>}
+ * @extends {Message<HistoryPage>}
  */
 class HistoryRead extends Message {
   /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from */
   constructor(history, room, rule, from) {
-    const { after, limit, maxBytes = MAX_STRETCH_BYTES, isForward = false, isGlance = false } = from;
+    const { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, isGlance = false } = from;
     super(history.publisher, '', null, '', NO_BODY);
     this.history = history;
     this.room = room;
     this.rule = rule;
     this.after = after;
     this.limit = Math.min(limit, rule.size);
-    this.maxBytes = Math.min(maxBytes, MAX_STRETCH_BYTES);
+    this.maxBytes = Math.min(maxBytes, MAX_PAGE_BYTES);
     this.isForward = isForward;
     this.isGlance = isGlance;
     this.floor = NO_FLOOR;
-    this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_STRETCH_BYTES) : 1;
+    this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_PAGE_BYTES) : 1;
   }
 
   /** @override */
@@ -488,13 +488,13 @@ class HistoryRead extends Message {
       this.#fail('Redis has lost publications');
     } else {
       this.history.see(this.room, reply[1], epoch);
-      this.done.resolve(this.#stretch(epoch, reply[1], reply[2]));
+      this.done.resolve(this.#page(epoch, reply[1], reply[2]));
     }
     this.history.readOnSettled(this);
   }
 
-  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first, or oldest first if forward @returns {Stretch} */
-  #stretch(epoch, offset, messages) {
+  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first, or oldest first if forward @returns {HistoryPage} */
+  #page(epoch, offset, messages) {
     const { after, limit, isForward } = this;
     /** @type {Found} */
     const found = {
@@ -561,7 +561,7 @@ const collector = {
   },
 };
 
-/** @param {import('./keys.js').RedisNames} names @param {string} room */
+/** @param {import('./keys.js').Keys} names @param {string} room */
 function keysOf(names, room) {
   return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
 }

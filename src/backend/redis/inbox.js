@@ -19,7 +19,7 @@ const OVERHEAD_BYTES = 128;
  * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}} Held
  */
 
-export class RedisArrivals {
+export class Inbox {
   /**
    * @param {object} parts
    * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void} parts.deliver

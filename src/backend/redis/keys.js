@@ -15,12 +15,12 @@ import { createHash } from 'node:crypto';
 /** What a channel is for, by the first byte behind the prefix. */
 export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, CENSUS: 0x63 });
 
-export class RedisNames {
+export class Keys {
   /** @param {string} prefix */
   constructor(prefix) {
     this.prefix = prefix;
     this.roomHead = `${prefix}room:{`;
-    this.censusChannel = `${prefix}census`;
+    this.censusChannel = `${prefix}connectionCount`;
     this.kindAt = Buffer.byteLength(prefix);
     this.roomAt = Buffer.byteLength(this.roomHead);
   }

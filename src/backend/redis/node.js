@@ -13,11 +13,11 @@
 
 import { RedisConnection } from './connection.js';
 import { trackEmptying, watchEmptying } from './data-loss.js';
+import { RedisPushes } from './fast/push-reader.js';
 import { RedisHistory } from './history.js';
 import { RedisIdentity } from './identity.js';
 import { RedisProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
-import { RedisPushes } from './fast/push-reader.js';
 import { RedisSubscriptions } from './subscriber.js';
 
 /** What Redis answers where a slot is not, or no longer, this node's to serve. */
@@ -39,22 +39,22 @@ const PATIENCE_MS = 20_000;
 
 /** @typedef {Pick<import('../../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
 
-export class RedisShard {
+export class RedisNode {
   /**
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.node] of a cluster
    * @param {ShardConfig} parts.config
-   * @param {import('./keys.js').RedisNames} parts.names
-   * @param {import('./stall-aware-clock.js').LiveClock} parts.clock
-   * @param {Pick<import('../../observability/counters.js').Stats, 'brokerReconnects'|'probeMisses'>} parts.stats
+   * @param {import('./keys.js').Keys} parts.names
+   * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
+   * @param {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'>} parts.counters
    * @param {ShardEvents} parts.events
    */
-  constructor({ settings, node, config, names, clock, stats, events }) {
+  constructor({ settings, node, config, names, clock, counters, events }) {
     const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
     const isSharded = node !== undefined;
     this.clock = clock;
-    this.stats = stats;
+    this.counters = counters;
     this.events = events;
     this.names = names;
     this.probeChannel = '';
@@ -140,7 +140,7 @@ export class RedisShard {
       onRoundTrip: (seconds) => events.onRoundTrip?.(seconds),
       onAnswer: (isWholeBus) => this.#probeOnAnswer(isWholeBus),
       onMiss: () => {
-        stats.probeMisses++;
+        counters.probeMisses++;
       },
       onDead: (hasAnswered) => this.#probeOnDead(hasAnswered),
       onRefused: (error) => this.#probeOnRefused(error),
@@ -189,7 +189,7 @@ export class RedisShard {
   }
 
   #commandsOnReady() {
-    if (this.isReconnect.commands) this.stats.brokerReconnects++;
+    if (this.isReconnect.commands) this.counters.brokerReconnects++;
     this.isReconnect.commands = true;
     this.isProven = false;
     this.provenMs = this.clock.nowMs;
@@ -207,7 +207,7 @@ export class RedisShard {
   }
 
   #subscriptionsOnLive() {
-    if (this.isReconnect.subscriber) this.stats.brokerReconnects++;
+    if (this.isReconnect.subscriber) this.counters.brokerReconnects++;
     this.isReconnect.subscriber = true;
     this.isProven = false;
     this.probe.start(this.clock.nowMs);

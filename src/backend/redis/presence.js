@@ -120,7 +120,7 @@ export class RedisPresence {
    * @param {import('../presence.js').Announcements} parts.announcements
    * @param {string} parts.workerId
    * @param {(name: string) => void} [parts.onName] what to call this worker when it has died; empty: nothing is left of it
-   * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}} parts.stats
+   * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}} parts.log
    * @param {number} [parts.beatMs]
    * @param {number} [parts.ttlMs]
@@ -137,7 +137,7 @@ export class RedisPresence {
     /** What all names of this worker begin with. A worker's id may come again: after a restart, and in every container. */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.onName = parts.onName ?? (() => {});
-    this.stats = parts.stats;
+    this.counters = parts.counters;
     this.log = parts.log;
     this.beatIntervalMs = parts.beatMs ?? BEAT_INTERVAL_MS;
     this.ttlMs = parts.ttlMs ?? TTL_MS;
@@ -163,7 +163,7 @@ export class RedisPresence {
     this.rooms = new Map();
     /** Those with changes. @type {Set<Room>} */
     this.changed = new Set();
-    /** Asked for since the last round began. @type {Map<string, import('../deferred.js').Deferred<import('../presence.js').Attendance>>} */
+    /** Asked for since the last round began. @type {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>} */
     this.reads = new Map();
     /** Own names of before, and where they had users. @type {{name: string, rooms: string[]}[]} */
     this.past = [];
@@ -255,7 +255,7 @@ export class RedisPresence {
     }
   }
 
-  /** @param {string} room @returns {Promise<import('../presence.js').Attendance>} */
+  /** @param {string} room @returns {Promise<import('../presence.js').PresenceSnapshot>} */
   read(room) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is away'));
@@ -544,7 +544,7 @@ export class RedisPresence {
       take,
       ...changes,
     );
-    const { presenceEvents } = this.stats;
+    const { presenceEvents } = this.counters;
     presenceEvents.join += joins;
     presenceEvents.leave += leaves;
     presenceEvents.suppressed += suppressed;
@@ -564,7 +564,7 @@ export class RedisPresence {
     }
   }
 
-  /** @param {[room: string, read: import('../deferred.js').Deferred<import('../presence.js').Attendance>][]} reads */
+  /** @param {[room: string, read: import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>][]} reads */
   async #answer(reads) {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
@@ -605,7 +605,7 @@ export class RedisPresence {
     this.clearing.shift();
     // One's own old name is no death.
     if (name.startsWith(this.base)) return;
-    this.stats.presenceReaped++;
+    this.counters.presenceReaped++;
     this.log.info({ name }, 'the users of a dead worker have been taken out of presence');
   }
 

@@ -31,8 +31,8 @@ export class RedisPublisher {
   /**
    * @param {object} parts
    * @param {import('./connection.js').RedisConnection} parts.connection
-   * @param {import('./stall-aware-clock.js').LiveClock} parts.clock
-   * @param {import('./keys.js').RedisNames} parts.names
+   * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
+   * @param {import('./keys.js').Keys} parts.names
    * @param {boolean} parts.isSharded its channels are a cluster's: SPUBLISH
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer

@@ -21,7 +21,7 @@ const ASK = Buffer.from('#?');
 
 /** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
 
-export class RedisRules {
+export class SharedRules {
   /**
    * @param {object} parts
    * @param {import('../../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this worker; those of others are added
@@ -44,7 +44,7 @@ export class RedisRules {
     this.settling = null;
   }
 
-  /** @param {Buffer} message of the census channel @returns {boolean} is it one of these? */
+  /** @param {Buffer} message of the connectionCount channel @returns {boolean} is it one of these? */
   static isOne(message) {
     return message[0] === ASK[0];
   }

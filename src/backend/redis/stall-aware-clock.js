@@ -7,7 +7,7 @@
 
 const MAX_STEP_MS = 500;
 
-export class LiveClock {
+export class StallAwareClock {
   /**
    * @param {number} tickMs its resolution
    * @param {(nowMs: number) => void} onTick

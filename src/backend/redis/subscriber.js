@@ -12,7 +12,7 @@
 import { ReplyError } from 'ioredis';
 import { BrokerError } from '../broker.js';
 import { deferred } from '../deferred.js';
-import { Linger } from '../delayed-unsubscribe.js';
+import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;
@@ -55,7 +55,7 @@ export class RedisSubscriptions {
     this.isLive = false;
     /** @type {Map<string, Wanted>} */
     this.channels = new Map();
-    this.linger = new Linger(roomLingerMs, (channels) => this.#leave(channels));
+    this.linger = new DelayedUnsubscribe(roomLingerMs, (channels) => this.#leave(channels));
     /** To be subscribed at the end of this tick. @type {Map<string, Wanted>} */
     this.joining = new Map();
     /** To be unsubscribed then. @type {Map<string, Wanted>} */

@@ -25,8 +25,8 @@
 // All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so is what ws gets.
 
 import { isUtf8 } from 'node:buffer';
+import { TimeSlicedQueue } from '../time-sliced-queue.js';
 import { READ_BYTES, shareReads } from './shared-reads.js';
-import { Slices } from '../time-sliced-queue.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
@@ -158,26 +158,26 @@ export class FrameReader {
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
    * @param {(websocket: WebSocket) => void} parts.onWaiting something has come and waits for its turn
    * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a frame that is no whole message; null: nobody counts
-   * @param {{readsDeferred: number}} parts.stats
+   * @param {{readsDeferred: number}} parts.counters
    * @param {() => number} [parts.clock]
    */
-  constructor({ maxMessageBytes, onText, onFault, onWaiting, admitFrame, stats, clock = () => performance.now() }) {
+  constructor({ maxMessageBytes, onText, onFault, onWaiting, admitFrame, counters, clock = () => performance.now() }) {
     this.maxMessageBytes = maxMessageBytes;
     this.onText = onText;
     this.onFault = onFault;
     this.onWaiting = onWaiting;
     this.admitFrame = admitFrame;
-    this.stats = stats;
+    this.counters = counters;
     this.clock = clock;
     // Tests make these smaller.
     this.unitsPerClock = UNITS_PER_CLOCK;
     this.maxWaitingBytes = MAX_WAITING_BYTES;
     /** @param {Socket} socket */
     const act = (socket) => this.#goOn(socket);
-    /** @type {Slices<Socket>} */
-    this.lightLine = new Slices(act, TURN_MS);
-    /** @type {Slices<Socket>} */
-    this.heavyLine = new Slices(act, HEAVY_LINE_MS, MAX_HEAVY_PER_TURN);
+    /** @type {TimeSlicedQueue<Socket>} */
+    this.lightLine = new TimeSlicedQueue(act, TURN_MS);
+    /** @type {TimeSlicedQueue<Socket>} */
+    this.heavyLine = new TimeSlicedQueue(act, HEAVY_LINE_MS, MAX_HEAVY_PER_TURN);
     this.endTurn = () => {
       this.#isTurn = false;
       this.#isOverdue = false;
@@ -309,7 +309,7 @@ export class FrameReader {
 
   /**
    * Keeps the rest of a read for a later turn.
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest its own @param {Slices<Socket>} line
+   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest its own @param {TimeSlicedQueue<Socket>} line
    */
   #keep(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
@@ -321,12 +321,12 @@ export class FrameReader {
     } else this.#wait(socket, reading, line);
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {Slices<Socket>} line */
+  /** @param {Socket} socket @param {Reading} reading @param {TimeSlicedQueue<Socket>} line */
   #wait(socket, reading, line) {
     const progress = progressOf(reading);
     reading.websocket.pause();
     if (progress.isInLine) return;
-    this.stats.readsDeferred++;
+    this.counters.readsDeferred++;
     progress.isInLine = true;
     line.push(socket);
   }

@@ -22,9 +22,9 @@ const PLAIN_REQUEST = 'GET /livez HTTP/1.1\r\nHost: fanfare.test\r\n\r\n';
 const HEAD_END = '\r\n\r\n';
 
 /** @typedef {{kind: string, port: number, addresses: string[], connections: number}} Order */
-/** @typedef {{connects: number, opened: number, bytes: number, ends: Record<string, number>}} Tally */
+/** @typedef {{connects: number, opened: number, bytes: number, ends: Record<string, number>}} FastHistogram */
 
-/** @type {Tally} */
+/** @type {FastHistogram} */
 const tally = { connects: 0, opened: 0, bytes: 0, ends: {} };
 let isOver = false;
 /** Slots whose turn it is to connect, first in, first out. @type {Slot[]} */

@@ -11,24 +11,24 @@ import { PassThrough } from 'node:stream';
 import { setImmediate as turn } from 'node:timers/promises';
 import { createAddressResolver } from '../../../src/admission/address.js';
 import { Admission } from '../../../src/admission/admission.js';
-import { MemoryBroker } from '../../helpers/memory-broker.js';
-import { RedisArrivals } from '../../../src/backend/redis/inbox.js';
-import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { Members } from '../../../src/backend/embedded/members.js';
+import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
+import { MessageReader, OP, readMembers, readPosition } from '../../../src/backend/embedded/relay-wire.js';
+import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
+import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
 import { Connection } from '../../../src/hub/connection.js';
-import { createStats } from '../../../src/observability/counters.js';
-import { Members } from '../../../src/backend/embedded/members.js';
-import { MemoryPresence } from '../../helpers/memory-presence.js';
-import { Relay } from '../../../src/backend/embedded/relay-server.js';
+import { createCounters } from '../../../src/observability/counters.js';
 import { decode } from '../../../src/protocol/codec.js';
 import { ERRORS } from '../../../src/protocol/codes.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
-import { MessageReader, OP, readMembers, readPosition } from '../../../src/backend/embedded/relay-wire.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
 import { buildHub } from '../../helpers/hub.js';
+import { MemoryBroker } from '../../helpers/memory-broker.js';
+import { MemoryPresence } from '../../helpers/memory-presence.js';
 import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { KEY } from '../../helpers/raw-http.js';
 import { FakeSocket } from './fake-socket.js';
@@ -118,9 +118,9 @@ const frames = {
   ...from('frames'),
   share: 0.15,
   async start() {
-    const { hub, commands, stats, isClean, close } = await worker();
+    const { hub, commands, counters, isClean, close } = await worker();
     const heartbeat = /** @type {any} */ ({ add() {}, remove() {} });
-    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat, stats });
+    const websockets = new WebSockets({ config: config(), hub, commands, heartbeat, counters });
     return {
       async run(inputs, numbers) {
         const sockets = inputs.map((input, i) => {
@@ -237,7 +237,7 @@ const http = {
   ...from('http'),
   share: 0.05,
   start() {
-    const stats = createStats();
+    const counters = createCounters();
     const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 20_000 };
     const addresses = { acquire: async () => ({ admitted: true, connections: 1 }), release() {} };
     const settings = config('{"FANFARE_MAX_CONNECTIONS_PER_IP_MODE":"enforce","TRUST_PROXY":"1"}');
@@ -245,7 +245,7 @@ const http = {
       config: settings,
       addresses,
       health: /** @type {any} */ (health),
-      stats,
+      counters,
       now: () => performance.now(),
     });
     /** @type {Map<object, import('node:http').IncomingMessage>} */
@@ -259,7 +259,7 @@ const http = {
       },
       readiness: () => null,
       log: { debug() {}, error: (fields) => assert.fail(JSON.stringify(fields)) },
-      stats,
+      counters,
     });
     return {
       async run(inputs, numbers) {
@@ -371,7 +371,7 @@ const redis = {
     const { hub, commands, isClean, close } = await worker();
     /** @type {string[]} */
     let skipped = [];
-    const arrivals = new RedisArrivals({
+    const inbox = new Inbox({
       deliver: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
       fetch: async () => null,
       onSkipped: (reason) => void skipped.push(reason),
@@ -391,8 +391,8 @@ const redis = {
           });
           await turn();
           skipped = [];
-          for (const { room } of members) arrivals.receive(room, Buffer.from(input));
-          arrivals.receive('*', Buffer.from(input));
+          for (const { room } of members) inbox.receive(room, Buffer.from(input));
+          inbox.receive('*', Buffer.from(input));
           await turns();
           const kinds = new Set(skipped.map(() => 'skipped'));
           for (const { transport, connection } of members) {
@@ -406,7 +406,7 @@ const redis = {
         return outcomes;
       },
       close() {
-        arrivals.close();
+        inbox.close();
         return close();
       },
     };
@@ -445,7 +445,7 @@ const relay = {
   async start() {
     const log = /** @type {any} */ ({ debug() {}, error() {}, warn() {}, info() {} });
     const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
-    const relay = new Relay({ log, historyOf, presence: { maxMembers: 10, announcements: ANNOUNCEMENTS } });
+    const relay = new RelayServer({ log, historyOf, presence: { maxMembers: 10, announcements: ANNOUNCEMENTS } });
     await relay.start();
     const known = new Set(Object.values(OP));
     return {
@@ -469,7 +469,7 @@ const relay = {
         });
         for (const socket of sockets) socket.destroy();
         await turns();
-        const { workers, rooms, addresses, connections, pendingBytes } = relay.stats();
+        const { workers, rooms, addresses, connections, pendingBytes } = relay.counters();
         assert.deepEqual({ workers, rooms, addresses, connections, pendingBytes }, NOTHING_LEFT);
         return outcomes;
       },
