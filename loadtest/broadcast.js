@@ -1,11 +1,12 @@
 #!/usr/bin/env node
-// broadcast.js: the echo/broadcast benchmark protocol, and that nothing is sent that it does not know.
+// broadcast.js: the echo/broadcast benchmark protocol, and that nothing is sent that it does not
+// know.
 //
 //   node loadtest/broadcast.js [--redis] [--servers 1] [--workers 2] [--clients 1000] [--broadcasts 20]
 //
-// Clients connect and say nothing. In turn some of them broadcast, and each broadcast must reach every client, then its
-// sender's `broadcastResult` with the count of all. Such clients know the types `echo`, `broadcast` and
-// `broadcastResult`; many tools fail on any other.
+// Clients connect and say nothing. In turn some of them broadcast, and each broadcast must reach
+// every client, then its sender's `broadcastResult` with the count of all. Such clients know the
+// types `echo`, `broadcast` and `broadcastResult`; many tools fail on any other.
 
 import { Latency } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
@@ -21,21 +22,46 @@ const options = readOptions(
   [
     { name: 'redis', help: 'the servers share a Redis, which is started for the run' },
     { name: 'embedded', help: 'one server with the embedded broker: the default' },
-    { name: 'servers', value: 'N', default: '1', min: 1, max: 16, help: 'servers; several need --redis' },
+    {
+      name: 'servers',
+      value: 'N',
+      default: '1',
+      min: 1,
+      max: 16,
+      help: 'servers; several need --redis',
+    },
     { name: 'workers', value: 'N', default: '2', min: 1, max: 64, help: 'workers of each server' },
-    { name: 'clients', value: 'N', default: '1000', min: 1, max: 100_000, help: 'clients, all in this process' },
-    { name: 'broadcasts', value: 'N', default: '20', min: 1, max: 100_000, help: 'broadcasts, one after another' },
+    {
+      name: 'clients',
+      value: 'N',
+      default: '1000',
+      min: 1,
+      max: 100_000,
+      help: 'clients, all in this process',
+    },
+    {
+      name: 'broadcasts',
+      value: 'N',
+      default: '20',
+      min: 1,
+      max: 100_000,
+      help: 'broadcasts, one after another',
+    },
   ],
   {
     check: (given) => {
       if (given.flag('redis') && given.flag('embedded')) return '--redis or --embedded, not both';
-      if (!given.flag('redis') && given.number('servers') !== 1) return 'several servers need --redis';
+      if (!given.flag('redis') && given.number('servers') !== 1)
+        return 'several servers need --redis';
     },
   },
 );
-const [serverCount, workerCount, clientCount, broadcasts] = ['servers', 'workers', 'clients', 'broadcasts'].map(
-  (name) => options.number(name),
-);
+const [serverCount, workerCount, clientCount, broadcasts] = [
+  'servers',
+  'workers',
+  'clients',
+  'broadcasts',
+].map((name) => options.number(name));
 const isRedis = options.flag('redis');
 const WAIT_MS = 5000;
 /** After the last answer: time for something unasked, or a repeat, to show itself. */
@@ -45,9 +71,15 @@ await run(
   `broadcast: ${count(clientCount)} clients, ${serverCount} servers of ${workerCount} workers, ${isRedis ? 'Redis' : 'embedded broker'}`,
   async (test) => {
     const redis = isRedis ? await startRedis(test) : null;
-    const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
+    const env = {
+      ...NO_LIMITS,
+      WORKERS: String(workerCount),
+      ...(redis ? { REDIS_URL: redis.url } : {}),
+    };
     const servers = await Promise.all(
-      Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `broadcast-${i + 1}` })),
+      Array.from({ length: serverCount }, (_, i) =>
+        startServer(test, { ...env, SERVER_ID: `broadcast-${i + 1}` }),
+      ),
     );
 
     /** Broadcasts each client has got. */
@@ -61,10 +93,17 @@ await run(
     let sentMs = 0;
     /** Of the broadcast under way. @type {{listenerCount: number, afterOwn: boolean}|null} */
     let result = null;
-    /** @param {number} i @param {string} text */
+    /**
+     * @param {number} i
+     * @param {string} text
+     */
     const receive = (i, text) => {
       const message = JSON.parse(text);
-      if (message.type === 'broadcast' && message.payload?.n === current && reached[i] === current) {
+      if (
+        message.type === 'broadcast' &&
+        message.payload?.n === current &&
+        reached[i] === current
+      ) {
         reached[i]++;
         arrived++;
         latency.add(performance.now() - sentMs);
@@ -102,12 +141,16 @@ await run(
       arrived = 0;
       result = null;
       sentMs = performance.now();
-      clients[sender].send(JSON.stringify({ type: 'broadcast', payload: { n: current, text: 'to everyone' } }));
+      clients[sender].send(
+        JSON.stringify({ type: 'broadcast', payload: { n: current, text: 'to everyone' } }),
+      );
       await until(() => arrived === clientCount && result !== null, WAIT_MS).catch(() =>
         incomplete.push(`${current}: ${arrived}`),
       );
       // TypeScript does not see receive() assign it.
-      const answer = /** @type {{listenerCount: number, afterOwn: boolean}|null} */ (/** @type {unknown} */ (result));
+      const answer = /** @type {{listenerCount: number, afterOwn: boolean}|null} */ (
+        /** @type {unknown} */ (result)
+      );
       counts.add(answer?.listenerCount ?? 'none');
       if (answer?.afterOwn) resultsAfterOwn++;
     }
@@ -125,6 +168,10 @@ await run(
       0,
       [...strays].map(([type, n]) => `${n} ${type}`).join(', ') || 0,
     );
-    test.check('connections lost', 0, clients.filter((client) => !client.isOpen || client.error !== null).length);
+    test.check(
+      'connections lost',
+      0,
+      clients.filter((client) => !client.isOpen || client.error !== null).length,
+    );
   },
 );

@@ -1,13 +1,14 @@
 #!/usr/bin/env node
-// capacity.js: what one server holds on this machine, at several numbers of connections: memory, processor time, the
-// messages a second it keeps up with, and their latency. One row each, in a table with all that is needed to repeat it.
+// capacity.js: what one server holds on this machine, at several numbers of connections: memory,
+// processor time, the messages a second it keeps up with, and their latency. One row each, in a
+// table with all that is needed to repeat it.
 //
 //   npm run capacity                                   1,000, 5,000, 10,000, 25,000 and 50,000 connections: five minutes
 //   npm run capacity -- --sizes 1000,5000              these; others measured before on this machine stay in the table
 //   npm run capacity -- --readme                       puts the table into loadtest/README.md, too
 //
-// Each size gets a fresh server (limits off, embedded broker, as many workers as its connections need) and client processes
-// of the benchmark (bench/swarm.js), and goes through the same steps:
+// Each size gets a fresh server (limits off, embedded broker, as many workers as its connections
+// need) and client processes of the benchmark (bench/swarm.js), and goes through the same steps:
 //
 // 1. connect and join, as fast as it goes: processor time of a handshake;
 // 2. rest, with nothing but the heartbeat: memory (PSS), processor time;
@@ -15,9 +16,10 @@
 // 4. search: the rate grows until a message is lost or p99 exceeds --limit-p99-ms, then bisection, 2 s a step;
 // 5. hold: --seconds at 70 % of what was found, or where that fails at 50 or 35 %. With --messages: that, and no search.
 //
-// A row is there only where no message was lost, repeated or altered, and no connection dropped. Who is in which room,
-// and who talks, is MIX below. Client and server share the processors, so absolute figures are too low: the clients' part
-// stands beside them. What lasts is the cost of each thing; README.md makes a fleet's size from it.
+// A row is there only where no message was lost, repeated or altered, and no connection dropped.
+// Who is in which room, and who talks, is MIX below. Client and server share the processors, so
+// absolute figures are too low: the clients' part stands beside them. What lasts is the cost of
+// each thing; README.md makes a fleet's size from it.
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -35,8 +37,9 @@ import { endUnused, readOptions } from './lib/options.js';
 import { count, print } from './lib/run.js';
 
 /**
- * Who is where: most people in conversations, many in channels, a tenth in one hall that grows with the number of
- * connections; and of the messages, hardly any go to the hall. Shares are of connections and of messages.
+ * Who is where: most people in conversations, many in channels, a tenth in one hall that grows with
+ * the number of connections; and of the messages, hardly any go to the hall. Shares are of
+ * connections and of messages.
  */
 const MIX = Object.freeze([
   { room: 'conversation-', size: 10, connections: 0.6, messages: 0.65 },
@@ -62,8 +65,24 @@ const options = readOptions(
   npm run capacity -- --sizes 5000 --messages 2000      does it hold this? exit code 0 or 1`,
   [
     { name: 'sizes', value: 'LIST', default: SIZES, help: 'numbers of connections, from 10 on' },
-    { name: 'seconds', value: 'S', default: '10', min: 1, max: 3600, fraction: true, help: 'how long a rate is held' },
-    { name: 'rest-seconds', value: 'S', default: '5', min: 0, max: 3600, fraction: true, help: 'how long it rests' },
+    {
+      name: 'seconds',
+      value: 'S',
+      default: '10',
+      min: 1,
+      max: 3600,
+      fraction: true,
+      help: 'how long a rate is held',
+    },
+    {
+      name: 'rest-seconds',
+      value: 'S',
+      default: '5',
+      min: 0,
+      max: 3600,
+      fraction: true,
+      help: 'how long it rests',
+    },
     {
       name: 'limit-p99-ms',
       value: 'MS',
@@ -81,7 +100,14 @@ const options = readOptions(
       fraction: true,
       help: 'messages a second to hold, instead of a search for the most',
     },
-    { name: 'payload', value: 'BYTES', default: '100', min: 64, max: 65_536, help: 'size of a payload' },
+    {
+      name: 'payload',
+      value: 'BYTES',
+      default: '100',
+      min: 64,
+      max: 65_536,
+      help: 'size of a payload',
+    },
     {
       name: 'client',
       value: 'KIND',
@@ -98,14 +124,22 @@ const options = readOptions(
   ],
 );
 const sizes = options.text('sizes').split(',').map(Number);
-const [seconds, restSeconds, limitP99Ms, payloadBytes] = ['seconds', 'rest-seconds', 'limit-p99-ms', 'payload'].map(
-  (name) => options.number(name),
-);
+const [seconds, restSeconds, limitP99Ms, payloadBytes] = [
+  'seconds',
+  'rest-seconds',
+  'limit-p99-ms',
+  'payload',
+].map((name) => options.number(name));
 const file = options.text('save') || `${RESULTS}capacity.json`;
 if (sizes.some((size) => !Number.isInteger(size) || size < 10))
-  endUnused(`--sizes are whole numbers from 10 on, separated by commas, not ${options.text('sizes')}`);
+  endUnused(
+    `--sizes are whole numbers from 10 on, separated by commas, not ${options.text('sizes')}`,
+  );
 
-/** What a size needs: workers do not share connections quite evenly, so they get room for a third more than the mean. */
+/**
+ * What a size needs: workers do not share connections quite evenly, so they get room for a third
+ * more than the mean.
+ */
 const plans = sizes.map((connections) => ({
   connections,
   workers: Math.max(availableParallelism(), Math.ceil(connections / (MAX_SOCKETS * 0.75))),
@@ -114,7 +148,8 @@ const plans = sizes.map((connections) => ({
 }));
 for (const plan of plans) {
   const { problems } = checkMachine(plan);
-  for (const problem of problems) print(`missing for ${count(plan.connections)} connections: ${problem}`);
+  for (const problem of problems)
+    print(`missing for ${count(plan.connections)} connections: ${problem}`);
   if (problems.length > 0) process.exit(1);
 }
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
@@ -138,18 +173,23 @@ for (const plan of plans) {
     continue;
   }
   const results = await saved();
-  results.rows = [...results.rows.filter(({ connections }) => connections !== row.connections), row];
+  results.rows = [
+    ...results.rows.filter(({ connections }) => connections !== row.connections),
+    row,
+  ];
   results.rows.sort((a, b) => a.connections - b.connections);
   await mkdir(RESULTS, { recursive: true });
   await writeFile(file, `${JSON.stringify(results, null, 1)}\n`);
 }
 const results = await saved();
 if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${file}`);
-if (options.flag('readme')) await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
+if (options.flag('readme'))
+  await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
 process.exit(failed === 0 ? 0 : 1);
 
 /**
- * What was measured before on the same machine with the same versions and options, to which this run adds its sizes.
+ * What was measured before on the same machine with the same versions and options, to which this
+ * run adds its sizes.
  * @returns {Promise<import('./lib/capacity-table.js').Results>}
  */
 async function saved() {
@@ -157,24 +197,36 @@ async function saved() {
   const text = await readFile(file, 'utf8').catch(() => '');
   if (text === '') return fresh;
   const { rows, ...before } = JSON.parse(text);
-  return JSON.stringify({ ...fresh, rows: undefined }) === JSON.stringify(before) ? { ...before, rows } : fresh;
+  return JSON.stringify({ ...fresh, rows: undefined }) === JSON.stringify(before)
+    ? { ...before, rows }
+    : fresh;
 }
 
 /**
  * One size, from the server's start to its end.
  * @param {{connections: number, workers: number, processes: number, sources: number}} plan
- * @returns {Promise<import('./lib/capacity-table.js').Row>} rejects where connections fail or nothing can be held
+ * @returns {Promise<import('./lib/capacity-table.js').Row>} rejects where connections fail or
+ *   nothing can be held
  */
 async function measure({ connections, workers, processes, sources }) {
   const date = new Date().toISOString().slice(0, 10);
-  print(`\n${count(connections)} connections: ${workers} workers, ${processes} client processes, ${sources} addresses`);
+  print(
+    `\n${count(connections)} connections: ${workers} workers, ${processes} client processes, ${sources} addresses`,
+  );
   const target = await startServer('fanfare', { workers });
   const swarm = new Swarm({ client, processes }).start();
   try {
     await swarm.aim(target);
     // The code is compiled and the first rooms exist before anything counts.
     await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
-    await swarm.run({ group: WARM, perSecond: 500, seconds: 1, publishers: 2, everyProcess: true, payloadBytes });
+    await swarm.run({
+      group: WARM,
+      perSecond: 500,
+      seconds: 1,
+      publishers: 2,
+      everyProcess: true,
+      payloadBytes,
+    });
     await swarm.hangUp({ group: WARM });
     await quiet(target, 5000);
     const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
@@ -183,7 +235,9 @@ async function measure({ connections, workers, processes, sources }) {
     const groups = await openMix(swarm, connections, sources);
     await quiet(target, 10_000);
     const handshakes = openCpu();
-    print(`  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`);
+    print(
+      `  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`,
+    );
 
     const restCpu = cpuOf(target, swarm);
     await sleep(restSeconds * 1000);
@@ -192,10 +246,14 @@ async function measure({ connections, workers, processes, sources }) {
     const systemKb = systemKbBefore - availableKb();
 
     const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
-    if (!clean(everyday)) throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
+    if (!clean(everyday))
+      throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
 
     const most = options.has('messages') ? null : await search();
-    const rates = most === null ? [options.number('messages')] : HELD_SHARES.map((share) => Math.round(most * share));
+    const rates =
+      most === null
+        ? [options.number('messages')]
+        : HELD_SHARES.map((share) => Math.round(most * share));
     for (const rate of rates) {
       const held = await attempt(rate, seconds);
       if (!isHeld(held)) continue;
@@ -218,9 +276,14 @@ async function measure({ connections, workers, processes, sources }) {
         held: loadOf(held),
       };
     }
-    throw new Error(`not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`);
+    throw new Error(
+      `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
+    );
 
-    /** @param {number} rate @param {number} forSeconds */
+    /**
+     * @param {number} rate
+     * @param {number} forSeconds
+     */
     async function attempt(rate, forSeconds) {
       const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
       print(
@@ -262,7 +325,10 @@ function isHeld(step) {
   return clean(step) && step.p99Ms <= limitP99Ms;
 }
 
-/** @param {Step} step @returns {import('./lib/capacity-table.js').Load} */
+/**
+ * @param {Step} step
+ * @returns {import('./lib/capacity-table.js').Load}
+ */
 function loadOf(step) {
   return {
     messagesPerSecond: step.sent / seconds,
@@ -279,7 +345,10 @@ function loadOf(step) {
 
 /** @typedef {import('./bench/workloads.js').Step} Step */
 
-/** @typedef {{group: number, rooms: number, publishers: number, messages: number}} Group a row of MIX, opened */
+/**
+ * @typedef {{group: number, rooms: number, publishers: number, messages: number}} Group a row of
+ *   MIX, opened
+ */
 
 /**
  * Opens the connections of all rows of MIX, each in a group of its own.
@@ -294,17 +363,31 @@ async function openMix(swarm, connections, sources) {
     const members = group === MIX.length - 1 ? left : Math.round(connections * share);
     left -= members;
     const rooms = Math.max(1, Math.round(members / size));
-    const opened = await swarm.open({ count: members, group, room, rooms, concurrency: 60 * swarm.size, sources });
-    if (opened.failed > 0) throw new Error(`${opened.failed} of ${count(members)} connections failed`);
+    const opened = await swarm.open({
+      count: members,
+      group,
+      room,
+      rooms,
+      concurrency: 60 * swarm.size,
+      sources,
+    });
+    if (opened.failed > 0)
+      throw new Error(`${opened.failed} of ${count(members)} connections failed`);
     const publishers = Math.min(MOST_MEMBERS_WHO_TALK, Math.floor(members / swarm.size / rooms));
     if (publishers === 0)
-      throw new Error(`${members} members are too few for ${rooms} rooms in ${swarm.size} processes`);
+      throw new Error(
+        `${members} members are too few for ${rooms} rooms in ${swarm.size} processes`,
+      );
     groups.push({ group, rooms, publishers, messages });
   }
   return groups;
 }
 
-/** @param {Swarm} swarm @param {readonly Group[]} groups @returns {Promise<number>} connections that are open now */
+/**
+ * @param {Swarm} swarm
+ * @param {readonly Group[]} groups
+ * @returns {Promise<number>} connections that are open now
+ */
 async function openIn(swarm, groups) {
   let open = 0;
   for (const { group } of groups) open += (await swarm.status(group)).open;
@@ -313,7 +396,10 @@ async function openIn(swarm, groups) {
 
 /**
  * All groups talk at once, each its share of the messages, members in turn.
- * @param {Swarm} swarm @param {readonly Group[]} groups @param {number} perSecond @param {number} forSeconds
+ * @param {Swarm} swarm
+ * @param {readonly Group[]} groups
+ * @param {number} perSecond
+ * @param {number} forSeconds
  * @returns {Promise<import('./bench/swarm.js').RunResult>}
  */
 async function talk(swarm, groups, perSecond, forSeconds) {
@@ -339,7 +425,8 @@ async function talk(swarm, groups, perSecond, forSeconds) {
   const sum = (/** @type {(result: import('./bench/swarm.js').RunResult) => number} */ of) =>
     results.reduce((total, result) => total + of(result), 0);
   const histogram = new Float64Array(BUCKETS);
-  for (const result of results) for (let i = 0; i < BUCKETS; i++) histogram[i] += result.histogram[i];
+  for (const result of results)
+    for (let i = 0; i < BUCKETS; i++) histogram[i] += result.histogram[i];
   return {
     open: sum(({ open }) => open),
     expected: sum(({ expected }) => expected),
@@ -366,7 +453,11 @@ async function talk(swarm, groups, perSecond, forSeconds) {
  * @returns {() => {server: number, client: number, seconds: number}} since then, in seconds
  */
 function cpuOf(target, swarm) {
-  const [server, clients, startedMs] = [target.cpuSeconds(), cpuSecondsOf(swarm.pids), performance.now()];
+  const [server, clients, startedMs] = [
+    target.cpuSeconds(),
+    cpuSecondsOf(swarm.pids),
+    performance.now(),
+  ];
   return () => ({
     server: target.cpuSeconds() - server,
     client: cpuSecondsOf(swarm.pids) - clients,

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// hello.js: watch a message go through: two WebSockets join a room, one says something, both get it.
+// hello.js: watch a message go through: two WebSockets join a room, one says something, both get
+// it.
 //
 //   node loadtest/hello.js [ws://127.0.0.1:3000/ws]
 //
@@ -74,7 +75,10 @@ function enter(name) {
   });
 }
 
-/** @param {string} why @returns {never} */
+/**
+ * @param {string} why
+ * @returns {never}
+ */
 function fail(why) {
   console.error(why);
   process.exit(1);

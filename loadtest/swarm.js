@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// swarm.js: opens as many connections to a server as one asks for, speaks on them, and says which limit was hit.
+// swarm.js: opens as many connections to a server as one asks for, speaks on them, and says which
+// limit was hit.
 //
 //   npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9      --help says the rest
 //
@@ -30,7 +31,10 @@ const SAMPLE_MS = 500;
 
 process.exit(await main(process.argv.slice(2)));
 
-/** @param {string[]} args @returns {Promise<number>} exit code */
+/**
+ * @param {string[]} args
+ * @returns {Promise<number>} exit code
+ */
 async function main(args) {
   try {
     const options = parseOptions(args);
@@ -45,12 +49,21 @@ async function main(args) {
   }
 }
 
-/** @param {import('./swarm/options.js').Options} options @param {string[]} args @returns {Promise<number>} exit code */
+/**
+ * @param {import('./swarm/options.js').Options} options
+ * @param {string[]} args
+ * @returns {Promise<number>} exit code
+ */
 async function swarm(options, args) {
   const startedAt = new Date();
   const { connections, sources } = options;
   const targets = await Promise.all(options.targets.map((url) => locate(url, sources)));
-  const planned = plan(readLimits(), { connections, sources, targets, processes: options.processes });
+  const planned = plan(readLimits(), {
+    connections,
+    sources,
+    targets,
+    processes: options.processes,
+  });
   const faults = await sourceFaults(sources);
   print(
     `swarm: ${count(connections)} connections to ${options.targets.map(String).join(', ')}, ${options.phases.join(', ')}`,
@@ -59,7 +72,9 @@ async function swarm(options, args) {
   for (const fault of faults) print(fault);
   if (!planned.fits || faults.length > 0) {
     if (!options.force) {
-      print('\nNothing was opened. --force goes on all the same, and says of each failure what it was.');
+      print(
+        '\nNothing was opened. --force goes on all the same, and says of each failure what it was.',
+      );
       return EXIT.REFUSED;
     }
     print('\nForced: going on all the same.');
@@ -74,7 +89,10 @@ async function swarm(options, args) {
     stopped = why;
     fleet.stop();
   };
-  /** @param {string} key @param {number} times */
+  /**
+   * @param {string} key
+   * @param {number} times
+   */
   const fail = (key, times) => {
     failures.add(key, times, { seconds: timeline.seconds, open: timeline.open });
     if (failures.total >= options.maxErrors)
@@ -128,8 +146,11 @@ async function swarm(options, args) {
       timeline,
       fail,
       isStopped: () => stopped !== '',
-      progress: (/** @type {number} */ done, /** @type {number} */ total, /** @type {string} */ text) =>
-        progress.update(done, total, text, failures.total),
+      progress: (
+        /** @type {number} */ done,
+        /** @type {number} */ total,
+        /** @type {string} */ text,
+      ) => progress.update(done, total, text, failures.total),
       indices: { next: 0 },
     };
     for (const name of /** @type {(keyof typeof results)[]} */ (options.phases)) {

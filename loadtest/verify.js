@@ -5,16 +5,24 @@
 //   node loadtest/verify.js --embedded --servers 1 --workers 4    one server, embedded broker
 //   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off
 //
-// Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has members everywhere.
-// Publishers are members, too. Each sends bursts of 25 to one room after another, with at most `window` messages without
-// an ack on their way: less than a burst, so that messages of one publisher to one room can overtake each other if
-// anything lets them; and four publishers are at a room at a time. Each member marks what it gets; a mark missing, set
-// twice or set after a later one of the same publisher is a fault, and the exit code is 1.
+// Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has
+// members everywhere. Publishers are members, too. Each sends bursts of 25 to one room after
+// another, with at most `window` messages without an ack on their way: less than a burst, so that
+// messages of one publisher to one room can overtake each other if anything lets them; and four
+// publishers are at a room at a time. Each member marks what it gets; a mark missing, set twice or
+// set after a later one of the same publisher is a fault, and the exit code is 1.
 
 import { Latency } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
 import { count, pause, print, run } from './lib/run.js';
-import { connectionsPerWorker, NO_LIMITS, scrape, startRedis, startServer, urlOf } from './lib/server.js';
+import {
+  connectionsPerWorker,
+  NO_LIMITS,
+  scrape,
+  startRedis,
+  startServer,
+  urlOf,
+} from './lib/server.js';
 import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
 
 const options = readOptions(
@@ -26,14 +34,61 @@ const options = readOptions(
   [
     { name: 'redis', help: 'the servers share a Redis, which is started for the run' },
     { name: 'embedded', help: 'one server with the embedded broker: the default' },
-    { name: 'url', value: 'URL', multiple: true, help: 'a server that runs already; once for each' },
-    { name: 'servers', value: 'N', default: '1', min: 1, max: 16, help: 'servers to start; several need --redis' },
+    {
+      name: 'url',
+      value: 'URL',
+      multiple: true,
+      help: 'a server that runs already; once for each',
+    },
+    {
+      name: 'servers',
+      value: 'N',
+      default: '1',
+      min: 1,
+      max: 16,
+      help: 'servers to start; several need --redis',
+    },
     { name: 'workers', value: 'N', default: '2', min: 1, max: 64, help: 'workers of each server' },
-    { name: 'clients', value: 'N', default: '2000', min: 1, max: 100_000, help: 'clients, all in this process' },
-    { name: 'rooms', value: 'N', default: '20', min: 1, max: 100_000, help: 'rooms; each client is in one' },
-    { name: 'messages', value: 'N', default: '10000', min: 1, max: 10_000_000, help: 'messages in all' },
-    { name: 'publishers', value: 'N', default: '20', min: 1, max: 100_000, help: 'clients that publish' },
-    { name: 'window', value: 'N', default: '16', min: 1, max: 1000, help: 'messages of a publisher without an ack' },
+    {
+      name: 'clients',
+      value: 'N',
+      default: '2000',
+      min: 1,
+      max: 100_000,
+      help: 'clients, all in this process',
+    },
+    {
+      name: 'rooms',
+      value: 'N',
+      default: '20',
+      min: 1,
+      max: 100_000,
+      help: 'rooms; each client is in one',
+    },
+    {
+      name: 'messages',
+      value: 'N',
+      default: '10000',
+      min: 1,
+      max: 10_000_000,
+      help: 'messages in all',
+    },
+    {
+      name: 'publishers',
+      value: 'N',
+      default: '20',
+      min: 1,
+      max: 100_000,
+      help: 'clients that publish',
+    },
+    {
+      name: 'window',
+      value: 'N',
+      default: '16',
+      min: 1,
+      max: 1000,
+      help: 'messages of a publisher without an ack',
+    },
     {
       name: 'timeout-s',
       value: 'S',
@@ -50,20 +105,23 @@ const options = readOptions(
       if (wrong !== undefined) return `--url is a URL that begins with ws://, not ${wrong}`;
       if (!given.flag('redis') && given.number('servers') !== 1 && !given.has('url'))
         return 'several servers need --redis';
-      if (given.number('publishers') > given.number('clients')) return '--publishers are clients: at most --clients';
+      if (given.number('publishers') > given.number('clients'))
+        return '--publishers are clients: at most --clients';
     },
   },
 );
-const [serverCount, workerCount, clientCount, roomCount, messageCount, publisherCount, window, timeoutS] = [
-  'servers',
-  'workers',
-  'clients',
-  'rooms',
-  'messages',
-  'publishers',
-  'window',
-  'timeout-s',
-].map((name) => options.number(name));
+const [
+  serverCount,
+  workerCount,
+  clientCount,
+  roomCount,
+  messageCount,
+  publisherCount,
+  window,
+  timeoutS,
+] = ['servers', 'workers', 'clients', 'rooms', 'messages', 'publishers', 'window', 'timeout-s'].map(
+  (name) => options.number(name),
+);
 const isRedis = options.flag('redis');
 const givenUrls = options.list('url');
 /** Messages a publisher sends to one room before it goes to the next. */
@@ -77,7 +135,11 @@ const REPEAT_WAIT_MS = 500;
 
 /** What one client has got. */
 class Member {
-  /** @param {number} room @param {number} slots @param {number} publishers */
+  /**
+   * @param {number} room
+   * @param {number} slots
+   * @param {number} publishers
+   */
   constructor(room, slots, publishers) {
     this.room = room;
     this.marks = new Uint8Array(slots);
@@ -112,7 +174,11 @@ async function verify(test) {
   const members = [];
   const connecting = performance.now();
   const clients = await openMany(clientCount, (i) => {
-    const member = new Member(Math.floor(i / urls.length) % roomCount, publisherCount * slots, publisherCount);
+    const member = new Member(
+      Math.floor(i / urls.length) % roomCount,
+      publisherCount * slots,
+      publisherCount,
+    );
     members[i] = member;
     return new WsClient(urls[i % urls.length], { onText: (text) => receive(member, text) });
   });
@@ -121,10 +187,16 @@ async function verify(test) {
   print(`     connected and joined in ${((performance.now() - connecting) / 1000).toFixed(1)} s`);
   for (const [i, { metricsPort }] of servers.entries()) {
     const workers = connectionsPerWorker((await scrape(metricsPort)).values);
-    test.note(`connections per worker, server ${i + 1}`, [...workers.values()].map(count).join(', '));
+    test.note(
+      `connections per worker, server ${i + 1}`,
+      [...workers.values()].map(count).join(', '),
+    );
   }
 
-  /** @param {Member} member @param {string} text */
+  /**
+   * @param {Member} member
+   * @param {string} text
+   */
   function receive(member, text) {
     const { type, room, payload } = JSON.parse(text);
     if (type === 'error') got.errors++;
@@ -183,11 +255,15 @@ async function verify(test) {
     for (let publisher = 0; publisher < publisherCount; publisher++) {
       const last = Math.min(perPublisher, messageCount - publisher * perPublisher);
       for (let n = 0; n < last; n++) {
-        if (roomOf(publisher, n) === member.room && member.marks[slotOf(publisher, n)] === 0) missing++;
+        if (roomOf(publisher, n) === member.room && member.marks[slotOf(publisher, n)] === 0)
+          missing++;
       }
     }
   }
-  test.note('published', `${count(sent)} in ${publishedS.toFixed(2)} s: ${count(sent / publishedS)} a second`);
+  test.note(
+    'published',
+    `${count(sent)} in ${publishedS.toFixed(2)} s: ${count(sent / publishedS)} a second`,
+  );
   test.note(
     'delivered',
     `${count(got.deliveries)} in ${deliveredS.toFixed(2)} s: ${count(got.deliveries / deliveredS)} a second`,
@@ -200,14 +276,24 @@ async function verify(test) {
   test.check('out of a publisher’s order', 0, got.outOfOrder);
   test.check('of a room or kind not asked for', 0, got.strange);
   test.check('error replies', 0, got.errors + refused);
-  test.check('connections lost', 0, clients.filter((client) => !client.isOpen || client.error !== null).length);
+  test.check(
+    'connections lost',
+    0,
+    clients.filter((client) => !client.isOpen || client.error !== null).length,
+  );
 }
 
 /** @param {import('./lib/run.js').Run} test */
 async function startServers(test) {
   const redis = isRedis ? await startRedis(test) : null;
-  const env = { ...NO_LIMITS, WORKERS: String(workerCount), ...(redis ? { REDIS_URL: redis.url } : {}) };
+  const env = {
+    ...NO_LIMITS,
+    WORKERS: String(workerCount),
+    ...(redis ? { REDIS_URL: redis.url } : {}),
+  };
   return Promise.all(
-    Array.from({ length: serverCount }, (_, i) => startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` })),
+    Array.from({ length: serverCount }, (_, i) =>
+      startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` }),
+    ),
   );
 }

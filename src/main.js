@@ -1,8 +1,10 @@
 #!/usr/bin/env node
-// main.js: the entry point: reads the configuration, then is the primary, one of its workers, or the doctor.
+// main.js: the entry point: reads the configuration, then is the primary, one of its workers, or
+// the doctor.
 //
-// The only file that reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the environment of the
-// workers it forks, so that a worker never reads the file and all workers of one roll agree.
+// The only file that reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the
+// environment of the workers it forks, so that a worker never reads the file and all workers of one
+// roll agree.
 
 import cluster from 'node:cluster';
 import { readFile } from 'node:fs/promises';
@@ -17,7 +19,8 @@ const EXIT_CONFIG = 78;
 /** @typedef {import('./config/config.js').Config} Config */
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
 
-// Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no supervisor.
+// Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no
+// supervisor.
 if (cluster.isWorker) await worker();
 else if (process.argv[2] === 'doctor') await doctor();
 else await primary();
@@ -36,8 +39,10 @@ async function primary() {
 }
 
 async function worker() {
-  // The terminal's Ctrl-C reaches workers too, and may come before they are up; the primary says what becomes of it.
-  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) process.on(signal, () => {});
+  // The terminal's Ctrl-C reaches workers too, and may come before they are up; the primary says
+  // what becomes of it.
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
+    process.on(signal, () => {});
   const { config, faults } = loadConfig(process.env);
   if (!config) return refuse(faults);
   const { runWorker } = await import('./worker/worker.js');
@@ -65,7 +70,9 @@ async function readSettings(environment = process.env) {
     try {
       file = parseConfigFile(await readFile(path, 'utf8'));
     } catch (error) {
-      file.faults.push(`FANFARE_CONFIG_FILE: can not read ${path}: ${/** @type {Error} */ (error).message}`);
+      file.faults.push(
+        `FANFARE_CONFIG_FILE: can not read ${path}: ${/** @type {Error} */ (error).message}`,
+      );
     }
   }
   const env = { ...file.env, ...environment };
@@ -83,7 +90,10 @@ async function reloadSettings(previous, fallback) {
   const { settings, faults } = await readSettings();
   if (!settings) return { settings: fallback, faults };
   const fixed = changedFixed(previous, settings.config);
-  return { settings, faults: fixed.map((name) => `${name} can not be changed by a reload: restart the server`) };
+  return {
+    settings,
+    faults: fixed.map((name) => `${name} can not be changed by a reload: restart the server`),
+  };
 }
 
 /** @param {Config} config */
@@ -91,7 +101,12 @@ function logFor({ logLevel, logFormat, serverId }) {
   const { NODE_ENV, NO_COLOR = '', TERM } = process.env;
   const format = logFormat === 'auto' && NODE_ENV === 'production' ? 'json' : logFormat;
   // https://no-color.org: set, to whatever, but not empty.
-  return createLog({ level: logLevel, name: serverId, format, colour: NO_COLOR === '' && TERM !== 'dumb' });
+  return createLog({
+    level: logLevel,
+    name: serverId,
+    format,
+    colour: NO_COLOR === '' && TERM !== 'dumb',
+  });
 }
 
 /** All faults at once: one start, not one for each. @param {readonly string[]} faults */

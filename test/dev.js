@@ -1,8 +1,8 @@
 // dev.js: `npm run dev`: runs the server, and starts it anew when a source file has changed.
 //
-// `node --watch` restarted twice for one save and ended a server that was draining. Here a save is all changes of
-// SETTLE_MS; the server gets one SIGTERM and the time it takes to drain; what changes meanwhile is in the next start anyway.
-// Usage: node test/dev.js [folder [main]]
+// `node --watch` restarted twice for one save and ended a server that was draining. Here a save is
+// all changes of SETTLE_MS; the server gets one SIGTERM and the time it takes to drain; what
+// changes meanwhile is in the next start anyway. Usage: node test/dev.js [folder [main]]
 
 import { spawn } from 'node:child_process';
 import { readdirSync, watch } from 'node:fs';
@@ -11,7 +11,8 @@ import { fileURLToPath } from 'node:url';
 
 const SETTLE_MS = 150;
 
-const [folder = fileURLToPath(new URL('../src/', import.meta.url)), main = `${folder}/main.js`] = process.argv.slice(2);
+const [folder = fileURLToPath(new URL('../src/', import.meta.url)), main = `${folder}/main.js`] =
+  process.argv.slice(2);
 let isEnding = false;
 /** A save is waiting for the end of the server. */
 let isRestarting = false;
@@ -31,7 +32,10 @@ function start() {
     server = undefined;
     if (isEnding) process.exit(code ?? 1);
     if (isRestarting) start();
-    else process.stderr.write(`the server has ended with ${code}: it is started again at the next change\n`);
+    else
+      process.stderr.write(
+        `the server has ended with ${code}: it is started again at the next change\n`,
+      );
   });
 }
 
@@ -47,15 +51,20 @@ const onChange = () => {
   settled = setTimeout(restart, SETTLE_MS);
 };
 // Folder by folder, which is what inotify offers; a new folder is seen at the next start.
-const folders = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isDirectory());
-const watchers = [folder, ...folders.map(({ path, name }) => join(path, name))].map((path) => watch(path, onChange));
+const folders = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) =>
+  entry.isDirectory(),
+);
+const watchers = [folder, ...folders.map(({ path, name }) => join(path, name))].map((path) =>
+  watch(path, onChange),
+);
 
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) {
   process.on(signal, () => {
     isEnding = true;
     for (const watcher of watchers) watcher.close();
     if (!server) process.exit(0);
-    // The terminal's Ctrl-C and its end reach the server as well, and a second signal would cut its drain short.
+    // The terminal's Ctrl-C and its end reach the server as well, and a second signal would cut its
+    // drain short.
     if (signal === 'SIGTERM') server.kill(signal);
   });
 }

@@ -46,11 +46,9 @@ function defaultOf({ env, type, default: value, values }) {
 }
 
 function metrics() {
-  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(({ name, type, label, help }) => [
-    `\`${name}${label ? `{${label}}` : ''}\``,
-    type,
-    help,
-  ]);
+  const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(
+    ({ name, type, label, help }) => [`\`${name}${label ? `{${label}}` : ''}\``, type, help],
+  );
   // The primary counts some things as its workers do, under the same name.
   return table(
     ['metric', 'type', ''],
@@ -65,18 +63,28 @@ function limits() {
   );
 }
 
-/** @param {string[]} head @param {string[][]} rows */
+/**
+ * @param {string[]} head
+ * @param {string[][]} rows
+ */
 function table(head, rows) {
   const line = (/** @type {string[]} */ cells) => `| ${cells.join(' | ')} |`;
   return [line(head), line(head.map(() => '---')), ...rows.map(line)].join('\n');
 }
 
-/** README.md with its tables as the code has them now. @param {string} text @returns {string} */
+/**
+ * README.md with its tables as the code has them now.
+ * @param {string} text
+ * @returns {string}
+ */
 export function withTables(text) {
-  return text.replace(/<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g, (_all, /** @type {string} */ name) => {
-    if (!(name in TABLES)) throw new Error(`README.md wants a table ${name}; there is none`);
-    return `<!-- table: ${name} -->\n${TABLES[name]()}\n<!-- end -->`;
-  });
+  return text.replace(
+    /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g,
+    (_all, /** @type {string} */ name) => {
+      if (!(name in TABLES)) throw new Error(`README.md wants a table ${name}; there is none`);
+      return `<!-- table: ${name} -->\n${TABLES[name]()}\n<!-- end -->`;
+    },
+  );
 }
 
 /** @returns {string} */

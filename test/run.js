@@ -1,7 +1,8 @@
-// run.js: runs the test suites with node:test, all of them or those named: `node test/run.js unit e2e`.
+// run.js: runs the test suites with node:test, all of them or those named:
+// `node test/run.js unit e2e`.
 //
-// Node 20's `--test` expands no globs, so this does. Two files at a time: the end-to-end suites start whole clusters,
-// and more at once on a small machine measure nothing but each other.
+// Node 20's `--test` expands no globs, so this does. Two files at a time: the end-to-end suites
+// start whole clusters, and more at once on a small machine measure nothing but each other.
 
 import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
@@ -38,5 +39,6 @@ const options = [
   '--test-reporter=spec',
 ];
 const child = spawn(process.execPath, [...options, ...files], { stdio: 'inherit', env });
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.on(signal, () => child.kill(signal));
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
+  process.on(signal, () => child.kill(signal));
 child.on('exit', (code) => process.exit(code ?? 1));

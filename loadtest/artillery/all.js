@@ -4,7 +4,8 @@
 //   npm run loadtest:all                                        against ws://localhost:3000; some eleven minutes
 //   npm run loadtest:all -- --only smoke,fan-out --target ws://10.0.0.7:3000
 //
-// Exits with 0 if every scenario met all its conditions. What Artillery printed and its figures are kept beside each other.
+// Exits with 0 if every scenario met all its conditions. What Artillery printed and its figures are
+// kept beside each other.
 
 import { once } from 'node:events';
 import { createWriteStream, mkdirSync, readdirSync, readFileSync } from 'node:fs';
@@ -20,10 +21,16 @@ const SCENARIOS = readdirSync(folder)
   .filter((name) => name.endsWith('.yml'))
   .map((name) => name.replace(/\.yml$/, ''))
   .sort((a, b) => Number(b === 'smoke') - Number(a === 'smoke') || a.localeCompare(b));
-/** A scenario that takes longer hangs. profile.yml as it is written takes nine minutes, and as long for its last users. */
+/**
+ * A scenario that takes longer hangs. profile.yml as it is written takes nine minutes, and as long
+ * for its last users.
+ */
 const LIMIT_MS = 1_800_000;
 const KILL_MS = 10_000;
-/** profile.yml has 150,000 arrivals, which no one machine holds: its shape, with 1/500 of the arrivals in 1/6 of the time. */
+/**
+ * profile.yml has 150,000 arrivals, which no one machine holds: its shape, with 1/500 of the
+ * arrivals in 1/6 of the time.
+ */
 const SMALL_PROFILE = Object.freeze([
   { name: 'warm-up', duration: 10, arrivalCount: 2 },
   { name: 'ramp', duration: 20, arrivalCount: 20 },
@@ -38,21 +45,38 @@ const options = readOptions(
   npm run loadtest:all -- --only smoke,fan-out --target ws://10.0.0.7:3000`,
   [
     { name: 'target', value: 'URL', default: TARGET, help: 'the server' },
-    { name: 'only', value: 'LIST', default: SCENARIOS.join(), listOf: SCENARIOS, help: 'scenarios, in this order' },
-    { name: 'full', help: 'profile.yml as it is written, not with 1/500 of its arrivals in 1/6 of the time' },
-    { name: 'overrides', value: 'JSON', help: "for every scenario, as Artillery's own --overrides" },
+    {
+      name: 'only',
+      value: 'LIST',
+      default: SCENARIOS.join(),
+      listOf: SCENARIOS,
+      help: 'scenarios, in this order',
+    },
+    {
+      name: 'full',
+      help: 'profile.yml as it is written, not with 1/500 of its arrivals in 1/6 of the time',
+    },
+    {
+      name: 'overrides',
+      value: 'JSON',
+      help: "for every scenario, as Artillery's own --overrides",
+    },
     {
       name: 'results',
       value: 'DIR',
       help: 'where to keep what Artillery printed; without, loadtest/results/artillery-TIME',
     },
   ],
-  { check: checked, tail: 'Exit code: 0 every scenario met its conditions · 1 one did not · 2 nothing was run' },
+  {
+    check: checked,
+    tail: 'Exit code: 0 every scenario met its conditions · 1 one did not · 2 nothing was run',
+  },
 );
 const target = options.text('target');
 const overrides = JSON.parse(options.text('overrides') || '{}');
 const results =
-  options.text('results') || `${folder}results/artillery-${new Date().toISOString().slice(0, 19).replaceAll(':', '')}`;
+  options.text('results') ||
+  `${folder}results/artillery-${new Date().toISOString().slice(0, 19).replaceAll(':', '')}`;
 findArtillery();
 await needServer(target);
 mkdirSync(results, { recursive: true });
@@ -67,7 +91,10 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
   });
 }
 
-/** @typedef {{name: string, seconds: number, cells: string[], failed: string[], met: boolean}} Outcome */
+/**
+ * @typedef {{name: string, seconds: number, cells: string[], failed: string[], met: boolean}}
+ *   Outcome
+ */
 /** @type {Outcome[]} */
 const outcomes = [];
 for (const name of options.text('only').split(',')) {
@@ -80,16 +107,34 @@ for (const name of options.text('only').split(',')) {
 
 print('');
 table([
-  ['scenario', 'users', 'failed', 'errors', 'deliveries', 'p95', 'p99', 'lost', 'repeated', 'conditions', ''],
+  [
+    'scenario',
+    'users',
+    'failed',
+    'errors',
+    'deliveries',
+    'p95',
+    'p99',
+    'lost',
+    'repeated',
+    'conditions',
+    '',
+  ],
   ...outcomes.map(({ name, cells, met }) => [name, ...cells, met ? 'ok' : 'FAIL']),
 ]);
-for (const { name, failed } of outcomes) for (const condition of failed) print(`${name}: not met: ${condition}`);
+for (const { name, failed } of outcomes)
+  for (const condition of failed) print(`${name}: not met: ${condition}`);
 const met = outcomes.filter((outcome) => outcome.met).length;
-print(`\n${met} of ${outcomes.length} scenarios met their conditions${isEnding ? '; interrupted' : ''}`);
+print(
+  `\n${met} of ${outcomes.length} scenarios met their conditions${isEnding ? '; interrupted' : ''}`,
+);
 print(`what Artillery printed: ${results}`);
 process.exit(met === outcomes.length && !isEnding ? 0 : 1);
 
-/** @param {string} name @returns {Promise<Outcome>} */
+/**
+ * @param {string} name
+ * @returns {Promise<Outcome>}
+ */
 async function runOne(name) {
   const [report, log] = [join(results, `${name}.json`), join(results, `${name}.log`)];
   const own = name === 'profile' && !options.flag('full') ? { phases: SMALL_PROFILE } : {};
@@ -116,19 +161,31 @@ async function runOne(name) {
   current = null;
   file.end();
   const conditions = [...said.matchAll(/^(ok|fail): (.*)$/gm)];
-  const failed = conditions.filter(([, verdict]) => verdict === 'fail').map(([, , condition]) => condition);
+  const failed = conditions
+    .filter(([, verdict]) => verdict === 'fail')
+    .map(([, , condition]) => condition);
   return {
     name,
     seconds: Math.round((performance.now() - startedMs) / 1000),
     cells: [...figures(report), `${conditions.length - failed.length} of ${conditions.length}`],
-    failed: conditions.length === 0 ? [`Artillery ended with ${code} before it had a result; ${log}`] : failed,
+    failed:
+      conditions.length === 0
+        ? [`Artillery ended with ${code} before it had a result; ${log}`]
+        : failed,
     met: code === 0 && conditions.length > 0 && failed.length === 0,
   };
 }
 
-/** @param {string} report @returns {string[]} users, failed, errors, deliveries, p95, p99, lost, repeated; '–' if there is none */
+/**
+ * @param {string} report
+ * @returns {string[]} users, failed, errors, deliveries, p95, p99, lost, repeated; '–' if there is
+ *   none
+ */
 function figures(report) {
-  /** @type {{counters: Record<string, number>, summaries: Record<string, {p95: number, p99: number}>}} */
+  /**
+   * @type
+   *   {{counters: Record<string, number>, summaries: Record<string, {p95: number, p99: number}>}}
+   */
   let aggregate;
   try {
     ({ aggregate } = JSON.parse(readFileSync(report, 'utf8')));
@@ -152,14 +209,18 @@ function figures(report) {
   ];
 }
 
-/** @param {import('../lib/options.js').Options} given @returns {string|undefined} what is wrong */
+/**
+ * @param {import('../lib/options.js').Options} given
+ * @returns {string|undefined} what is wrong
+ */
 function checked(given) {
   const url = given.text('target');
   if (!URL.canParse(url) || !/^wss?:$/.test(new URL(url).protocol))
     return `--target is a URL that begins with ws:// or wss://, not ${url}`;
   try {
     const value = JSON.parse(given.text('overrides') || '{}');
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return '--overrides is a JSON object';
+    if (typeof value !== 'object' || value === null || Array.isArray(value))
+      return '--overrides is a JSON object';
   } catch (error) {
     return `--overrides is not JSON: ${/** @type {Error} */ (error).message}`;
   }

@@ -19,10 +19,16 @@ const DIAL_MS = 5000;
 /** @returns {string} the script that is Artillery; ends the process if it is not installed */
 export function findArtillery() {
   try {
-    return join(dirname(createRequire(import.meta.url).resolve('artillery/package.json')), 'bin', 'run');
+    return join(
+      dirname(createRequire(import.meta.url).resolve('artillery/package.json')),
+      'bin',
+      'run',
+    );
   } catch (error) {
     if (/** @type {NodeJS.ErrnoException} */ (error).code !== 'MODULE_NOT_FOUND') throw error;
-    refuse('Artillery is not installed: run `npm ci`, which installs the development dependencies, too');
+    refuse(
+      'Artillery is not installed: run `npm ci`, which installs the development dependencies, too',
+    );
   }
 }
 
@@ -35,7 +41,8 @@ export function startArtillery(args, stdio) {
 }
 
 /**
- * Looks whether a WebSocket server is there before hundreds of users find out one by one. Ends the process if not.
+ * Looks whether a WebSocket server is there before hundreds of users find out one by one. Ends the
+ * process if not.
  * @param {string} target
  */
 export async function needServer(target) {
@@ -51,7 +58,10 @@ export async function needServer(target) {
   ws.terminate();
 }
 
-/** @param {string} why @returns {never} */
+/**
+ * @param {string} why
+ * @returns {never}
+ */
 function refuse(why) {
   process.stderr.write(`${why}\n`);
   process.exit(NOT_RUN);
@@ -61,10 +71,12 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const args = process.argv.slice(2);
   findArtillery();
   const at = args.findLastIndex((arg) => /^(--target|-t)(=|$)/.test(arg));
-  if (!args.includes('--help')) await needServer(at < 0 ? TARGET : (args[at].split('=')[1] ?? args[at + 1] ?? TARGET));
+  if (!args.includes('--help'))
+    await needServer(at < 0 ? TARGET : (args[at].split('=')[1] ?? args[at + 1] ?? TARGET));
   const scenario = fileURLToPath(new URL('../smoke.yml', import.meta.url));
   const child = startArtillery([...args, scenario], 'inherit');
-  // Ctrl-C reaches the whole group, so that Artillery gets it by itself; it prints its report and ends.
+  // Ctrl-C reaches the whole group, so that Artillery gets it by itself; it prints its report and
+  // ends.
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => child.kill('SIGTERM'));
   child.on('exit', (code) => process.exit(code ?? 1));

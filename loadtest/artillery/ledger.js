@@ -1,14 +1,16 @@
 // ledger.js: what was accepted in each room, and so what each of its members must have got.
 //
-// A publisher numbers what was accepted of it 1, 2, 3 …: a refused message's number goes to the next one. To each member
-// the server owes every one of these, once, in that order, from its join to its leaving. So:
+// A publisher numbers what was accepted of it 1, 2, 3 …: a refused message's number goes to the
+// next one. To each member the server owes every one of these, once, in that order, from its join
+// to its leaving. So:
 //
 // - Of one publisher a member sees consecutive numbers. One left out is lost as soon as a later one is there.
 // - Where the row must begin and end, time says: due is what was sent after the member had its `joined` and was
 //   acknowledged before it asks what is outstanding. What was under way at either moment may come or not.
 //
-// Nothing here is a guess: a late arrival, a join or a leaving in the middle of traffic is never counted as a loss, and no
-// loss of what was due goes unseen. Pure: no I/O, no clock. All times are milliseconds of one monotonic clock.
+// Nothing here is a guess: a late arrival, a join or a leaving in the middle of traffic is never
+// counted as a loss, and no loss of what was due goes unseen. Pure: no I/O, no clock. All times are
+// milliseconds of one monotonic clock.
 
 /**
  * @typedef {object} Publisher
@@ -36,23 +38,34 @@ export class Ledger {
     one.sentMs[n - 1] = sentMs;
   }
 
-  /** @param {string} room @param {string} publisher it sends no more */
+  /**
+   * @param {string} room
+   * @param {string} publisher it sends no more
+   */
   end(room, publisher) {
     const one = this.#room(room).publishers.get(publisher);
     if (one !== undefined) one.ended = true;
   }
 
-  /** @param {string} room @param {number} joinedMs when it learned that it has joined @returns {Member} */
+  /**
+   * @param {string} room
+   * @param {number} joinedMs when it learned that it has joined
+   * @returns {Member}
+   */
   join(room, joinedMs) {
     const member = new Member(this.#room(room), joinedMs);
     member.room.members.add(member);
     return member;
   }
 
-  /** @param {string} name @returns {Room} */
+  /**
+   * @param {string} name
+   * @returns {Room}
+   */
   #room(name) {
     let room = this.rooms.get(name);
-    if (room === undefined) this.rooms.set(name, (room = { publishers: new Map(), members: new Set() }));
+    if (room === undefined)
+      this.rooms.set(name, (room = { publishers: new Map(), members: new Set() }));
     return room;
   }
 }
@@ -64,11 +77,17 @@ export class Ledger {
  */
 
 class Member {
-  /** @param {Room} room @param {number} joinedMs */
+  /**
+   * @param {Room} room
+   * @param {number} joinedMs
+   */
   constructor(room, joinedMs) {
     this.room = room;
     this.joinedMs = joinedMs;
-    /** Of each publisher, the first number that came and the one that must come next. @type {Map<string, {first: number, next: number}>} */
+    /**
+     * Of each publisher, the first number that came and the one that must come next.
+     * @type {Map<string, {first: number, next: number}>}
+     */
     this.seen = new Map();
   }
 
@@ -90,7 +109,10 @@ class Member {
     return lost;
   }
 
-  /** @returns {number} messages that are due and have not come, but for those that `receive` has called lost */
+  /**
+   * @returns {number} messages that are due and have not come, but for those that `receive` has
+   *   called lost
+   */
   outstanding() {
     let count = 0;
     for (const [publisher, { sentMs }] of this.room.publishers) {
@@ -121,7 +143,11 @@ class Member {
   }
 }
 
-/** @param {readonly number[]} times ascending @param {number} ms @returns {number} the place, from 1, of the first later than `ms` */
+/**
+ * @param {readonly number[]} times ascending
+ * @param {number} ms
+ * @returns {number} the place, from 1, of the first later than `ms`
+ */
 function firstAfter(times, ms) {
   let low = 0;
   let high = times.length;

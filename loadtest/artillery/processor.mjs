@@ -1,11 +1,14 @@
-// processor.mjs: the steps that the scenarios of loadtest/*.yml name, and the check of every delivery.
+// processor.mjs: the steps that the scenarios of loadtest/*.yml name, and the check of every
+// delivery.
 //
-// Artillery's WebSocket engine counts what it sends. These functions number the messages, wait for their answers, look at
-// every delivery (ledger.js says what is due to whom) and report what they find as metrics, which the scenarios' `ensure`
-// holds to thresholds. A step that fails throws, which makes Artillery count its user as failed.
+// Artillery's WebSocket engine counts what it sends. These functions number the messages, wait for
+// their answers, look at every delivery (ledger.js says what is due to whom) and report what they
+// find as metrics, which the scenarios' `ensure` holds to thresholds. A step that fails throws,
+// which makes Artillery count its user as failed.
 //
-// Artillery runs one thread for each processor but one, each with its own copy of this module. They tell each other
-// what was accepted, so that a member in one thread is checked against publishers in all.
+// Artillery runs one thread for each processor but one, each with its own copy of this module. They
+// tell each other what was accepted, so that a member in one thread is checked against publishers
+// in all.
 //
 // ".mjs": Artillery 2.0 takes any other name for CommonJS.
 
@@ -17,13 +20,19 @@ import { Ledger } from './ledger.js';
 
 /** How long an answer may take. */
 const REPLY_TIMEOUT_MS = 10_000;
-/** How long what is due may take when its member wants to leave; then it is lost. `{{ settleSeconds }}` says otherwise. */
+/**
+ * How long what is due may take when its member wants to leave; then it is lost.
+ * `{{ settleSeconds }}` says otherwise.
+ */
 const SETTLE_SECONDS = 10;
 const SETTLE_POLL_MS = 50;
 const LAG_RESOLUTION_MS = 10;
 const DIALS = 5;
 
-/** All of them are there from the start, so that a threshold can name one that nothing has happened to. */
+/**
+ * All of them are there from the start, so that a threshold can name one that nothing has happened
+ * to.
+ */
 const COUNTERS = [
   'joined', // members that came
   'accepted', // messages acknowledged
@@ -44,15 +53,22 @@ const COUNTERS = [
  * @property {WebSocket} ws
  * @property {User} [user]
  */
-/** @typedef {{emit: (kind: 'counter' | 'histogram', name: string, value: number) => void}} Metrics Artillery's, shared by a thread's users */
-/** @typedef {{room: string, publisher?: string, n?: number, sentMs?: number}} News to the other threads; without a publisher: the room's one publisher is found */
+/**
+ * @typedef {{emit: (kind: 'counter' | 'histogram', name: string, value: number) => void}} Metrics
+ *   Artillery's, shared by a thread's users
+ */
+/**
+ * @typedef {{room: string, publisher?: string, n?: number, sentMs?: number}} News to the other
+ *   threads; without a publisher: the room's one publisher is found
+ */
 
 const ledger = new Ledger();
 /** Rooms whose one publisher is found. @type {Set<string>} */
 const elected = new Set();
 const threads = new BroadcastChannel('fanfare-loadtest');
 threads.unref();
-threads.onmessage = (/** @type {unknown} */ event) => hear(/** @type {{data: News}} */ (event).data);
+threads.onmessage = (/** @type {unknown} */ event) =>
+  hear(/** @type {{data: News}} */ (event).data);
 
 /** Milliseconds of a clock that is the same in all threads. */
 const nowMs = () => Number(process.hrtime.bigint() / 1000n) / 1000;
@@ -72,7 +88,10 @@ function tell(news) {
 
 /** One user's stay in one room, on one connection. */
 class User {
-  /** @param {Context} context @param {Metrics} metrics */
+  /**
+   * @param {Context} context
+   * @param {Metrics} metrics
+   */
   constructor({ ws, vars }, metrics) {
     this.ws = ws;
     this.metrics = metrics;
@@ -86,7 +105,10 @@ class User {
     this.name = this.#newName();
     this.accepted = 0;
     this.lastId = 0;
-    /** @type {Map<number, {resolve: (reply: Record<string, any>) => void, reject: (error: Error) => void}>} */
+    /**
+     * @type
+     *   {Map<number, {resolve: (reply: Record<string, any>) => void, reject: (error: Error) => void}>}
+     */
     this.waiting = new Map();
     /** It may be closed without that being a fault. */
     this.isOver = false;
@@ -103,8 +125,8 @@ class User {
   }
 
   /**
-   * Artillery hangs up by itself when a step has failed, and at the end of a flow. ws calls `close` as well, to answer
-   * the server's close frame; it has noted the frame by then.
+   * Artillery hangs up by itself when a step has failed, and at the end of a flow. ws calls `close`
+   * as well, to answer the server's close frame; it has noted the frame by then.
    */
   #noteHangUp() {
     const ws = /** @type {WebSocket & {_closeFrameReceived?: boolean}} */ (this.ws);
@@ -115,7 +137,12 @@ class User {
     };
   }
 
-  /** @param {'joined' | 'accepted' | 'refused' | 'unknown' | 'delivered' | 'lost' | 'repeated' | 'closed'} name @param {number} [by] */
+  /**
+   * @param
+   *   {'joined' | 'accepted' | 'refused' | 'unknown' | 'delivered' | 'lost' | 'repeated' | 'closed'}
+   *   name
+   * @param {number} [by]
+   */
   count(name, by = 1) {
     this.metrics.emit('counter', `fanfare.${name}`, by);
   }
@@ -132,7 +159,10 @@ class User {
     let timer;
     try {
       return await new Promise((resolve, reject) => {
-        timer = setTimeout(() => reject(new Error(`${command.type} not answered`)), REPLY_TIMEOUT_MS);
+        timer = setTimeout(
+          () => reject(new Error(`${command.type} not answered`)),
+          REPLY_TIMEOUT_MS,
+        );
         this.waiting.set(id, { resolve, reject });
         this.ws.send(JSON.stringify({ ...command, id }));
       });
@@ -149,7 +179,8 @@ class User {
     const askedMs = nowMs();
     const reply = await this.request({ type: 'join', room: this.room });
     if (reply.type !== 'joined') throw new Error(`join: ${reply.error}`);
-    // The member's time begins in #read, with the answer itself: deliveries may stand right behind it.
+    // The member's time begins in #read, with the answer itself: deliveries may stand right behind
+    // it.
     this.metrics.emit('histogram', 'fanfare.join_ms', nowMs() - askedMs);
     this.count('joined');
   }
@@ -185,7 +216,8 @@ class User {
       await sleep(SETTLE_POLL_MS);
       missing = member.outstanding();
     }
-    // Behind the deadline may stand only our own slowness: what the server has sent is before its next answer.
+    // Behind the deadline may stand only our own slowness: what the server has sent is before its
+    // next answer.
     if (missing > 0) {
       await this.request({ type: 'ping' });
       missing = member.outstanding();
@@ -272,8 +304,9 @@ export async function leave(context) {
 }
 
 /**
- * Makes the first user that asks the room's one publisher: `{{ messages }}` is `{{ publications }}` for it and 0 for all
- * others, `{{ stay }}` is 0 for it and the seconds in `{{ memberSeconds }}` for them.
+ * Makes the first user that asks the room's one publisher: `{{ messages }}` is `{{ publications }}`
+ * for it and 0 for all others, `{{ stay }}` is 0 for it and the seconds in `{{ memberSeconds }}`
+ * for them.
  * @param {Context} context
  */
 export async function elect({ vars, user }) {
@@ -285,8 +318,8 @@ export async function elect({ vars, user }) {
 }
 
 /**
- * Waits for the next full `{{ stormEverySeconds }}` of the clock, the same moment for all users, drops the connection
- * without a word and dials at once. `join` must follow.
+ * Waits for the next full `{{ stormEverySeconds }}` of the clock, the same moment for all users,
+ * drops the connection without a word and dials at once. `join` must follow.
  * @param {Context} context @param {Metrics} metrics
  */
 export async function storm(context, metrics) {
@@ -322,7 +355,8 @@ export async function stopReading(context) {
 export async function readAgain(context, metrics) {
   const user = userOf(context);
   socketOf(context).resume();
-  // The answer stands behind all that was kept for it; where the connection was given up, the end stands there.
+  // The answer stands behind all that was kept for it; where the connection was given up, the end
+  // stands there.
   await user.request({ type: 'ping' }).catch(() => {});
   metrics.emit('counter', user.closeCode === 0 ? 'fanfare.slow_kept' : 'fanfare.slow_closed', 1);
 }
@@ -332,7 +366,10 @@ function socketOf({ ws }) {
   return /** @type {{_socket: import('node:net').Socket}} */ (/** @type {unknown} */ (ws))._socket;
 }
 
-/** @param {Context} context @returns {User} */
+/**
+ * @param {Context} context
+ * @returns {User}
+ */
 function userOf({ user }) {
   if (user === undefined) throw new Error('this step needs a `join` before it');
   return user;
@@ -363,8 +400,8 @@ async function redial(target, metrics) {
 let isWatching = false;
 
 /**
- * Once a second: how late this thread's event loop was, and the processor time of the whole process. Where these are
- * high, Artillery is the limit and its other figures are about itself.
+ * Once a second: how late this thread's event loop was, and the processor time of the whole
+ * process. Where these are high, Artillery is the limit and its other figures are about itself.
  * @param {Metrics} metrics
  */
 function watch(metrics) {
@@ -378,7 +415,11 @@ function watch(metrics) {
   const sample = () => {
     const { user, system } = process.cpuUsage(cpu);
     const ms = nowMs() - sinceMs;
-    metrics.emit('histogram', 'fanfare.client_lag_ms', Math.max(0, lag.max / 1e6 - LAG_RESOLUTION_MS));
+    metrics.emit(
+      'histogram',
+      'fanfare.client_lag_ms',
+      Math.max(0, lag.max / 1e6 - LAG_RESOLUTION_MS),
+    );
     metrics.emit('histogram', 'fanfare.client_cpu_percent', (user + system) / 10 / ms);
     cpu = process.cpuUsage();
     sinceMs = nowMs();

@@ -1,4 +1,5 @@
-// bench.test.js: the benchmark's own checks: a server that loses, repeats or alters messages can't win.
+// bench.test.js: the benchmark's own checks: a server that loses, repeats or alters messages can't
+// win.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,7 +12,11 @@ import { clean } from './workloads.js';
 
 const kinds = /** @type {const} */ (['c', 'node']);
 
-/** @param {import('node:test').TestContext} t @param {'c' | 'node'} kind @param {Record<string, string>} env */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {'c' | 'node'} kind
+ * @param {Record<string, string>} env
+ */
 async function swarmAt(t, kind, env) {
   const target = await startServer('raw-single', { workers: 0, env });
   t.after(() => target.close());
@@ -24,7 +29,10 @@ async function swarmAt(t, kind, env) {
 for (const kind of kinds) {
   const skip = kind === 'c' && findClient('auto').kind !== 'c' ? 'no C compiler' : false;
 
-  test(`the ${kind} client counts every delivery of an honest server`, { skip, timeout: 20_000 }, async (t) => {
+  test(`the ${kind} client counts every delivery of an honest server`, {
+    skip,
+    timeout: 20_000,
+  }, async (t) => {
     const { swarm } = await swarmAt(t, kind, {});
     assert.equal((await swarm.open({ count: 41 })).open, 41);
     const result = await swarm.run({ perSecond: 200, seconds: 0.5 });
@@ -123,7 +131,10 @@ test('a search around a known load is short, and goes as far as it must where th
     assert.ok(found <= limit && found > limit * 0.88, `${found}`);
   }
   const grained = await search(21_000, 500);
-  assert.ok(grained.found % 500 === 0 && grained.found > 19_000 && grained.found <= 21_000, JSON.stringify(grained));
+  assert.ok(
+    grained.found % 500 === 0 && grained.found > 19_000 && grained.found <= 21_000,
+    JSON.stringify(grained),
+  );
 });
 
 test('a failed attempt is repeated before it counts', async () => {
@@ -156,7 +167,11 @@ test('a histogram keeps latencies within 1.6 %', () => {
 });
 
 test('ratios are taken within a round', () => {
-  const cell = (/** @type {string} */ server, /** @type {number} */ round, /** @type {number | null} */ x) => ({
+  const cell = (
+    /** @type {string} */ server,
+    /** @type {number} */ round,
+    /** @type {number | null} */ x,
+  ) => ({
     server,
     title: server,
     workload: 'w',

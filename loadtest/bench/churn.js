@@ -3,9 +3,10 @@
 //   node loadtest/bench/churn.js                        200,000 cycles of connect, upgrade, join, leave
 //   node loadtest/bench/churn.js --cycles 5000
 //
-// Half of them leave with a close frame, half are cut off. Before, after each quarter and at the end every process of the
-// server collects its garbage (servers/collect.cjs, preloaded) and says what is left: a leak is what grows from quarter to
-// quarter. The first quarter also fills caches and compiles code, so the growth is judged from its end on.
+// Half of them leave with a close frame, half are cut off. Before, after each quarter and at the
+// end every process of the server collects its garbage (servers/collect.cjs, preloaded) and says
+// what is left: a leak is what grows from quarter to quarter. The first quarter also fills caches
+// and compiles code, so the growth is judged from its end on.
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -36,7 +37,10 @@ if (options.help) {
 }
 
 const QUARTERS = 4;
-/** A worker that keeps more than this of each connection, in the mean, leaks: the smallest object is larger. */
+/**
+ * A worker that keeps more than this of each connection, in the mean, leaks: the smallest object is
+ * larger.
+ */
 const MAX_BYTES_PER_CYCLE = 16;
 
 /** Below this the memory of compiled code hides everything else. */
@@ -86,7 +90,10 @@ async function collect() {
   return memory;
 }
 
-/** @type {{ cycles: number, failed: number, perSecond: number, memory: Awaited<ReturnType<typeof collect>> }[]} */
+/**
+ * @type
+ *   {{ cycles: number, failed: number, perSecond: number, memory: Awaited<ReturnType<typeof collect>> }[]}
+ */
 const points = [];
 await swarm.aim(target);
 points.push({ cycles: 0, failed: 0, perSecond: 0, memory: await collect() });
@@ -160,9 +167,15 @@ const text = [
   '',
 ].join('\n');
 const path =
-  options.save ?? fileURLToPath(new URL(`./results/churn-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  options.save ??
+  fileURLToPath(
+    new URL(`./results/churn-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
+  );
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
-writeFileSync(`${path}.json`, `${JSON.stringify({ startedAt, points, growth, verdict }, null, 1)}\n`);
+writeFileSync(
+  `${path}.json`,
+  `${JSON.stringify({ startedAt, points, growth, verdict }, null, 1)}\n`,
+);
 writeFileSync(`${path}.md`, text);
 console.log(`\n${text}\nsaved as ${path}.md and .json`);
 process.exit(failed > 0 || verdict.startsWith('memory grows') ? 1 : 0);

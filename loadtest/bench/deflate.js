@@ -1,7 +1,9 @@
-// deflate.js: what compressing a publication costs, and what it saves, by its size: `node loadtest/bench/deflate.js`.
+// deflate.js: what compressing a publication costs, and what it saves, by its size:
+// `node loadtest/bench/deflate.js`.
 //
-// Shared: once a publication, as Fanfare does it. Each: once a receiver, as a server does that leaves it to its
-// WebSocket library (zlib's asynchronous calls cost more still). For 1,000 receivers the second is 1,000 times the first.
+// Shared: once a publication, as Fanfare does it. Each: once a receiver, as a server does that
+// leaves it to its WebSocket library (zlib's asynchronous calls cost more still). For 1,000
+// receivers the second is 1,000 times the first.
 
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
@@ -10,11 +12,21 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 const ROUNDS = 400;
 const prefix = roomPrefix('bench');
 
-console.log('| payload | bytes a frame | compressed | ratio | CPU to compress once, µs | a receiver of 1,000, µs |');
+console.log(
+  '| payload | bytes a frame | compressed | ratio | CPU to compress once, µs | a receiver of 1,000, µs |',
+);
 console.log('|---:|---:|---:|---:|---:|---:|');
 for (const bytes of [100, 1024, 10_240]) {
   const payload = Buffer.from(sample(bytes));
-  const publication = encodePublication(KIND.MESSAGE, Date.now(), 0, 'sender-1', payload, 0, payload.length);
+  const publication = encodePublication(
+    KIND.MESSAGE,
+    Date.now(),
+    0,
+    'sender-1',
+    payload,
+    0,
+    payload.length,
+  );
   const frames = publicationFrames(prefix, [publication]);
   const micros = [];
   for (let round = 0; round < 5; round++) {
@@ -31,13 +43,21 @@ for (const bytes of [100, 1024, 10_240]) {
   );
 }
 
-/** JSON of about so many bytes, as applications send it: few names, many values. @param {number} bytes */
+/**
+ * JSON of about so many bytes, as applications send it: few names, many values.
+ * @param {number} bytes
+ */
 function sample(bytes) {
   const items = [];
   let random = 42;
   while (JSON.stringify(items).length < bytes) {
     random = (random * 48_271) % 2_147_483_647;
-    items.push({ id: random, user: `user-${random % 997}`, price: (random % 100_000) / 100, open: random % 2 === 0 });
+    items.push({
+      id: random,
+      user: `user-${random % 997}`,
+      price: (random % 100_000) / 100,
+      open: random % 2 === 0,
+    });
   }
   return JSON.stringify(items);
 }

@@ -1,6 +1,7 @@
 // histogram.js: latencies in buckets, as the client processes count them.
 //
-// Exact below 128 microseconds, then 64 buckets an octave (an error below 1.6 %). client/client.c has the same rule.
+// Exact below 128 microseconds, then 64 buckets an octave (an error below 1.6 %). client/client.c
+// has the same rule.
 
 export const BUCKETS = 2048;
 

@@ -8,7 +8,8 @@
 // - the broker alone, in two processes that publish to many rooms in one tick and subscribe to all of them: there nothing but
 //   the command itself is left, and a script that does nothing shows what is Lua's. More than any one server gets to.
 //
-// The figure is the processor time of the redis-server process (INFO's used_cpu, µs) for a publication.
+// The figure is the processor time of the redis-server process (INFO's used_cpu, µs) for a
+// publication.
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -74,7 +75,8 @@ async function measure() {
   const [rounds, seconds] = [Number(options.rounds), Number(options.seconds)];
   const lines = [];
   for (const part of options.only.split(',')) {
-    if (part === 'server') lines.push(...(await ofServer(options.rates.split(',').map(Number), rounds, seconds)), '');
+    if (part === 'server')
+      lines.push(...(await ofServer(options.rates.split(',').map(Number), rounds, seconds)), '');
     else if (part === 'broker') lines.push(...(await ofBroker(rounds, seconds)), '');
     else throw new Error(`--only ${part}: server or broker`);
   }
@@ -89,7 +91,9 @@ async function measure() {
   ].join('\n');
   const path =
     options.save ??
-    fileURLToPath(new URL(`./results/history-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+    fileURLToPath(
+      new URL(`./results/history-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
+    );
   mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
   writeFileSync(`${path}.md`, text);
   console.log(`\n${text}\nsaved as ${path}.md`);
@@ -98,14 +102,24 @@ async function measure() {
 /** Processor time of a server's redis-server so far, in seconds. @param {Redis} redis */
 async function cpuOf(redis) {
   const info = await redis.info('cpu');
-  return [...info.matchAll(/^used_cpu_(?:user|sys):([\d.]+)/gm)].reduce((sum, [, each]) => sum + Number(each), 0);
+  return [...info.matchAll(/^used_cpu_(?:user|sys):([\d.]+)/gm)].reduce(
+    (sum, [, each]) => sum + Number(each),
+    0,
+  );
 }
 
-/** @param {number[]} rates messages a second @param {number} rounds @param {number} seconds @returns {Promise<string[]>} */
+/**
+ * @param {number[]} rates messages a second
+ * @param {number} rounds
+ * @param {number} seconds
+ * @returns {Promise<string[]>}
+ */
 async function ofServer(rates, rounds, seconds) {
   const client = findClient('auto');
   /** @type {Record<string, {redis: number[], server: number[]}[]>} by kind, a cell a rate */
-  const micros = Object.fromEntries(KINDS.map((kind) => [kind, rates.map(() => ({ redis: [], server: [] }))]));
+  const micros = Object.fromEntries(
+    KINDS.map((kind) => [kind, rates.map(() => ({ redis: [], server: [] }))]),
+  );
   for (let round = 0; round < rounds; round++) {
     for (const kind of KINDS) {
       /** @type {(() => unknown)[]} */
@@ -128,7 +142,9 @@ async function ofServer(rates, rounds, seconds) {
         await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
         for (const [i, rate] of rates.entries()) {
           const before = await cpuOf(redis);
-          const step = await measured(target, () => swarm.run({ ...load, perSecond: rate, seconds }));
+          const step = await measured(target, () =>
+            swarm.run({ ...load, perSecond: rate, seconds }),
+          );
           const spent = (await cpuOf(redis)) - before;
           if (!clean(step)) throw new Error(`messages were lost at ${rate}/s, ${kind}`);
           micros[kind][i].redis.push((spent * 1e6) / step.sent);
@@ -155,7 +171,11 @@ async function ofServer(rates, rounds, seconds) {
   ]);
 }
 
-/** @param {number} rounds @param {number} seconds @returns {Promise<string[]>} */
+/**
+ * @param {number} rounds
+ * @param {number} seconds
+ * @returns {Promise<string[]>}
+ */
 async function ofBroker(rounds, seconds) {
   /** @type {(() => unknown)[]} */
   const ends = [];
@@ -174,7 +194,10 @@ async function ofBroker(rounds, seconds) {
       for (const worker of workers) worker.kill();
     });
     await Promise.all(workers.map((worker) => once(worker, 'message')));
-    /** @param {Load|null} load @returns {Promise<number>} accepted so far, by all */
+    /**
+     * @param {Load|null} load
+     * @returns {Promise<number>} accepted so far, by all
+     */
     const ask = async (load) => {
       const answers = workers.map((worker) => once(worker, 'message'));
       for (const worker of workers) worker.send({ load });
@@ -190,7 +213,10 @@ async function ofBroker(rounds, seconds) {
           await sleep(WARM_MS);
           const [acceptedBefore, cpuBefore] = [await ask(null), await cpuOf(redis)];
           await sleep(seconds * 1000);
-          const [accepted, spent] = [(await ask(null)) - acceptedBefore, (await cpuOf(redis)) - cpuBefore];
+          const [accepted, spent] = [
+            (await ask(null)) - acceptedBefore,
+            (await cpuOf(redis)) - cpuBefore,
+          ];
           micros[kind].push((spent / accepted) * 1e6);
           rate = accepted / seconds;
         }
@@ -206,7 +232,8 @@ async function ofBroker(rounds, seconds) {
       const before = await cpuOf(redis);
       for (let i = 0; i < 100; i++) {
         const pipeline = redis.pipeline();
-        for (let j = 0; j < 200; j++) pipeline.evalsha(sha, 2, 'a', 'b', '1', '2', '3', '4', Buffer.alloc(BYTES));
+        for (let j = 0; j < 200; j++)
+          pipeline.evalsha(sha, 2, 'a', 'b', '1', '2', '3', '4', Buffer.alloc(BYTES));
         await pipeline.exec();
       }
       idle.push((((await cpuOf(redis)) - before) * 1e6) / 20_000);
@@ -224,7 +251,10 @@ function shown(lines) {
   return lines;
 }
 
-/** @param {number[]} some @param {number[]} base */
+/**
+ * @param {number[]} some
+ * @param {number[]} base
+ */
 function ratiosOf(some, base) {
   return some.map((each, i) => each / base[i]);
 }
@@ -271,12 +301,18 @@ async function work(redisUrl) {
   process.send?.('ready');
 }
 
-/** The median, and the range. @param {number[]} values @param {number} [digits] */
+/**
+ * The median, and the range.
+ * @param {number[]} values
+ * @param {number} [digits]
+ */
 function figure(values, digits = 1) {
   const sorted = [...values].sort((a, b) => a - b);
-  const [least, median, most] = [sorted[0], sorted[sorted.length >> 1], sorted[sorted.length - 1]].map((value) =>
-    value.toFixed(digits),
-  );
+  const [least, median, most] = [
+    sorted[0],
+    sorted[sorted.length >> 1],
+    sorted[sorted.length - 1],
+  ].map((value) => value.toFixed(digits));
   return `${median} (${least}–${most})`;
 }
 

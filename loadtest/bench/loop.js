@@ -3,8 +3,9 @@
 //   node loadtest/bench/loop.js                           20,000 members at 2, 5, 10 and 50 messages a second, about a minute
 //   node loadtest/bench/loop.js --members 5000 --rates 10
 //
-// A flush over a large room must yield, or reads, pings, joins and other rooms wait for it. servers/delay.cjs, preloaded into
-// process of the server, takes the time. Fails where a message is lost or the worst worker's p99 is above --limit.
+// A flush over a large room must yield, or reads, pings, joins and other rooms wait for it.
+// servers/delay.cjs, preloaded into process of the server, takes the time. Fails where a message is
+// lost or the worst worker's p99 is above --limit.
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -69,7 +70,10 @@ const target = await startServer(options.server, {
   env: { NODE_OPTIONS: `--require ${preloaded}`, BENCH_DELAY_DIR: directory },
 });
 
-/** What each process of the server has seen since it was last asked; the primary, which has no connections, is left out. */
+/**
+ * What each process of the server has seen since it was last asked; the primary, which has no
+ * connections, is left out.
+ */
 async function delays() {
   const seen = [];
   for (const pid of target.pids().slice(1)) {
@@ -80,11 +84,14 @@ async function delays() {
     for (;;) {
       try {
         seen.push(
-          /** @type {{p50Ms: number, p99Ms: number, maxMs: number}} */ (JSON.parse(readFileSync(path, 'utf8'))),
+          /** @type {{p50Ms: number, p99Ms: number, maxMs: number}} */ (
+            JSON.parse(readFileSync(path, 'utf8'))
+          ),
         );
         break;
       } catch (cause) {
-        if (performance.now() > deadline) throw new Error(`process ${pid} does not answer`, { cause });
+        if (performance.now() > deadline)
+          throw new Error(`process ${pid} does not answer`, { cause });
         await sleep(20);
       }
     }
@@ -110,7 +117,9 @@ try {
   for (const rate of options.rates.split(',').map(Number)) {
     await quiet(target, 5000);
     await delays();
-    const step = await measured(target, () => swarm.run({ perSecond: rate, seconds, payloadBytes, drainMs: 15_000 }));
+    const step = await measured(target, () =>
+      swarm.run({ perSecond: rate, seconds, payloadBytes, drainMs: 15_000 }),
+    );
     const loop = await delays();
     lines.push(
       `| ${rate} | ${[loop.p50Ms, loop.p99Ms, loop.maxMs, step.p50Ms, step.p99Ms].map((ms) => ms.toFixed(1)).join(' | ')} | ${step.received} of ${step.expected} | ${step.serverCpuSeconds.toFixed(2)} |`,
@@ -141,7 +150,10 @@ const text = [
   '',
 ].join('\n');
 const path =
-  options.save ?? fileURLToPath(new URL(`./results/loop-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  options.save ??
+  fileURLToPath(
+    new URL(`./results/loop-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
+  );
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
 writeFileSync(`${path}.md`, text);
 console.log(`\n${text}\nsaved as ${path}.md`);

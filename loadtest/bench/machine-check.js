@@ -1,9 +1,13 @@
-// machine-check.js: can this machine hold that many connections? What is missing is said before the start, not found after.
+// machine-check.js: can this machine hold that many connections? What is missing is said before the
+// start, not found after.
 
 import { availableKb, ephemeralPorts, maxBacklog, maxFiles } from './machine.js';
 import { MAX_SOCKETS } from './swarm.js';
 
-/** Kilobytes a connection takes in the kernel, both its ends, and in server and client: measured, rounded up. */
+/**
+ * Kilobytes a connection takes in the kernel, both its ends, and in server and client: measured,
+ * rounded up.
+ */
 const KB_PER_CONNECTION = 40;
 
 /**

@@ -1,7 +1,7 @@
 // machine.js: what the kernel says about processes and the machine: processor time, memory, limits.
 //
-// Linux only (/proc). Times are seconds, memory kilobytes. Processor time of a process tree is utime + stime of its
-// processes, in ticks of 10 ms: measure for seconds, not for milliseconds.
+// Linux only (/proc). Times are seconds, memory kilobytes. Processor time of a process tree is
+// utime + stime of its processes, in ticks of 10 ms: measure for seconds, not for milliseconds.
 
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -38,7 +38,10 @@ export function processTree(roots) {
   return [...tree];
 }
 
-/** @param {readonly number[]} pids @returns {number} seconds of processor time */
+/**
+ * @param {readonly number[]} pids
+ * @returns {number} seconds of processor time
+ */
 export function cpuSecondsOf(pids) {
   let ticks = 0;
   for (const pid of pids) {
@@ -57,11 +60,15 @@ export function cpuSecondsOf(pids) {
  */
 export function pssKbOf(pids) {
   let kb = 0;
-  for (const pid of pids) kb += Number(/^Pss:\s+(\d+)/m.exec(read(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0);
+  for (const pid of pids)
+    kb += Number(/^Pss:\s+(\d+)/m.exec(read(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0);
   return kb;
 }
 
-/** Times of the whole machine since boot: busy without interrupts, in soft interrupts, stolen by the hypervisor. */
+/**
+ * Times of the whole machine since boot: busy without interrupts, in soft interrupts, stolen by the
+ * hypervisor.
+ */
 export function machineSeconds() {
   const [user, nice, system, , , irq, softirq, steal] = read('/proc/stat')
     .split('\n')[0]
@@ -83,13 +90,17 @@ export function availableKb() {
 /** Files a process may open here, now or after raising its soft limit: sockets are files. */
 export function maxFiles() {
   const [, soft, hard] = /^Max open files\s+(\S+)\s+(\S+)/m.exec(read('/proc/self/limits')) ?? [];
-  const number = (/** @type {string | undefined} */ text) => (text === 'unlimited' ? 1e9 : Number(text ?? 1024));
+  const number = (/** @type {string | undefined} */ text) =>
+    text === 'unlimited' ? 1e9 : Number(text ?? 1024);
   return { soft: number(soft), hard: number(hard) };
 }
 
 /** Ephemeral ports for one pair of source and destination address. */
 export function ephemeralPorts() {
-  const [low, high] = read('/proc/sys/net/ipv4/ip_local_port_range').trim().split(/\s+/).map(Number);
+  const [low, high] = read('/proc/sys/net/ipv4/ip_local_port_range')
+    .trim()
+    .split(/\s+/)
+    .map(Number);
   return { low, high, count: high - low + 1 };
 }
 
@@ -98,7 +109,10 @@ export function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 
-/** @param {string} command @param {string[]} args */
+/**
+ * @param {string} command
+ * @param {string[]} args
+ */
 function firstLineOf(command, args) {
   try {
     return execFileSync(command, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })

@@ -1,22 +1,25 @@
 // profiles.js: how to talk to a server: join, publish, recognise a delivery.
 //
-// A profile is all the client knows of a server's protocol, so that any other server can be measured by its URL and a
-// few strings. A delivery is recognised by the marker within the payload, wherever the server puts the payload into its
-// messages, so there is nothing to say about their shape.
+// A profile is all the client knows of a server's protocol, so that any other server can be
+// measured by its URL and a few strings. A delivery is recognised by the marker within the payload,
+// wherever the server puts the payload into its messages, so there is nothing to say about their
+// shape.
 
 /**
  * @typedef {object} Profile
  * @property {string} path
- * @property {{ wait?: string, send: string }[]} join what to send, each once a message containing `wait` has come; `$ROOM`
- *   stands for the room's name
- * @property {string} [ready] text within the message that says the join is done; without one: ready after the upgrade
+ * @property {{ wait?: string, send: string }[]} join what to send, each once a message containing
+ *   `wait` has come; `$ROOM` stands for the room's name
+ * @property {string} [ready] text within the message that says the join is done; without one: ready
+ *   after the upgrade
  * @property {string} before what stands before the payload in a publication; `$ROOM` as above
  * @property {string} after what stands after it
  * @property {string} [headers] further lines of the handshake, each ending in CR LF
  * @property {string} [ping] a message of the server that wants an answer
  * @property {string} [pong] the answer
- * @property {{ path?: string, join?: Profile['join'], ready?: string, before: string, after: string } | null} echo
- *   how to be sent one's own message back; null where the server can't
+ * @property
+ *   {{ path?: string, join?: Profile['join'], ready?: string, before: string, after: string } | null}
+ *   echo how to be sent one's own message back; null where the server can't
  */
 
 /** @type {Record<string, Profile>} */
@@ -29,7 +32,8 @@ export const PROFILES = {
     after: '}',
     echo: { before: '{"type":"echo","payload":', after: '}' },
   },
-  // Our own plain-ws.js, tutorial.js and raw.js; also simple C and Go servers that take {"type","room","data"}.
+  // Our own plain-ws.js, tutorial.js and raw.js; also simple C and Go servers that take
+  // {"type","room","data"}.
   plain: {
     path: '/ws',
     join: [{ send: '{"type":"join","room":"$ROOM"}' }],
@@ -51,8 +55,8 @@ export const PROFILES = {
     pong: '3',
     echo: { join: [{ wait: '"sid"', send: '40' }], ready: '40{', before: '42["echo",', after: ']' },
   },
-  // Centrifugo's JSON protocol; it needs `allow_anonymous_connect_without_token`, and publishing and subscribing allowed
-  // to clients in the namespace.
+  // Centrifugo's JSON protocol; it needs `allow_anonymous_connect_without_token`, and publishing
+  // and subscribing allowed to clients in the namespace.
   centrifugo: {
     path: '/connection/websocket',
     join: [{ send: '{"id":1,"connect":{}}\n{"id":2,"subscribe":{"channel":"$ROOM"}}' }],

@@ -24,10 +24,17 @@ export function median(numbers) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** Four digits at most, thousands separated. @param {number} number @param {number} [digits] */
+/**
+ * Four digits at most, thousands separated.
+ * @param {number} number
+ * @param {number} [digits]
+ */
 export function show(number, digits = 0) {
   if (!Number.isFinite(number)) return '–';
-  return number.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return number.toLocaleString('en', {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }
 
 /**
@@ -42,12 +49,16 @@ function figure(cells, server, workload, key) {
     .map((cell) => cell.values[key])
     .filter((value) => typeof value === 'number' && Number.isFinite(value));
   const known = /** @type {number[]} */ (numbers);
-  return { rounds: mine.length, numbers: known, median: known.length > 0 ? median(known) : Number.NaN };
+  return {
+    rounds: mine.length,
+    numbers: known,
+    median: known.length > 0 ? median(known) : Number.NaN,
+  };
 }
 
 /**
- * The ratio of two servers within each round, then the median over the rounds: what moves the whole machine from one
- * round to the next drops out.
+ * The ratio of two servers within each round, then the median over the rounds: what moves the whole
+ * machine from one round to the next drops out.
  * @param {readonly Cell[]} cells
  * @param {string} server
  * @param {string} base
@@ -58,9 +69,12 @@ export function ratio(cells, server, base, workload, key) {
   const ratios = [];
   for (const cell of cells) {
     if (cell.server !== server || cell.workload !== workload) continue;
-    const other = cells.find((each) => each.server === base && each.workload === workload && each.round === cell.round);
+    const other = cells.find(
+      (each) => each.server === base && each.workload === workload && each.round === cell.round,
+    );
     const [mine, theirs] = [cell.values[key], other?.values[key]];
-    if (typeof mine === 'number' && typeof theirs === 'number' && theirs > 0) ratios.push(mine / theirs);
+    if (typeof mine === 'number' && typeof theirs === 'number' && theirs > 0)
+      ratios.push(mine / theirs);
   }
   return ratios.length > 0 ? median(ratios) : Number.NaN;
 }
@@ -111,14 +125,17 @@ export function markdown({ startedAt, command, machine, client, cells, base }) {
         if (numbers.length === 0) return '–';
         const times = ratio(cells, server, base, workload, key);
         const range =
-          numbers.length > 1 ? ` (${show(Math.min(...numbers), digits)}–${show(Math.max(...numbers), digits)})` : '';
+          numbers.length > 1
+            ? ` (${show(Math.min(...numbers), digits)}–${show(Math.max(...numbers), digits)})`
+            : '';
         const missing = numbers.length < all ? `, ${all - numbers.length} of ${all} failed` : '';
         return `${show(middle, digits)}${range}${Number.isFinite(times) ? ` × ${show(times, times < 10 ? 2 : 0)}` : ''}${missing}`;
       });
       const clientCpu = figure(cells, server, workload, 'clientCpuSeconds').median;
       const serverCpu = figure(cells, server, workload, 'serverCpuSeconds').median;
       const flags = new Map();
-      for (const flag of mine.flatMap((cell) => cell.flags)) flags.set(flag, (flags.get(flag) ?? 0) + 1);
+      for (const flag of mine.flatMap((cell) => cell.flags))
+        flags.set(flag, (flags.get(flag) ?? 0) + 1);
       const remarks = [...flags]
         .map(([flag, count]) => (mine.length > 1 ? `${flag} (${count} of ${mine.length})` : flag))
         .join('; ');

@@ -5,8 +5,9 @@
 //   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
 //   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws
 //
-// Each cell of the table has a server process of its own and its own clients. The order is workload by workload, within
-// one server after the other (A B C A B C …), so that what slows the machine for a while hits neighbours alike.
+// Each cell of the table has a server process of its own and its own clients. The order is workload
+// by workload, within one server after the other (A B C A B C …), so that what slows the machine
+// for a while hits neighbours alike.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -20,7 +21,9 @@ import { externalServer, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { measured, WORKLOADS } from './workloads.js';
 
-/** A measurement from which the hypervisor took more of the processors' time is one of other guests. */
+/**
+ * A measurement from which the hypervisor took more of the processors' time is one of other guests.
+ */
 const MAX_STOLEN_SHARE = 0.05;
 const MAX_REPEATS = 2;
 
@@ -82,7 +85,8 @@ const startedAt = new Date().toISOString();
 const command = `node loadtest/bench/run.js ${process.argv.slice(2).join(' ')}`.trim();
 const machine = describeMachine();
 const log = (/** @type {string} */ line) => process.stderr.write(`${line}\n`);
-if (maxFiles().hard < 19_500) log(`a process may have only ${maxFiles().hard} files here: the largest rooms will fail`);
+if (maxFiles().hard < 19_500)
+  log(`a process may have only ${maxFiles().hard} files here: the largest rooms will fail`);
 
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
   process.once(signal, async () => {
@@ -120,7 +124,9 @@ for (let round = 1; round <= rounds; round++) {
       log(`\n— round ${round} of ${rounds}, ${workload}, ${server.name}${progress()}`);
       let cell = await measure(server, workload, round);
       for (let again = 0; cell.stolenShare > MAX_STOLEN_SHARE && again < MAX_REPEATS; again++) {
-        log(`  ! the hypervisor took ${Math.round(cell.stolenShare * 100)} % of the processors: measured again`);
+        log(
+          `  ! the hypervisor took ${Math.round(cell.stolenShare * 100)} % of the processors: measured again`,
+        );
         cell = await measure(server, workload, round);
       }
       cells.push(cell);
@@ -150,7 +156,15 @@ async function measure(server, workload, round) {
     swarm.start();
     const { quick } = options;
     const known = knownLoad(server.name, workload);
-    figures = await WORKLOADS[workload].run({ target, swarm, quick, payloadBytes, sources, known, log });
+    figures = await WORKLOADS[workload].run({
+      target,
+      swarm,
+      quick,
+      payloadBytes,
+      sources,
+      known,
+      log,
+    });
   } catch (error) {
     log(`failed: ${error instanceof Error ? error.stack : error}`);
     figures = {
@@ -162,7 +176,9 @@ async function measure(server, workload, round) {
   await swarm.close();
   await target?.close();
   const seconds = (performance.now() - started) / 1000;
-  const stolenShare = (machineSeconds().stolen - before.stolen) / (seconds * Number(machine.processor.split('× ')[1]));
+  const stolenShare =
+    (machineSeconds().stolen - before.stolen) /
+    (seconds * Number(machine.processor.split('× ')[1]));
   for (const { key, title, unit, digits } of WORKLOADS[workload].metrics) {
     const value = figures.values[key];
     log(
@@ -182,13 +198,21 @@ async function measure(server, workload, round) {
   };
 }
 
-/** What the last round that found one found: a search begins there. @param {string} server @param {string} workload */
+/**
+ * What the last round that found one found: a search begins there.
+ * @param {string} server
+ * @param {string} workload
+ */
 function knownLoad(server, workload) {
-  return cells.findLast((cell) => cell.server === server && cell.workload === workload && cell.load !== undefined)
-    ?.load;
+  return cells.findLast(
+    (cell) => cell.server === server && cell.workload === workload && cell.load !== undefined,
+  )?.load;
 }
 
-/** How far it is, and how long it takes from here: what a workload has taken so far, or else a measurement on the average. */
+/**
+ * How far it is, and how long it takes from here: what a workload has taken so far, or else a
+ * measurement on the average.
+ */
 function progress() {
   const all = rounds * wantedWorkloads.length * servers.length;
   if (cells.length === 0) return ` (1 of ${all})`;
@@ -207,9 +231,17 @@ function minutes(seconds) {
   return seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/** What the client itself can take: its processor time for a delivery, from servers that do almost nothing. */
+/**
+ * What the client itself can take: its processor time for a delivery, from servers that do almost
+ * nothing.
+ */
 async function measureClient() {
-  /** @param {string} name @param {number} members @param {boolean} echo @param {(swarm: Swarm) => Promise<import('./swarm.js').RunResult>} run */
+  /**
+   * @param {string} name
+   * @param {number} members
+   * @param {boolean} echo
+   * @param {(swarm: Swarm) => Promise<import('./swarm.js').RunResult>} run
+   */
   const costOf = async (name, members, echo, run) => {
     const swarm = new Swarm({ client, processes }).start();
     const target = await startServer(name, { workers: 0 });
@@ -230,8 +262,11 @@ async function measureClient() {
   const single = await costOf('raw-single', 1000, false, (swarm) =>
     swarm.run({ perSecond: 20, seconds: 1, payloadBytes }),
   );
-  const echoed = await costOf('raw-joined', 64, true, (swarm) => swarm.echo({ seconds: 1, payloadBytes }));
-  const perSecond = (/** @type {number} */ us) => `${Math.round(1000 / us).toLocaleString('en')} k/s a core`;
+  const echoed = await costOf('raw-joined', 64, true, (swarm) =>
+    swarm.echo({ seconds: 1, payloadBytes }),
+  );
+  const perSecond = (/** @type {number} */ us) =>
+    `${Math.round(1000 / us).toLocaleString('en')} k/s a core`;
   return {
     kind: client.kind,
     processes,
@@ -248,18 +283,33 @@ async function measureClient() {
 
 function save() {
   const path =
-    options.save ?? fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+    options.save ??
+    fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
   mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
-  const report = { startedAt, command, machine, client: clientLimit, rounds, payloadBytes, base: options.base, cells };
+  const report = {
+    startedAt,
+    command,
+    machine,
+    client: clientLimit,
+    rounds,
+    payloadBytes,
+    base: options.base,
+    cells,
+  };
   const text = markdown({ ...report, machine: { ...machine } });
   writeFileSync(`${path}.json`, `${JSON.stringify(report, null, 1)}\n`);
   writeFileSync(`${path}.md`, text);
   return `${text}\nsaved as ${path}.md and .json`;
 }
 
-/** The other servers' packages are not part of Fanfare's install: they are fetched when first needed. */
+/**
+ * The other servers' packages are not part of Fanfare's install: they are fetched when first
+ * needed.
+ */
 function installServers() {
   const directory = fileURLToPath(new URL('.', import.meta.url));
   if (existsSync(`${directory}node_modules/socket.io/package.json`)) return;
-  execFileSync('npm', ['ci', '--no-audit', '--no-fund', '--prefix', directory], { stdio: 'inherit' });
+  execFileSync('npm', ['ci', '--no-audit', '--no-fund', '--prefix', directory], {
+    stdio: 'inherit',
+  });
 }

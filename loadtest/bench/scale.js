@@ -1,18 +1,27 @@
-// scale.js: very many connections at one server, all in one room, a broadcast every few seconds, none lost.
+// scale.js: very many connections at one server, all in one room, a broadcast every few seconds,
+// none lost.
 //
 //   node loadtest/bench/scale.js                           100,000 connections: about four minutes, 4 GB of memory
 //   node loadtest/bench/scale.js --connections 5000 --seconds 10
 //   node loadtest/bench/scale.js --server fanfare-redis --workers 8
 //
-// A process may have some 20,000 files, sockets among them, so the server gets as many workers as that takes, and so does
-// the client; a source address has some 28,000 ports, so there are several of those. On the way up it stops at a few
-// sizes, to show how memory per connection and processor time per delivery grow with their number.
+// A process may have some 20,000 files, sockets among them, so the server gets as many workers as
+// that takes, and so does the client; a source address has some 28,000 ports, so there are several
+// of those. On the way up it stops at a few sizes, to show how memory per connection and processor
+// time per delivery grow with their number.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parsedArgs } from '../lib/options.js';
-import { availableKb, cpuSecondsOf, describeMachine, machineSeconds, processTree, pssKbOf } from './machine.js';
+import {
+  availableKb,
+  cpuSecondsOf,
+  describeMachine,
+  machineSeconds,
+  processTree,
+  pssKbOf,
+} from './machine.js';
 import { checkMachine } from './machine-check.js';
 import { quiet, SERVERS, startServer, stopAll } from './servers.js';
 import { findClient, MAX_SOCKETS, Swarm } from './swarm.js';
@@ -41,7 +50,9 @@ if (options.help) {
 
 const connections = Number(options.connections);
 // Workers do not share connections quite evenly: room for a quarter more than the mean.
-const workers = Number(options.workers ?? Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75))));
+const workers = Number(
+  options.workers ?? Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75))),
+);
 const processes = Number(options.processes ?? Math.max(2, Math.ceil(connections / MAX_SOCKETS)));
 const sources = Number(options.sources);
 const intervalSeconds = Number(options.interval);
@@ -92,7 +103,12 @@ try {
     .filter((each, i, all) => each <= connections && all.indexOf(each) === i)
     .sort((a, b) => a - b)) {
     const cpuBefore = target.cpuSeconds();
-    const opened = await swarm.open({ count: size - open, concurrency: 60 * processes, sources, timeoutMs: 600_000 });
+    const opened = await swarm.open({
+      count: size - open,
+      concurrency: 60 * processes,
+      sources,
+      timeoutMs: 600_000,
+    });
     opening.seconds += opened.seconds;
     opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
     if (opened.failed > 0 || opened.open !== size)
@@ -214,7 +230,12 @@ const text = [
 ].join('\n');
 const path =
   options.save ??
-  fileURLToPath(new URL(`./results/scale-${connections}-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  fileURLToPath(
+    new URL(
+      `./results/scale-${connections}-${startedAt.slice(0, 16).replace(':', '')}`,
+      import.meta.url,
+    ),
+  );
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
 writeFileSync(`${path}.json`, `${JSON.stringify(report, null, 1)}\n`);
 writeFileSync(`${path}.md`, text);

@@ -1,4 +1,5 @@
-// search.js: looks for the largest load that a server bears: by growth until it fails, then by bisection.
+// search.js: looks for the largest load that a server bears: by growth until it fails, then by
+// bisection.
 
 /** With a load that an earlier search found: where to begin, and how to grow from there. */
 const KNOWN_START = 0.7;
@@ -13,9 +14,9 @@ const KNOWN_BISECTIONS = 2;
 /**
  * The best attempt that passed, by its score, or null where none did.
  *
- * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared machine one bad moment must
- * not decide. One of the bisection is not: it moves the result by no more than its own step; nor is one above a known load, which
- * is expected. When the very first
+ * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared
+ * machine one bad moment must not decide. One of the bisection is not: it moves the result by no
+ * more than its own step; nor is one above a known load, which is expected. When the very first
  * fails, the load is halved until one passes.
  * @template S
  * @param {object} options
@@ -23,11 +24,13 @@ const KNOWN_BISECTIONS = 2;
  * @param {number} options.grow factor, above 1
  * @param {number} options.bisections
  * @param {number} options.retries
- * @param {number} [options.known] the load an earlier search found: this one looks around it, and further only where it must
+ * @param {number} [options.known] the load an earlier search found: this one looks around it, and
+ *   further only where it must
  * @param {number} [options.most] never more than this
  * @param {number} [options.grain] loads are multiples of it
  * @param {(load: number) => Promise<Attempt<S>>} options.attempt
- * @param {(failed: S) => Promise<unknown>} options.recover brings the server to rest after a failed attempt
+ * @param {(failed: S) => Promise<unknown>} options.recover brings the server to rest after a failed
+ *   attempt
  * @returns {Promise<(Attempt<S> & { load: number }) | null>}
  */
 export async function searchRate({
@@ -50,7 +53,9 @@ export async function searchRate({
   if (known !== undefined) {
     load = Math.min(
       most,
-      grain > 0 ? Math.max(grain, Math.round((known * KNOWN_START) / grain) * grain) : known * KNOWN_START,
+      grain > 0
+        ? Math.max(grain, Math.round((known * KNOWN_START) / grain) * grain)
+        : known * KNOWN_START,
     );
     grow = KNOWN_GROW;
     left = KNOWN_BISECTIONS;
@@ -78,7 +83,8 @@ export async function searchRate({
       load = Math.min(most, load * grow);
     } else {
       if (passed === 0 && failed < first / 100) break;
-      // Geometric: a step is a share of the load, not a number. Halving without a floor does not use up bisections.
+      // Geometric: a step is a share of the load, not a number. Halving without a floor does not
+      // use up bisections.
       if (passed > 0 && left-- <= 0) break;
       load = passed > 0 ? Math.sqrt(passed * failed) : failed / 2;
       if (failed / passed < 1.04) break;

@@ -1,7 +1,8 @@
 // servers.js: the servers that are measured: how each is started, watched and stopped.
 //
-// Each has two processes with connections (its cluster primary comes on top), a fresh redis-server of its own where it
-// uses one, and a port outside the range of ephemeral ports. What is started here is stopped here, by its process id.
+// Each has two processes with connections (its cluster primary comes on top), a fresh redis-server
+// of its own where it uses one, and a port outside the range of ephemeral ports. What is started
+// here is stopped here, by its process id.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -22,10 +23,16 @@ const file = (/** @type {string} */ path) => fileURLToPath(new URL(path, import.
  * @property {string} script
  * @property {keyof typeof PROFILES} profile
  * @property {boolean} redis
- * @property {(port: number, metricsPort: number, redisUrl: string, workers: number) => Record<string, string>} env
+ * @property
+ *   {(port: number, metricsPort: number, redisUrl: string, workers: number) => Record<string, string>}
+ *   env
  */
 
-/** @param {number} port @param {number} metricsPort @param {number} workers */
+/**
+ * @param {number} port
+ * @param {number} metricsPort
+ * @param {number} workers
+ */
 const fanfare = (port, metricsPort, workers) => ({
   PORT: String(port),
   METRICS_PORT: String(metricsPort),
@@ -55,7 +62,10 @@ export const SERVERS = {
     script: file('../../src/main.js'),
     profile: 'fanfare',
     redis: true,
-    env: (port, metricsPort, redisUrl, workers) => ({ ...fanfare(port, metricsPort, workers), REDIS_URL: redisUrl }),
+    env: (port, metricsPort, redisUrl, workers) => ({
+      ...fanfare(port, metricsPort, workers),
+      REDIS_URL: redisUrl,
+    }),
   },
   tutorial: {
     title: 'tutorial server (cluster, ws, Redis)',
@@ -80,7 +90,10 @@ export const SERVERS = {
   },
 };
 
-/** Not measured beside the others: they show what the client can take. @type {Record<string, ServerKind>} */
+/**
+ * Not measured beside the others: they show what the client can take.
+ * @type {Record<string, ServerKind>}
+ */
 export const RAW_SERVERS = {
   'raw-joined': {
     title: 'raw server, frames joined',
@@ -100,7 +113,10 @@ export const RAW_SERVERS = {
 
 let lastPort = 20_000 + (process.pid % 4000);
 
-/** A port that is free now and, where the range of those leaves any, is no ephemeral port: no outgoing connection takes it. */
+/**
+ * A port that is free now and, where the range of those leaves any, is no ephemeral port: no
+ * outgoing connection takes it.
+ */
 export async function freePort() {
   const { low, high } = ephemeralPorts();
   const avoid = low > 20_000 || high < 32_000;
@@ -117,14 +133,19 @@ export async function freePort() {
   throw new Error('no free port between 20000 and 32000');
 }
 
-/** @param {number} port @param {import('node:child_process').ChildProcess} child @param {() => string} output @param {number} [timeoutMs] */
+/**
+ * @param {number} port
+ * @param {import('node:child_process').ChildProcess} child
+ * @param {() => string} output
+ * @param {number} [timeoutMs]
+ */
 async function listening(port, child, output, timeoutMs = 20_000) {
   const deadline = performance.now() + timeoutMs;
   while (performance.now() < deadline) {
     if (child.exitCode !== null || child.signalCode !== null)
       throw new Error(`it ended before it listened:\n${output()}`);
-    // From another address: on a port of the ephemeral range, where nobody listens yet, a socket may connect to itself,
-    // and the port is taken for a minute.
+    // From another address: on a port of the ephemeral range, where nobody listens yet, a socket
+    // may connect to itself, and the port is taken for a minute.
     const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' });
     const open = await new Promise((resolve) => {
       socket.once('connect', () => resolve(true));
@@ -137,7 +158,11 @@ async function listening(port, child, output, timeoutMs = 20_000) {
   throw new Error(`nothing listens on port ${port} after ${timeoutMs} ms:\n${output()}`);
 }
 
-/** @param {import('node:child_process').ChildProcess} child @param {number[]} tree @param {number} timeoutMs */
+/**
+ * @param {import('node:child_process').ChildProcess} child
+ * @param {number[]} tree
+ * @param {number} timeoutMs
+ */
 async function stop(child, tree, timeoutMs) {
   if (child.exitCode === null && child.signalCode === null) {
     const ended = once(child, 'exit');
@@ -153,7 +178,10 @@ async function stop(child, tree, timeoutMs) {
   }
 }
 
-/** Everything started here, so that an interrupted run leaves nothing behind. @type {Set<() => Promise<void>>} */
+/**
+ * Everything started here, so that an interrupted run leaves nothing behind.
+ * @type {Set<() => Promise<void>>}
+ */
 const running = new Set();
 
 export async function stopAll() {
@@ -166,7 +194,18 @@ async function startRedis() {
   const directory = mkdtempSync(join(tmpdir(), 'fanfare-bench-'));
   const child = spawn(
     'redis-server',
-    ['--port', String(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', directory],
+    [
+      '--port',
+      String(port),
+      '--bind',
+      '127.0.0.1',
+      '--save',
+      '',
+      '--appendonly',
+      'no',
+      '--dir',
+      directory,
+    ],
     {
       stdio: ['ignore', 'pipe', 'pipe'],
     },
@@ -239,11 +278,21 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
   running.add(close);
   try {
     await listening(port, child, () => output);
-    // A cluster listens as soon as its first worker does: wait for all of them, and for the start's own work to end.
+    // A cluster listens as soon as its first worker does: wait for all of them, and for the start's
+    // own work to end.
     const expected = kind.script.endsWith('raw.js') ? 1 : workers + 1;
-    for (let tries = 0; tries < 200 && processTree([pid]).length < expected; tries++) await sleep(20);
+    for (let tries = 0; tries < 200 && processTree([pid]).length < expected; tries++)
+      await sleep(20);
     const target = {
-      ...described(name, kind.title, port, metricsPort, PROFILES[kind.profile], () => processTree([pid]), redis?.pid),
+      ...described(
+        name,
+        kind.title,
+        port,
+        metricsPort,
+        PROFILES[kind.profile],
+        () => processTree([pid]),
+        redis?.pid,
+      ),
       close,
     };
     await quiet(target, 5000);
@@ -259,7 +308,8 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
 
 /**
  * A server that was started by someone else.
- * @param {{ url: string, profile: string, pids: number[], redisPid?: number, name?: string }} options
+ * @param {{ url: string, profile: string, pids: number[], redisPid?: number, name?: string }}
+ *   options
  * @returns {Target}
  */
 export function externalServer({ url, profile, pids, redisPid, name }) {
@@ -283,8 +333,13 @@ export function externalServer({ url, profile, pids, redisPid, name }) {
 }
 
 /**
- * @param {string} name @param {string} title @param {number} port @param {number | null} metricsPort
- * @param {import('./profiles.js').Profile} profile @param {() => number[]} pids @param {number} [redisPid]
+ * @param {string} name
+ * @param {string} title
+ * @param {number} port
+ * @param {number | null} metricsPort
+ * @param {import('./profiles.js').Profile} profile
+ * @param {() => number[]} pids
+ * @param {number} [redisPid]
  */
 function described(name, title, port, metricsPort, profile, pids, redisPid) {
   return {
@@ -311,6 +366,10 @@ export async function quiet(target, timeoutMs) {
   for (;;) {
     const before = target.cpuSeconds() + target.redisCpuSeconds();
     await sleep(200);
-    if (target.cpuSeconds() + target.redisCpuSeconds() - before <= 0.01 || performance.now() > deadline) return;
+    if (
+      target.cpuSeconds() + target.redisCpuSeconds() - before <= 0.01 ||
+      performance.now() > deadline
+    )
+      return;
   }
 }

@@ -1,11 +1,13 @@
-// slow.js: a tenth of the members does not read: what do the others notice, and what does it cost the server?
+// slow.js: a tenth of the members does not read: what do the others notice, and what does it cost
+// the server?
 //
 //   node loadtest/bench/slow.js                         500 members, 50 messages of 8 kB a second, 20 s, 3 rounds
 //   node loadtest/bench/slow.js --members 200 --seconds 8 --rounds 1
 //
-// Interleaved: a run in which all read, a run in which a tenth joined and then stopped reading. The kernel takes some 4 MB
-// for each of those before the server can notice, so the load must be long and large enough to get past that: the report
-// says how much each was sent. The expected deliveries are those of the members that read: all must arrive.
+// Interleaved: a run in which all read, a run in which a tenth joined and then stopped reading. The
+// kernel takes some 4 MB for each of those before the server can notice, so the load must be long
+// and large enough to get past that: the report says how much each was sent. The expected
+// deliveries are those of the members that read: all must arrive.
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -62,8 +64,10 @@ async function run(slow) {
   try {
     await swarm.aim(target);
     const opened = await swarm.open({ count: members - slow });
-    const lazy = slow > 0 ? await swarm.open({ count: slow, group: 1, read: false }) : { failed: 0 };
-    if (opened.failed + lazy.failed > 0) throw new Error(`${opened.failed + lazy.failed} connections failed`);
+    const lazy =
+      slow > 0 ? await swarm.open({ count: slow, group: 1, read: false }) : { failed: 0 };
+    if (opened.failed + lazy.failed > 0)
+      throw new Error(`${opened.failed + lazy.failed} connections failed`);
     await swarm.run({ perSecond: 20, seconds: 1, payloadBytes: 100 });
     await quiet(target, 3000);
     const kbBefore = target.pssKb();
@@ -71,7 +75,9 @@ async function run(slow) {
     const timer = setInterval(() => {
       kbMost = Math.max(kbMost, target.pssKb());
     }, 500);
-    const step = await measured(target, () => swarm.run({ perSecond, seconds, payloadBytes, drainMs: 5000 }));
+    const step = await measured(target, () =>
+      swarm.run({ perSecond, seconds, payloadBytes, drainMs: 5000 }),
+    );
     clearInterval(timer);
     const { histogram, ...figures } = step;
     return {
@@ -92,14 +98,19 @@ async function run(slow) {
 async function slowCounters(port) {
   if (port === null) return [];
   try {
-    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(3000) })).text();
+    const text = await (
+      await fetch(`http://127.0.0.1:${port}/metrics`, { signal: AbortSignal.timeout(3000) })
+    ).text();
     return text.split('\n').filter((line) => /slow/.test(line) && !line.startsWith('#'));
   } catch {
     return []; // another server, without metrics
   }
 }
 
-/** @type {{ round: number, all: Awaited<ReturnType<typeof run>>, tenth: Awaited<ReturnType<typeof run>> }[]} */
+/**
+ * @type
+ *   {{ round: number, all: Awaited<ReturnType<typeof run>>, tenth: Awaited<ReturnType<typeof run>> }[]}
+ */
 const rounds = [];
 for (let round = 1; round <= Number(options.rounds); round++) {
   const all = await run(0);
@@ -136,12 +147,16 @@ const text = [
     ),
   ),
   '',
-  // Seen from outside a slow reader's end is invisible: the close waits behind what it does not read.
+  // Seen from outside a slow reader's end is invisible: the close waits behind what it does not
+  // read.
   ...rounds[rounds.length - 1].tenth.counters.map((line) => `    ${line}`),
   '',
 ].join('\n');
 const path =
-  options.save ?? fileURLToPath(new URL(`./results/slow-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
+  options.save ??
+  fileURLToPath(
+    new URL(`./results/slow-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
+  );
 mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
 writeFileSync(`${path}.json`, `${JSON.stringify({ startedAt, rounds, times, lost }, null, 1)}\n`);
 writeFileSync(`${path}.md`, text);

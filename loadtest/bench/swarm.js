@@ -1,8 +1,8 @@
 // swarm.js: steers the client processes: several, each with many connections.
 //
-// Commands go to all of them at once, as lines on stdin; answers come back as lines of JSON (client/client.c says which).
-// The clocks of the processes are one (CLOCK_MONOTONIC), so a run has one start for all, and a message sent by one
-// process is timed where it arrives in another.
+// Commands go to all of them at once, as lines on stdin; answers come back as lines of JSON
+// (client/client.c says which). The clocks of the processes are one (CLOCK_MONOTONIC), so a run has
+// one start for all, and a message sent by one process is timed where it arrives in another.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
@@ -11,7 +11,10 @@ import { fileURLToPath } from 'node:url';
 import { addHistogram, BUCKETS } from './histogram.js';
 import { profileArguments } from './profiles.js';
 
-/** Sockets one process may hold: the usual hard limit of files is 20,000, and some are for other things. */
+/**
+ * Sockets one process may hold: the usual hard limit of files is 20,000, and some are for other
+ * things.
+ */
 export const MAX_SOCKETS = 19_000;
 
 const SOURCE = fileURLToPath(new URL('./client/client.c', import.meta.url));
@@ -27,7 +30,8 @@ const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.
  * @property {number} expected deliveries
  * @property {number} received
  * @property {number} inWindow of these, within the time in which messages were sent
- * @property {number} wrong connections whose count or sum of sequence numbers is not what their room was sent
+ * @property {number} wrong connections whose count or sum of sequence numbers is not what their
+ *   room was sent
  * @property {number} lost connections
  * @property {number} sent messages
  * @property {number} stray deliveries that belong to no run under way
@@ -36,7 +40,8 @@ const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.
  * @property {number} bytes
  * @property {number} reads
  * @property {number} cpuSeconds of all client processes
- * @property {number} busiest processor time of the busiest client process as a share of the time that passed
+ * @property {number} busiest processor time of the busiest client process as a share of the time
+ *   that passed
  * @property {Float64Array} histogram of latencies
  */
 
@@ -54,7 +59,8 @@ export function findClient(wanted) {
         execFileSync('cc', ['-O2', '-o', BUILT, SOURCE], { stdio: 'pipe' });
       return { kind: 'c', command: BUILT, args: [] };
     } catch (cause) {
-      if (wanted === 'c') throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });
+      if (wanted === 'c')
+        throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });
     }
   }
   return { kind: 'node', command: process.execPath, args: ['--max-semi-space-size=32', SCRIPT] };
@@ -63,7 +69,10 @@ export function findClient(wanted) {
 export class Swarm {
   #client;
   #count;
-  /** @type {{ child: import('node:child_process').ChildProcessWithoutNullStreams, waiting: Map<number, (answer: Answer) => void> }[]} */
+  /**
+   * @type
+   *   {{ child: import('node:child_process').ChildProcessWithoutNullStreams, waiting: Map<number, (answer: Answer) => void> }[]}
+   */
   #processes = [];
   #lastId = 0;
   #lastStep = 0;
@@ -85,7 +94,9 @@ export class Swarm {
   /** Starts the processes. */
   start() {
     for (let i = 0; i < this.#count; i++) {
-      const child = spawn(this.#client.command, this.#client.args, { stdio: ['pipe', 'pipe', 'pipe'] });
+      const child = spawn(this.#client.command, this.#client.args, {
+        stdio: ['pipe', 'pipe', 'pipe'],
+      });
       /** @type {Map<number, (answer: Answer) => void>} */
       const waiting = new Map();
       createInterface({ input: child.stdout }).on('line', (line) => {
@@ -144,7 +155,9 @@ export class Swarm {
           ({ child, waiting }, i) =>
             new Promise((answered) => {
               waiting.set(id, answered);
-              const args = Object.entries(argumentsOf(i)).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+              const args = Object.entries(argumentsOf(i)).map(
+                ([key, value]) => `${key}=${encodeURIComponent(value)}`,
+              );
               child.stdin.write(`${name} id=${id} ${args.join(' ')}\n`);
             }),
         ),
@@ -155,14 +168,20 @@ export class Swarm {
     });
   }
 
-  /** This process's part of `total` things. @param {number} total @param {number} process */
+  /**
+   * This process's part of `total` things.
+   * @param {number} total
+   * @param {number} process
+   */
   #part(total, process) {
     return Math.floor(total / this.#count) + (process < total % this.#count ? 1 : 0);
   }
 
   /**
    * Says whom to talk to, and how.
-   * @param {{ host: string, port: number, profile: import('./profiles.js').Profile, echo?: boolean }} target
+   * @param
+   *   {{ host: string, port: number, profile: import('./profiles.js').Profile, echo?: boolean }}
+   *   target
    */
   async aim({ host, port, profile, echo = false }) {
     const args = profileArguments(profile, echo);
@@ -221,7 +240,8 @@ export class Swarm {
    * @param {number} [options.payloadBytes]
    * @param {number} [options.drainMs] how long to wait for what is still on its way
    * @param {boolean} [options.everyProcess] all of them publish, not only the first
-   * @param {number} [options.publishers] members of each room that take turns, in each publishing process
+   * @param {number} [options.publishers] members of each room that take turns, in each publishing
+   *   process
    * @returns {Promise<RunResult>}
    */
   async run({
@@ -254,7 +274,8 @@ export class Swarm {
   }
 
   /**
-   * The shootout: messages of random members, a few on their way at a time, timed until the sender has its own back.
+   * The shootout: messages of random members, a few on their way at a time, timed until the sender
+   * has its own back.
    * @param {object} options
    * @param {number} options.samples
    * @param {number} options.inFlight
@@ -274,10 +295,17 @@ export class Swarm {
     const started = performance.now();
     const answers = await this.#all('go', () => ({}));
     const seconds = (performance.now() - started) / 1000;
-    return { ...combine(answers, seconds), seconds, roundTripsUs: /** @type {number[]} */ (answers[0].roundTripsUs) };
+    return {
+      ...combine(answers, seconds),
+      seconds,
+      roundTripsUs: /** @type {number[]} */ (answers[0].roundTripsUs),
+    };
   }
 
-  /** Each connection sends its message again as soon as it is back. @param {{ seconds: number, payloadBytes?: number }} options */
+  /**
+   * Each connection sends its message again as soon as it is back.
+   * @param {{ seconds: number, payloadBytes?: number }} options
+   */
   async echo({ seconds, payloadBytes = 100 }) {
     const step = this.#nextStep();
     const answers = await this.#all('echo', () => ({
@@ -290,7 +318,9 @@ export class Swarm {
 
   /**
    * Connects, joins and leaves again, over and over.
-   * @param {{ count: number, concurrency: number, rooms?: number, sources?: number, timeoutMs: number }} options
+   * @param
+   *   {{ count: number, concurrency: number, rooms?: number, sources?: number, timeoutMs: number }}
+   *   options
    */
   async cycle({ count, concurrency, rooms = 100, sources = 8, timeoutMs }) {
     const answers = await this.#all('cycle', (i) => ({
@@ -308,7 +338,10 @@ export class Swarm {
     };
   }
 
-  /** Hangs up, from the last opened on, until `keep` are left. @param {{ group?: number, keep?: number }} [options] */
+  /**
+   * Hangs up, from the last opened on, until `keep` are left.
+   * @param {{ group?: number, keep?: number }} [options]
+   */
   async hangUp({ group = 0, keep = 0 } = {}) {
     await this.#all('close', (i) => ({ group, keep: this.#part(keep, i) }));
   }
@@ -316,7 +349,11 @@ export class Swarm {
   /** @param {number} [group] */
   async status(group = 0) {
     const answers = await this.#all('status', () => ({ group }));
-    return { open: sum(answers, 'open'), lost: sum(answers, 'lost'), cpuSeconds: sum(answers, 'cpuSeconds') };
+    return {
+      open: sum(answers, 'open'),
+      lost: sum(answers, 'lost'),
+      cpuSeconds: sum(answers, 'cpuSeconds'),
+    };
   }
 
   #nextStep() {
@@ -325,12 +362,20 @@ export class Swarm {
   }
 }
 
-/** @param {Answer[]} answers @param {string} key @returns {number} */
+/**
+ * @param {Answer[]} answers
+ * @param {string} key
+ * @returns {number}
+ */
 function sum(answers, key) {
   return answers.reduce((total, answer) => total + answer[key], 0);
 }
 
-/** @param {Answer[]} answers @param {number} seconds @returns {RunResult} */
+/**
+ * @param {Answer[]} answers
+ * @param {number} seconds
+ * @returns {RunResult}
+ */
 function combine(answers, seconds) {
   const histogram = new Float64Array(BUCKETS);
   for (const answer of answers) addHistogram(histogram, answer.histogram);

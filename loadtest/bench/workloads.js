@@ -1,7 +1,8 @@
 // workloads.js: what is measured, one function each.
 //
-// A workload gets a fresh server and a fresh swarm of client processes and answers with figures. A figure of a run that
-// lost or repeated a message does not exist (null): the report shows it as failed, never as fast.
+// A workload gets a fresh server and a fresh swarm of client processes and answers with figures. A
+// figure of a run that lost or repeated a message does not exist (null): the report shows it as
+// failed, never as fast.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { percentileMs } from './histogram.js';
@@ -23,7 +24,8 @@ import { quiet } from './servers.js';
 /**
  * @typedef {object} Figures
  * @property {Record<string, number | null>} values by the metric's key
- * @property {string[]} flags what a reader must know: the client was the limit, messages were lost, …
+ * @property {string[]} flags what a reader must know: the client was the limit, messages were lost,
+ *   …
  * @property {Record<string, unknown>} detail kept in the JSON report
  * @property {number} [load] the one a search found
  */
@@ -58,8 +60,20 @@ export const WORKLOADS = {
     title: '10,000 idle connections, each opened, upgraded and joined to one room',
     metrics: [
       { key: 'handshakesPerSecond', title: 'handshakes/s', unit: '/s', better: 'more' },
-      { key: 'cpuMsPerHandshake', title: 'server CPU per handshake', unit: 'ms', better: 'less', digits: 3 },
-      { key: 'kbPerConnection', title: 'memory per idle connection (PSS)', unit: 'kB', better: 'less', digits: 2 },
+      {
+        key: 'cpuMsPerHandshake',
+        title: 'server CPU per handshake',
+        unit: 'ms',
+        better: 'less',
+        digits: 3,
+      },
+      {
+        key: 'kbPerConnection',
+        title: 'memory per idle connection (PSS)',
+        unit: 'kB',
+        better: 'less',
+        digits: 2,
+      },
     ],
     run: idle,
   },
@@ -76,7 +90,13 @@ export const WORKLOADS = {
     title: 'echo: 64 connections, one message on its way each',
     metrics: [
       { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
-      { key: 'cpuUsPerMessage', title: 'server CPU per message', unit: 'µs', better: 'less', digits: 1 },
+      {
+        key: 'cpuUsPerMessage',
+        title: 'server CPU per message',
+        unit: 'µs',
+        better: 'less',
+        digits: 1,
+      },
       { key: 'p99Ms', title: 'p99', unit: 'ms', better: 'less', digits: 2 },
     ],
     run: echo,
@@ -85,8 +105,20 @@ export const WORKLOADS = {
     title: `1,000 rooms of 10 members: most messages/s with p99 ≤ ${ROOMS_P99_MS} ms, none lost`,
     metrics: [
       { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
-      { key: 'cpuUsPerMessage', title: 'server CPU per message', unit: 'µs', better: 'less', digits: 1 },
-      { key: 'redisCpuUsPerMessage', title: 'Redis CPU per message', unit: 'µs', better: 'less', digits: 1 },
+      {
+        key: 'cpuUsPerMessage',
+        title: 'server CPU per message',
+        unit: 'µs',
+        better: 'less',
+        digits: 1,
+      },
+      {
+        key: 'redisCpuUsPerMessage',
+        title: 'Redis CPU per message',
+        unit: 'µs',
+        better: 'less',
+        digits: 1,
+      },
     ],
     run: smallRooms,
   },
@@ -119,7 +151,9 @@ async function idle({ target, swarm, quick, sources }) {
   const kbAfter = target.pssKb();
   const { open, lost } = await swarm.status();
   const complete = opened.open === count && opened.failed === 0 && open === count;
-  const flags = complete ? [] : [`${opened.failed} of ${count} connections failed, ${lost} were lost`];
+  const flags = complete
+    ? []
+    : [`${opened.failed} of ${count} connections failed, ${lost} were lost`];
   if (opened.cpuSeconds / opened.seconds > 0.85 * swarm.size) flags.push('the client is the limit');
   return {
     values: {
@@ -136,8 +170,8 @@ async function idle({ target, swarm, quick, sources }) {
 
 /**
  * @param {number} members
- * @param {{ warmUpSeconds: number, warmSeconds: number }} seconds unmeasured between fresh and warm, and measured: the second
- *   enough for half a second of the server's CPU
+ * @param {{ warmUpSeconds: number, warmSeconds: number }} seconds unmeasured between fresh and
+ *   warm, and measured: the second enough for half a second of the server's CPU
  * @returns {Record<string, Workload>}
  */
 function lowRate(members, { warmUpSeconds, warmSeconds }) {
@@ -145,7 +179,13 @@ function lowRate(members, { warmUpSeconds, warmSeconds }) {
     [`low-${members}`]: {
       title: `${members.toLocaleString('en')} members, 10 messages/s: the first 3 s of a server just started, and then warm`,
       metrics: [
-        { key: 'cpuPerMillion', title: 'server CPU-s per 1M deliveries', unit: 's', better: 'less', digits: 1 },
+        {
+          key: 'cpuPerMillion',
+          title: 'server CPU-s per 1M deliveries',
+          unit: 's',
+          better: 'less',
+          digits: 1,
+        },
         { key: 'warmCpuPerMillion', title: 'the same, warm', unit: 's', better: 'less', digits: 1 },
         { key: 'p50Ms', title: 'p50, warm', unit: 'ms', better: 'less', digits: 1 },
         { key: 'p95Ms', title: 'p95, warm', unit: 'ms', better: 'less', digits: 1 },
@@ -155,7 +195,9 @@ function lowRate(members, { warmUpSeconds, warmSeconds }) {
         await swarm.aim(target);
         await openAll(swarm, { count: members, sources });
         await quiet(target, 3000);
-        const fresh = await measured(target, () => swarm.run({ perSecond: 10, seconds: quick ? 1 : 3, payloadBytes }));
+        const fresh = await measured(target, () =>
+          swarm.run({ perSecond: 10, seconds: quick ? 1 : 3, payloadBytes }),
+        );
         log(`fresh: ${describe(fresh)}`);
         // Compilers and collectors that the first seconds have set off are done by then.
         await swarm.run({ perSecond: 10, seconds: quick ? 1 : warmUpSeconds, payloadBytes });
@@ -180,14 +222,23 @@ function lowRate(members, { warmUpSeconds, warmSeconds }) {
   };
 }
 
-/** @param {number} members @returns {Record<string, Workload>} */
+/**
+ * @param {number} members
+ * @returns {Record<string, Workload>}
+ */
 function saturated(members) {
   return {
     [`saturated-${members}`]: {
       title: `${members.toLocaleString('en')} members, saturated: most deliveries/s with p95 ≤ ${SATURATED_P95_MS} ms, none lost`,
       metrics: [
         { key: 'deliveriesPerSecond', title: 'deliveries/s', unit: '/s', better: 'more' },
-        { key: 'cpuPerMillion', title: 'server CPU-s per 1M deliveries', unit: 's', better: 'less', digits: 2 },
+        {
+          key: 'cpuPerMillion',
+          title: 'server CPU-s per 1M deliveries',
+          unit: 's',
+          better: 'less',
+          digits: 2,
+        },
         { key: 'bytesPerFrame', title: 'bytes per frame', unit: 'B', better: 'less' },
       ],
       async run({ target, swarm, quick, payloadBytes, sources, known, log }) {
@@ -202,8 +253,11 @@ function saturated(members) {
           retries: quick ? 0 : 1,
           known,
           attempt: async (rate) => {
-            const step = await measured(target, () => swarm.run({ perSecond: rate / members, seconds, payloadBytes }));
-            // What arrived while messages were sent: a backlog that is delivered afterwards is no throughput.
+            const step = await measured(target, () =>
+              swarm.run({ perSecond: rate / members, seconds, payloadBytes }),
+            );
+            // What arrived while messages were sent: a backlog that is delivered afterwards is no
+            // throughput.
             const ok = clean(step) && step.p95Ms <= SATURATED_P95_MS;
             log(`${Math.round(rate).toLocaleString('en')}/s: ${describe(step)}${ok ? '' : ' ✗'}`);
             return { ok, score: step.inWindow / seconds, step };
@@ -229,8 +283,13 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
   await openAll(swarm, members);
   const seconds = quick ? 1 : 2;
   const options = { payloadBytes, everyProcess: true, publishers };
-  // Warm: what code that is not compiled yet makes late in the first seconds is no limit of the server's.
-  await swarm.run({ perSecond: quick ? 500 : Math.max(2000, (known ?? 0) / 2), seconds: quick ? 1 : 4, ...options });
+  // Warm: what code that is not compiled yet makes late in the first seconds is no limit of the
+  // server's.
+  await swarm.run({
+    perSecond: quick ? 500 : Math.max(2000, (known ?? 0) / 2),
+    seconds: quick ? 1 : 4,
+    ...options,
+  });
   const best = await searchRate({
     start: 2000,
     grow: 2,
@@ -238,9 +297,13 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
     retries: quick ? 0 : 1,
     known,
     attempt: async (rate) => {
-      const step = await measured(target, () => swarm.run({ perSecond: rate, seconds, ...options }));
+      const step = await measured(target, () =>
+        swarm.run({ perSecond: rate, seconds, ...options }),
+      );
       const ok = clean(step) && step.p99Ms <= ROOMS_P99_MS;
-      log(`${Math.round(rate).toLocaleString('en')} messages/s: ${describe(step)}${ok ? '' : ' ✗'}`);
+      log(
+        `${Math.round(rate).toLocaleString('en')} messages/s: ${describe(step)}${ok ? '' : ' ✗'}`,
+      );
       return { ok, score: step.inWindow / seconds / (members.count / rooms), step };
     },
     recover: (step) => rest(step, target, swarm, members),
@@ -248,7 +311,8 @@ async function smallRooms({ target, swarm, quick, payloadBytes, sources, known, 
   return searched(best, (step, score) => ({
     messagesPerSecond: score,
     cpuUsPerMessage: (step.serverCpuSeconds * 1e6) / step.sent,
-    redisCpuUsPerMessage: step.redisCpuSeconds > 0 ? (step.redisCpuSeconds * 1e6) / step.sent : null,
+    redisCpuUsPerMessage:
+      step.redisCpuSeconds > 0 ? (step.redisCpuSeconds * 1e6) / step.sent : null,
   }));
 }
 
@@ -299,7 +363,8 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, known, lo
     recover: () => quiet(target, 8000),
   });
   if (best?.step && best.step.busiest > 0.85) flags.push('the client is the limit');
-  if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX)) flags.push('or more: the largest that is tried');
+  if (best && best.score >= (quick ? 4000 : SHOOTOUT_MAX))
+    flags.push('or more: the largest that is tried');
   return {
     values: { members: best?.score ?? null, ...(best ? costs(best.step) : {}) },
     flags,
@@ -310,7 +375,8 @@ async function shootout({ target, swarm, quick, payloadBytes, sources, known, lo
 
 /** @type {Workload['run']} */
 async function echo({ target, swarm, quick, payloadBytes, sources }) {
-  if (!target.profile.echo) return { values: { messagesPerSecond: null }, flags: ['has no echo'], detail: {} };
+  if (!target.profile.echo)
+    return { values: { messagesPerSecond: null }, flags: ['has no echo'], detail: {} };
   await swarm.aim({ ...target, echo: true });
   await openAll(swarm, { count: 64, sources });
   await swarm.echo({ seconds: 1, payloadBytes });
@@ -341,8 +407,21 @@ async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) 
   const publishers = Math.floor(10 / swarm.size);
   await swarm.aim(target);
   await openAll(swarm, { count: big, room: 'big', sources });
-  await openAll(swarm, { count: rooms * publishers * swarm.size, group: 1, rooms, room: 'small-', sources });
-  const small = { group: 1, perSecond: 100, payloadBytes, everyProcess: true, publishers, drainMs: 4000 };
+  await openAll(swarm, {
+    count: rooms * publishers * swarm.size,
+    group: 1,
+    rooms,
+    room: 'small-',
+    sources,
+  });
+  const small = {
+    group: 1,
+    perSecond: 100,
+    payloadBytes,
+    everyProcess: true,
+    publishers,
+    drainMs: 4000,
+  };
   await Promise.all([
     swarm.run({ ...small, seconds: 1 }),
     swarm.run({ perSecond: 5, seconds: 1, payloadBytes, drainMs: 4000 }),
@@ -367,7 +446,8 @@ async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) 
   const ok = clean(alone) && clean(beside);
   const bigOk = clean({ ...beside, ...bigResult });
   const flags = flagsOf(beside);
-  if (!bigOk) flags.push(`the big room lost messages: ${bigResult.received} of ${bigResult.expected}`);
+  if (!bigOk)
+    flags.push(`the big room lost messages: ${bigResult.received} of ${bigResult.expected}`);
   return {
     values: {
       timesSlower: ok && bigOk ? beside.p99Ms / alone.p99Ms : null,
@@ -388,12 +468,14 @@ async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) 
  */
 async function openAll(swarm, options) {
   const opened = await swarm.open(options);
-  if (opened.failed > 0) throw new Error(`${opened.failed} of ${options.count} connections could not be opened`);
+  if (opened.failed > 0)
+    throw new Error(`${opened.failed} of ${options.count} connections could not be opened`);
 }
 
 /**
- * After a step that failed: a server that has nothing left to do, and new connections where some are gone or have missed
- * something. One that was only late has nothing behind it that the next step could meet.
+ * After a step that failed: a server that has nothing left to do, and new connections where some
+ * are gone or have missed something. One that was only late has nothing behind it that the next
+ * step could meet.
  * @param {Step} step
  * @param {import('./servers.js').Target} target
  * @param {import('./swarm.js').Swarm} swarm
@@ -429,7 +511,10 @@ export async function measured(target, work) {
     serverCpuSeconds,
     redisCpuSeconds,
     stolenSeconds: after.stolen - machine.stolen,
-    otherCpuSeconds: Math.max(0, after.busy - machine.busy - serverCpuSeconds - redisCpuSeconds - result.cpuSeconds),
+    otherCpuSeconds: Math.max(
+      0,
+      after.busy - machine.busy - serverCpuSeconds - redisCpuSeconds - result.cpuSeconds,
+    ),
     p50Ms: percentileMs(result.histogram, 0.5),
     p95Ms: percentileMs(result.histogram, 0.95),
     p99Ms: percentileMs(result.histogram, 0.99),
@@ -438,9 +523,14 @@ export async function measured(target, work) {
 
 /** @typedef {Awaited<ReturnType<typeof measured<import('./swarm.js').RunResult>>>} Step */
 
-/** Everything sent has arrived, once, at everyone, and nobody was disconnected. @param {import('./swarm.js').RunResult} step */
+/**
+ * Everything sent has arrived, once, at everyone, and nobody was disconnected.
+ * @param {import('./swarm.js').RunResult} step
+ */
 export function clean(step) {
-  return step.received === step.expected && step.expected > 0 && step.wrong === 0 && step.lost === 0;
+  return (
+    step.received === step.expected && step.expected > 0 && step.wrong === 0 && step.lost === 0
+  );
 }
 
 /** @param {Step} step */

@@ -3,7 +3,8 @@
 //
 //   node loadtest/faults/all.js [name …]     worker-killed, sigterm, redis-away, per-ip, rate-limit
 //
-// Exits with 0 where all of it was met. Each runs in a process of its own, which cleans up behind itself.
+// Exits with 0 where all of it was met. Each runs in a process of its own, which cleans up behind
+// itself.
 
 import { fork } from 'node:child_process';
 import { print, table } from '../lib/run.js';
@@ -45,7 +46,12 @@ table([
   ['line and check', 'required', 'observed', ''],
   ...results.flatMap(({ title, seconds, rows, error }) => [
     [title, '', `${seconds} s`, error === '' && rows.every(({ met }) => met) ? 'ok' : 'FAIL'],
-    ...rows.map(({ what, required, observed, met }) => [`  ${what}`, required, observed, met ? 'ok' : 'FAIL']),
+    ...rows.map(({ what, required, observed, met }) => [
+      `  ${what}`,
+      required,
+      observed,
+      met ? 'ok' : 'FAIL',
+    ]),
     ...(error === '' ? [] : [[`  ${error.split('\n')[0]}`, '', '', 'FAIL']]),
   ]),
 ]);
@@ -53,7 +59,11 @@ const met = results.filter(({ rows, error }) => error === '' && rows.every((row)
 print(`\n${met.length} of ${results.length} met`);
 process.exit(met.length === results.length && results.length > 0 ? 0 : 1);
 
-/** @param {string} name @param {readonly string[]} args @returns {Promise<import('../lib/run.js').Result>} */
+/**
+ * @param {string} name
+ * @param {readonly string[]} args
+ * @returns {Promise<import('../lib/run.js').Result>}
+ */
 function runOne(name, args) {
   return new Promise((resolve) => {
     /** @type {import('../lib/run.js').Result} */

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// per-ip.js: the cap of connections per address, exact over four workers, and whose address it is behind a proxy.
+// per-ip.js: the cap of connections per address, exact over four workers, and whose address it is
+// behind a proxy.
 //
 //   node loadtest/faults/per-ip.js [--direct]      --direct: without the second part, which needs root, ip and haproxy
 //
@@ -28,20 +29,40 @@ const REFUSED = DIALLED - CAP;
 const DIAL = fileURLToPath(new URL('../lib/dial.js', import.meta.url));
 const NETWORK = '10.203';
 const STEP_MS = 10_000;
-/** Limits as they come, but for the one that answers 503 while the event loop lags: 900 handshakes at once on a busy machine. */
+/**
+ * Limits as they come, but for the one that answers 503 while the event loop lags: 900 handshakes
+ * at once on a busy machine.
+ */
 const SETTINGS = Object.freeze({ WORKERS: '4', FANFARE_OVERLOAD_MODE: 'off' });
 const command = promisify(execFile);
 
 /** @typedef {import('../lib/run.js').Run} Run */
-/** @typedef {{name: string, address: string, host: string}} Namespace its name, its own address, and the host's at the other end */
+/**
+ * @typedef {{name: string, address: string, host: string}} Namespace its name, its own address, and
+ *   the host's at the other end
+ */
 
 /** Dials from within a namespace, and holds the connections until the test is over. */
 class Caller {
-  /** @param {Run} test @param {Namespace} space @param {number} port @param {string} forged */
+  /**
+   * @param {Run} test
+   * @param {Namespace} space
+   * @param {number} port
+   * @param {string} forged
+   */
   static async start(test, space, port, forged) {
     const child = spawn(
       'ip',
-      ['netns', 'exec', space.name, process.execPath, DIAL, `ws://${space.host}:${port}/ws`, String(DIALLED), forged],
+      [
+        'netns',
+        'exec',
+        space.name,
+        process.execPath,
+        DIAL,
+        `ws://${space.host}:${port}/ws`,
+        String(DIALLED),
+        forged,
+      ],
       {
         stdio: ['pipe', 'pipe', 'inherit'],
       },
@@ -59,7 +80,9 @@ class Caller {
   }
 
   /**
-   * @param {import('node:child_process').ChildProcessByStdio<import('node:stream').Writable, import('node:stream').Readable, null>} child
+   * @param
+   *   {import('node:child_process').ChildProcessByStdio<import('node:stream').Writable, import('node:stream').Readable, null>}
+   *   child
    * @param {AsyncIterator<string>} lines @param {Record<string, number>} answers
    */
   constructor(child, lines, answers) {
@@ -78,7 +101,8 @@ class Caller {
 await run('9: 100 connections per address, over 4 workers and behind HAProxy', async (test) => {
   await direct(test);
   if (process.argv.includes('--direct')) return;
-  if (process.getuid?.() !== 0) throw new Error('network namespaces need root; --direct does without');
+  if (process.getuid?.() !== 0)
+    throw new Error('network namespaces need root; --direct does without');
   await behindProxy(test);
 });
 
@@ -105,7 +129,8 @@ async function direct(test) {
     // None may be left over: the next round has the whole cap again.
     await closeAll(clients);
     await until(
-      async () => (await scrape(server.metricsPort)).values.get('websocket_connections_total') === 0,
+      async () =>
+        (await scrape(server.metricsPort)).values.get('websocket_connections_total') === 0,
       STEP_MS,
       'the end of all connections',
     );
@@ -170,7 +195,11 @@ function words(answers) {
     .join(', ');
 }
 
-/** @param {Run} test @param {number} serverPort @returns {Promise<number>} its port, on all addresses */
+/**
+ * @param {Run} test
+ * @param {number} serverPort
+ * @returns {Promise<number>} its port, on all addresses
+ */
 async function startHaproxy(test, serverPort) {
   const folder = await mkdtemp(join(tmpdir(), 'fanfare-haproxy-'));
   test.after(() => rm(folder, { recursive: true, force: true }));
@@ -212,7 +241,8 @@ backend fanfare
   });
   await until(
     async () => {
-      if (failure || child.exitCode !== null) throw new Error(`haproxy does not start: ${failure || errors}`);
+      if (failure || child.exitCode !== null)
+        throw new Error(`haproxy does not start: ${failure || errors}`);
       return isListening(port);
     },
     STEP_MS,
@@ -221,7 +251,11 @@ backend fanfare
   return port;
 }
 
-/** @param {Run} test @param {number} i @returns {Promise<Namespace>} */
+/**
+ * @param {Run} test
+ * @param {number} i
+ * @returns {Promise<Namespace>}
+ */
 async function addNamespace(test, i) {
   const name = `fanfare-${process.pid}-${i}`;
   // Names of interfaces have at most 15 characters.

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
-// rate-limit.js: the message rate limit at its defaults, the truth of `retryAfter`, and mode `observe`.
+// rate-limit.js: the message rate limit at its defaults, the truth of `retryAfter`, and mode
+// `observe`.
 //
-// A token comes every 600 ms at the defaults, so that `retryAfter` is always 1 there. To see it tell more, a second
-// server refills six a minute. "True": so long after the refusal a message passes, a second earlier it does not.
+// A token comes every 600 ms at the defaults, so that `retryAfter` is always 1 there. To see it
+// tell more, a second server refills six a minute. "True": so long after the refusal a message
+// passes, a second earlier it does not.
 
 import { pause, run } from '../lib/run.js';
 import { scrape, startServer, until, urlOf } from '../lib/server.js';
@@ -16,7 +18,8 @@ const TRAVEL_MS = 50;
 const WAIT_MS = 5000;
 
 await run('10: rate limit at its defaults, and observed', async (test) => {
-  const start = (/** @type {Record<string, string>} */ env) => startServer(test, { WORKERS: '2', ...env });
+  const start = (/** @type {Record<string, string>} */ env) =>
+    startServer(test, { WORKERS: '2', ...env });
   const [enforcing, slow, observing] = await Promise.all([
     start({}),
     start({
@@ -34,7 +37,8 @@ await run('10: rate limit at its defaults, and observed', async (test) => {
   test.check(
     'enforce: with retryAfter in whole seconds, ≥ 1',
     MESSAGES - BURST,
-    first.refused.filter(({ retryAfter }) => Number.isInteger(retryAfter) && retryAfter >= 1).length,
+    first.refused.filter(({ retryAfter }) => Number.isInteger(retryAfter) && retryAfter >= 1)
+      .length,
   );
   await tellsTheTruth(test, 'defaults', first);
   test.check('enforce: still connected', 'yes', first.client.isOpen ? 'yes' : 'no');
@@ -64,11 +68,17 @@ await run('10: rate limit at its defaults, and observed', async (test) => {
   );
 });
 
-/** @typedef {{client: WsClient, passed: number, refused: {retryAfter: number, atMs: number}[], laterRefused: number}} Flood */
+/**
+ * @typedef
+ *   {{client: WsClient, passed: number, refused: {retryAfter: number, atMs: number}[], laterRefused: number}}
+ *   Flood
+ */
 
 /**
  * Sends that many messages in one write and awaits an answer to each.
- * @param {import('../lib/run.js').Run} test @param {import('../lib/server.js').Server} server @param {number} messages
+ * @param {import('../lib/run.js').Run} test
+ * @param {import('../lib/server.js').Server} server
+ * @param {number} messages
  * @returns {Promise<Flood>}
  */
 async function flood(test, server, messages) {
@@ -82,13 +92,20 @@ async function flood(test, server, messages) {
   };
   result.client = await new WsClient(urlOf(server), { onText }).open();
   test.after(() => result.client.close());
-  result.client.sendAll(Array.from({ length: messages }, (_, n) => JSON.stringify({ type: 'echo', payload: n })));
-  await until(() => result.passed + result.refused.length === messages, WAIT_MS, 'an answer to each').catch(() => {});
+  result.client.sendAll(
+    Array.from({ length: messages }, (_, n) => JSON.stringify({ type: 'echo', payload: n })),
+  );
+  await until(
+    () => result.passed + result.refused.length === messages,
+    WAIT_MS,
+    'an answer to each',
+  ).catch(() => {});
   return result;
 }
 
 /**
- * A second before the time told a message is refused, at that time it passes; a refused one costs nothing.
+ * A second before the time told a message is refused, at that time it passes; a refused one costs
+ * nothing.
  * @param {import('../lib/run.js').Run} test @param {string} name @param {Flood} flooded
  */
 async function tellsTheTruth(test, name, flooded) {
@@ -100,6 +117,10 @@ async function tellsTheTruth(test, name, flooded) {
   if (early.type === 'error') flooded.laterRefused++;
   await pause(retryAfter * 1000 + TRAVEL_MS - (performance.now() - atMs));
   const due = await client.request({ type: 'ping' });
-  test.check(`${name}: retryAfter ${retryAfter}: a second earlier`, 'RATE_LIMIT_EXCEEDED', early.error ?? early.type);
+  test.check(
+    `${name}: retryAfter ${retryAfter}: a second earlier`,
+    'RATE_LIMIT_EXCEEDED',
+    early.error ?? early.type,
+  );
   test.check(`${name}: retryAfter ${retryAfter}: at that time`, 'pong', due.error ?? due.type);
 }

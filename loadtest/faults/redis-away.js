@@ -1,10 +1,11 @@
 #!/usr/bin/env node
 // redis-away.js: Redis killed and back after 5 s; Redis frozen (SIGSTOP) for 8 s.
 //
-// Two servers share the Redis. Through all of it one client publishes every PUBLISH_MS, each message with a deadline of its
-// own, to a room with members on both servers. A ping right behind each, which needs no Redis, tells how long any answer
-// takes at that moment: "at once" is measured against it, so that a busy machine is not blamed on the server. What was
-// refused with UNAVAILABLE must never arrive; nothing may arrive twice; and nobody may be disconnected.
+// Two servers share the Redis. Through all of it one client publishes every PUBLISH_MS, each
+// message with a deadline of its own, to a room with members on both servers. A ping right behind
+// each, which needs no Redis, tells how long any answer takes at that moment: "at once" is measured
+// against it, so that a busy machine is not blamed on the server. What was refused with UNAVAILABLE
+// must never arrive; nothing may arrive twice; and nobody may be disconnected.
 
 import { count, pause, run } from '../lib/run.js';
 import { NO_LIMITS, scrape, startRedis, startServer, until, urlOf } from '../lib/server.js';
@@ -16,21 +17,31 @@ const PUBLISH_MS = 50;
 const BEFORE = 20;
 const DOWN_MS = 5000;
 const FROZEN_MS = 8000;
-/** Errors of publishes written before Redis' end was known are about what may have been accepted. */
+/**
+ * Errors of publishes written before Redis' end was known are about what may have been accepted.
+ */
 const NOTICE_MS = 250;
 const AT_ONCE_MS = 50;
 const RECOVERY_MS = 3000;
 const NOTICED_MS = 5000;
 const SETTLE_MS = 2000;
 
-/** @typedef {{n: number, sentMs: number, answeredMs: number, pongMs: number, outcome: string}} Attempt */
+/**
+ * @typedef {{n: number, sentMs: number, answeredMs: number, pongMs: number, outcome: string}}
+ *   Attempt
+ */
 
 await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async (test) => {
   const redis = await startRedis(test);
   const servers = await Promise.all(
-    ['a', 'b'].map((id) => startServer(test, { ...NO_LIMITS, WORKERS: '2', REDIS_URL: redis.url, SERVER_ID: id })),
+    ['a', 'b'].map((id) =>
+      startServer(test, { ...NO_LIMITS, WORKERS: '2', REDIS_URL: redis.url, SERVER_ID: id }),
+    ),
   );
-  /** Who got which message, and when the last of them did. @type {Map<number, {reached: Uint8Array, members: number, lastMs: number}>} */
+  /**
+   * Who got which message, and when the last of them did.
+   * @type {Map<number, {reached: Uint8Array, members: number, lastMs: number}>}
+   */
   const arrivals = new Map();
   let repeats = 0;
   const clients = await openMany(
@@ -40,7 +51,10 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   test.after(() => closeAll(clients));
   await joinAll(clients, () => 'faults');
 
-  /** @param {number} i @param {string} text */
+  /**
+   * @param {number} i
+   * @param {string} text
+   */
   function receive(i, text) {
     const message = JSON.parse(text);
     if (message.type !== 'message') return;
@@ -56,7 +70,13 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   /** @type {Attempt[]} */
   const attempts = [];
   const publishing = setInterval(() => {
-    const attempt = { n: attempts.length, sentMs: performance.now(), answeredMs: 0, pongMs: 0, outcome: 'none' };
+    const attempt = {
+      n: attempts.length,
+      sentMs: performance.now(),
+      answeredMs: 0,
+      pongMs: 0,
+      outcome: 'none',
+    };
     attempts.push(attempt);
     const client = clients[attempt.n % CLIENTS];
     client.request({ type: 'message', payload: attempt.n }, 30_000).then(
@@ -77,8 +97,12 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   }, PUBLISH_MS);
   test.after(() => clearInterval(publishing));
   const complete = (/** @type {number} */ n) => arrivals.get(n)?.members === CLIENTS;
-  /** @param {number} fromMs @param {number} toMs */
-  const between = (fromMs, toMs) => attempts.filter(({ sentMs }) => sentMs >= fromMs && sentMs < toMs);
+  /**
+   * @param {number} fromMs
+   * @param {number} toMs
+   */
+  const between = (fromMs, toMs) =>
+    attempts.filter(({ sentMs }) => sentMs >= fromMs && sentMs < toMs);
   /** The first message sent after `fromMs` that reached everyone. @param {number} fromMs */
   const delivered = async (fromMs) => {
     await until(
@@ -89,7 +113,12 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
     const first = attempts.find(({ n, sentMs }) => sentMs >= fromMs && complete(n));
     return first ? Number(arrivals.get(first.n)?.lastMs) - fromMs : Number.POSITIVE_INFINITY;
   };
-  /** All workers' brokers, as /metrics tells. @param {0|1} wanted @param {number} timeoutMs @returns {Promise<number>} when it was so on every server */
+  /**
+   * All workers' brokers, as /metrics tells.
+   * @param {0|1} wanted
+   * @param {number} timeoutMs
+   * @returns {Promise<number>} when it was so on every server
+   */
   const brokersAre = async (wanted, timeoutMs) => {
     await until(
       async () =>
@@ -108,7 +137,11 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
     'deliveries before the faults',
   );
   const before = attempts.filter(({ outcome }) => outcome !== 'none');
-  test.check('before: accepted', before.length, before.filter(({ outcome }) => outcome === 'ack').length);
+  test.check(
+    'before: accepted',
+    before.length,
+    before.filter(({ outcome }) => outcome === 'ack').length,
+  );
 
   // 1. Killed.
   const killedMs = performance.now();
@@ -121,20 +154,29 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   await pause(SETTLE_MS);
   const down = between(killedMs + NOTICE_MS, downUntilMs);
   const slowest = Math.max(...down.map(({ answeredMs, pongMs }) => answeredMs - pongMs));
-  const typical = down.map(({ sentMs, answeredMs }) => answeredMs - sentMs).sort((a, b) => a - b)[down.length >> 1];
+  const typical = down.map(({ sentMs, answeredMs }) => answeredMs - sentMs).sort((a, b) => a - b)[
+    down.length >> 1
+  ];
   test.check(
     'killed: publishes refused with UNAVAILABLE',
     down.length,
     down.filter(({ outcome }) => outcome === 'UNAVAILABLE').length,
   );
-  test.note('killed: outcomes of the first moment', tally(between(killedMs - PUBLISH_MS, killedMs + NOTICE_MS)));
+  test.note(
+    'killed: outcomes of the first moment',
+    tally(between(killedMs - PUBLISH_MS, killedMs + NOTICE_MS)),
+  );
   test.check(
     'killed: refused at once',
     `< ${AT_ONCE_MS} ms after a ping’s answer`,
     `typically ${typical.toFixed(1)} ms, at worst ${slowest.toFixed(1)} ms after a ping’s`,
     slowest < AT_ONCE_MS,
   );
-  test.check('killed: clients connected', CLIENTS, clients.filter((client) => client.isOpen).length);
+  test.check(
+    'killed: clients connected',
+    CLIENTS,
+    clients.filter((client) => client.isOpen).length,
+  );
   test.check(
     'killed: delivery to all after the return',
     `< ${RECOVERY_MS} ms`,
@@ -171,7 +213,8 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   );
   test.check('frozen: answered', '< 2500 ms', `slowest ${waited.toFixed(0)} ms`, waited < 2500);
   const logged = servers.map(
-    ({ lines }, i) => lines.slice(linesBefore[i]).filter(({ msg }) => msg === 'the broker is degraded').length,
+    ({ lines }, i) =>
+      lines.slice(linesBefore[i]).filter(({ msg }) => msg === 'the broker is degraded').length,
   );
   test.check(
     'frozen: dead subscriber noticed, all 4 workers',
@@ -179,7 +222,11 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
     `${noticedMs.toFixed(0)} ms; log lines ${logged.join(' and ')}`,
     noticedMs < NOTICED_MS && logged.every((lines) => lines >= 2),
   );
-  test.check('frozen: clients connected', CLIENTS, clients.filter((client) => client.isOpen).length);
+  test.check(
+    'frozen: clients connected',
+    CLIENTS,
+    clients.filter((client) => client.isOpen).length,
+  );
   test.check(
     'frozen: delivery to all after the return',
     `< ${RECOVERY_MS} ms`,
@@ -195,8 +242,14 @@ await run('8: Redis killed and restarted after 5 s; Redis frozen for 8 s', async
   );
   test.check('UNAVAILABLE, yet delivered', 0, ghosts.length);
   test.check('delivered twice', 0, repeats);
-  const calm = attempts.filter(({ outcome, answeredMs }) => outcome === 'ack' && answeredMs < killedMs - NOTICE_MS);
-  test.check('accepted before the faults and not delivered to all', 0, calm.filter(({ n }) => !complete(n)).length);
+  const calm = attempts.filter(
+    ({ outcome, answeredMs }) => outcome === 'ack' && answeredMs < killedMs - NOTICE_MS,
+  );
+  test.check(
+    'accepted before the faults and not delivered to all',
+    0,
+    calm.filter(({ n }) => !complete(n)).length,
+  );
 });
 
 /** @param {readonly Attempt[]} attempts */

@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // worker-killed.js: kill -9 of a worker under 1,000 clients and traffic.
 //
-// A connection's id begins with 8 characters that are its worker process's own, so the clients of one worker are known
-// from outside. /metrics is asked every 100 ms all the while, and each answer is held against the one before.
+// A connection's id begins with 8 characters that are its worker process's own, so the clients of
+// one worker are known from outside. /metrics is asked every 100 ms all the while, and each answer
+// is held against the one before.
 
 import { readdirSync } from 'node:fs';
 import { count, pause, run } from '../lib/run.js';
@@ -134,6 +135,14 @@ await run('6: a worker killed with -9 under 1,000 clients', async (test) => {
   test.note('slowest scrape', `${Math.round(slowestMs)} ms`);
   test.check('counters that went down', 0, falls.length);
   if (falls.length > 0) test.note('for one', falls[0]);
-  test.check('restarts counted', 1, (await scrape(server.metricsPort)).values.get('fanfare_worker_restarts_total'));
-  test.check('a killed process is gone', 'yes', readdirSync('/proc').includes(String(victim)) ? 'no' : 'yes');
+  test.check(
+    'restarts counted',
+    1,
+    (await scrape(server.metricsPort)).values.get('fanfare_worker_restarts_total'),
+  );
+  test.check(
+    'a killed process is gone',
+    'yes',
+    readdirSync('/proc').includes(String(victim)) ? 'no' : 'yes',
+  );
 });

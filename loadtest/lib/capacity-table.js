@@ -1,4 +1,5 @@
-// capacity-table.js: the rows that capacity.js measures, as a table for people, and its place in a README.
+// capacity-table.js: the rows that capacity.js measures, as a table for people, and its place in a
+// README.
 
 import { middleOf } from '../bench/histogram.js';
 
@@ -12,7 +13,8 @@ import { middleOf } from '../bench/histogram.js';
  * @property {number} processes of the client
  * @property {number} rooms
  * @property {number} serverMb memory of all the server's processes (PSS) after the run, in MB
- * @property {number} kbPerConnection what a connection adds to the server's processes, at rest, in kB
+ * @property {number} kbPerConnection what a connection adds to the server's processes, at rest, in
+ *   kB
  * @property {number} systemKbPerConnection … to the whole machine: kernel, both ends, and client
  * @property {number} handshakeCpuMs the server's processor time for a connection and its join
  * @property {number} restCores processors the server uses while nobody talks
@@ -46,14 +48,20 @@ import { middleOf } from '../bench/histogram.js';
 
 const BEGIN = '<!-- capacity: npm run capacity -- --readme -->';
 const END = '<!-- end -->';
-/** Less memory than this, in kB, comes and goes with the garbage of the start: a share of it for a connection says nothing. */
+/**
+ * Less memory than this, in kB, comes and goes with the garbage of the start: a share of it for a
+ * connection says nothing.
+ */
 const NOISE_KB = 15_000;
 /** A client process that takes more of a processor than this is what was measured. */
 const BUSY = 0.85;
 
 /** @typedef {readonly [title: string, cell: (row: Row) => string][]} Columns */
 
-/** @param {'everyday' | 'held'} load @returns {Columns} */
+/**
+ * @param {'everyday' | 'held'} load
+ * @returns {Columns}
+ */
 const columnsOf = (load) => [
   ['connections', (row) => show(row.connections)],
   ['messages/s', (row) => show(row[load].messagesPerSecond)],
@@ -63,7 +71,8 @@ const columnsOf = (load) => [
   ['server CPU, cores', (row) => show(row[load].serverCores, 2)],
   [
     'client CPU, cores',
-    (row) => `${show(row[load].clientCores, 2)}${row[load].clientBusiest > BUSY ? ' (the limit)' : ''}`,
+    (row) =>
+      `${show(row[load].clientCores, 2)}${row[load].clientBusiest > BUSY ? ' (the limit)' : ''}`,
   ],
   ['server CPU s per million deliveries', (row) => show(row[load].cpuPerMillion, 1)],
 ];
@@ -81,7 +90,10 @@ const AT_REST = [
   ['measured', (row) => `${row.date}, ${row.commit}`],
 ];
 
-/** @param {Results} results @returns {string} three tables, and what they were measured with */
+/**
+ * @param {Results} results
+ * @returns {string} three tables, and what they were measured with
+ */
 export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
   const highest = rows.map(
     ({ held, most }) => `${show(held.messagesPerSecond)} of ${most === null ? '–' : show(most)}`,
@@ -104,7 +116,10 @@ export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
   ].join('\n');
 }
 
-/** @param {Columns} columns @param {readonly Row[]} rows */
+/**
+ * @param {Columns} columns
+ * @param {readonly Row[]} rows
+ */
 function table(columns, rows) {
   const line = (/** @type {string[]} */ cells) => `| ${cells.join(' | ')} |`;
   return [
@@ -114,7 +129,11 @@ function table(columns, rows) {
   ];
 }
 
-/** @param {string} text of a README @param {string} tables @returns {string} with them between the marks; throws where there are none */
+/**
+ * @param {string} text of a README
+ * @param {string} tables
+ * @returns {string} with them between the marks; throws where there are none
+ */
 export function withTable(text, tables) {
   const begin = text.indexOf(BEGIN);
   const end = text.indexOf(END, begin);
@@ -122,7 +141,10 @@ export function withTable(text, tables) {
   return `${text.slice(0, begin + BEGIN.length)}\n${tables}\n${text.slice(end)}`;
 }
 
-/** @param {ArrayLike<number>} histogram counts by bucket @returns {number} milliseconds; NaN where nothing was counted */
+/**
+ * @param {ArrayLike<number>} histogram counts by bucket
+ * @returns {number} milliseconds; NaN where nothing was counted
+ */
 export function meanMs(histogram) {
   let [total, sum] = [0, 0];
   for (let i = 0; i < histogram.length; i++) {
@@ -132,12 +154,21 @@ export function meanMs(histogram) {
   return sum / total / 1000;
 }
 
-/** @param {number} kb for a connection @param {Row} row */
+/**
+ * @param {number} kb for a connection
+ * @param {Row} row
+ */
 function memory(kb, { connections }) {
   return kb * connections < NOISE_KB ? '–' : show(kb, 1);
 }
 
-/** @param {number} number @param {number} [digits] */
+/**
+ * @param {number} number
+ * @param {number} [digits]
+ */
 function show(number, digits = 0) {
-  return number.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return number.toLocaleString('en-US', {
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
 }

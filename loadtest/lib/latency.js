@@ -1,8 +1,12 @@
-// latency.js: latencies, counted in the benchmark's buckets (an error below 1.6 %) and put into words.
+// latency.js: latencies, counted in the benchmark's buckets (an error below 1.6 %) and put into
+// words.
 
 import { BUCKETS, bucketOf, percentileMs } from '../bench/histogram.js';
 
-/** @typedef {{pairs: number[], maxMs: number}} Drained bucket, count, bucket, count … of the buckets that hold any */
+/**
+ * @typedef {{pairs: number[], maxMs: number}} Drained bucket, count, bucket, count … of the buckets
+ *   that hold any
+ */
 
 export class Latency {
   constructor() {
@@ -27,9 +31,14 @@ export class Latency {
     return this.buckets.reduce((sum, n) => sum + n, 0);
   }
 
-  /** @param {number} percent 95 for the 95th percentile @returns {number|null} milliseconds; null where nothing was counted */
+  /**
+   * @param {number} percent 95 for the 95th percentile
+   * @returns {number|null} milliseconds; null where nothing was counted
+   */
   percentile(percent) {
-    return this.count === 0 ? null : Math.min(percentileMs(this.buckets, percent / 100), this.maxMs);
+    return this.count === 0
+      ? null
+      : Math.min(percentileMs(this.buckets, percent / 100), this.maxMs);
   }
 
   /** What was counted since the last call, to send to another process. @returns {Drained} */
@@ -52,7 +61,9 @@ export class Latency {
 
   /** @returns {string} p50, p95, p99 and the largest */
   toString() {
-    const [p50, p95, p99] = [0.5, 0.95, 0.99].map((share) => percentileMs(this.buckets, share).toFixed(1));
+    const [p50, p95, p99] = [0.5, 0.95, 0.99].map((share) =>
+      percentileMs(this.buckets, share).toFixed(1),
+    );
     return `p50 ${p50} ms, p95 ${p95} ms, p99 ${p99} ms, max ${this.maxMs.toFixed(1)} ms`;
   }
 }

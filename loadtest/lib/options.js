@@ -1,4 +1,5 @@
-// options.js: the command line of a load tool, from one table of options: the parser, --help and the checks.
+// options.js: the command line of a load tool, from one table of options: the parser, --help and
+// the checks.
 //
 // A wrong command line starts nothing: it is answered with one line and exit code 2.
 
@@ -11,7 +12,8 @@ export const NOT_RUN = 2;
 export class UsageError extends Error {}
 
 /**
- * One option. A row without `value` is a switch; a row with `min` is a number, which is whole unless `fraction` is set.
+ * One option. A row without `value` is a switch; a row with `min` is a number, which is whole
+ * unless `fraction` is set.
  * @typedef {object} Row
  * @property {string} name
  * @property {string} help
@@ -47,7 +49,13 @@ export class Options {
     for (const { name, value } of this.#rows.values())
       types[name] = { type: value === undefined ? 'boolean' : 'string' };
     // Not strict: Node's own messages are long, and some advise what is of no use here.
-    const { tokens } = parseArgs({ args, options: types, strict: false, tokens: true, allowPositionals: true });
+    const { tokens } = parseArgs({
+      args,
+      options: types,
+      strict: false,
+      tokens: true,
+      allowPositionals: true,
+    });
     /** @type {Map<string, string[]>} */
     this.#given = new Map();
     /** @type {string[]} */
@@ -65,9 +73,12 @@ export class Options {
   /** @param {{name: string, rawName: string, value?: string}} token */
   #take({ name, rawName, value }) {
     const row = this.#rows.get(name);
-    if (row === undefined || !rawName.startsWith('--')) throw new UsageError(`unknown option: ${rawName}`);
-    if (row.value === undefined && value !== undefined) throw new UsageError(`--${name} takes no value`);
-    if (row.value !== undefined && value === undefined) throw new UsageError(`--${name} needs a value`);
+    if (row === undefined || !rawName.startsWith('--'))
+      throw new UsageError(`unknown option: ${rawName}`);
+    if (row.value === undefined && value !== undefined)
+      throw new UsageError(`--${name} takes no value`);
+    if (row.value !== undefined && value === undefined)
+      throw new UsageError(`--${name} needs a value`);
     const before = this.#given.get(name) ?? [];
     this.#given.set(name, row.multiple ? [...before, value ?? ''] : [value ?? '']);
   }
@@ -75,66 +86,93 @@ export class Options {
   /** @param {Row} row */
   #check({ name, min, max = Number.POSITIVE_INFINITY, fraction = false, oneOf, listOf }) {
     for (const text of this.list(name)) {
-      if (oneOf && !oneOf.includes(text)) throw new UsageError(`--${name} is one of ${oneOf.join(', ')}, not ${text}`);
+      if (oneOf && !oneOf.includes(text))
+        throw new UsageError(`--${name} is one of ${oneOf.join(', ')}, not ${text}`);
       for (const part of listOf ? text.split(',') : [])
-        if (!listOf?.includes(part)) throw new UsageError(`--${name} is a list of ${listOf?.join(', ')}, not ${text}`);
+        if (!listOf?.includes(part))
+          throw new UsageError(`--${name} is a list of ${listOf?.join(', ')}, not ${text}`);
       if (min === undefined) continue;
       const value = Number(text);
       const range = max === Number.POSITIVE_INFINITY ? `from ${min} on` : `from ${min} to ${max}`;
       if (text.trim() === '' || !(value >= min && value <= max))
         throw new UsageError(`--${name} is a number ${range}, not ${text}`);
-      if (!fraction && !Number.isInteger(value)) throw new UsageError(`--${name} is a whole number, not ${text}`);
+      if (!fraction && !Number.isInteger(value))
+        throw new UsageError(`--${name} is a whole number, not ${text}`);
     }
   }
 
-  /** @param {string} name @returns {Row} */
+  /**
+   * @param {string} name
+   * @returns {Row}
+   */
   #row(name) {
     const row = this.#rows.get(name);
     if (row === undefined) throw new Error(`no option ${name}`);
     return row;
   }
 
-  /** @param {string} name @returns {string[]} as often as it was given; else its default, if there is one */
+  /**
+   * @param {string} name
+   * @returns {string[]} as often as it was given; else its default, if there is one
+   */
   list(name) {
     const { default: usual } = this.#row(name);
     return this.#given.get(name) ?? (usual === undefined ? [] : [usual]);
   }
 
-  /** @param {string} name @returns {string} '' if it was not given and has no default */
+  /**
+   * @param {string} name
+   * @returns {string} '' if it was not given and has no default
+   */
   text(name) {
     return this.list(name).at(-1) ?? '';
   }
 
-  /** @param {string} name of a row with `min` @returns {number} NaN if it was not given and has no default */
+  /**
+   * @param {string} name of a row with `min`
+   * @returns {number} NaN if it was not given and has no default
+   */
   number(name) {
     const [text] = this.list(name).slice(-1);
     return text === undefined ? Number.NaN : Number(text);
   }
 
-  /** @param {string} name @returns {boolean} */
+  /**
+   * @param {string} name
+   * @returns {boolean}
+   */
   flag(name) {
     this.#row(name);
     return this.#given.has(name);
   }
 
-  /** @param {string} name @returns {boolean} whether it was given, default or not */
+  /**
+   * @param {string} name
+   * @returns {boolean} whether it was given, default or not
+   */
   has(name) {
     return this.flag(name);
   }
 }
 
 /**
- * The options of a tool that has just been started. Ends the process for --help, and for a wrong command line.
+ * The options of a tool that has just been started. Ends the process for --help, and for a wrong
+ * command line.
  * @param {string} usage what the tool does and an example, in lines
  * @param {readonly Row[]} table
  * @param {object} [how]
  * @param {number} [how.positionals] arguments without a name, at most
- * @param {(options: Options) => string|undefined} [how.check] says what is wrong with the options together
+ * @param {(options: Options) => string|undefined} [how.check] says what is wrong with the options
+ *   together
  * @param {string} [how.tail] what --help says behind the options
  * @param {string[]} [how.args]
  * @returns {Options}
  */
-export function readOptions(usage, table, { positionals, check, tail = '', args = process.argv.slice(2) } = {}) {
+export function readOptions(
+  usage,
+  table,
+  { positionals, check, tail = '', args = process.argv.slice(2) } = {},
+) {
   try {
     const options = new Options(table, args, { positionals });
     if (options.flag('help')) {
@@ -151,7 +189,8 @@ export function readOptions(usage, table, { positionals, check, tail = '', args 
 }
 
 /**
- * `parseArgs` of a tool that has a table of its own: a wrong command line is answered in the same way.
+ * `parseArgs` of a tool that has a table of its own: a wrong command line is answered in the same
+ * way.
  * @template {import('node:util').ParseArgsConfig} T
  * @param {T} config
  */
@@ -164,19 +203,34 @@ export function parsedArgs(config) {
   }
 }
 
-/** Ends the process before it has begun anything. @param {string} why @returns {never} */
+/**
+ * Ends the process before it has begun anything.
+ * @param {string} why
+ * @returns {never}
+ */
 export function endUnused(why) {
   process.stderr.write(`${why} (--help lists the options)\n`);
   process.exit(NOT_RUN);
 }
 
-/** @param {string} usage @param {readonly Row[]} table @param {string} [tail] @returns {string} what --help prints */
+/**
+ * @param {string} usage
+ * @param {readonly Row[]} table
+ * @param {string} [tail]
+ * @returns {string} what --help prints
+ */
 export function helpText(usage, table, tail = '') {
   const lines = [usage, ''];
-  const width = Math.max(...table.map(({ name, value = '' }) => name.length + value.length + 5), 24);
+  const width = Math.max(
+    ...table.map(({ name, value = '' }) => name.length + value.length + 5),
+    24,
+  );
   for (const row of [...table, HELP]) {
     if (row.group) lines.push('', row.group);
-    const rows = wrapped(row.default === undefined ? row.help : `${row.help} [${row.default}]`, 104 - width);
+    const rows = wrapped(
+      row.default === undefined ? row.help : `${row.help} [${row.default}]`,
+      104 - width,
+    );
     lines.push(`  ${`--${row.name} ${row.value ?? ''}`.padEnd(width)}${rows[0]}`);
     lines.push(...rows.slice(1).map((text) => ' '.repeat(width + 2) + text));
   }
@@ -184,7 +238,11 @@ export function helpText(usage, table, tail = '') {
   return `${lines.join('\n').replaceAll(/\n{3,}/g, '\n\n')}\n`;
 }
 
-/** @param {string} text @param {number} width @returns {string[]} */
+/**
+ * @param {string} text
+ * @param {number} width
+ * @returns {string[]}
+ */
 function wrapped(text, width) {
   const rows = [''];
   for (const word of text.split(' ')) {

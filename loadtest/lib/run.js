@@ -1,12 +1,13 @@
-// run.js: the frame of a load test: what was required, what was observed, an exit code, and nothing left behind.
+// run.js: the frame of a load test: what was required, what was observed, an exit code, and nothing
+// left behind.
 //
 //   await run('title', async (test) => {
 //     const server = await startServer(test, env);
 //     test.check('what', 'required', observed, isMet);
 //   });
 //
-// Whatever is started is stopped at its end, in reverse; also at its time limit, and at SIGINT and SIGTERM. Where a
-// parent steers several (faults/all.js), it gets the result by IPC.
+// Whatever is started is stopped at its end, in reverse; also at its time limit, and at SIGINT and
+// SIGTERM. Where a parent steers several (faults/all.js), it gets the result by IPC.
 
 /** @typedef {{what: string, required: string, observed: string, met: boolean}} Row */
 /** @typedef {{title: string, seconds: number, rows: Row[], error: string}} Result */
@@ -28,7 +29,11 @@ export class Run {
     this.cleanups.push(cleanup);
   }
 
-  /** A figure worth knowing that nothing is required of. @param {string} what @param {unknown} observed */
+  /**
+   * A figure worth knowing that nothing is required of.
+   * @param {string} what
+   * @param {unknown} observed
+   */
   note(what, observed) {
     print(`     ${what}: ${observed}`);
   }
@@ -77,10 +82,13 @@ export async function run(title, body, limitMs = 60_000) {
     const failed = test.rows.filter((row) => !row.met).length;
     if (error !== '') print(`FAIL ${error}`);
     const met = error === '' && failed === 0 && test.rows.length > 0 && !process.exitCode;
-    print(`${met ? 'ok' : 'FAIL'}: ${title}: ${test.rows.length - failed} of ${test.rows.length} met, in ${seconds} s`);
+    print(
+      `${met ? 'ok' : 'FAIL'}: ${title}: ${test.rows.length - failed} of ${test.rows.length} met, in ${seconds} s`,
+    );
     /** @type {Result} */
     const result = { title, seconds, rows: test.rows, error };
-    if (process.send) await new Promise((resolve) => process.send?.(result, undefined, undefined, resolve));
+    if (process.send)
+      await new Promise((resolve) => process.send?.(result, undefined, undefined, resolve));
     process.exit(met ? 0 : 1);
   };
   let finishing = false;
@@ -107,9 +115,14 @@ export function print(line) {
   process.stdout.write(`${line}\n`);
 }
 
-/** Columns as wide as they need be. @param {readonly (readonly (string|number)[])[]} rows the first is the head */
+/**
+ * Columns as wide as they need be.
+ * @param {readonly (readonly (string|number)[])[]} rows the first is the head
+ */
 export function table(rows) {
-  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => String(row[column]).length)));
+  const widths = rows[0].map((_, column) =>
+    Math.max(...rows.map((row) => String(row[column]).length)),
+  );
   for (const row of rows)
     print(
       row
@@ -119,12 +132,18 @@ export function table(rows) {
     );
 }
 
-/** @param {number} number @returns {string} 1234567 -> 1,234,567 */
+/**
+ * @param {number} number
+ * @returns {string} 1234567 -> 1,234,567
+ */
 export function count(number) {
   return Math.round(number).toLocaleString('en-US');
 }
 
-/** @param {number} ms @returns {Promise<void>} */
+/**
+ * @param {number} ms
+ * @returns {Promise<void>}
+ */
 export function pause(ms) {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);

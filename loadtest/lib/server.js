@@ -1,6 +1,8 @@
-// server.js: real servers for a load test: Fanfare, redis-server, HAProxy; and what their metrics say.
+// server.js: real servers for a load test: Fanfare, redis-server, HAProxy; and what their metrics
+// say.
 //
-// Ports are free ones. The processes are those of the end-to-end tests (test/helpers), and end with the run.
+// Ports are free ones. The processes are those of the end-to-end tests (test/helpers), and end with
+// the run.
 
 import { samples, spawnServer } from '../../test/helpers/server.js';
 
@@ -9,7 +11,9 @@ export { fallen, samples, until } from '../../test/helpers/server.js';
 
 /** @typedef {import('../../test/helpers/server.js').Server} Server */
 
-/** Starting takes 1 s of processor time for four workers, which a busy machine may be slow to give. */
+/**
+ * Starting takes 1 s of processor time for four workers, which a busy machine may be slow to give.
+ */
 const READY_TIMEOUT_MS = 30_000;
 const SCRAPE_TIMEOUT_MS = 3000;
 
@@ -42,14 +46,17 @@ export function urlOf(server) {
 
 /**
  * One scrape.
- * @param {number|string} where the operations port of a server here, or the URL of any page of metrics
- * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer with 200 in time
+ * @param {number|string} where the operations port of a server here, or the URL of any page of
+ *   metrics
+ * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer
+ *   with 200 in time
  */
 export async function scrape(where) {
   const url = typeof where === 'number' ? `http://127.0.0.1:${where}/metrics` : where;
   const response = await fetch(url, { signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS) });
   const text = await response.text();
-  if (response.status !== 200) throw new Error(`${new URL(url).pathname} answered ${response.status}`);
+  if (response.status !== 200)
+    throw new Error(`${new URL(url).pathname} answered ${response.status}`);
   return { text, values: samples(text) };
 }
 
@@ -68,7 +75,10 @@ export function connectionsPerWorker(values) {
   return result;
 }
 
-/** @param {number} metricsPort @returns {Promise<Record<string, any>>} what /readyz says, with its HTTP `status` */
+/**
+ * @param {number} metricsPort
+ * @returns {Promise<Record<string, any>>} what /readyz says, with its HTTP `status`
+ */
 export async function readiness(metricsPort) {
   const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`, {
     signal: AbortSignal.timeout(SCRAPE_TIMEOUT_MS),

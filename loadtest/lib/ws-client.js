@@ -1,8 +1,9 @@
 // ws-client.js: a light WebSocket client on a raw socket, for many thousands a process.
 //
-// It reads what a server may send without extensions (RFC 6455: unmasked, unfragmented frames), counts it, and hands
-// texts to one callback. All connections share one read buffer: a text is decoded before the next read, and only a
-// frame cut in two is kept. What a server must not send ends the connection with an error, so that it can't go unseen.
+// It reads what a server may send without extensions (RFC 6455: unmasked, unfragmented frames),
+// counts it, and hands texts to one callback. All connections share one read buffer: a text is
+// decoded before the next read, and only a frame cut in two is kept. What a server must not send
+// ends the connection with an error, so that it can't go unseen.
 
 import { connect } from 'node:net';
 
@@ -32,12 +33,16 @@ export class WsClient {
   /**
    * @param {string|URL} url ws://host:port/path; parsed once where many are opened
    * @param {object} [options]
-   * @param {string} [options.localAddress] source address, 127.0.0.2 for one; the kernel chooses without
+   * @param {string} [options.localAddress] source address, 127.0.0.2 for one; the kernel chooses
+   *   without
    * @param {number} [options.localPort] of that address; the kernel chooses without
-   * @param {string} [options.address] where to connect; without, the URL's host is looked up, each time
+   * @param {string} [options.address] where to connect; without, the URL's host is looked up, each
+   *   time
    * @param {Record<string, string>} [options.headers] more of the handshake
-   * @param {(text: string, client: WsClient) => void} [options.onText] not called for replies that `request` awaits
-   * @param {(client: WsClient) => void} [options.onClose] once, when a connection that was open is gone
+   * @param {(text: string, client: WsClient) => void} [options.onText] not called for replies that
+   *   `request` awaits
+   * @param {(client: WsClient) => void} [options.onClose] once, when a connection that was open is
+   *   gone
    */
   constructor(url, { localAddress, localPort, address, headers = {}, onText, onClose } = {}) {
     this.url = typeof url === 'string' ? new URL(url) : url;
@@ -126,7 +131,10 @@ export class WsClient {
     this.socket.write(frame(OP.TEXT, Buffer.from(text)));
   }
 
-  /** Several messages in one write: "at once" as a client can do it. @param {readonly string[]} texts */
+  /**
+   * Several messages in one write: "at once" as a client can do it.
+   * @param {readonly string[]} texts
+   */
   sendAll(texts) {
     this.socket.write(Buffer.concat(texts.map((text) => frame(OP.TEXT, Buffer.from(text)))));
   }
@@ -159,8 +167,8 @@ export class WsClient {
   }
 
   /**
-   * Begins the closing handshake. The server ends the connection (RFC 6455 7.1.1), so that its end lingers in TIME_WAIT and
-   * the port here is free for the next run.
+   * Begins the closing handshake. The server ends the connection (RFC 6455 7.1.1), so that its end
+   * lingers in TIME_WAIT and the port here is free for the next run.
    * @param {number} [code]
    * @returns {Promise<void>} when the connection is gone
    */
@@ -186,7 +194,12 @@ export class WsClient {
 
   #handshake() {
     const lines = [`GET ${this.url.pathname} HTTP/1.1`, `Host: ${this.url.host}`];
-    lines.push('Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', `Sec-WebSocket-Key: ${KEY}`);
+    lines.push(
+      'Connection: Upgrade',
+      'Upgrade: websocket',
+      'Sec-WebSocket-Version: 13',
+      `Sec-WebSocket-Key: ${KEY}`,
+    );
     for (const [name, value] of Object.entries(this.headers)) lines.push(`${name}: ${value}`);
     return `${lines.join('\r\n')}\r\n\r\n`;
   }
@@ -205,7 +218,8 @@ export class WsClient {
       const head = data.toString('latin1', 0, end);
       const status = Number(head.slice(9, 12));
       if (status !== 101) return this.onHandshake(new HandshakeError(status));
-      if (!head.includes(ACCEPT)) return this.onHandshake(new Error('a wrong Sec-WebSocket-Accept'));
+      if (!head.includes(ACCEPT))
+        return this.onHandshake(new Error('a wrong Sec-WebSocket-Accept'));
       this.onHandshake(null);
       data = data.subarray(end + 4);
     }
@@ -214,7 +228,10 @@ export class WsClient {
     this.rest = used === data.length ? NO_BYTES : Buffer.from(data.subarray(used));
   }
 
-  /** @param {Buffer} data @returns {number} bytes of whole frames */
+  /**
+   * @param {Buffer} data
+   * @returns {number} bytes of whole frames
+   */
   #frames(data) {
     let at = 0;
     while (data.length - at >= 2) {
@@ -240,7 +257,12 @@ export class WsClient {
     return at;
   }
 
-  /** @param {number} head @param {Buffer} data @param {number} from @param {number} end */
+  /**
+   * @param {number} head
+   * @param {Buffer} data
+   * @param {number} from
+   * @param {number} end
+   */
   #frame(head, data, from, end) {
     // Nothing may follow a close frame (RFC 6455 5.5.1).
     if (this.closeCode !== 0) this.error ??= new Error('a frame after the close frame');
@@ -267,7 +289,11 @@ export class WsClient {
     }
   }
 
-  /** @param {Buffer} data @param {number} from @param {number} end */
+  /**
+   * @param {Buffer} data
+   * @param {number} from
+   * @param {number} end
+   */
   #text(data, from, end) {
     const { pending } = this;
     if (pending !== null && pending.size > 0) {
@@ -304,8 +330,8 @@ let turn = 0;
 let isTurning = false;
 
 /**
- * Numbers the turns of the event loop. What is read from two sockets in one turn was there when it began, in whatever
- * order; what is read in a later turn came later.
+ * Numbers the turns of the event loop. What is read from two sockets in one turn was there when it
+ * began, in whatever order; what is read in a later turn came later.
  */
 export function currentTurn() {
   if (!isTurning) {
@@ -322,8 +348,8 @@ export function currentTurn() {
 const READ_BUFFER = Buffer.allocUnsafeSlow(READ_BYTES);
 
 /**
- * A masked frame (RFC 6455 5.3). The mask need not be unguessable here, as there is no proxy to protect; it is not zero,
- * so that the server has a real client's work with it.
+ * A masked frame (RFC 6455 5.3). The mask need not be unguessable here, as there is no proxy to
+ * protect; it is not zero, so that the server has a real client's work with it.
  * @param {number} opcode
  * @param {Buffer} body
  */
@@ -377,7 +403,12 @@ export async function each(count, concurrency, act) {
   await Promise.all(Array.from({ length: Math.min(concurrency, count) }, lane));
 }
 
-/** The error of a join that was refused; else nothing. @param {readonly WsClient[]} clients @param {(index: number) => string} roomOf @param {number} [concurrency] */
+/**
+ * The error of a join that was refused; else nothing.
+ * @param {readonly WsClient[]} clients
+ * @param {(index: number) => string} roomOf
+ * @param {number} [concurrency]
+ */
 export async function joinAll(clients, roomOf, concurrency = 200) {
   await each(clients.length, concurrency, async (i) => {
     const reply = await clients[i].request({ type: 'join', room: roomOf(i) });
@@ -385,7 +416,11 @@ export async function joinAll(clients, roomOf, concurrency = 200) {
   });
 }
 
-/** Ends all of them, with a close handshake, and waits. @param {readonly WsClient[]} clients @param {number} [withinMs] */
+/**
+ * Ends all of them, with a close handshake, and waits.
+ * @param {readonly WsClient[]} clients
+ * @param {number} [withinMs]
+ */
 export async function closeAll(clients, withinMs = 5000) {
   const timer = setTimeout(() => {
     for (const client of clients) client.destroy();

@@ -1,4 +1,5 @@
-// chart.js: a line chart as SVG, drawn when the report is written: it is there without any script, and when printed.
+// chart.js: a line chart as SVG, drawn when the report is written: it is there without any script,
+// and when printed.
 //
 // The figure carries its data, for the report's script to say the values under the pointer.
 
@@ -17,7 +18,8 @@
  * @property {string} unit of the values: ' ms', '/s', ' %'; stands behind them
  * @property {string} xUnit
  * @property {Series[]} series
- * @property {Span[]} [spans] shaded, with their names; x is stretched where one would be too narrow to see
+ * @property {Span[]} [spans] shaded, with their names; x is stretched where one would be too narrow
+ *   to see
  * @property {{value: number, name: string}} [mark] a level to compare with
  * @property {boolean} [log] logarithmic values
  * @property {boolean} [dots] a dot at each point
@@ -35,21 +37,44 @@ const MIN_SPAN = 68;
 const MIN_TICK = 56;
 /** Spans take no more than this share from the others. */
 const MAX_STRETCHED = 0.75;
-/** Width of a letter of a span's name, of WIDTH, in a chart as wide as a desktop's and as narrow as a phone's. */
+/**
+ * Width of a letter of a span's name, of WIDTH, in a chart as wide as a desktop's and as narrow as
+ * a phone's.
+ */
 const LETTER = 7.5;
 const PHONE_LETTER = 14;
 
-/** @param {Chart} chart @returns {string} HTML; nothing where there is nothing to draw */
-export function chartFigure({ title, unit, xUnit, series, spans = [], mark, log = false, dots = false, note }) {
+/**
+ * @param {Chart} chart
+ * @returns {string} HTML; nothing where there is nothing to draw
+ */
+export function chartFigure({
+  title,
+  unit,
+  xUnit,
+  series,
+  spans = [],
+  mark,
+  log = false,
+  dots = false,
+  note,
+}) {
   const drawn = series.filter(({ points }) => points.some(([, value]) => value !== null));
-  const values = drawn.flatMap(({ points }) => points.flatMap(([, value]) => (value === null ? [] : [value])));
+  const values = drawn.flatMap(({ points }) =>
+    points.flatMap(([, value]) => (value === null ? [] : [value])),
+  );
   if (values.length === 0) return '';
   const right = WIDTH - EDGE.right;
   const xs = drawn.flatMap(({ points }) => points.map(([at]) => at));
   const x = stretched(Math.min(...xs, ...spans.map(({ from }) => from)), Math.max(...xs), spans);
   const most = Math.max(...values, mark?.value ?? 0);
   const y = log
-    ? logScale(Math.min(...values.filter((value) => value > 0), most), most, HEIGHT - EDGE.bottom, EDGE.top)
+    ? logScale(
+        Math.min(...values.filter((value) => value > 0), most),
+        most,
+        HEIGHT - EDGE.bottom,
+        EDGE.top,
+      )
     : scale(0, niceTicks(0, most, Y_TICKS).at(-1) ?? 1, HEIGHT - EDGE.bottom, EDGE.top);
   const yTicks = log ? decades(y.low, y.high) : niceTicks(0, y.high, Y_TICKS);
   const parts = [
@@ -70,17 +95,25 @@ export function chartFigure({ title, unit, xUnit, series, spans = [], mark, log 
       ? `<line class="mark" x1="${EDGE.left}" x2="${right}" y1="${px(y.at(mark.value))}" y2="${px(y.at(mark.value))}"/>` +
         `<text class="tick" x="${EDGE.left + 4}" y="${px(y.at(mark.value) - 5)}">${escaped(mark.name)}</text>`
       : '',
-    ...drawn.map(({ points, tone }) => `<path class="line tone${tone}" d="${pathOf(points, x, y)}"/>`),
+    ...drawn.map(
+      ({ points, tone }) => `<path class="line tone${tone}" d="${pathOf(points, x, y)}"/>`,
+    ),
     ...(dots ? drawn : []).flatMap(({ points, tone }) =>
       points.flatMap(([at, value]) =>
-        value === null ? [] : [`<circle class="dot tone${tone}" cx="${px(x.at(at))}" cy="${px(y.at(value))}" r="3"/>`],
+        value === null
+          ? []
+          : [
+              `<circle class="dot tone${tone}" cx="${px(x.at(at))}" cy="${px(y.at(value))}" r="3"/>`,
+            ],
       ),
     ),
     `<line class="axis" x1="${EDGE.left}" x2="${right}" y1="${HEIGHT - EDGE.bottom}" y2="${HEIGHT - EDGE.bottom}"/>`,
     `<line class="cursor" y1="${EDGE.top}" y2="${HEIGHT - EDGE.bottom}" x1="0" x2="0"/>`,
   ];
   const keys =
-    drawn.length > 1 ? drawn.map(({ name, tone }) => `<span class="key tone${tone}">${escaped(name)}</span>`) : [];
+    drawn.length > 1
+      ? drawn.map(({ name, tone }) => `<span class="key tone${tone}">${escaped(name)}</span>`)
+      : [];
   const data = JSON.stringify({
     unit,
     xUnit,
@@ -103,16 +136,24 @@ export function chartFigure({ title, unit, xUnit, series, spans = [], mark, log 
 
 /** @typedef {{low: number, high: number, at: (value: number) => number}} Scale */
 
-/** @param {number} low @param {number} high @param {number} from pixels @param {number} to @returns {Scale} */
+/**
+ * @param {number} low
+ * @param {number} high
+ * @param {number} from pixels
+ * @param {number} to
+ * @returns {Scale}
+ */
 function scale(low, high, from, to) {
   const size = high - low || 1;
   return { low, high, at: (value) => from + ((value - low) / size) * (to - from) };
 }
 
 /**
- * From the left edge to the right one, with each span at least MIN_SPAN wide: half a second of a minute can be seen.
+ * From the left edge to the right one, with each span at least MIN_SPAN wide: half a second of a
+ * minute can be seen.
  * @param {number} low @param {number} high @param {readonly Span[]} spans
- * @returns {Scale & {knots: [number, number][], isStretched: boolean}} `knots`: values and where they are; straight between
+ * @returns {Scale & {knots: [number, number][], isStretched: boolean}} `knots`: values and where
+ *   they are; straight between
  */
 export function stretched(low, high, spans) {
   const [from, to] = [EDGE.left, WIDTH - EDGE.right];
@@ -143,7 +184,8 @@ export function stretched(low, high, spans) {
   const factor = (to - from) / widths.reduce((sum, width) => sum + width, 0);
   /** @type {[number, number][]} */
   const knots = [[low, from]];
-  for (const [i, width] of widths.entries()) knots.push([edges[i + 1], knots[i][1] + width * factor]);
+  for (const [i, width] of widths.entries())
+    knots.push([edges[i + 1], knots[i][1] + width * factor]);
   const at = (/** @type {number} */ value) => {
     const i = Math.max(
       1,
@@ -155,7 +197,11 @@ export function stretched(low, high, spans) {
   return { low, high: end, at, knots, isStretched: parts.some((part) => part.isShort) };
 }
 
-/** @param {readonly number[]} values rising @param {Scale} x @returns {number[]} those whose labels do not touch */
+/**
+ * @param {readonly number[]} values rising
+ * @param {Scale} x
+ * @returns {number[]} those whose labels do not touch
+ */
 function apart(values, x) {
   let last = Number.NEGATIVE_INFINITY;
   return values.filter((value) => {
@@ -165,7 +211,14 @@ function apart(values, x) {
   });
 }
 
-/** Whole decades. @param {number} low above 0 @param {number} high @param {number} from @param {number} to @returns {Scale} */
+/**
+ * Whole decades.
+ * @param {number} low above 0
+ * @param {number} high
+ * @param {number} from
+ * @param {number} to
+ * @returns {Scale}
+ */
 function logScale(low, high, from, to) {
   const least = Math.floor(Math.log10(Math.max(low, 0.01)));
   const most = Math.max(least + 1, Math.ceil(Math.log10(Math.max(high, 0.01)) - 0.001));
@@ -177,19 +230,31 @@ function logScale(low, high, from, to) {
   };
 }
 
-/** @param {number} low @param {number} high @returns {number[]} */
+/**
+ * @param {number} low
+ * @param {number} high
+ * @returns {number[]}
+ */
 function decades(low, high) {
   const ticks = [];
-  for (let value = low; value <= high * 1.001; value *= 10) ticks.push(Number(value.toPrecision(3)));
+  for (let value = low; value <= high * 1.001; value *= 10)
+    ticks.push(Number(value.toPrecision(3)));
   return ticks;
 }
 
-/** Steps of 1, 2 or 5 × 10ⁿ, the last at or beyond the end. @param {number} low @param {number} end @param {number} count about so many @returns {number[]} */
+/**
+ * Steps of 1, 2 or 5 × 10ⁿ, the last at or beyond the end.
+ * @param {number} low
+ * @param {number} end
+ * @param {number} count about so many
+ * @returns {number[]}
+ */
 export function niceTicks(low, end, count) {
   const high = end > low ? end : low + 1;
   const raw = (high - low) / count;
   const magnitude = 10 ** Math.floor(Math.log10(raw));
-  const step = magnitude * ([1, 2, 5, 10].find((factor) => factor * magnitude >= raw * 0.999) ?? 10);
+  const step =
+    magnitude * ([1, 2, 5, 10].find((factor) => factor * magnitude >= raw * 0.999) ?? 10);
   const ticks = [];
   for (let i = Math.floor(low / step); ; i++) {
     ticks.push(Number((i * step).toPrecision(10)));
@@ -197,7 +262,11 @@ export function niceTicks(low, end, count) {
   }
 }
 
-/** @param {readonly (readonly [number, number|null])[]} points @param {Scale} x @param {Scale} y */
+/**
+ * @param {readonly (readonly [number, number|null])[]} points
+ * @param {Scale} x
+ * @param {Scale} y
+ */
 function pathOf(points, x, y) {
   let isPenUp = true;
   let path = '';
@@ -212,7 +281,12 @@ function pathOf(points, x, y) {
   return path;
 }
 
-/** @param {Span} span @param {Scale} x @param {number} edge @param {number} index */
+/**
+ * @param {Span} span
+ * @param {Scale} x
+ * @param {number} edge
+ * @param {number} index
+ */
 function band({ name, from, to }, x, edge, index) {
   const [left, right] = [x.at(from), Math.min(x.at(to), edge)];
   const width = Math.max(0, right - left);
@@ -235,7 +309,10 @@ function rounded(value) {
   return Number(value.toPrecision(6));
 }
 
-/** @param {number} value @returns {string} 12,500 as 12.5k */
+/**
+ * @param {number} value
+ * @returns {string} 12,500 as 12.5k
+ */
 function short(value) {
   const units = /** @type {const} */ ([
     [1e9, 'G'],
@@ -246,7 +323,10 @@ function short(value) {
   return `${Number((value / size).toPrecision(3))}${unit}`;
 }
 
-/** @param {unknown} text @returns {string} for HTML */
+/**
+ * @param {unknown} text
+ * @returns {string} for HTML
+ */
 export function escaped(text) {
   return String(text).replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`);
 }

@@ -1,12 +1,14 @@
-// client.js: one client process of the swarm. It holds its part of the connections and does with them what it is asked.
+// client.js: one client process of the swarm. It holds its part of the connections and does with
+// them what it is asked.
 //
 //   parent --{id, step, ...}--> this          --{id, answer, tick}--> parent
 //                                             --{tick}--------------> parent   unasked, every TICK_MS
 //
-// A tick is what has happened since the one before, and comes with every answer too, so that a phase's figures are
-// complete when its last answer is there. Message payloads carry a mark, by which a reply is recognised and timed:
-// swarm:e12:345:1234567.890:17:xxx is an echo of step 12, of connection 345, due at that time, the process's 17th message.
-// All processes of a machine share the clock, so that a broadcast is timed wherever it arrives.
+// A tick is what has happened since the one before, and comes with every answer too, so that a
+// phase's figures are complete when its last answer is there. Message payloads carry a mark, by
+// which a reply is recognised and timed: swarm:e12:345:1234567.890:17:xxx is an echo of step 12, of
+// connection 345, due at that time, the process's 17th message. All processes of a machine share
+// the clock, so that a broadcast is timed wherever it arrives.
 
 import { Latency } from '../lib/latency.js';
 import { pause } from '../lib/run.js';
@@ -33,7 +35,8 @@ const CLOSE_MS = 3000;
  * @property {number} replies
  * @property {number} deliveries of broadcasts
  * @property {[string, number][]} failures
- * @property {import('../lib/latency.js').Drained} latency of handshakes while connecting, else of round trips
+ * @property {import('../lib/latency.js').Drained} latency of handshakes while connecting, else of
+ *   round trips
  * @property {number} cpuSeconds
  * @property {number} residentBytes now
  */
@@ -79,7 +82,10 @@ class ClientProcess {
     this.lastReplyMs = 0;
     /** Called when nothing is pending any more. @type {(() => void)|null} */
     this.settled = null;
-    /** Broadcasts of this process that wait for their end, oldest first. @type {Map<number, {member: Member, settle: (ms: number|null) => void}>} */
+    /**
+     * Broadcasts of this process that wait for their end, oldest first.
+     * @type {Map<number, {member: Member, settle: (ms: number|null) => void}>}
+     */
     this.trips = new Map();
     /** Deliveries of this step. */
     this.stepDeliveries = 0;
@@ -121,14 +127,18 @@ class ClientProcess {
 
   /**
    * Opens a batch at once.
-   * @param {{first: number, count: number, timeoutMs: number}} ask `first`: index of the first of them over all processes
+   * @param {{first: number, count: number, timeoutMs: number}} ask `first`: index of the first of
+   *   them over all processes
    */
   async open({ first, count, timeoutMs }) {
     await Promise.all(Array.from({ length: count }, (_, i) => this.#openOne(first + i, timeoutMs)));
     return {};
   }
 
-  /** @param {number} index @param {number} timeoutMs */
+  /**
+   * @param {number} index
+   * @param {number} timeoutMs
+   */
   async #openOne(index, timeoutMs) {
     for (;;) {
       const { way, port } = this.ways.take();
@@ -160,15 +170,20 @@ class ClientProcess {
     }
   }
 
-  /** Sends a batch at once, to one connection after another, and waits for the replies. @param {{messages: number}} ask */
+  /**
+   * Sends a batch at once, to one connection after another, and waits for the replies.
+   * @param {{messages: number}} ask
+   */
   async burst({ messages }) {
     this.#begin();
-    for (let n = 0; n < messages && this.members.length > 0; n++) this.#sendEcho(this.#next(), clockMs());
+    for (let n = 0; n < messages && this.members.length > 0; n++)
+      this.#sendEcho(this.#next(), clockMs());
     return { missing: await this.#replies() };
   }
 
   /**
-   * An open loop: a message is due at its time, however long the ones before took, and timed from then.
+   * An open loop: a message is due at its time, however long the ones before took, and timed from
+   * then.
    * @param {{rate: number, durationMs: number}} ask messages a second
    */
   async endure({ rate, durationMs }) {
@@ -177,7 +192,8 @@ class ClientProcess {
     const mostPending = Math.max(1, (rate * this.replyTimeoutMs) / 1000);
     const startedMs = clockMs();
     const endMs = startedMs + durationMs;
-    // Without a connection nothing can be sent, and what was due is no failure beside that of the connections.
+    // Without a connection nothing can be sent, and what was due is no failure beside that of the
+    // connections.
     const isOver = () => this.stopped || this.members.length === 0;
     let behindMs = 0;
     for (let n = 0; n < messages && !isOver(); ) {
@@ -195,7 +211,11 @@ class ClientProcess {
     while (!isOver() && clockMs() < endMs) await pause(Math.min(LOOK_MS, endMs - clockMs()));
     const missing = await this.#replies();
     // Cut short, it lasted until now.
-    return { missing, behindMs, seconds: (Math.max(this.lastReplyMs, Math.min(endMs, clockMs())) - startedMs) / 1000 };
+    return {
+      missing,
+      behindMs,
+      seconds: (Math.max(this.lastReplyMs, Math.min(endMs, clockMs())) - startedMs) / 1000,
+    };
   }
 
   /** Before a step of broadcasts, of all processes. @param {{step: number}} ask */
@@ -207,10 +227,12 @@ class ClientProcess {
   }
 
   /**
-   * Lanes of broadcasts, each by a random connection, the next as soon as the one before is back at its sender.
+   * Lanes of broadcasts, each by a random connection, the next as soon as the one before is back at
+   * its sender.
    * @param {{lanes: number[], timeoutMs: number}} ask broadcasts of each lane
-   * @returns {Promise<{trips: number[], refused: number}>} milliseconds, Infinity where it did not come back; `refused`: those
-   *   answered with an error, or whose sender lost its connection: that failure is counted
+   * @returns {Promise<{trips: number[], refused: number}>} milliseconds, Infinity where it did not
+   *   come back; `refused`: those answered with an error, or whose sender lost its connection: that
+   *   failure is counted
    */
   async broadcast({ lanes, timeoutMs }) {
     /** @type {number[]} */
@@ -253,18 +275,28 @@ class ClientProcess {
     return this.members[this.cursor++ % this.members.length];
   }
 
-  /** @param {Member} member @param {number} dueMs */
+  /**
+   * @param {Member} member
+   * @param {number} dueMs
+   */
   #sendEcho(member, dueMs) {
-    const { before, after } = /** @type {NonNullable<typeof this.profile.echo>} */ (this.profile.echo);
+    const { before, after } = /** @type {NonNullable<typeof this.profile.echo>} */ (
+      this.profile.echo
+    );
     member.waiting++;
     this.pending++;
     this.tally.sent++;
     member.send(before + this.#payload('e', member, dueMs) + after);
   }
 
-  /** @param {number} timeoutMs @returns {Promise<number|null>} milliseconds; null: refused, or the sender is gone */
+  /**
+   * @param {number} timeoutMs
+   * @returns {Promise<number|null>} milliseconds; null: refused, or the sender is gone
+   */
   #roundTrip(timeoutMs) {
-    const { before, after } = /** @type {NonNullable<typeof this.profile.broadcast>} */ (this.profile.broadcast);
+    const { before, after } = /** @type {NonNullable<typeof this.profile.broadcast>} */ (
+      this.profile.broadcast
+    );
     const member = this.members[Math.floor(Math.random() * this.members.length)];
     const sentMs = clockMs();
     return new Promise((resolve) => {
@@ -286,7 +318,12 @@ class ClientProcess {
     });
   }
 
-  /** A JSON string. @param {'e'|'b'} kind @param {Member} member @param {number} ms */
+  /**
+   * A JSON string.
+   * @param {'e'|'b'} kind
+   * @param {Member} member
+   * @param {number} ms
+   */
   #payload(kind, member, ms) {
     const mark = `"${MARK}${kind}${this.step}:${member.index}:${ms.toFixed(3)}:${++this.sequence}:`;
     return `${mark.padEnd(this.payloadBytes - 1, 'x')}"`;
@@ -319,12 +356,18 @@ class ClientProcess {
     for (const { settle } of [...this.trips.values()]) settle(Number.POSITIVE_INFINITY);
   }
 
-  /** @param {string} key @param {number} count */
+  /**
+   * @param {string} key
+   * @param {number} count
+   */
   #fail(key, count) {
     this.failures.set(key, (this.failures.get(key) ?? 0) + count);
   }
 
-  /** @param {string} text @param {WsClient} client */
+  /**
+   * @param {string} text
+   * @param {WsClient} client
+   */
   memberOnText = (text, client) => {
     const member = /** @type {Member} */ (client);
     const at = text.indexOf(MARK);
@@ -336,7 +379,9 @@ class ClientProcess {
       if (error) this.#refused(member);
       return;
     }
-    const [step, index, sentMs, sequence] = text.slice(at + MARK.length, at + MARK.length + 64).split(':', 4);
+    const [step, index, sentMs, sequence] = text
+      .slice(at + MARK.length, at + MARK.length + 64)
+      .split(':', 4);
     if (text.charCodeAt(at + MARK.length) === BROADCAST) {
       this.#broadcastArrived(
         text,
@@ -351,7 +396,10 @@ class ClientProcess {
     // else its time was over, and it is counted as missing.
   };
 
-  /** The error was the reply of one message, which is not missing as well. @param {Member} member */
+  /**
+   * The error was the reply of one message, which is not missing as well.
+   * @param {Member} member
+   */
   #refused(member) {
     if (member.waiting > 0) {
       member.waiting--;
@@ -361,7 +409,11 @@ class ClientProcess {
     for (const trip of this.trips.values()) if (trip.member === member) return trip.settle(null);
   }
 
-  /** @param {Member} member @param {boolean} isOwn @param {number} dueMs */
+  /**
+   * @param {Member} member
+   * @param {boolean} isOwn
+   * @param {number} dueMs
+   */
   #echoArrived(member, isOwn, dueMs) {
     if (!isOwn || member.waiting === 0) {
       this.#fail('not understood', 1);
@@ -374,7 +426,13 @@ class ClientProcess {
     if (--this.pending === 0) this.settled?.();
   }
 
-  /** @param {string} text @param {number} step @param {boolean} isOwn @param {number} sentMs @param {number} sequence */
+  /**
+   * @param {string} text
+   * @param {number} step
+   * @param {boolean} isOwn
+   * @param {number} sentMs
+   * @param {number} sequence
+   */
   #broadcastArrived(text, step, isOwn, sentMs, sequence) {
     const result = this.profile.broadcast?.result ?? null;
     const ms = clockMs() - sentMs;
@@ -415,7 +473,10 @@ class ClientProcess {
 }
 
 const BROADCAST = 'b'.charCodeAt(0);
-/** From performance.now(), which begins with each process, to the machine's monotonic clock, in milliseconds. */
+/**
+ * From performance.now(), which begins with each process, to the machine's monotonic clock, in
+ * milliseconds.
+ */
 const CLOCK_OFFSET_MS = Number(process.hrtime.bigint() / 1000n) / 1000 - performance.now();
 
 function clockMs() {
@@ -426,24 +487,27 @@ if (process.send) {
   const send = process.send.bind(process);
   /** @type {ClientProcess} */
   let client;
-  process.on('message', async (/** @type {{id: number, step: string, ask: any}} */ { id, step, ask }) => {
-    switch (step) {
-      case 'setup':
-        client = new ClientProcess(ask);
-        setInterval(() => send({ tick: client.tick() }), TICK_MS).unref();
-        send({ id, answer: {}, tick: client.tick() });
-        break;
-      case 'stop':
-        client.stop();
-        break;
-      default: {
-        /** @type {Record<string, (ask: any) => Promise<object>>} */
-        const steps = /** @type {any} */ (client);
-        const answer = await steps[step](ask);
-        send({ id, answer, tick: client.tick() });
+  process.on(
+    'message',
+    async (/** @type {{id: number, step: string, ask: any}} */ { id, step, ask }) => {
+      switch (step) {
+        case 'setup':
+          client = new ClientProcess(ask);
+          setInterval(() => send({ tick: client.tick() }), TICK_MS).unref();
+          send({ id, answer: {}, tick: client.tick() });
+          break;
+        case 'stop':
+          client.stop();
+          break;
+        default: {
+          /** @type {Record<string, (ask: any) => Promise<object>>} */
+          const steps = /** @type {any} */ (client);
+          const answer = await steps[step](ask);
+          send({ id, answer, tick: client.tick() });
+        }
       }
-    }
-  });
+    },
+  );
   // Ctrl-C reaches the whole group; the parent decides. Without it this process is nothing.
   process.on('SIGINT', () => {});
   process.on('disconnect', () => process.exit(0));

@@ -1,8 +1,9 @@
 // failures.js: what failed, how often, and whose limit that was.
 //
-// The lesson behind the table: a client that has run out of ports or descriptors looks, from its connection count alone,
-// like a server that takes no more. The error tells them apart. Every failure is counted under a key; a key has a row here,
-// or it is shown as it is and blamed on nobody.
+// The lesson behind the table: a client that has run out of ports or descriptors looks, from its
+// connection count alone, like a server that takes no more. The error tells them apart. Every
+// failure is counted under a key; a key has a row here, or it is shown as it is and blamed on
+// nobody.
 
 import { HandshakeError } from '../lib/ws-client.js';
 
@@ -79,7 +80,8 @@ const ROWS = Object.freeze([
     key: /^ECONNREFUSED$/,
     side: 'server',
     limit: 'the server does not listen',
-    means: 'nothing listens at the target: it has not started, has ended, or listens on another address',
+    means:
+      'nothing listens at the target: it has not started, has ended, or listens on another address',
     fix: 'PORT and HOST of the server, --target here; the log of the server, if it was there before',
   },
   {
@@ -102,7 +104,8 @@ const ROWS = Object.freeze([
     key: /^HTTP 429$/,
     side: 'server',
     limit: 'connections per address',
-    means: 'this address has as many connections as the server permits, or opens them more often than it permits',
+    means:
+      'this address has as many connections as the server permits, or opens them more often than it permits',
     fix: 'on the server: FANFARE_LIMITS=off for a load test, or a higher FANFARE_MAX_CONNECTIONS_PER_IP and FANFARE_HANDSHAKES_PER_MINUTE_PER_IP; here: more --source',
   },
   {
@@ -145,7 +148,8 @@ const ROWS = Object.freeze([
     key: /^closed 1006$/,
     side: 'server',
     limit: 'connections lost',
-    means: 'an open connection ended without a close frame: a worker died, or something between cut it',
+    means:
+      'an open connection ended without a close frame: a worker died, or something between cut it',
     fix: 'the log of the server; memory there; idle time-outs of what stands between',
   },
   {
@@ -167,7 +171,8 @@ const ROWS = Object.freeze([
     key: /^not sent$/,
     side: 'server',
     limit: 'the rate',
-    means: 'as many messages waited for a reply as come due in --reply-timeout, so no more were sent',
+    means:
+      'as many messages waited for a reply as come due in --reply-timeout, so no more were sent',
     fix: 'a lower --rate: the server does not hold this one',
   },
   {
@@ -191,14 +196,18 @@ const ROWS = Object.freeze([
  * @returns {string} its key
  */
 export function failureKey(error) {
-  if (error instanceof HandshakeError) return error.status === 0 ? error.message : `HTTP ${error.status}`;
+  if (error instanceof HandshakeError)
+    return error.status === 0 ? error.message : `HTTP ${error.status}`;
   const { code, syscall, message } = /** @type {NodeJS.ErrnoException} */ (error);
   // connect: no port; bind: no such address. Only this code has two meanings.
   if (code === 'EADDRNOTAVAIL' && syscall === 'bind') return 'bind EADDRNOTAVAIL';
   return code ?? message;
 }
 
-/** @param {string} key @returns {Omit<Row, 'key'>} */
+/**
+ * @param {string} key
+ * @returns {Omit<Row, 'key'>}
+ */
 export function classify(key) {
   return (
     ROWS.find((row) => row.key.test(key)) ?? {
@@ -231,7 +240,11 @@ export class Failures {
     this.byKey = new Map();
   }
 
-  /** @param {string} key @param {number} count @param {{seconds: number, open: number}} now */
+  /**
+   * @param {string} key
+   * @param {number} count
+   * @param {{seconds: number, open: number}} now
+   */
   add(key, count, { seconds, open }) {
     this.total += count;
     const known = this.byKey.get(key);
@@ -240,7 +253,16 @@ export class Failures {
       return;
     }
     const { side, limit, means, fix } = classify(key);
-    this.byKey.set(key, { key, count, firstSeconds: seconds, openThen: open, side, limit, means, fix });
+    this.byKey.set(key, {
+      key,
+      count,
+      firstSeconds: seconds,
+      openThen: open,
+      side,
+      limit,
+      means,
+      fix,
+    });
   }
 
   /** @returns {Failure[]} in the order in which they began */

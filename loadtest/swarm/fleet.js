@@ -1,4 +1,5 @@
-// fleet.js: the client processes. A step is asked of one or of all of them; what they report on the way is summed up.
+// fleet.js: the client processes. A step is asked of one or of all of them; what they report on the
+// way is summed up.
 
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -17,7 +18,10 @@ export class Fleet {
   #size;
   #setup;
   #onTick;
-  /** @type {{child: import('node:child_process').ChildProcess, waiting: Map<number, {resolve: (answer: any) => void, reject: (error: Error) => void}>}[]} */
+  /**
+   * @type
+   *   {{child: import('node:child_process').ChildProcess, waiting: Map<number, {resolve: (answer: any) => void, reject: (error: Error) => void}>}[]}
+   */
   #processes = [];
   #lastId = 0;
   /** @type {ClientLost|null} */
@@ -43,7 +47,10 @@ export class Fleet {
   async start() {
     for (let i = 0; i < this.#size; i++) {
       // Output other than messages is a fault, and shows.
-      const child = fork(CLIENT, [], { serialization: 'advanced', execArgv: ['--max-semi-space-size=16'] });
+      const child = fork(CLIENT, [], {
+        serialization: 'advanced',
+        execArgv: ['--max-semi-space-size=16'],
+      });
       /** @type {Map<number, {resolve: (answer: any) => void, reject: (error: Error) => void}>} */
       const waiting = new Map();
       child.on('message', (/** @type {any} */ { id, answer, tick }) => {
@@ -54,7 +61,8 @@ export class Fleet {
       });
       child.on('error', ({ message }) => this.#fail(new ClientLost(message)));
       child.on('exit', (code, signal) => {
-        if (!this.#closing) this.#fail(new ClientLost(`a client process ended with ${signal ?? code}`));
+        if (!this.#closing)
+          this.#fail(new ClientLost(`a client process ended with ${signal ?? code}`));
       });
       this.#processes.push({ child, waiting });
     }
@@ -89,7 +97,9 @@ export class Fleet {
       const timer = setTimeout(
         () =>
           this.#fail(
-            new ClientLost(`a client process has not answered ${step} within ${(takesMs + SLACK_MS) / 1000} s`),
+            new ClientLost(
+              `a client process has not answered ${step} within ${(takesMs + SLACK_MS) / 1000} s`,
+            ),
           ),
         takesMs + SLACK_MS,
       );
@@ -119,7 +129,8 @@ export class Fleet {
 
   /** Steps under way end as soon as they can, and later ones at once. */
   stop() {
-    for (const { child } of this.#processes) if (child.connected) child.send({ step: 'stop' }, () => {});
+    for (const { child } of this.#processes)
+      if (child.connected) child.send({ step: 'stop' }, () => {});
   }
 
   /** Hangs up, so that no port lingers, and ends the processes. May be called twice. */
@@ -147,7 +158,12 @@ export class Fleet {
     }
   }
 
-  /** This process's part of a whole. @param {number} whole @param {number} process @returns {number} */
+  /**
+   * This process's part of a whole.
+   * @param {number} whole
+   * @param {number} process
+   * @returns {number}
+   */
   part(whole, process) {
     return Math.floor(whole / this.#size) + (process < whole % this.#size ? 1 : 0);
   }

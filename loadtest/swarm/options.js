@@ -1,10 +1,13 @@
-// options.js: the swarm's command line: one table of options, from which come the parser, --help and the checks.
+// options.js: the swarm's command line: one table of options, from which come the parser, --help
+// and the checks.
 
 import { isIP } from 'node:net';
 import { Options as CommandLine, helpText, UsageError } from '../lib/options.js';
 import { profileOf } from './profiles.js';
 
-/** In this order; the second and third need the connections of the first, the last brings its own. */
+/**
+ * In this order; the second and third need the connections of the first, the last brings its own.
+ */
 export const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
 /** 127.0.0.2-127.255.255.254 is a slip of the hand, and every address is tried before the start. */
 const MAX_SOURCES = 1000;
@@ -48,7 +51,14 @@ const TABLE = Object.freeze([
     multiple: true,
     help: 'server; several times for several',
   },
-  { name: 'connections', value: 'N', default: '1000', min: 1, max: 10_000_000, help: 'connections in all' },
+  {
+    name: 'connections',
+    value: 'N',
+    default: '1000',
+    min: 1,
+    max: 10_000_000,
+    help: 'connections in all',
+  },
   {
     name: 'source',
     value: 'LIST',
@@ -69,7 +79,14 @@ const TABLE = Object.freeze([
     default: 'fanfare',
     help: 'how to speak: fanfare (any server of the echo/broadcast benchmark protocol), echo (sends back what it gets), chat (sends it to everyone), or a JSON file',
   },
-  { name: 'payload-bytes', value: 'N', default: '100', min: 64, max: 65_536, help: 'size of a payload' },
+  {
+    name: 'payload-bytes',
+    value: 'N',
+    default: '100',
+    min: 64,
+    max: 65_536,
+    help: 'size of a payload',
+  },
   {
     group: 'What',
     name: 'phases',
@@ -119,7 +136,15 @@ const TABLE = Object.freeze([
     max: 100_000,
     help: 'burst: a process sends so many at once, and the next when all replies are there',
   },
-  { name: 'endurance', value: 'S', default: '60', min: 0.1, max: 86_400, fraction: true, help: 'endurance: seconds' },
+  {
+    name: 'endurance',
+    value: 'S',
+    default: '60',
+    min: 0.1,
+    max: 86_400,
+    fraction: true,
+    help: 'endurance: seconds',
+  },
   {
     name: 'rate',
     value: 'N',
@@ -155,8 +180,22 @@ const TABLE = Object.freeze([
     fraction: true,
     help: 'broadcast: percentile of the round trips held against that',
   },
-  { name: 'concurrent', value: 'N', default: '4', min: 1, max: 1000, help: 'broadcast: on their way at a time' },
-  { name: 'sample-size', value: 'N', default: '40', min: 1, max: 100_000, help: 'broadcast: round trips in each step' },
+  {
+    name: 'concurrent',
+    value: 'N',
+    default: '4',
+    min: 1,
+    max: 1000,
+    help: 'broadcast: on their way at a time',
+  },
+  {
+    name: 'sample-size',
+    value: 'N',
+    default: '40',
+    min: 1,
+    max: 100_000,
+    help: 'broadcast: round trips in each step',
+  },
   {
     group: 'When to stop, what to keep',
     name: 'reply-timeout',
@@ -180,8 +219,15 @@ const TABLE = Object.freeze([
     value: 'URL',
     help: "the server's Prometheus metrics, http://127.0.0.1:9090/metrics for one, for the report",
   },
-  { name: 'report', value: 'PATH', help: 'PATH.html and PATH.json; without, loadtest/results/swarm-TIME' },
-  { name: 'force', help: 'go on where this machine can not open as many connections, to see what fails' },
+  {
+    name: 'report',
+    value: 'PATH',
+    help: 'PATH.html and PATH.json; without, loadtest/results/swarm-TIME',
+  },
+  {
+    name: 'force',
+    help: 'go on where this machine can not open as many connections, to see what fails',
+  },
 ]);
 
 /** @returns {string} what --help prints */
@@ -239,7 +285,12 @@ export function parseOptions(args) {
   };
 }
 
-/** @template T @param {() => T} make @returns {T} @throws {UsageError} instead of another error */
+/**
+ * @template T
+ * @param {() => T} make
+ * @returns {T}
+ * @throws {UsageError} instead of another error
+ */
 function usable(make) {
   try {
     return make();
@@ -248,18 +299,25 @@ function usable(make) {
   }
 }
 
-/** @param {string} list @param {import('./profiles.js').Profile} profile @returns {string[]} in the order of PHASES */
+/**
+ * @param {string} list
+ * @param {import('./profiles.js').Profile} profile
+ * @returns {string[]} in the order of PHASES
+ */
 function phasesOf(list, profile) {
   const wanted = list.split(',').map((name) => name.trim());
   for (const name of wanted) {
-    if (!PHASES.includes(name)) throw new UsageError(`--phases: ${name || 'nothing'} is none of ${PHASES.join(', ')}`);
+    if (!PHASES.includes(name))
+      throw new UsageError(`--phases: ${name || 'nothing'} is none of ${PHASES.join(', ')}`);
   }
   const phases = PHASES.filter((name) => wanted.includes(name));
   if (!phases.includes('connect') && (phases.includes('burst') || phases.includes('endurance')))
     throw new UsageError('--phases: burst and endurance need connect before them');
-  // What a server can not do is left out of the default, and refused where it was asked for by name.
+  // What a server can not do is left out of the default, and refused where it was asked for by
+  // name.
   return phases.filter((name) => {
-    const able = name === 'connect' || (name === 'broadcast' ? profile.broadcast : profile.echo) !== null;
+    const able =
+      name === 'connect' || (name === 'broadcast' ? profile.broadcast : profile.echo) !== null;
     if (!able && list !== PHASES.join())
       throw new UsageError(
         `--phases: the profile ${profile.name} has no ${name === 'broadcast' ? 'broadcast' : 'echo'}`,
@@ -271,15 +329,22 @@ function phasesOf(list, profile) {
 /** @param {string} text */
 function targetOf(text) {
   if (text.startsWith('wss:'))
-    throw new UsageError(`${text}: TLS is not spoken here; aim at the ws:// port behind what ends TLS`);
+    throw new UsageError(
+      `${text}: TLS is not spoken here; aim at the ws:// port behind what ends TLS`,
+    );
   return urlOf(text, ['ws:']);
 }
 
-/** @param {string} text @param {string[]} protocols */
+/**
+ * @param {string} text
+ * @param {string[]} protocols
+ */
 function urlOf(text, protocols) {
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url === null || !protocols.includes(url.protocol))
-    throw new UsageError(`${text} is no URL that begins with ${protocols.map((one) => `${one}//`).join(' or ')}`);
+    throw new UsageError(
+      `${text} is no URL that begins with ${protocols.map((one) => `${one}//`).join(' or ')}`,
+    );
   return url;
 }
 
@@ -298,7 +363,8 @@ export function sourcesOf(list) {
       );
     const [from, to] = [numberOf(first), numberOf(last)];
     if (to < from) throw new UsageError(`--source: ${part.trim()} ends before it begins`);
-    if (to - from >= MAX_SOURCES) throw new UsageError(`--source: at most ${MAX_SOURCES} addresses`);
+    if (to - from >= MAX_SOURCES)
+      throw new UsageError(`--source: at most ${MAX_SOURCES} addresses`);
     return Array.from({ length: to - from + 1 }, (_, i) => addressOf(from + i));
   });
 }

@@ -12,17 +12,24 @@ import { Latency } from '../lib/latency.js';
 import { pause } from '../lib/run.js';
 
 /**
- * Endurance: a rate is held where so much of it was sent, all of that was answered, and no later than so after the end. A
- * server that loses 15,000 other connections at once, as when another network of netns.sh ends, is 0.7 s late.
+ * Endurance: a rate is held where so much of it was sent, all of that was answered, and no later
+ * than so after the end. A server that loses 15,000 other connections at once, as when another
+ * network of netns.sh ends, is 0.7 s late.
  */
 const HELD_SHARE = 0.97;
 const HELD_LATE_MS = 1000;
-/** Broadcast: nothing more for so long, or for the time a reply may take, and what is missing will not come. */
+/**
+ * Broadcast: nothing more for so long, or for the time a reply may take, and what is missing will
+ * not come.
+ */
 const SILENCE_MS = 2000;
 const MAX_DRAIN_MS = 20_000;
 const POLL_MS = 20;
 
-/** @typedef {{p50: number|null, p95: number|null, p99: number|null, maxMs: number}} Percentiles milliseconds */
+/**
+ * @typedef {{p50: number|null, p95: number|null, p99: number|null, maxMs: number}} Percentiles
+ *   milliseconds
+ */
 
 /**
  * @typedef {object} ConnectResult
@@ -57,18 +64,28 @@ const POLL_MS = 20;
 /**
  * @typedef {object} Step
  * @property {number} connections
- * @property {number} p50 of the round trips, as their sender saw them, milliseconds; Infinity where they did not come back
+ * @property {number} p50 of the round trips, as their sender saw them, milliseconds; Infinity where
+ *   they did not come back
  * @property {number} pLimit their percentile that is held against the limit
  * @property {number} maxMs
  * @property {number} broadcasts
- * @property {number} refused broadcasts answered with an error, or whose sender lost its connection; in none of the other figures
+ * @property {number} refused broadcasts answered with an error, or whose sender lost its
+ *   connection; in none of the other figures
  * @property {number} deliveries
  * @property {number} expected
  * @property {Percentiles} delivery from sending to any receiver
  * @property {boolean} within the limit, and nothing missing
  */
-/** @typedef {{percentile: number, limitMs: number, steps: Step[], held: number, ended: 'limit'|'connections'|'refused'|'missing'|'stopped'}} BroadcastResult `held`: connections of the last step within the limit */
-/** @typedef {{connect?: ConnectResult, burst?: BurstResult, endurance?: EnduranceResult, broadcast?: BroadcastResult}} Results */
+/**
+ * @typedef
+ *   {{percentile: number, limitMs: number, steps: Step[], held: number, ended: 'limit'|'connections'|'refused'|'missing'|'stopped'}}
+ *   BroadcastResult `held`: connections of the last step within the limit
+ */
+/**
+ * @typedef
+ *   {{connect?: ConnectResult, burst?: BurstResult, endurance?: EnduranceResult, broadcast?: BroadcastResult}}
+ *   Results
+ */
 
 /**
  * What the phases work with.
@@ -85,11 +102,18 @@ const POLL_MS = 20;
 /** @type {Record<string, (context: Context) => Promise<any>>} */
 export const PHASE = Object.freeze({ connect, burst, endurance, broadcast });
 
-/** @param {Context} context @returns {Promise<ConnectResult>} */
+/**
+ * @param {Context} context
+ * @returns {Promise<ConnectResult>}
+ */
 async function connect(context) {
   const { options, timeline } = context;
   const watch = timeline.watch((totals) =>
-    context.progress(totals.opened, options.connections, `${rate(totals.opened / totals.seconds)} connections/s`),
+    context.progress(
+      totals.opened,
+      options.connections,
+      `${rate(totals.opened / totals.seconds)} connections/s`,
+    ),
   );
   await open(context, options.connections, options.connectRate);
   const { opened, seconds, latency } = watch.end();
@@ -103,7 +127,11 @@ async function connect(context) {
   };
 }
 
-/** @param {Context} context @param {number} connections more @param {number} perSecond 0: as fast as they are answered */
+/**
+ * @param {Context} context
+ * @param {number} connections more
+ * @param {number} perSecond 0: as fast as they are answered
+ */
 async function open({ options, fleet, isStopped, indices }, connections, perSecond) {
   const { batchSize, connectTimeoutMs } = options;
   const startedMs = performance.now();
@@ -116,13 +144,22 @@ async function open({ options, fleet, isStopped, indices }, connections, perSeco
       begun += count;
       const first = indices.next;
       indices.next += count;
-      while (dueMs > performance.now() && !isStopped()) await pause(Math.min(200, dueMs - performance.now()));
-      await fleet.ask(process, 'open', { first, count, timeoutMs: connectTimeoutMs }, connectTimeoutMs);
+      while (dueMs > performance.now() && !isStopped())
+        await pause(Math.min(200, dueMs - performance.now()));
+      await fleet.ask(
+        process,
+        'open',
+        { first, count, timeoutMs: connectTimeoutMs },
+        connectTimeoutMs,
+      );
     }
   });
 }
 
-/** @param {Context} context @returns {Promise<BurstResult>} */
+/**
+ * @param {Context} context
+ * @returns {Promise<BurstResult>}
+ */
 async function burst(context) {
   const { options, fleet, timeline, isStopped } = context;
   const open = timeline.openOf();
@@ -138,10 +175,20 @@ async function burst(context) {
     }
   });
   const { sent, replies, seconds, latency } = watch.end();
-  return { asked, sent, replies, seconds, perSecond: replies / seconds, roundTrip: percentiles(latency) };
+  return {
+    asked,
+    sent,
+    replies,
+    seconds,
+    perSecond: replies / seconds,
+    roundTrip: percentiles(latency),
+  };
 }
 
-/** @param {Context} context @returns {Promise<EnduranceResult>} */
+/**
+ * @param {Context} context
+ * @returns {Promise<EnduranceResult>}
+ */
 async function endurance(context) {
   const { options, fleet, timeline } = context;
   const { enduranceMs, rate: asked, replyTimeoutMs } = options;
@@ -157,7 +204,10 @@ async function endurance(context) {
   const answers = await fleet.all(
     'endure',
     // Each process by its connections, so that all of them speak equally often.
-    (process) => ({ rate: (asked * open[process]) / Math.max(1, openBefore), durationMs: enduranceMs }),
+    (process) => ({
+      rate: (asked * open[process]) / Math.max(1, openBefore),
+      durationMs: enduranceMs,
+    }),
     enduranceMs + replyTimeoutMs,
   );
   const { sent, replies, latency } = watch.end();
@@ -179,12 +229,21 @@ async function endurance(context) {
   };
 }
 
-/** @param {Context} context @returns {Promise<BroadcastResult>} */
+/**
+ * @param {Context} context
+ * @returns {Promise<BroadcastResult>}
+ */
 async function broadcast(context) {
   const { options, fleet, timeline, isStopped } = context;
   const { connections, stepSize, limitRttMs, limitPercentile } = options;
   /** @type {BroadcastResult} */
-  const result = { percentile: limitPercentile, limitMs: limitRttMs, steps: [], held: 0, ended: 'connections' };
+  const result = {
+    percentile: limitPercentile,
+    limitMs: limitRttMs,
+    steps: [],
+    held: 0,
+    ended: 'connections',
+  };
   const least = Math.min(stepSize, connections);
   // Some 1,000 a second at worst, where the server does not end what it is asked to.
   await fleet.all('close', (process) => ({ keep: fleet.part(least, process) }), connections * 3);
@@ -194,32 +253,55 @@ async function broadcast(context) {
     const step = await broadcastStep(context, result.steps.length + 1);
     if (isStopped()) break;
     result.steps.push(step);
-    context.progress(size, connections, `p${limitPercentile} ${step.pLimit.toFixed(0)} ms of ${limitRttMs}`);
+    context.progress(
+      size,
+      connections,
+      `p${limitPercentile} ${step.pLimit.toFixed(0)} ms of ${limitRttMs}`,
+    );
     if (step.within) result.held = step.connections;
     else if (step.refused > 0) result.ended = 'refused';
     else
-      result.ended = step.deliveries < step.expected || step.maxMs === Number.POSITIVE_INFINITY ? 'missing' : 'limit';
+      result.ended =
+        step.deliveries < step.expected || step.maxMs === Number.POSITIVE_INFINITY
+          ? 'missing'
+          : 'limit';
     if (!step.within || size === connections) break;
   }
   if (isStopped()) result.ended = 'stopped';
   return result;
 }
 
-/** @param {Context} context @param {number} number @returns {Promise<Step>} */
+/**
+ * @param {Context} context
+ * @param {number} number
+ * @returns {Promise<Step>}
+ */
 async function broadcastStep({ options, fleet, timeline, fail, isStopped }, number) {
   const { sampleSize, concurrent, limitPercentile, limitRttMs, replyTimeoutMs } = options;
   const connections = timeline.open;
   await fleet.all('arm', () => ({ step: number }));
-  const perLane = Array.from({ length: concurrent }, (_, lane) => share(sampleSize, concurrent, lane));
+  const perLane = Array.from({ length: concurrent }, (_, lane) =>
+    share(sampleSize, concurrent, lane),
+  );
   const answers = await fleet.all(
     'broadcast',
-    (process) => ({ lanes: perLane.filter((_, lane) => lane % fleet.size === process), timeoutMs: replyTimeoutMs }),
+    (process) => ({
+      lanes: perLane.filter((_, lane) => lane % fleet.size === process),
+      timeoutMs: replyTimeoutMs,
+    }),
     Math.ceil(sampleSize / concurrent) * replyTimeoutMs,
   );
-  const trips = /** @type {number[]} */ (answers.flatMap((answer) => answer.trips)).sort((a, b) => a - b);
+  const trips = /** @type {number[]} */ (answers.flatMap((answer) => answer.trips)).sort(
+    (a, b) => a - b,
+  );
   const refused = answers.reduce((sum, answer) => sum + answer.refused, 0);
   const expected = trips.length * connections;
-  const { deliveries, latency } = await delivered(fleet, expected, Math.min(SILENCE_MS, replyTimeoutMs), isStopped);
+  const { deliveries, latency } = await delivered(
+    fleet,
+    expected,
+    Math.min(SILENCE_MS, replyTimeoutMs),
+    isStopped,
+  );
   // What did not reach a connection that was lost is no failure beside that.
   const missing = expected - deliveries - (connections - timeline.open) * trips.length;
   if (missing > 0 && !isStopped()) fail('not delivered', missing);
@@ -238,7 +320,13 @@ async function broadcastStep({ options, fleet, timeline, fail, isStopped }, numb
   };
 }
 
-/** Waits for the deliveries expected, or until no more come. @param {import('./fleet.js').Fleet} fleet @param {number} expected @param {number} silenceMs @param {() => boolean} isStopped */
+/**
+ * Waits for the deliveries expected, or until no more come.
+ * @param {import('./fleet.js').Fleet} fleet
+ * @param {number} expected
+ * @param {number} silenceMs
+ * @param {() => boolean} isStopped
+ */
 async function delivered(fleet, expected, silenceMs, isStopped) {
   const endMs = performance.now() + MAX_DRAIN_MS;
   let before = -1;
@@ -258,22 +346,39 @@ async function delivered(fleet, expected, silenceMs, isStopped) {
   }
 }
 
-/** @param {import('./fleet.js').Fleet} fleet @param {(process: number) => Promise<void>} act */
+/**
+ * @param {import('./fleet.js').Fleet} fleet
+ * @param {(process: number) => Promise<void>} act
+ */
 async function eachProcess(fleet, act) {
   await Promise.all(Array.from({ length: fleet.size }, (_, process) => act(process)));
 }
 
-/** @param {number} whole @param {number} parts @param {number} part */
+/**
+ * @param {number} whole
+ * @param {number} parts
+ * @param {number} part
+ */
 function share(whole, parts, part) {
   return Math.floor(whole / parts) + (part < whole % parts ? 1 : 0);
 }
 
-/** The nearest rank. @param {readonly number[]} sorted @param {number} percent @returns {number} Infinity where there is none */
+/**
+ * The nearest rank.
+ * @param {readonly number[]} sorted
+ * @param {number} percent
+ * @returns {number} Infinity where there is none
+ */
 export function ranked(sorted, percent) {
-  return sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? Number.POSITIVE_INFINITY;
+  return (
+    sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? Number.POSITIVE_INFINITY
+  );
 }
 
-/** @param {Latency} latency @returns {Percentiles} */
+/**
+ * @param {Latency} latency
+ * @returns {Percentiles}
+ */
 function percentiles(latency) {
   return {
     p50: latency.percentile(50),

@@ -1,10 +1,12 @@
-// plan.js: what this client machine can open, computed before anything is opened, and which of its limits comes first.
+// plan.js: what this client machine can open, computed before anything is opened, and which of its
+// limits comes first.
 //
-// A connection is four things: source address, source port, target address, target port, so there can be as many as
-// ports × source addresses × targets. The ports are those of net.ipv4.ip_local_port_range, less ip_local_reserved_ports. With
+// A connection is four things: source address, source port, target address, target port, so there
+// can be as many as ports × source addresses × targets. The ports are those of
+// net.ipv4.ip_local_port_range, less ip_local_reserved_ports. With
 // --source the swarm names address and port itself (ports.js says why); without, connect() chooses both, and there is one
-// address. Past the last one, connect() fails with EADDRNOTAVAIL. A port in TIME_WAIT counts as taken: after a run whose
-// client closed first, for 60 s.
+// address. Past the last one, connect() fails with EADDRNOTAVAIL. A port in TIME_WAIT counts as
+// taken: after a run whose client closed first, for 60 s.
 
 import { readFileSync } from 'node:fs';
 import { createServer, isIP } from 'node:net';
@@ -12,7 +14,10 @@ import { availableParallelism } from 'node:os';
 import { count } from '../lib/run.js';
 import { usablePorts } from './ports.js';
 
-/** Sockets one process may hold: `ulimit -n` is often 20,000, and one event loop does not serve many more. */
+/**
+ * Sockets one process may hold: `ulimit -n` is often 20,000, and one event loop does not serve many
+ * more.
+ */
 export const PER_PROCESS = 19_000;
 /** Descriptors of a process that are not connections. */
 const SPARE_FILES = 64;
@@ -20,8 +25,8 @@ const MAX_PROCESSES = 64;
 /** Below this many connections each, more processes are of no use. */
 const WORTH_A_PROCESS = 5000;
 /**
- * Measured with 50,000 connections in three processes: 45 MB a process and 6.2 kB a connection resident; the kernel's
- * sockets come beside it. Rounded up.
+ * Measured with 50,000 connections in three processes: 45 MB a process and 6.2 kB a connection
+ * resident; the kernel's sockets come beside it. Rounded up.
  */
 const PROCESS_KB = 100_000;
 const CONNECTION_KB = 16;
@@ -40,7 +45,10 @@ const MEMORY_SHARE = 0.9;
  * @property {number|null} filesLeft of the whole machine
  * @property {number|null} memoryKb that can still be had
  */
-/** @typedef {{address: string, port: number, peer: string, isListening: boolean}} LocalSocket an IPv4 socket; `peer` address:port */
+/**
+ * @typedef {{address: string, port: number, peer: string, isListening: boolean}} LocalSocket an
+ *   IPv4 socket; `peer` address:port
+ */
 
 /**
  * @typedef {object} PlanRow
@@ -50,7 +58,11 @@ const MEMORY_SHARE = 0.9;
  * @property {string} why it is a limit
  * @property {string} fix what to do to have more
  */
-/** @typedef {{asked: number, most: number, first: PlanRow, rows: PlanRow[], processes: number, ports: number[], fits: boolean}} Plan `ports`: for ports.js; none where their range is not known */
+/**
+ * @typedef
+ *   {{asked: number, most: number, first: PlanRow, rows: PlanRow[], processes: number, ports: number[], fits: boolean}}
+ *   Plan `ports`: for ports.js; none where their range is not known
+ */
 
 /**
  * @param {(path: string) => string} [read] the file's text, or '' where there is none
@@ -65,7 +77,11 @@ export function readLimits(read = readOrNothing) {
     reserved: rangesOf(read('/proc/sys/net/ipv4/ip_local_reserved_ports')),
     sockets: socketsOf(read('/proc/self/net/tcp')),
     // Node raises its soft limit to the hard one as it starts.
-    filesPerProcess: files ? (files[1] === 'unlimited' ? Number.POSITIVE_INFINITY : Number(files[1])) : null,
+    filesPerProcess: files
+      ? files[1] === 'unlimited'
+        ? Number.POSITIVE_INFINITY
+        : Number(files[1])
+      : null,
     filesLeft: most > 0 ? most - allocated : null,
     memoryKb: memoryKbOf(read),
   };
@@ -81,7 +97,10 @@ export function readLimits(read = readOrNothing) {
  * @returns {Plan}
  */
 export function plan(limits, { connections, sources, targets, processes }) {
-  const perProcess = Math.max(1, Math.min(PER_PROCESS, (limits.filesPerProcess ?? PER_PROCESS) - SPARE_FILES));
+  const perProcess = Math.max(
+    1,
+    Math.min(PER_PROCESS, (limits.filesPerProcess ?? PER_PROCESS) - SPARE_FILES),
+  );
   const useful = Math.min(availableParallelism(), Math.ceil(connections / WORTH_A_PROCESS));
   const needed = Math.max(1, useful, Math.ceil(connections / perProcess));
   const planned = processes > 0 ? processes : Math.min(MAX_PROCESSES, needed);
@@ -105,7 +124,14 @@ export function plan(limits, { connections, sources, targets, processes }) {
   };
 }
 
-/** @param {Limits} limits @param {number[]} ports @param {number} connections @param {string[]} sources @param {{address: string, port: number}[]} targets @returns {PlanRow} */
+/**
+ * @param {Limits} limits
+ * @param {number[]} ports
+ * @param {number} connections
+ * @param {string[]} sources
+ * @param {{address: string, port: number}[]} targets
+ * @returns {PlanRow}
+ */
 function portsRow({ portRange, sockets }, ports, connections, sources, targets) {
   const limit = 'client ports';
   if (portRange === null) return unread(limit, 'net.ipv4.ip_local_port_range');
@@ -114,7 +140,9 @@ function portsRow({ portRange, sockets }, ports, connections, sources, targets) 
   const taken = takenPorts(sockets, new Set(ports), sources, targets);
   const factors = [
     `${count(ports.length)} ports (net.ipv4.ip_local_port_range = ${low} ${high}${reserved > 0 ? `, less ${count(reserved)} in ip_local_reserved_ports` : ''})`,
-    sources.length === 1 || (sources.length === 0 && targets.length === 1) ? '1 source address' : '',
+    sources.length === 1 || (sources.length === 0 && targets.length === 1)
+      ? '1 source address'
+      : '',
     sources.length > 1 ? `${count(sources.length)} source addresses` : '',
     targets.length > 1 ? `${count(targets.length)} targets` : '',
   ];
@@ -135,7 +163,8 @@ function portsRow({ portRange, sockets }, ports, connections, sources, targets) 
 }
 
 /**
- * Ways from a source to a target that are in use: by a connection, or by a program that listens on the port.
+ * Ways from a source to a target that are in use: by a connection, or by a program that listens on
+ * the port.
  * @param {LocalSocket[]} sockets
  * @param {Set<number>} ports
  * @param {string[]} sources
@@ -150,7 +179,8 @@ function takenPorts(sockets, ports, sources, targets) {
       const those = inRange.filter(
         (socket) =>
           (socket.peer === peer && (source === null || socket.address === source)) ||
-          (socket.isListening && (source === null || socket.address === source || socket.address === '0.0.0.0')),
+          (socket.isListening &&
+            (source === null || socket.address === source || socket.address === '0.0.0.0')),
       );
       taken += new Set(those.map(({ port }) => port)).size;
     }
@@ -158,18 +188,25 @@ function takenPorts(sockets, ports, sources, targets) {
   return taken;
 }
 
-/** @param {{connections: number, usable: number, taken: number, isWide: boolean, sources: string[], targets: {address: string}[]}} facts */
+/**
+ * @param
+ *   {{connections: number, usable: number, taken: number, isWide: boolean, sources: string[], targets: {address: string}[]}}
+ *   facts
+ */
 function portsFix({ connections, usable, taken, isWide, sources, targets }) {
   const needed = Math.ceil(connections / Math.max(1, usable));
   const ways = [];
-  if (needed <= sources.length) ways.push('wait until the ports that are taken are free (in TIME_WAIT: 60 s)');
+  if (needed <= sources.length)
+    ways.push('wait until the ports that are taken are free (in TIME_WAIT: 60 s)');
   else if (!targets.every(({ address }) => isLoopback(address)))
     ways.push(
       `${needed} addresses by --source; where this machine has fewer: ip addr add ADDRESS/LENGTH dev INTERFACE`,
     );
-  else if (needed < 254) ways.push(`--source 127.0.0.2-127.0.0.${needed + 1} (every address of 127.0.0.0/8 is there)`);
+  else if (needed < 254)
+    ways.push(`--source 127.0.0.2-127.0.0.${needed + 1} (every address of 127.0.0.0/8 is there)`);
   else ways.push(`--source with ${needed} addresses of 127.0.0.0/8`);
-  if (taken > 0 && needed > sources.length) ways.push('wait for the ports that are taken (in TIME_WAIT: 60 s)');
+  if (taken > 0 && needed > sources.length)
+    ways.push('wait for the ports that are taken (in TIME_WAIT: 60 s)');
   if (!isWide)
     ways.push(
       'more ports an address: sysctl -w net.ipv4.ip_local_port_range="1024 65535" (first reserve the ports that servers here listen on: net.ipv4.ip_local_reserved_ports)',
@@ -178,14 +215,22 @@ function portsFix({ connections, usable, taken, isWide, sources, targets }) {
   return ways.join('; or ');
 }
 
-/** @param {Limits} limits @param {number} connections @param {number} given processes; 0: as many as are needed @param {number} perProcess @returns {PlanRow} */
+/**
+ * @param {Limits} limits
+ * @param {number} connections
+ * @param {number} given processes; 0: as many as are needed
+ * @param {number} perProcess
+ * @returns {PlanRow}
+ */
 function filesRow({ filesPerProcess }, connections, given, perProcess) {
   const processes = given || MAX_PROCESSES;
   const hard = filesPerProcess === null ? 'could not be read' : `is ${count(filesPerProcess)}`;
   const ways = [];
   if (given > 0) ways.push(`--processes ${Math.ceil(connections / perProcess)}, or leave it out`);
   if (perProcess < PER_PROCESS)
-    ways.push(`a higher hard limit: ulimit -Hn 20000, as root (lasting: nofile in /etc/security/limits.conf)`);
+    ways.push(
+      `a higher hard limit: ulimit -Hn 20000, as root (lasting: nofile in /etc/security/limits.conf)`,
+    );
   return {
     limit: 'file descriptors of the client processes',
     permits: processes * perProcess,
@@ -195,7 +240,12 @@ function filesRow({ filesPerProcess }, connections, given, perProcess) {
   };
 }
 
-/** @param {Limits} limits @param {number} connections @param {boolean} isLocal @returns {PlanRow} */
+/**
+ * @param {Limits} limits
+ * @param {number} connections
+ * @param {boolean} isLocal
+ * @returns {PlanRow}
+ */
 function machineFilesRow({ filesLeft }, connections, isLocal) {
   const limit = 'file descriptors of this machine';
   if (filesLeft === null) return unread(limit, 'fs.file-nr');
@@ -209,7 +259,12 @@ function machineFilesRow({ filesLeft }, connections, isLocal) {
   };
 }
 
-/** @param {Limits} limits @param {number} processes @param {boolean} isLocal @returns {PlanRow} */
+/**
+ * @param {Limits} limits
+ * @param {number} processes
+ * @param {boolean} isLocal
+ * @returns {PlanRow}
+ */
 function memoryRow({ memoryKb }, processes, isLocal) {
   const limit = 'memory';
   if (memoryKb === null) return unread(limit, 'MemAvailable');
@@ -223,12 +278,25 @@ function memoryRow({ memoryKb }, processes, isLocal) {
   };
 }
 
-/** @param {string} limit @param {string} what @returns {PlanRow} */
+/**
+ * @param {string} limit
+ * @param {string} what
+ * @returns {PlanRow}
+ */
 function unread(limit, what) {
-  return { limit, permits: Number.POSITIVE_INFINITY, detail: `${what} could not be read`, why: '', fix: '' };
+  return {
+    limit,
+    permits: Number.POSITIVE_INFINITY,
+    detail: `${what} could not be read`,
+    why: '',
+    fix: '',
+  };
 }
 
-/** @param {Plan} plan @returns {string} what to say before the start; many lines */
+/**
+ * @param {Plan} plan
+ * @returns {string} what to say before the start; many lines
+ */
 export function planText({ asked, most, first, rows, processes, fits }) {
   if (fits)
     return `this client machine can open ${count(most)} connections (first limit: ${first.limit}); ${processWords(processes)}`;
@@ -282,7 +350,10 @@ function isLoopback(address) {
   return address.startsWith('127.') || address === '::1';
 }
 
-/** @param {string} text "8080,9090-9099" @returns {[number, number][]} */
+/**
+ * @param {string} text "8080,9090-9099"
+ * @returns {[number, number][]}
+ */
 function rangesOf(text) {
   return text
     .trim()
@@ -294,7 +365,10 @@ function rangesOf(text) {
     });
 }
 
-/** @param {string} text /proc/net/tcp @returns {LocalSocket[]} */
+/**
+ * @param {string} text /proc/net/tcp
+ * @returns {LocalSocket[]}
+ */
 function socketsOf(text) {
   return text
     .split('\n')
@@ -313,7 +387,11 @@ function socketsOf(text) {
     });
 }
 
-/** /proc/net/tcp writes an address as one number in the machine's order. @param {string} hex 0100007F @returns {string} 127.0.0.1 */
+/**
+ * /proc/net/tcp writes an address as one number in the machine's order.
+ * @param {string} hex 0100007F
+ * @returns {string} 127.0.0.1
+ */
 function dotted(hex) {
   const bytes = hex.match(/../g)?.map((byte) => Number.parseInt(byte, 16)) ?? [];
   return (IS_LITTLE_ENDIAN ? bytes.reverse() : bytes).join('.');
@@ -323,9 +401,15 @@ function dotted(hex) {
 const LISTEN = '0A';
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
-/** The machine's, or what is left to this container where that is less. @param {(path: string) => string} read @returns {number|null} */
+/**
+ * The machine's, or what is left to this container where that is less.
+ * @param {(path: string) => string} read
+ * @returns {number|null}
+ */
 function memoryKbOf(read) {
-  const available = Number(/^MemAvailable:\s+(\d+)/m.exec(read('/proc/meminfo'))?.[1] ?? Number.NaN);
+  const available = Number(
+    /^MemAvailable:\s+(\d+)/m.exec(read('/proc/meminfo'))?.[1] ?? Number.NaN,
+  );
   const most = Number(read('/sys/fs/cgroup/memory.max') || Number.NaN);
   const current = Number(read('/sys/fs/cgroup/memory.current') || Number.NaN);
   const left = [available, (most - current) / 1024].filter((kb) => !Number.isNaN(kb));

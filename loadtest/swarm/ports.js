@@ -1,12 +1,15 @@
-// ports.js: from where to connect: for each source address and target, the ports to use, chosen here.
+// ports.js: from where to connect: for each source address and target, the ports to use, chosen
+// here.
 //
-// Left to the kernel, a bound source address is slow and wasteful. libuv binds it with SO_REUSEADDR and port 0, before the
-// target is known. Linux then gives each port once, however many targets there are, and searches the lower half of the range
-// before the upper: once that half is in use, every bind looks at all of it. From one address with 28,232 ports, 3,000
-// connections a second became 150 when 23,000 were open, all of it the kernel's time on the client. A port named to bind is
-// taken as it is, and serves a connection to each target.
+// Left to the kernel, a bound source address is slow and wasteful. libuv binds it with SO_REUSEADDR
+// and port 0, before the target is known. Linux then gives each port once, however many targets
+// there are, and searches the lower half of the range before the upper: once that half is in use,
+// every bind looks at all of it. From one address with 28,232 ports, 3,000 connections a second
+// became 150 when 23,000 were open, all of it the kernel's time on the client. A port named to bind
+// is taken as it is, and serves a connection to each target.
 //
-// Ports come from net.ipv4.ip_local_port_range although any could be named: the others belong to other programs.
+// Ports come from net.ipv4.ip_local_port_range although any could be named: the others belong to
+// other programs.
 
 /** @typedef {{low: number, high: number}} PortRange both included */
 
@@ -20,7 +23,11 @@ export function usablePorts({ low, high }, reserved) {
   return all.filter((port) => !reserved.some(([from, to]) => port >= from && port <= to));
 }
 
-/** @typedef {{target: {url: URL, address: string}, source: string|undefined, next: number, free: number[]}} Way `next`: how many ports have been used at all */
+/**
+ * @typedef
+ *   {{target: {url: URL, address: string}, source: string|undefined, next: number, free: number[]}}
+ *   Way `next`: how many ports have been used at all
+ */
 
 /** The ways of one process; each of them may use each of its ports. */
 export class Ways {
@@ -37,7 +44,12 @@ export class Ways {
     this.#ports = sources.length > 0 ? ports : [];
     /** @type {Way[]} */
     this.#ways = targets.flatMap((target) =>
-      (sources.length > 0 ? sources : [undefined]).map((source) => ({ target, source, next: 0, free: [] })),
+      (sources.length > 0 ? sources : [undefined]).map((source) => ({
+        target,
+        source,
+        next: 0,
+        free: [],
+      })),
     );
   }
 
@@ -47,7 +59,8 @@ export class Ways {
   }
 
   /**
-   * A way that has a port left, each in its turn. Where none has, a port in use: the kernel says what it thinks of that.
+   * A way that has a port left, each in its turn. Where none has, a port in use: the kernel says
+   * what it thinks of that.
    * @returns {{way: Way, port: number|undefined}}
    */
   take() {
@@ -58,7 +71,10 @@ export class Ways {
     return { way, port: this.#portOf(way, turn) };
   }
 
-  /** @param {Way} way @param {number|undefined} port of a connection that is gone */
+  /**
+   * @param {Way} way
+   * @param {number|undefined} port of a connection that is gone
+   */
   release(way, port) {
     if (port !== undefined) way.free.push(port);
   }
@@ -68,7 +84,12 @@ export class Ways {
     return way.next < this.#ports.length || way.free.length > 0;
   }
 
-  /** One that was not used before, as long as there is one: the kernel may not be done with the others. @param {Way} way @param {number} turn */
+  /**
+   * One that was not used before, as long as there is one: the kernel may not be done with the
+   * others.
+   * @param {Way} way
+   * @param {number} turn
+   */
   #portOf(way, turn) {
     if (this.#ports.length === 0) return undefined;
     if (way.next < this.#ports.length) return this.#ports[way.next++];

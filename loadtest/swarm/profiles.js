@@ -1,17 +1,20 @@
-// profiles.js: how to speak with a server: what to send to have it back, what to send that goes to everyone.
+// profiles.js: how to speak with a server: what to send to have it back, what to send that goes to
+// everyone.
 //
-// All the swarm knows of a server's protocol. A reply or a delivery is recognised by the mark within the payload, wherever
-// the server puts the payload, so nothing is said about the shape of its messages.
+// All the swarm knows of a server's protocol. A reply or a delivery is recognised by the mark
+// within the payload, wherever the server puts the payload, so nothing is said about the shape of
+// its messages.
 
 import { readFileSync } from 'node:fs';
 
 /**
  * @typedef {object} Profile
  * @property {string} name
- * @property {{before: string, after: string}|null} echo what stands around a payload, a JSON string, that its sender
- *   alone gets back; null: the server can't
- * @property {{before: string, after: string, result: string|null}|null} broadcast the same for one that every connection gets,
- *   its sender too; `result`: text by which to tell the answer that follows to the sender, where there is one
+ * @property {{before: string, after: string}|null} echo what stands around a payload, a JSON
+ *   string, that its sender alone gets back; null: the server can't
+ * @property {{before: string, after: string, result: string|null}|null} broadcast the same for one
+ *   that every connection gets, its sender too; `result`: text by which to tell the answer that
+ *   follows to the sender, where there is one
  */
 
 /** @type {readonly Profile[]} */
@@ -19,7 +22,11 @@ const PROFILES = Object.freeze([
   {
     name: 'fanfare',
     echo: { before: '{"type":"echo","payload":', after: '}' },
-    broadcast: { before: '{"type":"broadcast","payload":', after: '}', result: '"broadcastResult"' },
+    broadcast: {
+      before: '{"type":"broadcast","payload":',
+      after: '}',
+      result: '"broadcastResult"',
+    },
   },
   { name: 'echo', echo: { before: '', after: '' }, broadcast: null },
   { name: 'chat', echo: null, broadcast: { before: '', after: '', result: null } },
@@ -34,7 +41,9 @@ export function profileOf(nameOrFile) {
   const known = PROFILES.find(({ name }) => name === nameOrFile);
   if (known) return known;
   if (!nameOrFile.endsWith('.json'))
-    throw new Error(`--profile is ${PROFILES.map(({ name }) => name).join(', ')} or a file.json, not ${nameOrFile}`);
+    throw new Error(
+      `--profile is ${PROFILES.map(({ name }) => name).join(', ')} or a file.json, not ${nameOrFile}`,
+    );
   /** @type {any} */
   let value;
   try {
@@ -45,7 +54,13 @@ export function profileOf(nameOrFile) {
   const { echo = null, broadcast = null } = value ?? {};
   for (const [name, part] of Object.entries({ echo, broadcast })) {
     if (part !== null && (typeof part.before !== 'string' || typeof part.after !== 'string'))
-      throw new Error(`--profile: ${nameOrFile}: ${name} is null or has "before" and "after", both strings`);
+      throw new Error(
+        `--profile: ${nameOrFile}: ${name} is null or has "before" and "after", both strings`,
+      );
   }
-  return { name: nameOrFile, echo, broadcast: broadcast && { ...broadcast, result: broadcast.result ?? null } };
+  return {
+    name: nameOrFile,
+    echo,
+    broadcast: broadcast && { ...broadcast, result: broadcast.result ?? null },
+  };
 }

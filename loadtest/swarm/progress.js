@@ -3,7 +3,8 @@
 import { print } from '../lib/run.js';
 
 /**
- * The bar is a development dependency. Without it (`npm ci --omit=dev`) a terminal gets the lines, too.
+ * The bar is a development dependency. Without it (`npm ci --omit=dev`) a terminal gets the lines,
+ * too.
  * @type {typeof import('cli-progress')|null}
  */
 const cliProgress = await import('cli-progress').then(
@@ -39,7 +40,9 @@ export class Progress {
         stream: this.#stream,
         format: `${name.padEnd(NAME_WIDTH)} {bar} {percentage}% {value}/{total}  {text}`,
         formatValue: (value, _options, type) =>
-          type === 'percentage' ? String(value).padStart(3) : Math.round(value).toLocaleString('en-US'),
+          type === 'percentage'
+            ? String(value).padStart(3)
+            : Math.round(value).toLocaleString('en-US'),
         barsize: 30,
         hideCursor: true,
         clearOnComplete: true,
@@ -50,7 +53,12 @@ export class Progress {
     this.#bar.start(1, 0, { text: '' });
   }
 
-  /** @param {number} done @param {number} total @param {string} text the rate, for one @param {number} errors so far */
+  /**
+   * @param {number} done
+   * @param {number} total
+   * @param {string} text the rate, for one
+   * @param {number} errors so far
+   */
   update(done, total, text, errors) {
     const words = errors > 0 ? `${text}  ${errors.toLocaleString('en-US')} errors` : text;
     if (this.#bar) {

@@ -1,4 +1,5 @@
-// report.js: the run as a file to keep: JSON with everything, and a page of HTML that needs nothing but itself.
+// report.js: the run as a file to keep: JSON with everything, and a page of HTML that needs nothing
+// but itself.
 
 import { writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, totalmem } from 'node:os';
@@ -8,8 +9,8 @@ import { processWords } from './plan.js';
 import { SIDE } from './verdict.js';
 
 /**
- * The server's metrics that are drawn where they are there: Fanfare's, and those that every server with prom-client has.
- * `rate`: per second, of a counter.
+ * The server's metrics that are drawn where they are there: Fanfare's, and those that every server
+ * with prom-client has. `rate`: per second, of a counter.
  * @type {readonly {name: string, title: string, unit: string, rate?: boolean, factor?: number}[]}
  */
 const METRICS = Object.freeze([
@@ -18,7 +19,12 @@ const METRICS = Object.freeze([
   { name: 'process_cpu_seconds_total', title: 'Processor time', unit: ' cores', rate: true },
   { name: 'process_resident_memory_bytes', title: 'Resident memory', unit: ' MB', factor: 1e-6 },
   { name: 'nodejs_heap_used_bytes', title: 'Heap used', unit: ' MB', factor: 1e-6 },
-  { name: 'fanfare_event_loop_lag_seconds', title: 'Event-loop lag, the worst worker', unit: ' ms', factor: 1000 },
+  {
+    name: 'fanfare_event_loop_lag_seconds',
+    title: 'Event-loop lag, the worst worker',
+    unit: ' ms',
+    factor: 1000,
+  },
   { name: 'message_queue_depth', title: 'Publications not yet written', unit: '' },
   { name: 'fanfare_deliveries_total', title: 'Deliveries', unit: '/s', rate: true },
   { name: 'fanfare_admissions_refused_total', title: 'Admissions refused', unit: '/s', rate: true },
@@ -42,7 +48,10 @@ export const METRIC_NAMES = METRICS.map(({ name }) => name);
  * @property {import('./verdict.js').Verdict} verdict
  */
 
-/** @param {string} path without an ending @param {Run} run */
+/**
+ * @param {string} path without an ending
+ * @param {Run} run
+ */
 export function writeReport(path, run) {
   writeFileSync(`${path}.json`, `${JSON.stringify(asJson(run), null, 1)}\n`);
   writeFileSync(`${path}.html`, asHtml(run));
@@ -75,7 +84,10 @@ function machine() {
   };
 }
 
-/** @param {Run} run @returns {string} */
+/**
+ * @param {Run} run
+ * @returns {string}
+ */
 function asHtml(run) {
   const { startedAt, args, options, verdict, failures } = run;
   const { processor, memoryGb, kernel, node } = machine();
@@ -112,7 +124,13 @@ ${broadcastSection(run)}
 function tiles({ options, results, timeline }) {
   const { connect, burst, endurance, broadcast } = results;
   /** @type {[string, string, string][]} value, what, more */
-  const cells = [[count(timeline.peak), 'connections open at once', `of ${count(options.connections)} asked for`]];
+  const cells = [
+    [
+      count(timeline.peak),
+      'connections open at once',
+      `of ${count(options.connections)} asked for`,
+    ],
+  ];
   if (connect)
     cells.push([
       `${count(connect.perSecond)}/s`,
@@ -128,14 +146,18 @@ function tiles({ options, results, timeline }) {
   if (endurance)
     cells.push([
       `${count(endurance.perSecond)}/s`,
-      endurance.held ? 'echoes, a rate that held' : `echoes, not the ${count(endurance.asked)}/s asked for`,
+      endurance.held
+        ? 'echoes, a rate that held'
+        : `echoes, not the ${count(endurance.asked)}/s asked for`,
       `for ${endurance.seconds.toFixed(0)} s; p99 ${ms(endurance.roundTrip.p99)}; ${count(endurance.lost)} lost`,
     ]);
   if (broadcast)
     cells.push([
       count(broadcast.held),
       `connections with p${broadcast.percentile} ≤ ${broadcast.limitMs} ms`,
-      broadcast.ended === 'connections' ? 'or more: no more were asked for' : 'round trip of a broadcast to all',
+      broadcast.ended === 'connections'
+        ? 'or more: no more were asked for'
+        : 'round trip of a broadcast to all',
     ]);
   return cells
     .map(
@@ -155,7 +177,10 @@ function stretchNote({ timeline: { samples, spans } }) {
 function clientCharts({ timeline }) {
   const { samples, spans } = timeline;
   /** @typedef {import('./timeline.js').Sample} Sample */
-  /** @param {(sample: Sample) => number|null} value @returns {(readonly [number, number|null])[]} */
+  /**
+   * @param {(sample: Sample) => number|null} value
+   * @returns {(readonly [number, number|null])[]}
+   */
   const points = (value) => samples.map((sample) => [sample.t, value(sample)]);
   const hasErrors = samples.some(({ errors }) => errors > 0);
   return [
@@ -166,7 +191,9 @@ function clientCharts({ timeline }) {
       spans,
       series: [
         { name: 'open', tone: 0, points: points(({ open }) => open) },
-        ...(hasErrors ? [{ name: 'errors so far', tone: 3, points: points(({ errors }) => errors) }] : []),
+        ...(hasErrors
+          ? [{ name: 'errors so far', tone: 3, points: points(({ errors }) => errors) }]
+          : []),
       ],
     }),
     chartFigure({
@@ -174,7 +201,9 @@ function clientCharts({ timeline }) {
       unit: '/s',
       xUnit: ' s',
       spans,
-      series: [{ name: 'opened', tone: 0, points: points(({ openedPerSecond }) => openedPerSecond) }],
+      series: [
+        { name: 'opened', tone: 0, points: points(({ openedPerSecond }) => openedPerSecond) },
+      ],
     }),
     chartFigure({
       title: 'Latency',
@@ -231,7 +260,10 @@ function broadcastSection({ results }) {
   const { broadcast } = results;
   if (!broadcast || broadcast.steps.length === 0) return '';
   const { steps, percentile, limitMs } = broadcast;
-  /** @param {(step: import('./phases.js').Step) => number|null} value @returns {(readonly [number, number|null])[]} */
+  /**
+   * @param {(step: import('./phases.js').Step) => number|null} value
+   * @returns {(readonly [number, number|null])[]}
+   */
   const points = (value) =>
     steps.map((step) => {
       const ms = value(step);
@@ -255,7 +287,9 @@ function broadcastSection({ results }) {
     ms(step.pLimit),
     ms(step.maxMs),
     ms(step.delivery.p99),
-    step.deliveries === step.expected ? count(step.deliveries) : `${count(step.deliveries)} of ${count(step.expected)}`,
+    step.deliveries === step.expected
+      ? count(step.deliveries)
+      : `${count(step.deliveries)} of ${count(step.expected)}`,
     step.within ? 'yes' : 'no',
   ]);
   const head = [
@@ -280,7 +314,13 @@ function serverSection({ options, timeline }) {
       if (!rate) return [[t, values[name] * factor]];
       const before = scrapes[i - 1];
       if (before === undefined || !(name in before.values)) return [];
-      return [[t, (Math.max(0, values[name] - before.values[name]) * factor) / Math.max(0.001, t - before.t)]];
+      return [
+        [
+          t,
+          (Math.max(0, values[name] - before.values[name]) * factor) /
+            Math.max(0.001, t - before.t),
+        ],
+      ];
     });
     // A line of zeros says less than no line.
     if (points.length < 2 || points.every(([, value]) => value === 0)) return '';
@@ -325,9 +365,15 @@ function planTable({ rows, first, most }) {
   return table(['limit', 'connections', 'how'], text);
 }
 
-/** @param {string[]} head @param {string[][]} rows */
+/**
+ * @param {string[]} head
+ * @param {string[][]} rows
+ */
 function table(head, rows) {
-  /** @param {string} tag @param {string[]} cells */
+  /**
+   * @param {string} tag
+   * @param {string[]} cells
+   */
   const row = (tag, cells) =>
     `<tr>${cells.map((cell) => `<${tag}${cellClass(cell)}>${escaped(cell)}</${tag}>`).join('')}</tr>`;
   return `<div class="scroll" tabindex="0"><table><thead>${row('th', head)}</thead><tbody>${rows.map((cells) => row('td', cells)).join('')}</tbody></table></div>`;

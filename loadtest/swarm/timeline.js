@@ -1,4 +1,5 @@
-// timeline.js: what happened when: the clients' ticks summed up per sample, and the server's metrics beside them.
+// timeline.js: what happened when: the clients' ticks summed up per sample, and the server's
+// metrics beside them.
 
 import { Latency } from '../lib/latency.js';
 import { scrape } from '../lib/server.js';
@@ -11,7 +12,8 @@ const CPU_SAMPLES = 4;
 /** @typedef {import('./client.js').Tick} Tick */
 
 /**
- * One moment. Rates are per second, since the sample before; latencies milliseconds, null where nothing was timed.
+ * One moment. Rates are per second, since the sample before; latencies milliseconds, null where
+ * nothing was timed.
  * @typedef {object} Sample
  * @property {number} t seconds since the start
  * @property {number} open
@@ -22,12 +24,22 @@ const CPU_SAMPLES = 4;
  * @property {number|null} p50
  * @property {number|null} p95
  * @property {number|null} p99
- * @property {number} clientCpu processor time of the busiest client process over the last seconds, as a share of one core
+ * @property {number} clientCpu processor time of the busiest client process over the last seconds,
+ *   as a share of one core
  * @property {number} residentMb of all client processes
  */
-/** @typedef {{t: number, values: Record<string, number>}} Scrape metrics by name, labels added up */
-/** @typedef {{name: string, from: number, to: number, clientCpu: number}} Span seconds; `clientCpu` as in a sample, over all of it */
-/** @typedef {{opened: number, sent: number, replies: number, deliveries: number, seconds: number, latency: Latency}} Totals since a watch began */
+/**
+ * @typedef {{t: number, values: Record<string, number>}} Scrape metrics by name, labels added up
+ */
+/**
+ * @typedef {{name: string, from: number, to: number, clientCpu: number}} Span seconds; `clientCpu`
+ *   as in a sample, over all of it
+ */
+/**
+ * @typedef
+ *   {{opened: number, sent: number, replies: number, deliveries: number, seconds: number, latency: Latency}}
+ *   Totals since a watch began
+ */
 
 export class Timeline {
   /**
@@ -93,16 +105,21 @@ export class Timeline {
     return this.last.map((tick) => tick?.open ?? 0);
   }
 
-  /** @param {number} process @param {Tick} tick */
+  /**
+   * @param {number} process
+   * @param {Tick} tick
+   */
   add(process, tick) {
     this.last[process] = tick;
     this.peak = Math.max(this.peak, this.open);
     this.cpuSeconds[process] += tick.cpuSeconds;
     this.latency.addDrained(tick.latency);
-    for (const key of /** @type {const} */ (['opened', 'replies', 'deliveries'])) this.sums[key] += tick[key];
+    for (const key of /** @type {const} */ (['opened', 'replies', 'deliveries']))
+      this.sums[key] += tick[key];
     if (this.watching) {
       const { totals, onChange } = this.watching;
-      for (const key of /** @type {const} */ (['opened', 'sent', 'replies', 'deliveries'])) totals[key] += tick[key];
+      for (const key of /** @type {const} */ (['opened', 'sent', 'replies', 'deliveries']))
+        totals[key] += tick[key];
       totals.latency.addDrained(tick.latency);
       totals.seconds = (performance.now() - this.watching.startedMs) / 1000;
       onChange(totals);
@@ -128,7 +145,10 @@ export class Timeline {
     };
   }
 
-  /** @param {string} name of a phase @param {() => Promise<void>} act */
+  /**
+   * @param {string} name of a phase
+   * @param {() => Promise<void>} act
+   */
   async span(name, act) {
     const span = { name, from: this.seconds, to: this.seconds, clientCpu: 0 };
     const before = [...this.cpuSeconds];
@@ -141,7 +161,10 @@ export class Timeline {
     }
   }
 
-  /** @param {number[]} before processor times then @param {number} seconds since */
+  /**
+   * @param {number[]} before processor times then
+   * @param {number} seconds since
+   */
   #busiest(before, seconds) {
     return Math.max(...this.cpuSeconds.map((now, i) => now - before[i])) / Math.max(0.001, seconds);
   }
@@ -168,7 +191,8 @@ export class Timeline {
     this.sums = { opened: 0, replies: 0, deliveries: 0 };
     this.latency.drain();
     this.sampledMs = nowMs;
-    if (this.samples.length > MAX_SAMPLES) this.samples = this.samples.filter((_, i) => i % 2 === 0);
+    if (this.samples.length > MAX_SAMPLES)
+      this.samples = this.samples.filter((_, i) => i % 2 === 0);
     if (this.metrics !== '') this.#scrape();
   }
 
@@ -186,7 +210,8 @@ export class Timeline {
         if (this.names.has(name)) kept[name] = (kept[name] ?? 0) + value;
       }
       this.scrapes.push({ t, values: kept });
-      if (this.scrapes.length > MAX_SAMPLES) this.scrapes = this.scrapes.filter((_, i) => i % 2 === 0);
+      if (this.scrapes.length > MAX_SAMPLES)
+        this.scrapes = this.scrapes.filter((_, i) => i % 2 === 0);
     } catch (error) {
       this.scrapeFault = /** @type {Error} */ (error).message;
     } finally {

@@ -1,4 +1,5 @@
-// verdict.js: what a run came to, in words: each phase in a line, the first limit that was hit, and what to change.
+// verdict.js: what a run came to, in words: each phase in a line, the first limit that was hit, and
+// what to change.
 
 import { count } from '../lib/run.js';
 
@@ -6,7 +7,10 @@ import { count } from '../lib/run.js';
 const BUSY_SHARE = 0.85;
 /** Starting up is busy too. */
 const BUSY_SECONDS = 2;
-/** How many ports there are to a range that people have: a ceiling there has nothing to do with the server. */
+/**
+ * How many ports there are to a range that people have: a ceiling there has nothing to do with the
+ * server.
+ */
 const FAMOUS = Object.freeze([
   { ports: 16_384, range: '49152 to 65535, the range of Windows and macOS' },
   { ports: 28_232, range: '32768 to 60999, the range Linux has by default' },
@@ -15,7 +19,10 @@ const FAMOUS = Object.freeze([
 const NEAR = 0.01;
 
 /** @typedef {import('./failures.js').Failure} Failure */
-/** @typedef {{held: boolean, headline: string, phases: string[], limits: string[], notes: string[]}} Verdict */
+/**
+ * @typedef {{held: boolean, headline: string, phases: string[], limits: string[], notes: string[]}}
+ *   Verdict
+ */
 
 /**
  * @param {object} run
@@ -32,7 +39,9 @@ export function verdict({ results, failures, stopped, asked, peak, spans, addres
   const { endurance } = results;
   const [first] = failures;
   const held = first === undefined && stopped === '' && (endurance?.held ?? true);
-  const phases = Object.entries(results).map(([name, result]) => `${name.padEnd(10)} ${PHASE_LINE[name](result)}`);
+  const phases = Object.entries(results).map(
+    ([name, result]) => `${name.padEnd(10)} ${PHASE_LINE[name](result)}`,
+  );
   return {
     held,
     headline: headline({ held, first, stopped, asked, peak, endurance }),
@@ -42,7 +51,11 @@ export function verdict({ results, failures, stopped, asked, peak, spans, addres
   };
 }
 
-/** @param {{held: boolean, first: Failure|undefined, stopped: string, asked: number, peak: number, endurance: import('./phases.js').EnduranceResult|undefined}} run */
+/**
+ * @param
+ *   {{held: boolean, first: Failure|undefined, stopped: string, asked: number, peak: number, endurance: import('./phases.js').EnduranceResult|undefined}}
+ *   run
+ */
 function headline({ held, first, stopped, asked, peak, endurance }) {
   if (held) return `held: ${count(peak)} connections, every phase, no failure`;
   const where = `${count(peak)} of ${count(asked)} connections were open at most`;
@@ -51,7 +64,8 @@ function headline({ held, first, stopped, asked, peak, endurance }) {
     if (stopped !== '') return `not finished: ${stopped}`;
     return `not held: ${count(endurance?.perSecond ?? 0)} of ${count(endurance?.asked ?? 0)} messages/s`;
   }
-  if (first.side === 'client') return `this client was the limit, not the server: ${first.limit}; ${where}${end}`;
+  if (first.side === 'client')
+    return `this client was the limit, not the server: ${first.limit}; ${where}${end}`;
   if (first.side === 'server') return `the server was the limit: ${first.limit}; ${where}${end}`;
   return `failed between client and server: ${first.limit}; ${where}${end}`;
 }
@@ -84,7 +98,9 @@ const PHASE_LINE = {
 
 /** @param {import('./phases.js').Percentiles} percentiles */
 function latencies({ p50, p95, p99 }) {
-  return p50 === null ? 'nothing timed' : `p50 ${ms(p50)}, p95 ${ms(p95 ?? 0)}, p99 ${ms(p99 ?? 0)}`;
+  return p50 === null
+    ? 'nothing timed'
+    : `p50 ${ms(p50)}, p95 ${ms(p95 ?? 0)}, p99 ${ms(p99 ?? 0)}`;
 }
 
 /** @param {number} value */
@@ -92,8 +108,14 @@ function ms(value) {
   return `${value < 10 ? value.toFixed(1) : count(value)} ms`;
 }
 
-/** @param {Failure} failure @param {boolean} isFirst */
-function limitText({ key, count: times, firstSeconds, openThen, side, limit, means, fix }, isFirst) {
+/**
+ * @param {Failure} failure
+ * @param {boolean} isFirst
+ */
+function limitText(
+  { key, count: times, firstSeconds, openThen, side, limit, means, fix },
+  isFirst,
+) {
   return [
     `${isFirst ? 'first limit hit' : 'then'}: ${limit} (${SIDE[side]}): ${count(times)} × ${key}, from ${firstSeconds.toFixed(1)} s on, with ${count(openThen)} connections open`,
     `  ${means}.`,
@@ -103,9 +125,17 @@ function limitText({ key, count: times, firstSeconds, openThen, side, limit, mea
     .join('\n');
 }
 
-export const SIDE = Object.freeze({ client: 'this client', server: 'the server', between: 'between them' });
+export const SIDE = Object.freeze({
+  client: 'this client',
+  server: 'the server',
+  between: 'between them',
+});
 
-/** @param {{failures: Failure[], peak: number, asked: number, spans: import('./timeline.js').Span[], addresses: number}} run */
+/**
+ * @param
+ *   {{failures: Failure[], peak: number, asked: number, spans: import('./timeline.js').Span[], addresses: number}}
+ *   run
+ */
 function notes({ failures, peak, asked, spans, addresses }) {
   const notes = spans
     .filter(({ clientCpu, from, to }) => clientCpu > BUSY_SHARE && to - from >= BUSY_SECONDS)
@@ -113,7 +143,9 @@ function notes({ failures, peak, asked, spans, addresses }) {
       ({ name, clientCpu }) =>
         `${name}: a client process used ${Math.round(clientCpu * 100)} % of a core, so its rate and latencies are partly the client's: more --processes on a machine with more cores, or more client machines`,
     );
-  const famous = FAMOUS.find(({ ports }) => Math.abs(peak - ports * addresses) <= ports * addresses * NEAR);
+  const famous = FAMOUS.find(
+    ({ ports }) => Math.abs(peak - ports * addresses) <= ports * addresses * NEAR,
+  );
   if (peak < asked && famous && failures[0]?.side !== 'client')
     notes.push(
       `${count(peak)} connections are ${addresses > 1 ? `${count(addresses)} × ` : ''}the ${count(famous.ports)} ports from ${famous.range}: look for a machine between that has run out of them (NAT, or a proxy towards its server)`,
@@ -121,7 +153,11 @@ function notes({ failures, peak, asked, spans, addresses }) {
   return notes;
 }
 
-/** Without the phases: each was said as it ended. @param {Verdict} verdict @returns {string} many lines */
+/**
+ * Without the phases: each was said as it ended.
+ * @param {Verdict} verdict
+ * @returns {string} many lines
+ */
 export function verdictText({ headline, limits, notes }) {
   return [`verdict: ${headline}`, ...limits, ...notes.map((note) => `note: ${note}`)].join('\n');
 }

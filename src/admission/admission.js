@@ -5,10 +5,12 @@
 //   2. may its page: Origin                                               403
 //   3. has its address as many connections as it may: all workers count   429
 //
-// Behind a trusted proxy the address is known only from the request, so step 0 comes between 2 and 3.
+// Behind a trusted proxy the address is known only from the request, so step 0 comes between 2 and
+// 3.
 //
-// Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept for a request that is
-// refused. A limit that is off costs nothing: without the cap per address there is no question and no promise.
+// Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept
+// for a request that is refused. A limit that is off costs nothing: without the cap per address
+// there is no question and no promise.
 
 import { usableDescriptors } from '../config/system-limits.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
@@ -30,8 +32,9 @@ const PER_IP_RETRY_S = 10;
 /**
  * Who counts the connections of an address, over all workers of this server.
  * @typedef {object} Addresses
- * @property {(address: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>} acquire
- * counts one more unless that makes more than `cap`; with `force` in any case
+ * @property
+ *   {(address: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
+ *   acquire counts one more unless that makes more than `cap`; with `force` in any case
  * @property {(address: string) => void} release one that was admitted
  */
 
@@ -45,7 +48,10 @@ const PER_IP_RETRY_S = 10;
 
 /** One request that was let in, until its connection is gone. */
 export class Admitted {
-  /** @param {string} address @param {Addresses|null} holder who counted it, if anyone did */
+  /**
+   * @param {string} address
+   * @param {Addresses|null} holder who counted it, if anyone did
+   */
   constructor(address, holder) {
     /** As limits count it; empty where none of them counts by address. */
     this.address = address;
@@ -81,8 +87,10 @@ export class Admission {
     this.counters = counters;
     this.now = now;
     this.random = random;
-    // Where no limit counts by address nobody asks for it: a system call per handshake (10 of 250 us).
-    const countsPeers = config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
+    // Where no limit counts by address nobody asks for it: a system call per handshake (10 of 250
+    // us).
+    const countsPeers =
+      config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
     const countsAddresses =
       config.maxConnectionsPerIpMode !== 'off' ||
       config.messagesPerMinutePerIpMode !== 'off' ||
@@ -90,15 +98,19 @@ export class Admission {
       (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
     this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
-    this.handshakeRate = new HandshakeRate(config.handshakesPerMinutePerIp, config.handshakesBurstPerIp, counters);
+    this.handshakeRate = new HandshakeRate(
+      config.handshakesPerMinutePerIp,
+      config.handshakesBurstPerIp,
+      counters,
+    );
     this.#originAllowed = createOriginCheck(config.allowedOrigins);
     this.maxDescriptors = usableDescriptors(health.descriptorLimit);
   }
 
   /**
    * @param {import('node:net').Socket} socket
-   * @returns {string|null} the address that its unfinished handshake counts for; null: for none, because the peer is a
-   * trusted proxy, or because no limit counts by address
+   * @returns {string|null} the address that its unfinished handshake counts for; null: for none,
+   *   because the peer is a trusted proxy, or because no limit counts by address
    */
   peerOf(socket) {
     return this.#peerOf(socket);
@@ -115,20 +127,29 @@ export class Admission {
     const waitS = this.handshakeRate.take(address, this.now());
     if (waitS === 0) return null;
     if (mode === 'enforce')
-      return this.#refuse(429, 'handshakes_per_ip', 'Too many handshakes from this address.', waitS);
+      return this.#refuse(
+        429,
+        'handshakes_per_ip',
+        'Too many handshakes from this address.',
+        waitS,
+      );
     this.counters.observed.handshakes_per_ip++;
     return null;
   }
 
-  /** Is the reserve of descriptors in use? Then a new WebSocket is refused, whose socket counts already. */
+  /**
+   * Is the reserve of descriptors in use? Then a new WebSocket is refused, whose socket counts
+   * already.
+   */
   get isShortOfDescriptors() {
     return this.health.openDescriptors() > this.maxDescriptors;
   }
 
   /**
-   * @param {import('node:http').IncomingMessage} request well-formed: that is the HTTP server's to check
-   * @returns {Refusal | Admitted | Promise<Refusal | Admitted>} a promise, which never rejects, only where the cap per
-   * address is not off
+   * @param {import('node:http').IncomingMessage} request well-formed: that is the HTTP server's to
+   *   check
+   * @returns {Refusal | Admitted | Promise<Refusal | Admitted>} a promise, which never rejects,
+   *   only where the cap per address is not off
    */
   admit(request) {
     const { config, counters } = this;
@@ -146,7 +167,9 @@ export class Admission {
       const refusal = this.admitPeer(address);
       if (refusal !== null) return refusal;
     }
-    return config.maxConnectionsPerIpMode === 'off' ? new Admitted(address, null) : this.#acquire(address);
+    return config.maxConnectionsPerIpMode === 'off'
+      ? new Admitted(address, null)
+      : this.#acquire(address);
   }
 
   /** @returns {'loop_lag'|'memory'|'descriptors'|null} */
@@ -158,7 +181,10 @@ export class Admission {
     return null;
   }
 
-  /** @param {string} address @returns {Promise<Refusal|Admitted>} */
+  /**
+   * @param {string} address
+   * @returns {Promise<Refusal|Admitted>}
+   */
   async #acquire(address) {
     const { maxConnectionsPerIp: cap, maxConnectionsPerIpMode: mode } = this.config;
     const isObserved = mode === 'observe';
@@ -167,19 +193,28 @@ export class Admission {
       if (isObserved && connections > cap) this.counters.observed.connections_per_ip++;
       if (admitted) return new Admitted(address, this.addresses);
     } catch {
-      // Nobody is left to count: the primary is gone, and this worker about to leave. Observing must not refuse;
-      // enforcing must not let in what it can't count.
+      // Nobody is left to count: the primary is gone, and this worker about to leave. Observing
+      // must not refuse; enforcing must not let in what it can't count.
       if (isObserved) return new Admitted(address, null);
       return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
     }
     return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
   }
 
-  /** @param {number} status @param {Refusal['reason']} reason @param {string} message @param {number} retryS 0: waiting does not help @returns {Refusal} */
+  /**
+   * @param {number} status
+   * @param {Refusal['reason']} reason
+   * @param {string} message
+   * @param {number} retryS 0: waiting does not help
+   * @returns {Refusal}
+   */
   #refuse(status, reason, message, retryS) {
     this.counters.refused[reason]++;
     /** @type {Record<string, string>} */
-    const headers = retryS === 0 ? {} : { 'Retry-After': String(retryS + Math.floor(this.random() * (retryS + 1))) };
+    const headers =
+      retryS === 0
+        ? {}
+        : { 'Retry-After': String(retryS + Math.floor(this.random() * (retryS + 1))) };
     return { status, reason, headers, body: JSON.stringify({ error: reason, message }) };
   }
 }

@@ -1,11 +1,16 @@
-// handshake-rate.js: how many new connections and plain requests one address may make, in this worker.
+// handshake-rate.js: how many new connections and plain requests one address may make, in this
+// worker.
 //
-// A handshake costs a worker as much as a hundred messages, so a client that connects and hangs up needs a limit of its
-// own. The check comes before anything is read. An address has a token bucket while the bucket is not full.
+// A handshake costs a worker as much as a hundred messages, so a client that connects and hangs up
+// needs a limit of its own. The check comes before anything is read. An address has a token bucket
+// while the bucket is not full.
 
 import { Allowance, Rate } from './rate-limit.js';
 
-/** Addresses with a bucket. Beyond that number the oldest bucket is forgotten: its address may use a burst again. */
+/**
+ * Addresses with a bucket. Beyond that number the oldest bucket is forgotten: its address may use a
+ * burst again.
+ */
 const MAX_ADDRESSES = 65_536;
 /** Buckets looked at for each new one, so that full ones go without a timer. */
 const SWEEP_STEP = 2;

@@ -1,21 +1,27 @@
-// rate-limit.js: how many messages and frames a connection, and all connections of one address together, may send.
+// rate-limit.js: how many messages and frames a connection, and all connections of one address
+// together, may send.
 //
-// A message costs a token for each 4 KB that it has begun. A broadcast pays again, from a bucket of its address. Frames that
-// are no whole messages have a bucket of their connection.
+// A message costs a token for each 4 KB that it has begun. A broadcast pays again, from a bucket of
+// its address. Frames that are no whole messages have a bucket of their connection.
 //
-// Token buckets. A bucket that holds `burst` tokens and refills evenly is fully told by one number, the time at which it
-// will be full: each token taken moves that time one token's worth later, and an empty bucket is one whose time lies
-// `burst` tokens ahead. (The same thing as GCRA, ATM Forum TM 4.0, 4.4.3.) So a bucket needs no timer and no second field,
-// and one whose time has passed is as good as none.
+// Token buckets. A bucket that holds `burst` tokens and refills evenly is fully told by one number,
+// the time at which it will be full: each token taken moves that time one token's worth later, and
+// an empty bucket is one whose time lies `burst` tokens ahead. (The same thing as GCRA, ATM Forum
+// TM 4.0, 4.4.3.) So a bucket needs no timer and no second field, and one whose time has passed is
+// as good as none.
 //
-// Times are counted in units of 1/perMinute ms, in which one token is always 60,000: whole numbers, no drift.
+// Times are counted in units of 1/perMinute ms, in which one token is always 60,000: whole numbers,
+// no drift.
 
 const TOKEN = 60_000;
 /** A message takes a token for each so many bytes that it has begun. */
 const BYTES_PER_TOKEN = 4096;
 /** Refused messages are counted by the minute. */
 const REFUSED_WINDOW_MS = 60_000;
-/** Addresses with a bucket that is not full. One more, and the oldest is forgotten: it may send a burst again. */
+/**
+ * Addresses with a bucket that is not full. One more, and the oldest is forgotten: it may send a
+ * burst again.
+ */
 const MAX_ADDRESSES = 65_536;
 /** Addresses looked at in one sweep: under a millisecond. */
 const SWEEP_ADDRESSES = 8192;
@@ -34,41 +40,71 @@ export class Allowance {
 
 /** Capacity and refill of buckets; the buckets themselves are the callers'. */
 export class Rate {
-  /** @param {number} perMinute @param {number} burst */
+  /**
+   * @param {number} perMinute
+   * @param {number} burst
+   */
   constructor(perMinute, burst) {
     this.perMinute = perMinute;
     this.depth = burst * TOKEN;
   }
 
-  /** What so many bytes cost: at most what the bucket holds, or a large message would never pass. @param {number} bytes */
+  /**
+   * What so many bytes cost: at most what the bucket holds, or a large message would never pass.
+   * @param {number} bytes
+   */
   costOf(bytes) {
     return Math.min(this.depth, TOKEN * Math.max(1, Math.ceil(bytes / BYTES_PER_TOKEN)));
   }
 
-  /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] @returns {boolean} is there as much? */
+  /**
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @param {number} [cost]
+   * @returns {boolean} is there as much?
+   */
   has(allowance, nowMs, cost = TOKEN) {
     const now = Math.floor(nowMs * this.perMinute);
     return Math.max(allowance.fullAt, now) + cost - now <= this.depth;
   }
 
-  /** Takes what is there. @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] */
+  /**
+   * Takes what is there.
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @param {number} [cost]
+   */
   take(allowance, nowMs, cost = TOKEN) {
     allowance.fullAt = Math.max(allowance.fullAt, Math.floor(nowMs * this.perMinute)) + cost;
   }
 
-  /** Takes it whether it is there or not: a bucket may owe as much as it holds. @param {{fullAt: number}} allowance @param {number} nowMs @param {number} cost */
+  /**
+   * Takes it whether it is there or not: a bucket may owe as much as it holds.
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @param {number} cost
+   */
   owe(allowance, nowMs, cost) {
     const now = Math.floor(nowMs * this.perMinute);
     allowance.fullAt = Math.min(Math.max(allowance.fullAt, now) + cost, now + 2 * this.depth);
   }
 
-  /** @param {{fullAt: number}} allowance @param {number} nowMs @param {number} [cost] @returns {number} whole seconds until there is as much: 1 at least */
+  /**
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @param {number} [cost]
+   * @returns {number} whole seconds until there is as much: 1 at least
+   */
   retryAfter(allowance, nowMs, cost = TOKEN) {
     const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
     return Math.max(1, Math.ceil(wait / (1000 * this.perMinute)));
   }
 
-  /** @param {{fullAt: number}} allowance @param {number} nowMs @returns {boolean} it says nothing that a new one would not */
+  /**
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @returns {boolean} it says nothing that a new one would not
+   */
   isFull(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
   }
@@ -82,7 +118,8 @@ export class RateLimiter {
 
   /**
    * @param {import('../config/config.js').Config} config
-   * @param {import('../observability/counters.js').Counters} counters counts what observed limits would have refused
+   * @param {import('../observability/counters.js').Counters} counters counts what observed limits
+   *   would have refused
    */
   constructor(config, counters) {
     this.counters = counters;
@@ -103,13 +140,14 @@ export class RateLimiter {
   }
 
   /**
-   * A message has come. It takes its tokens of its connection and of its address, or, refused by either, none at all.
-   * An observed limit counts what it would have refused, and lets it pass.
+   * A message has come. It takes its tokens of its connection and of its address, or, refused by
+   * either, none at all. An observed limit counts what it would have refused, and lets it pass.
    * @param {{rate: Allowance|null}} connection its `rate` is ours: made when it first speaks
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
    * @param {number} [bytes] of the message
-   * @returns {number} 0: pass. Above 0: refused, one will be accepted in so many seconds. -1: refused too often, close with 4005
+   * @returns {number} 0: pass. Above 0: refused, one will be accepted in so many seconds. -1:
+   *   refused too often, close with 4005
    */
   admitMessage(connection, address, nowMs, bytes = 0) {
     const { connectionMode, addressMode, connectionRate, addressRate } = this;
@@ -124,7 +162,8 @@ export class RateLimiter {
 
     if ((!ownHas && connectionMode === 'enforce') || (!sharedHas && addressMode === 'enforce')) {
       if (this.#refusedTooOften(own, nowMs)) return -1;
-      const ownWait = ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs, ownCost);
+      const ownWait =
+        ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs, ownCost);
       const sharedWait =
         sharedHas || shared === null || addressMode !== 'enforce'
           ? 0
@@ -132,20 +171,21 @@ export class RateLimiter {
       return Math.max(ownWait, sharedWait);
     }
 
-    // It passes: limits that are enforced take their tokens. Those that are observed would have taken some only if none
-    // of them had refused.
+    // It passes: limits that are enforced take their tokens. Those that are observed would have
+    // taken some only if none of them had refused.
     const observedHave = ownHas && sharedHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
-    if (shared !== null && (addressMode === 'enforce' || observedHave)) addressRate.take(shared, nowMs, sharedCost);
+    if (shared !== null && (addressMode === 'enforce' || observedHave))
+      addressRate.take(shared, nowMs, sharedCost);
     if (!ownHas) this.counters.observed.messages++;
     if (!sharedHas) this.counters.observed.messages_per_ip++;
     return 0;
   }
 
   /**
-   * A broadcast has come, and has passed as a message. It costs its address tokens of a bucket of their own, as many for
-   * its bytes as a message costs.
+   * A broadcast has come, and has passed as a message. It costs its address tokens of a bucket of
+   * their own, as many for its bytes as a message costs.
    * @param {{rate: Allowance|null}} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
@@ -172,8 +212,8 @@ export class RateLimiter {
   }
 
   /**
-   * A message is answered with so many bytes. Beyond the first token, which the message has paid, they cost what they would
-   * cost if they came; later messages wait for that.
+   * A message is answered with so many bytes. Beyond the first token, which the message has paid,
+   * they cost what they would cost if they came; later messages wait for that.
    * @param {{rate: Allowance|null}} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
@@ -205,7 +245,8 @@ export class RateLimiter {
   }
 
   /**
-   * Forgets addresses whose bucket is full again. Call it every second or so; each call looks at a part.
+   * Forgets addresses whose bucket is full again. Call it every second or so; each call looks at a
+   * part.
    * @param {number} nowMs
    */
   sweep(nowMs) {
@@ -222,7 +263,10 @@ export class RateLimiter {
     }
   }
 
-  /** @param {string} address @returns {Allowance} */
+  /**
+   * @param {string} address
+   * @returns {Allowance}
+   */
   #allowanceOf(address) {
     let allowance = this.#addresses.get(address);
     if (allowance !== undefined) return allowance;
@@ -239,7 +283,10 @@ export class RateLimiter {
     return allowance;
   }
 
-  /** @param {Allowance} own @param {number} nowMs */
+  /**
+   * @param {Allowance} own
+   * @param {number} nowMs
+   */
   #refusedTooOften(own, nowMs) {
     if (own.refused === 0 || nowMs - own.refusedSinceMs >= REFUSED_WINDOW_MS) {
       own.refusedSinceMs = nowMs;

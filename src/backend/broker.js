@@ -1,7 +1,9 @@
-// broker.js: what a broker promises. The implementations are memory, local and redis; one suite tests all three.
+// broker.js: what a broker promises. The implementations are memory, local and redis; one suite
+// tests all three.
 //
-// A broker carries publications between workers and machines. It knows rooms by their names and publications as
-// opaque bytes: it never looks into them, so that no worker parses a payload it only passes on.
+// A broker carries publications between workers and machines. It knows rooms by their names and
+// publications as opaque bytes: it never looks into them, so that no worker parses a payload it
+// only passes on.
 //
 //   - `subscribe(room)` resolves when every publication accepted from then on reaches this worker. It may be called
 //     again for a room that is subscribed, and resolves at once. It rejects with a BrokerError UNAVAILABLE; the room
@@ -68,8 +70,10 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @typedef {object} HistoryPage
  * @property {string} epoch
  * @property {number} offset of the room's newest publication; 0: it has none yet
- * @property {number} first offset of the first of `publications`; where there are none, it says nothing
- * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read was forward
+ * @property {number} first offset of the first of `publications`; where there are none, it says
+ *   nothing
+ * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read
+ *   was forward
  */
 
 /**
@@ -83,11 +87,15 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {string} [endedEpoch]
  */
 
-/** How much of a room is kept; null: no history. @typedef {(room: string) => import('../config/room-patterns.js').HistoryRule|null} HistoryOf */
+/**
+ * How much of a room is kept; null: no history.
+ * @typedef {(room: string) => import('../config/room-patterns.js').HistoryRule|null} HistoryOf
+ */
 
 /**
  * @typedef {object} BrokerEvents
- * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void} onPublication
+ * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
+ *   onPublication
  * @property {(state: BrokerState) => void} onState
  * @property {(rooms: string[]) => void} [onLost]
  */
@@ -99,7 +107,9 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  * @property {() => Promise<void>} close
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
- * @property {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>} publish a position in rooms with history
+ * @property
+ *   {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>}
+ *   publish a position in rooms with history
  * @property {(room: string, from: ReadRequest) => Promise<HistoryPage>} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections

@@ -1,5 +1,6 @@
-// delayed-unsubscribe.js: rooms that emptied a moment ago and stay subscribed for a while, so that churn is no storm of
-// subscriptions. The delay is one for all, so the order of entry is the order of leaving, and one timer serves all.
+// delayed-unsubscribe.js: rooms that emptied a moment ago and stay subscribed for a while, so that
+// churn is no storm of subscriptions. The delay is one for all, so the order of entry is the order
+// of leaving, and one timer serves all.
 
 export class DelayedUnsubscribe {
   /**
@@ -23,7 +24,10 @@ export class DelayedUnsubscribe {
     this.timer ??= setTimeout(this.sweep, this.ms).unref();
   }
 
-  /** @param {string} room @returns {boolean} whether it was lingering */
+  /**
+   * @param {string} room
+   * @returns {boolean} whether it was lingering
+   */
   delete(room) {
     return this.due.delete(room);
   }

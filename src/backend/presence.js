@@ -1,8 +1,10 @@
-// presence.js: what presence promises. The implementations are memory, local and redis; one suite tests all three.
+// presence.js: what presence promises. The implementations are memory, local and redis; one suite
+// tests all three.
 //
-// Presence knows who is in a room, over all workers of all servers. Each worker (an owner) says which users its own
-// connections are; a user is there while at least one worker has it. Users and members are opaque here: a user is a
-// text that names somebody, a member the bytes that are shown of it.
+// Presence knows who is in a room, over all workers of all servers. Each worker (an owner) says
+// which users its own connections are; a user is there while at least one worker has it. Users and
+// members are opaque here: a user is a text that names somebody, a member the bytes that are shown
+// of it.
 //
 //   - `join(room, user, member)`: this worker has the user in that room from now on. May be called again, with another
 //     member: the latest that was said, by whichever worker, is shown. `leave(room, user)`: it has it no more.
@@ -34,7 +36,8 @@
  * Who is in a room.
  * @typedef {object} PresenceSnapshot
  * @property {number} count of users
- * @property {Buffer[]|null} members one for each, in no particular order; null where the room is large
+ * @property {Buffer[]|null} members one for each, in no particular order; null where the room is
+ *   large
  */
 
 /**

@@ -1,8 +1,8 @@
 // dispatch.js: what a connection may ask for, one handler each.
 //
-// A message is counted against the rate first, then decoded, then handled. A handler answers by `connection.send`;
-// what it can't do yet (the broker has to confirm) it answers when that settles. The peer's faults are answers too:
-// rows of codes.js, counted, never thrown.
+// A message is counted against the rate first, then decoded, then handled. A handler answers by
+// `connection.send`; what it can't do yet (the broker has to confirm) it answers when that settles.
+// The peer's faults are answers too: rows of codes.js, counted, never thrown.
 
 import { EVERYONE } from '../hub/hub.js';
 import {
@@ -31,7 +31,10 @@ import {
 import { CLOSES } from '../protocol/codes.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 
-/** One message in so many is timed: the two looks at the clock and the count cost 0.2 us. A power of two. */
+/**
+ * One message in so many is timed: the two looks at the clock and the count cost 0.2 us. A power of
+ * two.
+ */
 const TIMED_EVERY = 8;
 /** Third malformed message within this time: close 4501. */
 const FAULT_WINDOW_MS = 10_000;
@@ -55,9 +58,17 @@ const NOTHING = Buffer.alloc(0);
 /** @typedef {import('../protocol/codec.js').Command} Command */
 /** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
 
-/** @typedef {{publish(room: string, publication: Buffer): Promise<{epoch: string, offset: number}|void>, countConnections(): Promise<number>}} Publisher */
+/**
+ * @typedef
+ *   {{publish(room: string, publication: Buffer): Promise<{epoch: string, offset: number}|void>, countConnections(): Promise<number>}}
+ *   Publisher
+ */
 
-/** @typedef {{connection: Connection, id: string|number|undefined, payload: string, sinceMs: number}} PendingBroadcast */
+/**
+ * @typedef
+ *   {{connection: Connection, id: string|number|undefined, payload: string, sinceMs: number}}
+ *   PendingBroadcast
+ */
 
 export class Commands {
   /**
@@ -67,13 +78,18 @@ export class Commands {
    * @param {Publisher} parts.broker
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.recovery
    * @param {{isOn: boolean}} parts.degraded
-   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0: pass; seconds to wait; −1: close with 4005
-   * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many bytes costs its connection's rate
-   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast the same, asked after it
-   * @param {import('../hub/room-users.js').Attendance|null} [parts.attendance] null: no room has presence
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitMessage 0:
+   *   pass; seconds to wait; −1: close with 4005
+   * @param {(connection: Connection, bytes: number) => void} [parts.charge] a reply of so many
+   *   bytes costs its connection's rate
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
+   *   the same, asked after it
+   * @param {import('../hub/room-users.js').Attendance|null} [parts.attendance] null: no room has
+   *   presence
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
-   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
+   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
+   *   parts.log
    */
   constructor({
     config,
@@ -96,11 +112,13 @@ export class Commands {
     this.degraded = degraded;
     this.admitMessage = admitMessage;
     this.charge = charge;
-    // A part of what may wait for a connection, so that a reader can ask for the next page before it has read this one.
+    // A part of what may wait for a connection, so that a reader can ask for the next page before
+    // it has read this one.
     this.maxPresenceBytes = Math.min(MAX_PRESENCE_BYTES, config.maxUnsentBytes / 4);
     this.admitBroadcast = admitBroadcast;
     this.attendance = attendance;
-    this.countsMessages = config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
+    this.countsMessages =
+      config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
     this.counters = counters;
     this.messageDuration = messageDuration;
     this.log = log;
@@ -156,7 +174,11 @@ export class Commands {
     }
   }
 
-  /** A fault of ours over one message costs its own connection and no other. @param {Connection} connection @param {Buffer} data */
+  /**
+   * A fault of ours over one message costs its own connection and no other.
+   * @param {Connection} connection
+   * @param {Buffer} data
+   */
   #handle(connection, data) {
     /** @type {Command|null|undefined} */
     let command;
@@ -173,7 +195,11 @@ export class Commands {
     }
   }
 
-  /** @param {Connection} connection @param {Buffer} data @param {number} wait */
+  /**
+   * @param {Connection} connection
+   * @param {Buffer} data
+   * @param {number} wait
+   */
   #refuse(connection, data, wait) {
     const id = wait > 0 && data.length <= MAX_REFUSED_BYTES ? decode(data)?.id : undefined;
     this.refused(connection, id, wait);
@@ -190,7 +216,10 @@ export class Commands {
     connection.close(CLOSES.RATE_LIMITED);
   }
 
-  /** @param {Connection} connection @param {string|number} [id] */
+  /**
+   * @param {Connection} connection
+   * @param {string|number} [id]
+   */
   #malformed(connection, id) {
     this.error(connection, 'INVALID_MESSAGE_FORMAT', id);
     const faults = faultsOf(connection);
@@ -210,7 +239,10 @@ export class Commands {
     this.#malformed(connection, command.id);
   }
 
-  /** @param {Connection} connection @param {string|number|undefined} id */
+  /**
+   * @param {Connection} connection
+   * @param {string|number|undefined} id
+   */
   roomLimit(connection, id) {
     this.error(connection, 'ROOM_LIMIT', id);
     const faults = faultsOf(connection);
@@ -219,7 +251,8 @@ export class Commands {
       faults.refusedJoins = 0;
       faults.refusedJoinsSinceMs = now;
     }
-    if (++faults.refusedJoins > this.config.maxRoomsPerConnection) connection.close(CLOSES.ROOM_LIMIT);
+    if (++faults.refusedJoins > this.config.maxRoomsPerConnection)
+      connection.close(CLOSES.ROOM_LIMIT);
   }
 
   /**
@@ -250,7 +283,11 @@ export class Commands {
     );
   }
 
-  /** @param {Connection} connection @param {unknown} error @param {string|number|undefined} id */
+  /**
+   * @param {Connection} connection
+   * @param {unknown} error
+   * @param {string|number|undefined} id
+   */
   brokerError(connection, error, id) {
     const { code } = /** @type {{code?: string}} */ (error);
     if (code === 'UNAVAILABLE' || code === 'OUTCOME_UNKNOWN') {
@@ -262,8 +299,8 @@ export class Commands {
   }
 
   /**
-   * Answers a command that reads. A bound holds for those that wait, whoever asks, and the bytes of the reply cost as
-   * those of a message do.
+   * Answers a command that reads. A bound holds for those that wait, whoever asks, and the bytes of
+   * the reply cost as those of a message do.
    * @template T
    * @param {Connection} connection
    * @param {string|number|undefined} id
@@ -292,8 +329,8 @@ export class Commands {
   }
 
   /**
-   * Acts at once, or when the connection's join of the room has been answered. What waits so has a bound in bytes for the
-   * whole worker: beyond it the command is answered UNAVAILABLE.
+   * Acts at once, or when the connection's join of the room has been answered. What waits so has a
+   * bound in bytes for the whole worker: beyond it the command is answered UNAVAILABLE.
    * @param {import('../hub/hub.js').Room} room
    * @param {Connection} connection
    * @param {string|number|undefined} id
@@ -317,7 +354,10 @@ export class Commands {
     else confirming?.then(actLater, actLater);
   }
 
-  /** @param {PendingBroadcast} pending @returns {number} its tag */
+  /**
+   * @param {PendingBroadcast} pending
+   * @returns {number} its tag
+   */
   expectBroadcast(pending) {
     const tag = this.nextTag;
     this.nextTag = (this.nextTag % 0xffffffff) + 1;
@@ -377,7 +417,8 @@ export const HANDLERS = new Map(
 
 /** @type {Handler} */
 function hello({ config, degraded }, connection, { id }) {
-  const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } = config;
+  const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } =
+    config;
   const limits = {
     maxMessageBytes,
     maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
@@ -395,7 +436,8 @@ function join(commands, connection, command) {
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
   const who = attendance?.covers(name) ? readPresence(command) : null;
   if (who === undefined) return commands.malformed(connection, command);
-  if (who?.info && who.info.length > MAX_INFO_BYTES) return commands.error(connection, 'MESSAGE_TOO_LARGE', id);
+  if (who?.info && who.info.length > MAX_INFO_BYTES)
+    return commands.error(connection, 'MESSAGE_TOO_LARGE', id);
   const room = hub.rooms.get(name);
   if (room?.has(connection)) return commands.error(connection, 'ALREADY_JOINED', id);
   if ((connection.rooms?.size ?? 0) >= config.maxRoomsPerConnection) {
@@ -403,7 +445,11 @@ function join(commands, connection, command) {
     if (mode === 'enforce') return commands.roomLimit(connection, id);
     if (mode === 'observe') counters.observed.rooms++;
   }
-  if (room === undefined && commands.recovery.isFull && commands.recovery.historyOf(name) !== null) {
+  if (
+    room === undefined &&
+    commands.recovery.isFull &&
+    commands.recovery.historyOf(name) !== null
+  ) {
     counters.readsRefused++;
     return commands.error(connection, 'UNAVAILABLE', id);
   }
@@ -441,7 +487,8 @@ function join(commands, connection, command) {
  * @param {Commands} commands
  * @param {Connection} connection
  * @param {string} name
- * @param {import('../protocol/codec.js').Who|null} who null: nobody, it only watches, or the room has no presence
+ * @param {import('../protocol/codec.js').Who|null} who null: nobody, it only watches, or the room
+ *   has no presence
  */
 function attend({ hub, attendance }, connection, name, who) {
   if (who === null || attendance === null) return;
@@ -455,12 +502,18 @@ function presence(commands, connection, command) {
   const { id, room: name, limit, after } = command;
   const { hub, attendance } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
-  if (!isLimit(limit) || !(after === undefined || isUser(after))) return commands.malformed(connection, command);
+  if (!isLimit(limit) || !(after === undefined || isUser(after)))
+    return commands.malformed(connection, command);
   const room = hub.rooms.get(name);
-  if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
+  if (room === undefined || !room.has(connection))
+    return commands.error(connection, 'NOT_IN_ROOM', id);
   /** @param {{count: number, members: readonly Buffer[]|null}} attended */
   const reply = ({ count, members }) => {
-    const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes: commands.maxPresenceBytes };
+    const request = {
+      after,
+      limit: limit ?? Number.POSITIVE_INFINITY,
+      maxBytes: commands.maxPresenceBytes,
+    };
     const page = members === null ? null : encodeMembers({ members, ...request });
     return {
       before: presencePrefix(name, page !== null),
@@ -476,7 +529,10 @@ function presence(commands, connection, command) {
 /** @type {{count: number, members: readonly Buffer[]}} */
 const NOBODY = { count: 0, members: [] };
 
-/** @param {unknown} limit @returns {limit is number|undefined} */
+/**
+ * @param {unknown} limit
+ * @returns {limit is number|undefined}
+ */
 function isLimit(limit) {
   return limit === undefined || (Number.isSafeInteger(limit) && /** @type {number} */ (limit) > 0);
 }
@@ -486,7 +542,8 @@ function leave(commands, connection, { id, room: name }) {
   const { hub } = commands;
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
   const room = hub.rooms.get(name);
-  if (room === undefined || !room.has(connection)) return commands.error(connection, 'NOT_IN_ROOM', id);
+  if (room === undefined || !room.has(connection))
+    return commands.error(connection, 'NOT_IN_ROOM', id);
   // Its join is answered first: a connection's commands on one room take effect in their order.
   commands.afterJoin(room, connection, id, 0, () => {
     if (room.has(connection)) hub.leave(connection, room);
@@ -503,13 +560,35 @@ function message(commands, connection, command) {
   if (!isRoom(name)) return commands.error(connection, 'INVALID_ROOM', id);
   const publication =
     payloadStart < 0
-      ? encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, textStart, command.textEnd)
-      : encodePublication(KIND.MESSAGE, Date.now(), 0, connection.id, source, payloadStart, command.payloadEnd);
+      ? encodePublication(
+          KIND.MESSAGE,
+          Date.now(),
+          0,
+          connection.id,
+          source,
+          textStart,
+          command.textEnd,
+        )
+      : encodePublication(
+          KIND.MESSAGE,
+          Date.now(),
+          0,
+          connection.id,
+          source,
+          payloadStart,
+          command.payloadEnd,
+        );
   const room = commands.hub.rooms.get(name);
   // Who sends right behind its own join wants to see its message: it waits for that join.
-  if (room !== undefined && (room.confirming !== null || room.sync !== null) && room.has(connection)) {
+  if (
+    room !== undefined &&
+    (room.confirming !== null || room.sync !== null) &&
+    room.has(connection)
+  ) {
     const { length } = publication;
-    commands.afterJoin(room, connection, id, length, () => commands.publish(connection, name, publication, id, 0));
+    commands.afterJoin(room, connection, id, length, () =>
+      commands.publish(connection, name, publication, id, 0),
+    );
   } else {
     commands.publish(connection, name, publication, id, 0);
   }
@@ -566,7 +645,10 @@ function ping(_commands, connection, { id }) {
   connection.send(encodePong(id));
 }
 
-/** @param {Connection} connection @returns {string|undefined} the room it is in, where that is exactly one */
+/**
+ * @param {Connection} connection
+ * @returns {string|undefined} the room it is in, where that is exactly one
+ */
 function onlyRoom(connection) {
   if (connection.rooms?.size !== 1) return undefined;
   for (const room of connection.rooms.keys()) return room.name;

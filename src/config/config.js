@@ -1,8 +1,9 @@
 // config.js: every setting, in one table.
 //
-// A setting is one row: its environment name, its key in the code, its type, default, bounds and meaning. `loadConfig`
-// reads them all, reports every fault at once (a start that fails five times for five typing errors is five outages)
-// and freezes the result. The README's table is held equal to this one by a test. Only main.js reads the environment.
+// A setting is one row: its environment name, its key in the code, its type, default, bounds and
+// meaning. `loadConfig` reads them all, reports every fault at once (a start that fails five times
+// for five typing errors is five outages) and freezes the result. The README's table is held equal
+// to this one by a test. Only main.js reads the environment.
 
 import { availableParallelism, hostname } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
@@ -21,14 +22,16 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {string} env the environment variable
  * @property {string} key its name in the frozen configuration
  * @property {'integer'|'string'|'enum'|'list'|'mode'} type
- * @property {unknown} default what holds where the variable is absent or empty; a function is called
+ * @property {unknown} default what holds where the variable is absent or empty; a function is
+ *   called
  * @property {number} [min] smallest integer allowed
  * @property {number} [max] largest integer allowed
  * @property {readonly string[]} [values] of an enum
  * @property {RegExp} [pattern] of a string
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] can't be changed by a rolling reload: it belongs to the primary
- * @property {'redis'} [part] of what other entry of the configuration it is a part; it has none of its own
+ * @property {'redis'} [part] of what other entry of the configuration it is a part; it has none of
+ *   its own
  * @property {string} meaning one line for the README
  */
 
@@ -50,7 +53,13 @@ const REDIS_SETTINGS = [
     'Sentinels that know the primary, as `host:port` separated by commas, instead of `REDIS_URL`.',
     true,
   ),
-  string('REDIS_SENTINEL_NAME', 'redisSentinelName', '', 'What the Sentinels call the primary.', true),
+  string(
+    'REDIS_SENTINEL_NAME',
+    'redisSentinelName',
+    '',
+    'What the Sentinels call the primary.',
+    true,
+  ),
   list(
     'REDIS_CLUSTER',
     'redisCluster',
@@ -58,9 +67,29 @@ const REDIS_SETTINGS = [
     true,
   ),
   string('REDIS_USERNAME', 'redisUsername', '', 'ACL user of Redis.', true),
-  string('REDIS_PASSWORD', 'redisPassword', '', 'Its password, or that of the default user.', true, true),
-  string('REDIS_SENTINEL_USERNAME', 'redisSentinelUsername', '', 'ACL user of the Sentinels.', true),
-  string('REDIS_SENTINEL_PASSWORD', 'redisSentinelPassword', '', 'Password of the Sentinels.', true, true),
+  string(
+    'REDIS_PASSWORD',
+    'redisPassword',
+    '',
+    'Its password, or that of the default user.',
+    true,
+    true,
+  ),
+  string(
+    'REDIS_SENTINEL_USERNAME',
+    'redisSentinelUsername',
+    '',
+    'ACL user of the Sentinels.',
+    true,
+  ),
+  string(
+    'REDIS_SENTINEL_PASSWORD',
+    'redisSentinelPassword',
+    '',
+    'Password of the Sentinels.',
+    true,
+    true,
+  ),
   choice(
     'REDIS_TLS',
     'redisTls',
@@ -89,7 +118,15 @@ const REDIS_SETTINGS = [
 
 /** @type {readonly Setting[]} */
 export const SETTINGS = Object.freeze([
-  integer('PORT', 'port', 3000, 0, 65_535, 'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.', true),
+  integer(
+    'PORT',
+    'port',
+    3000,
+    0,
+    65_535,
+    'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.',
+    true,
+  ),
   string('HOST', 'host', '', 'Address the public port listens on; empty means all.', true),
   integer(
     'METRICS_PORT',
@@ -100,8 +137,22 @@ export const SETTINGS = Object.freeze([
     'Operations port: `/metrics`, `/livez`, `/readyz`. Prometheus itself has 9090 by default: beside it, set another.',
     true,
   ),
-  string('METRICS_HOST', 'metricsHost', '127.0.0.1', 'Address the operations port listens on.', true),
-  integer('WORKERS', 'workers', availableParallelism, 1, 1024, 'Worker processes; one per core.', true),
+  string(
+    'METRICS_HOST',
+    'metricsHost',
+    '127.0.0.1',
+    'Address the operations port listens on.',
+    true,
+  ),
+  integer(
+    'WORKERS',
+    'workers',
+    availableParallelism,
+    1,
+    1024,
+    'Worker processes; one per core.',
+    true,
+  ),
   ...REDIS_SETTINGS,
   string('SERVER_ID', 'serverId', hostname, 'Name of this server in logs and in `welcome`.', true),
   choice(
@@ -193,7 +244,14 @@ export const SETTINGS = Object.freeze([
     1e9,
     'Broadcasts that all connections of one client address may send a minute, in each worker. One counts once for each 4 KB begun.',
   ),
-  integer('FANFARE_BROADCASTS_BURST_PER_IP', 'broadcastsBurstPerIp', 20, 1, 1e9, 'The same, at once.'),
+  integer(
+    'FANFARE_BROADCASTS_BURST_PER_IP',
+    'broadcastsBurstPerIp',
+    20,
+    1,
+    1e9,
+    'The same, at once.',
+  ),
   mode('FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE', 'broadcastsPerMinutePerIpMode', 'Their mode.'),
   integer(
     'FANFARE_FRAMES_PER_MINUTE',
@@ -242,9 +300,23 @@ export const SETTINGS = Object.freeze([
     1e9,
     'Connections and plain HTTP requests from one client address, in each worker: what its token bucket refills a minute.',
   ),
-  integer('FANFARE_HANDSHAKES_BURST_PER_IP', 'handshakesBurstPerIp', 600, 1, 1e9, 'The same, at once.'),
+  integer(
+    'FANFARE_HANDSHAKES_BURST_PER_IP',
+    'handshakesBurstPerIp',
+    600,
+    1,
+    1e9,
+    'The same, at once.',
+  ),
   mode('FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE', 'handshakesPerMinutePerIpMode', 'Their mode.'),
-  integer('FANFARE_MAX_ROOMS_PER_CONNECTION', 'maxRoomsPerConnection', 128, 1, 1e6, 'Rooms a connection may be in.'),
+  integer(
+    'FANFARE_MAX_ROOMS_PER_CONNECTION',
+    'maxRoomsPerConnection',
+    128,
+    1,
+    1e6,
+    'Rooms a connection may be in.',
+  ),
   mode('FANFARE_MAX_ROOMS_PER_CONNECTION_MODE', 'maxRoomsPerConnectionMode', 'Its mode.'),
   integer(
     'FANFARE_MAX_LOOP_LAG_MS',
@@ -262,7 +334,11 @@ export const SETTINGS = Object.freeze([
     100,
     'Share of its heap limit, or of its part of the memory, above which a worker takes no new connections.',
   ),
-  mode('FANFARE_OVERLOAD_MODE', 'overloadMode', 'Mode of the two above and of the reserve of file descriptors.'),
+  mode(
+    'FANFARE_OVERLOAD_MODE',
+    'overloadMode',
+    'Mode of the two above and of the reserve of file descriptors.',
+  ),
   integer(
     'FANFARE_MAX_MESSAGE_BYTES',
     'maxMessageBytes',
@@ -287,7 +363,14 @@ export const SETTINGS = Object.freeze([
     1_073_741_824,
     'Bytes that may wait for one connection before it is a slow consumer.',
   ),
-  integer('FANFARE_MAX_UNSENT_AGE_MS', 'maxUnsentAgeMs', 10_000, 100, 600_000, 'How long the oldest of them may wait.'),
+  integer(
+    'FANFARE_MAX_UNSENT_AGE_MS',
+    'maxUnsentAgeMs',
+    10_000,
+    100,
+    600_000,
+    'How long the oldest of them may wait.',
+  ),
   integer(
     'FANFARE_MAX_UNSENT_HEAP_PERCENT',
     'maxUnsentHeapPercent',
@@ -485,7 +568,9 @@ export const SETTINGS = Object.freeze([
  * @property {'shared'|'round-robin'} scheduling
  * @property {number} workerTimeoutMs
  * @property {number} roomLingerMs
- * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]} history the first that fits a room holds
+ * @property
+ *   {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]}
+ *   history the first that fits a room holds
  * @property {'strict'|'trust'} historyFence
  * @property {readonly import('./room-patterns.js').Rule<true>[]} presence
  * @property {number} presenceMaxMembers
@@ -494,12 +579,16 @@ export const SETTINGS = Object.freeze([
  * @property {number} redisTimeoutMs
  */
 
-/** What later versions read and this one does not: with one of them set, running open to everyone would be a surprise. */
+/**
+ * What later versions read and this one does not: with one of them set, running open to everyone
+ * would be a surprise.
+ */
 const TOKEN_NAMES = ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL'];
 
 /**
- * Kubernetes puts a service's address into the environment of every pod beside it: one named `fanfare` is
- * FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://…, FANFARE_PORT_3000_TCP_ADDR. They are nobody's typing errors.
+ * Kubernetes puts a service's address into the environment of every pod beside it: one named
+ * `fanfare` is FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://…, FANFARE_PORT_3000_TCP_ADDR. They are
+ * nobody's typing errors.
  */
 const SERVICE_LINK =
   /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
@@ -508,7 +597,8 @@ const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
 /**
  * Reads the configuration and reports every fault at once.
  * @param {Readonly<Record<string, string|undefined>>} env
- * @returns {{config: Config, faults: []} | {config: null, faults: string[]}} one line per fault, never with a secret in it
+ * @returns {{config: Config, faults: []} | {config: null, faults: string[]}} one line per fault,
+ *   never with a secret in it
  */
 export function loadConfig(env) {
   /** @type {string[]} */
@@ -526,7 +616,11 @@ export function loadConfig(env) {
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
-    return text !== '' && !controlCharacters(text) && !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text));
+    return (
+      text !== '' &&
+      !controlCharacters(text) &&
+      !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text))
+    );
   });
   values.redis = redis.settings;
   faults.push(
@@ -553,14 +647,18 @@ export function loadConfig(env) {
   // `auto` is yes while no tokens are configured, and this version knows none.
   values.clientBroadcast = values.clientBroadcast !== 'off';
   Object.freeze(values.allowedOrigins);
-  return { config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))), faults: [] };
+  return {
+    config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))),
+    faults: [],
+  };
 }
 
 /**
- * Reads the text of FANFARE_CONFIG_FILE: lines `NAME=value`, empty lines, and comments that begin with `#`. A value may
- * stand in single or double quotes; nothing is expanded.
+ * Reads the text of FANFARE_CONFIG_FILE: lines `NAME=value`, empty lines, and comments that begin
+ * with `#`. A value may stand in single or double quotes; nothing is expanded.
  * @param {string} text
- * @returns {{env: Record<string, string>, faults: string[]}} the caller lays the environment over `env`
+ * @returns {{env: Record<string, string>, faults: string[]}} the caller lays the environment over
+ *   `env`
  */
 export function parseConfigFile(text) {
   /** @type {Record<string, string>} */
@@ -577,9 +675,11 @@ export function parseConfigFile(text) {
       const match = /^([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)$/.exec(line);
       // The line may hold a secret: it is not shown.
       if (match === null) faults.push(`${where}: not NAME=value`);
-      else if (match[1] === 'FANFARE_CONFIG_FILE') faults.push(`${where}: a configuration file does not name another`);
+      else if (match[1] === 'FANFARE_CONFIG_FILE')
+        faults.push(`${where}: a configuration file does not name another`);
       else if (match[1] in env) faults.push(`${where}: ${match[1]} is set twice`);
-      else if (!isKnown(match[1])) faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
+      else if (!isKnown(match[1]))
+        faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
       else env[match[1]] = match[2].replace(/^(["'])(.*)\1$/, '$2');
     });
   return { env, faults };
@@ -606,7 +706,8 @@ export function changedFixed(old, next) {
  * @returns {{broker: string, limits: string, access: string}} without secrets
  */
 export function describe(config) {
-  const broker = config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
+  const broker =
+    config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
   const limits = [
     `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
     `${config.messagesPerMinute} messages a minute per connection${mark(config.messagesPerMinuteMode)}`,
@@ -614,7 +715,10 @@ export function describe(config) {
     `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
     `${config.maxMessageBytes} bytes a message`,
   ].join(', ');
-  const origins = config.allowedOrigins.length === 0 ? 'of every origin' : `of ${config.allowedOrigins.length} origins`;
+  const origins =
+    config.allowedOrigins.length === 0
+      ? 'of every origin'
+      : `of ${config.allowedOrigins.length} origins`;
   const access = `open to everyone, to browsers ${origins}: no tokens are configured`;
   return { broker, limits, access };
 }
@@ -624,7 +728,11 @@ function mark(mode) {
   return mode === 'enforce' ? '' : ` (${mode})`;
 }
 
-/** @param {Readonly<Record<string, string|undefined>>} env @param {string} name @returns {string} trimmed; an empty value counts as none */
+/**
+ * @param {Readonly<Record<string, string|undefined>>} env
+ * @param {string} name
+ * @returns {string} trimmed; an empty value counts as none
+ */
 function textOf(env, name) {
   return (env[name] ?? '').trim();
 }
@@ -636,7 +744,8 @@ function controlCharacters(text) {
 }
 
 /**
- * Reads one setting into `values`; its default too where it is at fault, so that contradictions can be looked for.
+ * Reads one setting into `values`; its default too where it is at fault, so that contradictions can
+ * be looked for.
  * @param {Setting} setting
  * @param {string} text
  * @param {Record<string, unknown>} values
@@ -649,11 +758,14 @@ function read(setting, text, values) {
   const given = setting.secret ? 'its value' : JSON.stringify(text);
   switch (type) {
     case 'integer': {
-      // Strict: parseInt reads "12abc" as 12 and Number reads "1e3" and "0x10"; each is more often a slip than meant.
+      // Strict: parseInt reads "12abc" as 12 and Number reads "1e3" and "0x10"; each is more often
+      // a slip than meant.
       const number = Number(text);
       if (!/^-?\d{1,16}$/.test(text) || number < min || number > max) {
-        // Kubernetes sets REDIS_PORT=tcp://… beside a service named redis; without a REDIS_HOST nobody reads it.
-        if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '') return '';
+        // Kubernetes sets REDIS_PORT=tcp://… beside a service named redis; without a REDIS_HOST
+        // nobody reads it.
+        if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '')
+          return '';
         return `${env}: ${given} is not an integer from ${min} to ${max}`;
       }
       values[key] = number;
@@ -661,7 +773,8 @@ function read(setting, text, values) {
     }
     case 'enum':
     case 'mode':
-      if (!setting.values?.includes(text)) return `${env}: ${given} is none of ${setting.values?.join(', ')}`;
+      if (!setting.values?.includes(text))
+        return `${env}: ${given} is none of ${setting.values?.join(', ')}`;
       values[key] = text;
       return '';
     case 'list':
@@ -686,11 +799,16 @@ function trustFaults(values) {
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     const allowed = 'a hop count (1), or CIDRs separated by commas (10.0.0.0/8,127.0.0.1/32)';
-    return [`TRUST_PROXY: ${JSON.stringify(values.trustProxy)} is not allowed: ${why}; allowed: ${allowed}`];
+    return [
+      `TRUST_PROXY: ${JSON.stringify(values.trustProxy)} is not allowed: ${why}; allowed: ${allowed}`,
+    ];
   }
 }
 
-/** Checks the origins and puts them into the form a browser sends. @param {Record<string, unknown>} values */
+/**
+ * Checks the origins and puts them into the form a browser sends.
+ * @param {Record<string, unknown>} values
+ */
 function originFaults(values) {
   const faults = [];
   const origins = new Set();
@@ -706,12 +824,16 @@ function originFaults(values) {
   return faults;
 }
 
-/** @param {string} text @returns {string} as a browser writes it in its Origin header; empty: not an origin */
+/**
+ * @param {string} text
+ * @returns {string} as a browser writes it in its Origin header; empty: not an origin
+ */
 function normalOrigin(text) {
   if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
   const url = parseUrl(text);
   if (url === null || url.host === '') return '';
-  // URL knows no origin of schemes that are not the web's (capacitor://localhost), yet their web views send one.
+  // URL knows no origin of schemes that are not the web's (capacitor://localhost), yet their web
+  // views send one.
   return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
 }
 
@@ -732,7 +854,9 @@ function contradictions(values) {
   const v = /** @type {Config} */ (/** @type {unknown} */ (values));
   const faults = [];
   if (v.port === v.metricsPort && v.port !== 0) {
-    faults.push(`METRICS_PORT: ${v.metricsPort} is PORT too; the public and the operations port are two`);
+    faults.push(
+      `METRICS_PORT: ${v.metricsPort} is PORT too; the public and the operations port are two`,
+    );
   }
   if (v.pongTimeoutMs >= v.pingIntervalMs) {
     faults.push(
@@ -752,7 +876,10 @@ function contradictions(values) {
   return faults;
 }
 
-/** @param {string} text @returns {URL|null} */
+/**
+ * @param {string} text
+ * @returns {URL|null}
+ */
 function parseUrl(text) {
   try {
     return new URL(text);
@@ -766,27 +893,39 @@ function isKnown(name) {
   return TOKEN_NAMES.includes(name) || SETTINGS.some(({ env }) => env === name);
 }
 
-/** @param {string} name @param {string} text @returns {string} the fault, or nothing */
+/**
+ * @param {string} name
+ * @param {string} text
+ * @returns {string} the fault, or nothing
+ */
 function unknownName(name, text) {
   if (!/^FANFARE_/i.test(name) || isKnown(name)) return '';
   if (SERVICE_LINK.test(name) || (name.endsWith('_PORT') && SERVICE_LINK_URL.test(text))) return '';
   return `${name}: no such setting${suggestion(name)}`;
 }
 
-/** @param {string} name @returns {string} the nearest name there is, if one is near */
+/**
+ * @param {string} name
+ * @returns {string} the nearest name there is, if one is near
+ */
 function suggestion(name) {
   const upper = name.toUpperCase();
   let nearest = '';
   let least = Number.POSITIVE_INFINITY;
   for (const { env } of SETTINGS) {
     // The prefix too many or too few is the likeliest slip of all.
-    const steps = `FANFARE_${env}` === upper || `FANFARE_${upper}` === env ? 0 : distance(upper, env);
+    const steps =
+      `FANFARE_${env}` === upper || `FANFARE_${upper}` === env ? 0 : distance(upper, env);
     if (steps < least) [nearest, least] = [env, steps];
   }
   return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
 }
 
-/** Levenshtein's. @param {string} a @param {string} b */
+/**
+ * Levenshtein's.
+ * @param {string} a
+ * @param {string} b
+ */
 function distance(a, b) {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);
   for (let i = 1; i <= a.length; i++) {
@@ -799,28 +938,71 @@ function distance(a, b) {
   return row[b.length];
 }
 
-/** @param {string} env @param {string} key @param {unknown} fallback @param {number} min @param {number} max @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
+/**
+ * @param {string} env
+ * @param {string} key
+ * @param {unknown} fallback
+ * @param {number} min
+ * @param {number} max
+ * @param {string} meaning
+ * @param {boolean} [fixed]
+ * @returns {Setting}
+ */
 function integer(env, key, fallback, min, max, meaning, fixed) {
   return { env, key, type: 'integer', default: fallback, min, max, meaning, fixed };
 }
 
-/** @param {string} env @param {string} key @param {unknown} fallback @param {string} meaning @param {boolean} [fixed] @param {boolean} [secret] @returns {Setting} */
+/**
+ * @param {string} env
+ * @param {string} key
+ * @param {unknown} fallback
+ * @param {string} meaning
+ * @param {boolean} [fixed]
+ * @param {boolean} [secret]
+ * @returns {Setting}
+ */
 function string(env, key, fallback, meaning, fixed, secret) {
   return { env, key, type: 'string', default: fallback, meaning, fixed, secret };
 }
 
-/** @param {string} env @param {string} key @param {string} fallback @param {readonly string[]} values @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
+/**
+ * @param {string} env
+ * @param {string} key
+ * @param {string} fallback
+ * @param {readonly string[]} values
+ * @param {string} meaning
+ * @param {boolean} [fixed]
+ * @returns {Setting}
+ */
 function choice(env, key, fallback, values, meaning, fixed) {
   return { env, key, type: 'enum', default: fallback, values, meaning, fixed };
 }
 
-/** @param {string} env @param {string} key @param {string} meaning @param {boolean} [fixed] @returns {Setting} */
+/**
+ * @param {string} env
+ * @param {string} key
+ * @param {string} meaning
+ * @param {boolean} [fixed]
+ * @returns {Setting}
+ */
 function list(env, key, meaning, fixed) {
   return { env, key, type: 'list', default: [], meaning, fixed };
 }
 
-/** @param {string} env @param {string} key @param {string} meaning @returns {Setting} */
+/**
+ * @param {string} env
+ * @param {string} key
+ * @param {string} meaning
+ * @returns {Setting}
+ */
 function mode(env, key, meaning) {
   // The mode of one limit falls back to FANFARE_LIMITS, which falls back to enforce.
-  return { env, key, type: 'mode', default: env === 'FANFARE_LIMITS' ? 'enforce' : undefined, values: MODES, meaning };
+  return {
+    env,
+    key,
+    type: 'mode',
+    default: env === 'FANFARE_LIMITS' ? 'enforce' : undefined,
+    values: MODES,
+    meaning,
+  };
 }

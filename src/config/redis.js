@@ -1,10 +1,12 @@
-// redis.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and in words.
+// redis.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and
+// in words.
 //
 //   REDIS_URL, or REDIS_HOST        one server
 //   REDIS_SENTINELS                 one primary among several servers; Sentinels know which
 //   REDIS_CLUSTER                   many primaries; each has some of the rooms
 //
-// Certificates are named here and read when a worker connects (`redisOptions`): a rolling reload takes renewed ones.
+// Certificates are named here and read when a worker connects (`redisOptions`): a rolling reload
+// takes renewed ones.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 
@@ -16,20 +18,24 @@ const SENTINEL_PORT = 26_379;
 /**
  * @typedef {object} RedisSettings frozen
  * @property {'server'|'sentinel'|'cluster'} kind
- * @property {readonly Address[]} addresses the server; or the Sentinels; or some nodes of the cluster
+ * @property {readonly Address[]} addresses the server; or the Sentinels; or some nodes of the
+ *   cluster
  * @property {string} name what the Sentinels call the primary
  * @property {number} database
  * @property {string} username
  * @property {string} password
  * @property {string} sentinelUsername
  * @property {string} sentinelPassword
- * @property {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls null: none
+ * @property
+ *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
+ *   null: none
  */
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {(name: string) => boolean} isSet in the environment
- * @returns {{settings: RedisSettings|null, faults: string[]}} null: no Redis is configured, or with a fault
+ * @returns {{settings: RedisSettings|null, faults: string[]}} null: no Redis is configured, or with
+ *   a fault
  */
 export function readRedisSettings(values, isSet) {
   const text = (/** @type {string} */ key) => String(values[key]);
@@ -38,8 +44,10 @@ export function readRedisSettings(values, isSet) {
   const ways = ['REDIS_URL', 'REDIS_HOST', 'REDIS_SENTINELS', 'REDIS_CLUSTER'].filter(isSet);
   for (const way of ways.slice(1)) faults.push(`${way}: contradicts ${ways[0]}; set one of them`);
   const way = ways[0] ?? '';
-  // In a cluster the first braces of a name decide on its slot: they belong to the room (redis-names.js).
-  if (/[{}]/.test(String(values.redisPrefix ?? ''))) faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
+  // In a cluster the first braces of a name decide on its slot: they belong to the room
+  // (redis-names.js).
+  if (/[{}]/.test(String(values.redisPrefix ?? '')))
+    faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
   const settings = {
     kind: /** @type {RedisSettings['kind']} */ ('server'),
     /** @type {readonly Address[]} */
@@ -56,7 +64,9 @@ export function readRedisSettings(values, isSet) {
     case 'REDIS_URL': {
       const url = readUrl(text('redisUrl'));
       if (url === null) {
-        faults.push('REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS');
+        faults.push(
+          'REDIS_URL: its value is not redis://[user:password@]host[:port][/database], or rediss:// for TLS',
+        );
         break;
       }
       settings.addresses = [url.address];
@@ -64,7 +74,9 @@ export function readRedisSettings(values, isSet) {
       for (const key of /** @type {const} */ (['username', 'password'])) {
         if (url[key] === '') continue;
         if (settings[key] !== '')
-          faults.push(`REDIS_${key.toUpperCase()}: contradicts REDIS_URL, which has one of its own`);
+          faults.push(
+            `REDIS_${key.toUpperCase()}: contradicts REDIS_URL, which has one of its own`,
+          );
         settings[key] = url[key];
       }
       if (isSet('REDIS_TLS') && isTls !== url.isTls) {
@@ -85,8 +97,14 @@ export function readRedisSettings(values, isSet) {
     }
     case 'REDIS_SENTINELS':
       settings.kind = 'sentinel';
-      settings.addresses = addresses('REDIS_SENTINELS', values.redisSentinels, SENTINEL_PORT, faults);
-      if (settings.name === '') faults.push('REDIS_SENTINEL_NAME: is needed beside REDIS_SENTINELS');
+      settings.addresses = addresses(
+        'REDIS_SENTINELS',
+        values.redisSentinels,
+        SENTINEL_PORT,
+        faults,
+      );
+      if (settings.name === '')
+        faults.push('REDIS_SENTINEL_NAME: is needed beside REDIS_SENTINELS');
       break;
     case 'REDIS_CLUSTER':
       settings.kind = 'cluster';
@@ -109,7 +127,10 @@ export function readRedisSettings(values, isSet) {
   faults.push(...tlsFaults(tls));
   if (way === '' || faults.length > 0) return { settings: null, faults };
   Object.freeze(settings.addresses);
-  return { settings: Object.freeze({ ...settings, tls: isTls ? Object.freeze(tls) : null }), faults };
+  return {
+    settings: Object.freeze({ ...settings, tls: isTls ? Object.freeze(tls) : null }),
+    faults,
+  };
 }
 
 /**
@@ -128,18 +149,27 @@ function idle(way, isTls, isSet) {
     );
   }
   if (way !== 'REDIS_SENTINELS') {
-    for (const name of ['REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_USERNAME', 'REDIS_SENTINEL_PASSWORD']) {
+    for (const name of [
+      'REDIS_SENTINEL_NAME',
+      'REDIS_SENTINEL_USERNAME',
+      'REDIS_SENTINEL_PASSWORD',
+    ]) {
       if (isSet(name)) faults.push(`${name}: does nothing without REDIS_SENTINELS`);
     }
   }
   if (way === '') {
     for (const name of ['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS']) {
       const isIdle = name === 'REDIS_TLS' ? isTls : isSet(name);
-      if (isIdle) faults.push(`${name}: does nothing without REDIS_URL, REDIS_HOST, REDIS_SENTINELS or REDIS_CLUSTER`);
+      if (isIdle)
+        faults.push(
+          `${name}: does nothing without REDIS_URL, REDIS_HOST, REDIS_SENTINELS or REDIS_CLUSTER`,
+        );
     }
   }
   if (!isTls) {
-    for (const name of ['CA_FILE', 'CERT_FILE', 'KEY_FILE', 'SERVERNAME'].map((rest) => `REDIS_TLS_${rest}`)) {
+    for (const name of ['CA_FILE', 'CERT_FILE', 'KEY_FILE', 'SERVERNAME'].map(
+      (rest) => `REDIS_TLS_${rest}`,
+    )) {
       if (isSet(name)) faults.push(`${name}: does nothing without REDIS_TLS=on or a rediss:// URL`);
     }
   }
@@ -149,25 +179,38 @@ function idle(way, isTls, isSet) {
 /** @param {NonNullable<RedisSettings['tls']>} tls */
 function tlsFaults({ caFile, certFile, keyFile }) {
   const faults = [];
-  if (certFile !== '' && keyFile === '') faults.push('REDIS_TLS_KEY_FILE: is needed beside REDIS_TLS_CERT_FILE');
-  if (certFile === '' && keyFile !== '') faults.push('REDIS_TLS_CERT_FILE: is needed beside REDIS_TLS_KEY_FILE');
-  const files = { REDIS_TLS_CA_FILE: caFile, REDIS_TLS_CERT_FILE: certFile, REDIS_TLS_KEY_FILE: keyFile };
+  if (certFile !== '' && keyFile === '')
+    faults.push('REDIS_TLS_KEY_FILE: is needed beside REDIS_TLS_CERT_FILE');
+  if (certFile === '' && keyFile !== '')
+    faults.push('REDIS_TLS_CERT_FILE: is needed beside REDIS_TLS_KEY_FILE');
+  const files = {
+    REDIS_TLS_CA_FILE: caFile,
+    REDIS_TLS_CERT_FILE: certFile,
+    REDIS_TLS_KEY_FILE: keyFile,
+  };
   for (const [name, path] of Object.entries(files)) {
     if (path === '') continue;
     try {
       accessSync(path, constants.R_OK);
     } catch (error) {
-      faults.push(`${name}: can not read ${path}: ${/** @type {NodeJS.ErrnoException} */ (error).code}`);
+      faults.push(
+        `${name}: can not read ${path}: ${/** @type {NodeJS.ErrnoException} */ (error).code}`,
+      );
     }
   }
   return faults;
 }
 
-/** @param {string} text @returns {{address: Address, database: number, username: string, password: string, isTls: boolean}|null} */
+/**
+ * @param {string} text
+ * @returns
+ *   {{address: Address, database: number, username: string, password: string, isTls: boolean}|null}
+ */
 function readUrl(text) {
   if (!URL.canParse(text)) return null;
   const { protocol, hostname, port, pathname, username, password } = new URL(text);
-  if (!['redis:', 'rediss:'].includes(protocol) || hostname === '' || !/^\/?\d*$/.test(pathname)) return null;
+  if (!['redis:', 'rediss:'].includes(protocol) || hostname === '' || !/^\/?\d*$/.test(pathname))
+    return null;
   try {
     return {
       address: { host: unbracketed(hostname), port: port === '' ? REDIS_PORT : Number(port) },
@@ -181,7 +224,12 @@ function readUrl(text) {
   }
 }
 
-/** @param {string} name @param {unknown} list @param {number} port where an entry has none @param {string[]} faults */
+/**
+ * @param {string} name
+ * @param {unknown} list
+ * @param {number} port where an entry has none
+ * @param {string[]} faults
+ */
 function addresses(name, list, port, faults) {
   const entries = /** @type {string[]} */ (list).map((entry) => readAddress(entry, port, true));
   if (entries.length === 0 || entries.includes(null)) {
@@ -190,7 +238,12 @@ function addresses(name, list, port, faults) {
   return entries.filter((entry) => entry !== null);
 }
 
-/** @param {string} text @param {number} port where it has none @param {boolean} mayHavePort @returns {Address|null} */
+/**
+ * @param {string} text
+ * @param {number} port where it has none
+ * @param {boolean} mayHavePort
+ * @returns {Address|null}
+ */
 function readAddress(text, port, mayHavePort) {
   const match = /^(\[[0-9a-f:.]+\]|[^\s:/?#@[\]\\]+)(?::(\d{1,5}))?$/i.exec(text);
   if (match === null || (match[2] !== undefined && !mayHavePort)) return null;
@@ -232,7 +285,8 @@ export function describeRedis({ kind, addresses: all, name, database, tls }) {
 export function redisOptions(redis, node = redis.addresses[0]) {
   const access = redisAccess(redis);
   const { tls } = access;
-  if (redis.kind !== 'sentinel') return { ...access, host: node.host, port: node.port, db: redis.database };
+  if (redis.kind !== 'sentinel')
+    return { ...access, host: node.host, port: node.port, db: redis.database };
   return {
     ...access,
     sentinels: redis.addresses.map(({ host, port }) => ({ host, port })),
@@ -263,15 +317,25 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
   };
 }
 
-/** What of it must never be shown, as it is and as a URL has it. @param {RedisSettings} redis @returns {string[]} */
+/**
+ * What of it must never be shown, as it is and as a URL has it.
+ * @param {RedisSettings} redis
+ * @returns {string[]}
+ */
 export function redisSecrets({ password, sentinelPassword }) {
   const secrets = [password, sentinelPassword].filter((secret) => secret !== '');
   return [...new Set([...secrets, ...secrets.map(encodeURIComponent)])];
 }
 
-/** An error in words. @param {unknown} error @param {readonly string[]} secrets @returns {string} */
+/**
+ * An error in words.
+ * @param {unknown} error
+ * @param {readonly string[]} secrets
+ * @returns {string}
+ */
 export function withoutSecrets(error, secrets) {
-  const { message, code, errors } = /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
+  const { message, code, errors } =
+    /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
   // Node tries all of a name's addresses and wraps their errors in one without a message.
   const text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
   return secrets.reduce((told, secret) => told.replaceAll(secret, '***'), text);

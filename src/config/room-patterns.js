@@ -1,10 +1,12 @@
-// room-patterns.js: what holds for rooms by their names: which have history, and how much; which have presence.
+// room-patterns.js: what holds for rooms by their names: which have history, and how much; which
+// have presence.
 //
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
 //   FANFARE_PRESENCE=chat.*, lobby
 //
-// A pattern is a room's name in which `*` stands for any characters, none included. The first that fits holds. Names are
-// looked up once for every publication, so answers are remembered, for as many rooms as MAX_REMEMBERED.
+// A pattern is a room's name in which `*` stands for any characters, none included. The first that
+// fits holds. Names are looked up once for every publication, so answers are remembered, for as
+// many rooms as MAX_REMEMBERED.
 
 const PATTERN = /^[A-Za-z0-9_.:@/*-]{1,200}$/;
 const MAX_REMEMBERED = 20_000;
@@ -44,7 +46,10 @@ export class RoomRules {
     this.add(rules);
   }
 
-  /** Rules behind those that are there: for rooms that none of them fits. @param {readonly Rule<T>[]} rules */
+  /**
+   * Rules behind those that are there: for rooms that none of them fits.
+   * @param {readonly Rule<T>[]} rules
+   */
   add(rules) {
     for (const { pattern, value } of rules) {
       this.patterns.add(pattern);
@@ -59,13 +64,17 @@ export class RoomRules {
     return this.patterns.has(pattern);
   }
 
-  /** @param {string} room @returns {T|null} null where no pattern fits */
+  /**
+   * @param {string} room
+   * @returns {T|null} null where no pattern fits
+   */
   of(room) {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
     if (known !== undefined) return known;
     // `*` alone is the room of all connections, which broadcasts go to: no client joins it.
-    const value = room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
+    const value =
+      room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
     this.remembered.set(room, value);
     return value;
@@ -73,7 +82,8 @@ export class RoomRules {
 }
 
 /**
- * Each part is looked for behind the one before, leftmost first: no pattern takes long, as a regular expression's may.
+ * Each part is looked for behind the one before, leftmost first: no pattern takes long, as a
+ * regular expression's may.
  * @param {readonly string[]} parts a pattern, split at its stars
  * @param {string} room
  */
@@ -81,7 +91,8 @@ function fits(parts, room) {
   const first = parts[0];
   const last = parts[parts.length - 1];
   if (parts.length === 1) return room === first;
-  if (room.length < first.length + last.length || !room.startsWith(first) || !room.endsWith(last)) return false;
+  if (room.length < first.length + last.length || !room.startsWith(first) || !room.endsWith(last))
+    return false;
   const end = room.length - last.length;
   let at = first.length;
   for (let i = 1; i < parts.length - 1; i++) {
@@ -99,11 +110,14 @@ function fits(parts, room) {
 export function parseHistoryRules(entries) {
   return parse(entries, (entry) => {
     const match = /^([^=]*)=(\d{1,6})\/(\d{1,9})(ms|s|m|h|d)$/.exec(entry);
-    if (match === null) return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s`;
+    if (match === null)
+      return `${JSON.stringify(entry)} is not pattern=size/time, as in chat.*=100/300s`;
     const size = Number(match[2]);
     const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
-    if (size < 1 || size > MAX_HISTORY_SIZE) return `${JSON.stringify(entry)}: the size is 1 to ${MAX_HISTORY_SIZE}`;
-    if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS) return `${JSON.stringify(entry)}: the time is 1s to 7d`;
+    if (size < 1 || size > MAX_HISTORY_SIZE)
+      return `${JSON.stringify(entry)}: the size is 1 to ${MAX_HISTORY_SIZE}`;
+    if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS)
+      return `${JSON.stringify(entry)}: the time is 1s to 7d`;
     return { pattern: match[1], value: Object.freeze({ size, ttlMs }) };
   });
 }
@@ -124,11 +138,13 @@ export function parsePresenceRules(entries) {
 function parse(entries, read) {
   /** @type {Rule<T>[]} */
   const rules = [];
-  const faults = entries.length > MAX_RULES ? [`${entries.length} patterns are more than ${MAX_RULES}`] : [];
+  const faults =
+    entries.length > MAX_RULES ? [`${entries.length} patterns are more than ${MAX_RULES}`] : [];
   for (const entry of entries) {
     const rule = read(entry);
     if (typeof rule === 'string') faults.push(rule);
-    else if (!PATTERN.test(rule.pattern)) faults.push(`${JSON.stringify(rule.pattern)} is no pattern of room names`);
+    else if (!PATTERN.test(rule.pattern))
+      faults.push(`${JSON.stringify(rule.pattern)} is no pattern of room names`);
     else rules.push(rule);
   }
   return { rules, faults };

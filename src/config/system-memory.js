@@ -1,15 +1,19 @@
-// system-memory.js: how much memory there is, which part of it is a worker's, and how much of it this process has.
+// system-memory.js: how much memory there is, which part of it is a worker's, and how much of it
+// this process has.
 //
 //   all   = the machine's memory, or the least limit of the control groups this process is in
 //   part  = (all - what the primary keeps) / WORKERS
 //
-// A worker's heap is limited to a share of its part, because buffers lie outside of the heap. Only private memory counts as
-// used: program text and libraries are there once for all processes.
+// A worker's heap is limited to a share of its part, because buffers lie outside of the heap. Only
+// private memory counts as used: program text and libraries are there once for all processes.
 
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
-/** cgroup v1 writes "no limit" as the greatest multiple of a page in a signed 64-bit number; 2^60 is beyond any machine. */
+/**
+ * cgroup v1 writes "no limit" as the greatest multiple of a page in a signed 64-bit number; 2^60 is
+ * beyond any machine.
+ */
 const V1_UNLIMITED = 2 ** 60;
 /** Kept for the primary, which has the histories of the embedded broker. */
 const PRIMARY_BYTES = 512 * 1024 * 1024;
@@ -70,7 +74,8 @@ let latestBytes = 0;
 /**
  * Memory that only this process has: resident or swapped out, in the heap or outside of it.
  * @param {ReadFile} [read]
- * @returns {number} bytes, with shared memory if the system does not tell them apart; the latest known if it can not be read now
+ * @returns {number} bytes, with shared memory if the system does not tell them apart; the latest
+ *   known if it can not be read now
  */
 export function privateBytes(read = fromSystem) {
   try {
@@ -93,9 +98,10 @@ export function privateBytes(read = fromSystem) {
 }
 
 /**
- * The least memory limit of a process's control group and of those above it, as far as they can be seen from here;
- * Infinity where there is none. Both hierarchies are looked at: where v1 has the memory controller v2 has no limit, and the
- * other way round. In a container the group's path may be the host's: then the mount itself is the group.
+ * The least memory limit of a process's control group and of those above it, as far as they can be
+ * seen from here; Infinity where there is none. Both hierarchies are looked at: where v1 has the
+ * memory controller v2 has no limit, and the other way round. In a container the group's path may
+ * be the host's: then the mount itself is the group.
  * @param {ReadFile} read
  * @param {string} pid
  * @returns {{bytes: number, file: string}}
@@ -103,13 +109,17 @@ export function privateBytes(read = fromSystem) {
 export function cgroupMemory(read, pid) {
   const mounts = read('/proc/self/mountinfo').trim().split('\n').map(mountOf);
   let least = { bytes: Number.POSITIVE_INFINITY, file: '' };
-  /** @param {string} file @param {number|null} bytes null: the root group has none */
+  /**
+   * @param {string} file
+   * @param {number|null} bytes null: the root group has none
+   */
   const consider = (file, bytes) => {
     if (bytes !== null && bytes < least.bytes && bytes < V1_UNLIMITED) least = { bytes, file };
   };
   for (const group of read(`/proc/${pid}/cgroup`).trim().split('\n')) {
     // hierarchy:controllers:path (cgroups(7)); v2 has no controllers. A path may have colons.
-    const [, controllers, path] = /^\d+:([^:]*):(.*)$/.exec(group) ?? malformed(`/proc/${pid}/cgroup`);
+    const [, controllers, path] =
+      /^\d+:([^:]*):(.*)$/.exec(group) ?? malformed(`/proc/${pid}/cgroup`);
     const isV2 = controllers === '';
     if (!isV2 && !controllers.split(',').includes('memory')) continue;
     const mount = mounts.find(({ type, options }) =>
@@ -149,10 +159,15 @@ function mountOf(line) {
 
 /** Blanks and the like are written in octal. @param {string} text */
 function plain(text) {
-  return text.replace(/\\([0-7]{3})/g, (_all, octal) => String.fromCharCode(Number.parseInt(octal, 8)));
+  return text.replace(/\\([0-7]{3})/g, (_all, octal) =>
+    String.fromCharCode(Number.parseInt(octal, 8)),
+  );
 }
 
-/** @param {string} path @returns {(read: ReadFile) => number} `max` is Infinity */
+/**
+ * @param {string} path
+ * @returns {(read: ReadFile) => number} `max` is Infinity
+ */
 export function integerOf(path) {
   return (read) => {
     const text = read(path).trim();
@@ -161,13 +176,22 @@ export function integerOf(path) {
   };
 }
 
-/** @param {ReadFile} read @param {string} path @param {string} name of a line `Name:   12 kB` @returns {number} bytes */
+/**
+ * @param {ReadFile} read
+ * @param {string} path
+ * @param {string} name of a line `Name:   12 kB`
+ * @returns {number} bytes
+ */
 export function kilobytes(read, path, name) {
   const match = new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(read(path));
   return match ? 1024 * Number(match[1]) : malformed(path);
 }
 
-/** @template T @param {() => T} read @returns {T|null} null where there is no such file */
+/**
+ * @template T
+ * @param {() => T} read
+ * @returns {T|null} null where there is no such file
+ */
 export function unlessAbsent(read) {
   try {
     return read();
@@ -177,7 +201,10 @@ export function unlessAbsent(read) {
   }
 }
 
-/** @param {string} path @returns {never} */
+/**
+ * @param {string} path
+ * @returns {never}
+ */
 export function malformed(path) {
   throw new Error(`${path} is not in the form expected`);
 }

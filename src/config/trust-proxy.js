@@ -1,6 +1,7 @@
 // trust-proxy.js: which hops of a request are believed when they say whom they forward for.
 //
-// One reading of TRUST_PROXY for the check at the start (config.js) and for every request (admission/address.js).
+// One reading of TRUST_PROXY for the check at the start (config.js) and for every request
+// (admission/address.js).
 
 import { isIP } from 'node:net';
 
@@ -10,10 +11,14 @@ import proxyAddr from 'proxy-addr';
 const MAX_HOPS = 32;
 const NAMES = ['loopback', 'linklocal', 'uniquelocal'];
 
-/** @typedef {(address: string, hop: number) => boolean} Trust hop 0 is the peer of the socket, 1 the right-most entry */
+/**
+ * @typedef {(address: string, hop: number) => boolean} Trust hop 0 is the peer of the socket, 1 the
+ *   right-most entry
+ */
 
 /**
- * @param {string} text a hop count as in Express, or CIDRs, addresses and proxy-addr's names, separated by commas
+ * @param {string} text a hop count as in Express, or CIDRs, addresses and proxy-addr's names,
+ *   separated by commas
  * @returns {Trust|null} null: nobody is trusted
  * @throws {TypeError} what is wrong, without the setting's name
  */

@@ -1,4 +1,5 @@
-// doctor.js: `npm run doctor`: what will this machine hold, and what gives way first? And one line of it for a server's start.
+// doctor.js: `npm run doctor`: what will this machine hold, and what gives way first? And one line
+// of it for a server's start.
 //
 //   read.js (what the machine says) -> limits.js (what that permits) -> report.js (table or JSON), exit code
 
@@ -42,8 +43,9 @@ WORKERS, REDIS_URL and the other settings are read as the server reads them. Exi
  * Prints the report.
  * @param {object} parts
  * @param {string[]} parts.args
- * @param {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>} parts.loadSettings
- * of the environment given; else of this process's
+ * @param
+ *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
+ *   parts.loadSettings of the environment given; else of this process's
  * @returns {Promise<number>} the exit code
  */
 export async function runDoctor({ args, loadSettings }) {
@@ -66,18 +68,27 @@ export async function runDoctor({ args, loadSettings }) {
   /** @type {string[]} */
   const notes = [];
   const env = pid === null ? undefined : environmentOf(pid);
-  if (env instanceof Unread) notes.push(`Settings are those of this shell: of process ${pid}, ${env.why}.`);
-  if (pid === null) notes.push('Limits are those of this shell; a server that runs may have others: --pid PID.');
+  if (env instanceof Unread)
+    notes.push(`Settings are those of this shell: of process ${pid}, ${env.why}.`);
+  if (pid === null)
+    notes.push('Limits are those of this shell; a server that runs may have others: --pid PID.');
   else if (isElsewhere(pid)) {
-    notes.push(`Process ${pid} is in another network namespace: for its net.* settings, sudo nsenter -t ${pid} -n.`);
+    notes.push(
+      `Process ${pid} is in another network namespace: for its net.* settings, sudo nsenter -t ${pid} -n.`,
+    );
   }
   const { settings, faults } = await loadSettings(env instanceof Unread ? undefined : env);
   if (settings === null) {
-    process.stderr.write(`The server would not start:\n${faults.map((fault) => `  ${fault}\n`).join('')}`);
+    process.stderr.write(
+      `The server would not start:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
+    );
     return EXIT.usage;
   }
   const { config } = settings;
-  const machine = readMachine(/** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)), pid ?? undefined);
+  const machine = readMachine(
+    /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)),
+    pid ?? undefined,
+  );
   const readings = { ...machine, ...(await readRedis(config.redis)) };
   const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
   process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
@@ -93,8 +104,14 @@ export async function runDoctor({ args, loadSettings }) {
 export function glance(config, read) {
   const limits = LIMITS.filter(({ atStart }) => atStart);
   const keys = /** @type {(keyof typeof READERS)[]} */ (limits.flatMap(({ needs }) => needs));
-  const readings = /** @type {import('./limits.js').PartialReadings} */ (readMachine(keys, 'self', read));
-  const report = examine(readings, { config, wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null }, limits);
+  const readings = /** @type {import('./limits.js').PartialReadings} */ (
+    readMachine(keys, 'self', read)
+  );
+  const report = examine(
+    readings,
+    { config, wanted: DEFAULT_WANTED, clients: null, idleTimeoutMs: null },
+    limits,
+  );
   if (report.verdict === 'ok') return '';
   return `this machine is short of ${summary(report)}: npm run doctor says what to do`;
 }
@@ -117,8 +134,10 @@ export function parseOptions(args) {
     },
   });
   const { connections, pid, clients } = values;
-  if (!/^[1-9]\d{0,8}$/.test(connections)) throw new Error(`--connections: ${connections} is not a number from 1 on`);
-  if (pid !== undefined && !/^[1-9]\d*$/.test(pid)) throw new Error(`--pid: ${pid} is not a process id`);
+  if (!/^[1-9]\d{0,8}$/.test(connections))
+    throw new Error(`--connections: ${connections} is not a number from 1 on`);
+  if (pid !== undefined && !/^[1-9]\d*$/.test(pid))
+    throw new Error(`--pid: ${pid} is not a process id`);
   if (clients !== undefined && clients !== 'here' && clients !== 'elsewhere') {
     throw new Error(`--clients: ${clients} is neither here nor elsewhere`);
   }
@@ -132,11 +151,15 @@ export function parseOptions(args) {
   };
 }
 
-/** @param {string|undefined} text @returns {number|null} */
+/**
+ * @param {string|undefined} text
+ * @returns {number|null}
+ */
 function durationMs(text) {
   if (text === undefined) return null;
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);
   // Without a unit it is milliseconds to HAProxy and seconds to nginx.
-  if (match === null) throw new Error(`--lb-idle-timeout: ${text} is not a time with its unit: 60s, 2m, 4000ms`);
+  if (match === null)
+    throw new Error(`--lb-idle-timeout: ${text} is not a time with its unit: 60s, 2m, 4000ms`);
   return Number(match[1]) * UNITS_MS[/** @type {keyof typeof UNITS_MS} */ (match[2])];
 }

@@ -1,7 +1,9 @@
-// limits.js: every limit that can hold connections back, in one table: what it permits here, and how to raise it.
+// limits.js: every limit that can hold connections back, in one table: what it permits here, and
+// how to raise it.
 //
-// Pure: readings in, judgements out. All limits are put on one scale, connections to this server, so that the first to
-// bind can be named. Where a limit bounds something else, a row says by which rule it becomes connections:
+// Pure: readings in, judgements out. All limits are put on one scale, connections to this server,
+// so that the first to bind can be named. Where a limit bounds something else, a row says by which
+// rule it becomes connections:
 //
 //   - new connections at once: those that come in a second while a drained server's clients return, which is spread over
 //     FANFARE_RECONNECT_WINDOW_MS. A queue has to hold a second of them: a busy worker may look away for as long.
@@ -11,16 +13,23 @@
 // Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
 
 import { addressText } from '../config/redis.js';
-import { LISTEN_BACKLOG, MAX_BYTES_TO_REDIS, OWN_DESCRIPTORS, usableDescriptors } from '../config/system-limits.js';
+import {
+  LISTEN_BACKLOG,
+  MAX_BYTES_TO_REDIS,
+  OWN_DESCRIPTORS,
+  usableDescriptors,
+} from '../config/system-limits.js';
 import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
 
 /** What an operator is taken to want who does not say. */
 export const DEFAULT_WANTED = 10_000;
 
-// Measured: loadtest/bench/results/scale-100000-2026-11-21.md, the greatest of 20,000 to 100,000 connections (PSS).
+// Measured: loadtest/bench/results/scale-100000-2026-11-21.md, the greatest of 20,000 to 100,000
+// connections (PSS).
 const SERVER_BYTES = 6300;
-// Measured: kernel memory (Slab of /proc/meminfo) of 8,000 idle TCP connections, halved, for it had both their ends. Linux 6.18.
+// Measured: kernel memory (Slab of /proc/meminfo) of 8,000 idle TCP connections, halved, for it had
+// both their ends. Linux 6.18.
 const KERNEL_BYTES = 4400;
 const CONNECTION_BYTES = SERVER_BYTES + KERNEL_BYTES;
 // Measured: 29 to 35 MB (PSS) of the primary and of each worker without connections, Node 20.
@@ -51,8 +60,8 @@ const REDIS_FULL = 0.9;
  * @property {import('../config/config.js').Config} config
  * @property {number} wanted connections
  * @property {number|null} idleTimeoutMs of the load balancer in front; null: not known
- * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load balancer or load generator
- * on it); null: not known
+ * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load
+ *   balancer or load generator on it); null: not known
  */
 
 /**
@@ -67,14 +76,19 @@ const REDIS_FULL = 0.9;
 /**
  * @typedef {object} Limit
  * @property {string} name
- * @property {boolean} [atStart] cheap to look at, and a server that meets it refuses connections: named at its start
+ * @property {boolean} [atStart] cheap to look at, and a server that meets it refuses connections:
+ *   named at its start
  * @property {readonly (keyof Readings)[]} needs
  * @property {string} source where it is read
  * @property {string} meaning what it bounds and how the number comes about, in a sentence
- * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not apply here
+ * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not
+ *   apply here
  */
 
-/** @type {readonly Limit[]} in the order in which they are shown, and named first where several permit as many */
+/**
+ * @type {readonly Limit[]} in the order in which they are shown, and named first where several
+ *   permit as many
+ */
 export const LIMITS = Object.freeze([
   {
     name: 'nofile',
@@ -91,7 +105,10 @@ export const LIMITS = Object.freeze([
       return {
         value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} a process, ${plural(config.workers, 'worker')}`,
         permits: config.workers * each,
-        fix: each > 0 && workers <= 1024 ? `${raise}; where it can not be raised: WORKERS=${workers}` : raise,
+        fix:
+          each > 0 && workers <= 1024
+            ? `${raise}; where it can not be raised: WORKERS=${workers}`
+            : raise,
       };
     },
   },
@@ -113,7 +130,8 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['files', 'tcpSockets'],
     source: '`/proc/sys/fs/file-nr`',
-    meaning: 'Open files of the whole machine: one a connection, less those in use now that are no TCP sockets.',
+    meaning:
+      'Open files of the whole machine: one a connection, less those in use now that are no TCP sockets.',
     judge({ files: { used, max }, tcpSockets }, { wanted }) {
       const others = Math.max(0, used - tcpSockets);
       return {
@@ -141,8 +159,10 @@ export const LIMITS = Object.freeze([
     name: 'cgroup-memory',
     atStart: true,
     needs: ['cgroupMemory'],
-    source: '`memory.max`, `memory.high` or `memory.limit_in_bytes` of the process’s control group and those above it',
-    meaning: 'The same for a container or a systemd unit; the kernel’s part of a connection counts there too.',
+    source:
+      '`memory.max`, `memory.high` or `memory.limit_in_bytes` of the process’s control group and those above it',
+    meaning:
+      'The same for a container or a systemd unit; the kernel’s part of a connection counts there too.',
     judge({ cgroupMemory: { bytes: limit, file } }, { config, wanted }) {
       if (limit === Number.POSITIVE_INFINITY) return { value: 'no limit', permits: null };
       const needed = Math.ceil(memoryFor(wanted, config) / 2 ** 20);
@@ -163,10 +183,14 @@ export const LIMITS = Object.freeze([
       const share = config.maxHeapPercent / 100;
       const part = partOfWorker(Math.min(memoryBytes, cgroupMemory.bytes), config.workers);
       const heapBytes = heapOfWorker(part, limit);
-      const needed = Math.ceil(((wanted / config.workers) * SERVER_BYTES + IDLE_HEAP_BYTES) / share / 2 ** 20);
+      const needed = Math.ceil(
+        ((wanted / config.workers) * SERVER_BYTES + IDLE_HEAP_BYTES) / share / 2 ** 20,
+      );
       return {
         value: `${bytes(heapBytes)} a worker`,
-        permits: config.workers * Math.max(0, Math.floor((heapBytes * share - IDLE_HEAP_BYTES) / SERVER_BYTES)),
+        permits:
+          config.workers *
+          Math.max(0, Math.floor((heapBytes * share - IDLE_HEAP_BYTES) / SERVER_BYTES)),
         fix:
           heapBytes < limit
             ? `more memory, or fewer WORKERS: each needs a heap of ${needed} MiB`
@@ -298,7 +322,10 @@ export const LIMITS = Object.freeze([
     source: '`FANFARE_MAX_CONNECTIONS_PER_IP`, `TRUST_PROXY`',
     meaning:
       'The server’s own limit for one client address. With `--clients here` and no `TRUST_PROXY` everybody has this machine’s address, and it binds.',
-    judge(_readings, { config: { maxConnectionsPerIp, maxConnectionsPerIpMode, trustProxy }, clients }) {
+    judge(
+      _readings,
+      { config: { maxConnectionsPerIp, maxConnectionsPerIpMode, trustProxy }, clients },
+    ) {
       if (maxConnectionsPerIpMode !== 'enforce')
         return { value: `not enforced (${maxConnectionsPerIpMode})`, permits: null };
       const isShared = clients === 'here' && trustProxy === '';
@@ -322,7 +349,10 @@ export const LIMITS = Object.freeze([
       return {
         value: `${idleTimeoutMs / 1000} s, a ping each ${pingIntervalMs / 1000} s`,
         permits: isCut ? 0 : null,
-        fault: idleTimeoutMs < needed * 1000 ? 'a quiet connection is cut before its ping or its pong' : undefined,
+        fault:
+          idleTimeoutMs < needed * 1000
+            ? 'a quiet connection is cut before its ping or its pong'
+            : undefined,
         fix: `nginx: proxy_read_timeout ${needed}s; proxy_send_timeout ${needed}s; HAProxy: timeout tunnel ${needed}s; or FANFARE_PING_INTERVAL_MS=${Math.floor(idleTimeoutMs / 2)} FANFARE_PONG_TIMEOUT_MS=${Math.floor(idleTimeoutMs / 4)}`,
       };
     },
@@ -351,12 +381,17 @@ export const LIMITS = Object.freeze([
     judge({ redisPubsub }, { config }) {
       if (redisPubsub === null) return null;
       const { hard, soft, seconds } = redisPubsub;
-      const bounds = [hard, seconds * 1000 < config.workerTimeoutMs ? soft : 0].filter((bound) => bound > 0);
+      const bounds = [hard, seconds * 1000 < config.workerTimeoutMs ? soft : 0].filter(
+        (bound) => bound > 0,
+      );
       const holds = Math.min(...bounds, Number.POSITIVE_INFINITY);
       return {
         value: `hard ${hard === 0 ? 'none' : bytes(hard)}, soft ${soft === 0 ? 'none' : `${bytes(soft)} for ${seconds} s`}`,
         permits: null,
-        fault: holds < MAX_BYTES_TO_REDIS ? `a worker that is ${bytes(holds)} behind is cut off` : undefined,
+        fault:
+          holds < MAX_BYTES_TO_REDIS
+            ? `a worker that is ${bytes(holds)} behind is cut off`
+            : undefined,
         fix: redisCli(config, 'client-output-buffer-limit "pubsub 268435456 67108864 60"'),
       };
     },
@@ -431,8 +466,9 @@ export const LIMITS = Object.freeze([
  * @typedef {object} Report
  * @property {number} wanted
  * @property {number} workers
- * @property {string|null} first the limit that binds first: of those that are too low the one that permits least, then
- * those without a number; where none is too low, the one that would be next. null: nothing could be read
+ * @property {string|null} first the limit that binds first: of those that are too low the one that
+ *   permits least, then those without a number; where none is too low, the one that would be next.
+ *   null: nothing could be read
  * @property {number|null} permits connections it permits
  * @property {'ok'|'low'} verdict low: some limit is
  * @property {Finding[]} limits
@@ -454,7 +490,8 @@ export function examine(readings, situation, limits = LIMITS) {
   /** @type {Finding|undefined} */
   let least;
   for (const one of findings) {
-    if (one.binds && (least === undefined || Number(one.permits) < Number(least.permits))) least = one;
+    if (one.binds && (least === undefined || Number(one.permits) < Number(least.permits)))
+      least = one;
   }
   const low = findings.filter(({ verdict }) => verdict === 'low');
   const first = least?.verdict === 'low' ? least : (low[0] ?? least);
@@ -468,16 +505,24 @@ export function examine(readings, situation, limits = LIMITS) {
   };
 }
 
-/** @param {Limit} limit @param {PartialReadings} readings @param {Situation} situation @returns {Finding|null} null: it does not apply */
+/**
+ * @param {Limit} limit
+ * @param {PartialReadings} readings
+ * @param {Situation} situation
+ * @returns {Finding|null} null: it does not apply
+ */
 function find({ name, needs, meaning, judge }, readings, situation) {
   const unread = needs.map((key) => readings[key]).find((reading) => reading instanceof Unread);
-  const judged = unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
+  const judged =
+    unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
   if (judged === null) return null;
   const { value, permits, isAside = false, fault = '', fix = null } = judged;
   const binds = permits !== null && !isAside;
   const isShort = binds && permits < situation.wanted;
   const isLow = isShort || fault !== '';
-  const short = isShort ? `${count(permits)} connections of the ${count(situation.wanted)} wanted` : '';
+  const short = isShort
+    ? `${count(permits)} connections of the ${count(situation.wanted)} wanted`
+    : '';
   return {
     name,
     value,
@@ -493,23 +538,43 @@ function find({ name, needs, meaning, judge }, readings, situation) {
 /** @type {Judgement} */
 const UNREAD = Object.freeze({ value: '', permits: null });
 
-/** @param {number} files of a process @param {import('../config/config.js').Config} config */
+/**
+ * @param {number} files of a process
+ * @param {import('../config/config.js').Config} config
+ */
 function connectionsOf(files, { overloadMode }) {
   // Not enforced, the reserve is used up too: then accepting fails.
-  return Math.max(0, (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS);
+  return Math.max(
+    0,
+    (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS,
+  );
 }
 
-/** @param {number} memory bytes @param {import('../config/config.js').Config} config */
+/**
+ * @param {number} memory bytes
+ * @param {import('../config/config.js').Config} config
+ */
 function connectionsIn(memory, { workers }) {
-  return Math.max(0, Math.floor((memory * MEMORY_SHARE - (workers + 1) * PROCESS_BYTES) / CONNECTION_BYTES));
+  return Math.max(
+    0,
+    Math.floor((memory * MEMORY_SHARE - (workers + 1) * PROCESS_BYTES) / CONNECTION_BYTES),
+  );
 }
 
-/** The same backwards. @param {number} connections @param {import('../config/config.js').Config} config @returns {number} bytes */
+/**
+ * The same backwards.
+ * @param {number} connections
+ * @param {import('../config/config.js').Config} config
+ * @returns {number} bytes
+ */
 function memoryFor(connections, { workers }) {
   return Math.ceil((connections * CONNECTION_BYTES + (workers + 1) * PROCESS_BYTES) / MEMORY_SHARE);
 }
 
-/** Over how long the clients of a drained server return. @param {import('../config/config.js').Config} config */
+/**
+ * Over how long the clients of a drained server return.
+ * @param {import('../config/config.js').Config} config
+ */
 function windowSeconds({ reconnectWindowMs }) {
   return Math.max(1, Math.floor(reconnectWindowMs / 1000));
 }
@@ -540,22 +605,38 @@ function buffers(name, sizes, at, [, pressure], pageBytes, wanted) {
 
 /** @param {number} pages */
 function tcpMemFix(pages) {
-  return sysctl('net.ipv4.tcp_mem', [Math.ceil(pages * 0.75), pages, Math.ceil(pages * 1.5)].join(' '));
+  return sysctl(
+    'net.ipv4.tcp_mem',
+    [Math.ceil(pages * 0.75), pages, Math.ceil(pages * 1.5)].join(' '),
+  );
 }
 
-/** @param {string} name @param {string|number} value */
+/**
+ * @param {string} name
+ * @param {string|number} value
+ */
 function sysctl(name, value) {
   return `sudo sysctl -w ${name}=${typeof value === 'string' ? `"${value}"` : value}`;
 }
 
-/** Without its credentials, which redis-cli takes from REDISCLI_AUTH. @param {import('../config/config.js').Config} config @param {string} setting @param {string} [command] */
+/**
+ * Without its credentials, which redis-cli takes from REDISCLI_AUTH.
+ * @param {import('../config/config.js').Config} config
+ * @param {string} setting
+ * @param {string} [command]
+ */
 function redisCli({ redis }, setting, command = `config set ${setting}`) {
-  const { kind, addresses, tls } = /** @type {import('../config/redis.js').RedisSettings} */ (redis);
+  const { kind, addresses, tls } = /** @type {import('../config/redis.js').RedisSettings} */ (
+    redis
+  );
   const server = kind === 'server' ? addressText(addresses[0]) : '<each server>';
   return `redis-cli -u ${tls === null ? 'redis' : 'rediss'}://${server} ${command}`;
 }
 
-/** @param {number} number @returns {number} the next power of two */
+/**
+ * @param {number} number
+ * @returns {number} the next power of two
+ */
 function powerOfTwo(number) {
   return 2 ** Math.ceil(Math.log2(number));
 }
@@ -565,7 +646,10 @@ export function count(number) {
   return number === Number.POSITIVE_INFINITY ? 'unlimited' : number.toLocaleString('en-US');
 }
 
-/** @param {number} number @param {string} noun */
+/**
+ * @param {number} number
+ * @param {string} noun
+ */
 function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
 }

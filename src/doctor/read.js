@@ -1,13 +1,21 @@
-// read.js: what this machine, its kernel and Redis say about their limits. Reads, and judges nothing.
+// read.js: what this machine, its kernel and Redis say about their limits. Reads, and judges
+// nothing.
 //
-// Everything is read without root. What can't be read becomes an Unread, which says why, and never an error: half an
-// answer is better than none, and in a container half of /proc is not there.
+// Everything is read without root. What can't be read becomes an Unread, which says why, and never
+// an error: half an answer is better than none, and in a container half of /proc is not there.
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { redisOptions, redisSecrets, withoutSecrets } from '../config/redis.js';
 import { parseOpenFiles } from '../config/system-limits.js';
-import { cgroupMemory, integerOf, kilobytes, malformed, memoryBytes, unlessAbsent } from '../config/system-memory.js';
+import {
+  cgroupMemory,
+  integerOf,
+  kilobytes,
+  malformed,
+  memoryBytes,
+  unlessAbsent,
+} from '../config/system-memory.js';
 import { redactUrl } from '../observability/log.js';
 
 const REDIS_TIMEOUT_MS = 3000;
@@ -42,7 +50,10 @@ export const READERS = {
   /** 0: off; 1: when the queue is full; 2: always. */
   synCookies: integerOf('/proc/sys/net/ipv4/tcp_syncookies'),
   deviceBacklog: integerOf('/proc/sys/net/core/netdev_max_backlog'),
-  /** Packets dropped since boot because that queue was full, and packets in all. One line a processor, in hexadecimal. */
+  /**
+   * Packets dropped since boot because that queue was full, and packets in all. One line a
+   * processor, in hexadecimal.
+   */
   packets: (/** @type {ReadFile} */ read) => {
     let seen = 0;
     let dropped = 0;
@@ -53,7 +64,10 @@ export const READERS = {
     }
     return Number.isNaN(seen + dropped) ? malformed('/proc/net/softnet_stat') : { seen, dropped };
   },
-  /** Ports for connections this machine makes; `reserved` of them are left out (ip_local_reserved_ports). */
+  /**
+   * Ports for connections this machine makes; `reserved` of them are left out
+   * (ip_local_reserved_ports).
+   */
   ports: (/** @type {ReadFile} */ read) => {
     const [first, last] = integers(read, '/proc/sys/net/ipv4/ip_local_port_range', 2);
     let reserved = 0;
@@ -65,12 +79,16 @@ export const READERS = {
     }
     return { first, last, reserved };
   },
-  /** In pages: below the first nothing is saved; from the second on the kernel saves; at the third it refuses. */
+  /**
+   * In pages: below the first nothing is saved; from the second on the kernel saves; at the third
+   * it refuses.
+   */
   tcpMem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
   /** In bytes: least, first, most. */
   tcpWmem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_wmem', 3),
   tcpRmem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_rmem', 3),
-  pageBytes: (/** @type {ReadFile} */ read) => kilobytes(read, '/proc/self/smaps', 'KernelPageSize'),
+  pageBytes: (/** @type {ReadFile} */ read) =>
+    kilobytes(read, '/proc/self/smaps', 'KernelPageSize'),
   /** TCP sockets in use in this network namespace. */
   tcpSockets: (/** @type {ReadFile} */ read) => {
     const match = /^TCP: inuse (\d+)/m.exec(read('/proc/net/sockstat'));
@@ -84,7 +102,10 @@ export const READERS = {
   },
   memoryBytes,
   cgroupMemory,
-  /** V8's own limit, which follows the machine's memory and NODE_OPTIONS. A worker is given no more than its part allows. */
+  /**
+   * V8's own limit, which follows the machine's memory and NODE_OPTIONS. A worker is given no more
+   * than its part allows.
+   */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process can not be read');
     return getHeapStatistics().heap_size_limit;
@@ -113,17 +134,30 @@ export function readMachine(keys, pid = 'self', read = (path) => readFileSync(pa
   return found;
 }
 
-/** @param {string} pid @returns {boolean} is it in another network namespace, whose net.* settings are not the ones read here */
+/**
+ * @param {string} pid
+ * @returns {boolean} is it in another network namespace, whose net.* settings are not the ones read
+ *   here
+ */
 export function isElsewhere(pid) {
   // Only its owner and root may look; who may not is told nothing.
-  return orElse(() => readlinkSync(`/proc/${pid}/ns/net`) !== readlinkSync('/proc/self/ns/net'), false);
+  return orElse(
+    () => readlinkSync(`/proc/${pid}/ns/net`) !== readlinkSync('/proc/self/ns/net'),
+    false,
+  );
 }
 
-/** The environment a process was started with. @param {string} pid @returns {Record<string, string>|Unread} */
+/**
+ * The environment a process was started with.
+ * @param {string} pid
+ * @returns {Record<string, string>|Unread}
+ */
 export function environmentOf(pid) {
   try {
     const entries = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);
-    return Object.fromEntries(entries.map((entry) => [entry.split('=', 1)[0], entry.slice(entry.indexOf('=') + 1)]));
+    return Object.fromEntries(
+      entries.map((entry) => [entry.split('=', 1)[0], entry.slice(entry.indexOf('=') + 1)]),
+    );
   } catch (error) {
     return new Unread(reasonOf(error));
   }
@@ -133,17 +167,21 @@ export function environmentOf(pid) {
  * What Redis says; each reading null where no Redis is configured.
  * @typedef {object} RedisState
  * @property {string|null} redisVersion
- * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a subscriber, in bytes; 0: no limit
+ * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
+ *   subscriber, in bytes; 0: no limit
  * @property {{max: number, used: number, policy: string}|null} redisMemory bytes; max 0: no limit
- * @property {{save: string, append: string, failed: boolean}|null} redisPersistence `save` empty: no snapshots; `append`
- * empty: no append-only file; `failed`: Redis refuses writes since the last one to disk failed
+ * @property {{save: string, append: string, failed: boolean}|null} redisPersistence `save` empty:
+ *   no snapshots; `append` empty: no append-only file; `failed`: Redis refuses writes since the
+ *   last one to disk failed
  */
 
 /** @typedef {{[K in keyof RedisState]: RedisState[K]|Unread}} RedisReadings */
 
 /**
- * One server: by Sentinel the primary; of a cluster the first named node that answers, since all should be alike.
- * @param {import('../config/redis.js').RedisSettings|null} settings null: there is none, which is no fault
+ * One server: by Sentinel the primary; of a cluster the first named node that answers, since all
+ * should be alike.
+ * @param {import('../config/redis.js').RedisSettings|null} settings null: there is none, which is
+ *   no fault
  * @returns {Promise<RedisReadings>}
  */
 export async function readRedis(settings) {
@@ -158,7 +196,11 @@ export async function readRedis(settings) {
   return readings;
 }
 
-/** @param {import('../config/redis.js').RedisSettings} settings @param {import('../config/redis.js').Address} node @returns {Promise<RedisReadings>} */
+/**
+ * @param {import('../config/redis.js').RedisSettings} settings
+ * @param {import('../config/redis.js').Address} node
+ * @returns {Promise<RedisReadings>}
+ */
 async function readServer(settings, node) {
   const { Redis } = await import('ioredis');
   const redis = new Redis({
@@ -205,12 +247,24 @@ async function readServer(settings, node) {
   }
 }
 
-/** @template {null|Unread} T @param {T} reading @returns {{[K in keyof RedisState]: T}} */
+/**
+ * @template {null|Unread} T
+ * @param {T} reading
+ * @returns {{[K in keyof RedisState]: T}}
+ */
 function allRedis(reading) {
-  return { redisVersion: reading, redisPubsub: reading, redisMemory: reading, redisPersistence: reading };
+  return {
+    redisVersion: reading,
+    redisPubsub: reading,
+    redisMemory: reading,
+    redisPersistence: reading,
+  };
 }
 
-/** @param {Map<string, string>} info @param {(name: string) => Promise<string>} setting */
+/**
+ * @param {Map<string, string>} info
+ * @param {(name: string) => Promise<string>} setting
+ */
 async function persistence(info, setting) {
   const isAppending = info.get('aof_enabled') === '1';
   const save = await setting('save');
@@ -224,7 +278,10 @@ async function persistence(info, setting) {
   };
 }
 
-/** @param {string} text what INFO answers @returns {Map<string, string>} */
+/**
+ * @param {string} text what INFO answers
+ * @returns {Map<string, string>}
+ */
 export function parseInfo(text) {
   return new Map(
     text
@@ -237,18 +294,30 @@ export function parseInfo(text) {
 /** @param {string} text `normal 0 0 0 replica 268435456 67108864 60 pubsub 33554432 8388608 60` */
 export function parsePubsubBuffer(text) {
   const match = /\bpubsub (\d+) (\d+) (\d+)/.exec(text);
-  if (match === null) throw new Error('CONFIG GET client-output-buffer-limit answers nothing about pubsub');
+  if (match === null)
+    throw new Error('CONFIG GET client-output-buffer-limit answers nothing about pubsub');
   const [hard, soft, seconds] = match.slice(1).map(Number);
   return { hard, soft, seconds };
 }
 
-/** @param {ReadFile} read @param {string} path @param {number} count of numbers it must have */
+/**
+ * @param {ReadFile} read
+ * @param {string} path
+ * @param {number} count of numbers it must have
+ */
 function integers(read, path, count) {
   const words = read(path).trim().split(/\s+/);
-  return words.length === count && words.every((word) => /^\d+$/.test(word)) ? words.map(Number) : malformed(path);
+  return words.length === count && words.every((word) => /^\d+$/.test(word))
+    ? words.map(Number)
+    : malformed(path);
 }
 
-/** @template T @param {() => T} read @param {T} otherwise @returns {T} */
+/**
+ * @template T
+ * @param {() => T} read
+ * @param {T} otherwise
+ * @returns {T}
+ */
 function orElse(read, otherwise) {
   try {
     return read();
@@ -257,16 +326,20 @@ function orElse(read, otherwise) {
   }
 }
 
-/** @param {unknown} error @param {readonly string[]} [secrets] */
+/**
+ * @param {unknown} error
+ * @param {readonly string[]} [secrets]
+ */
 function unread(error, secrets = []) {
   return new Unread(redactUrl(withoutSecrets(reasonOf(error), secrets)));
 }
 
 /** @param {unknown} error */
 function reasonOf(error) {
-  const { code, path, message, errors } = /** @type {NodeJS.ErrnoException & {errors?: Error[]}} */ (
-    error instanceof Error ? error : new Error(String(error))
-  );
+  const { code, path, message, errors } =
+    /** @type {NodeJS.ErrnoException & {errors?: Error[]}} */ (
+      error instanceof Error ? error : new Error(String(error))
+    );
   if (code === 'ENOENT' && path) return `there is no ${path} here`;
   if ((code === 'EACCES' || code === 'EPERM') && path) return `no permission to read ${path}`;
   // Node tries all of a name's addresses and wraps their errors in one without a message.

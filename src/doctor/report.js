@@ -1,4 +1,5 @@
-// report.js: what was found, for people (a table, then what is wrong and what to do) and for programs (JSON).
+// report.js: what was found, for people (a table, then what is wrong and what to do) and for
+// programs (JSON).
 
 import { count } from './limits.js';
 
@@ -9,12 +10,24 @@ const MAX_VALUE_WIDTH = 60;
 /** @typedef {import('./limits.js').Report} Report */
 /** @typedef {import('./limits.js').Finding} Finding */
 
-/** @param {Report} report @param {readonly string[]} notes @returns {string} one JSON object; its shape is in README.md */
+/**
+ * @param {Report} report
+ * @param {readonly string[]} notes
+ * @returns {string} one JSON object; its shape is in README.md
+ */
 export function toJson({ wanted, workers, first, permits, verdict, limits }, notes) {
-  return JSON.stringify({ format: FORMAT, wanted, workers, verdict, first, permits, limits, notes }, null, 2);
+  return JSON.stringify(
+    { format: FORMAT, wanted, workers, verdict, first, permits, limits, notes },
+    null,
+    2,
+  );
 }
 
-/** @param {Report} report @param {readonly string[]} notes @returns {string} */
+/**
+ * @param {Report} report
+ * @param {readonly string[]} notes
+ * @returns {string}
+ */
 export function toText(report, notes) {
   const { wanted, workers, limits } = report;
   const rows = limits.map((one) => [one.name, fitted(one.value), permitsOf(one), one.verdict]);
@@ -28,7 +41,10 @@ export function toText(report, notes) {
   for (const { name, verdict, why, meaning, fix } of limits) {
     if (verdict === 'low') lines.push('', `${name}: ${why}`, ...wrapped(meaning), `  Fix: ${fix}`);
   }
-  /** What could not be read, by the reason: a Redis that is away is one. @type {Map<string, string[]>} */
+  /**
+   * What could not be read, by the reason: a Redis that is away is one.
+   * @type {Map<string, string[]>}
+   */
   const unread = new Map();
   for (const { name, verdict, why } of limits) {
     if (verdict === 'cannot read') unread.set(why, [...(unread.get(why) ?? []), name]);
@@ -39,7 +55,10 @@ export function toText(report, notes) {
   return lines.join('\n');
 }
 
-/** @param {Report} report @returns {string} the first limit to bind, in a line */
+/**
+ * @param {Report} report
+ * @returns {string} the first limit to bind, in a line
+ */
 export function summary({ first, permits, verdict, limits }) {
   const one = limits.find(({ name }) => name === first);
   if (one === undefined) return 'nothing that could be read';
@@ -59,18 +78,27 @@ function fitted(text) {
   return text.length <= MAX_VALUE_WIDTH ? text : `${text.slice(0, MAX_VALUE_WIDTH - 1)}…`;
 }
 
-/** Columns as wide as they need be; numbers end in one line. @param {readonly string[][]} rows @returns {string[]} */
+/**
+ * Columns as wide as they need be; numbers end in one line.
+ * @param {readonly string[][]} rows
+ * @returns {string[]}
+ */
 function table(rows) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
   return rows.map((row) =>
     row
-      .map((cell, column) => (column === 2 ? cell.padStart(widths[column]) : cell.padEnd(widths[column])))
+      .map((cell, column) =>
+        column === 2 ? cell.padStart(widths[column]) : cell.padEnd(widths[column]),
+      )
       .join('  ')
       .trimEnd(),
   );
 }
 
-/** @param {string} text @returns {string[]} lines of about 100 columns, indented */
+/**
+ * @param {string} text
+ * @returns {string[]} lines of about 100 columns, indented
+ */
 function wrapped(text) {
   return text.match(/\S.{0,97}(?=\s|$)/g)?.map((line) => `  ${line}`) ?? [];
 }

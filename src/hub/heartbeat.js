@@ -1,9 +1,11 @@
-// heartbeat.js: pings, spread evenly over their period, and the end of connections that give no sign of life.
+// heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
+// sign of life.
 //
-// The period is divided into slots; a connection gets the next slot in turn and is pinged when the wheel comes by, so
-// that the pings of 50,000 connections are a trickle and no burst. PONG_TIMEOUT later the wheel looks again: anything
-// that came meanwhile, not only a pong, counts as life. If the event loop itself stood still, the peers are not to
-// blame: what they sent waits unread. Then the look is put off by one turn of the wheel.
+// The period is divided into slots; a connection gets the next slot in turn and is pinged when the
+// wheel comes by, so that the pings of 50,000 connections are a trickle and no burst. PONG_TIMEOUT
+// later the wheel looks again: anything that came meanwhile, not only a pong, counts as life. If
+// the event loop itself stood still, the peers are not to blame: what they sent waits unread. Then
+// the look is put off by one turn of the wheel.
 
 const SLOT_MS = 250;
 const MAX_SLOTS = 240;

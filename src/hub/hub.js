@@ -1,11 +1,13 @@
 // hub.js: a worker's rooms and connections.
 //
-// A room exists here while a connection of this worker is in it. The first one makes the worker subscribe the room at
-// the broker, and the join is answered only once the broker has confirmed; the last one's leaving unsubscribes it.
-// Everyone is a room too, `*`, which no client can name: a broadcast takes the same path as a message.
+// A room exists here while a connection of this worker is in it. The first one makes the worker
+// subscribe the room at the broker, and the join is answered only once the broker has confirmed;
+// the last one's leaving unsubscribes it. Everyone is a room too, `*`, which no client can name: a
+// broadcast takes the same path as a message.
 //
-// Members stand in an array, since a flush walks them all and an array is the cheapest to walk; each connection keeps
-// its place in it, so that leaving is O(1): the last member takes the place of the one that goes.
+// Members stand in an array, since a flush walks them all and an array is the cheapest to walk;
+// each connection keeps its place in it, so that leaving is O(1): the last member takes the place
+// of the one that goes.
 
 import { RareLog } from '../observability/rare-log.js';
 import { roomPrefix } from '../protocol/frame.js';
@@ -16,11 +18,24 @@ export const EVERYONE = '*';
 
 /** @typedef {import('./connection.js').Connection} Connection */
 
-/** What the hub needs of a broker. @typedef {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}} Subscriptions */
+/**
+ * What the hub needs of a broker.
+ * @typedef
+ *   {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}}
+ *   Subscriptions
+ */
 
-/** What the hub needs of recovery. @typedef {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').RoomSync|null, unfollow(sync: import('../recovery/room-sync.js').RoomSync): void}} Follows */
+/**
+ * What the hub needs of recovery.
+ * @typedef
+ *   {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').RoomSync|null, unfollow(sync: import('../recovery/room-sync.js').RoomSync): void}}
+ *   Follows
+ */
 
-/** A room's members on this worker and what waits for them. The outbox owns the fields from `waiting` on. */
+/**
+ * A room's members on this worker and what waits for them. The outbox owns the fields from
+ * `waiting` on.
+ */
 export class Room {
   /** @param {string} name */
   constructor(name) {
@@ -54,7 +69,10 @@ export class Room {
     this.members.push(connection);
   }
 
-  /** It is joining: the room counts for it, and nothing is sent to it yet. @param {Connection} connection */
+  /**
+   * It is joining: the room counts for it, and nothing is sent to it yet.
+   * @param {Connection} connection
+   */
   expect(connection) {
     connection.rooms ??= new Map();
     connection.rooms.set(this, NO_MEMBER);
@@ -77,7 +95,9 @@ export class Room {
 /** In place of a place in `members`. */
 const NO_MEMBER = -1;
 
-/** The room of all connections: the place is a field of the connection, since every one is in it. */
+/**
+ * The room of all connections: the place is a field of the connection, since every one is in it.
+ */
 class Everyone extends Room {
   /** @override @param {Connection} connection */
   has(connection) {
@@ -153,17 +173,22 @@ export class Hub {
     this.#count();
   }
 
-  /** A room that somebody is about to join. @param {string} name @returns {Room} */
+  /**
+   * A room that somebody is about to join.
+   * @param {string} name
+   * @returns {Room}
+   */
   room(name) {
     return this.rooms.get(name) ?? this.#open(name);
   }
 
   /**
-   * Makes a connection a member of a room without history; one with history decides by itself (`room.follower.join`).
+   * Makes a connection a member of a room without history; one with history decides by itself
+   * (`room.follower.join`).
    * @param {Connection} connection not in that room yet
    * @param {string} name
-   * @returns {Promise<void>|null} null where the room is live already; else it settles with the broker's confirmation,
-   *   and the connection is out again where that failed
+   * @returns {Promise<void>|null} null where the room is live already; else it settles with the
+   *   broker's confirmation, and the connection is out again where that failed
    */
   join(connection, name) {
     const room = this.room(name);
@@ -171,11 +196,15 @@ export class Hub {
     return room.confirming;
   }
 
-  /** @param {Connection} connection @param {Room} room one it is in */
+  /**
+   * @param {Connection} connection
+   * @param {Room} room one it is in
+   */
   leave(connection, room) {
     room.delete(connection);
     if (room.roll !== null) room.roll.leave(connection);
-    if (room.members.length === 0 && (room.sync === null || room.sync.joins.size === 0)) this.#close(room);
+    if (room.members.length === 0 && (room.sync === null || room.sync.joins.size === 0))
+      this.#close(room);
   }
 
   /**
@@ -192,10 +221,14 @@ export class Hub {
     if (room.members.length === 0) return;
     if (!isPublication(publication)) return this.#malformed(name);
     this.outbox.push(room, publication);
-    if (room.sync !== null && kindOf(publication) === KIND.MESSAGE) this.#unnumbered(room, room.sync);
+    if (room.sync !== null && kindOf(publication) === KIND.MESSAGE)
+      this.#unnumbered(room, room.sync);
   }
 
-  /** @param {Room} room @param {import('../recovery/room-sync.js').RoomSync} sync */
+  /**
+   * @param {Room} room
+   * @param {import('../recovery/room-sync.js').RoomSync} sync
+   */
   #unnumbered({ name }, sync) {
     this.counters.unnumbered++;
     this.rareLog.warn(
@@ -205,10 +238,17 @@ export class Hub {
     sync.unnumbered();
   }
 
-  /** Another program's message, or that of another version. It is dropped and must never harm this worker. @param {string} room */
+  /**
+   * Another program's message, or that of another version. It is dropped and must never harm this
+   * worker.
+   * @param {string} room
+   */
   #malformed(room) {
     this.counters.malformed++;
-    this.rareLog.warn({ room }, 'a message on the channel of a room is not a valid publication: dropped');
+    this.rareLog.warn(
+      { room },
+      'a message on the channel of a room is not a valid publication: dropped',
+    );
   }
 
   /** @param {string} name */

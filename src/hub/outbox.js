@@ -1,20 +1,23 @@
 // outbox.js: publications that wait for their rooms' members, and the flush that writes them.
 //
-// Publications collect per room during a tick. At its end their frames are built once, joined into one buffer, and
-// that buffer is written once to each member: a burst costs a member one system call and not one per publication.
-// The busier the worker, the more a flush carries, so the cost of a delivery falls as the load rises.
+// Publications collect per room during a tick. At its end their frames are built once, joined into
+// one buffer, and that buffer is written once to each member: a burst costs a member one system
+// call and not one per publication. The busier the worker, the more a flush carries, so the cost of
+// a delivery falls as the load rises.
 //
-// A flush over many members yields: after SLICE_MS the event loop turns (reads, pings, joins, other rooms), and the
-// flush goes on where it was. Rooms take turns of TURN_MS, so that a small room does not wait for a big one.
-// While a room's flush is under way its new publications wait for the next, so each member sees one order.
+// A flush over many members yields: after SLICE_MS the event loop turns (reads, pings, joins, other
+// rooms), and the flush goes on where it was. Rooms take turns of TURN_MS, so that a small room
+// does not wait for a big one. While a room's flush is under way its new publications wait for the
+// next, so each member sees one order.
 //
 //   push -> room.waiting --(end of tick, or the flush before it done)--> room.flight {frames, members, next} -> sockets
 //
-// Bounded: a room's waiting publications may take up MAX_WAITING_BYTES, and those of all rooms MAX_WORKER_BYTES, from
-// which on a room has only a flush of its own to spare; beyond that the newest are left out and
-// counted, since then this worker, and no single reader, is what is slow. A room with history asks before it pushes, and
-// fetches later what found no place. A resync mark in its line is a flush of its own, in which each member gets a
-// frame of its own: when to load its state anew, so that not all do so at once.
+// Bounded: a room's waiting publications may take up MAX_WAITING_BYTES, and those of all rooms
+// MAX_WORKER_BYTES, from which on a room has only a flush of its own to spare; beyond that the
+// newest are left out and counted, since then this worker, and no single reader, is what is slow. A
+// room with history asks before it pushes, and fetches later what found no place. A resync mark in
+// its line is a flush of its own, in which each member gets a frame of its own: when to load its
+// state anew, so that not all do so at once.
 
 import { encodeResync } from '../protocol/codec.js';
 import { deflateFrames } from '../protocol/deflate.js';
@@ -22,18 +25,30 @@ import { publicationFrames, textFrame } from '../protocol/frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 
 const SLICE_MS = 4;
-/** Between two slices a busy worker may read for longer than that: then the next is as long, or its writes would lag ever more. */
+/**
+ * Between two slices a busy worker may read for longer than that: then the next is as long, or its
+ * writes would lag ever more.
+ */
 const MAX_SLICE_MS = 16;
 const TURN_MS = 1;
 const WRITES_PER_CLOCK = 32;
 const MAX_WAITING_BYTES = 8 * 1024 * 1024;
-/** Of all rooms together, with what is being written: many rooms that are each within their bound are too much too. */
+/**
+ * Of all rooms together, with what is being written: many rooms that are each within their bound
+ * are too much too.
+ */
 const MAX_WORKER_BYTES = 128 * 1024 * 1024;
 /** Above that, a room may hold so much: small rooms, which cost little, go on. */
 const SPARED_BYTES = 16 * 1024;
-/** One write's size, at most: above it a flush is split, so that the slow-consumer limit can take hold between. */
+/**
+ * One write's size, at most: above it a flush is split, so that the slow-consumer limit can take
+ * hold between.
+ */
 const MAX_FLIGHT_BYTES = 256 * 1024;
-/** Members told to load their state anew come back in the mean one each so many ms, up to the window for reconnects. */
+/**
+ * Members told to load their state anew come back in the mean one each so many ms, up to the window
+ * for reconnects.
+ */
 const RELOAD_SPACING_MS = 10;
 
 /** @typedef {import('./hub.js').Room} Room */
@@ -42,14 +57,18 @@ const RELOAD_SPACING_MS = 10;
  * One flush under way.
  * @typedef {object} Flight
  * @property {Buffer} frames
- * @property {Buffer|null} deflated the same for those who negotiated compression, made when the first of them comes up
+ * @property {Buffer|null} deflated the same for those who negotiated compression, made when the
+ *   first of them comes up
  * @property {readonly Buffer[]} publications what the frames were built from
  * @property {number} bytes of them
- * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its copy once the flush has yielded
+ * @property {readonly import('./connection.js').Connection[]} members the room's own list, or its
+ *   copy once the flush has yielded
  * @property {number} next the member to write to next
  * @property {boolean} isCopy
- * @property {Set<import('./connection.js').Connection>|null} gone who has left since it began; some may be back
- * @property {((place: number) => Buffer)|null} frameOf each member's own frame, in place of the shared ones
+ * @property {Set<import('./connection.js').Connection>|null} gone who has left since it began; some
+ *   may be back
+ * @property {((place: number) => Buffer)|null} frameOf each member's own frame, in place of the
+ *   shared ones
  */
 
 export class Outbox {
@@ -58,7 +77,8 @@ export class Outbox {
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.maxUnsentBytes of a connection
-   * @param {number} parts.reloadWindowMs over which members are told to load their state anew, at most
+   * @param {number} parts.reloadWindowMs over which members are told to load their state anew, at
+   *   most
    * @param {{observe(n: number): void}} parts.fanout receivers of a flush
    * @param {{observe(seconds: number): void}} parts.flushSeconds
    */
@@ -69,7 +89,10 @@ export class Outbox {
     this.reloadWindowMs = reloadWindowMs;
     this.fanout = fanout;
     this.flushSeconds = flushSeconds;
-    /** Called with a room and the publications that have now been written to all its members. @type {(room: Room, publications: readonly Buffer[]) => void} */
+    /**
+     * Called with a room and the publications that have now been written to all its members.
+     * @type {(room: Room, publications: readonly Buffer[]) => void}
+     */
     this.onFlushed = () => {};
     /** Rooms with publications whose flush has not begun. @type {Room[]} */
     this.fresh = [];
@@ -83,7 +106,10 @@ export class Outbox {
     this.run = this.run.bind(this);
   }
 
-  /** @param {Room} room @param {Buffer} publication */
+  /**
+   * @param {Room} room
+   * @param {Buffer} publication
+   */
   push(room, publication) {
     if (this.isFull(room)) {
       this.counters.overflowed++;
@@ -94,15 +120,25 @@ export class Outbox {
 
   /** Would a publication be left out? @param {Room} room */
   isFull(room) {
-    return room.waitingBytes > MAX_WAITING_BYTES || (this.bytes > MAX_WORKER_BYTES && room.waitingBytes > SPARED_BYTES);
+    return (
+      room.waitingBytes > MAX_WAITING_BYTES ||
+      (this.bytes > MAX_WORKER_BYTES && room.waitingBytes > SPARED_BYTES)
+    );
   }
 
-  /** Puts a resync mark in line. It may never be left out, and there is one a read at most. @param {Room} room @param {Buffer} mark */
+  /**
+   * Puts a resync mark in line. It may never be left out, and there is one a read at most.
+   * @param {Room} room
+   * @param {Buffer} mark
+   */
   mark(room, mark) {
     this.#add(room, mark);
   }
 
-  /** @param {Room} room @param {Buffer} publication */
+  /**
+   * @param {Room} room
+   * @param {Buffer} publication
+   */
   #add(room, publication) {
     room.waiting.push(publication);
     room.waitingBytes += publication.length;
@@ -127,13 +163,14 @@ export class Outbox {
     const started = performance.now();
     const sliceEnd = started + Math.min(MAX_SLICE_MS, Math.max(SLICE_MS, started - this.yieldedMs));
     let now = started;
-    // One turn for a flush under way, then the rooms that have not begun, most of them small; what is left of the slice
-    // goes to the flushes under way again. So neither kind starves the other.
+    // One turn for a flush under way, then the rooms that have not begun, most of them small; what
+    // is left of the slice goes to the flushes under way again. So neither kind starves the other.
     if (underWay.length > 0) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
     let begun = 0;
     while (begun < fresh.length && now < sliceEnd) now = this.#continue(fresh[begun++], now);
     this.fresh = begun === fresh.length ? [] : fresh.slice(begun);
-    while (underWay.length > 0 && now < sliceEnd) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
+    while (underWay.length > 0 && now < sliceEnd)
+      now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
     this.flushSeconds.observe((now - started) / 1000);
     const hasMore = this.fresh.length > 0 || underWay.length > 0;
     this.yieldedMs = hasMore ? now : Number.POSITIVE_INFINITY;
@@ -148,7 +185,11 @@ export class Outbox {
     }
   }
 
-  /** @param {Room} room @param {number} now @returns {number} the time afterwards */
+  /**
+   * @param {Room} room
+   * @param {number} now
+   * @returns {number} the time afterwards
+   */
   #continue(room, now) {
     const after = this.#turn(room, now, now + TURN_MS);
     if (room.flight) this.underWay.push(room);
@@ -174,7 +215,8 @@ export class Outbox {
     let untilClock = WRITES_PER_CLOCK;
     while (next < members.length) {
       const member = members[next++];
-      // Nothing follows a close frame, and who left during a yield gets nothing more, even if it is back.
+      // Nothing follows a close frame, and who left during a yield gets nothing more, even if it is
+      // back.
       if (!member.isOpen || gone?.has(member)) continue;
       const { transport } = member;
       let { frames } = flight;
@@ -215,7 +257,10 @@ export class Outbox {
     return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
   }
 
-  /** @param {Room} room @returns {Flight} */
+  /**
+   * @param {Room} room
+   * @returns {Flight}
+   */
   #depart(room) {
     let publications = room.waiting;
     let taken = room.waitingBytes;
@@ -224,7 +269,10 @@ export class Outbox {
     if ((room.waitingBytes > this.maxFlightBytes || mayHaveMark) && publications.length > 1) {
       let bytes = 0;
       let n = 0;
-      while (n < publications.length && (n === 0 || bytes + publications[n].length <= this.maxFlightBytes)) {
+      while (
+        n < publications.length &&
+        (n === 0 || bytes + publications[n].length <= this.maxFlightBytes)
+      ) {
         if (mayHaveMark && n > 0 && (isMark(publications[n]) || isMark(publications[0]))) break;
         bytes += publications[n++].length;
       }
@@ -252,14 +300,20 @@ export class Outbox {
     return room.flight;
   }
 
-  /** @param {Room} room @param {Buffer} mark @returns {(place: number) => Buffer} */
+  /**
+   * @param {Room} room
+   * @param {Buffer} mark
+   * @returns {(place: number) => Buffer}
+   */
   #resyncFrames(room, mark) {
     const offset = offsetOf(mark);
     const epoch = epochOf(mark);
     const { length } = room.members;
     const spacingMs = Math.min(RELOAD_SPACING_MS, this.reloadWindowMs / length);
     return (place) =>
-      textFrame(encodeResync(room.name, epoch, offset, Math.floor((place + Math.random()) * spacingMs)));
+      textFrame(
+        encodeResync(room.name, epoch, offset, Math.floor((place + Math.random()) * spacingMs)),
+      );
   }
 }
 

@@ -1,14 +1,20 @@
 // room-users.js: which of this worker's connections are which users, in rooms with presence.
 //
-// A user may have several connections here and counts once: presence hears of the first and the last. Nothing is kept
-// of connections in rooms without presence; a room that has none has null where others have a Roll.
+// A user may have several connections here and counts once: presence hears of the first and the
+// last. Nothing is kept of connections in rooms without presence; a room that has none has null
+// where others have a Roll.
 
 import { encodeMember } from '../protocol/codec.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./hub.js').Room} Room */
 
-/** What is asked of presence. @typedef {{join(room: string, user: string, member: Buffer): void, leave(room: string, user: string): void, read(room: string): Promise<{count: number, members: Buffer[]|null}>}} Presence */
+/**
+ * What is asked of presence.
+ * @typedef
+ *   {{join(room: string, user: string, member: Buffer): void, leave(room: string, user: string): void, read(room: string): Promise<{count: number, members: Buffer[]|null}>}}
+ *   Presence
+ */
 
 export class Attendance {
   /**
@@ -37,7 +43,10 @@ export class Attendance {
 
 /** The users of one room. */
 export class Roll {
-  /** @param {Attendance} attendance @param {string} room */
+  /**
+   * @param {Attendance} attendance
+   * @param {string} room
+   */
   constructor(attendance, room) {
     this.attendance = attendance;
     this.room = room;
@@ -47,7 +56,11 @@ export class Roll {
     this.connections = new Map();
   }
 
-  /** @param {Connection} connection @param {string} user @param {Buffer} member */
+  /**
+   * @param {Connection} connection
+   * @param {string} user
+   * @param {Buffer} member
+   */
   join(connection, user, member) {
     const { presence, counters } = this.attendance;
     // As JSON: two users that differ only in halves of surrogate pairs are the same in UTF-8.
@@ -59,7 +72,10 @@ export class Roll {
     presence.join(this.room, key, member);
   }
 
-  /** @param {Connection} connection one that leaves the room, whether it is a user there or only watches */
+  /**
+   * @param {Connection} connection one that leaves the room, whether it is a user there or only
+   *   watches
+   */
   leave(connection) {
     const key = this.users.get(connection);
     if (key === undefined) return;

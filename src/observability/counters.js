@@ -1,7 +1,7 @@
 // counters.js: a worker's plain counters, read by metrics.js at each scrape.
 //
-// The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes its labels on every
-// inc(), which at millions of deliveries a second is a core of its own.
+// The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes
+// its labels on every inc(), which at millions of deliveries a second is a core of its own.
 
 import { ERRORS } from '../protocol/codes.js';
 
@@ -34,9 +34,15 @@ export const OBSERVED = /** @type {const} */ ([
   'descriptors',
 ]);
 
-/** Why an idle socket was closed to make room: the closed label set of `fanfare_idle_sockets_closed_total`. */
+/**
+ * Why an idle socket was closed to make room: the closed label set of
+ * `fanfare_idle_sockets_closed_total`.
+ */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
-/** Why a connection was closed for how it sends: the closed label set of `fanfare_reader_closes_total`. */
+/**
+ * Why a connection was closed for how it sends: the closed label set of
+ * `fanfare_reader_closes_total`.
+ */
 export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
@@ -44,7 +50,11 @@ export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppress
 /** What became of a join with `since`: the closed label set of `fanfare_recoveries_total`. */
 export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
-/** @template {string} K @param {readonly K[]} keys @returns {Record<K, number>} */
+/**
+ * @template {string} K
+ * @param {readonly K[]} keys
+ * @returns {Record<K, number>}
+ */
 function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }

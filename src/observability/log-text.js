@@ -4,8 +4,9 @@
 //   09:41:02.456 ERROR worker died  signal=SIGKILL
 //       Error: …                          (of an error: its stack below)
 //
-// What pino writes is JSON, and is taken apart again here. That is for terminals only, which are read by people: a few lines a
-// second. pino-pretty would do the same with ten packages more in every installation.
+// What pino writes is JSON, and is taken apart again here. That is for terminals only, which are
+// read by people: a few lines a second. pino-pretty would do the same with ten packages more in
+// every installation.
 
 const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} */ ({
   10: ['trace', '\x1b[90m'],
@@ -26,7 +27,10 @@ const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
  * @returns {(line: string) => string} from a line of JSON to a line of text; what is no JSON stays
  */
 export function textFormat(isColoured) {
-  /** @param {string} colour @param {string} text */
+  /**
+   * @param {string} colour
+   * @param {string} text
+   */
   const paint = (colour, text) => (isColoured && text !== '' ? `${colour}${text}${RESET}` : text);
   return (line) => {
     /** @type {Record<string, any>} */
@@ -39,7 +43,10 @@ export function textFormat(isColoured) {
     const [name, colour] = LEVELS[fields.level] ?? ['     ', ''];
     const rest = Object.entries(fields)
       .filter(([key]) => !LEFT_OUT.has(key))
-      .map(([key, value]) => `${key}=${plain(typeof value === 'string' ? value : JSON.stringify(value))}`)
+      .map(
+        ([key, value]) =>
+          `${key}=${plain(typeof value === 'string' ? value : JSON.stringify(value))}`,
+      )
       .join(' ');
     const message = plain(String(fields.msg ?? ''));
     const head = `${paint(DIM, clock(fields.time))} ${paint(colour, name)} ${fields.level > 40 ? paint(BOLD, message) : message}`;
@@ -57,17 +64,26 @@ export function bannerText([title, ...lines], isColoured) {
   return `\n  ${first}\n\n${lines.map((line) => `  ${line.trimStart()}\n`).join('')}\n`;
 }
 
-/** Below a warning only the message: a stack is of no use there. @param {Record<string, any>} fields */
+/**
+ * Below a warning only the message: a stack is of no use there.
+ * @param {Record<string, any>} fields
+ */
 function errorText({ level, err }) {
   if (typeof err !== 'object' || err === null) return '';
-  const text = level >= 50 && typeof err.stack === 'string' ? err.stack : `${err.type ?? 'Error'}: ${err.message}`;
+  const text =
+    level >= 50 && typeof err.stack === 'string'
+      ? err.stack
+      : `${err.type ?? 'Error'}: ${err.message}`;
   return text
     .split('\n')
     .map((/** @type {string} */ one) => `    ${plain(one)}\n`)
     .join('');
 }
 
-/** @param {number} timeMs @returns {string} local time of day */
+/**
+ * @param {number} timeMs
+ * @returns {string} local time of day
+ */
 function clock(timeMs) {
   const time = new Date(timeMs);
   const two = (/** @type {number} */ number) => String(number).padStart(2, '0');
@@ -77,5 +93,8 @@ function clock(timeMs) {
 
 /** Without what a terminal would obey: a stranger's text may be in a line. @param {string} text */
 function plain(text) {
-  return text.replace(/[\p{Cc}\u2028\u2029]/gu, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, '0')}`);
+  return text.replace(
+    /[\p{Cc}\u2028\u2029]/gu,
+    (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, '0')}`,
+  );
 }

@@ -1,9 +1,10 @@
 // log.js: one logger per process: JSON lines to stdout, text on a terminal, secrets left out.
 //
-// The log must never be why a server stops or stalls. So it has a destination of its own: lines wait in a bounded
-// queue and are written off the event loop; where they can't be written (full disk, closed pipe) they are dropped and
-// counted. sonic-boom, pino's own, was tried: after a write error its `flushSync` at exit retries for ever, and a
-// thread of the pool that is stuck in write(2), because nobody reads the pipe, keeps the process from exiting at all.
+// The log must never be why a server stops or stalls. So it has a destination of its own: lines
+// wait in a bounded queue and are written off the event loop; where they can't be written (full
+// disk, closed pipe) they are dropped and counted. sonic-boom, pino's own, was tried: after a write
+// error its `flushSync` at exit retries for ever, and a thread of the pool that is stuck in
+// write(2), because nobody reads the pipe, keeps the process from exiting at all.
 
 import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
@@ -13,13 +14,19 @@ import { bannerText, textFormat } from './log-text.js';
 
 /** Bytes of log that may wait; a line that finds no room is dropped. */
 const MAX_QUEUED_BYTES = 1_048_576;
-/** Whole lines up to PIPE_BUF bytes a write: on a pipe shared by several processes such a write is never torn apart. */
+/**
+ * Whole lines up to PIPE_BUF bytes a write: on a pipe shared by several processes such a write is
+ * never torn apart.
+ */
 const MAX_WRITE_BYTES = 4096;
 const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
 /** At exit: how long a reader that is behind may take. */
 const EXIT_WAIT_MS = 200;
-/** At exit: how long a write under way may take, for which a busy machine may not find a thread at once. */
+/**
+ * At exit: how long a write under way may take, for which a busy machine may not find a thread at
+ * once.
+ */
 const EXIT_WRITE_MS = 50;
 const EXIT_STEP_MS = 5;
 
@@ -51,7 +58,9 @@ export function createLog({ level, name, format = 'auto', colour = true, descrip
     level,
     base: name === undefined ? { pid: process.pid } : { pid: process.pid, server: name },
     serializers: { err: (error) => withoutSecrets(pino.stdSerializers.err(error), 0) },
-    formatters: { log: (fields) => /** @type {Record<string, unknown>} */ (withoutSecrets(fields, 0)) },
+    formatters: {
+      log: (fields) => /** @type {Record<string, unknown>} */ (withoutSecrets(fields, 0)),
+    },
     // The whole line once more: a URL may stand in a message, a stack or a field of any name.
     hooks: { streamWrite: redactUrl },
   };
@@ -80,7 +89,8 @@ export function droppedLines() {
 }
 
 /**
- * Resolves when every line is written or dropped, or after `timeoutMs`. Before process.exit(), which waits for nothing.
+ * Resolves when every line is written or dropped, or after `timeoutMs`. Before process.exit(),
+ * which waits for nothing.
  * @param {number} [timeoutMs]
  */
 export async function flushLog(timeoutMs = 500) {
@@ -91,25 +101,33 @@ export async function flushLog(timeoutMs = 500) {
 }
 
 /**
- * Text without the credentials and queries of the URLs in it: `redis://user:secret@host/0?password=x` becomes
- * `redis://[redacted]@host/0?[redacted]`.
+ * Text without the credentials and queries of the URLs in it:
+ * `redis://user:secret@host/0?password=x` becomes `redis://[redacted]@host/0?[redacted]`.
  * @param {string} text
  */
 export function redactUrl(text) {
   let result = text;
-  if (result.includes('://')) result = result.replace(/([a-z][a-z\d+.-]*:\/\/)[^\s"'<>@/]*@/gi, `$1${REDACTED}@`);
+  if (result.includes('://'))
+    result = result.replace(/([a-z][a-z\d+.-]*:\/\/)[^\s"'<>@/]*@/gi, `$1${REDACTED}@`);
   // A query, of a URL or a bare path; in JSON it ends at the quote or an escape.
   if (result.includes('?')) result = result.replace(/\?[\w.~%+-]+=[^\s"'\\<>]*/g, `?${REDACTED}`);
   if (/bearer /i.test(result)) result = result.replace(/(bearer )[\w.~+/=-]+/gi, `$1${REDACTED}`);
   return result;
 }
 
-/** A copy with the values of SECRET_KEY's keys left out; what is no plain object or array is passed on. @param {unknown} value @param {number} depth @returns {unknown} */
+/**
+ * A copy with the values of SECRET_KEY's keys left out; what is no plain object or array is passed
+ * on.
+ * @param {unknown} value
+ * @param {number} depth
+ * @returns {unknown}
+ */
 function withoutSecrets(value, depth) {
   if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return value;
   if (Array.isArray(value)) return value.map((item) => withoutSecrets(item, depth + 1));
   const isPlain = [Object.prototype, null].includes(Object.getPrototypeOf(value));
-  // The error serializer's result is an object of its own prototype; errors themselves go to it untouched.
+  // The error serializer's result is an object of its own prototype; errors themselves go to it
+  // untouched.
   if (!isPlain && !('raw' in value)) return value;
   /** @type {Record<string, unknown>} */
   const copy = {};
@@ -187,7 +205,10 @@ export class Destination {
     let count = 0;
     let bytes = 0;
     do bytes += Buffer.byteLength(this.lines[count++]);
-    while (count < this.lines.length && bytes + Buffer.byteLength(this.lines[count]) <= MAX_WRITE_BYTES);
+    while (
+      count < this.lines.length &&
+      bytes + Buffer.byteLength(this.lines[count]) <= MAX_WRITE_BYTES
+    );
     // A line of which only a part could be written must not run into this one.
     const text = (this.isTorn ? '\n' : '') + this.lines.splice(0, count).join('');
     this.queuedBytes -= bytes;
@@ -213,7 +234,8 @@ export class Destination {
   #failed(error) {
     const isFull = error.code === 'EAGAIN';
     if (!isFull) {
-      // ENOSPC, EPIPE, EIO: these lines are lost. Writing goes on after a pause, since a disk may have room again.
+      // ENOSPC, EPIPE, EIO: these lines are lost. Writing goes on after a pause, since a disk may
+      // have room again.
       this.dropped += this.batchLines;
       this.batch = undefined;
     }
@@ -225,7 +247,10 @@ export class Destination {
     this.retry.unref();
   }
 
-  /** The last lines, which say why. At most EXIT_WRITE_MS and EXIT_WAIT_MS; a destination that fails gets nothing more. */
+  /**
+   * The last lines, which say why. At most EXIT_WRITE_MS and EXIT_WAIT_MS; a destination that fails
+   * gets nothing more.
+   */
   #flushAtExit() {
     // The callback of a write under way can't come any more, but the thread that does it ends it.
     if (this.isWriting) {
@@ -249,17 +274,19 @@ export class Destination {
 const sockets = [];
 
 /**
- * A descriptor that does not block: a thread of the pool that waits in write(2) for a reader keeps the process from
- * exiting. Of a pipe or a terminal (which Ctrl-S stops) it is our own end, opened anew, since the flag of the one we have would hold for every process that
- * shares it, the shell's included. Where that does not work (not Linux, another owner's pipe), and for files,
- * the descriptor as it is.
+ * A descriptor that does not block: a thread of the pool that waits in write(2) for a reader keeps
+ * the process from exiting. Of a pipe or a terminal (which Ctrl-S stops) it is our own end, opened
+ * anew, since the flag of the one we have would hold for every process that shares it, the shell's
+ * included. Where that does not work (not Linux, another owner's pipe), and for files, the
+ * descriptor as it is.
  * @param {number} descriptor
  */
 function withoutBlocking(descriptor) {
   try {
     const stat = fstatSync(descriptor);
     if (stat.isSocket()) {
-      // A socket, as systemd's journal gives, can't be opened anew. libuv makes it non-blocking when it takes it; we write.
+      // A socket, as systemd's journal gives, can't be opened anew. libuv makes it non-blocking
+      // when it takes it; we write.
       const socket = new Socket({ fd: descriptor, readable: false, writable: true });
       socket.on('error', () => {}); // the errors that matter are write's
       socket.unref();

@@ -1,13 +1,16 @@
 // metrics.js: every metric, in one table, and how the workers' values add up to the server's.
 //
-// A row says name, type, help, labels, buckets, how to add up (`aggregator`) and where the value comes from. Most come from
-// the plain numbers of stats.js and are read when somebody asks: the hot path never touches prom-client. What must be
-// observed one by one (durations, sizes) goes into a Tally, an array of buckets.
+// A row says name, type, help, labels, buckets, how to add up (`aggregator`) and where the value
+// comes from. Most come from the plain numbers of stats.js and are read when somebody asks: the hot
+// path never touches prom-client. What must be observed one by one (durations, sizes) goes into a
+// Tally, an array of buckets.
 //
-// Each worker sends its values as prom-client's JSON; the primary's Aggregate adds them up, and keeps what workers that
-// have left had counted, since a counter that goes down looks like a restart to Prometheus.
+// Each worker sends its values as prom-client's JSON; the primary's Aggregate adds them up, and
+// keeps what workers that have left had counted, since a counter that goes down looks like a
+// restart to Prometheus.
 //
-// Names without `fanfare_` are fixed: published dashboards use them, though some break Prometheus' conventions.
+// Names without `fanfare_` are fixed: published dashboards use them, though some break Prometheus'
+// conventions.
 
 import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
@@ -39,7 +42,8 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} leftOut by the relay
  * @property {() => number} reconciledPlaces by the relay
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
- * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of the embedded broker
+ * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of
+ *   the embedded broker
  */
 
 /**
@@ -47,10 +51,12 @@ import { droppedLines } from './log.js';
  * @property {string} name
  * @property {'counter'|'gauge'|'histogram'} type
  * @property {string} help
- * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms always add up
+ * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms
+ *   always add up
  * @property {string} [label] the one label; its values are the keys of what `read` returns
  * @property {readonly number[]} [buckets] of a histogram, ascending
- * @property {(source: Source) => number|Record<string, number>} [read] absent: observed, see createMetrics
+ * @property {(source: Source) => number|Record<string, number>} [read] absent: observed, see
+ *   createMetrics
  */
 
 const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
@@ -62,23 +68,39 @@ const BUS_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 /** @type {readonly Row[]} */
 export const METRICS = Object.freeze([
   // Fixed names.
-  gauge('websocket_connections_total', 'Connections open now.', 'sum', ({ counters }) => counters.connections),
-  counter('websocket_messages_total', 'Messages received from clients.', ({ counters }) => counters.messages),
+  gauge(
+    'websocket_connections_total',
+    'Connections open now.',
+    'sum',
+    ({ counters }) => counters.connections,
+  ),
+  counter(
+    'websocket_messages_total',
+    'Messages received from clients.',
+    ({ counters }) => counters.messages,
+  ),
   labelled(
     'websocket_errors_total',
     'Errors told to clients, by error code.',
     'code',
     ({ counters }) => counters.errors,
   ),
-  gauge('websocket_connection_rate', 'New connections a second, over the last five seconds.', 'sum', (source) =>
-    source.connectionRate(),
+  gauge(
+    'websocket_connection_rate',
+    'New connections a second, over the last five seconds.',
+    'sum',
+    (source) => source.connectionRate(),
   ),
   histogram(
     'websocket_message_duration_ms',
     'Milliseconds from a message received to its command done, of one message in eight.',
     MS_BUCKETS,
   ),
-  histogram('redis_publish_lag_ms', 'Milliseconds until Redis has answered a publish.', LAG_MS_BUCKETS),
+  histogram(
+    'redis_publish_lag_ms',
+    'Milliseconds until Redis has answered a publish.',
+    LAG_MS_BUCKETS,
+  ),
   gauge(
     'message_queue_depth',
     'Publications gathered and not yet written to all members.',
@@ -86,11 +108,24 @@ export const METRICS = Object.freeze([
     ({ counters }) => counters.queueDepth,
   ),
   // Not process.memoryUsage(): that opens a file, and fails if no descriptor is left.
-  gauge('nodejs_heap_used_bytes', 'Heap used, in bytes.', 'sum', () => getHeapStatistics().used_heap_size),
+  gauge(
+    'nodejs_heap_used_bytes',
+    'Heap used, in bytes.',
+    'sum',
+    () => getHeapStatistics().used_heap_size,
+  ),
 
   // Connections.
-  counter('fanfare_connections_accepted_total', 'Connections accepted.', ({ counters }) => counters.accepted),
-  counter('fanfare_connections_closed_total', 'Connections that have ended.', ({ counters }) => counters.closed),
+  counter(
+    'fanfare_connections_accepted_total',
+    'Connections accepted.',
+    ({ counters }) => counters.accepted,
+  ),
+  counter(
+    'fanfare_connections_closed_total',
+    'Connections that have ended.',
+    ({ counters }) => counters.closed,
+  ),
   labelled(
     'fanfare_admissions_refused_total',
     'Requests refused before any upgrade, by reason.',
@@ -149,8 +184,16 @@ export const METRICS = Object.freeze([
     'sum',
     ({ counters }) => counters.rooms,
   ),
-  counter('fanfare_publications_total', 'Publications accepted from clients.', ({ counters }) => counters.publications),
-  counter('fanfare_deliveries_total', 'Publications written to a connection.', ({ counters }) => counters.deliveries),
+  counter(
+    'fanfare_publications_total',
+    'Publications accepted from clients.',
+    ({ counters }) => counters.publications,
+  ),
+  counter(
+    'fanfare_deliveries_total',
+    'Publications written to a connection.',
+    ({ counters }) => counters.deliveries,
+  ),
   counter(
     'fanfare_sent_bytes_total',
     'Bytes of publications written to connections.',
@@ -162,7 +205,11 @@ export const METRICS = Object.freeze([
     ({ counters }) => counters.flushes,
   ),
   histogram('fanfare_fanout_members', 'Members a flush was written to.', MEMBER_BUCKETS),
-  histogram('fanfare_flush_seconds', 'Seconds from the start of a flush to its last write.', FLUSH_BUCKETS),
+  histogram(
+    'fanfare_flush_seconds',
+    'Seconds from the start of a flush to its last write.',
+    FLUSH_BUCKETS,
+  ),
   labelled(
     'fanfare_slow_consumers_total',
     'Slow consumers, by consequence.',
@@ -244,7 +291,12 @@ export const METRICS = Object.freeze([
     'Gaps that could not be filled: the members in that room on that worker were told to load their state anew.',
     ({ counters }) => counters.resyncs,
   ),
-  gauge('fanfare_window_bytes', 'Recent publications kept in memory.', 'sum', ({ counters }) => counters.windowBytes),
+  gauge(
+    'fanfare_window_bytes',
+    'Recent publications kept in memory.',
+    'sum',
+    ({ counters }) => counters.windowBytes,
+  ),
   counter(
     'fanfare_windows_evicted_total',
     'Rooms whose recent publications were put out of memory to make room.',
@@ -282,10 +334,15 @@ export const METRICS = Object.freeze([
     'max',
     (source) => source.loopLagSeconds(),
   ),
-  counter('fanfare_log_lines_dropped_total', 'Log lines that could not be written.', () => droppedLines()),
+  counter('fanfare_log_lines_dropped_total', 'Log lines that could not be written.', () =>
+    droppedLines(),
+  ),
 ]);
 
-/** One series per worker: the sum over workers hides an imbalance or a leak. @type {readonly Row[]} */
+/**
+ * One series per worker: the sum over workers hides an imbalance or a leak.
+ * @type {readonly Row[]}
+ */
 export const WORKER_METRICS = Object.freeze([
   gauge(
     'fanfare_worker_connections',
@@ -294,7 +351,13 @@ export const WORKER_METRICS = Object.freeze([
     ({ counters }) => counters.connections,
     'worker',
   ),
-  gauge('fanfare_worker_heap_used_ratio', 'Heap used divided by its limit, by worker.', 'max', heapUsedRatio, 'worker'),
+  gauge(
+    'fanfare_worker_heap_used_ratio',
+    'Heap used divided by its limit, by worker.',
+    'max',
+    heapUsedRatio,
+    'worker',
+  ),
   gauge(
     'fanfare_worker_memory_used_ratio',
     "Private memory, heap and buffers, divided by the worker's part of the memory, by worker.",
@@ -304,7 +367,11 @@ export const WORKER_METRICS = Object.freeze([
   ),
 ]);
 
-/** The primary's own. @type {readonly (Omit<Row, 'read'> & {read: (source: PrimarySource) => number|Record<string, number>})[]} */
+/**
+ * The primary's own.
+ * @type
+ *   {readonly (Omit<Row, 'read'> & {read: (source: PrimarySource) => number|Record<string, number>})[]}
+ */
 export const PRIMARY_METRICS = Object.freeze([
   {
     name: 'fanfare_worker_up',
@@ -397,7 +464,10 @@ export const PRIMARY_METRICS = Object.freeze([
   },
 ]);
 
-/** prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not at every scrape. */
+/**
+ * prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not
+ * at every scrape.
+ */
 const COSTLY = [
   'process_open_fds',
   'nodejs_active_resources',
@@ -415,8 +485,14 @@ const NEVER_MS = 2 ** 31 - 1;
 /** A power of two: see onGrid. */
 const GRID = 2 ** 20;
 
-/** @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}} Snapshot */
-/** @typedef {{value: number, labels: Record<string, string|number>, metricName?: string}} MetricValue */
+/**
+ * @typedef {import('prom-client').MetricObject & {values: MetricValue[], aggregator?: string}}
+ *   Snapshot
+ */
+/**
+ * @typedef {{value: number, labels: Record<string, string|number>, metricName?: string}}
+ *   MetricValue
+ */
 
 /**
  * A worker's metrics.
@@ -430,7 +506,12 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   tameDefaults(registry, lag);
   const rate = new Rate(() => counters.accepted);
   /** @type {Source} */
-  const source = { counters, connectionRate: () => rate.perSecond(), loopLagSeconds: () => lag.worst(), memoryBytes };
+  const source = {
+    counters,
+    connectionRate: () => rate.perSecond(),
+    loopLagSeconds: () => lag.worst(),
+    memoryBytes,
+  };
   /** @type {Map<string, FastHistogram>} */
   const tallies = new Map();
   for (const row of METRICS) {
@@ -481,8 +562,9 @@ export function createPrimaryMetrics(source) {
 /**
  * Adds up the workers' snapshots.
  *
- * A worker's last snapshot stands for it until the worker has left; then its counters and histograms move to an account of
- * the departed and its gauges vanish. So a counter never goes down: what a crash loses is what nobody had seen yet.
+ * A worker's last snapshot stands for it until the worker has left; then its counters and
+ * histograms move to an account of the departed and its gauges vanish. So a counter never goes
+ * down: what a crash loses is what nobody had seen yet.
  */
 export class Aggregate {
   constructor() {
@@ -494,7 +576,8 @@ export class Aggregate {
 
   /**
    * @param {number} id of a process, never used again
-   * @param {number} sequence of the question this answers: an answer older than the last one is passed over
+   * @param {number} sequence of the question this answers: an answer older than the last one is
+   *   passed over
    * @param {Snapshot[]} metrics ours from now on: its values are rounded
    */
   update(id, sequence, metrics) {
@@ -553,9 +636,10 @@ export class Aggregate {
 export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
 
 /**
- * Rounds to a multiple of 2^-20. Seconds of GC or CPU added up in another order, as when a worker leaves, differ in the
- * last bit, and a counter that falls by one bit has been reset, to Prometheus. Multiples of a power of two add up exactly
- * (as long as the sum stays below 2^33), so in any order.
+ * Rounds to a multiple of 2^-20. Seconds of GC or CPU added up in another order, as when a worker
+ * leaves, differ in the last bit, and a counter that falls by one bit has been reset, to
+ * Prometheus. Multiples of a power of two add up exactly (as long as the sum stays below 2^33), so
+ * in any order.
  * @param {number} value
  */
 function onGrid(value) {
@@ -570,8 +654,8 @@ function isCumulative({ type }) {
 }
 
 /**
- * A histogram without labels. prom-client's takes 240 ns for one observation (labels are hashed, a closure is made); this
- * takes about 30 ns.
+ * A histogram without labels. prom-client's takes 240 ns for one observation (labels are hashed, a
+ * closure is made); this takes about 30 ns.
  */
 export class FastHistogram {
   /** @param {Row} row */
@@ -583,11 +667,17 @@ export class FastHistogram {
     this.sum = 0;
   }
 
-  /** @param {Registry} registry @param {Row} row */
+  /**
+   * @param {Registry} registry
+   * @param {Row} row
+   */
   static register(registry, row) {
     const tally = new FastHistogram(row);
-    // All a registry asks of a metric is a name and get(); its own aggregate() registers such objects too.
-    registry.registerMetric(/** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (tally)));
+    // All a registry asks of a metric is a name and get(); its own aggregate() registers such
+    // objects too.
+    registry.registerMetric(
+      /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (tally)),
+    );
     return tally;
   }
 
@@ -649,8 +739,9 @@ class Rate {
 }
 
 /**
- * How late the event loop is, as the worker's own timer finds it four times a second. prom-client's monitor wakes an idle
- * worker 40 times a second at a resolution of 25 ms, which was half of what it did, and counts that period as lag.
+ * How late the event loop is, as the worker's own timer finds it four times a second. prom-client's
+ * monitor wakes an idle worker 40 times a second at a resolution of 25 ms, which was half of what
+ * it did, and counts that period as lag.
  */
 class LoopLag {
   constructor() {
@@ -716,9 +807,12 @@ function register(registry, row, read) {
     new Counter({
       ...common,
       collect() {
-        // A counter of prom-client can only grow, and the truth is elsewhere: start anew and add all of it.
+        // A counter of prom-client can only grow, and the truth is elsewhere: start anew and add
+        // all of it.
         this.reset();
-        each(read(), label, (labels, value) => (labels ? this.inc(labels, value) : this.inc(value)));
+        each(read(), label, (labels, value) =>
+          labels ? this.inc(labels, value) : this.inc(value),
+        );
       },
     });
   } else {
@@ -726,7 +820,9 @@ function register(registry, row, read) {
       ...common,
       collect() {
         this.reset();
-        each(read(), label, (labels, value) => (labels ? this.set(labels, value) : this.set(value)));
+        each(read(), label, (labels, value) =>
+          labels ? this.set(labels, value) : this.set(value),
+        );
       },
     });
   }
@@ -739,7 +835,8 @@ function register(registry, row, read) {
  */
 function each(value, label, act) {
   if (typeof value === 'number') return act(undefined, value);
-  for (const [key, one] of Object.entries(value)) act({ [/** @type {string} */ (label)]: key }, one);
+  for (const [key, one] of Object.entries(value))
+    act({ [/** @type {string} */ (label)]: key }, one);
 }
 
 /**
@@ -748,9 +845,14 @@ function each(value, label, act) {
  * @param {LoopLag} lag
  */
 function tameDefaults(registry, lag) {
-  /** @typedef {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}} Default */
+  /**
+   * @typedef
+   *   {{aggregator: string, collect?: () => unknown, set: (value: number) => void, get: () => Promise<Snapshot>}}
+   *   Default
+   */
   /** @param {string} name */
-  const find = (name) => /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
+  const find = (name) =>
+    /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
   for (const metric of registry.getMetricsAsArray()) {
     // One worker that lags is what matters; an average over many hides it.
     if (metric.name.startsWith('nodejs_eventloop_lag'))
@@ -771,7 +873,8 @@ function tameDefaults(registry, lag) {
       try {
         openFds.set((await readdir('/proc/self/fd')).length);
       } catch {
-        // No descriptor is left to read the folder with: the last value stays, and the other metrics are not lost.
+        // No descriptor is left to read the folder with: the last value stays, and the other
+        // metrics are not lost.
       }
     };
   }
@@ -790,26 +893,51 @@ function tameDefaults(registry, lag) {
   const handles = find('nodejs_active_handles');
   const total = find('nodejs_active_handles_total');
   if (handles && total) {
-    total.collect = async () => total.set((await handles.get()).values.reduce((sum, { value }) => sum + value, 0));
+    total.collect = async () =>
+      total.set((await handles.get()).values.reduce((sum, { value }) => sum + value, 0));
   }
 }
 
-/** @param {string} name @param {string} help @param {(source: Source) => number} read @returns {Row} */
+/**
+ * @param {string} name
+ * @param {string} help
+ * @param {(source: Source) => number} read
+ * @returns {Row}
+ */
 function counter(name, help, read) {
   return { name, type: 'counter', help, read };
 }
 
-/** A counter with a label of a closed set. @param {string} name @param {string} help @param {string} label @param {(source: Source) => Record<string, number>} read @returns {Row} */
+/**
+ * A counter with a label of a closed set.
+ * @param {string} name
+ * @param {string} help
+ * @param {string} label
+ * @param {(source: Source) => Record<string, number>} read
+ * @returns {Row}
+ */
 function labelled(name, help, label, read) {
   return { name, type: 'counter', help, label, read };
 }
 
-/** @param {string} name @param {string} help @param {'sum'|'max'|'min'|'first'} aggregator @param {(source: Source) => number} read @param {string} [label] @returns {Row} */
+/**
+ * @param {string} name
+ * @param {string} help
+ * @param {'sum'|'max'|'min'|'first'} aggregator
+ * @param {(source: Source) => number} read
+ * @param {string} [label]
+ * @returns {Row}
+ */
 function gauge(name, help, aggregator, read, label) {
   return { name, type: 'gauge', help, aggregator, read, label };
 }
 
-/** @param {string} name @param {string} help @param {readonly number[]} buckets @returns {Row} */
+/**
+ * @param {string} name
+ * @param {string} help
+ * @param {readonly number[]} buckets
+ * @returns {Row}
+ */
 function histogram(name, help, buckets) {
   return { name, type: 'histogram', help, buckets };
 }

@@ -1,6 +1,7 @@
 // rare-log.js: at most one log line a minute for events that may come by the thousand.
 //
-// The first event of a kind is logged at once. Later ones of the minute are counted, and the next line says how many there were.
+// The first event of a kind is logged at once. Later ones of the minute are counted, and the next
+// line says how many there were.
 
 const INTERVAL_MS = 60_000;
 
@@ -14,11 +15,17 @@ export class RareLog {
   constructor(log, clock = () => performance.now()) {
     this.log = log;
     this.clock = clock;
-    /** By text, of which the source has few. @type {Map<string, {nextMs: number, unsaid: number}>} */
+    /**
+     * By text, of which the source has few.
+     * @type {Map<string, {nextMs: number, unsaid: number}>}
+     */
     this.kinds = new Map();
   }
 
-  /** @param {object} fields @param {string} text a constant */
+  /**
+   * @param {object} fields
+   * @param {string} text a constant
+   */
   warn(fields, text) {
     const now = this.clock();
     const kind = this.kinds.get(text);

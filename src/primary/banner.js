@@ -1,4 +1,5 @@
-// banner.js: what an operator wants to read first: where it listens, with which broker and limits, and who may come in.
+// banner.js: what an operator wants to read first: where it listens, with which broker and limits,
+// and who may come in.
 
 import { networkInterfaces } from 'node:os';
 import { describe } from '../config/config.js';

@@ -1,5 +1,5 @@
-// ops-server.js: the operations port: metrics of all workers, liveness, readiness. Not for the public: it listens on the
-// loopback address unless METRICS_HOST says otherwise.
+// ops-server.js: the operations port: metrics of all workers, liveness, readiness. Not for the
+// public: it listens on the loopback address unless METRICS_HOST says otherwise.
 
 import { createServer } from 'node:http';
 import express from 'express';
@@ -13,7 +13,8 @@ export class OpsServer {
    * @param {object} parts
    * @param {number} parts.port 0 takes any free one
    * @param {string} parts.host
-   * @param {() => Promise<string>} parts.metrics in Prometheus' text format; bounded in time by its owner
+   * @param {() => Promise<string>} parts.metrics in Prometheus' text format; bounded in time by its
+   *   owner
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
    * @param {import('pino').Logger} parts.log
    */
@@ -22,7 +23,11 @@ export class OpsServer {
     this.host = host;
     this.log = log;
     this.server = createServer(
-      { headersTimeout: REQUEST_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS, connectionsCheckingInterval: 1000 },
+      {
+        headersTimeout: REQUEST_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        connectionsCheckingInterval: 1000,
+      },
       routes(metrics, readiness, log),
     );
     this.server.maxConnections = MAX_SOCKETS;
@@ -86,7 +91,9 @@ function routes(metrics, readiness, log) {
     // A path that can't be decoded is the peer's fault and arrives here with its status.
     const status = error.status ?? 500;
     if (status >= 500) log.error({ err: error, path: request.path }, 'operations port');
-    response.status(status).json({ error: status >= 500 ? 'INTERNAL_ERROR' : 'BAD_REQUEST', message: 'That failed.' });
+    response
+      .status(status)
+      .json({ error: status >= 500 ? 'INTERNAL_ERROR' : 'BAD_REQUEST', message: 'That failed.' });
   };
   app.use(onError);
   return app;

@@ -1,12 +1,12 @@
-// primary.js: the process without client sockets: it hosts the relay, the supervisor and the operations port, and owns
-// the signals.
+// primary.js: the process without client sockets: it hosts the relay, the supervisor and the
+// operations port, and owns the signals.
 //
 //   SIGTERM, SIGINT   drain and exit 0; a second one exits 1 at once
 //   SIGHUP            reload: new configuration, worker by worker. On a terminal it drains, since there it means that the
 //                     terminal was closed
 //
-// A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed outright the workers notice
-// that their channel is closed, drain by themselves and leave.
+// A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed
+// outright the workers notice that their channel is closed, drain by themselves and leave.
 
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { RoomRules } from '../config/room-patterns.js';
@@ -27,7 +27,9 @@ const CLOSE_TIMEOUT_MS = 1000;
  * Runs until a signal or a fault ends the process.
  * @param {object} parts
  * @param {Settings} parts.settings
- * @param {(previous: import('../config/config.js').Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings
+ * @param
+ *   {(previous: import('../config/config.js').Config) => Promise<{settings: Settings, faults: string[]}>}
+ *   parts.loadSettings
  * @param {string} parts.exec the workers' entry point
  * @param {boolean} parts.onTerminal was it started on one?
  * @param {import('pino').Logger} parts.log
@@ -65,7 +67,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
       await supervisor?.collect();
       return aggregate.text(await own.snapshot());
     },
-    readiness: () => supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 },
+    readiness: () =>
+      supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 },
     log,
   });
 
@@ -113,7 +116,10 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     metricsPort = await ops.start();
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-    log.fatal({ err: error }, `can not start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`);
+    log.fatal(
+      { err: error },
+      `can not start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`,
+    );
     return exit(1);
   }
   // A signal may have come meanwhile.
@@ -132,7 +138,10 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   supervisor.start();
 }
 
-/** @param {import('../config/config.js').Config} config @returns {string} */
+/**
+ * @param {import('../config/config.js').Config} config
+ * @returns {string}
+ */
 function opsPortInUse({ metricsHost, metricsPort }) {
   const other = metricsPort === 9464 ? 9465 : 9464;
   const why = metricsPort === 9090 ? ', which is the default port of Prometheus, too' : '';

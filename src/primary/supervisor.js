@@ -39,9 +39,14 @@ const START_TIMEOUT_MS = 15_000;
 /** What a worker that is killed has counted since is lost; a scrape is a snapshot too. */
 const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
-/** Questions a worker may owe an answer to before it is asked no more: the channel's queue has a bound, too. */
+/**
+ * Questions a worker may owe an answer to before it is asked no more: the channel's queue has a
+ * bound, too.
+ */
 const MAX_UNANSWERED = 4;
-/** A worker's exit and the end of its channel come in any order; its last figures may be in between. */
+/**
+ * A worker's exit and the end of its channel come in any order; its last figures may be in between.
+ */
 const LAST_WORDS_MS = 1000;
 /** Time between the end of a worker's drain and its SIGKILL. */
 const KILL_AFTER_MS = 1000;
@@ -61,14 +66,19 @@ const KILL_AFTER_MS = 1000;
 
 /** One worker process. */
 class Process {
-  /** @param {import('node:cluster').Worker} worker @param {number} slot */
+  /**
+   * @param {import('node:cluster').Worker} worker
+   * @param {number} slot
+   */
   constructor(worker, slot) {
     this.worker = worker;
     this.id = worker.id;
     this.slot = slot;
     /** @type {'starting'|'ready'|'draining'|'gone'} */
     this.state = 'starting';
-    /** Whether its end is wanted: by a drain, or since it is a roll's new worker that is given up. */
+    /**
+     * Whether its end is wanted: by a drain, or since it is a roll's new worker that is given up.
+     */
     this.mayEnd = false;
     this.heardMs = performance.now();
     /** Reads and writes of the process, looked at while it is silent. @type {number|null} */
@@ -84,7 +94,10 @@ class Process {
     this.failure = '';
     /** @type {NodeJS.Timeout|undefined} */
     this.startTimer = undefined;
-    /** Resolves with true when it is ready, with false when it will never be. @type {Promise<boolean>} */
+    /**
+     * Resolves with true when it is ready, with false when it will never be.
+     * @type {Promise<boolean>}
+     */
     this.started = new Promise((resolve) => {
       this.resolveStarted = resolve;
     });
@@ -115,12 +128,14 @@ export class Supervisor {
    * @param {Settings} parts.settings
    * @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
-   * @param {import('../observability/metrics.js').Aggregate} parts.aggregate gets the workers' snapshots
+   * @param {import('../observability/metrics.js').Aggregate} parts.aggregate gets the workers'
+   *   snapshots
    * @param {string} parts.exec the workers' entry point
-   * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>} parts.loadSettings for a reload;
-   *   `faults` say what is wrong or can't be changed
+   * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
+   *   parts.loadSettings for a reload; `faults` say what is wrong or can't be changed
    * @param {(address: Address) => void} parts.onReady once, when the workers listen
-   * @param {(code: number) => void} parts.onStopped once, when all workers are gone; with the exit code
+   * @param {(code: number) => void} parts.onStopped once, when all workers are gone; with the exit
+   *   code
    */
   constructor({ settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped }) {
     this.settings = settings;
@@ -135,7 +150,10 @@ export class Supervisor {
     this.processes = new Map();
     /** Who serves in which slot. @type {(Process|undefined)[]} */
     this.slots = [];
-    /** Slots whose next worker a roll is starting: a death there needs no replacement of its own. @type {Set<number>} */
+    /**
+     * Slots whose next worker a roll is starting: a death there needs no replacement of its own.
+     * @type {Set<number>}
+     */
     this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
@@ -180,7 +198,8 @@ export class Supervisor {
     this.timers.push(
       setInterval(() => {
         const now = performance.now();
-        // If this process itself stood still, the beats are waiting to be read: nobody has been silent.
+        // If this process itself stood still, the beats are waiting to be read: nobody has been
+        // silent.
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
@@ -215,7 +234,10 @@ export class Supervisor {
     for (const one of this.processes.values()) if (one.pid === pid) this.#killHung(one, why);
   }
 
-  /** 1 for each slot whose worker answered the last scrape, else 0. @returns {Record<string, number>} */
+  /**
+   * 1 for each slot whose worker answered the last scrape, else 0.
+   * @returns {Record<string, number>}
+   */
   workersUp() {
     /** @type {Record<string, number>} */
     const up = {};
@@ -227,8 +249,8 @@ export class Supervisor {
   }
 
   /**
-   * Asks every worker for its figures; resolves when all have answered, or after SCRAPE_TIMEOUT_MS. Who asks meanwhile
-   * waits for the same answers.
+   * Asks every worker for its figures; resolves when all have answered, or after SCRAPE_TIMEOUT_MS.
+   * Who asks meanwhile waits for the same answers.
    * @returns {Promise<void>}
    */
   collect() {
@@ -248,13 +270,17 @@ export class Supervisor {
     });
     for (const one of this.processes.values()) {
       if (one.state !== 'ready' && one.state !== 'draining') continue;
-      // A worker that owes many answers hangs. It is not asked again, but one that comes to is heard.
+      // A worker that owes many answers hangs. It is not asked again, but one that comes to is
+      // heard.
       if (one.unanswered++ < MAX_UNANSWERED) one.tell({ type: 'metrics', request });
       waiting.add(one.id);
     }
     if (waiting.size === 0) return;
     const timeout = new AbortController();
-    await Promise.race([all, delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {})]);
+    await Promise.race([
+      all,
+      delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {}),
+    ]);
     timeout.abort();
     this.scrape = undefined;
   }
@@ -282,7 +308,10 @@ export class Supervisor {
     const { log } = this;
     const { settings, faults } = await this.loadSettings(this.settings.config);
     if (faults.length > 0) {
-      log.error({ faults }, 'reload aborted, nothing has changed: the new configuration is not valid');
+      log.error(
+        { faults },
+        'reload aborted, nothing has changed: the new configuration is not valid',
+      );
       return;
     }
     log.info('reload: replacing the workers one by one');
@@ -304,7 +333,11 @@ export class Supervisor {
     log.info('reload done');
   }
 
-  /** @param {number} slot @param {Settings} settings @returns {Promise<boolean>} whether the slot has its new worker */
+  /**
+   * @param {number} slot
+   * @param {Settings} settings
+   * @returns {Promise<boolean>} whether the slot has its new worker
+   */
   async #rollSlot(slot, settings) {
     this.rollingSlots.add(slot);
     this.#cancelReplacement(slot);
@@ -333,7 +366,12 @@ export class Supervisor {
     return true;
   }
 
-  /** Drains one worker; kills it where it does not end in time. @param {Process} one @param {number} timeoutMs @returns {Promise<boolean>} whether it left by itself */
+  /**
+   * Drains one worker; kills it where it does not end in time.
+   * @param {Process} one
+   * @param {number} timeoutMs
+   * @returns {Promise<boolean>} whether it left by itself
+   */
   async #drain(one, timeoutMs) {
     one.mayEnd = true;
     if (one.state === 'gone') return true;
@@ -390,7 +428,11 @@ export class Supervisor {
     if (!this.slots[slot]) this.#died(slot, 'start');
   }
 
-  /** @param {number} slot @param {Settings} settings @returns {Process|undefined} undefined where the system has no room for another process */
+  /**
+   * @param {number} slot
+   * @param {Settings} settings
+   * @returns {Process|undefined} undefined where the system has no room for another process
+   */
   #fork(slot, { env }) {
     let worker;
     try {
@@ -415,7 +457,10 @@ export class Supervisor {
     return one;
   }
 
-  /** @param {Process} one @param {ToPrimary} message */
+  /**
+   * @param {Process} one
+   * @param {ToPrimary} message
+   */
   #workerOnMessage(one, message) {
     one.heardMs = performance.now();
     switch (message.type) {
@@ -423,8 +468,8 @@ export class Supervisor {
         one.connections = message.connections;
         break;
       case 'loaded':
-        // Not right after the fork: node reads the channel while the worker's modules are still being loaded, and a
-        // message nobody listens to is gone.
+        // Not right after the fork: node reads the channel while the worker's modules are still
+        // being loaded, and a message nobody listens to is gone.
         one.tell({ type: 'start', slot: one.slot, relayPath: this.relayPath });
         break;
       case 'ready':
@@ -436,14 +481,19 @@ export class Supervisor {
       case 'metrics':
         one.unanswered = 0;
         this.aggregate.update(one.id, message.request, /** @type {Snapshot[]} */ (message.metrics));
-        // Only the answer to the question now asked counts as one; a late one is a snapshot, nothing more.
+        // Only the answer to the question now asked counts as one; a late one is a snapshot,
+        // nothing more.
         if (this.scrape?.request === message.request) {
           this.answered.add(one.id);
           this.#answered(one.id);
         }
         break;
       case 'final':
-        this.aggregate.update(one.id, Number.POSITIVE_INFINITY, /** @type {Snapshot[]} */ (message.metrics));
+        this.aggregate.update(
+          one.id,
+          Number.POSITIVE_INFINITY,
+          /** @type {Snapshot[]} */ (message.metrics),
+        );
         break;
     }
   }
@@ -454,7 +504,10 @@ export class Supervisor {
     if (this.scrape?.waiting.size === 0) this.scrape.done();
   }
 
-  /** @param {Process} one @param {Address} address */
+  /**
+   * @param {Process} one
+   * @param {Address} address
+   */
   #workerOnReady(one, address) {
     if (one.state !== 'starting') return;
     clearTimeout(one.startTimer);
@@ -469,7 +522,11 @@ export class Supervisor {
     this.onReady(address);
   }
 
-  /** @param {Process} one @param {number|null} code @param {string|null} signal */
+  /**
+   * @param {Process} one
+   * @param {number|null} code
+   * @param {string|null} signal
+   */
   #workerOnExit(one, code, signal) {
     if (one.state === 'gone') return;
     const was = one.state;
@@ -487,8 +544,15 @@ export class Supervisor {
         'worker gone',
       );
     } else {
-      this.log.error({ slot, workerPid: one.pid, code, signal, failure: failure || undefined }, 'worker died');
-      if (was === 'starting' && !this.isAnnounced && !this.slots.some((other) => other?.state === 'ready')) {
+      this.log.error(
+        { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
+        'worker died',
+      );
+      if (
+        was === 'starting' &&
+        !this.isAnnounced &&
+        !this.slots.some((other) => other?.state === 'ready')
+      ) {
         this.log.fatal(
           `can not start: ${failure || `a worker ended with ${signal ?? `code ${code}`} before it was ready`}`,
         );
@@ -514,11 +578,18 @@ export class Supervisor {
     else over();
   }
 
-  /** A worker ended unasked: another one, or the end. @param {number} slot @param {'crashed'|'hung'|'start'} cause */
+  /**
+   * A worker ended unasked: another one, or the end.
+   * @param {number} slot
+   * @param {'crashed'|'hung'|'start'} cause
+   */
   #died(slot, cause) {
     const now = performance.now();
     this.deaths[cause]++;
-    this.recentDeaths = [...this.recentDeaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS), now];
+    this.recentDeaths = [
+      ...this.recentDeaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS),
+      now,
+    ];
     this.recentDeaths = this.recentDeaths.slice(-MAX_RECENT_DEATHS);
     const deaths = this.recentDeaths.length;
     if (this.isCrashLoop() && !this.isCrashLoopTold) {
@@ -531,7 +602,9 @@ export class Supervisor {
     if (cause === 'start') this.failedStarts++;
     const serves = this.slots.some((one) => one?.state === 'ready');
     if (this.failedStarts >= MAX_FAILED_STARTS && !serves) {
-      this.log.fatal(`giving up: no worker serves, and the last ${this.failedStarts} did not start`);
+      this.log.fatal(
+        `giving up: no worker serves, and the last ${this.failedStarts} did not start`,
+      );
       this.stop(1);
       return;
     }
@@ -551,7 +624,10 @@ export class Supervisor {
     this.replacements.delete(slot);
   }
 
-  /** @param {number} now @param {boolean} stoodStill */
+  /**
+   * @param {number} now
+   * @param {boolean} stoodStill
+   */
   #checkBeats(now, stoodStill) {
     const { workerTimeoutMs } = this.settings.config;
     for (const one of this.processes.values()) {
@@ -561,7 +637,8 @@ export class Supervisor {
       const silentMs = now - one.heardMs;
       if (silentMs <= workerTimeoutMs / 2) {
         one.calls = null;
-        if (one.isBusy) this.log.info({ slot: one.slot, workerPid: one.pid }, 'a busy worker answers again');
+        if (one.isBusy)
+          this.log.info({ slot: one.slot, workerPid: one.pid }, 'a busy worker answers again');
         one.isBusy = false;
         continue;
       }
@@ -569,16 +646,23 @@ export class Supervisor {
       if (one.calls !== null && calls !== null && calls > one.calls) one.calledMs = now;
       one.calls = calls;
       if (silentMs <= workerTimeoutMs) continue;
-      const isBusy = now - one.calledMs <= workerTimeoutMs / 2 && silentMs <= MAX_BUSY * workerTimeoutMs;
+      const isBusy =
+        now - one.calledMs <= workerTimeoutMs / 2 && silentMs <= MAX_BUSY * workerTimeoutMs;
       if (!isBusy) this.#killHung(one, `silent for ${Math.round(silentMs)} ms`);
       else if (!one.isBusy) {
         one.isBusy = true;
-        this.log.warn({ slot: one.slot, workerPid: one.pid }, 'a worker is busy: its event loop does not turn');
+        this.log.warn(
+          { slot: one.slot, workerPid: one.pid },
+          'a worker is busy: its event loop does not turn',
+        );
       }
     }
   }
 
-  /** @param {Process} one @param {string} why */
+  /**
+   * @param {Process} one
+   * @param {string} why
+   */
   #killHung(one, why) {
     one.isHung = true;
     one.failure = why;
@@ -588,10 +672,11 @@ export class Supervisor {
 }
 
 /**
- * How often a process has read and written. A flood keeps the event loop busy with both; an endless loop in JavaScript and a
- * stopped process do neither.
+ * How often a process has read and written. A flood keeps the event loop busy with both; an endless
+ * loop in JavaScript and a stopped process do neither.
  * @param {number|undefined} pid
- * @returns {number|null} null if the system does not say: not Linux, or a kernel without this account
+ * @returns {number|null} null if the system does not say: not Linux, or a kernel without this
+ *   account
  */
 function systemCalls(pid) {
   try {
@@ -604,7 +689,11 @@ function systemCalls(pid) {
   }
 }
 
-/** @param {Promise<unknown>} promise @param {number} timeoutMs @returns {Promise<boolean>} whether it resolved in time */
+/**
+ * @param {Promise<unknown>} promise
+ * @param {number} timeoutMs
+ * @returns {Promise<boolean>} whether it resolved in time
+ */
 async function within(promise, timeoutMs) {
   const timeout = new AbortController();
   const late = delay(timeoutMs, false, { signal: timeout.signal }).catch(() => false);
@@ -616,21 +705,29 @@ async function within(promise, timeoutMs) {
 /**
  * V8's settings of a worker. What the operator says on the command line wins.
  *
- * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to give them back; 4 MB each save a worker of
- *   5,000 connections a quarter of its memory (7.5 -> 5.8 kB a connection) at the same CPU per handshake and per delivery.
- * - Interrupt budget: how much bytecode runs before a function is compiled for speed. In a worker that has just started and
- *   takes its first 4,000 handshakes, slow code is most of the bill: at half the default 0.51 instead of 0.62 ms of CPU a
- *   handshake (medians of 4 interleaved rounds). A quarter gives no more, and costs a tenth of the echo rate for good, since
- *   code compiled so early knows less. Measured on V8 11 alone: later ones have another compiler in between.
- * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone on it.
+ * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to give them back; 4
+ *   MB each save a worker of 5,000 connections a quarter of its memory (7.5 -> 5.8 kB a connection)
+ *   at the same CPU per handshake and per delivery.
+ * - Interrupt budget: how much bytecode runs before a function is compiled for speed. In a worker
+ *   that has just started and takes its first 4,000 handshakes, slow code is most of the bill: at
+ *   half the default 0.51 instead of 0.62 ms of CPU a handshake (medians of 4 interleaved rounds).
+ *   A quarter gives no more, and costs a tenth of the echo rate for good, since code compiled so
+ *   early knows less. Measured on V8 11 alone: later ones have another compiler in between.
+ * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone
+ *   on it.
  * @param {number} workers
  * @param {string} nodeOptions of the workers' environment
  */
 export function workerArguments(workers, nodeOptions) {
   const own = process.execArgv;
   const heapBytes = heapOfWorker(readPart(workers), getHeapStatistics().heap_size_limit);
-  const ours = ['--max-semi-space-size=4', `--max-old-space-size=${Math.floor(heapBytes / 2 ** 20)}`];
+  const ours = [
+    '--max-semi-space-size=4',
+    `--max-old-space-size=${Math.floor(heapBytes / 2 ** 20)}`,
+  ];
   if (process.versions.v8.startsWith('11.')) ours.push('--interrupt-budget=34000');
-  const said = [...own, ...nodeOptions.split(' ')].map((argument) => argument.replaceAll('_', '-').split('=')[0]);
+  const said = [...own, ...nodeOptions.split(' ')].map(
+    (argument) => argument.replaceAll('_', '-').split('=')[0],
+  );
   return [...own, ...ours.filter((flag) => !said.includes(flag.split('=')[0]))];
 }

@@ -1,10 +1,11 @@
 // codec.js: the native protocol's text <-> commands and replies. Pure: no I/O, no clock.
 //
-// A payload is never made into a value: it travels as the bytes the client sent, so that 1e400, 9007199254740993 and
-// a lone \ud800 arrive as they were. So a message is not parsed but checked: one walk over its bytes holds it to the
-// grammar of RFC 8259 and to the limits of depth and keys, and notes where the fields lie that we know. That is also
-// half the price of JSON.parse with a walk for the limits (140 bytes: 1.0 against 2.1 us), and it has no bad
-// case: a text of 1 MB of `[` blocks JSON.parse for 200 ms.
+// A payload is never made into a value: it travels as the bytes the client sent, so that 1e400,
+// 9007199254740993 and a lone \ud800 arrive as they were. So a message is not parsed but checked:
+// one walk over its bytes holds it to the grammar of RFC 8259 and to the limits of depth and keys,
+// and notes where the fields lie that we know. That is also half the price of JSON.parse with a
+// walk for the limits (140 bytes: 1.0 against 2.1 us), and it has no bad case: a text of 1 MB of
+// `[` blocks JSON.parse for 200 ms.
 
 import { ERRORS } from './codes.js';
 import { isEpoch, payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
@@ -32,7 +33,8 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
  * @property {Buffer} source the message
  * @property {number} payloadStart of the field `payload` in it; -1 where there is none
  * @property {number} payloadEnd
- * @property {number} textStart the same of the field `text`, which is a JSON string; -1 where there is none
+ * @property {number} textStart the same of the field `text`, which is a JSON string; -1 where there
+ *   is none
  * @property {number} textEnd
  * @property {number} presenceStart the same of the field `presence`
  * @property {number} presenceEnd
@@ -54,18 +56,25 @@ const FORBIDDEN_KEYS = new Set(['__proto__', 'constructor', 'prototype']);
 
 /**
  * @param {unknown} value a command's `since`
- * @returns {Since|null} null where it is absent. Offsets are safe integers, or the same in decimal digits.
+ * @returns {Since|null} null where it is absent. Offsets are safe integers, or the same in decimal
+ *   digits.
  */
 export function readSince(value) {
   if (value === undefined) return null;
   const { epoch, offset } = /** @type {{epoch?: unknown, offset?: unknown}} */ (value);
   const number = typeof offset === 'string' && OFFSET.test(offset) ? Number(offset) : offset;
   const isPlace =
-    typeof epoch === 'string' && isEpoch(epoch) && Number.isSafeInteger(number) && /** @type {number} */ (number) >= 0;
+    typeof epoch === 'string' &&
+    isEpoch(epoch) &&
+    Number.isSafeInteger(number) &&
+    /** @type {number} */ (number) >= 0;
   return isPlace ? { epoch, offset: /** @type {number} */ (number) } : { epoch: '', offset: 0 };
 }
 
-/** @param {unknown} room @returns {room is string} 1 to 200 characters of the allowed set, so ASCII and safe in JSON */
+/**
+ * @param {unknown} room
+ * @returns {room is string} 1 to 200 characters of the allowed set, so ASCII and safe in JSON
+ */
 export function isRoom(room) {
   return typeof room === 'string' && ROOM.test(room);
 }
@@ -76,8 +85,18 @@ export function isRoom(room) {
  */
 export function decode(message) {
   if (!check(message)) return null;
-  const { typeStart, typeEnd, idStart, idEnd, roomStart, roomEnd, textStart, sinceStart, limitStart, afterStart } =
-    found;
+  const {
+    typeStart,
+    typeEnd,
+    idStart,
+    idEnd,
+    roomStart,
+    roomEnd,
+    textStart,
+    sinceStart,
+    limitStart,
+    afterStart,
+  } = found;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
   const id = idStart < 0 ? undefined : readValue(message, idStart, idEnd);
@@ -86,9 +105,12 @@ export function decode(message) {
     type: /** @type {string} */ (readValue(message, typeStart, typeEnd)),
     id,
     room: roomStart < 0 ? undefined : (readValue(message, roomStart, roomEnd) ?? undefined),
-    since: sinceStart < 0 ? undefined : (readValue(message, sinceStart, found.sinceEnd) ?? undefined),
-    limit: limitStart < 0 ? undefined : (readValue(message, limitStart, found.limitEnd) ?? undefined),
-    after: afterStart < 0 ? undefined : (readValue(message, afterStart, found.afterEnd) ?? undefined),
+    since:
+      sinceStart < 0 ? undefined : (readValue(message, sinceStart, found.sinceEnd) ?? undefined),
+    limit:
+      limitStart < 0 ? undefined : (readValue(message, limitStart, found.limitEnd) ?? undefined),
+    after:
+      afterStart < 0 ? undefined : (readValue(message, afterStart, found.afterEnd) ?? undefined),
     source: message,
     payloadStart: found.payloadStart,
     payloadEnd: found.payloadEnd,
@@ -100,7 +122,8 @@ export function decode(message) {
 }
 
 /**
- * What a join says of presence. The message has been checked, so its parts are JSON; the values are passed on as they are.
+ * What a join says of presence. The message has been checked, so its parts are JSON; the values are
+ * passed on as they are.
  * @param {Command} command
  * @returns {Who|null|undefined} null: it only watches; undefined: INVALID_MESSAGE_FORMAT
  */
@@ -130,15 +153,25 @@ export function readPresence({ source: b, presenceStart: start }) {
   return who;
 }
 
-/** @param {unknown} user @returns {user is string} */
+/**
+ * @param {unknown} user
+ * @returns {user is string}
+ */
 export function isUser(user) {
   return typeof user === 'string' && user !== '' && user.length <= MAX_USER_LENGTH;
 }
 
-/** A member as everybody sees it. @param {string} user @param {Buffer|null} info JSON @returns {Buffer} JSON */
+/**
+ * A member as everybody sees it.
+ * @param {string} user
+ * @param {Buffer|null} info JSON
+ * @returns {Buffer} JSON
+ */
 export function encodeMember(user, info) {
   const head = memberHead(user);
-  return info === null ? Buffer.from(`${head}}`) : Buffer.concat([Buffer.from(`${head},"info":`), info, END]);
+  return info === null
+    ? Buffer.from(`${head}}`)
+    : Buffer.concat([Buffer.from(`${head},"info":`), info, END]);
 }
 
 const END = Buffer.from('}');
@@ -148,18 +181,27 @@ function memberHead(user) {
   return `{"user":${JSON.stringify(user)}`;
 }
 
-/** @param {unknown} id @returns {id is string|number|undefined} */
+/**
+ * @param {unknown} id
+ * @returns {id is string|number|undefined}
+ */
 function isId(id) {
   if (id === undefined) return true;
   return typeof id === 'string' ? id.length <= MAX_ID_LENGTH : Number.isSafeInteger(id);
 }
 
-/** @param {Buffer} message @param {number} start @param {number} end @returns {unknown} the value of a checked part */
+/**
+ * @param {Buffer} message
+ * @param {number} start
+ * @param {number} end
+ * @returns {unknown} the value of a checked part
+ */
 function readValue(message, start, end) {
   if (message[start] === QUOTE) {
     let i = start + 1;
     let hash = 0;
-    while (i < end && message[i] < 0x80 && message[i] !== BACKSLASH) hash = (hash * 31 + message[i++]) | 0;
+    while (i < end && message[i] < 0x80 && message[i] !== BACKSLASH)
+      hash = (hash * 31 + message[i++]) | 0;
     // Plain ASCII, as nearly always, needs no parser.
     if (i === end) return intern(message, start + 1, end - 1, hash);
   }
@@ -167,8 +209,9 @@ function readValue(message, start, end) {
 }
 
 /**
- * A string that was read before, where it still stands in its place of the table: types and rooms come again and again,
- * and a string made anew costs a call into C++ and its hash on the first look-up (0.2 us of a message's 0.75).
+ * A string that was read before, where it still stands in its place of the table: types and rooms
+ * come again and again, and a string made anew costs a call into C++ and its hash on the first
+ * look-up (0.2 us of a message's 0.75).
  * @param {Buffer} message @param {number} start @param {number} end ASCII @param {number} hash
  * @returns {string}
  */
@@ -202,8 +245,8 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-// Where the last check found the top-level fields we know; of a name that comes twice, the last, as JSON.parse has it.
-// One record for all calls: decode reads it before anything else can check.
+// Where the last check found the top-level fields we know; of a name that comes twice, the last, as
+// JSON.parse has it. One record for all calls: decode reads it before anything else can check.
 const found = {
   typeStart: -1,
   typeEnd: -1,
@@ -227,7 +270,8 @@ const found = {
 let keys = 0;
 
 /**
- * Is it one JSON object within the limits? Every reader below returns the place behind what it read, or -1.
+ * Is it one JSON object within the limits? Every reader below returns the place behind what it
+ * read, or -1.
  * @param {Buffer} b
  * @returns {boolean}
  */
@@ -255,7 +299,13 @@ function check(b) {
   }
 }
 
-/** Notes a top-level field, if it is one of ours. @param {Buffer} b @param {number} keyStart @param {number} start @param {number} end */
+/**
+ * Notes a top-level field, if it is one of ours.
+ * @param {Buffer} b
+ * @param {number} keyStart
+ * @param {number} start
+ * @param {number} end
+ */
 function note(b, keyStart, start, end) {
   switch (keyName(b, keyStart)) {
     case 'type':
@@ -297,9 +347,14 @@ function note(b, keyStart, start, end) {
   }
 }
 
-/** @param {Buffer} b @param {number} at its opening quote; the key is checked already @returns {string} */
+/**
+ * @param {Buffer} b
+ * @param {number} at its opening quote; the key is checked already
+ * @returns {string}
+ */
 function keyName(b, at) {
-  // Told by its first two letters and its length, since a string made for each key costs more than the whole walk.
+  // Told by its first two letters and its length, since a string made for each key costs more than
+  // the whole walk.
   switch (b[at + 1]) {
     case 0x74: // t
       if (b[at + 5] === QUOTE && b[at + 3] !== BACKSLASH) {
@@ -308,7 +363,8 @@ function keyName(b, at) {
       }
       break;
     case 0x72: // r
-      if (b[at + 5] === QUOTE && b[at + 2] === 0x6f && b[at + 3] === 0x6f && b[at + 4] === 0x6d) return 'room';
+      if (b[at + 5] === QUOTE && b[at + 2] === 0x6f && b[at + 3] === 0x6f && b[at + 4] === 0x6d)
+        return 'room';
       break;
     case 0x69: // i
       if (b[at + 2] === 0x64 && b[at + 3] === QUOTE) return 'id';
@@ -325,32 +381,60 @@ function keyName(b, at) {
       ) {
         return 'payload';
       }
-      if (b[at + 9] === QUOTE && b[at + 2] === 0x72 && b.toString('latin1', at + 1, at + 9) === 'presence')
+      if (
+        b[at + 9] === QUOTE &&
+        b[at + 2] === 0x72 &&
+        b.toString('latin1', at + 1, at + 9) === 'presence'
+      )
         return 'presence';
       break;
     case 0x73: // s
-      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6e && b[at + 4] === 0x63 && b[at + 5] === 0x65) {
+      if (
+        b[at + 6] === QUOTE &&
+        b[at + 2] === 0x69 &&
+        b[at + 3] === 0x6e &&
+        b[at + 4] === 0x63 &&
+        b[at + 5] === 0x65
+      ) {
         return 'since';
       }
       break;
     case 0x61: // a
-      if (b[at + 6] === QUOTE && b[at + 2] === 0x66 && b[at + 3] === 0x74 && b[at + 4] === 0x65 && b[at + 5] === 0x72) {
+      if (
+        b[at + 6] === QUOTE &&
+        b[at + 2] === 0x66 &&
+        b[at + 3] === 0x74 &&
+        b[at + 4] === 0x65 &&
+        b[at + 5] === 0x72
+      ) {
         return 'after';
       }
       break;
     case 0x6c: // l
-      if (b[at + 6] === QUOTE && b[at + 2] === 0x69 && b[at + 3] === 0x6d && b[at + 4] === 0x69 && b[at + 5] === 0x74) {
+      if (
+        b[at + 6] === QUOTE &&
+        b[at + 2] === 0x69 &&
+        b[at + 3] === 0x6d &&
+        b[at + 4] === 0x69 &&
+        b[at + 5] === 0x74
+      ) {
         return 'limit';
       }
       break;
   }
   // Not written plainly; or escaped, which is rare enough for the slow way.
   const end = skipString(b, at + 1);
-  for (let i = at + 1; i < end; i++) if (b[i] === BACKSLASH) return JSON.parse(b.toString('utf8', at, end));
+  for (let i = at + 1; i < end; i++)
+    if (b[i] === BACKSLASH) return JSON.parse(b.toString('utf8', at, end));
   return '';
 }
 
-/** A key and its colon, up to the value. @param {Buffer} b @param {number} at @returns {number} */
+/**
+ * A key and its colon, up to the value.
+ * @param {Buffer} b
+ * @param {number} at
+ * @returns {number}
+ */
 function skipKey(b, at) {
   if (b[at] !== QUOTE || ++keys > MAX_JSON_KEYS) return -1;
   const end = skipString(b, at + 1);
@@ -359,7 +443,11 @@ function skipKey(b, at) {
   return b[colon] === COLON ? skipSpace(b, colon + 1) : -1;
 }
 
-/** @param {Buffer} b @param {number} start its opening quote @param {number} end */
+/**
+ * @param {Buffer} b
+ * @param {number} start its opening quote
+ * @param {number} end
+ */
 function isForbidden(b, start, end) {
   if (end - start < 11) return false; // the shortest of them and its quotes
   let isEscaped = false;
@@ -368,7 +456,12 @@ function isForbidden(b, start, end) {
   return end - start <= 13 && FORBIDDEN_KEYS.has(b.toString('latin1', start + 1, end - 1));
 }
 
-/** One value inside the message's object. @param {Buffer} b @param {number} at @returns {number} */
+/**
+ * One value inside the message's object.
+ * @param {Buffer} b
+ * @param {number} at
+ * @returns {number}
+ */
 function skipValue(b, at) {
   let i = at;
   let depth = 0; // of containers inside the message's object
@@ -414,7 +507,11 @@ function skipValue(b, at) {
   }
 }
 
-/** @param {Buffer} b @param {number} i @returns {number} */
+/**
+ * @param {Buffer} b
+ * @param {number} i
+ * @returns {number}
+ */
 function skipSpace(b, i) {
   while (i < b.length) {
     const c = b[i];
@@ -424,12 +521,21 @@ function skipSpace(b, i) {
   return i;
 }
 
-/** @param {Buffer} b @param {number} i behind the opening quote @returns {number} behind the closing one */
+/**
+ * @param {Buffer} b
+ * @param {number} i behind the opening quote
+ * @returns {number} behind the closing one
+ */
 function skipString(b, i) {
   const { length } = b;
   while (i < length) {
-    // Most of a message is this, so four at a time: a message with a string of 100 takes 0.45 instead of 0.67 us.
-    while (i + 4 <= length && (PLAIN[b[i]] & PLAIN[b[i + 1]] & PLAIN[b[i + 2]] & PLAIN[b[i + 3]]) === 1) i += 4;
+    // Most of a message is this, so four at a time: a message with a string of 100 takes 0.45
+    // instead of 0.67 us.
+    while (
+      i + 4 <= length &&
+      (PLAIN[b[i]] & PLAIN[b[i + 1]] & PLAIN[b[i + 2]] & PLAIN[b[i + 3]]) === 1
+    )
+      i += 4;
     while (i < length && PLAIN[b[i]] === 1) i++;
     const c = b[i];
     if (c === QUOTE) return i + 1;
@@ -458,7 +564,11 @@ function isHex(c) {
   return (c >= ZERO && c <= NINE) || (c >= 0x41 && c <= 0x46) || (c >= 0x61 && c <= 0x66);
 }
 
-/** @param {Buffer} b @param {number} i @returns {number} */
+/**
+ * @param {Buffer} b
+ * @param {number} i
+ * @returns {number}
+ */
 function skipNumber(b, i) {
   if (b[i] === MINUS) i++;
   const whole = skipDigits(b, i);
@@ -479,13 +589,22 @@ function skipNumber(b, i) {
   return i;
 }
 
-/** @param {Buffer} b @param {number} i @returns {number} the first place that is no digit */
+/**
+ * @param {Buffer} b
+ * @param {number} i
+ * @returns {number} the first place that is no digit
+ */
 function skipDigits(b, i) {
   while (i < b.length && b[i] >= ZERO && b[i] <= NINE) i++;
   return i;
 }
 
-/** @param {Buffer} b @param {number} i @param {number} c its first byte @returns {number} */
+/**
+ * @param {Buffer} b
+ * @param {number} i
+ * @param {number} c its first byte
+ * @returns {number}
+ */
 function skipLiteral(b, i, c) {
   const literal = c === 0x74 ? TRUE : c === 0x66 ? FALSE : c === 0x6e ? NULL : null;
   if (literal === null) return -1;
@@ -512,12 +631,20 @@ export function echoSuffix(id) {
   return id === undefined ? '}' : `${idMember(id)}}`;
 }
 
-/** @param {string} type joined or left @param {string} room @param {string|number|undefined} id */
+/**
+ * @param {string} type joined or left
+ * @param {string} room
+ * @param {string|number|undefined} id
+ */
 export function encodeRoomReply(type, room, id) {
   return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
 }
 
-/** The reply to a join with `since` of a room without history. @param {string} room @param {string|number|undefined} id */
+/**
+ * The reply to a join with `since` of a room without history.
+ * @param {string} room
+ * @param {string|number|undefined} id
+ */
 export function encodeNotRecovered(room, id) {
   return `{"type":"joined","room":"${room}","recovered":false${idMember(id)}}`;
 }
@@ -532,12 +659,20 @@ export function encodeJoined(room, { epoch, offset, recovered }, id) {
   return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${idMember(id)}}`;
 }
 
-/** @param {string} epoch @param {number} offset */
+/**
+ * @param {string} epoch
+ * @param {number} offset
+ */
 function positionMembers(epoch, offset) {
   return `,"epoch":"${epoch}","offset":${offset}`;
 }
 
-/** @param {string} room @param {string} epoch @param {number} offset @param {number} reloadAfterMs */
+/**
+ * @param {string} room
+ * @param {string} epoch
+ * @param {number} offset
+ * @param {number} reloadAfterMs
+ */
 export function encodeResync(room, epoch, offset, reloadAfterMs) {
   return `{"type":"resync","room":"${room}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
 }
@@ -552,7 +687,10 @@ export function historyPrefix(room) {
   return Buffer.from(`{"type":"history","room":"${room}","messages":[`, 'latin1');
 }
 
-/** @param {{epoch: string, offset: number}|null} position null: the room has no history @param {string|number|undefined} id */
+/**
+ * @param {{epoch: string, offset: number}|null} position null: the room has no history
+ * @param {string|number|undefined} id
+ */
 export function historySuffix(position, id) {
   return `]${position === null ? '' : positionMembers(position.epoch, position.offset)}${idMember(id)}}`;
 }
@@ -579,7 +717,10 @@ export function encodeHistoryMessages(publications, first) {
 const HISTORY_OPEN = Buffer.from('{"payload":');
 const HISTORY_NEXT = Buffer.from(',{"payload":');
 
-/** @param {string|number} id @param {{epoch: string, offset: number}|void} position in a room with history */
+/**
+ * @param {string|number} id
+ * @param {{epoch: string, offset: number}|void} position in a room with history
+ */
 export function encodeAck(id, position) {
   return `{"type":"ack"${position ? positionMembers(position.epoch, position.offset) : ''}${idMember(id)}}`;
 }
@@ -596,30 +737,47 @@ export function encodePong(id) {
  * @property {boolean} hasMore are there members behind it?
  */
 
-/** @typedef {{members: readonly Buffer[], after: string|undefined, limit: number, maxBytes: number}} PageRequest */
+/**
+ * @typedef {{members: readonly Buffer[], after: string|undefined, limit: number, maxBytes: number}}
+ *   PageRequest
+ */
 
-/** The latest page: after a restart many ask at once and get the same. @type {(PageRequest & {page: MemberPage})|null} */
+/**
+ * The latest page: after a restart many ask at once and get the same.
+ * @type {(PageRequest & {page: MemberPage})|null}
+ */
 let latestPage = null;
 
 /**
- * The first members behind a user, as many as fit. They are in the order of their bytes, which begin with the user, unless one
- * page holds them all.
- * @param {PageRequest} request members: JSON each, in any order; after: the last user of the page before; maxBytes: at least
- *   one member is listed
+ * The first members behind a user, as many as fit. They are in the order of their bytes, which
+ * begin with the user, unless one page holds them all.
+ * @param {PageRequest} request members: JSON each, in any order; after: the last user of the page
+ *   before; maxBytes: at least one member is listed
  * @returns {MemberPage}
  */
 export function encodeMembers(request) {
   const { members, after, limit, maxBytes } = request;
   const is = latestPage;
-  if (is !== null && is.members === members && is.after === after && is.limit === limit && is.maxBytes === maxBytes) {
+  if (
+    is !== null &&
+    is.members === members &&
+    is.after === after &&
+    is.limit === limit &&
+    is.maxBytes === maxBytes
+  ) {
     return is.page;
   }
   // Whoever may write to Redis may have written a member.
-  let rest = members.filter((member) => member[0] === OPEN_BRACE && member[member.length - 1] === CLOSE_BRACE);
+  let rest = members.filter(
+    (member) => member[0] === OPEN_BRACE && member[member.length - 1] === CLOSE_BRACE,
+  );
   if (after !== undefined) {
-    // The head ends with the user's closing quote, so that of all members only the user's own begins with it.
+    // The head ends with the user's closing quote, so that of all members only the user's own
+    // begins with it.
     const head = Buffer.from(memberHead(after));
-    rest = rest.filter((member) => member.compare(head) > 0 && !member.subarray(0, head.length).equals(head));
+    rest = rest.filter(
+      (member) => member.compare(head) > 0 && !member.subarray(0, head.length).equals(head),
+    );
   }
   let bytes = 0;
   let count = 0;
@@ -634,7 +792,9 @@ export function encodeMembers(request) {
       count++;
     }
   }
-  const text = Buffer.concat(rest.slice(0, count).flatMap((member, i) => (i === 0 ? [member] : [COMMA_TEXT, member])));
+  const text = Buffer.concat(
+    rest.slice(0, count).flatMap((member, i) => (i === 0 ? [member] : [COMMA_TEXT, member])),
+  );
   const page = { text, hasMore: count < rest.length };
   latestPage = { ...request, page };
   return page;
@@ -642,22 +802,42 @@ export function encodeMembers(request) {
 
 const COMMA_TEXT = Buffer.from(',');
 
-/** A `presence` reply is this, the members and its end. @param {string} room @param {boolean} isListed */
+/**
+ * A `presence` reply is this, the members and its end.
+ * @param {string} room
+ * @param {boolean} isListed
+ */
 export function presencePrefix(room, isListed) {
-  return Buffer.from(`{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`, 'latin1');
+  return Buffer.from(
+    `{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`,
+    'latin1',
+  );
 }
 
-/** @param {number} count @param {MemberPage|null} page null: too many to list @param {string|number|undefined} id */
+/**
+ * @param {number} count
+ * @param {MemberPage|null} page null: too many to list
+ * @param {string|number|undefined} id
+ */
 export function presenceSuffix(count, page, id) {
   return `${page === null ? '' : '],'}"count":${count}${page?.hasMore ? ',"more":true' : ''}${idMember(id)}}`;
 }
 
-/** @param {string} payload JSON text @param {number} listenerCount @param {string|number|undefined} id */
+/**
+ * @param {string} payload JSON text
+ * @param {number} listenerCount
+ * @param {string|number|undefined} id
+ */
 export function encodeBroadcastResult(payload, listenerCount, id) {
   return `{"type":"broadcastResult","payload":${payload},"listenerCount":${listenerCount}${idMember(id)}}`;
 }
 
-/** @param {{connectionId: string, serverId: string, heartbeatMs: number, limits: object, degraded: boolean}} welcome @param {string|number|undefined} id */
+/**
+ * @param
+ *   {{connectionId: string, serverId: string, heartbeatMs: number, limits: object, degraded: boolean}}
+ *   welcome
+ * @param {string|number|undefined} id
+ */
 export function encodeWelcome(welcome, id) {
   return JSON.stringify({ type: 'welcome', ...welcome, id });
 }

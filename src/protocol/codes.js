@@ -1,17 +1,31 @@
-// codes.js: every error code and close code, in one table each. README and tests are held equal to them.
+// codes.js: every error code and close code, in one table each. README and tests are held equal to
+// them.
 
 /**
- * Error codes of the native protocol: what an `error` reply's `error` field may say, and what the client should do.
+ * Error codes of the native protocol: what an `error` reply's `error` field may say, and what the
+ * client should do.
  * @type {Readonly<Record<string, {message: string, client: string}>>}
  */
 export const ERRORS = Object.freeze({
-  INVALID_MESSAGE_FORMAT: { message: 'The message is not a valid command.', client: 'fix the message' },
+  INVALID_MESSAGE_FORMAT: {
+    message: 'The message is not a valid command.',
+    client: 'fix the message',
+  },
   UNKNOWN_TYPE: { message: 'This server knows no such type.', client: 'fix the message' },
-  INVALID_ROOM: { message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -', client: 'fix the room' },
-  ROOM_REQUIRED: { message: 'Name a room: this connection is in none or in several.', client: 'name the room' },
+  INVALID_ROOM: {
+    message: 'A room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -',
+    client: 'fix the room',
+  },
+  ROOM_REQUIRED: {
+    message: 'Name a room: this connection is in none or in several.',
+    client: 'name the room',
+  },
   NOT_IN_ROOM: { message: 'This connection is not in that room.', client: 'join first' },
   ALREADY_JOINED: { message: 'This connection is in that room already.', client: 'go on' },
-  ROOM_LIMIT: { message: 'This connection is in as many rooms as it may be.', client: 'leave a room first' },
+  ROOM_LIMIT: {
+    message: 'This connection is in as many rooms as it may be.',
+    client: 'leave a room first',
+  },
   RATE_LIMIT_EXCEEDED: { message: 'Too many messages.', client: 'wait `retryAfter` seconds' },
   MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less' },
   PERMISSION_DENIED: { message: 'Not permitted.', client: 'give up' },
@@ -25,7 +39,11 @@ export const ERRORS = Object.freeze({
   INTERNAL_ERROR: { message: 'The server failed.', client: 'report it' },
 });
 
-/** @typedef {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'INTERNAL_ERROR'} ErrorCode */
+/**
+ * @typedef
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'INTERNAL_ERROR'}
+ *   ErrorCode
+ */
 
 /**
  * Close codes. 4000-4499: reconnect; 4500-4999: stop; the rest as each row says.

@@ -1,8 +1,9 @@
 // deflate.js: permessage-deflate (RFC 7692) for frames that many receivers share.
 //
-// With no context kept between messages a compressed frame is the same for everyone who negotiated the extension, so a
-// publication is compressed once and not once per receiver. Small frames stay as they are: below THRESHOLD_BYTES the
-// gain is less than a packet's header, and an uncompressed frame is always allowed (RFC 7692 6).
+// With no context kept between messages a compressed frame is the same for everyone who negotiated
+// the extension, so a publication is compressed once and not once per receiver. Small frames stay
+// as they are: below THRESHOLD_BYTES the gain is less than a packet's header, and an uncompressed
+// frame is always allowed (RFC 7692 6).
 
 import { constants, deflateRawSync } from 'node:zlib';
 import { FIN_TEXT, headerBytes, readHeader, writeHeader } from './frame.js';
@@ -15,7 +16,8 @@ const TAIL_BYTES = 4;
 
 /**
  * @param {Buffer} frames whole, uncompressed text frames; not modified
- * @returns {Buffer} the same messages, the larger of them compressed; `frames` itself where that gains nothing
+ * @returns {Buffer} the same messages, the larger of them compressed; `frames` itself where that
+ *   gains nothing
  */
 export function deflateFrames(frames) {
   if (frames.length <= THRESHOLD_BYTES) return frames;
@@ -37,7 +39,10 @@ export function deflateFrames(frames) {
   return isChanged ? Buffer.concat(parts) : frames;
 }
 
-/** @param {Buffer} text @returns {Buffer} its frame */
+/**
+ * @param {Buffer} text
+ * @returns {Buffer} its frame
+ */
 function deflated(text) {
   const body = deflateRawSync(text, OPTIONS);
   const length = body.length - TAIL_BYTES;

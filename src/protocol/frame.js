@@ -1,7 +1,9 @@
-// frame.js: WebSocket frames of the native protocol, built once and shared by every receiver, never modified.
+// frame.js: WebSocket frames of the native protocol, built once and shared by every receiver, never
+// modified.
 //
-// A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a header of 2, 4 or 10
-// bytes and the text. Frames of one flush stand in one buffer, one after another: a receiver gets them in one write.
+// A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a
+// header of 2, 4 or 10 bytes and the text. Frames of one flush stand in one buffer, one after
+// another: a receiver gets them in one write.
 
 import {
   epochOf,
@@ -23,12 +25,18 @@ const BROADCAST_PREFIX = Buffer.from('{"type":"broadcast","payload":');
 /** A ping without a body (RFC 6455 5.5.2). */
 export const PING_FRAME = Buffer.from([0x89, 0]);
 
-/** The bytes of `{"type":"message","room":"…","payload":`, which all frames of a room share. @param {string} room */
+/**
+ * The bytes of `{"type":"message","room":"…","payload":`, which all frames of a room share.
+ * @param {string} room
+ */
 export function roomPrefix(room) {
   return Buffer.from(`{"type":"message","room":"${room}","payload":`, 'latin1');
 }
 
-/** @param {string} text @returns {Buffer} one text frame */
+/**
+ * @param {string} text
+ * @returns {Buffer} one text frame
+ */
 export function textFrame(text) {
   const length = Buffer.byteLength(text);
   const frame = Buffer.allocUnsafe(headerBytes(length) + length);
@@ -49,7 +57,9 @@ export function textFrame(text) {
  * @returns {Buffer}
  */
 export function frameAround(before, source, start, end, after) {
-  const frame = Buffer.allocUnsafe(MAX_HEADER_BYTES + before.length + (end - start) + 3 * after.length);
+  const frame = Buffer.allocUnsafe(
+    MAX_HEADER_BYTES + before.length + (end - start) + 3 * after.length,
+  );
   return frame.subarray(0, writeFrameAround(frame, before, source, start, end, after));
 }
 
@@ -78,7 +88,14 @@ export function writeFrameAround(target, before, source, start, end, after) {
 /** Up to about so many bytes a loop is cheaper than the call that copies. */
 const SHORT_BYTES = 192;
 
-/** @param {Buffer} source @param {number} start @param {number} end @param {Buffer} target @param {number} at @returns {number} */
+/**
+ * @param {Buffer} source
+ * @param {number} start
+ * @param {number} end
+ * @param {Buffer} target
+ * @param {number} at
+ * @returns {number}
+ */
 function copyShort(source, start, end, target, at) {
   for (let i = start; i < end; i++) target[at++] = source[i];
   return at;
@@ -102,7 +119,8 @@ export function pongFrame(body) {
 export function publicationFrames(prefix, publications) {
   const frames = Buffer.allocUnsafe(framesBytes(prefix, publications));
   let at = 0;
-  for (let i = 0; i < publications.length; i++) at = writePublication(frames, at, prefix, publications[i]);
+  for (let i = 0; i < publications.length; i++)
+    at = writePublication(frames, at, prefix, publications[i]);
   return frames;
 }
 
@@ -115,13 +133,22 @@ const EVENT_PREFIX = Object.freeze({
   leave: Buffer.from(',"event":"leave","member":'),
 });
 
-/** @param {Buffer} prefix @param {Buffer} publication @param {number} payload its bytes */
+/**
+ * @param {Buffer} prefix
+ * @param {Buffer} publication
+ * @param {number} payload its bytes
+ */
 function presenceBytes(prefix, publication, payload) {
   const room = prefix.length - MESSAGE_PREFIX_BYTES - PAYLOAD_NAME_BYTES;
   return PRESENCE_PREFIX.length + room + EVENT_PREFIX[eventOf(publication)].length + payload + 1;
 }
 
-/** @param {Buffer} frames @param {number} start @param {Buffer} prefix @param {Buffer} publication */
+/**
+ * @param {Buffer} frames
+ * @param {number} start
+ * @param {Buffer} prefix
+ * @param {Buffer} publication
+ */
 function writePresence(frames, start, prefix, publication) {
   let at = start + PRESENCE_PREFIX.copy(frames, start);
   at += prefix.copy(frames, at, MESSAGE_PREFIX_BYTES, prefix.length - PAYLOAD_NAME_BYTES);
@@ -131,7 +158,11 @@ function writePresence(frames, start, prefix, publication) {
   return at + 1;
 }
 
-/** How long those frames are. @param {Buffer} prefix @param {readonly Buffer[]} publications */
+/**
+ * How long those frames are.
+ * @param {Buffer} prefix
+ * @param {readonly Buffer[]} publications
+ */
 export function framesBytes(prefix, publications) {
   let total = 0;
   for (let i = 0; i < publications.length; i++) {
@@ -146,32 +177,48 @@ const SUFFIX_BYTES = 9 + 14 + 1;
 // `,"offset":` + digits + `,"epoch":"` + 16 characters + `"`
 const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 
-/** @param {Buffer} prefix @param {Buffer} publication */
+/**
+ * @param {Buffer} prefix
+ * @param {Buffer} publication
+ */
 function textBytes(prefix, publication) {
   const kind = kindOf(publication);
   const payload = payloadEnd(publication) - payloadStart(publication);
   if (kind === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
   if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
-  const bytes = prefix.length + payload + SUFFIX_BYTES + publication[11] + timestampDigits(publication);
+  const bytes =
+    prefix.length + payload + SUFFIX_BYTES + publication[11] + timestampDigits(publication);
   return kind === KIND.KEPT ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) : bytes;
 }
 
-/** @param {Buffer} publication @returns {number} how many digits its time is written with */
+/**
+ * @param {Buffer} publication
+ * @returns {number} how many digits its time is written with
+ */
 function timestampDigits(publication) {
-  // From 2001 until 2286 there are 13, which the first two bytes tell: 10^12 is 0x00e8d4a51000, 10^13 is 0x09184e72a000.
-  // But a clock may be wrong, this machine's or that of another server.
+  // From 2001 until 2286 there are 13, which the first two bytes tell: 10^12 is 0x00e8d4a51000,
+  // 10^13 is 0x09184e72a000. But a clock may be wrong, this machine's or that of another server.
   const first = (publication[1] << 8) | publication[2];
   return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));
 }
 
-/** @param {number} n a whole number from 0 @returns {number} how many digits it is written with */
+/**
+ * @param {number} n a whole number from 0
+ * @returns {number} how many digits it is written with
+ */
 function digits(n) {
   let count = 1;
   for (let power = 10; n >= power; power *= 10) count++;
   return count;
 }
 
-/** @param {Buffer} frames @param {number} at @param {Buffer} prefix @param {Buffer} publication @returns {number} */
+/**
+ * @param {Buffer} frames
+ * @param {number} at
+ * @param {Buffer} prefix
+ * @param {Buffer} publication
+ * @returns {number}
+ */
 function writePublication(frames, at, prefix, publication) {
   at = writeHeader(frames, at, textBytes(prefix, publication));
   const kind = kindOf(publication);
@@ -192,7 +239,14 @@ function writePublication(frames, at, prefix, publication) {
     return at + frames.write(keptSuffix(publication), at, 'latin1');
   }
   at += publication.copy(frames, at, start);
-  return at + frames.write(`,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`, at, 'latin1');
+  return (
+    at +
+    frames.write(
+      `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)}}`,
+      at,
+      'latin1',
+    )
+  );
 }
 
 /** @param {Buffer} publication of kind KEPT */
@@ -230,7 +284,11 @@ export function writeHeader(frame, at, length, first = FIN_TEXT) {
   return at + 10;
 }
 
-/** @param {Buffer} frames unmasked ones @param {number} at where one starts @returns {{start: number, length: number}} its body's */
+/**
+ * @param {Buffer} frames unmasked ones
+ * @param {number} at where one starts
+ * @returns {{start: number, length: number}} its body's
+ */
 export function readHeader(frames, at) {
   const length = frames[at + 1];
   if (length < 126) return { start: at + 2, length };

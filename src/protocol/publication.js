@@ -1,4 +1,5 @@
-// publication.js: a publication as the broker carries it: a small binary header, then the payload as JSON text.
+// publication.js: a publication as the broker carries it: a small binary header, then the payload
+// as JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST or PRESENCE
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
@@ -6,16 +7,19 @@
 //   byte 11      length of the sender
 //   then         the sender (ASCII), then the payload (UTF-8 JSON, exactly as the client wrote it)
 //
-// The payload is text from the first worker to the last: nobody between the publisher and the receivers parses it.
+// The payload is text from the first worker to the last: nobody between the publisher and the
+// receivers parses it.
 //
-// A worker that receives a publication checks it (`isPublication`), because other programs may publish on the same Redis:
-// the header, the sender's characters, and that the payload is UTF-8 and begins and ends as JSON does. So no publication
-// can break a frame, a receiver's connection or a worker. The grammar in between is not checked: that would cost as much as
-// the publisher's own check did (190 us for a string of 100 KB), on every worker. Whoever may publish on Redis could speak in
-// anybody's name anyway, so access to Redis is trusted that far.
+// A worker that receives a publication checks it (`isPublication`), because other programs may
+// publish on the same Redis: the header, the sender's characters, and that the payload is UTF-8 and
+// begins and ends as JSON does. So no publication can break a frame, a receiver's connection or a
+// worker. The grammar in between is not checked: that would cost as much as the publisher's own
+// check did (190 us for a string of 100 KB), on every worker. Whoever may publish on Redis could
+// speak in anybody's name anyway, so access to Redis is trusted that far.
 //
-// In a room with history a worker keeps a copy with its position behind the payload (`keep`): so publications with and
-// without one wait in one line, frames of live ones and of replays come from the same bytes, and plain rooms pay nothing.
+// In a room with history a worker keeps a copy with its position behind the payload (`keep`): so
+// publications with and without one wait in one line, frames of live ones and of replays come from
+// the same bytes, and plain rooms pay nothing.
 //
 //   last 24 bytes    offset (a double, big-endian), epoch (16 ASCII characters)
 
@@ -36,8 +40,8 @@ export const KIND = Object.freeze({
 });
 
 /**
- * Heads of the publications by which presence tells a room of a join and of a leave: the member, as JSON, follows. They have
- * no sender and no time, and the tag says which it is.
+ * Heads of the publications by which presence tells a room of a join and of a leave: the member, as
+ * JSON, follows. They have no sender and no time, and the tag says which it is.
  */
 export const ANNOUNCEMENTS = Object.freeze({ join: announcement(1), leave: announcement(2) });
 
@@ -46,14 +50,18 @@ function announcement(tag) {
   return encodePublication(KIND.PRESENCE, 0, tag, '', Buffer.alloc(0), 0, 0);
 }
 
-/** @param {Buffer} publication of kind PRESENCE @returns {'join'|'leave'} */
+/**
+ * @param {Buffer} publication of kind PRESENCE
+ * @returns {'join'|'leave'}
+ */
 export function eventOf(publication) {
   return tagOf(publication) === 1 ? 'join' : 'leave';
 }
 
 /**
  * @param {number} kind of KIND
- * @param {number} timestampMs what the header cannot say is brought to its nearest: a clock may be before 1970
+ * @param {number} timestampMs what the header cannot say is brought to its nearest: a clock may be
+ *   before 1970
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters that need no escape in JSON
  * @param {Buffer} source where the payload lies, as JSON
@@ -78,7 +86,10 @@ export function kindOf(publication) {
   return publication[0];
 }
 
-/** @param {Buffer} publication @returns {number} ms since 1970 */
+/**
+ * @param {Buffer} publication
+ * @returns {number} ms since 1970
+ */
 export function timestampOf(publication) {
   return publication.readUIntBE(1, 6);
 }
@@ -88,19 +99,30 @@ export function tagOf(publication) {
   return publication.readUInt32BE(7);
 }
 
-/** @param {Buffer} publication @returns {string} */
+/**
+ * @param {Buffer} publication
+ * @returns {string}
+ */
 export function senderOf(publication) {
   return publication.toString('latin1', HEADER_BYTES, HEADER_BYTES + publication[11]);
 }
 
-/** @param {Buffer} publication @returns {number} where its payload starts */
+/**
+ * @param {Buffer} publication
+ * @returns {number} where its payload starts
+ */
 export function payloadStart(publication) {
   return HEADER_BYTES + publication[11];
 }
 
-/** @param {Buffer} publication @returns {number} where its payload ends */
+/**
+ * @param {Buffer} publication
+ * @returns {number} where its payload ends
+ */
 export function payloadEnd(publication) {
-  return kindOf(publication) === KIND.KEPT ? publication.length - POSITION_BYTES : publication.length;
+  return kindOf(publication) === KIND.KEPT
+    ? publication.length - POSITION_BYTES
+    : publication.length;
 }
 
 /**
@@ -118,7 +140,11 @@ export function keep(publication, offset, epoch) {
   return kept;
 }
 
-/** @param {number} offset @param {string} epoch 16 characters @returns {Buffer} of kind RESYNC */
+/**
+ * @param {number} offset
+ * @param {string} epoch 16 characters
+ * @returns {Buffer} of kind RESYNC
+ */
 export function encodeResyncMark(offset, epoch) {
   const mark = Buffer.alloc(HEADER_BYTES + POSITION_BYTES);
   mark[0] = KIND.RESYNC;
@@ -126,7 +152,12 @@ export function encodeResyncMark(offset, epoch) {
   return mark;
 }
 
-/** @param {Buffer} target @param {number} at @param {number} offset @param {string} epoch */
+/**
+ * @param {Buffer} target
+ * @param {number} at
+ * @param {number} offset
+ * @param {string} epoch
+ */
 function writePosition(target, at, offset, epoch) {
   target.writeDoubleBE(offset, at);
   target.write(epoch, at + 8, 16, 'latin1');
@@ -162,9 +193,17 @@ export function isPublication(publication) {
 
 /** By byte: 1 for what a sender may have, which needs no escape in JSON. */
 const SENDER = new Uint8Array(128);
-for (const byte of Buffer.from('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:')) SENDER[byte] = 1;
+for (const byte of Buffer.from(
+  'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:',
+))
+  SENDER[byte] = 1;
 
-/** Do these bytes begin and end as a JSON value does? @param {Buffer} b @param {number} first @param {number} last */
+/**
+ * Do these bytes begin and end as a JSON value does?
+ * @param {Buffer} b
+ * @param {number} first
+ * @param {number} last
+ */
 function isEnclosed(b, first, last) {
   const end = b[last];
   switch (b[first]) {
@@ -194,7 +233,12 @@ function isDigit(byte) {
 /** Up to so many bytes a loop is cheaper than the call. */
 const SHORT_BYTES = 192;
 
-/** Is it UTF-8? RFC 6455 8.1: a client must fail its connection over text that is not. @param {Buffer} b @param {number} start @param {number} end */
+/**
+ * Is it UTF-8? RFC 6455 8.1: a client must fail its connection over text that is not.
+ * @param {Buffer} b
+ * @param {number} start
+ * @param {number} end
+ */
 function isText(b, start, end) {
   if (end - start <= SHORT_BYTES) {
     let bits = 0;

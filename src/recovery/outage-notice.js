@@ -1,8 +1,9 @@
 // outage-notice.js: whether clients are told that the broker is away.
 //
-// Away for GRACE_MS, it is said to all who have said hello or are in a room, and in every `welcome`; a shorter absence
-// costs nobody more than an UNAVAILABLE. It is taken back when the broker is up and every room with history has been
-// compared with it: from then on nothing is missing any more that can be had. The notices of 50,000 connections are paced.
+// Away for GRACE_MS, it is said to all who have said hello or are in a room, and in every
+// `welcome`; a shorter absence costs nobody more than an UNAVAILABLE. It is taken back when the
+// broker is up and every room with history has been compared with it: from then on nothing is
+// missing any more that can be had. The notices of 50,000 connections are paced.
 
 import { encodeDegraded } from '../protocol/codec.js';
 
@@ -13,7 +14,11 @@ const BATCH = 500;
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
 
 export class Degraded {
-  /** @param {{hub: import('../hub/hub.js').Hub, recovery: import('./scheduler.js').SyncScheduler, graceMs?: number}} parts */
+  /**
+   * @param
+   *   {{hub: import('../hub/hub.js').Hub, recovery: import('./scheduler.js').SyncScheduler, graceMs?: number}}
+   *   parts
+   */
   constructor({ hub, recovery, graceMs = GRACE_MS }) {
     this.hub = hub;
     this.recovery = recovery;
@@ -56,13 +61,19 @@ export class Degraded {
     setImmediate(() => this.#tell([...this.hub.connections], encodeDegraded(isOn), 0, round));
   }
 
-  /** @param {readonly import('../hub/connection.js').Connection[]} connections @param {string} text @param {number} from @param {number} round */
+  /**
+   * @param {readonly import('../hub/connection.js').Connection[]} connections
+   * @param {string} text
+   * @param {number} from
+   * @param {number} round
+   */
   #tell(connections, text, from, round) {
     if (round !== this.rounds) return;
     const end = Math.min(connections.length, from + BATCH);
     for (let i = from; i < end; i++) {
       const connection = connections[i];
-      if (connection.isGreeted || (connection.rooms !== null && connection.rooms.size > 0)) connection.send(text);
+      if (connection.isGreeted || (connection.rooms !== null && connection.rooms.size > 0))
+        connection.send(text);
     }
     if (end < connections.length) setImmediate(() => this.#tell(connections, text, end, round));
   }

@@ -1,8 +1,10 @@
-// replay-buffer.js: a room's recent publications as one worker has them: consecutive, up to the last one it handed out.
+// replay-buffer.js: a room's recent publications as one worker has them: consecutive, up to the
+// last one it handed out.
 //
-// Joins with `since` and history commands are answered from here, so that a thousand clients that come back cost the
-// broker one read. A window begins empty at the room's position; live publications are appended, and one read puts
-// in front of them what was there before (`fill`). It is a cache: it may be emptied at any time, and filled again.
+// Joins with `since` and history commands are answered from here, so that a thousand clients that
+// come back cost the broker one read. A window begins empty at the room's position; live
+// publications are appended, and one read puts in front of them what was there before (`fill`). It
+// is a cache: it may be emptied at any time, and filled again.
 //
 //   … trimmed | first … next-1 | what comes
 
@@ -60,7 +62,10 @@ export class ReplayBuffer {
     this.next = next;
   }
 
-  /** @param {Buffer} publication the one at `next` @param {number} nowMs */
+  /**
+   * @param {Buffer} publication the one at `next`
+   * @param {number} nowMs
+   */
   append(publication, nowMs) {
     this.entries.push(publication);
     this.next++;
@@ -82,7 +87,11 @@ export class ReplayBuffer {
     this.#trim();
   }
 
-  /** @param {number} from @param {number} to the last; both are here @returns {Buffer[]} */
+  /**
+   * @param {number} from
+   * @param {number} to the last; both are here
+   * @returns {Buffer[]}
+   */
   slice(from, to) {
     const start = this.head + from - this.first;
     return this.entries.slice(start, start + to - from + 1);

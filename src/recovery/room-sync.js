@@ -1,7 +1,8 @@
-// room-sync.js: follows one room's stream for its members on this worker: nothing missed, nothing twice, in order.
+// room-sync.js: follows one room's stream for its members on this worker: nothing missed, nothing
+// twice, in order.
 //
-// What arrives from the broker has an offset and the epoch of its stream. The follower knows the last one it handed to
-// the outbox, and
+// What arrives from the broker has an offset and the epoch of its stream. The follower knows the
+// last one it handed to the outbox, and
 //
 //   the next one          goes into the window and to the outbox
 //   an older one          is a repeat, and dropped
@@ -10,21 +11,31 @@
 //                         (`#restore`). Where the read does not prove that this is all, members are told `resync`
 //                         between the old and the new, and the stream goes on from where the broker says it stands.
 //
-// A stream is opened in the same way: what arrives is held until a read has said where it stands. A read that fails is
-// tried again, ever more slowly, for as long as there are members. What a cut subscription has lost shows no gap until
-// something else comes: so positions are compared (`check`) when the broker is back, and every ten seconds in
-// rooms where nothing has arrived (recovery.js has the clock).
+// A stream is opened in the same way: what arrives is held until a read has said where it stands. A
+// read that fails is tried again, ever more slowly, for as long as there are members. What a cut
+// subscription has lost shows no gap until something else comes: so positions are compared
+// (`check`) when the broker is back, and every ten seconds in rooms where nothing has arrived
+// (recovery.js has the clock).
 //
-// An outbox that is full is a gap too: what arrives is dropped until it has drained, and is then read.
+// An outbox that is full is a gap too: what arrives is dropped until it has drained, and is then
+// read.
 //
-// A join is decided, the connection made a member, and the reply and the replay written in one step that nothing can come
-// between: what is in the outbox goes to it with all others, and what was handed out before is in its replay.
+// A join is decided, the connection made a member, and the reply and the replay written in one step
+// that nothing can come between: what is in the outbox goes to it with all others, and what was
+// handed out before is in its replay.
 //
 //   … handed out before, in the window          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 
 import { framesBytes, publicationFrames } from '../protocol/frame.js';
-import { encodeResyncMark, isEpoch, KIND, keep, kindOf, offsetOf } from '../protocol/publication.js';
+import {
+  encodeResyncMark,
+  isEpoch,
+  KIND,
+  keep,
+  kindOf,
+  offsetOf,
+} from '../protocol/publication.js';
 import { ReplayBuffer } from './replay-buffer.js';
 
 const MAX_HELD = 10_000;
@@ -36,7 +47,10 @@ const MAX_PAUSE_BEATS = 8;
 /** @typedef {import('../protocol/codec.js').Since} Since */
 /** @typedef {import('./scheduler.js').HistoryPage} HistoryPage */
 
-/** What the reply to a join says. @typedef {{epoch: string, offset: number, recovered: boolean}} Joined */
+/**
+ * What the reply to a join says.
+ * @typedef {{epoch: string, offset: number, recovered: boolean}} Joined
+ */
 
 /**
  * What a connection asks for.
@@ -83,7 +97,10 @@ export class RoomSync {
     /** Not yet members. @type {Map<Connection, Join>} */
     this.joins = new Map();
     this.isSettling = false;
-    /** What arrived while it is not known what comes next; null: it is known. @type {Arrival[]|null} */
+    /**
+     * What arrived while it is not known what comes next; null: it is known.
+     * @type {Arrival[]|null}
+     */
     this.held = [];
     this.heldBytes = 0;
     /** Was something not held for want of room? */
@@ -105,10 +122,15 @@ export class RoomSync {
     /** The beat of the last publication that came in its turn, or of the last comparison. */
     this.provenBeat = recovery.beats;
     this.refreshedBeat = -1;
-    /** Its place on recovery's wheel, and whether it is compared there whatever has come meanwhile. */
+    /**
+     * Its place on recovery's wheel, and whether it is compared there whatever has come meanwhile.
+     */
     this.dueBeat = 0;
     this.mustCheck = false;
-    /** The last replay: clients of one server that has gone have mostly the same last publication. @type {{from: number, to: number, epoch: string, frames: Buffer}|null} */
+    /**
+     * The last replay: clients of one server that has gone have mostly the same last publication.
+     * @type {{from: number, to: number, epoch: string, frames: Buffer}|null}
+     */
     this.replay = null;
   }
 
@@ -130,7 +152,11 @@ export class RoomSync {
     return this.epoch !== '' && !this.isClosed;
   }
 
-  /** @param {Buffer} publication @param {number} offset @param {string} epoch */
+  /**
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
   arrive(publication, offset, epoch) {
     if (this.isBehind || this.isClosed) return;
     if (this.held !== null) return this.#hold(this.held, { publication, offset, epoch });
@@ -148,9 +174,10 @@ export class RoomSync {
   }
 
   /**
-   * A publication without an offset has come: a server does not have the room's rule. It has no place in the stream, so no
-   * replay would bring it. The epoch ends: members are told to load their state, and a client that comes back with a place
-   * in it is not recovered. At most once a beat.
+   * A publication without an offset has come: a server does not have the room's rule. It has no
+   * place in the stream, so no replay would bring it. The epoch ends: members are told to load
+   * their state, and a client that comes back with a place in it is not recovered. At most once a
+   * beat.
    */
   unnumbered() {
     if (this.isClosed || this.mustEnd) return;
@@ -183,7 +210,11 @@ export class RoomSync {
     else this.#decide(join, null);
   }
 
-  /** Calls back at once, or when a connection's join has been answered. @param {Connection} connection @param {() => void} act */
+  /**
+   * Calls back at once, or when a connection's join has been answered.
+   * @param {Connection} connection
+   * @param {() => void} act
+   */
   afterJoin(connection, act) {
     const join = this.joins.get(connection);
     if (join === undefined) act();
@@ -204,9 +235,13 @@ export class RoomSync {
     for (const join of [...this.joins.values()]) this.#refuse(join, error);
   }
 
-  /** Compares positions with the broker, unless that is under way. Live publications go on meanwhile. */
+  /**
+   * Compares positions with the broker, unless that is under way. Live publications go on
+   * meanwhile.
+   */
   check() {
-    if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking) return;
+    if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
+      return;
     if (this.mustEnd) this.held ??= [];
     if (this.held !== null) return this.#restore();
     this.isChecking = true;
@@ -216,7 +251,10 @@ export class RoomSync {
     this.#look(0, end).catch(() => {}); // it is tried again
   }
 
-  /** Reads what there was before the window, unless it is here. Rejects where the broker is away. @returns {Promise<void>} */
+  /**
+   * Reads what there was before the window, unless it is here. Rejects where the broker is away.
+   * @returns {Promise<void>}
+   */
   fill() {
     if (this.window.isFilled) return Promise.resolve();
     this.filling ??= this.#look(this.rule.size, () => {
@@ -227,7 +265,8 @@ export class RoomSync {
 
   /** Forgets what the store has forgotten. */
   expire() {
-    if (this.window.length === 0 || this.recovery.clock() - this.window.latestMs <= this.rule.ttlMs) return;
+    if (this.window.length === 0 || this.recovery.clock() - this.window.latestMs <= this.rule.ttlMs)
+      return;
     this.#resize(() => this.window.expire());
   }
 
@@ -239,7 +278,8 @@ export class RoomSync {
   /**
    * A read without holding what arrives.
    * @param {number} limit
-   * @param {() => void} end called when it is over, before what follows from it: that may ask for the next one
+   * @param {() => void} end called when it is over, before what follows from it: that may ask for
+   *   the next one
    */
   async #look(limit, end) {
     const { recovery, epoch, offset } = this;
@@ -249,7 +289,11 @@ export class RoomSync {
     let page;
     try {
       // More than the window takes is not read.
-      page = await recovery.read(this.room.name, { after: 0, limit, maxBytes: recovery.maxReplayBytes }, this);
+      page = await recovery.read(
+        this.room.name,
+        { after: 0, limit, maxBytes: recovery.maxReplayBytes },
+        this,
+      );
     } catch (error) {
       end();
       this.#again(/** @type {Error} */ (error));
@@ -260,7 +304,8 @@ export class RoomSync {
     // What is to end the epoch came while this read was under way, and was not begun then.
     if (this.mustEnd) recovery.checkIn(this, 1);
     this.#done(number);
-    // A restore under way or a drain of the outbox decides by itself, and so did one that has ended since.
+    // A restore under way or a drain of the outbox decides by itself, and so did one that has ended
+    // since.
     if (this.held === null && !this.isBehind && this.epoch === epoch) {
       if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
@@ -271,7 +316,8 @@ export class RoomSync {
       }
     }
     if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page);
-    // Where that brought nothing, a join would ask for the same again at once: what is under way decides it first.
+    // Where that brought nothing, a join would ask for the same again at once: what is under way
+    // decides it first.
     const isUndecided = this.held !== null || this.isBehind;
     if (limit > 0 && isUndecided && !this.window.isFilled) return;
     this.#settle();
@@ -284,7 +330,9 @@ export class RoomSync {
     if (offset < window.first - 1) return; // emptied since, or older than what is here
     const older = publications.slice(0, Math.max(0, window.first - first));
     this.#resize(() => {
-      window.fill(older.map((publication, i) => keep(this.recovery.sound(publication), first + i, epoch)));
+      window.fill(
+        older.map((publication, i) => keep(this.recovery.sound(publication), first + i, epoch)),
+      );
       if (older.length > 0 && window.latestMs === 0) window.latestMs = this.recovery.clock();
     });
   }
@@ -297,31 +345,34 @@ export class RoomSync {
     const number = ++this.readsBegun;
     const { era } = this.recovery;
     const heldBefore = this.held?.length ?? 0;
-    // Where the stream stands decides most joins: they say no `since`, or one of another stream, or have missed nothing.
+    // Where the stream stands decides most joins: they say no `since`, or one of another stream, or
+    // have missed nothing.
     const limit = isOpening ? 0 : this.rule.size;
     const endedEpoch = this.mustEnd ? this.epoch : '';
     const from = { after: this.offset, limit };
-    this.recovery.read(this.room.name, endedEpoch === '' ? from : { ...from, endedEpoch }, this).then(
-      (page) => {
-        this.isRestoring = false;
-        if (endedEpoch !== '') this.mustEnd = false;
-        else if (this.mustEnd) this.recovery.checkIn(this, 1);
-        if (this.isClosed) return;
-        this.#done(number);
-        this.#restored(page, heldBefore);
-        if (this.held === null && !this.isBehind) {
-          this.provenBeat = this.recovery.beats;
-          this.recovery.proven(this, era);
-        }
-        this.#settle();
-      },
-      (error) => {
-        this.isRestoring = false;
-        if (this.isClosed) return;
-        if (this.epoch === '') this.refuse(error);
-        else this.#again(error);
-      },
-    );
+    this.recovery
+      .read(this.room.name, endedEpoch === '' ? from : { ...from, endedEpoch }, this)
+      .then(
+        (page) => {
+          this.isRestoring = false;
+          if (endedEpoch !== '') this.mustEnd = false;
+          else if (this.mustEnd) this.recovery.checkIn(this, 1);
+          if (this.isClosed) return;
+          this.#done(number);
+          this.#restored(page, heldBefore);
+          if (this.held === null && !this.isBehind) {
+            this.provenBeat = this.recovery.beats;
+            this.recovery.proven(this, era);
+          }
+          this.#settle();
+        },
+        (error) => {
+          this.isRestoring = false;
+          if (this.isClosed) return;
+          if (this.epoch === '') this.refuse(error);
+          else this.#again(error);
+        },
+      );
   }
 
   /**
@@ -331,7 +382,12 @@ export class RoomSync {
   #restored(page, heldBefore) {
     const { epoch, offset, publications } = page;
     const first = offset - publications.length + 1;
-    if (this.epoch === '' || epoch !== this.epoch || offset < this.offset || first > this.offset + 1) {
+    if (
+      this.epoch === '' ||
+      epoch !== this.epoch ||
+      offset < this.offset ||
+      first > this.offset + 1
+    ) {
       if (this.epoch !== '') this.#resync(epoch, offset);
       this.epoch = epoch;
       this.offset = offset;
@@ -356,8 +412,10 @@ export class RoomSync {
     this.isHeldCut = false;
     for (let i = 0; i < held.length; i++) {
       const arrival = held[i];
-      // What came before the read began and does not follow now is a repeat, or nothing the stream knows of.
-      if (i < heldBefore && !(arrival.epoch === this.epoch && arrival.offset === this.offset + 1)) continue;
+      // What came before the read began and does not follow now is a repeat, or nothing the stream
+      // knows of.
+      if (i < heldBefore && !(arrival.epoch === this.epoch && arrival.offset === this.offset + 1))
+        continue;
       this.arrive(arrival.publication, arrival.offset, arrival.epoch);
     }
     if (isCut && this.held === null && !this.isBehind) {
@@ -366,7 +424,10 @@ export class RoomSync {
     }
   }
 
-  /** @param {string} epoch @param {number} offset */
+  /**
+   * @param {string} epoch
+   * @param {number} offset
+   */
   #resync(epoch, offset) {
     const { room, recovery } = this;
     recovery.counters.gaps++;
@@ -377,7 +438,11 @@ export class RoomSync {
     recovery.outbox.mark(room, encodeResyncMark(offset, epoch));
   }
 
-  /** The next one. @param {Buffer} publication @returns {boolean} false where the outbox is full */
+  /**
+   * The next one.
+   * @param {Buffer} publication
+   * @returns {boolean} false where the outbox is full
+   */
   #deliver(publication) {
     const { room, recovery } = this;
     if (recovery.outbox.isFull(room)) {
@@ -392,7 +457,10 @@ export class RoomSync {
     return true;
   }
 
-  /** @param {Arrival[]} held @param {Arrival} arrival */
+  /**
+   * @param {Arrival[]} held
+   * @param {Arrival} arrival
+   */
   #hold(held, arrival) {
     if (held.length >= MAX_HELD || this.heldBytes > MAX_HELD_BYTES) {
       this.isHeldCut = true; // the next read brings it
@@ -415,19 +483,26 @@ export class RoomSync {
     if (number > this.readsDone) this.readsDone = number;
   }
 
-  /** A read has failed: it is tried again later, and who waits for it is told. @param {Error} error */
+  /**
+   * A read has failed: it is tried again later, and who waits for it is told.
+   * @param {Error} error
+   */
   #again(error) {
     if (this.isClosed) return;
     this.recovery.checkIn(this, Math.min(MAX_PAUSE_BEATS, 2 ** this.failures++));
     this.#settle(error);
   }
 
-  /** Decides what can be decided, some in each turn. @param {Error|null} error of the read they wait for: all of them are told */
+  /**
+   * Decides what can be decided, some in each turn.
+   * @param {Error|null} error of the read they wait for: all of them are told
+   */
   #settle(error = null) {
     for (const join of this.joins.values()) {
       const { size } = this.joins;
       this.#decide(join, error);
-      // Looking at one that has to wait costs next to nothing, and must not cost those behind it their turn.
+      // Looking at one that has to wait costs next to nothing, and must not cost those behind it
+      // their turn.
       const isDecided = this.joins.size < size;
       if (isDecided && error === null && this.recovery.isTurnSpent()) return this.#settleLater();
     }
@@ -452,9 +527,11 @@ export class RoomSync {
     const offset = this.#handedOut();
     if (offset < 0) return;
     if (since === null) return this.#admit(join, offset, null);
-    if (since.epoch === '' || since.epoch === this.formerEpoch || this.mustEnd) return this.#admit(join, offset, null);
+    if (since.epoch === '' || since.epoch === this.formerEpoch || this.mustEnd)
+      return this.#admit(join, offset, null);
     if (since.epoch !== this.epoch || since.offset > this.offset) {
-      // It may have seen more than this worker, on another one. A read that began after it came knows.
+      // It may have seen more than this worker, on another one. A read that began after it came
+      // knows.
       const isDecided = this.held === null && !this.isBehind;
       if (isDecided && this.readsDone > join.born) return this.#admit(join, offset, null);
       if (error) return this.#refuse(join, error);
@@ -479,7 +556,10 @@ export class RoomSync {
     this.check();
   }
 
-  /** @returns {number} offset of the last publication that no longer waits for members; -1: a resync waits, and it can't be said */
+  /**
+   * @returns {number} offset of the last publication that no longer waits for members; -1: a resync
+   *   waits, and it can't be said
+   */
   #handedOut() {
     if (this.resyncsWaiting > 0) return -1;
     for (const publication of this.room.waiting) {
@@ -493,7 +573,8 @@ export class RoomSync {
    * @param {number} since
    * @param {number} offset the last
    * @param {Connection} connection
-   * @returns {Buffer|null} null where not all of it is here, or it is more than a connection may be sent at once
+   * @returns {Buffer|null} null where not all of it is here, or it is more than a connection may be
+   *   sent at once
    */
   #replayOf(since, offset, connection) {
     if (since === offset) return NOTHING;
@@ -501,10 +582,20 @@ export class RoomSync {
     if (since + 1 < window.first) return null;
     const maxBytes = recovery.maxReplayBytes - connection.transport.pendingBytes;
     let { replay } = this;
-    if (replay === null || replay.from !== since || replay.to !== offset || replay.epoch !== epoch) {
+    if (
+      replay === null ||
+      replay.from !== since ||
+      replay.to !== offset ||
+      replay.epoch !== epoch
+    ) {
       const publications = window.slice(since + 1, offset);
       if (framesBytes(room.prefix, publications) > recovery.maxReplayBytes) return null;
-      replay = { from: since, to: offset, epoch, frames: publicationFrames(room.prefix, publications) };
+      replay = {
+        from: since,
+        to: offset,
+        epoch,
+        frames: publicationFrames(room.prefix, publications),
+      };
       this.replay = replay;
     }
     return replay.frames.length <= maxBytes ? replay.frames : null;
@@ -520,10 +611,15 @@ export class RoomSync {
     const { recovery, room, epoch } = this;
     this.joins.delete(connection);
     recovery.joining--;
-    if (request.since !== null) recovery.counters.recoveries[frames === null ? 'insufficient' : 'recovered']++;
+    if (request.since !== null)
+      recovery.counters.recoveries[frames === null ? 'insufficient' : 'recovered']++;
     room.add(connection);
     request.onJoined({ epoch, offset, recovered: frames !== null });
-    if (frames !== null && frames.length > 0 && recovery.slowConsumers.admit(connection, frames.length, true)) {
+    if (
+      frames !== null &&
+      frames.length > 0 &&
+      recovery.slowConsumers.admit(connection, frames.length, true)
+    ) {
       connection.transport.write(frames);
       recovery.counters.deliveries += offset - /** @type {Since} */ (request.since).offset;
       recovery.counters.bytesOut += frames.length;
@@ -531,7 +627,10 @@ export class RoomSync {
     for (const act of after) act();
   }
 
-  /** @param {Join} join @param {Error} error */
+  /**
+   * @param {Join} join
+   * @param {Error} error
+   */
   #refuse({ connection, request, after }, error) {
     this.joins.delete(connection);
     this.recovery.joining--;

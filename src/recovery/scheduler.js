@@ -1,25 +1,40 @@
-// scheduler.js: what the followers of a worker's rooms with history share: reads of the broker, a clock, memory.
+// scheduler.js: what the followers of a worker's rooms with history share: reads of the broker, a
+// clock, memory.
 //
-// Reads are bounded: MAX_READS under way, the others in line. A beat of BEAT_MS, one timer for all, turns a wheel: a room
-// in which nothing has come in its turn for some nine seconds is compared with the broker, so that a loss which nothing
-// else shows is found within ten. Each room has a place of its own on the wheel, so that ten thousand are no burst.
-// When the broker is back every room is compared at once; who wants to know when that is done is told (`onProven`).
+// Reads are bounded: MAX_READS under way, the others in line. A beat of BEAT_MS, one timer for all,
+// turns a wheel: a room in which nothing has come in its turn for some nine seconds is compared
+// with the broker, so that a loss which nothing else shows is found within ten. Each room has a
+// place of its own on the wheel, so that ten thousand are no burst. When the broker is back every
+// room is compared at once; who wants to know when that is done is told (`onProven`).
 //
-// The windows of all rooms together have a budget; beyond it those that have not been used for longest are emptied.
+// The windows of all rooms together have a budget; beyond it those that have not been used for
+// longest are emptied.
 
 import { encodeHistoryMessages } from '../protocol/codec.js';
-import { encodePublication, isEpoch, isPublication, KIND, kindOf } from '../protocol/publication.js';
+import {
+  encodePublication,
+  isEpoch,
+  isPublication,
+  KIND,
+  kindOf,
+} from '../protocol/publication.js';
 import { RoomSync } from './room-sync.js';
 
 /** As the heartbeat's and the health's: timers of one period fire together. */
 const BEAT_MS = 250;
 /** Places of the wheel: ten seconds. */
 const SLOTS = 40;
-/** In beats: a room is compared so long after the last proof, at random between the two; the rest of the ten seconds is for the read. */
+/**
+ * In beats: a room is compared so long after the last proof, at random between the two; the rest of
+ * the ten seconds is for the read.
+ */
 const MIN_QUIET_BEATS = 28;
 const MAX_QUIET_BEATS = 37;
 const MAX_READS = 64;
-/** Reads in line from which on no history command is taken, and from which on no join opens a room. A sync has two at most. */
+/**
+ * Reads in line from which on no history command is taken, and from which on no join opens a room.
+ * A sync has two at most.
+ */
 const MAX_WAITING_READS = 1000;
 const MAX_WAITING_ROOMS = 20_000;
 /** What windows may hold, all rooms of the worker together. */
@@ -37,9 +52,16 @@ const NULL = Buffer.from('null');
 
 /** @typedef {import('../backend/broker.js').ReadRequest} ReadRequest */
 
-/** A read in line: whose it is, and what to call when it has a place, or when nobody waits for it any more. @typedef {{sync: RoomSync|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
+/**
+ * A read in line: whose it is, and what to call when it has a place, or when nobody waits for it
+ * any more.
+ * @typedef {{sync: RoomSync|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead
+ */
 
-/** What recovery needs of a broker. @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories */
+/**
+ * What recovery needs of a broker.
+ * @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories
+ */
 
 export class SyncScheduler {
   /**
@@ -68,8 +90,8 @@ export class SyncScheduler {
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
     this.counters = counters;
-    // Half of what may wait for a connection: with all of it, the first live publication behind a replay would make
-    // whoever is being sent one a slow consumer, for ever.
+    // Half of what may wait for a connection: with all of it, the first live publication behind a
+    // replay would make whoever is being sent one a slow consumer, for ever.
     this.maxReplayBytes = maxUnsentBytes / 2;
     this.maxWindowBytes = maxWindowBytes;
     this.clock = clock;
@@ -98,7 +120,10 @@ export class SyncScheduler {
     this.onProven = () => {};
   }
 
-  /** Has this turn of the event loop spent on joins what it may? Those that come then are decided in the next. */
+  /**
+   * Has this turn of the event loop spent on joins what it may? Those that come then are decided in
+   * the next.
+   */
   isTurnSpent() {
     const now = this.clock();
     if (this.joinsEndMs === 0) {
@@ -154,7 +179,10 @@ export class SyncScheduler {
     this.#countProven();
   }
 
-  /** What these rooms were sent a moment ago may not have come: they are compared at the next beat. @param {readonly string[]} rooms */
+  /**
+   * What these rooms were sent a moment ago may not have come: they are compared at the next beat.
+   * @param {readonly string[]} rooms
+   */
   onLost(rooms) {
     for (const room of rooms) {
       const sync = this.syncs.get(room);
@@ -162,7 +190,11 @@ export class SyncScheduler {
     }
   }
 
-  /** A room's position has been compared by a read. @param {RoomSync} sync @param {number} era when the read began */
+  /**
+   * A room's position has been compared by a read.
+   * @param {RoomSync} sync
+   * @param {number} era when the read began
+   */
   proven(sync, era) {
     if (!this.unproven.has(sync)) return;
     if (era !== this.era) return sync.check();
@@ -178,7 +210,8 @@ export class SyncScheduler {
    * Reads a page of a room, in turn.
    * @param {string} room
    * @param {ReadRequest} from
-   * @param {RoomSync|null} [sync] whose read it is: once that is closed, a read that is still in line is left out
+   * @param {RoomSync|null} [sync] whose read it is: once that is closed, a read that is still in
+   *   line is left out
    * @returns {Promise<HistoryPage>}
    */
   async read(room, from, sync = null) {
@@ -198,8 +231,8 @@ export class SyncScheduler {
   }
 
   /**
-   * A publication that can be framed. Another program may have written into the room's stream; its offset is one all the
-   * same, and leaving it out would be a gap: members get `null` from nobody.
+   * A publication that can be framed. Another program may have written into the room's stream; its
+   * offset is one all the same, and leaving it out would be a gap: members get `null` from nobody.
    * @param {Buffer} publication
    */
   sound(publication) {
@@ -219,7 +252,10 @@ export class SyncScheduler {
     this.reads--;
   }
 
-  /** @param {RoomSync|null} sync @returns {Promise<void>} */
+  /**
+   * @param {RoomSync|null} sync
+   * @returns {Promise<void>}
+   */
   #turn(sync) {
     return new Promise((resolve, reject) => {
       const waiting = { sync, resolve, reject };
@@ -228,12 +264,18 @@ export class SyncScheduler {
     });
   }
 
-  /** Do so many reads wait that no join should open another room with history? Then each join would wait ever longer. */
+  /**
+   * Do so many reads wait that no join should open another room with history? Then each join would
+   * wait ever longer.
+   */
   get isFull() {
     return this.waitingReads.size >= MAX_WAITING_ROOMS;
   }
 
-  /** @param {RoomSync} sync @param {number} beats from now, less than SLOTS */
+  /**
+   * @param {RoomSync} sync
+   * @param {number} beats from now, less than SLOTS
+   */
   checkIn(sync, beats) {
     const beat = this.beats + beats;
     if (sync.mustCheck && sync.dueBeat <= beat) return;
@@ -261,13 +303,20 @@ export class SyncScheduler {
     }
   }
 
-  /** @param {RoomSync} sync @param {number} beat */
+  /**
+   * @param {RoomSync} sync
+   * @param {number} beat
+   */
   #place(sync, beat) {
     sync.dueBeat = beat;
     this.wheel[beat % SLOTS].push(sync);
   }
 
-  /** A window has grown or shrunk; it is the last one used. @param {RoomSync} sync @param {number} bytes */
+  /**
+   * A window has grown or shrunk; it is the last one used.
+   * @param {RoomSync} sync
+   * @param {number} bytes
+   */
   resized(sync, bytes) {
     const { counters, used } = this;
     counters.windowBytes += bytes;
@@ -287,8 +336,9 @@ export class SyncScheduler {
    * @param {string} room
    * @param {number|undefined} limit messages, within the room's rule
    * @param {Since|null} since those behind it, the oldest of them; null: the newest
-   * @returns {Promise<{messages: Buffer, position: {epoch: string, offset: number}|null}>} JSON text without brackets,
-   *   oldest first; position null: the room has no history. Rejects with a BrokerError, or another with such a code.
+   * @returns {Promise<{messages: Buffer, position: {epoch: string, offset: number}|null}>} JSON
+   *   text without brackets, oldest first; position null: the room has no history. Rejects with a
+   *   BrokerError, or another with such a code.
    */
   async history(room, limit, since) {
     const rule = this.historyOf(room);
@@ -301,7 +351,8 @@ export class SyncScheduler {
     let bytes = 0;
     for (const { length } of publications) bytes += length;
     const isForward = since !== null && since.epoch === epoch;
-    while (bytes > this.maxReplayBytes && end - start > 1) bytes -= publications[isForward ? --end : start++].length;
+    while (bytes > this.maxReplayBytes && end - start > 1)
+      bytes -= publications[isForward ? --end : start++].length;
     return {
       messages: encodeHistoryMessages(publications.slice(start, end), first + start),
       position: { epoch, offset },
@@ -310,7 +361,10 @@ export class SyncScheduler {
 
   /**
    * What a `history` command asks for, read no further than that.
-   * @param {string} room @param {number} count @param {Since|null} since @param {number} size of the room's rule
+   * @param {string} room
+   * @param {number} count
+   * @param {Since|null} since
+   * @param {number} size of the room's rule
    * @returns {Promise<HistoryPage>}
    */
   async #page(room, count, since, size) {
@@ -327,21 +381,36 @@ export class SyncScheduler {
       if (since.epoch === position.epoch) {
         if (since.offset >= position.offset) return position;
         const after = Math.max(since.offset, position.offset - size);
-        const page = await this.read(room, { after, limit: count, maxBytes, isForward: true, isGlance: true });
+        const page = await this.read(room, {
+          after,
+          limit: count,
+          maxBytes,
+          isForward: true,
+          isGlance: true,
+        });
         if (since.epoch === page.epoch) return this.#soundStretch(page);
       }
     }
-    return this.#soundStretch(await this.read(room, { after: 0, limit: count, maxBytes, isGlance: true }));
+    return this.#soundStretch(
+      await this.read(room, { after: 0, limit: count, maxBytes, isGlance: true }),
+    );
   }
 
-  /** @param {string} room @param {number} count @param {Since|null} since @returns {Promise<HistoryPage|null>} null: this worker does not have it */
+  /**
+   * @param {string} room
+   * @param {number} count
+   * @param {Since|null} since
+   * @returns {Promise<HistoryPage|null>} null: this worker does not have it
+   */
   async #stretchHere(room, count, since) {
     const sync = this.syncs.get(room);
     if (!sync?.isLive) return null;
     /** @param {Since} place */
     const isPlace = (place) => place.epoch === sync.epoch;
     const isHere = () =>
-      since !== null && isPlace(since) ? since.offset + 1 >= sync.window.first : sync.window.length >= count;
+      since !== null && isPlace(since)
+        ? since.offset + 1 >= sync.window.first
+        : sync.window.length >= count;
     // If it closes meanwhile, the store is asked.
     if (!isHere()) {
       await sync.fill().catch((error) => {
@@ -359,12 +428,20 @@ export class SyncScheduler {
     const first = since.offset + 1;
     if (first < window.first && offset - window.length > 0) return null;
     const from = Math.max(first, window.first);
-    return { epoch, offset, first: from, publications: window.slice(from, Math.min(offset, from + count - 1)) };
+    return {
+      epoch,
+      offset,
+      first: from,
+      publications: window.slice(from, Math.min(offset, from + count - 1)),
+    };
   }
 
   /** @param {HistoryPage} page */
   #soundStretch(page) {
-    return { ...page, publications: page.publications.map((publication) => this.sound(publication)) };
+    return {
+      ...page,
+      publications: page.publications.map((publication) => this.sound(publication)),
+    };
   }
 }
 

@@ -1,8 +1,9 @@
-// crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the address that has most.
+// crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the
+// address that has most.
 //
-// When a bound is reached, that socket is the one to close. A client that opens sockets and is silent then loses its own
-// sockets, and not those of others. All operations take constant time: addresses are kept in one set per number of
-// sockets, and that number changes by one at a time.
+// When a bound is reached, that socket is the one to close. A client that opens sockets and is
+// silent then loses its own sockets, and not those of others. All operations take constant time:
+// addresses are kept in one set per number of sockets, and that number changes by one at a time.
 
 /** @template T */
 export class Group {
@@ -20,7 +21,10 @@ export class Crowd {
   #singles = new Set();
   /** @type {Map<string, Group<T>>} */
   #groups = new Map();
-  /** `#bySize[n]` has the groups of n items, in the order in which they came to have n. @type {Set<Group<T>>[]} */
+  /**
+   * `#bySize[n]` has the groups of n items, in the order in which they came to have n.
+   * @type {Set<Group<T>>[]}
+   */
   #bySize = [new Set()];
   /** The size of the largest group; 0 if there is none. */
   #largest = 0;
@@ -57,7 +61,10 @@ export class Crowd {
     return group;
   }
 
-  /** @param {T} item that is in the crowd @param {Group<T>|null} group its own */
+  /**
+   * @param {T} item that is in the crowd
+   * @param {Group<T>|null} group its own
+   */
   delete(item, group) {
     this.#size--;
     if (group === null) {
@@ -81,7 +88,11 @@ export class Crowd {
     return undefined;
   }
 
-  /** @param {Group<T>} group @param {number} from size @param {number} to size */
+  /**
+   * @param {Group<T>} group
+   * @param {number} from size
+   * @param {number} to size
+   */
   #move(group, from, to) {
     if (from > 0) this.#bySize[from].delete(group);
     if (to > 0) {

@@ -1,6 +1,8 @@
-// fair-queue.js: a queue in which addresses take turns. Items of one address leave in the order in which they came.
+// fair-queue.js: a queue in which addresses take turns. Items of one address leave in the order in
+// which they came.
 //
-// An address with a thousand items delays another one by one item, and not by a thousand. All operations take constant time.
+// An address with a thousand items delays another one by one item, and not by a thousand. All
+// operations take constant time.
 
 /** Entries that have left and are still in an array, at most. */
 const COMPACT_FROM = 1000;
@@ -39,10 +41,16 @@ class Fifo {
 export class FairQueue {
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
-  /** Whose turn it is: an address' items, or one item without an address. @type {Fifo<Fifo<T>|T>} */
+  /**
+   * Whose turn it is: an address' items, or one item without an address.
+   * @type {Fifo<Fifo<T>|T>}
+   */
   #turns = new Fifo();
 
-  /** @param {T} item @param {string|null} address null: the item is on its own */
+  /**
+   * @param {T} item
+   * @param {string|null} address null: the item is on its own
+   */
   push(item, address) {
     if (address === null) return this.#turns.push(item);
     let queue = this.#byAddress.get(address);

@@ -1,5 +1,5 @@
-// http-server.js: the public port. Health checks are answered here; WebSocket handshakes are checked, admitted and
-// handed on; everything else is refused in HTTP.
+// http-server.js: the public port. Health checks are answered here; WebSocket handshakes are
+// checked, admitted and handed on; everything else is refused in HTTP.
 //
 //            accept          bytes            request                    admitted
 //   (client) ------> WAITING -----> IN_LINE -----------> ADMITTING ----------------> OPEN (the WebSocket transport's)
@@ -8,21 +8,24 @@
 //                       | too slow      | malformed, ...   | refused, too slow
 //                       +--------> CLOSING <---------------+     (answered; the peer has LINGER_MS to go)
 //
-// Express middleware and Node's own time-outs do not see upgrades, and `ws` answers 101 to HTTP/1.0, to no or two Hosts, to
-// absolute URLs and to upgrades with a body: the checks here come before it. Between accept and OPEN or PLAIN a socket is
-// in `#waiting`, in the order of arrival, and one timer for all looks at its head. Listeners are shared functions; what they
-// need to know hangs on the socket.
+// Express middleware and Node's own time-outs do not see upgrades, and `ws` answers 101 to
+// HTTP/1.0, to no or two Hosts, to absolute URLs and to upgrades with a body: the checks here come
+// before it. Between accept and OPEN or PLAIN a socket is in `#waiting`, in the order of arrival,
+// and one timer for all looks at its head. Listeners are shared functions; what they need to know
+// hangs on the socket.
 //
-// Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the event loop, a quarter of a
-// millisecond each. So a socket that has something to say stands in line, and of that line a turn takes SLICE_MS; and so do
-// those that a cap per address lets in later. The line has no length limit: a socket in it is refused when its time is over.
-// Addresses take turns in it (fair-queue.js), so that a flood from one of them does not delay the others. A request that comes
-// in several reads stands in line for each of them. Node's parser gets small pieces, and nothing behind the last request that
-// is answered.
+// Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the
+// event loop, a quarter of a millisecond each. So a socket that has something to say stands in
+// line, and of that line a turn takes SLICE_MS; and so do those that a cap per address lets in
+// later. The line has no length limit: a socket in it is refused when its time is over. Addresses
+// take turns in it (fair-queue.js), so that a flood from one of them does not delay the others. A
+// request that comes in several reads stands in line for each of them. Node's parser gets small
+// pieces, and nothing behind the last request that is answered.
 //
-// Sockets that wait for their client are idle: `#silent` has those without a whole request, `#plain` those that plain HTTP
-// keeps alive. Both are bounded in number, and both give way when descriptors run short. Then the server closes the oldest
-// idle socket of the address that has most (crowd.js). Sockets of a trusted proxy each count as an address of their own.
+// Sockets that wait for their client are idle: `#silent` has those without a whole request,
+// `#plain` those that plain HTTP keeps alive. Both are bounded in number, and both give way when
+// descriptors run short. Then the server closes the oldest idle socket of the address that has most
+// (crowd.js). Sockets of a trusted proxy each count as an address of their own.
 
 import { createServer, STATUS_CODES } from 'node:http';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
@@ -35,18 +38,30 @@ const HEADERS_TIMEOUT_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
-/** Plain HTTP keeps a socket alive for so many requests, and closes it with the first answer after so long. */
+/**
+ * Plain HTTP keeps a socket alive for so many requests, and closes it with the first answer after
+ * so long.
+ */
 const MAX_REQUESTS = 100;
 const MAX_PLAIN_AGE_MS = 60_000;
 /** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
 const MAX_PLAIN = 64;
-/** More headers than this are refused. Node drops those behind its own limit silently, so that limit is one more. */
+/**
+ * More headers than this are refused. Node drops those behind its own limit silently, so that limit
+ * is one more.
+ */
 const MAX_HEADERS = 100;
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
-/** A refused peer has this long to read the answer and close: closing on bytes of its own would reset it (RFC 9112 9.6). */
+/**
+ * A refused peer has this long to read the answer and close: closing on bytes of its own would
+ * reset it (RFC 9112 9.6).
+ */
 const LINGER_MS = 1000;
-/** As many may linger; in a flood of refusals the others are closed as soon as the answer is written. */
+/**
+ * As many may linger; in a flood of refusals the others are closed as soon as the answer is
+ * written.
+ */
 const MAX_LINGERING = 1000;
 /** While so many linger, connections above their address' rate are closed without an answer. */
 const MAX_LINGERING_OVER_RATE = 100;
@@ -56,11 +71,14 @@ const MAX_SWEEP_MS = 1000;
 /** Told to wait at least so long, and up to twice that, so that they do not return together. */
 const RETRY_S = 5;
 /**
- * Node's parser gets so many bytes at once. A whole read has room for 3,600 requests sent ahead, and parsing those that
- * nobody answers takes 60 ms.
+ * Node's parser gets so many bytes at once. A whole read has room for 3,600 requests sent ahead,
+ * and parsing those that nobody answers takes 60 ms.
  */
 const PIECE_BYTES = 512;
-/** Of one turn of the event loop, for handshakes that are read, and as much for those admitted later. */
+/**
+ * Of one turn of the event loop, for handshakes that are read, and as much for those admitted
+ * later.
+ */
 const SLICE_MS = 4;
 
 /** RFC 6455 4.1: 16 bytes in base64. */
@@ -84,13 +102,20 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {import('../admission/admission.js').Refusal} Refusal */
 /** @typedef {import('../admission/admission.js').Admitted} Admitted */
 /** @typedef {Record<string, string>} Headers */
-/** @typedef {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}} Decided */
+/**
+ * @typedef
+ *   {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
+ *   Decided
+ */
 /** @typedef {(this: import('node:http').Server, socket: TrackedSocket) => void} SpeakHttp */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
 
 /** What there is to know about one socket. It lives as long. */
 class Handshake {
-  /** @param {HttpServer} server @param {number} sinceMs */
+  /**
+   * @param {HttpServer} server
+   * @param {number} sinceMs
+   */
   constructor(server, sinceMs) {
     this.server = server;
     this.sinceMs = sinceMs;
@@ -99,13 +124,19 @@ class Handshake {
     this.requests = 0;
     /** @type {Admitted|null} */
     this.admitted = null;
-    /** Node's own listener for data, as long as the socket speaks HTTP. @type {((bytes: Buffer) => void)|null} */
+    /**
+     * Node's own listener for data, as long as the socket speaks HTTP.
+     * @type {((bytes: Buffer) => void)|null}
+     */
     this.parse = null;
     /** What was read and is not parsed yet. @type {Buffer} */
     this.ahead = NOTHING;
     /** What it counts for while it has no WebSocket; see Admission.peerOf. @type {string|null} */
     this.address = null;
-    /** While it is idle: which crowd it is in, and its group there. @type {Crowd<TrackedSocket>|null} */
+    /**
+     * While it is idle: which crowd it is in, and its group there.
+     * @type {Crowd<TrackedSocket>|null}
+     */
     this.crowd = null;
     /** @type {import('./crowd.js').Group<TrackedSocket>|null} */
     this.group = null;
@@ -128,7 +159,10 @@ export class HttpServer {
   /** Sockets that have something to read for the first time. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
   /** Takes one of them out of the line for each `undefined`. @type {TimeSlicedQueue<undefined>} */
-  #turns = new TimeSlicedQueue(() => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())), SLICE_MS);
+  #turns = new TimeSlicedQueue(
+    () => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())),
+    SLICE_MS,
+  );
   /** Those whose admission took more than a turn. @type {TimeSlicedQueue<Decided>} */
   #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
   /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
@@ -137,12 +171,16 @@ export class HttpServer {
   /**
    * @param {object} parts
    * @param {import('../config/config.js').Config} parts.config
-   * @param {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>} parts.admission
-   * @param {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} parts.onUpgrade
-   * takes over a well-formed, admitted handshake that is not answered yet; the address is the client's, as limits
-   * count it: empty where none of them counts by address
+   * @param
+   *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
+   *   parts.admission
+   * @param
+   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void}
+   *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet; the
+   *   address is the client's, as limits count it: empty where none of them counts by address
    * @param {() => string|null} parts.readiness null: ready; else why not
-   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}} parts.log
+   * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
+   *   parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, admission, onUpgrade, readiness, log, counters }) {
@@ -152,7 +190,10 @@ export class HttpServer {
     this.readiness = readiness;
     this.log = log;
     this.counters = counters;
-    /** Sockets that leave no descriptor for anything else: a worker without any can do nothing at all. */
+    /**
+     * Sockets that leave no descriptor for anything else: a worker without any can do nothing at
+     * all.
+     */
     this.maxSockets = admission.health.descriptorLimit - OWN_DESCRIPTORS;
     this.server = createServer({
       maxHeaderSize: MAX_HEADER_BYTES,
@@ -166,7 +207,9 @@ export class HttpServer {
     this.server.maxHeadersCount = MAX_HEADERS + 1;
     this.#speakHttp = /** @type {SpeakHttp} */ (this.server.listeners('connection')[0]);
     this.server.removeListener('connection', this.#speakHttp);
-    this.server.on('connection', (socket) => this.#connected(/** @type {TrackedSocket} */ (socket)));
+    this.server.on('connection', (socket) =>
+      this.#connected(/** @type {TrackedSocket} */ (socket)),
+    );
     this.server.on('request', (request, response) => this.#request(request, response));
     // No body is wanted, so there is nothing to continue with.
     this.server.on('checkContinue', (request, response) => this.#request(request, response));
@@ -181,9 +224,13 @@ export class HttpServer {
     );
     this.server.on('connect', (_request, socket, head) => {
       this.#endHttp(/** @type {TrackedSocket} */ (socket), head);
-      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', { Allow: 'GET' });
+      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', {
+        Allow: 'GET',
+      });
     });
-    this.server.on('clientError', (error, socket) => this.#clientError(error, /** @type {TrackedSocket} */ (socket)));
+    this.server.on('clientError', (error, socket) =>
+      this.#clientError(error, /** @type {TrackedSocket} */ (socket)),
+    );
   }
 
   /** All sockets of this port, in whichever phase. */
@@ -206,15 +253,21 @@ export class HttpServer {
     const { server, config } = this;
     return new Promise((resolve, reject) => {
       server.once('error', reject);
-      server.listen({ port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG }, () => {
-        server.removeListener('error', reject);
-        // Accepting failed. It goes on by itself when there is room again.
-        server.on('error', (error) => this.#logShortage({ err: error }, 'the public port failed to accept'));
-        const bound = server.address();
-        // null: closed meanwhile; a string: a pipe, which it never is.
-        if (bound === null || typeof bound === 'string') reject(new Error('the public port closed while it opened'));
-        else resolve({ port: bound.port, address: bound.address });
-      });
+      server.listen(
+        { port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG },
+        () => {
+          server.removeListener('error', reject);
+          // Accepting failed. It goes on by itself when there is room again.
+          server.on('error', (error) =>
+            this.#logShortage({ err: error }, 'the public port failed to accept'),
+          );
+          const bound = server.address();
+          // null: closed meanwhile; a string: a pipe, which it never is.
+          if (bound === null || typeof bound === 'string')
+            reject(new Error('the public port closed while it opened'));
+          else resolve({ port: bound.port, address: bound.address });
+        },
+      );
     });
   }
 
@@ -225,13 +278,19 @@ export class HttpServer {
     if (this.server.listening) this.server.close();
   }
 
-  /** Closes the listener and every socket that is no WebSocket. @returns {Promise<void>} when they are gone */
+  /**
+   * Closes the listener and every socket that is no WebSocket.
+   * @returns {Promise<void>} when they are gone
+   */
   async close() {
     this.stopAccepting();
     clearTimeout(this.#timer);
     this.#timer = undefined;
     const gone = [...this.#waiting, ...this.#closing].map(
-      (socket) => new Promise((resolve) => (socket.closed ? resolve(undefined) : socket.once('close', resolve))),
+      (socket) =>
+        new Promise((resolve) =>
+          socket.closed ? resolve(undefined) : socket.once('close', resolve),
+        ),
     );
     for (const socket of this.#waiting) socket.destroy();
     for (const socket of this.#closing) socket.destroy();
@@ -248,7 +307,10 @@ export class HttpServer {
     const { config, counters, admission } = this;
     if (counters.sockets > this.maxSockets && !this.#makeRoom('descriptors')) {
       counters.refused.descriptors++;
-      this.#logShortage({ sockets: counters.sockets }, 'no descriptors are left: closing new connections unanswered');
+      this.#logShortage(
+        { sockets: counters.sockets },
+        'no descriptors are left: closing new connections unanswered',
+      );
       return this.#discard(socket);
     }
     handshake.address = admission.peerOf(socket);
@@ -261,7 +323,8 @@ export class HttpServer {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
       else if (config.maxHandshakesMode === 'observe') counters.observed.handshakes++;
     }
-    // One for one: if WebSockets alone are too many, closing all idle sockets would not help either.
+    // One for one: if WebSockets alone are too many, closing all idle sockets would not help
+    // either.
     if (admission.isShortOfDescriptors) this.#makeRoom('descriptors');
     this.#enter(this.#silent, socket);
     this.#waiting.add(socket);
@@ -270,7 +333,10 @@ export class HttpServer {
     socket.once('readable', socketOnReadable);
   }
 
-  /** @param {Crowd<TrackedSocket>} crowd @param {TrackedSocket} socket that is in none */
+  /**
+   * @param {Crowd<TrackedSocket>} crowd
+   * @param {TrackedSocket} socket that is in none
+   */
   #enter(crowd, socket) {
     const handshake = socket[HANDSHAKE];
     handshake.crowd = crowd;
@@ -285,7 +351,11 @@ export class HttpServer {
     handshake.group = null;
   }
 
-  /** Closes an idle socket, if there is one. @param {Crowd<TrackedSocket>} crowd @param {Eviction} reason */
+  /**
+   * Closes an idle socket, if there is one.
+   * @param {Crowd<TrackedSocket>} crowd
+   * @param {Eviction} reason
+   */
   #evict(crowd, reason) {
     const socket = crowd.oldest();
     if (socket === undefined) return false;
@@ -294,13 +364,20 @@ export class HttpServer {
     return true;
   }
 
-  /** Closes the socket that is missed least. @param {Eviction} reason @returns {boolean} false: there is none to close */
+  /**
+   * Closes the socket that is missed least.
+   * @param {Eviction} reason
+   * @returns {boolean} false: there is none to close
+   */
   #makeRoom(reason) {
     for (const socket of this.#closing) {
       this.#discard(socket); // it has had its answer
       return true;
     }
-    return this.#evict(this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent, reason);
+    return this.#evict(
+      this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent,
+      reason,
+    );
   }
 
   /** Closes a socket at once, and no longer counts it. @param {TrackedSocket} socket */
@@ -309,7 +386,10 @@ export class HttpServer {
     socket.destroy();
   }
 
-  /** @param {object} fields @param {string} text */
+  /**
+   * @param {object} fields
+   * @param {string} text
+   */
   #logShortage(fields, text) {
     const nowMs = performance.now();
     if (nowMs - this.#loggedMs < LOG_INTERVAL_MS) return;
@@ -350,11 +430,15 @@ export class HttpServer {
     handshake.phase = WAITING; // the rest of the request is the client's to send
     // Others may have come while it was in line.
     const { maxHandshakes, maxHandshakesMode } = this.config;
-    if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes) this.#evict(this.#silent, 'handshakes');
+    if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes)
+      this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
   }
 
-  /** @param {TrackedSocket} socket @param {Buffer} bytes that were read */
+  /**
+   * @param {TrackedSocket} socket
+   * @param {Buffer} bytes that were read
+   */
   data(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase !== WAITING) return this.#parse(socket, bytes);
@@ -367,19 +451,29 @@ export class HttpServer {
     this.#turns.push(undefined);
   }
 
-  /** Parses what was read, up to the last request that is answered. @param {TrackedSocket} socket @param {Buffer} bytes */
+  /**
+   * Parses what was read, up to the last request that is answered.
+   * @param {TrackedSocket} socket
+   * @param {Buffer} bytes
+   */
   #parse(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
       if (handshake.parse === null || handshake.phase === CLOSING || socket.destroyed) return;
       // Node waits for a peer that does not read its answers.
       if (at > 0 && socket.isPaused()) return this.#discard(socket);
-      handshake.ahead = at + PIECE_BYTES < bytes.length ? bytes.subarray(at + PIECE_BYTES) : NOTHING;
+      handshake.ahead =
+        at + PIECE_BYTES < bytes.length ? bytes.subarray(at + PIECE_BYTES) : NOTHING;
       handshake.parse(bytes.subarray(at, at + PIECE_BYTES));
     }
   }
 
-  /** The socket speaks HTTP no more. @param {TrackedSocket} socket @param {Buffer} head @returns {Buffer} all that was read behind the request */
+  /**
+   * The socket speaks HTTP no more.
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   * @returns {Buffer} all that was read behind the request
+   */
   #endHttp(socket, head) {
     const handshake = socket[HANDSHAKE];
     const { ahead } = handshake;
@@ -389,7 +483,11 @@ export class HttpServer {
     return ahead.length === 0 ? head : Buffer.concat([head, ahead]);
   }
 
-  /** Plain HTTP: health checks, and what has lost its way. @param {IncomingMessage} request @param {ServerResponse} response */
+  /**
+   * Plain HTTP: health checks, and what has lost its way.
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   */
   #request(request, response) {
     const socket = /** @type {TrackedSocket} */ (request.socket);
     const handshake = socket[HANDSHAKE];
@@ -404,7 +502,8 @@ export class HttpServer {
       refusal !== null ||
       handshake.requests >= MAX_REQUESTS ||
       performance.now() - handshake.sinceMs >= MAX_PLAIN_AGE_MS ||
-      // The answer before it has not gone yet. Requests sent ahead would all be answered in one turn.
+      // The answer before it has not gone yet. Requests sent ahead would all be answered in one
+      // turn.
       response.socket === null ||
       hasBody(request);
     const { status, headers, body } = refusal ?? plainAnswer(request, this.#health);
@@ -422,7 +521,11 @@ export class HttpServer {
     return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
   };
 
-  /** @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  /**
+   * @param {IncomingMessage} request
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
   #upgrade(request, socket, head) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) {
@@ -432,8 +535,13 @@ export class HttpServer {
     }
     if (socket.destroyed) return;
     this.#leave(socket);
-    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c want their health check answered.
-    if (isHealthPath(pathOf(request.url ?? '')) && !isToWebSocket(request) && tooManyHeaders(request) === null) {
+    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c want their health check
+    // answered.
+    if (
+      isHealthPath(pathOf(request.url ?? '')) &&
+      !isToWebSocket(request) &&
+      tooManyHeaders(request) === null
+    ) {
       const { status, headers, body } = plainAnswer(request, this.#health);
       const text = responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
       return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
@@ -465,7 +573,12 @@ export class HttpServer {
     }
   }
 
-  /** @param {Promise<Refusal|Admitted>} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  /**
+   * @param {Promise<Refusal|Admitted>} decision
+   * @param {IncomingMessage} request
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
   async #decideLater(decision, request, socket, head) {
     this.#decided.push({ decision: await decision, request, socket, head });
   }
@@ -479,7 +592,12 @@ export class HttpServer {
     }
   }
 
-  /** @param {Refusal|Admitted} decision @param {IncomingMessage} request @param {TrackedSocket} socket @param {Buffer} head */
+  /**
+   * @param {Refusal|Admitted} decision
+   * @param {IncomingMessage} request
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
   #decide(decision, request, socket, head) {
     if (isRefusal(decision)) return this.#refuse(socket, decision);
     const handshake = socket[HANDSHAKE];
@@ -495,7 +613,11 @@ export class HttpServer {
     this.onUpgrade(request, socket, head, decision.address);
   }
 
-  /** What Node's parser could not read, or did not get in time. @param {NodeJS.ErrnoException} error @param {TrackedSocket} socket */
+  /**
+   * What Node's parser could not read, or did not get in time.
+   * @param {NodeJS.ErrnoException} error
+   * @param {TrackedSocket} socket
+   */
   #clientError(error, socket) {
     // A reset, or something more from a peer that has been answered.
     if (
@@ -512,22 +634,35 @@ export class HttpServer {
       return this.#reject(socket, 408, 'The request took too long.', {});
     }
     this.counters.refused.bad_request++;
-    if (error.code === 'HPE_HEADER_OVERFLOW') return this.#reject(socket, 431, 'The header is too large.', {});
+    if (error.code === 'HPE_HEADER_OVERFLOW')
+      return this.#reject(socket, 431, 'The header is too large.', {});
     this.#reject(socket, 400, 'This is no HTTP request.', {});
   }
 
-  /** @param {TrackedSocket} socket @param {Refusal} refusal */
+  /**
+   * @param {TrackedSocket} socket
+   * @param {Refusal} refusal
+   */
   #refuse(socket, { reason, status, headers, body }) {
     this.log.debug({ reason, peer: socket.remoteAddress }, 'refused');
     this.#answer(socket, responseText(status, headers, body));
   }
 
-  /** @param {TrackedSocket} socket @param {number} status @param {string} message @param {Headers} headers */
+  /**
+   * @param {TrackedSocket} socket
+   * @param {number} status
+   * @param {string} message
+   * @param {Headers} headers
+   */
   #reject(socket, status, message, headers) {
     this.#answer(socket, responseText(status, headers, errorBody(status, message)));
   }
 
-  /** The last thing said on a socket that does not become a WebSocket. @param {TrackedSocket} socket @param {string} text */
+  /**
+   * The last thing said on a socket that does not become a WebSocket.
+   * @param {TrackedSocket} socket
+   * @param {string} text
+   */
   #answer(socket, text) {
     takeOver(socket);
     this.#waiting.delete(socket);
@@ -540,7 +675,8 @@ export class HttpServer {
     socket.end(text);
     this.#linger(socket);
     if (!this.#closing.has(socket)) return socket.destroySoon();
-    // What still comes is read and thrown away; when the peer closes too, the stream destroys itself.
+    // What still comes is read and thrown away; when the peer closes too, the stream destroys
+    // itself.
     socket.resume();
   }
 
@@ -573,11 +709,15 @@ export class HttpServer {
     }
     if (dueMs === Number.POSITIVE_INFINITY) return;
     const delayMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs - performance.now()));
-    // The sweep comes after the sockets that can be read: a worker that was held up must not blame its clients.
+    // The sweep comes after the sockets that can be read: a worker that was held up must not blame
+    // its clients.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delayMs).unref();
   }
 
-  /** Ends what is overdue. Both sets are in the order of time, so that it looks at no more than one socket too many. */
+  /**
+   * Ends what is overdue. Both sets are in the order of time, so that it looks at no more than one
+   * socket too many.
+   */
   #sweep() {
     this.#timer = undefined;
     const nowMs = performance.now();
@@ -631,8 +771,10 @@ function handshakeFault(request) {
   const excess = tooManyHeaders(request);
   if (excess !== null) return excess;
   if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
-  if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1) return fault(400, 'Only HTTP/1.1.');
-  // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112 3.2).
+  if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
+    return fault(400, 'Only HTTP/1.1.');
+  // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112
+  // 3.2).
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
@@ -646,21 +788,32 @@ function handshakeFault(request) {
     // RFC 6455 4.2.2, 4.4
     return fault(426, 'Only version 13.', { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' });
   }
-  if (!KEY.test(headers['sec-websocket-key'] ?? '')) return fault(400, 'Sec-WebSocket-Key is not valid.');
+  if (!KEY.test(headers['sec-websocket-key'] ?? ''))
+    return fault(400, 'Sec-WebSocket-Key is not valid.');
   return null;
 }
 
-/** @param {Refusal|Admitted} decision @returns {decision is Refusal} */
+/**
+ * @param {Refusal|Admitted} decision
+ * @returns {decision is Refusal}
+ */
 function isRefusal(decision) {
   return 'status' in decision;
 }
 
-/** @param {number} status @param {string} message @param {Headers} [headers] */
+/**
+ * @param {number} status
+ * @param {string} message
+ * @param {Headers} [headers]
+ */
 function fault(status, message, headers = {}) {
   return { status, message, headers };
 }
 
-/** The raw path, compared as it is: nothing is decoded or resolved, so nothing can hide. @param {string} url */
+/**
+ * The raw path, compared as it is: nothing is decoded or resolved, so nothing can hide.
+ * @param {string} url
+ */
 function pathOf(url) {
   const query = url.indexOf('?');
   return query === -1 ? url : url.slice(0, query);
@@ -677,8 +830,9 @@ function isWebSocketPath(path) {
 }
 
 /**
- * From an upgrade on Node listens to the socket no more, and an error nobody hears ends the process. ws listens from the
- * moment it gets the socket; until then, where anything waits, and where it does not get it, we do.
+ * From an upgrade on Node listens to the socket no more, and an error nobody hears ends the
+ * process. ws listens from the moment it gets the socket; until then, where anything waits, and
+ * where it does not get it, we do.
  * @param {TrackedSocket} socket
  */
 function takeOver(socket) {
@@ -705,12 +859,23 @@ function socketOnClose() {
   this[HANDSHAKE].server.socketClosed(this);
 }
 
-/** @param {number} status @param {string} message */
+/**
+ * @param {number} status
+ * @param {string} message
+ */
 function errorBody(status, message) {
-  return JSON.stringify({ error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'), message });
+  return JSON.stringify({
+    error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'),
+    message,
+  });
 }
 
-/** @param {number} status @param {Readonly<Headers>} headers @param {string} body ASCII @returns {string} a whole response, the connection's last */
+/**
+ * @param {number} status
+ * @param {Readonly<Headers>} headers
+ * @param {string} body ASCII
+ * @returns {string} a whole response, the connection's last
+ */
 function responseText(status, headers, body) {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
   for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
@@ -720,19 +885,26 @@ function responseText(status, headers, body) {
 }
 
 /**
- * A body that nobody wants is not waited for, nor taken for the next request. A Content-Length of 0 is none: Java's
- * WebSocket client sends it.
+ * A body that nobody wants is not waited for, nor taken for the next request. A Content-Length of 0
+ * is none: Java's WebSocket client sends it.
  * @param {IncomingMessage} request
  */
 function hasBody({ headers }) {
   const length = headers['content-length'];
-  return (length !== undefined && !/^0+$/.test(length)) || headers['transfer-encoding'] !== undefined;
+  return (
+    (length !== undefined && !/^0+$/.test(length)) || headers['transfer-encoding'] !== undefined
+  );
 }
 
-/** @param {IncomingMessage} request @returns {{status: number, message: string, headers: Headers}|null} */
+/**
+ * @param {IncomingMessage} request
+ * @returns {{status: number, message: string, headers: Headers}|null}
+ */
 function tooManyHeaders({ rawHeaders }) {
   // A name and a value each.
-  return rawHeaders.length > 2 * MAX_HEADERS ? fault(431, `More than ${MAX_HEADERS} headers.`) : null;
+  return rawHeaders.length > 2 * MAX_HEADERS
+    ? fault(431, `More than ${MAX_HEADERS} headers.`)
+    : null;
 }
 
 /** @param {IncomingMessage} request */
@@ -760,25 +932,45 @@ function plainAnswer(request, health) {
     return fullAnswer(417, 'Expect only 100-continue.', { Connection: 'close' });
   if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'There is nothing here.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
-    return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: isHealth ? 'GET, HEAD' : 'GET' });
+    return fullAnswer(405, 'Only GET.', {
+      Connection: 'close',
+      Allow: isHealth ? 'GET, HEAD' : 'GET',
+    });
   if (isHealth) return health(path);
   // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
-  return fullAnswer(426, 'This is a WebSocket.', { Upgrade: 'websocket', Connection: 'Upgrade, close' });
+  return fullAnswer(426, 'This is a WebSocket.', {
+    Upgrade: 'websocket',
+    Connection: 'Upgrade, close',
+  });
 }
 
 /** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
 
-/** @param {number} status @param {Headers} headers @param {string} body @returns {Answer} */
+/**
+ * @param {number} status
+ * @param {Headers} headers
+ * @param {string} body
+ * @returns {Answer}
+ */
 function answer(status, headers, body) {
   return { status, headers, body };
 }
 
-/** @param {number} status @param {string} message @param {Headers} headers */
+/**
+ * @param {number} status
+ * @param {string} message
+ * @param {Headers} headers
+ */
 function fullAnswer(status, message, headers) {
   return answer(status, headers, errorBody(status, message));
 }
 
-/** @param {ServerResponse} response @param {number} status @param {Headers} headers @param {string} body ASCII */
+/**
+ * @param {ServerResponse} response
+ * @param {number} status
+ * @param {Headers} headers
+ * @param {string} body ASCII
+ */
 function respond(response, status, headers, body) {
   response.writeHead(status, {
     'Content-Type': 'application/json',

@@ -1,5 +1,5 @@
-// time-sliced-queue.js: work that comes in bursts, done a few milliseconds in each turn of the event loop, so that everything else
-// goes on in between.
+// time-sliced-queue.js: work that comes in bursts, done a few milliseconds in each turn of the
+// event loop, so that everything else goes on in between.
 
 /** Items that are done with and still in the list, at most. */
 const COMPACT_FROM = 1000;

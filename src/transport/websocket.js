@@ -1,14 +1,17 @@
-// websocket.js: the WebSocket wire: `ws` keeps the protocol's rules, we write, and read what is simple (frame-reader.js).
+// websocket.js: the WebSocket wire: `ws` keeps the protocol's rules, we write, and read what is
+// simple (frame-reader.js).
 //
-// Frames that the hub built are written to the socket past ws's sender, which would build a header per receiver; ws
-// itself writes only close frames, through the same socket and so in order. Where nothing waits in the socket's stream,
-// they go straight to its descriptor: a stream write costs a request object, a callback and three times the JavaScript.
-// What the kernel does not take goes through the stream, which is then no longer empty, so the order holds. A reply, which
-// has one receiver, is built in a buffer of the process that is free again once the kernel has taken it.
+// Frames that the hub built are written to the socket past ws's sender, which would build a header
+// per receiver; ws itself writes only close frames, through the same socket and so in order. Where
+// nothing waits in the socket's stream, they go straight to its descriptor: a stream write costs a
+// request object, a callback and three times the JavaScript. What the kernel does not take goes
+// through the stream, which is then no longer empty, so the order holds. A reply, which has one
+// receiver, is built in a buffer of the process that is free again once the kernel has taken it.
 //
 // What a client sends is bounded by frame-reader.js before ws gets it.
 //
-// Every listener is one shared function that finds its connection on the WebSocket: no closure per connection.
+// Every listener is one shared function that finds its connection on the WebSocket: no closure per
+// connection.
 
 import { writeSync } from 'node:fs';
 
@@ -16,10 +19,18 @@ import { WebSocket, WebSocketServer } from 'ws';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
-import { frameAround, PING_FRAME, pongFrame, textFrame, writeFrameAround } from '../protocol/frame.js';
+import {
+  frameAround,
+  PING_FRAME,
+  pongFrame,
+  textFrame,
+  writeFrameAround,
+} from '../protocol/frame.js';
 import { FrameReader } from './fast/frame-reader.js';
 
-/** The subprotocol that a client may ask for by name. A client that names none speaks it as well. */
+/**
+ * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
+ */
 export const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -28,8 +39,8 @@ const MAX_PONGS_PER_SECOND = 10;
 /** Pings in a row whose pong had no room before a peer that never reads is given up. */
 const MAX_UNSENT_PONGS = 60;
 /**
- * A message may have so many fragments, and one more for each KB of the largest message. Browsers and libraries cut large
- * messages at 1,300 bytes or more.
+ * A message may have so many fragments, and one more for each KB of the largest message. Browsers
+ * and libraries cut large messages at 1,300 bytes or more.
  */
 const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
@@ -37,14 +48,21 @@ const BYTES_PER_FRAGMENT = 1024;
 const scratch = Buffer.allocUnsafeSlow(16_384);
 
 /**
- * No context is kept on either side: 118 KB a connection saved, and one compressed frame serves all. ws inflates what
- * comes; what leaves is compressed by protocol/deflate.js.
+ * No context is kept on either side: 118 KB a connection saved, and one compressed frame serves
+ * all. ws inflates what comes; what leaves is compressed by protocol/deflate.js.
  */
-const DEFLATE = { serverNoContextTakeover: true, clientNoContextTakeover: true, threshold: THRESHOLD_BYTES };
+const DEFLATE = {
+  serverNoContextTakeover: true,
+  clientNoContextTakeover: true,
+  threshold: THRESHOLD_BYTES,
+};
 
 /** @typedef {import('../hub/connection.js').Transport} Transport */
 /** @typedef {import('node:net').Socket} Socket */
-/** @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is destroyed */
+/**
+ * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
+ *   destroyed
+ */
 
 /**
  * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
@@ -63,13 +81,17 @@ class ServerWebSocket extends WebSocket {
   /** The socket's, where it may be written to: TLS keeps a state of its own in between. Else -1. */
   descriptor = -1;
   isDeflated = false;
-  /** May something wait in the socket's stream? ws writes to it as well, but only close frames: nothing follows them. */
+  /**
+   * May something wait in the socket's stream? ws writes to it as well, but only close frames:
+   * nothing follows them.
+   */
   mayLag = false;
   /** Only of peers that ping. @type {{second: number, sent: number, unsent: number}|null} */
   pongs = null;
 
   get pendingBytes() {
-    // Most sockets never lag, and their streams' state is then left alone: two cache lines a member of a flush.
+    // Most sockets never lag, and their streams' state is then left alone: two cache lines a member
+    // of a flush.
     if (!this.mayLag) return 0;
     const { writableLength } = this.socket;
     this.mayLag = writableLength > 0;
@@ -79,7 +101,8 @@ class ServerWebSocket extends WebSocket {
   /** @param {Buffer} frames */
   write(frames) {
     const written = this.#writeDirectly(frames, frames.length);
-    if (written < frames.length) this.#writeThroughStream(written === 0 ? frames : frames.subarray(written));
+    if (written < frames.length)
+      this.#writeThroughStream(written === 0 ? frames : frames.subarray(written));
   }
 
   /** @param {string} text */
@@ -87,7 +110,13 @@ class ServerWebSocket extends WebSocket {
     this.write(textFrame(text));
   }
 
-  /** @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  /**
+   * @param {Buffer} before
+   * @param {Buffer} source
+   * @param {number} start
+   * @param {number} end
+   * @param {string} after
+   */
   sendAround(before, source, start, end, after) {
     const length = writeFrameAround(scratch, before, source, start, end, after);
     if (length === 0) return this.write(frameAround(before, source, start, end, after));
@@ -95,9 +124,14 @@ class ServerWebSocket extends WebSocket {
     if (written < length) this.#writeThroughStream(Buffer.from(scratch.subarray(written, length)));
   }
 
-  /** @param {Buffer} buffer @param {number} length @returns {number} bytes the kernel has taken */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} length
+   * @returns {number} bytes the kernel has taken
+   */
   #writeDirectly(buffer, length) {
-    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a moment later.
+    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a
+    // moment later.
     if (
       this.descriptor >= 0 &&
       this.pendingBytes === 0 &&
@@ -106,7 +140,8 @@ class ServerWebSocket extends WebSocket {
       try {
         return writeSync(this.descriptor, buffer, 0, length);
       } catch {
-        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own write, and handles it.
+        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own
+        // write, and handles it.
       }
     }
     return 0;
@@ -114,14 +149,16 @@ class ServerWebSocket extends WebSocket {
 
   /** @param {Buffer} frames */
   #writeThroughStream(frames) {
-    // A reply must not wait without a bound either: a client that asks and never reads would fill this worker's memory.
+    // A reply must not wait without a bound either: a client that asks and never reads would fill
+    // this worker's memory.
     if (!this.slowConsumers.queue(this.connection, frames.length)) return;
     this.mayLag = true;
     this.socket.write(frames);
   }
 
   /**
-   * ws calls this too, when the peer begins the close or breaks the protocol: from then on nothing follows.
+   * ws calls this too, when the peer begins the close or breaks the protocol: from then on nothing
+   * follows.
    * @override @param {number} [code] @param {string|Buffer} [reason]
    */
   close(code, reason) {
@@ -131,7 +168,8 @@ class ServerWebSocket extends WebSocket {
 
   /** @override */
   ping() {
-    // A socket with unsent bytes gets no ping: those bytes ask the same question. slow-consumers.js ends it by their age.
+    // A socket with unsent bytes gets no ping: those bytes ask the same question. slow-consumers.js
+    // ends it by their age.
     if (this.connection.isOpen && this.pendingBytes === 0) this.write(PING_FRAME);
   }
 
@@ -160,8 +198,8 @@ export class WebSockets {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../commands/dispatch.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
-   * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a frame that is no whole
-   *   message; null: nobody counts
+   * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
+   *   frame that is no whole message; null: nobody counts
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, hub, commands, heartbeat, admitFrame = null, counters }) {
@@ -174,8 +212,12 @@ export class WebSockets {
       perMessageDeflate: config.compression === 'on' && DEFLATE,
       maxPayload: config.maxMessageBytes,
       // RFC 6455 4.2.2: without a subprotocol in common the answer names none.
-      handleProtocols: (/** @type {Set<string>} */ offered) => (offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false),
-      maxFragments: Math.max(MIN_MAX_FRAGMENTS, Math.ceil(config.maxMessageBytes / BYTES_PER_FRAGMENT)),
+      handleProtocols: (/** @type {Set<string>} */ offered) =>
+        offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false,
+      maxFragments: Math.max(
+        MIN_MAX_FRAGMENTS,
+        Math.ceil(config.maxMessageBytes / BYTES_PER_FRAGMENT),
+      ),
       autoPong: false, // it costs a closure a connection, and our pong is bounded
       closeTimeout: CLOSE_TIMEOUT_MS,
       WebSocket: ServerWebSocket,
@@ -184,7 +226,10 @@ export class WebSockets {
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
 
     // What needs more than its WebSocket: made once a server, shared by all connections.
-    /** @param {WebSocket} websocket @param {Buffer} text a part of the read: to be used before it returns */
+    /**
+     * @param {WebSocket} websocket
+     * @param {Buffer} text a part of the read: to be used before it returns
+     */
     const onText = (websocket, text) => {
       const { connection } = /** @type {ServerWebSocket} */ (websocket);
       connection.isAlive = true;
@@ -205,14 +250,21 @@ export class WebSockets {
       admitFrame,
       counters,
     }));
-    /** What the reader left to ws. @this {WebSocket} @param {Buffer} data @param {boolean} isBinary */
+    /**
+     * What the reader left to ws. @this {WebSocket}
+     * @param {Buffer} data
+     * @param {boolean} isBinary
+     */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
       const { connection } = /** @type {ServerWebSocket} */ (this);
       if (!isBinary) return onText(this, data);
       connection.isAlive = true;
       connection.close(CLOSES.UNSUPPORTED_DATA);
     };
-    /** A peer's fault: ws answers with the right close code, and the close follows. @this {WebSocket} */
+    /**
+     * A peer's fault: ws answers with the right close code, and the close follows. @this
+     * {WebSocket}
+     */
     this.websocketOnError = function websocketOnError() {
       reader.discard(/** @type {ServerWebSocket} */ (this).socket);
     };
@@ -242,7 +294,10 @@ export class WebSockets {
     this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
   }
 
-  /** @param {WebSocket} websocket @param {import('node:http').IncomingMessage} request */
+  /**
+   * @param {WebSocket} websocket
+   * @param {import('node:http').IncomingMessage} request
+   */
   websocketOnUpgrade(websocket, request) {
     const ws = /** @type {ServerWebSocket} */ (websocket);
     const connection = new Connection(ws, this.address);
@@ -251,7 +306,8 @@ export class WebSockets {
     ws.slowConsumers = this.hub.slowConsumers;
     ws.descriptor = descriptorOf(request.socket);
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
-    // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always allowed.
+    // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always
+    // allowed.
     const offer = request.headers['sec-websocket-extensions'];
     ws.isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
     ws.on('message', this.websocketOnMessage);
@@ -280,7 +336,8 @@ function websocketOnPong() {
 /**
  * The descriptor that frames may be written to, past the socket's stream.
  * @param {Socket} socket
- * @returns {number} -1: there is none, TLS is in between, or this Node names the field in another way
+ * @returns {number} -1: there is none, TLS is in between, or this Node names the field in another
+ *   way
  */
 export function descriptorOf(socket) {
   if ('encrypted' in socket) return -1;

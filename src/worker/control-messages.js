@@ -1,4 +1,5 @@
-// control-messages.js: what the primary and a worker say to each other over the cluster's IPC channel, which is for control only.
+// control-messages.js: what the primary and a worker say to each other over the cluster's IPC
+// channel, which is for control only.
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              it listens to messages from now
@@ -8,13 +9,17 @@
 //   {type:'drain', deadlineMs}  stop accepting, send     {type:'final', metrics}      its last figures, before it exits
 //                         the connections away, exit 0   {type:'failed', message}     it can't start; it exits 1
 
-/** How often a worker tells that it is alive; every quarter of FANFARE_WORKER_TIMEOUT_MS, where that is more often. */
+/**
+ * How often a worker tells that it is alive; every quarter of FANFARE_WORKER_TIMEOUT_MS, where that
+ * is more often.
+ */
 export const BEAT_INTERVAL_MS = 1000;
 
 /**
- * @typedef {{type:'start', slot: number, relayPath: string} | {type:'metrics', request: number} | {type:'unready'}
- *   | {type:'drain', deadlineMs: number}} ToWorker
- * @typedef {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]}
- *   | {type:'beat', connections: number, lagMs: number} | {type:'final', metrics: object[]}
- *   | {type:'failed', message: string}} ToPrimary
+ * @typedef
+ *   {{type:'start', slot: number, relayPath: string} | {type:'metrics', request: number} | {type:'unready'} | {type:'drain', deadlineMs: number}}
+ *   ToWorker
+ * @typedef
+ *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]} | {type:'beat', connections: number, lagMs: number} | {type:'final', metrics: object[]} | {type:'failed', message: string}}
+ *   ToPrimary
  */

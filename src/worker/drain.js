@@ -17,7 +17,10 @@ const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
-/** A round trip of the bus, with room for a loaded machine and for workers that were told to drain a little later. */
+/**
+ * A round trip of the bus, with room for a loaded machine and for workers that were told to drain a
+ * little later.
+ */
 const SETTLE_MS = 250;
 const POLL_MS = 20;
 
@@ -52,18 +55,29 @@ export async function drain({ hub, outbox, commands, recovery, windowMs, deadlin
   }
   // Those that came while we were at it: their handshake was under way when accepting stopped.
   for (const connection of [...hub.connections]) connection.close(CLOSES.DRAIN);
-  await until(() => hub.connections.length === 0, Math.min(deadlineMs, performance.now() + CLOSE_WAIT_MS));
+  await until(
+    () => hub.connections.length === 0,
+    Math.min(deadlineMs, performance.now() + CLOSE_WAIT_MS),
+  );
   const left = [...hub.connections];
   for (const connection of left) connection.transport.terminate();
   return { told: total, terminated: left.length };
 }
 
-/** @param {() => boolean} condition @param {number} deadlineMs */
+/**
+ * @param {() => boolean} condition
+ * @param {number} deadlineMs
+ */
 async function until(condition, deadlineMs) {
   while (!condition() && performance.now() < deadlineMs) await delay(POLL_MS);
 }
 
-/** Fisher-Yates. @template T @param {readonly T[]} list @returns {T[]} */
+/**
+ * Fisher-Yates.
+ * @template T
+ * @param {readonly T[]} list
+ * @returns {T[]}
+ */
 function shuffled(list) {
   const result = [...list];
   for (let i = result.length - 1; i > 0; i--) {

@@ -1,11 +1,15 @@
-// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its memory, its sockets.
+// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its
+// memory, its sockets.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { OWN_DESCRIPTORS, parseOpenFiles } from '../config/system-limits.js';
 import { privateBytes } from '../config/system-memory.js';
 
-/** As the heartbeat's: timers of one period fire together, and each wake-up costs an idle worker 80 us. */
+/**
+ * As the heartbeat's: timers of one period fire together, and each wake-up costs an idle worker 80
+ * us.
+ */
 const SAMPLE_MS = 250;
 /** Samples that count: the worst of the last second. */
 const SAMPLES = 4;
@@ -64,7 +68,10 @@ export class Health {
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
   }
 
-  /** The greater of heap used and memory used, each in per cent of its limit, as of a second ago at most. */
+  /**
+   * The greater of heap used and memory used, each in per cent of its limit, as of a second ago at
+   * most.
+   */
   heapPercent() {
     return this.memoryPercent;
   }
@@ -75,10 +82,14 @@ export class Health {
   }
 }
 
-/** @returns {number} how many files this process may open; Infinity where the system does not say */
+/**
+ * @returns {number} how many files this process may open; Infinity where the system does not say
+ */
 function descriptorLimit() {
   try {
-    return parseOpenFiles(readFileSync('/proc/self/limits', 'utf8'))?.soft ?? Number.POSITIVE_INFINITY;
+    return (
+      parseOpenFiles(readFileSync('/proc/self/limits', 'utf8'))?.soft ?? Number.POSITIVE_INFINITY
+    );
   } catch {
     return Number.POSITIVE_INFINITY; // not Linux
   }

@@ -2,8 +2,8 @@
 //
 //   relay link -> broker -> outbox, hub -> commands -> admission -> transports -> HTTP server
 //
-// The primary owns the signals and tells a worker by IPC (control.js) what to do. A worker whose primary is gone, or
-// whose relay is, drains on its own and leaves.
+// The primary owns the signals and tells a worker by IPC (control.js) what to do. A worker whose
+// primary is gone, or whose relay is, drains on its own and leaves.
 
 import cluster from 'node:cluster';
 import { rm } from 'node:fs/promises';
@@ -46,7 +46,8 @@ const ORPHAN_DRAIN_MS = 10_000;
  * @param {Logger} log
  */
 export function runWorker(config, log) {
-  // The terminal's Ctrl-C reaches the whole process group; what becomes of it is the primary's to say.
+  // The terminal's Ctrl-C reaches the whole process group; what becomes of it is the primary's to
+  // say.
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => {});
   process.on('SIGHUP', () => {});
@@ -57,10 +58,21 @@ export function runWorker(config, log) {
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
     // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redis ? (await import('../backend/redis/broker.js')).RedisBroker : null;
+    const RedisBroker = config.redis
+      ? (await import('../backend/redis/broker.js')).RedisBroker
+      : null;
     const isShared = config.redis !== null && config.presence.length > 0;
-    const RedisPresence = isShared ? (await import('../backend/redis/presence.js')).RedisPresence : null;
-    worker = new Worker({ config, log: log.child({ worker: slot }), slot, relayPath, RedisBroker, RedisPresence });
+    const RedisPresence = isShared
+      ? (await import('../backend/redis/presence.js')).RedisPresence
+      : null;
+    worker = new Worker({
+      config,
+      log: log.child({ worker: slot }),
+      slot,
+      relayPath,
+      RedisBroker,
+      RedisPresence,
+    });
     return worker.start();
   };
   /** @param {import('./control-messages.js').ToWorker} message */
@@ -71,7 +83,10 @@ export function runWorker(config, log) {
           (address) => send({ type: 'ready', address }),
           (error) => {
             log.error({ err: error }, 'the worker can not start');
-            send({ type: 'failed', message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message });
+            send({
+              type: 'failed',
+              message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
+            });
             process.exitCode = 1;
             // The message above is on its way; leaving by disconnect lets it out.
             setTimeout(() => process.exit(1), 100);
@@ -99,7 +114,8 @@ export function runWorker(config, log) {
     if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
     leave(worker, ORPHAN_DRAIN_MS, 0, log);
   });
-  // Whatever is said to a primary that has just been killed fails with EPIPE; `disconnect` follows, and is what counts.
+  // Whatever is said to a primary that has just been killed fails with EPIPE; `disconnect` follows,
+  // and is what counts.
   cluster.worker?.on('error', (error) => log.debug({ err: error }, 'the channel to the primary'));
   // Without this Node ends a worker that loses its primary at once, and its clients see 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
@@ -107,14 +123,22 @@ export function runWorker(config, log) {
   process.on('unhandledRejection', (error) => crash(error, worker, log));
 }
 
-/** @param {import('../config/config.js').Config} config @returns {string} */
+/**
+ * @param {import('../config/config.js').Config} config
+ * @returns {string}
+ */
 function portInUse({ host, port }) {
   return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
 let isLeaving = false;
 
-/** @param {Worker|undefined} worker @param {number} deadlineMs from now @param {number} code @param {Logger} log */
+/**
+ * @param {Worker|undefined} worker
+ * @param {number} deadlineMs from now
+ * @param {number} code
+ * @param {Logger} log
+ */
 function leave(worker, deadlineMs, code, log) {
   if (isLeaving) return;
   isLeaving = true;
@@ -125,7 +149,8 @@ function leave(worker, deadlineMs, code, log) {
   guard.unref();
   Promise.resolve(worker?.drain(deadlineMs))
     .then(async () => {
-      if (worker && process.connected) await send({ type: 'final', metrics: await worker.snapshot() });
+      if (worker && process.connected)
+        await send({ type: 'final', metrics: await worker.snapshot() });
       process.exit(code);
     })
     .catch((error) => {
@@ -134,14 +159,23 @@ function leave(worker, deadlineMs, code, log) {
     });
 }
 
-/** Our own fault: this worker's state can't be trusted. Its clients are told, the supervisor starts another. @param {unknown} error @param {Worker|undefined} worker @param {Logger} log */
+/**
+ * Our own fault: this worker's state can't be trusted. Its clients are told, the supervisor starts
+ * another.
+ * @param {unknown} error
+ * @param {Worker|undefined} worker
+ * @param {Logger} log
+ */
 function crash(error, worker, log) {
   log.fatal({ err: error }, 'a fault of our own: the worker leaves');
   if (isLeaving) process.exit(1);
   leave(worker, 2000, 1, log);
 }
 
-/** @param {import('./control-messages.js').ToPrimary} message @returns {Promise<void>} when it is on its way */
+/**
+ * @param {import('./control-messages.js').ToPrimary} message
+ * @returns {Promise<void>} when it is on its way
+ */
 function send(message) {
   return new Promise((resolve) => {
     if (!process.send || !process.connected) return resolve();
@@ -157,8 +191,10 @@ class Worker {
    * @param {Logger} parts.log
    * @param {number} parts.slot
    * @param {string} parts.relayPath
-   * @param {typeof import('../backend/redis/broker.js').RedisBroker|null} parts.RedisBroker null: the embedded broker
-   * @param {typeof import('../backend/redis/presence.js').RedisPresence|null} parts.RedisPresence null: the relay's, or none
+   * @param {typeof import('../backend/redis/broker.js').RedisBroker|null} parts.RedisBroker null:
+   *   the embedded broker
+   * @param {typeof import('../backend/redis/presence.js').RedisPresence|null} parts.RedisPresence
+   *   null: the relay's, or none
    */
   constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
     this.config = config;
@@ -205,14 +241,19 @@ class Worker {
       });
       link.onGone = (name) => this.redisPresence?.died(name);
     }
-    const presence = (this.presence = hasPresence ? (this.redisPresence ?? new EmbeddedPresence(link)) : null);
+    const presence = (this.presence = hasPresence
+      ? (this.redisPresence ?? new EmbeddedPresence(link))
+      : null);
     const presenceRules = new RoomRules(config.presence);
     const attendance =
-      presence && new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, counters });
+      presence &&
+      new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, counters });
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
       counters,
-      budgetBytes: (Math.min(memoryBytes, getHeapStatistics().heap_size_limit) * config.maxUnsentHeapPercent) / 100,
+      budgetBytes:
+        (Math.min(memoryBytes, getHeapStatistics().heap_size_limit) * config.maxUnsentHeapPercent) /
+        100,
     }));
     const outbox = (this.outbox = new Outbox({
       slowConsumers,
@@ -240,10 +281,12 @@ class Worker {
       attendance,
       recovery,
       degraded: this.degraded,
-      admitMessage: (connection, nowMs, bytes) => limiter.admitMessage(connection, connection.address, nowMs, bytes),
+      admitMessage: (connection, nowMs, bytes) =>
+        limiter.admitMessage(connection, connection.address, nowMs, bytes),
       admitBroadcast: (connection, nowMs, bytes) =>
         limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
-      charge: (connection, bytes) => limiter.charge(connection, connection.address, performance.now(), bytes),
+      charge: (connection, bytes) =>
+        limiter.charge(connection, connection.address, performance.now(), bytes),
       counters,
       messageDuration: metrics.messageDuration,
       log,
@@ -256,8 +299,13 @@ class Worker {
       counters,
       now: () => performance.now(),
     });
-    this.heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, counters });
-    const admitFrame = (/** @type {{fullAt: number}} */ allowance) => limiter.admitFrame(allowance, performance.now());
+    this.heartbeat = new Heartbeat({
+      intervalMs: config.pingIntervalMs,
+      timeoutMs: config.pongTimeoutMs,
+      counters,
+    });
+    const admitFrame = (/** @type {{fullAt: number}} */ allowance) =>
+      limiter.admitFrame(allowance, performance.now());
     const websockets = (this.websockets = new WebSockets({
       config,
       hub,
@@ -269,7 +317,8 @@ class Worker {
     this.http = new HttpServer({
       config,
       admission,
-      onUpgrade: (request, socket, head, address) => websockets.upgrade(request, socket, head, address),
+      onUpgrade: (request, socket, head, address) =>
+        websockets.upgrade(request, socket, head, address),
       readiness: () => this.readiness(),
       log,
       counters,
@@ -285,7 +334,8 @@ class Worker {
     };
     await link.open();
     await broker.start({
-      onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+      onPublication: (room, publication, offset, epoch) =>
+        hub.broadcast(room, publication, offset, epoch),
       onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
@@ -300,7 +350,9 @@ class Worker {
     await this.presence?.start();
     if (broker.state !== 'up') this.degraded.startAway();
     // Where the broker is away it subscribes this, as every wanted room, when it returns.
-    await hub.start().catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
+    await hub
+      .start()
+      .catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
     this.health.start();
     this.heartbeat.start();
     this.timers.push(
@@ -311,7 +363,12 @@ class Worker {
         this.websockets.sweep(performance.now());
       }, SWEEP_INTERVAL_MS),
       setInterval(
-        () => send({ type: 'beat', connections: counters.connections, lagMs: Math.round(this.health.lagMs()) }),
+        () =>
+          send({
+            type: 'beat',
+            connections: counters.connections,
+            lagMs: Math.round(this.health.lagMs()),
+          }),
         Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
       ),
     );
@@ -325,8 +382,10 @@ class Worker {
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
-    // Unless it is wanted, not Redis: a readiness that follows Redis takes every server out at once.
-    if (this.config.readiness === 'redis' && (this.degraded.isOn || this.broker.state !== 'up')) return 'degraded';
+    // Unless it is wanted, not Redis: a readiness that follows Redis takes every server out at
+    // once.
+    if (this.config.readiness === 'redis' && (this.degraded.isOn || this.broker.state !== 'up'))
+      return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
   }

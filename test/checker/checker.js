@@ -28,7 +28,8 @@ const EXAMPLES = 5;
 
 /**
  * @typedef {object} Report
- * @property {boolean} isComplete the record has an end: without one the invariants of the end were not asked
+ * @property {boolean} isComplete the record has an end: without one the invariants of the end were
+ *   not asked
  * @property {boolean} isClean complete, and nothing was violated
  * @property {Finding[]} findings
  * @property {Figures} figures
@@ -47,7 +48,10 @@ export class Checker {
       violations: 0,
       examples: [],
     }));
-    /** Who is asked when: rows of `findings` with their function. @type {Map<keyof Asked, [Finding, Function][]>} */
+    /**
+     * Who is asked when: rows of `findings` with their function.
+     * @type {Map<keyof Asked, [Finding, Function][]>}
+     */
     this.asked = new Map();
     for (const [row, { asked }] of INVARIANTS.entries()) {
       for (const [when, ask] of /** @type {[keyof Asked, Function][]} */ (Object.entries(asked))) {
@@ -57,10 +61,14 @@ export class Checker {
     }
   }
 
-  /** @param {Event} event the next one @throws where no run can have been like that: then the recording is at fault */
+  /**
+   * @param {Event} event the next one
+   * @throws where no run can have been like that: then the recording is at fault
+   */
   see(event) {
     const { run } = this;
-    if (event.t < run.now) throw new Error(`the record is wrong: ${JSON.stringify(event)} comes before ${run.now}`);
+    if (event.t < run.now)
+      throw new Error(`the record is wrong: ${JSON.stringify(event)} comes before ${run.now}`);
     // Clients are closed, servers stopped: only what is left of them is of interest.
     if (run.hasEnded && event.type !== 'gauges') return;
     run.now = event.t;
@@ -79,7 +87,10 @@ export class Checker {
     return { isComplete, isClean, findings, figures: this.figures };
   }
 
-  /** @param {keyof Asked} when @param {unknown} about */
+  /**
+   * @param {keyof Asked} when
+   * @param {unknown} about
+   */
   ask(when, about) {
     const rows = this.asked.get(when);
     if (rows === undefined) return;
@@ -103,7 +114,10 @@ export class Checker {
     this.askAll('finish');
   }
 
-  /** @param {Finding} finding @param {Answer} answer */
+  /**
+   * @param {Finding} finding
+   * @param {Answer} answer
+   */
   #note(finding, answer) {
     if (answer === null) return;
     finding.checks++;

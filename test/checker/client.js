@@ -1,8 +1,9 @@
 // client.js: a subscriber that comes back, and records what its application would see.
 //
-// What a client library owes its application is done here by the shortest means: it remembers how far it has got in each
-// room with history, comes back with `since`, takes the reply's word for whether it has missed something, and drops what
-// it has passed. Recorded are events of the wire in the order they were read: see record.js.
+// What a client library owes its application is done here by the shortest means: it remembers how
+// far it has got in each room with history, comes back with `since`, takes the reply's word for
+// whether it has missed something, and drops what it has passed. Recorded are events of the wire in
+// the order they were read: see record.js.
 
 import { WebSocket } from 'ws';
 
@@ -22,18 +23,25 @@ class Place {
   constructor(room) {
     this.room = room;
     this.isJoined = false;
-    /** How far it has got; null in a plain room, and before the first reply. @type {Position|null} */
+    /**
+     * How far it has got; null in a plain room, and before the first reply.
+     * @type {Position|null}
+     */
     this.position = null;
   }
 }
 
-/** @typedef {{[type: string]: ((client: RecoveringClient, message: Message) => void)|undefined}} Handlers */
+/**
+ * @typedef {{[type: string]: ((client: RecoveringClient, message: Message) => void)|undefined}}
+ *   Handlers
+ */
 
 export class RecoveringClient {
   /**
    * @param {object} parts
    * @param {number} parts.id
-   * @param {readonly string[]} parts.urls it begins with the one of its number and goes on to the next when that fails
+   * @param {readonly string[]} parts.urls it begins with the one of its number and goes on to the
+   *   next when that fails
    * @param {readonly string[]} parts.rooms
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
@@ -109,7 +117,10 @@ export class RecoveringClient {
 
   #connect() {
     const server = (this.id + this.attempts) % this.urls.length;
-    const socket = new WebSocket(this.urls[server], { handshakeTimeout: OPEN_TIMEOUT_MS, perMessageDeflate: false });
+    const socket = new WebSocket(this.urls[server], {
+      handshakeTimeout: OPEN_TIMEOUT_MS,
+      perMessageDeflate: false,
+    });
     this.socket = socket;
     let isOpen = false;
     socket.on('open', () => {
@@ -132,7 +143,9 @@ export class RecoveringClient {
       this.socket = null;
       if (!this.isWanted) return;
       const longest = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** Math.min(this.attempts++, 10));
-      const delayMs = Number.isNaN(this.reconnectAfterMs) ? this.random.next() * longest : this.reconnectAfterMs;
+      const delayMs = Number.isNaN(this.reconnectAfterMs)
+        ? this.random.next() * longest
+        : this.reconnectAfterMs;
       this.reconnectAfterMs = Number.NaN;
       this.#later(delayMs, () => this.#connect());
     });
@@ -153,7 +166,11 @@ export class RecoveringClient {
     else handle(this, message);
   }
 
-  /** Joins again, after a pause, where it could not be had. @param {string} room @param {number} [afterSeconds] */
+  /**
+   * Joins again, after a pause, where it could not be had.
+   * @param {string} room
+   * @param {number} [afterSeconds]
+   */
   retry(room, afterSeconds = 0) {
     const { socket } = this;
     const place = this.places.get(room);
@@ -163,7 +180,10 @@ export class RecoveringClient {
     });
   }
 
-  /** @param {number} ms @param {() => void} act */
+  /**
+   * @param {number} ms
+   * @param {() => void} act
+   */
   #later(ms, act) {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
@@ -180,8 +200,10 @@ const HANDLERS = {
     if (place === undefined || place.isJoined) return client.oddities.push(`joined ${room}`);
     place.isJoined = true;
     client.recorder.write({ type: 'reply', client: client.id, room, epoch, offset, recovered });
-    // What is said of the position is recorded above; whether it can be true is the checker's to say.
-    if (epoch !== undefined && !(recovered && epoch === place.position?.epoch)) place.position = { epoch, offset };
+    // What is said of the position is recorded above; whether it can be true is the checker's to
+    // say.
+    if (epoch !== undefined && !(recovered && epoch === place.position?.epoch))
+      place.position = { epoch, offset };
     if (client.isJoined) client.attempts = 0;
   },
 

@@ -1,4 +1,5 @@
-// figures.js: how a run went, in numbers: what was accepted, for how long there was no service, how long recovery took.
+// figures.js: how a run went, in numbers: what was accepted, for how long there was no service, how
+// long recovery took.
 
 import { Latency } from '../../loadtest/lib/latency.js';
 import { count } from '../../loadtest/lib/run.js';
@@ -48,7 +49,10 @@ export class Figures {
     this.delivering = new Service();
     /** Of each publisher. @type {Map<string, Service>} */
     this.publishers = new Map();
-    /** From a close until the client has all it missed, or has been told that it can't have it; per client and room. */
+    /**
+     * From a close until the client has all it missed, or has been told that it can't have it; per
+     * client and room.
+     */
     this.returns = new Latency();
     /** From the end of a fault until a client gets a message sent after it; per client. */
     this.afterFaults = new Latency();
@@ -77,7 +81,10 @@ export class Figures {
     }
   }
 
-  /** @param {string} publisher @param {number} t */
+  /**
+   * @param {string} publisher
+   * @param {number} t
+   */
   accepted(publisher, t) {
     this.publishing.worked(t);
     let service = this.publishers.get(publisher);
@@ -98,13 +105,20 @@ export class Figures {
     if (this.away.size > 0) this.#caughtUp(member, t);
   }
 
-  /** @param {Member} member @param {number} t */
+  /**
+   * @param {Member} member
+   * @param {number} t
+   */
   closed(member, t) {
     // Closed again while it was catching up: it has been away since the first.
     if (!this.away.has(member)) this.away.set(member, t);
   }
 
-  /** @param {Member} member the run has taken the reply in @param {boolean} isRecovered @param {number} t */
+  /**
+   * @param {Member} member the run has taken the reply in
+   * @param {boolean} isRecovered
+   * @param {number} t
+   */
   replied(member, isRecovered, t) {
     if (member.since !== undefined) {
       if (isRecovered) this.recovered++;
@@ -126,7 +140,8 @@ export class Figures {
   rows() {
     const of = (/** @type {string} */ type) => this.counts[type] ?? 0;
     const lost = this.plainExpected - this.plainReached;
-    const worst = [...this.publishers.values()].sort((a, b) => b.longestUs - a.longestUs)[0] ?? new Service();
+    const worst =
+      [...this.publishers.values()].sort((a, b) => b.longestUs - a.longestUs)[0] ?? new Service();
     return [
       ['seconds', ((this.lastAt - this.firstAt) / 1e6 || 0).toFixed(1)],
       [
@@ -136,17 +151,26 @@ export class Figures {
       ['not accepted', list(this.reasons)],
       ['deliveries', `${count(of('deliver'))}, and ${count(of('repeat'))} repeated on the wire`],
       ['closes', list(this.closes)],
-      ['recovered', `${count(this.recovered)} true, ${count(this.notRecovered)} false; ${count(of('resync'))} resync`],
+      [
+        'recovered',
+        `${count(this.recovered)} true, ${count(this.notRecovered)} false; ${count(of('resync'))} resync`,
+      ],
       ['no publish accepted', `${this.publishing}; of one publisher ${ms(worst.longestUs)}`],
       ['no delivery', `${this.delivering}`],
       ['close to caught up', percentiles(this.returns)],
       ['fault over to delivery', percentiles(this.afterFaults)],
       ['sent to received', percentiles(this.latency)],
-      ['plain rooms lost', `${count(lost)} of ${count(this.plainExpected)}${share(lost, this.plainExpected)}`],
+      [
+        'plain rooms lost',
+        `${count(lost)} of ${count(this.plainExpected)}${share(lost, this.plainExpected)}`,
+      ],
     ];
   }
 
-  /** @param {Member} member @param {number} t */
+  /**
+   * @param {Member} member
+   * @param {number} t
+   */
   #caughtUp(member, t) {
     const since = this.away.get(member);
     if (since === undefined || !member.isOpen || member.isReplaying) return;
@@ -158,7 +182,9 @@ export class Figures {
 /** @param {Latency} latency */
 function percentiles(latency) {
   if (latency.count === 0) return 'none';
-  const [p50, p99] = [50, 99].map((percent) => `p${percent} ${(latency.percentile(percent) ?? 0).toFixed(1)} ms`);
+  const [p50, p99] = [50, 99].map(
+    (percent) => `p${percent} ${(latency.percentile(percent) ?? 0).toFixed(1)} ms`,
+  );
   return `${p50}, ${p99}, max ${latency.maxMs.toFixed(1)} ms (${count(latency.count)})`;
 }
 
@@ -172,7 +198,10 @@ function ms(us) {
   return `${count(us / 1000)} ms`;
 }
 
-/** @param {number} part @param {number} whole */
+/**
+ * @param {number} part
+ * @param {number} whole
+ */
 function share(part, whole) {
   return whole === 0 ? '' : ` (${((100 * part) / whole).toFixed(3)} %)`;
 }

@@ -1,23 +1,29 @@
 // indexed-run.js: what is known of a run at a point of its record.
 //
-// The record is gone through once and in order, and no delivery is kept: of each publication, of each stream of offsets and of
-// each client in each room there is one small object. Ten minutes of 500 messages a second to 200 clients are ten million
-// deliveries and need 200 MB.
+// The record is gone through once and in order, and no delivery is kept: of each publication, of
+// each stream of offsets and of each client in each room there is one small object. Ten minutes of
+// 500 messages a second to 200 clients are ten million deliveries and need 200 MB.
 //
-// A *segment* is the time a client is subscribed without interruption: from a reply to the close. A *span* is what the
-// application may take for one unbroken sequence: it begins with a reply or a `resync` and goes on through closes where
-// the next reply says `recovered: true`.
+// A *segment* is the time a client is subscribed without interruption: from a reply to the close. A
+// *span* is what the application may take for one unbroken sequence: it begins with a reply or a
+// `resync` and goes on through closes where the next reply says `recovered: true`.
 
 /** @typedef {import('./record.js').Event} Event */
 /** @typedef {import('./record.js').Position} Position */
 
-/** How long healing may take once nothing is being done to the servers: a position check each 10 s, and time to act on it. */
+/**
+ * How long healing may take once nothing is being done to the servers: a position check each 10 s,
+ * and time to act on it.
+ */
 export const SETTLE_US = 15_000_000;
 
 /** Answers to a publish while the broker is away. */
 const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
 
-/** Of a gap no more offsets are kept one by one: an offset far off is a fault of its own, and no reason to run out of memory. */
+/**
+ * Of a gap no more offsets are kept one by one: an offset far off is a fault of its own, and no
+ * reason to run out of memory.
+ */
 const MAX_SKIPPED = 100_000;
 
 /** A publication. */
@@ -50,7 +56,9 @@ export class Publication {
     this.offset = 0;
     /** Deliveries of it. */
     this.sights = 0;
-    /** Of a plain room: members subscribed since before it was sent, and how many of those got it. */
+    /**
+     * Of a plain room: members subscribed since before it was sent, and how many of those got it.
+     */
     this.members = 0;
     this.reached = 0;
     /** What its publisher had accepted in this room before it was sent. @type {Position|null} */
@@ -60,7 +68,11 @@ export class Publication {
 
 /** The offsets of one room and epoch. */
 export class Stream {
-  /** @param {string} room @param {string} epoch @param {number} t */
+  /**
+   * @param {string} room
+   * @param {string} epoch
+   * @param {number} t
+   */
   constructor(room, epoch, t) {
     this.room = room;
     this.epoch = epoch;
@@ -72,7 +84,11 @@ export class Stream {
     this.highest = 0;
     /** Offsets that a client was subscribed through and did not get. @type {Set<number>} */
     this.skipped = new Set();
-    /** Times of acceptance; the highest offset accepted until then, and when the latest of those was sent. @type {number[]} */
+    /**
+     * Times of acceptance; the highest offset accepted until then, and when the latest of those was
+     * sent.
+     * @type {number[]}
+     */
     this.okTimes = [];
     /** @type {number[]} */
     this.okHighest = [];
@@ -80,33 +96,47 @@ export class Stream {
     this.okSentAt = [];
   }
 
-  /** @param {number} offset @param {number} sentAt @param {number} t */
+  /**
+   * @param {number} offset
+   * @param {number} sentAt
+   * @param {number} t
+   */
   accepted(offset, sentAt, t) {
     this.okTimes.push(t);
     this.okHighest.push(Math.max(offset, this.okHighest.at(-1) ?? 0));
     this.okSentAt.push(Math.max(sentAt, this.okSentAt.at(-1) ?? 0));
   }
 
-  /** @param {number} t @returns {number} highest offset accepted until then, 0 where none was */
+  /**
+   * @param {number} t
+   * @returns {number} highest offset accepted until then, 0 where none was
+   */
   acceptedUntil(t) {
     return this.okHighest[this.#acceptances(t) - 1] ?? 0;
   }
 
   /**
-   * Did this stream take something until `t` that was sent when `other` was known already? Then it is the later one of the two,
-   * however late an ack may be.
+   * Did this stream take something until `t` that was sent when `other` was known already? Then it
+   * is the later one of the two, however late an ack may be.
    * @param {Stream} other @param {number} t
    */
   succeeded(other, t) {
     return this !== other && this.tookAfter(other.heardAt, t);
   }
 
-  /** Did this stream accept something until `t` that was sent after `sentAt`? @param {number} sentAt @param {number} t */
+  /**
+   * Did this stream accept something until `t` that was sent after `sentAt`?
+   * @param {number} sentAt
+   * @param {number} t
+   */
   tookAfter(sentAt, t) {
     return (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > sentAt;
   }
 
-  /** @param {number} t @returns {number} how many there were until then */
+  /**
+   * @param {number} t
+   * @returns {number} how many there were until then
+   */
   #acceptances(t) {
     let low = 0;
     let high = this.okTimes.length;
@@ -121,7 +151,11 @@ export class Stream {
 
 /** One client in one room. */
 export class Member {
-  /** @param {number} client @param {string} room @param {boolean} hasHistory */
+  /**
+   * @param {number} client
+   * @param {string} room
+   * @param {boolean} hasHistory
+   */
   constructor(client, room, hasHistory) {
     this.client = client;
     this.room = room;
@@ -132,7 +166,10 @@ export class Member {
     this.closedAt = Number.POSITIVE_INFINITY;
     /** @type {Position|undefined} what it asked to go on from */
     this.since = undefined;
-    /** The span: which stream, behind which offset it began, the last offset. @type {Stream|null} */
+    /**
+     * The span: which stream, behind which offset it began, the last offset.
+     * @type {Stream|null}
+     */
     this.stream = null;
     this.from = 0;
     this.last = 0;
@@ -142,7 +179,11 @@ export class Member {
     this.replayTo = 0;
     /** In a plain room: what this connection has got, a bit for each publication of the room. */
     this.got = new Uint32Array(0);
-    /** The publication of each publisher that was sent last, of those seen in this span or on this connection. @type {Map<string, Publication>} */
+    /**
+     * The publication of each publisher that was sent last, of those seen in this span or on this
+     * connection.
+     * @type {Map<string, Publication>}
+     */
     this.latest = new Map();
     this.markerAt = Number.POSITIVE_INFINITY;
   }
@@ -156,7 +197,10 @@ export class Member {
     return `client ${this.client} in ${this.room}`;
   }
 
-  /** @param {Stream|null} stream @param {number} offset the first of it will be one above */
+  /**
+   * @param {Stream|null} stream
+   * @param {number} offset the first of it will be one above
+   */
   beginSpan(stream, offset) {
     this.stream = stream;
     this.from = this.last = this.replayTo = offset;
@@ -164,7 +208,10 @@ export class Member {
     this.latest.clear();
   }
 
-  /** @param {number} number @returns {boolean} was it there already? */
+  /**
+   * @param {number} number
+   * @returns {boolean} was it there already?
+   */
   mark(number) {
     const word = number >>> 5;
     if (word >= this.got.length) {
@@ -186,7 +233,10 @@ export class Member {
 
 /** A client's connection, and what it was last told about the broker. */
 export class Link {
-  /** @param {number} t @param {number} server */
+  /**
+   * @param {number} t
+   * @param {number} server
+   */
   constructor(t, server) {
     this.openedAt = t;
     this.server = server;
@@ -195,13 +245,22 @@ export class Link {
     this.toldAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** Had it been told until `until` that the broker was away at `since`? @param {number} since @param {number} until */
+  /**
+   * Had it been told until `until` that the broker was away at `since`?
+   * @param {number} since
+   * @param {number} until
+   */
   wasTold(since, until) {
-    return (this.isDegraded && this.toldAt <= until) || (this.toldAt >= since && this.toldAt <= until);
+    return (
+      (this.isDegraded && this.toldAt <= until) || (this.toldAt >= since && this.toldAt <= until)
+    );
   }
 }
 
-/** A delivery, as the invariants see it: before it has changed anything but `isRepeated`. One object, used again. */
+/**
+ * A delivery, as the invariants see it: before it has changed anything but `isRepeated`. One
+ * object, used again.
+ */
 export class Sight {
   constructor() {
     this.t = 0;
@@ -244,7 +303,10 @@ export class IndexedRun {
     this.clients = new Map();
     /** Of the clients that are connected. @type {Map<number, Link>} */
     this.links = new Map();
-    /** Since when every answer of a server to a publish has been a refusal or "unknown". @type {Map<number, number>} */
+    /**
+     * Since when every answer of a server to a publish has been a refusal or "unknown".
+     * @type {Map<number, number>}
+     */
     this.refusedSince = new Map();
     /** @type {Map<string, number>} members subscribed now */
     this.open = new Map();
@@ -265,14 +327,20 @@ export class IndexedRun {
     this.sight = new Sight();
   }
 
-  /** @param {string} value @returns {Publication} */
+  /**
+   * @param {string} value
+   * @returns {Publication}
+   */
   publication(value) {
     const publication = this.publications.get(value);
     if (publication === undefined) throw new Error(`the record is wrong: ${value} was never sent`);
     return publication;
   }
 
-  /** @param {string} room @returns {Iterable<Stream>} in the order they were heard of */
+  /**
+   * @param {string} room
+   * @returns {Iterable<Stream>} in the order they were heard of
+   */
   streamsOf(room) {
     return this.streams.get(room)?.values() ?? [];
   }
@@ -288,8 +356,8 @@ export class IndexedRun {
   }
 
   /**
-   * The latest moment of a segment that was followed, within the segment, by an undisturbed time in which everything must
-   * have settled: what was accepted until then had to arrive.
+   * The latest moment of a segment that was followed, within the segment, by an undisturbed time in
+   * which everything must have settled: what was accepted until then had to arrive.
    * @param {Member} member still open
    * @returns {number} -Infinity where there is none
    */
@@ -301,16 +369,25 @@ export class IndexedRun {
     return Number.NEGATIVE_INFINITY;
   }
 
-  /** @param {number} client @param {string} room @returns {Member} */
+  /**
+   * @param {number} client
+   * @param {string} room
+   * @returns {Member}
+   */
   member(client, room) {
     let rooms = this.clients.get(client);
     if (rooms === undefined) this.clients.set(client, (rooms = new Map()));
     let member = rooms.get(room);
-    if (member === undefined) rooms.set(room, (member = new Member(client, room, this.history.has(room))));
+    if (member === undefined)
+      rooms.set(room, (member = new Member(client, room, this.history.has(room))));
     return member;
   }
 
-  /** @param {string} room @param {string|undefined} epoch @returns {Stream|null} null where the message had no place */
+  /**
+   * @param {string} room
+   * @param {string|undefined} epoch
+   * @returns {Stream|null} null where the message had no place
+   */
   stream(room, epoch) {
     if (epoch === undefined) return null;
     let epochs = this.streams.get(room);
@@ -324,7 +401,8 @@ export class IndexedRun {
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
   invoke({ t, value, marker, via = 0, server = 0 }) {
-    if (this.publications.has(value)) throw new Error(`the record is wrong: ${value} was sent twice`);
+    if (this.publications.has(value))
+      throw new Error(`the record is wrong: ${value} was sent twice`);
     const publication = new Publication(value, t, marker === true, via, server);
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
@@ -335,7 +413,12 @@ export class IndexedRun {
     this.publications.set(value, publication);
   }
 
-  /** @param {Publication} publication @param {number} t @param {Stream|null} stream @param {number} offset */
+  /**
+   * @param {Publication} publication
+   * @param {number} t
+   * @param {Stream|null} stream
+   * @param {number} offset
+   */
   ok(publication, t, stream, offset) {
     this.refusedSince.delete(publication.server);
     publication.outcome = 'ok';
@@ -349,16 +432,25 @@ export class IndexedRun {
       this.settled.set(key, { epoch: stream.epoch, offset });
   }
 
-  /** @param {Publication} publication @param {'fail'|'info'} outcome @param {string} reason @param {number} t */
+  /**
+   * @param {Publication} publication
+   * @param {'fail'|'info'} outcome
+   * @param {string} reason
+   * @param {number} t
+   */
   notOk(publication, outcome, reason, t) {
     publication.outcome = outcome;
     if (outcome === 'info') publication.unknownAt = t;
     // Only what the server said counts: without an answer it may be the server that is away.
     const { server } = publication;
-    if (SAID_WHILE_AWAY.has(reason) && !this.refusedSince.has(server)) this.refusedSince.set(server, t);
+    if (SAID_WHILE_AWAY.has(reason) && !this.refusedSince.has(server))
+      this.refusedSince.set(server, t);
   }
 
-  /** @param {Extract<Event, {type: 'deliver'|'repeat'}>} event @returns {Sight} */
+  /**
+   * @param {Extract<Event, {type: 'deliver'|'repeat'}>} event
+   * @returns {Sight}
+   */
   sighted({ t, client, room, value, epoch, offset }) {
     const { sight } = this;
     sight.t = t;
@@ -369,7 +461,8 @@ export class IndexedRun {
     sight.stream = this.stream(room, epoch);
     sight.offset = offset ?? 0;
     const { publication, member } = sight;
-    sight.isRepeated = !member.hasHistory && publication?.room === room && member.mark(publication.number);
+    sight.isRepeated =
+      !member.hasHistory && publication?.room === room && member.mark(publication.number);
     return sight;
   }
 
@@ -382,7 +475,8 @@ export class IndexedRun {
     if (latest === undefined || latest.invokedAt < publication.invokedAt)
       member.latest.set(publication.publisher, publication);
     if (stream === null) {
-      if (!isRepeated && member.isOpen && member.openedAt < publication.invokedAt) publication.reached++;
+      if (!isRepeated && member.isOpen && member.openedAt < publication.invokedAt)
+        publication.reached++;
       return;
     }
     this.#place(publication, stream, offset);
@@ -396,7 +490,12 @@ export class IndexedRun {
     if (offset > member.last) member.last = offset;
   }
 
-  /** What is promised of a plain room is promised to a connection. @param {number} client @param {number} t @param {number} [server] */
+  /**
+   * What is promised of a plain room is promised to a connection.
+   * @param {number} client
+   * @param {number} t
+   * @param {number} [server]
+   */
   connect(client, t, server = 0) {
     this.links.set(client, new Link(t, server));
     for (const member of this.clients.get(client)?.values() ?? []) {
@@ -406,15 +505,27 @@ export class IndexedRun {
     }
   }
 
-  /** @param {Member} member @param {Position|undefined} since */
+  /**
+   * @param {Member} member
+   * @param {Position|undefined} since
+   */
   subscribe(member, since) {
     if (member.isOpen) throw new Error(`the record is wrong: ${member} subscribes twice`);
-    if (since !== undefined && (since.epoch !== member.stream?.epoch || since.offset !== member.last))
+    if (
+      since !== undefined &&
+      (since.epoch !== member.stream?.epoch || since.offset !== member.last)
+    )
       throw new Error(`the record is wrong: ${member} is not at ${since.epoch}:${since.offset}`);
     member.since = since;
   }
 
-  /** @param {Member} member @param {number} t @param {Stream|null} stream @param {number} offset @param {boolean} isRecovered */
+  /**
+   * @param {Member} member
+   * @param {number} t
+   * @param {Stream|null} stream
+   * @param {number} offset
+   * @param {boolean} isRecovered
+   */
   reply(member, t, stream, offset, isRecovered) {
     if (!member.isOpen) this.open.set(member.room, (this.open.get(member.room) ?? 0) + 1);
     member.isOpen = true;
@@ -424,7 +535,11 @@ export class IndexedRun {
     else member.beginSpan(stream, offset);
   }
 
-  /** @param {number} client @param {boolean} isDegraded @param {number} t */
+  /**
+   * @param {number} client
+   * @param {boolean} isDegraded
+   * @param {number} t
+   */
   told(client, isDegraded, t) {
     const link = this.links.get(client);
     if (link === undefined) return;
@@ -454,7 +569,11 @@ export class IndexedRun {
     if (--this.disturbances === 0) this.calmSince = t;
   }
 
-  /** @param {Publication} publication @param {Stream} stream @param {number} offset */
+  /**
+   * @param {Publication} publication
+   * @param {Stream} stream
+   * @param {number} offset
+   */
   #place(publication, stream, offset) {
     if (!stream.places.has(offset)) stream.places.set(offset, publication);
     // The latest epoch it was seen in: it is one offset per epoch that is promised.
@@ -464,7 +583,10 @@ export class IndexedRun {
   }
 }
 
-/** @param {string} value @returns {[publisher: string, seq: string, room: string]} */
+/**
+ * @param {string} value
+ * @returns {[publisher: string, seq: string, room: string]}
+ */
 function split(value) {
   const first = value.indexOf(':');
   const second = value.indexOf(':', first + 1);

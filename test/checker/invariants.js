@@ -1,8 +1,10 @@
-// invariants.js: what must hold of every run, whatever was done to the servers. One table; each row says which anomaly it is about.
+// invariants.js: what must hold of every run, whatever was done to the servers. One table; each row
+// says which anomaly it is about.
 //
-// A row's functions are asked at an event, with the run as it was before it. They answer null where they have nothing to say, ''
-// where the invariant held, and what is wrong otherwise; those that look at many things yield such answers. The first
-// two are told apart so that a report can say how often each was put to the test: one that never was proves nothing.
+// A row's functions are asked at an event, with the run as it was before it. They answer null where
+// they have nothing to say, '' where the invariant held, and what is wrong otherwise; those that
+// look at many things yield such answers. The first two are told apart so that a report can say how
+// often each was put to the test: one that never was proves nothing.
 //
 // The borders between them are drawn so that one fault is one anomaly:
 // - a gap between two offsets that a client got is I5, or I6 while a replay is under way;
@@ -14,13 +16,17 @@
 // - I2 is a message that was answered with a refusal, however late it is delivered; I14 is one of unknown outcome that is late.
 // A delivery that nobody sent, or that belongs to another room, is I1 and nothing else.
 //
-// I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none yet.
+// I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none
+// yet.
 
 import { SETTLE_US } from './indexed-run.js';
 
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
-/** How long it may take to notice that the broker is away and to tell everybody: twice what the tests of each case allow. */
+/**
+ * How long it may take to notice that the broker is away and to tell everybody: twice what the
+ * tests of each case allow.
+ */
 const TOLD_US = 10_000_000;
 
 /** @typedef {import('./indexed-run.js').IndexedRun} Run */
@@ -30,20 +36,27 @@ const TOLD_US = 10_000_000;
 /** @typedef {import('./indexed-run.js').Stream} Stream */
 /** @typedef {string|null} Answer null: does not apply; '': held; else what is wrong */
 
-/** @typedef {{publication: Publication, t: number, stream: Stream|null, offset: number}} Acceptance */
-/** @typedef {{member: Member, stream: Stream|null, offset: number, isRecovered: boolean}} Told by a reply or a `resync` */
+/**
+ * @typedef {{publication: Publication, t: number, stream: Stream|null, offset: number}} Acceptance
+ */
+/**
+ * @typedef {{member: Member, stream: Stream|null, offset: number, isRecovered: boolean}} Told by a
+ *   reply or a `resync`
+ */
 
 /**
  * When a row is asked.
  * @typedef {object} Asked
  * @property {(run: Run, sight: Sight) => Answer} [deliver] of what was published, and to that room
- * @property {(run: Run, sight: Sight) => Answer} [repeat] the same; the client dropped it, since it had passed that offset
+ * @property {(run: Run, sight: Sight) => Answer} [repeat] the same; the client dropped it, since it
+ *   had passed that offset
  * @property {(run: Run, sight: Sight) => Answer} [stray] of anything else
  * @property {(run: Run, acceptance: Acceptance) => Answer} [ok]
  * @property {(run: Run, publication: Publication) => Answer} [fail]
  * @property {(run: Run, told: Told) => Answer} [reply]
  * @property {(run: Run, told: Told) => Answer} [resync]
- * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with the run
+ * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with
+ *   the run
  * @property {(run: Run) => Iterable<Answer>} [finish] the run's end
  * @property {(run: Run) => Iterable<Answer>} [after] everything has been taken down
  */
@@ -65,7 +78,8 @@ export const INVARIANTS = Object.freeze([
     asked: {
       deliver: wasNotRefused,
       repeat: wasNotRefused,
-      fail: (_, { value, sights }) => (sights > 0 ? `${value} is refused, and had been delivered` : ''),
+      fail: (_, { value, sights }) =>
+        sights > 0 ? `${value} is refused, and had been delivered` : '',
     },
   },
   {
@@ -102,7 +116,8 @@ export const INVARIANTS = Object.freeze([
   {
     id: 'I8',
     anomaly: 'unseen',
-    claim: 'when all is calm again a marker reaches every client, and with it all that the last epoch has',
+    claim:
+      'when all is calm again a marker reaches every client, and with it all that the last epoch has',
     asked: { finish: markersArrived },
   },
   {
@@ -125,7 +140,12 @@ export const INVARIANTS = Object.freeze([
     id: 'I11',
     anomaly: 'undeclared loss',
     claim: 'who is subscribed when a stream loses something is told so, by a new epoch',
-    asked: { deliver: epochWasDeclared, reply: doesNotGoBack, resync: doesNotGoBack, ended: knowsTheEpoch },
+    asked: {
+      deliver: epochWasDeclared,
+      reply: doesNotGoBack,
+      resync: doesNotGoBack,
+      ended: knowsTheEpoch,
+    },
   },
   {
     id: 'I13',
@@ -151,27 +171,44 @@ export const INVARIANTS = Object.freeze([
   },
 ]);
 
-/** @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function belongsElsewhere(sight) {
   const { publication } = sight;
   return `${sight}: ${publication === undefined ? 'nobody has published it' : `it belongs to ${publication.room}`}`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function wasNotRefused(_, sight) {
   return sight.publication?.outcome === 'fail' ? `${sight} was refused` : '';
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function isThePlaces(_, sight) {
   const { member, stream, offset, publication } = sight;
   if (!member.hasHistory) return null;
   if (stream === null) return `${sight} has no offset`;
   const other = stream.places.get(offset);
-  return other === undefined || other === publication ? '' : `${sight}: that is the place of ${other.value}`;
+  return other === undefined || other === publication
+    ? ''
+    : `${sight}: that is the place of ${other.value}`;
 }
 
-/** @param {Run} run @param {Acceptance} acceptance @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Acceptance} acceptance
+ * @returns {Answer}
+ */
 function acceptedPlaceIsFree(run, { publication, stream, offset }) {
   if (!run.history.has(publication.room)) return null;
   if (stream === null) return `the ack of ${publication.value} has no offset`;
@@ -180,7 +217,11 @@ function acceptedPlaceIsFree(run, { publication, stream, offset }) {
   return `${publication.value} is accepted at ${stream.epoch}:${offset}, the place of ${other.value}`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function rises(_, sight) {
   const { member, stream, offset, isRepeated } = sight;
   if (!member.hasHistory) return isRepeated ? `${sight} a second time on one connection` : '';
@@ -188,14 +229,22 @@ function rises(_, sight) {
   return offset > member.last ? '' : `${sight} behind ${member.last}`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function wasThere(_, sight) {
   const { member, stream, offset } = sight;
   if (stream === member.stream && member.has(offset)) return '';
   return `${sight} behind ${member.last}: dropped as a repeat, but it had not been there`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function followsLive(_, sight) {
   const { member, stream, offset } = sight;
   if (stream === null) return null;
@@ -204,15 +253,24 @@ function followsLive(_, sight) {
   return offset === member.last + 1 ? '' : `${sight} after ${member.last}`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function followsInReplay(_, sight) {
   const { member, stream, offset } = sight;
-  if (stream === null || stream !== member.stream || !member.isReplaying || offset <= member.last) return null;
+  if (stream === null || stream !== member.stream || !member.isReplaying || offset <= member.last)
+    return null;
   if (offset === member.last + 1) return '';
   return `${sight} after ${member.last}, in a replay up to ${member.replayTo}`;
 }
 
-/** @param {Run} run @param {Told} told @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Told} told
+ * @returns {Answer}
+ */
 function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
   if (!isRecovered) return null;
   const { since } = member;
@@ -227,13 +285,21 @@ function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
   return '';
 }
 
-/** @param {Run} run @param {Member} member @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Member} member
+ * @returns {Answer}
+ */
 function replayIsComplete(run, member) {
   if (!member.isReplaying || run.settledMoment(member) === Number.NEGATIVE_INFINITY) return null;
   return `${member} was promised a replay up to ${member.replayTo} and got it up to ${member.last}`;
 }
 
-/** @param {Run} run @param {Member} member @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Member} member
+ * @returns {Answer}
+ */
 function sawWhatWasAccepted(run, member) {
   // At the run's end this is I8's.
   if (run.hasEnded || member.stream === null || member.isReplaying) return null;
@@ -245,22 +311,31 @@ function sawWhatWasAccepted(run, member) {
   return `${member} ended at ${member.last} of ${stream.epoch}, long after ${accepted} was accepted`;
 }
 
-/** @param {Run} run @returns {Iterable<Answer>} */
+/**
+ * @param {Run} run
+ * @returns {Iterable<Answer>}
+ */
 function* everyAcceptedWasSeen({ publications }) {
   for (const { outcome, stream, offset, sights, value } of publications.values()) {
     // Above what anybody has seen it is not yet lost.
     if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
     if (sights > 0) yield '';
-    else if (stream.skipped.has(offset)) yield `${value}, accepted at ${stream.epoch}:${offset}, was seen by nobody`;
+    else if (stream.skipped.has(offset))
+      yield `${value}, accepted at ${stream.epoch}:${offset}, was seen by nobody`;
     else if ((stream.places.get(offset)?.sights ?? 0) > 0)
       yield `${value}, accepted at ${stream.epoch}:${offset}, was seen by nobody: ${stream.places.get(offset)?.value} was`;
   }
 }
 
-/** @param {Run} run @returns {Iterable<Answer>} */
+/**
+ * @param {Run} run
+ * @returns {Iterable<Answer>}
+ */
 function* markersArrived(run) {
   for (const marker of run.markers.values()) {
-    yield marker.outcome === 'ok' ? '' : `${marker.value}, the marker, was not accepted: ${marker.outcome}`;
+    yield marker.outcome === 'ok'
+      ? ''
+      : `${marker.value}, the marker, was not accepted: ${marker.outcome}`;
   }
   for (const member of run.members()) {
     const marker = run.markers.get(member.room);
@@ -272,16 +347,25 @@ function* markersArrived(run) {
       const accepted = member.stream.acceptedUntil(moment);
       if (moment === Number.NEGATIVE_INFINITY) continue;
       if (accepted <= member.last) yield '';
-      else yield `${member} is at ${member.last} of ${member.stream.epoch}, long after ${accepted} was accepted`;
+      else
+        yield `${member} is at ${member.last} of ${member.stream.epoch}, long after ${accepted} was accepted`;
     }
   }
 }
 
-/** @param {Run} run @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function keepsOrder(run, sight) {
   const { publication, member, stream, offset } = sight;
   // What comes a second time, or too late to be passed on, is I4's.
-  if (publication === undefined || sight.isRepeated || (stream === member.stream && offset <= member.last && stream))
+  if (
+    publication === undefined ||
+    sight.isRepeated ||
+    (stream === member.stream && offset <= member.last && stream)
+  )
     return null;
   const latest = member.latest.get(publication.publisher);
   if (latest === undefined) return null;
@@ -291,7 +375,11 @@ function keepsOrder(run, sight) {
   return `${sight} after what ${publication.publisher} sent ${latest.invokedAt - publication.okAt} us after its ack`;
 }
 
-/** @param {Run} _ @param {Acceptance} acceptance @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Acceptance} acceptance
+ * @returns {Answer}
+ */
 function keepsOrderOfOffsets(_, { publication, stream, offset }) {
   const { behind } = publication;
   if (behind === null || behind.epoch !== stream?.epoch) return null;
@@ -300,28 +388,47 @@ function keepsOrderOfOffsets(_, { publication, stream, offset }) {
   return `${publication.value} is accepted at ${offset}, and was sent after the ack of ${behind.offset}`;
 }
 
-/** @param {Publication|undefined} publication @param {Stream|null} stream @param {number} offset @returns {Answer} */
+/**
+ * @param {Publication|undefined} publication
+ * @param {Stream|null} stream
+ * @param {number} offset
+ * @returns {Answer}
+ */
 function hasOnePlace(publication, stream, offset) {
   if (stream === null || publication?.stream !== stream) return null;
   if (publication.offset === offset) return '';
   return `${publication.value} is at ${publication.offset} and at ${offset} of ${stream.epoch}`;
 }
 
-/** @param {Run} _ @param {Sight} sight @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Sight} sight
+ * @returns {Answer}
+ */
 function epochWasDeclared(_, sight) {
   const { member, stream } = sight;
   if (stream === null || !member.isOpen) return null;
-  return stream === member.stream ? '' : `${sight}, who was in ${member.stream?.epoch} and has not been told`;
+  return stream === member.stream
+    ? ''
+    : `${sight}, who was in ${member.stream?.epoch} and has not been told`;
 }
 
-/** @param {Run} _ @param {Told} told @returns {Answer} */
+/**
+ * @param {Run} _
+ * @param {Told} told
+ * @returns {Answer}
+ */
 function doesNotGoBack(_, { member, stream, offset, isRecovered }) {
   if (isRecovered || stream === null || stream !== member.stream) return null;
   if (offset >= member.last) return '';
   return `${member} is told ${stream.epoch}:${offset}, and had got ${member.last} of it`;
 }
 
-/** @param {Run} run @param {Member} member @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {Member} member
+ * @returns {Answer}
+ */
 function knowsTheEpoch(run, member) {
   if (member.stream === null) return null;
   const moment = run.settledMoment(member);
@@ -340,7 +447,8 @@ function knowsTheEpoch(run, member) {
 function isNotOvertaken(_, { publication, member, isRepeated, value }) {
   if (publication?.outcome !== 'info' || member.hasHistory || isRepeated) return null;
   const latest = member.latest.get(publication.publisher);
-  // Order is promised within a connection: what an earlier one left behind in a frozen worker comes when it comes.
+  // Order is promised within a connection: what an earlier one left behind in a frozen worker comes
+  // when it comes.
   if (latest === undefined || latest.connection !== publication.connection) return null;
   if (latest.invokedAt <= publication.unknownAt) return '';
   return `${value}, of unknown outcome, to ${member} behind ${latest.value}, sent ${latest.invokedAt - publication.unknownAt} us after that answer`;
@@ -351,7 +459,10 @@ function isNotOvertaken(_, { publication, member, isRepeated, value }) {
  * @param {Run} run @returns {Iterable<Answer>}
  */
 function* unknownsComeFirst({ publications }) {
-  /** @type {Map<string, {accepted: Publication[], unknown: Publication[]}>} of one connection in one stream */
+  /**
+   * @type {Map<string, {accepted: Publication[], unknown: Publication[]}>} of one connection in one
+   *   stream
+   */
   const sequences = new Map();
   for (const publication of publications.values()) {
     const { publisher, connection, room, stream, outcome } = publication;
@@ -366,12 +477,17 @@ function* unknownsComeFirst({ publications }) {
     for (const { value, offset, unknownAt } of unknown) {
       const before = accepted.find((other) => other.invokedAt > unknownAt && other.offset < offset);
       if (before === undefined) yield '';
-      else yield `${value}, of unknown outcome, is at ${offset}, behind ${before.value} at ${before.offset}`;
+      else
+        yield `${value}, of unknown outcome, is at ${offset}, behind ${before.value} at ${before.offset}`;
     }
   }
 }
 
-/** @param {Run} run @param {number} server @returns {Answer} */
+/**
+ * @param {Run} run
+ * @param {number} server
+ * @returns {Answer}
+ */
 function outageWasTold({ now, refusedSince, links }, server) {
   const since = refusedSince.get(server) ?? Number.POSITIVE_INFINITY;
   const until = since + TOLD_US;
@@ -383,7 +499,10 @@ function outageWasTold({ now, refusedSince, links }, server) {
   return `no publish was accepted for ${seconds} s, and ${missed.length} of ${clients.length} clients were not told, like client ${missed[0][0]}`;
 }
 
-/** @param {Run} run @returns {Iterable<Answer>} */
+/**
+ * @param {Run} run
+ * @returns {Iterable<Answer>}
+ */
 function* gaugesAreBack({ gauges }) {
   for (const [of, { before, after }] of gauges) {
     if (before === undefined || after === undefined) continue;

@@ -1,9 +1,11 @@
-// model.js: a cluster in memory, whose records are right by construction, and which can be told to be wrong.
+// model.js: a cluster in memory, whose records are right by construction, and which can be told to
+// be wrong.
 //
-// It exists to keep the checker honest: a random run of it must have no violation, and a run with one fault planted must
-// have that fault's and no other. It does what a server promises, by the shortest means: a store with bounded history and
-// an epoch, workers that hear of publications late and heal what they missed, clients that come back with `since`. Time is
-// its own and only moves as told.
+// It exists to keep the checker honest: a random run of it must have no violation, and a run with
+// one fault planted must have that fault's and no other. It does what a server promises, by the
+// shortest means: a store with bounded history and an epoch, workers that hear of publications late
+// and heal what they missed, clients that come back with `since`. Time is its own and only moves as
+// told.
 
 import { SETTLE_US } from './indexed-run.js';
 
@@ -72,7 +74,9 @@ export class Model {
     /** Acks on their way. @type {import('./record.js').What[]} */
     this.acks = [];
     /** @type {Map<string, Stored>} */
-    this.store = new Map(HISTORY_ROOMS.map((room) => [room, { epoch: this.#epoch(), top: 0, log: [] }]));
+    this.store = new Map(
+      HISTORY_ROOMS.map((room) => [room, { epoch: this.#epoch(), top: 0, log: [] }]),
+    );
     this.workers = Array.from({ length: WORKERS }, () => new Worker());
     this.clients = Array.from({ length: CLIENTS }, () => new Client());
     this.emit({ type: 'run', history: [...HISTORY_ROOMS], plain: [...PLAIN_ROOMS] });
@@ -92,7 +96,8 @@ export class Model {
   /**
    * @param {string} publisher
    * @param {string} room
-   * @param {'ok'|'fail'|'lost'|'stored'} [outcome] the last two: nothing is known, and it was lost or stored
+   * @param {'ok'|'fail'|'lost'|'stored'} [outcome] the last two: nothing is known, and it was lost
+   *   or stored
    * @param {{isLate?: boolean, isMarker?: boolean}} [how] isLate: the ack takes its time
    * @returns {Message}
    */
@@ -100,13 +105,19 @@ export class Model {
     const message = this.invoke(publisher, room, isMarker);
     if (outcome === 'ok' || outcome === 'stored') this.announce(this.place(message));
     if (outcome === 'ok') this.acks.push({ ...message, type: 'ok' });
-    else if (outcome === 'fail') this.emit({ type: 'fail', value: message.value, reason: 'UNAVAILABLE' });
+    else if (outcome === 'fail')
+      this.emit({ type: 'fail', value: message.value, reason: 'UNAVAILABLE' });
     else this.emit({ type: 'info', value: message.value, reason: 'OUTCOME_UNKNOWN' });
     if (!isLate) this.flush();
     return message;
   }
 
-  /** @param {string} publisher @param {string} room @param {boolean} [isMarker] @returns {Message} */
+  /**
+   * @param {string} publisher
+   * @param {string} room
+   * @param {boolean} [isMarker]
+   * @returns {Message}
+   */
   invoke(publisher, room, isMarker = false) {
     const sequence = (this.sequences.get(publisher) ?? 0) + 1;
     this.sequences.set(publisher, sequence);
@@ -136,7 +147,11 @@ export class Model {
     for (const ack of this.acks.splice(0)) this.emit(ack);
   }
 
-  /** A worker hears of up to so many publications. @param {number} number @param {number} [most] */
+  /**
+   * A worker hears of up to so many publications.
+   * @param {number} number
+   * @param {number} [most]
+   */
   pump(number, most = Number.POSITIVE_INFINITY) {
     const worker = this.workers[number];
     for (let n = 0; n < most; n++) {
@@ -144,7 +159,8 @@ export class Model {
       if (message === undefined) return;
       const { room, epoch, offset = 0 } = message;
       const position = worker.positions.get(room);
-      if (position !== undefined && (epoch !== position.epoch || offset > position.last + 1)) this.check(number, room);
+      if (position !== undefined && (epoch !== position.epoch || offset > position.last + 1))
+        this.check(number, room);
       const followed = worker.positions.get(room);
       if (followed !== undefined) {
         if (epoch !== followed.epoch || offset <= followed.last) continue;
@@ -154,15 +170,25 @@ export class Model {
     }
   }
 
-  /** Compares a worker's position with the store's, and heals or declares what is missing. @param {number} number @param {string} room */
+  /**
+   * Compares a worker's position with the store's, and heals or declares what is missing.
+   * @param {number} number
+   * @param {string} room
+   */
   check(number, room) {
     const worker = this.workers[number];
     const { epoch, top, log } = this.#stored(room);
     const position = worker.positions.get(room);
-    if (position === undefined || worker.isMute || (position.epoch === epoch && position.last >= top)) return;
+    if (
+      position === undefined ||
+      worker.isMute ||
+      (position.epoch === epoch && position.last >= top)
+    )
+      return;
     const since = position.epoch === epoch || !this.faults.ignoresEpochs ? position.last : 0;
     const missed = log.filter(({ offset = 0 }) => offset > since);
-    const isWhole = missed.length === top - since && (position.epoch === epoch || this.faults.ignoresEpochs);
+    const isWhole =
+      missed.length === top - since && (position.epoch === epoch || this.faults.ignoresEpochs);
     worker.positions.set(room, { epoch, last: top });
     if (isWhole) for (const message of missed) this.deliver(number, message);
     else
@@ -173,14 +199,22 @@ export class Model {
       }
   }
 
-  /** To all who are connected to that worker. @param {number} number @param {Message} message */
+  /**
+   * To all who are connected to that worker.
+   * @param {number} number
+   * @param {Message} message
+   */
   deliver(number, message) {
     for (const [client, { worker, joined }] of this.clients.entries()) {
       if (worker === number && joined.has(message.room)) this.hand(client, message);
     }
   }
 
-  /** To a client, who drops what it has passed. @param {number} client @param {Message} message */
+  /**
+   * To a client, who drops what it has passed.
+   * @param {number} client
+   * @param {Message} message
+   */
   hand(client, { room, value, epoch, offset = 0 }) {
     if (epoch === undefined) {
       this.emit({ type: 'deliver', client, room, value });
@@ -191,7 +225,12 @@ export class Model {
     if (position?.epoch === epoch && offset <= position.floor) return;
     const isRepeat = position?.epoch === epoch && offset <= position.last;
     this.emit({ type: isRepeat ? 'repeat' : 'deliver', client, room, value, epoch, offset });
-    if (!isRepeat) positions.set(room, { epoch, last: offset, floor: position?.epoch === epoch ? position.floor : 0 });
+    if (!isRepeat)
+      positions.set(room, {
+        epoch,
+        last: offset,
+        floor: position?.epoch === epoch ? position.floor : 0,
+      });
   }
 
   /** @param {number} client */
@@ -201,7 +240,10 @@ export class Model {
     this.emit({ type: 'close', client, code: 1006 });
   }
 
-  /** @param {number} client @param {number} worker */
+  /**
+   * @param {number} client
+   * @param {number} worker
+   */
   open(client, worker) {
     if (this.clients[client].isOpen) return;
     this.emit({ type: 'connect', client });
@@ -215,14 +257,21 @@ export class Model {
     }
   }
 
-  /** The worker's subscription is cut: what it has not yet heard of is gone. @param {number} worker */
+  /**
+   * The worker's subscription is cut: what it has not yet heard of is gone.
+   * @param {number} worker
+   */
   cut(worker) {
     this.emit({ type: 'start', name: 'cut' });
     this.workers[worker].bus = [];
     this.emit({ type: 'stop', name: 'cut' });
   }
 
-  /** Redis comes back without what it took last. @param {number} lost how many of each room @param {readonly string[]} [rooms] */
+  /**
+   * Redis comes back without what it took last.
+   * @param {number} lost how many of each room
+   * @param {readonly string[]} [rooms]
+   */
   crash(lost, rooms = HISTORY_ROOMS) {
     this.emit({ type: 'start', name: 'crash' });
     for (const room of rooms) {
@@ -230,7 +279,11 @@ export class Model {
       this.store.set(
         room,
         this.faults.fenceOff
-          ? { epoch, top: Math.max(0, top - lost), log: log.slice(0, Math.max(0, log.length - lost)) }
+          ? {
+              epoch,
+              top: Math.max(0, top - lost),
+              log: log.slice(0, Math.max(0, log.length - lost)),
+            }
           : { epoch: this.#epoch(), top: 0, log: [] },
       );
     }
@@ -246,7 +299,10 @@ export class Model {
     }
   }
 
-  /** Nothing happens for longer than healing may take; but clients are told that nothing can be published, if so it is. */
+  /**
+   * Nothing happens for longer than healing may take; but clients are told that nothing can be
+   * published, if so it is.
+   */
   wait() {
     for (const [client, { isOpen }] of this.clients.entries())
       if (isOpen && this.isRefusing && !this.faults.hidesOutages)
@@ -266,11 +322,15 @@ export class Model {
     return this.events;
   }
 
-  /** @param {number} client @param {string} room */
+  /**
+   * @param {number} client
+   * @param {string} room
+   */
   #join(client, room) {
     const { positions, worker } = this.clients[client];
     const { epoch, top, log } = this.#stored(room);
-    // A worker that is still in an epoch that is over learns of it here; of mere offsets it hears in time.
+    // A worker that is still in an epoch that is over learns of it here; of mere offsets it hears
+    // in time.
     if (this.workers[worker].positions.get(room)?.epoch !== epoch) this.check(worker, room);
     const position = positions.get(room);
     const since = position && { epoch: position.epoch, offset: position.last };
@@ -286,13 +346,19 @@ export class Model {
     if (isProved) for (const message of missed) this.hand(client, message);
   }
 
-  /** @param {Worker} worker @param {string} room */
+  /**
+   * @param {Worker} worker
+   * @param {string} room
+   */
   #follow(worker, room) {
     const { epoch, top } = this.#stored(room);
     worker.positions.set(room, { epoch, last: top });
   }
 
-  /** @param {string} room @returns {Stored} */
+  /**
+   * @param {string} room
+   * @returns {Stored}
+   */
   #stored(room) {
     return /** @type {Stored} */ (this.store.get(room));
   }

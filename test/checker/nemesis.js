@@ -1,9 +1,11 @@
-// nemesis.js: what is done to servers, to Redis and to clients, one table. `inflict` does it and returns what heals it.
+// nemesis.js: what is done to servers, to Redis and to clients, one table. `inflict` does it and
+// returns what heals it.
 //
 // Healing ends when the processes are back; whether service is back is what the record shows.
 //
-// A fault without effect would be a test that can't fail. So faults that could miss check their effect, and throw if there is
-// none. All effects are confined to processes and networks that the run has started, which end with it.
+// A fault without effect would be a test that can't fail. So faults that could miss check their
+// effect, and throw if there is none. All effects are confined to processes and networks that the
+// run has started, which end with it.
 
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,11 +15,17 @@ import { startRedis } from '../helpers/redis.js';
 import { until } from '../helpers/server.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
-/** A server gives up after five deaths of workers within a minute; what is done to it stays below that. */
+/**
+ * A server gives up after five deaths of workers within a minute; what is done to it stays below
+ * that.
+ */
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
 const SLOW_SHARE = 0.05;
-/** Of a flood that fills the kernel's buffers between Redis and a worker that does not read: some 10 MB. */
+/**
+ * Of a flood that fills the kernel's buffers between Redis and a worker that does not read: some 10
+ * MB.
+ */
 const FLOOD_MESSAGES = 400;
 const FLOOD_BYTES = 60_000;
 /** At 1 ms each. */
@@ -201,7 +209,9 @@ export const NEMESES = Object.freeze({
     name: 'slow readers',
     holdMs: [2000, 12_000],
     async inflict({ workload, random }) {
-      const slow = random.shuffled(workload.clients).slice(0, Math.ceil(SLOW_SHARE * workload.clients.length));
+      const slow = random
+        .shuffled(workload.clients)
+        .slice(0, Math.ceil(SLOW_SHARE * workload.clients.length));
       for (const client of slow) client.pause();
       return () => {
         for (const client of slow) client.resume();
@@ -254,7 +264,8 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      // It refuses writes after a snapshot that failed, where it is to make some: nothing can be renamed to a folder.
+      // It refuses writes after a snapshot that failed, where it is to make some: nothing can be
+      // renamed to a folder.
       const obstacle = join(redis.folder, 'dump.rdb', 'x');
       mkdirSync(obstacle, { recursive: true });
       await tell(redis, 'CONFIG', 'SET', 'save', '3600 1000000');
@@ -280,7 +291,13 @@ export const NEMESES = Object.freeze({
       await redis.kill();
       const { args } = redis;
       // 1 ms a key, and it answers in between.
-      redis.args = [...args, '--key-load-delay', '1000', '--loading-process-events-interval-bytes', '1024'];
+      redis.args = [
+        ...args,
+        '--key-load-delay',
+        '1000',
+        '--loading-process-events-interval-bytes',
+        '1024',
+      ];
       await redis.restart();
       redis.args = args;
       return async () => {
@@ -298,7 +315,10 @@ export const NEMESES = Object.freeze({
       await tell(redis, 'CLIENT', 'PAUSE', `${PAUSE_MS}`, 'WRITE');
       return async () => {
         const publish = tell(redis, 'PUBLISH', CANARY, 'x');
-        const isHeld = await Promise.race([publish.then(() => false), pause(ANSWER_MS).then(() => true)]);
+        const isHeld = await Promise.race([
+          publish.then(() => false),
+          pause(ANSWER_MS).then(() => true),
+        ]);
         mustBe(isHeld, 'writes are held');
         await tell(redis, 'CLIENT', 'UNPAUSE');
         await publish;
@@ -330,7 +350,11 @@ export const NEMESES = Object.freeze({
     name: 'the right to the keys taken away',
     holdMs: [1000, 6000],
     ofRedis: true,
-    inflict: withoutRights(['resetkeys', '~other:*'], ['resetkeys', '~fanfare:*'], ['GET', 'fanfare:canary']),
+    inflict: withoutRights(
+      ['resetkeys', '~other:*'],
+      ['resetkeys', '~fanfare:*'],
+      ['GET', 'fanfare:canary'],
+    ),
   },
   redisRolledBack: {
     name: 'REPLICAOF an older copy and back',
@@ -406,30 +430,49 @@ export const NEMESES = Object.freeze({
   },
 });
 
-/** @param {import('../helpers/redis.js').RedisServer} redis @param {...string} command @returns {Promise<string>} rejects where Redis refuses it */
+/**
+ * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {...string} command
+ * @returns {Promise<string>} rejects where Redis refuses it
+ */
 function tell(redis, ...command) {
   return redis.cli('-e', ...command);
 }
 
-/** @param {boolean} isSo @param {string} what the effect of a fault @throws where the fault has no effect */
+/**
+ * @param {boolean} isSo
+ * @param {string} what the effect of a fault
+ * @throws where the fault has no effect
+ */
 function mustBe(isSo, what) {
   if (!isSo) throw new Error(`the fault has no effect: it is not so that ${what}`);
 }
 
-/** @param {import('../helpers/redis.js').RedisServer} redis @returns {Promise<boolean>} */
+/**
+ * @param {import('../helpers/redis.js').RedisServer} redis
+ * @returns {Promise<boolean>}
+ */
 async function isGone(redis) {
   return (await redis.cli('EXISTS', CANARY)) === '0';
 }
 
 /**
- * @param {readonly string[]} taken what ACL SETUSER is told, for the fault @param {readonly string[]} given for its end
+ * @param {readonly string[]} taken what ACL SETUSER is told, for the fault
+ * @param {readonly string[]} given for its end
  * @param {readonly string[]} command that needs the right
  * @returns {(trial: Trial) => Promise<Heal>}
  */
 function withoutRights(taken, given, command) {
   return async ({ redis }) => {
     const isDenied = async () => {
-      const said = await redis.cli('--user', USER, '--pass', PASSWORD, '--no-auth-warning', ...command);
+      const said = await redis.cli(
+        '--user',
+        USER,
+        '--pass',
+        PASSWORD,
+        '--no-auth-warning',
+        ...command,
+      );
       return said.includes('NOPERM');
     };
     await tell(redis, 'ACL', 'SETUSER', USER, ...taken);
@@ -442,15 +485,18 @@ function withoutRights(taken, given, command) {
 }
 
 /**
- * A copy is made of Redis, Redis goes on, then it takes over the copy's data as its replica and is promoted again. The servers'
- * connections last through all of it.
+ * A copy is made of Redis, Redis goes on, then it takes over the copy's data as its replica and is
+ * promoted again. The servers' connections last through all of it.
  * @param {{areWritesHeld: boolean}} how @returns {(trial: Trial) => Promise<Heal>}
  */
 function rolledBack({ areWritesHeld }) {
   return async ({ redis, lifetime }) => {
-    const copy = await startRedis(lifetime, { args: [...USER_ARGS, '--repl-diskless-sync-delay', '0'] });
+    const copy = await startRedis(lifetime, {
+      args: [...USER_ARGS, '--repl-diskless-sync-delay', '0'],
+    });
     await copy.kill();
-    // Not by REPLICAOF: with its first replica a Redis takes another replication id, which would be noticed.
+    // Not by REPLICAOF: with its first replica a Redis takes another replication id, which would be
+    // noticed.
     await tell(redis, 'SAVE');
     copyFileSync(join(redis.folder, 'dump.rdb'), join(copy.folder, 'dump.rdb'));
     await copy.restart();
@@ -458,7 +504,8 @@ function rolledBack({ areWritesHeld }) {
       await tell(redis, 'SET', CANARY, 'x');
       if (areWritesHeld) await tell(redis, 'CLIENT', 'PAUSE', `${PAUSE_MS}`, 'WRITE');
       await tell(redis, 'REPLICAOF', '127.0.0.1', `${copy.port}`);
-      const isLinked = async () => (await redis.cli('INFO', 'replication')).includes('master_link_status:up');
+      const isLinked = async () =>
+        (await redis.cli('INFO', 'replication')).includes('master_link_status:up');
       await until(isLinked, LINK_MS, 'the copy’s data');
       await tell(redis, 'REPLICAOF', 'NO', 'ONE');
       if (areWritesHeld) await tell(redis, 'CLIENT', 'UNPAUSE');
@@ -470,8 +517,11 @@ function rolledBack({ areWritesHeld }) {
 }
 
 /**
- * The servers' address of Redis leads to another one, which is empty, and then back to the first, which has stayed as it was.
- * @param {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../helpers/redis.js').RedisServer) => unknown} disconnect
+ * The servers' address of Redis leads to another one, which is empty, and then back to the first,
+ * which has stayed as it was.
+ * @param
+ *   {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../helpers/redis.js').RedisServer) => unknown}
+ *   disconnect
  * @returns {(trial: Trial) => Promise<Heal>}
  */
 function replaced(disconnect) {
@@ -480,7 +530,8 @@ function replaced(disconnect) {
     const other = await startRedis(lifetime, { args: [...USER_ARGS] });
     proxy.target = other.port;
     await disconnect(proxy, redis);
-    const isUsed = async () => (await other.cli('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('id=');
+    const isUsed = async () =>
+      (await other.cli('CLIENT', 'LIST', 'TYPE', 'pubsub')).includes('id=');
     await until(isUsed, NOTICE_MS, 'a server at the other Redis');
     return async () => {
       proxy.target = redis.port;
@@ -491,7 +542,8 @@ function replaced(disconnect) {
 }
 
 /**
- * @param {readonly ('to'|'from')[]} ways seen from the servers @param {(trial: Trial) => readonly string[]} hosts
+ * @param {readonly ('to'|'from')[]} ways seen from the servers
+ * @param {(trial: Trial) => readonly string[]} hosts
  * @returns {(trial: Trial) => Promise<Heal>}
  */
 function dropped(ways, hosts) {
@@ -511,19 +563,29 @@ function dropped(ways, hosts) {
   };
 }
 
-/** Waits for the end of a snapshot. @param {import('../helpers/redis.js').RedisServer} redis @param {'ok'|'err'} status */
+/**
+ * Waits for the end of a snapshot.
+ * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {'ok'|'err'} status
+ */
 function saved(redis, status) {
   return until(
     async () => {
       const info = await redis.cli('INFO', 'persistence');
-      return info.includes('rdb_bgsave_in_progress:0') && info.includes(`rdb_last_bgsave_status:${status}`);
+      return (
+        info.includes('rdb_bgsave_in_progress:0') &&
+        info.includes(`rdb_last_bgsave_status:${status}`)
+      );
     },
     10_000,
     `a snapshot with status ${status}`,
   );
 }
 
-/** @param {import('../helpers/tcp-proxy.js').Weather} bad @returns {(trial: Trial) => Promise<Heal>} */
+/**
+ * @param {import('../helpers/tcp-proxy.js').Weather} bad
+ * @returns {(trial: Trial) => Promise<Heal>}
+ */
 function weather(bad) {
   return async ({ proxy }) => {
     proxy?.change(bad);
@@ -531,7 +593,11 @@ function weather(bad) {
   };
 }
 
-/** Any server whose workers have not died too often of late; it is noted that one may die now. @param {Trial} trial @returns {Fanfare} */
+/**
+ * Any server whose workers have not died too often of late; it is noted that one may die now.
+ * @param {Trial} trial
+ * @returns {Fanfare}
+ */
 function vulnerable({ servers, random }) {
   const [server] = random.shuffled(servers.filter(isVulnerable));
   if (server === undefined) throw new Error('every server has lost as many workers as it may');
@@ -544,7 +610,11 @@ function isVulnerable({ kills }) {
   return kills.filter((at) => performance.now() - at < KILL_WINDOW_MS).length < MAX_KILLS;
 }
 
-/** Those that can be had in a trial now. @param {Trial} trial @returns {Nemesis[]} */
+/**
+ * Those that can be had in a trial now.
+ * @param {Trial} trial
+ * @returns {Nemesis[]}
+ */
 export function possibleNemeses({ proxy, servers, setting }) {
   const canKill = servers.some(isVulnerable);
   return Object.values(NEMESES).filter(

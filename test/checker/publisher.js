@@ -1,7 +1,8 @@
 // publisher.js: publishes over the wire, and records what it was told became of each message.
 //
-// Accepted (`ok`), certainly not (`fail`), or nothing that can be relied on (`info`): an error that says so, no answer in
-// time, or none before the connection ended. What is not known is never tried again: the next message is another one.
+// Accepted (`ok`), certainly not (`fail`), or nothing that can be relied on (`info`): an error that
+// says so, no answer in time, or none before the connection ended. What is not known is never tried
+// again: the next message is another one.
 
 import { WebSocket } from 'ws';
 
@@ -24,7 +25,8 @@ export class Publisher {
    * @param {object} parts
    * @param {string} parts.id first part of its messages' values; `m` is for markers
    * @param {readonly string[]} parts.urls
-   * @param {number} parts.window messages without a reply at a time; with 1 each is sent after the reply to the one before
+   * @param {number} parts.window messages without a reply at a time; with 1 each is sent after the
+   *   reply to the one before
    * @param {import('./record.js').Recorder} parts.recorder
    */
   constructor({ id, urls, window, recorder }) {
@@ -46,9 +48,15 @@ export class Publisher {
     this.socket = null;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** By id. @type {Map<number, {value: string, timer: NodeJS.Timeout, settled: Settled|undefined}>} */
+    /**
+     * By id.
+     * @type {Map<number, {value: string, timer: NodeJS.Timeout, settled: Settled|undefined}>}
+     */
     this.pending = new Map();
-    /** Values by id: messages of this connection that got no answer in time. @type {Map<number, string>} */
+    /**
+     * Values by id: messages of this connection that got no answer in time.
+     * @type {Map<number, string>}
+     */
     this.late = new Map();
   }
 
@@ -113,7 +121,8 @@ export class Publisher {
     socket.on('message', (data) => {
       const { type, id, error, epoch, offset } = JSON.parse(String(data));
       if (type === 'ack') this.#settle(id, 'ok', { epoch, offset });
-      else if (type === 'error') this.#settle(id, REFUSALS.has(error) ? 'fail' : 'info', { reason: error });
+      else if (type === 'error')
+        this.#settle(id, REFUSALS.has(error) ? 'fail' : 'info', { reason: error });
     });
     // `close` follows.
     socket.on('error', () => {});
@@ -127,19 +136,28 @@ export class Publisher {
     });
   }
 
-  /** @param {number} id @param {string} value */
+  /**
+   * @param {number} id
+   * @param {string} value
+   */
   #expire(id, value) {
     this.late.set(id, value);
     this.#settle(id, 'info', { reason: 'no reply' });
   }
 
-  /** @param {number} id @param {'ok'|'fail'|'info'} type @param {{reason?: string, epoch?: string, offset?: number}} about */
+  /**
+   * @param {number} id
+   * @param {'ok'|'fail'|'info'} type
+   * @param {{reason?: string, epoch?: string, offset?: number}} about
+   */
   #settle(id, type, about) {
     const message = this.pending.get(id);
     if (message === undefined) {
-      // An answer after the time-out: the outcome stays unknown, but a refusal is a promise all the same.
+      // An answer after the time-out: the outcome stays unknown, but a refusal is a promise all the
+      // same.
       const value = this.late.get(id);
-      if (value !== undefined && type === 'fail') this.recorder.write({ type, value, reason: `${about.reason}, late` });
+      if (value !== undefined && type === 'fail')
+        this.recorder.write({ type, value, reason: `${about.reason}, late` });
       this.late.delete(id);
       return;
     }
@@ -150,7 +168,9 @@ export class Publisher {
       this.accepted++;
       this.lastOkMs = performance.now();
     }
-    this.recorder.write(/** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }));
+    this.recorder.write(
+      /** @type {import('./record.js').What} */ ({ type, value: message.value, ...about }),
+    );
     message.settled?.(type);
   }
 }

@@ -19,22 +19,37 @@ export class Random {
     return ((mixed ^ (mixed >>> 16)) >>> 0) / 0x1_0000_0000;
   }
 
-  /** @param {number} n @returns {number} an integer, 0 ≤ i < n */
+  /**
+   * @param {number} n
+   * @returns {number} an integer, 0 ≤ i < n
+   */
   below(n) {
     return Math.floor(this.next() * n);
   }
 
-  /** @param {number} low @param {number} high @returns {number} */
+  /**
+   * @param {number} low
+   * @param {number} high
+   * @returns {number}
+   */
   between(low, high) {
     return low + this.next() * (high - low);
   }
 
-  /** @template T @param {readonly T[]} list not empty @returns {T} */
+  /**
+   * @template T
+   * @param {readonly T[]} list not empty
+   * @returns {T}
+   */
   pick(list) {
     return list[this.below(list.length)];
   }
 
-  /** @template T @param {readonly T[]} list @returns {T[]} another list, in any order */
+  /**
+   * @template T
+   * @param {readonly T[]} list
+   * @returns {T[]} another list, in any order
+   */
   shuffled(list) {
     const result = [...list];
     for (let i = result.length - 1; i > 0; i--) {

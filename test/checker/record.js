@@ -1,11 +1,13 @@
-// record.js: the record of a run: what publishers and subscribers saw and what was done to the servers, one JSON text a line.
+// record.js: the record of a run: what publishers and subscribers saw and what was done to the
+// servers, one JSON text a line.
 //
-// Written while a run goes on, read afterwards by the checker. All times are of CLOCK_MONOTONIC, in microseconds, and a
-// record is in the order of its times: one process writes it. Publications are known by their value, `publisher:seq:room`,
-// which is unique and says where it belongs.
+// Written while a run goes on, read afterwards by the checker. All times are of CLOCK_MONOTONIC, in
+// microseconds, and a record is in the order of its times: one process writes it. Publications are
+// known by their value, `publisher:seq:room`, which is unique and says where it belongs.
 //
-// What a client records are deliveries to the application: a message of a room with history whose offset it has passed is
-// dropped, as a client library does, and stands in the record as a `repeat`.
+// What a client records are deliveries to the application: a message of a room with history whose
+// offset it has passed is dropped, as a client library does, and stands in the record as a
+// `repeat`.
 
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
@@ -20,18 +22,25 @@ const READ_BYTES = 4_194_304;
  * The first line: which rooms are of which kind, and how to run the same again.
  * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
  *
- * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number of its connection; `server`: that it goes to), and learns
- * that it was accepted, that it certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
- * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number}} InvokeEvent
+ * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number
+ * of its connection; `server`: that it goes to), and learns that it was accepted, that it certainly
+ * was not, or nothing that can be relied on. A refusal may still follow an `info`.
+ * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number}}
+ *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
  * A subscriber.
  * @typedef {{type: 'connect', client: number, server?: number}} ConnectEvent
  * @typedef {{type: 'subscribe', client: number, room: string, since?: Position}} SubscribeEvent
- * @typedef {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}} ReplyEvent
- * @typedef {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}} DeliverEvent
- * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}} ResyncEvent
+ * @typedef
+ *   {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}}
+ *   ReplyEvent
+ * @typedef
+ *   {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}}
+ *   DeliverEvent
+ * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}}
+ *   ResyncEvent
  * @typedef {{type: 'degraded', client: number, degraded: boolean}} DegradedEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
  *
@@ -39,12 +48,15 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
  *
  * What must be back where it was.
- * @typedef {{type: 'gauges', when: 'before'|'after', of: string, values: Record<string, number>}} GaugesEvent
+ * @typedef {{type: 'gauges', when: 'before'|'after', of: string, values: Record<string, number>}}
+ *   GaugesEvent
  *
  * Markers have had their time; what comes after is the run being taken down.
  * @typedef {{type: 'end'}} EndEvent
  *
- * @typedef {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent} What
+ * @typedef
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent}
+ *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */
 
@@ -111,7 +123,11 @@ export function* readRecord(path) {
   }
 }
 
-/** @param {string} line @param {number} number @returns {Event} */
+/**
+ * @param {string} line
+ * @param {number} number
+ * @returns {Event}
+ */
 function parse(line, number) {
   try {
     return JSON.parse(line);

@@ -6,7 +6,10 @@ import { readRecord } from './record.js';
 
 /** @typedef {import('./checker.js').Report} Report */
 
-/** @param {string} path @returns {Report} */
+/**
+ * @param {string} path
+ * @returns {Report}
+ */
 export function checkRecord(path) {
   const checker = new Checker();
   for (const event of readRecord(path)) checker.see(event);
@@ -17,7 +20,12 @@ export function checkRecord(path) {
 export function printReport({ isComplete, isClean, findings, figures }) {
   table([
     ['', 'anomaly', 'checks', 'found'],
-    ...findings.map(({ id, anomaly, checks, violations }) => [id, anomaly, count(checks), count(violations)]),
+    ...findings.map(({ id, anomaly, checks, violations }) => [
+      id,
+      anomaly,
+      count(checks),
+      count(violations),
+    ]),
   ]);
   print('');
   table([['figure', ''], ...figures.rows()]);

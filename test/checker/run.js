@@ -4,11 +4,11 @@
 //   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
 //
-// The seed chooses the faults, their order and their lengths, and who publishes what where; what the machine adds is
-// not in its power. Exits with 0 where nothing was violated.
+// The seed chooses the faults, their order and their lengths, and who publishes what where; what
+// the machine adds is not in its power. Exits with 0 where nothing was violated.
 //
-// As root on Linux it starts itself again in a network of its own, since some faults are firewall rules. Elsewhere these faults
-// are left out, and the run says so.
+// As root on Linux it starts itself again in a network of its own, since some faults are firewall
+// rules. Elsewhere these faults are left out, and the run says so.
 
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -37,25 +37,36 @@ const { values: options } = parseArgs({
     keep: { type: 'string' },
   },
 });
-/** Quiet between two faults; sometimes long enough for all to settle, so that what was accepted before must have arrived. */
+/**
+ * Quiet between two faults; sometimes long enough for all to settle, so that what was accepted
+ * before must have arrived.
+ */
 const QUIET_MS = /** @type {const} */ ([1000, 8000]);
 const LONG_QUIET_MS = 17_000;
 const LONG_QUIET_SHARE = 0.15;
 const BEGINNING_MS = 2000;
-/** Of all clients so many lose their connection with each fault, and come back up to so long after its end. */
+/**
+ * Of all clients so many lose their connection with each fault, and come back up to so long after
+ * its end.
+ */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
 /** Start, end and check take so long on top. */
 const REST_MS = 180_000;
 
 const minutes = Number(options.minutes);
-const seed = options.seed === undefined ? Math.floor(Math.random() * 2 ** 32) : Number(options.seed);
+const seed =
+  options.seed === undefined ? Math.floor(Math.random() * 2 ** 32) : Number(options.seed);
 const names = options.only?.split(',') ?? Object.keys(NEMESES);
-for (const name of names) if (!(name in NEMESES)) throw new Error(`there are ${Object.keys(NEMESES).join(', ')}`);
+for (const name of names)
+  if (!(name in NEMESES)) throw new Error(`there are ${Object.keys(NEMESES).join(', ')}`);
 const wanted = new Set(names.map((name) => NEMESES[name]));
-const skipped = isPrivate ? [] : [...wanted].filter(({ needsFirewall }) => needsFirewall).map(({ name }) => name);
+const skipped = isPrivate
+  ? []
+  : [...wanted].filter(({ needsFirewall }) => needsFirewall).map(({ name }) => name);
 
-if (skipped.length > 0 && canBePrivate()) await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
+if (skipped.length > 0 && canBePrivate())
+  await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
 
 await run(`random faults for ${minutes} minutes, seed ${seed}`, trial, minutes * 60_000 + REST_MS);
 
@@ -87,7 +98,9 @@ async function trial(test) {
     const nemesis = random.pick(possibleNemeses(trial).filter((one) => wanted.has(one)));
     const second = ((performance.now() - started) / 1000).toFixed(1);
     const holdMs = random.between(...nemesis.holdMs);
-    print(`     ${second} s: ${nemesis.name}${holdMs > 0 ? ` for ${(holdMs / 1000).toFixed(1)} s` : ''}`);
+    print(
+      `     ${second} s: ${nemesis.name}${holdMs > 0 ? ` for ${(holdMs / 1000).toFixed(1)} s` : ''}`,
+    );
     for (const client of random.shuffled(workload.clients).slice(0, leaving))
       client.leave(holdMs + random.between(0, LATE_MS));
     await trial.suffer(nemesis, holdMs);
@@ -97,7 +110,8 @@ async function trial(test) {
   print('');
   printReport(report);
   print('');
-  for (const { id, anomaly, violations } of report.findings) test.check(`${id}, ${anomaly}`, 0, violations);
+  for (const { id, anomaly, violations } of report.findings)
+    test.check(`${id}, ${anomaly}`, 0, violations);
   const oddities = trial.oddities();
   test.check('what nobody expects to be said or logged', 0, oddities.length);
   for (const oddity of oddities.slice(0, 10)) print(`     ${oddity.slice(0, 500)}`);

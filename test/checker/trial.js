@@ -22,11 +22,18 @@ const GONE_MS = 60_000;
 const SAME_READINGS = 4;
 const READING_MS = 300;
 /** What must be back where it was when all clients are gone. */
-const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'message_queue_depth']);
+const GAUGES = Object.freeze([
+  'websocket_connections_total',
+  'fanfare_rooms',
+  'message_queue_depth',
+]);
 
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
 /** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
-/** Redis servers, and how a Fanfare server is told of them. @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store */
+/**
+ * Redis servers, and how a Fanfare server is told of them.
+ * @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store
+ */
 
 /**
  * @typedef {object} Setting
@@ -35,7 +42,8 @@ const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'm
  * @property {import('./workload.js').Load} load
  * @property {number} [seed]
  * @property {number} [historySize] publications kept of a room
- * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and nobody uses it
+ * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and
+ *   nobody uses it
  * @property {boolean} [viaProxy] between servers and Redis stands a TcpProxy
  * @property {string[]} [redisArgs]
  * @property {(t: Lifetime) => Promise<Store>} [store] instead of one Redis
@@ -43,11 +51,20 @@ const GAUGES = Object.freeze(['websocket_connections_total', 'fanfare_rooms', 'm
  * @property {string} [path] of the record; without one it is made and removed
  */
 
-/** The servers' user of Redis, with the rights that README names; its rights are what some faults take away. */
+/**
+ * The servers' user of Redis, with the rights that README names; its rights are what some faults
+ * take away.
+ */
 export const USER = 'fanfare';
 export const PASSWORD = 's3cret';
 /** Of a redis-server that has this user, also after a restart. */
-export const USER_ARGS = Object.freeze(['--user', USER, 'on', `>${PASSWORD}`, ...aclRule('fanfare:').split(' ')]);
+export const USER_ARGS = Object.freeze([
+  '--user',
+  USER,
+  'on',
+  `>${PASSWORD}`,
+  ...aclRule('fanfare:').split(' '),
+]);
 
 /** Settings by which a run of seconds shows what else takes minutes. */
 const ENV = Object.freeze({
@@ -60,7 +77,10 @@ const ENV = Object.freeze({
 
 /** One Fanfare server, on a port that stays the same. */
 export class Fanfare {
-  /** @param {Lifetime} t @param {Record<string, string>} env */
+  /**
+   * @param {Lifetime} t
+   * @param {Record<string, string>} env
+   */
   constructor(t, env) {
     this.t = t;
     this.env = env;
@@ -69,12 +89,18 @@ export class Fanfare {
     this.process = undefined;
     /** Logs of the processes there were. @type {import('../helpers/server.js').LogLine[][]} */
     this.logs = [];
-    /** When workers were killed on purpose: five within a minute make a server give up. @type {number[]} */
+    /**
+     * When workers were killed on purpose: five within a minute make a server give up.
+     * @type {number[]}
+     */
     this.kills = [];
   }
 
   async start() {
-    this.process = await startServer(/** @type {import('node:test').TestContext} */ (this.t), this.env);
+    this.process = await startServer(
+      /** @type {import('node:test').TestContext} */ (this.t),
+      this.env,
+    );
     this.logs.push(this.process.lines);
     this.kills = [];
   }
@@ -94,7 +120,8 @@ export class Fanfare {
   /** Waits until it has all its workers. @returns {Promise<unknown>} */
   whole() {
     const workers = Number(this.env.WORKERS);
-    const isWhole = async () => (await this.ready()) === workers && this.process.workerPids().length === workers;
+    const isWhole = async () =>
+      (await this.ready()) === workers && this.process.workerPids().length === workers;
     return until(isWhole, READY_MS, 'all workers');
   }
 
@@ -106,7 +133,8 @@ export class Fanfare {
   /** @returns {Promise<Map<string, number>>} */
   async metrics() {
     const { metricsPort } = this.process;
-    // While this process was busy the server may have closed the idle connection that fetch had kept.
+    // While this process was busy the server may have closed the idle connection that fetch had
+    // kept.
     const { values } = await scrape(metricsPort).catch(() => scrape(metricsPort));
     return values;
   }
@@ -137,7 +165,12 @@ export class Trial {
     this.recorder = new Recorder(this.path);
     const urls = servers.map(({ url }) => url);
     // Chance of its own: how often the workload asks for some depends on how fast the machine is.
-    this.workload = new Workload(setting.load, urls, this.recorder, new Random(this.random.seed + 1));
+    this.workload = new Workload(
+      setting.load,
+      urls,
+      this.recorder,
+      new Random(this.random.seed + 1),
+    );
   }
 
   /** The first one: most trials have no other. */
@@ -192,7 +225,9 @@ export class Trial {
 
   /** What clients and servers said that nobody expects. @returns {string[]} */
   oddities() {
-    const said = this.workload.clients.flatMap(({ id, oddities }) => oddities.map((text) => `client ${id}: ${text}`));
+    const said = this.workload.clients.flatMap(({ id, oddities }) =>
+      oddities.map((text) => `client ${id}: ${text}`),
+    );
     const logged = this.servers.flatMap(({ lines, process: { stderr } }) => [
       ...lines.filter(isOfOurMaking).map((line) => JSON.stringify(line)),
       ...(stderr() === '' ? [] : [stderr()]),
@@ -224,10 +259,13 @@ export class Trial {
   async #readGauges() {
     /** @type {Record<string, Record<string, number>>} */
     const result = { Redis: { channels: 0 } };
-    for (const node of this.nodes) if (node.process !== null) result.Redis.channels += await channels(node);
+    for (const node of this.nodes)
+      if (node.process !== null) result.Redis.channels += await channels(node);
     for (const [i, server] of this.servers.entries()) {
       const metrics = await server.metrics();
-      result[`server ${i}`] = Object.fromEntries(GAUGES.map((name) => [name, metrics.get(name) ?? Number.NaN]));
+      result[`server ${i}`] = Object.fromEntries(
+        GAUGES.map((name) => [name, metrics.get(name) ?? Number.NaN]),
+      );
     }
     return result;
   }
@@ -239,10 +277,19 @@ export class Trial {
  * @returns {Promise<Trial>} servers are up, nobody is connected
  */
 export async function startTrial(t, setting) {
-  const { servers: count, workers, load, historySize = 1000, embedded = false, viaProxy = false } = setting;
+  const {
+    servers: count,
+    workers,
+    load,
+    historySize = 1000,
+    embedded = false,
+    viaProxy = false,
+  } = setting;
   const { nodes, env } = await (setting.store?.(t) ?? oneRedis(t, setting.redisArgs));
   // An address for each server, so that a firewall can tell them apart.
-  const hosts = Array.from({ length: count }, (_, i) => (isPrivate ? `127.0.1.${i + 1}` : '127.0.0.1'));
+  const hosts = Array.from({ length: count }, (_, i) =>
+    isPrivate ? `127.0.1.${i + 1}` : '127.0.0.1',
+  );
   const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port, [...new Set(hosts)]) : null;
   const servers = [];
   for (let i = 0; i < count; i++) {
@@ -268,10 +315,17 @@ export async function startTrial(t, setting) {
   return trial;
 }
 
-/** @param {Lifetime} t @param {string[]|undefined} args @returns {Promise<Store>} */
+/**
+ * @param {Lifetime} t
+ * @param {string[]|undefined} args
+ * @returns {Promise<Store>}
+ */
 async function oneRedis(t, args) {
   const redis = await startRedis(t, { args: [...USER_ARGS, ...(args ?? [])] });
-  return { nodes: [redis], env: { REDIS_URL: redis.url, REDIS_USERNAME: USER, REDIS_PASSWORD: PASSWORD } };
+  return {
+    nodes: [redis],
+    env: { REDIS_URL: redis.url, REDIS_USERNAME: USER, REDIS_PASSWORD: PASSWORD },
+  };
 }
 
 /** Channels that somebody is subscribed to. @param {RedisServer} redis */
@@ -281,7 +335,8 @@ async function channels(redis) {
 }
 
 /**
- * Is a log line about a fault of the server itself? Workers die and hang here because they are made to.
+ * Is a log line about a fault of the server itself? Workers die and hang here because they are made
+ * to.
  * @param {import('../helpers/server.js').LogLine} line
  */
 function isOfOurMaking({ level, msg }) {
@@ -289,7 +344,8 @@ function isOfOurMaking({ level, msg }) {
 }
 
 /** What servers say at level `error` when their processes are killed or frozen. */
-const OF_NEMESES = /^(worker died|a worker hangs: killed|a worker did not leave in time|the relay is gone: draining)/;
+const OF_NEMESES =
+  /^(worker died|a worker hangs: killed|a worker did not leave in time|the relay is gone: draining)/;
 
 /** @param {number} pid */
 function isAlive(pid) {

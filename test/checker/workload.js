@@ -1,4 +1,5 @@
-// workload.js: clients in rooms, publishers at a rate, and at the end markers that must reach everybody.
+// workload.js: clients in rooms, publishers at a rate, and at the end markers that must reach
+// everybody.
 
 import { pause } from '../../loadtest/lib/run.js';
 import { until } from '../helpers/server.js';
@@ -6,7 +7,10 @@ import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { Publisher } from './publisher.js';
 
-/** Half of the publishers send one message after another, the others many at a time: at most so many. */
+/**
+ * Half of the publishers send one message after another, the others many at a time: at most so
+ * many.
+ */
 const WINDOW = 32;
 const TICK_MS = 10;
 /** Clients start so many at a time, so that the start is no storm. */
@@ -95,13 +99,19 @@ export class Workload {
     await this.joined();
   }
 
-  /** @param {number} [timeoutMs] @returns {Promise<unknown>} when every client is in its rooms */
+  /**
+   * @param {number} [timeoutMs]
+   * @returns {Promise<unknown>} when every client is in its rooms
+   */
   joined(timeoutMs = JOINED_MS) {
     const isEverybody = () => this.clients.every(({ isJoined }) => isJoined);
     return until(isEverybody, timeoutMs, 'everyone in their rooms').catch((cause) => {
       const missing = this.clients.filter(({ isJoined }) => !isJoined);
       const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
-      throw new Error(`${missing.length} clients are not in their rooms; what they were told: ${said}`, { cause });
+      throw new Error(
+        `${missing.length} clients are not in their rooms; what they were told: ${said}`,
+        { cause },
+      );
     });
   }
 
@@ -123,7 +133,13 @@ export class Workload {
     }, TICK_MS);
   }
 
-  /** Messages one after another. @param {Publisher} publisher @param {string} room @param {number} messages @returns {Promise<void>} when all are accepted */
+  /**
+   * Messages one after another.
+   * @param {Publisher} publisher
+   * @param {string} room
+   * @param {number} messages
+   * @returns {Promise<void>} when all are accepted
+   */
   async send(publisher, room, messages) {
     for (let i = 0; i < messages; i++) {
       await until(() => publisher.isReady, JOINED_MS, 'a publisher');
@@ -133,7 +149,8 @@ export class Workload {
   }
 
   /**
-   * Many long messages at once. By a publisher that connects now: one that is there may hang on the worker that is frozen.
+   * Many long messages at once. By a publisher that connects now: one that is there may hang on the
+   * worker that is frozen.
    * @param {string} room @param {number} messages @param {number} bytes
    */
   async flood(room, messages, bytes) {
@@ -167,7 +184,8 @@ export class Workload {
     const markers = new Map();
     await Promise.all(
       this.rooms.map(async (room) => {
-        for (let n = 0; n < MARKER_TRIES && !(await this.#markOne(room, markers)); n++) await pause(MARKER_PAUSE_MS);
+        for (let n = 0; n < MARKER_TRIES && !(await this.#markOne(room, markers)); n++)
+          await pause(MARKER_PAUSE_MS);
       }),
     );
     const isEverywhere = () =>
@@ -180,19 +198,33 @@ export class Workload {
 
   async stop() {
     this.silence();
-    await Promise.all([...this.clients, ...this.publishers, ...this.flooders, this.marker].map((each) => each.stop()));
+    await Promise.all(
+      [...this.clients, ...this.publishers, ...this.flooders, this.marker].map((each) =>
+        each.stop(),
+      ),
+    );
   }
 
-  /** @param {string} room @param {Map<string, string>} markers @returns {Promise<boolean>} was it accepted? */
+  /**
+   * @param {string} room
+   * @param {Map<string, string>} markers
+   * @returns {Promise<boolean>} was it accepted?
+   */
   #markOne(room, markers) {
     return new Promise((resolve) => {
-      const value = this.marker.publish(room, { isMarker: true, settled: (outcome) => resolve(outcome === 'ok') });
+      const value = this.marker.publish(room, {
+        isMarker: true,
+        settled: (outcome) => resolve(outcome === 'ok'),
+      });
       if (value === '') resolve(false);
       else markers.set(room, value);
     });
   }
 
-  /** @param {number} from @returns {Publisher|undefined} */
+  /**
+   * @param {number} from
+   * @returns {Publisher|undefined}
+   */
   #ready(from) {
     for (let i = 0; i < this.publishers.length; i++) {
       const publisher = this.publishers[(from + i) % this.publishers.length];

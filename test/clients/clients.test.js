@@ -1,7 +1,9 @@
-// clients.test.js: WebSocket clients that others wrote, against a real server: `npm run test:clients`.
+// clients.test.js: WebSocket clients that others wrote, against a real server:
+// `npm run test:clients`.
 //
-// The Python packages are installed from PyPI (requirements.txt) into a virtual environment in a temporary folder. So the
-// tests need Python 3.9 or later and the network, and npm test leaves them out. Java's client is run where Java is found.
+// The Python packages are installed from PyPI (requirements.txt) into a virtual environment in a
+// temporary folder. So the tests need Python 3.9 or later and the network, and npm test leaves them
+// out. Java's client is run where Java is found.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -20,7 +22,12 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'fanfare-clients-'));
 const python = join(folder, 'bin', 'python');
 
-/** @param {string} command @param {string[]} args @param {number} timeout in ms @returns {string} what it printed */
+/**
+ * @param {string} command
+ * @param {string[]} args
+ * @param {number} timeout in ms
+ * @returns {string} what it printed
+ */
 function run(command, args, timeout) {
   const { error, status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8', timeout });
   if (error) throw error;
@@ -39,9 +46,15 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 describe('Python clients', () => {
   before(() => {
     if (spawnSync('python3', ['--version']).error)
-      throw new Error('there is no python3 here: install Python 3.9 or later (Debian: apt-get install python3-venv)');
+      throw new Error(
+        'there is no python3 here: install Python 3.9 or later (Debian: apt-get install python3-venv)',
+      );
     run('python3', ['-m', 'venv', folder], INSTALL_TIMEOUT_MS);
-    run(python, ['-m', 'pip', 'install', '--quiet', '-r', join(here, 'requirements.txt')], INSTALL_TIMEOUT_MS);
+    run(
+      python,
+      ['-m', 'pip', 'install', '--quiet', '-r', join(here, 'requirements.txt')],
+      INSTALL_TIMEOUT_MS,
+    );
   });
 
   for (const client of ['websockets', 'aiohttp']) {
@@ -49,7 +62,10 @@ describe('Python clients', () => {
       test(`${client}, compression ${compression}`, { timeout: CLIENT_TIMEOUT_MS }, async (t) => {
         const server = await startServer(t, { FANFARE_COMPRESSION: compression });
         const url = `ws://127.0.0.1:${server.port}/ws`;
-        assert.equal(run(python, [join(here, `${client}_client.py`), url], CLIENT_TIMEOUT_MS), 'ok\n');
+        assert.equal(
+          run(python, [join(here, `${client}_client.py`), url], CLIENT_TIMEOUT_MS),
+          'ok\n',
+        );
       });
     }
   }

@@ -1,4 +1,5 @@
-// broker.test.js: what every broker promises of publications (src/backend/broker.js). Rooms with history: history.test.js.
+// broker.test.js: what every broker promises of publications (src/backend/broker.js). Rooms with
+// history: history.test.js.
 
 import assert from 'node:assert/strict';
 import { eventually, LINGER_MS, REDIS, suite } from './suite.js';
@@ -14,7 +15,11 @@ suite(['memory', 'local', ...REDIS], (it) => {
 
   it('a publication reaches every subscribed worker, the publisher included, and no other', async (_t, attach) => {
     const [a, b, c] = [await attach(), await attach(), await attach()];
-    await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room'), c.broker.subscribe('other')]);
+    await Promise.all([
+      a.broker.subscribe('room'),
+      b.broker.subscribe('room'),
+      c.broker.subscribe('other'),
+    ]);
     await a.broker.publish('room', Buffer.from('hello'));
     await Promise.all([a.received(1), b.received(1)]);
     await a.broker.publish('other', Buffer.from('end'));
@@ -55,7 +60,10 @@ suite(['memory', 'local', ...REDIS], (it) => {
     await Promise.all([a, b, c].map(({ broker }) => broker.subscribe('room')));
     const published = [];
     for (let i = 0; i < 300; i++) {
-      published.push(a.broker.publish('room', Buffer.from(`a${i}`)), b.broker.publish('room', Buffer.from(`b${i}`)));
+      published.push(
+        a.broker.publish('room', Buffer.from(`a${i}`)),
+        b.broker.publish('room', Buffer.from(`b${i}`)),
+      );
       if (i % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
     }
     await Promise.all(published);
@@ -99,7 +107,11 @@ suite(['memory', 'local', ...REDIS], (it) => {
 
   it('an unsubscribed room is delivered no more once it has lingered', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
-    await Promise.all([a.broker.subscribe('room'), a.broker.subscribe('end'), b.broker.subscribe('room')]);
+    await Promise.all([
+      a.broker.subscribe('room'),
+      a.broker.subscribe('end'),
+      b.broker.subscribe('room'),
+    ]);
     a.broker.unsubscribe('room');
     await eventually(async () => {
       const before = a.texts.length;
@@ -148,7 +160,22 @@ suite(['memory', 'local', ...REDIS], (it) => {
   it('large publications keep their place among small ones', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room')]);
-    const sizes = [5, 64 * 1024, 7, 100 * 1024, 9, 10, 65_532, 65_533, 1, 1024 * 1024, 3, 100 * 1024, 100 * 1024, 2];
+    const sizes = [
+      5,
+      64 * 1024,
+      7,
+      100 * 1024,
+      9,
+      10,
+      65_532,
+      65_533,
+      1,
+      1024 * 1024,
+      3,
+      100 * 1024,
+      100 * 1024,
+      2,
+    ];
     const publications = sizes.map((size, i) => Buffer.alloc(size, i));
     await Promise.all(publications.map((publication) => a.broker.publish('room', publication)));
     await Promise.all([a.received(sizes.length), b.received(sizes.length)]);
@@ -166,7 +193,9 @@ suite(['memory', 'local', ...REDIS], (it) => {
     await b.broker.subscribe('room');
     const publications = Array.from({ length: 2000 }, (_, i) => Buffer.from(`${i} `.repeat(20)));
     for (let i = 0; i < publications.length; i += 100) {
-      await Promise.all(publications.slice(i, i + 100).map((publication) => a.broker.publish('room', publication)));
+      await Promise.all(
+        publications.slice(i, i + 100).map((publication) => a.broker.publish('room', publication)),
+      );
     }
     await b.received(publications.length);
     assert.ok(b.publications.every((publication, i) => publication.equals(publications[i])));
@@ -177,7 +206,8 @@ suite(['memory', 'local', ...REDIS], (it) => {
     a.broker.reportConnections(3);
     b.broker.reportConnections(5);
     await eventually(
-      async () => (await a.broker.countConnections()) === 8 && (await b.broker.countConnections()) === 8,
+      async () =>
+        (await a.broker.countConnections()) === 8 && (await b.broker.countConnections()) === 8,
     );
     a.broker.reportConnections(1);
     b.broker.reportConnections(4);
@@ -185,13 +215,15 @@ suite(['memory', 'local', ...REDIS], (it) => {
     b.broker.reportConnections(6);
     assert.ok((await a.broker.countConnections()) >= 1);
     await eventually(
-      async () => (await a.broker.countConnections()) === 7 && (await b.broker.countConnections()) === 7,
+      async () =>
+        (await a.broker.countConnections()) === 7 && (await b.broker.countConnections()) === 7,
     );
     const c = await attach();
     await eventually(async () => (await c.broker.countConnections()) === 7);
     await b.broker.close();
     await eventually(
-      async () => (await a.broker.countConnections()) === 1 && (await c.broker.countConnections()) === 1,
+      async () =>
+        (await a.broker.countConnections()) === 1 && (await c.broker.countConnections()) === 1,
     );
   });
 
@@ -209,7 +241,10 @@ suite(['memory', 'local', ...REDIS], (it) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('room');
     await a.broker.close();
-    await assert.rejects(a.broker.publish('room', Buffer.from('x')), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    await assert.rejects(a.broker.publish('room', Buffer.from('x')), {
+      name: 'BrokerError',
+      code: 'UNAVAILABLE',
+    });
     await assert.rejects(a.broker.subscribe('room'), { name: 'BrokerError', code: 'UNAVAILABLE' });
     a.broker.unsubscribe('room');
     a.broker.reportConnections(7);

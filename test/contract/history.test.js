@@ -9,7 +9,10 @@ const BROKERS = ['memory', 'local', ...REDIS];
 const ALL = Object.freeze({ after: 0, limit: 100_000 });
 const EPOCH = /^[0-9a-f]{16}$/;
 
-/** By the first part of a room's name. @type {Readonly<Record<string, import('../../src/config/room-patterns.js').HistoryRule>>} */
+/**
+ * By the first part of a room's name.
+ * @type {Readonly<Record<string, import('../../src/config/room-patterns.js').HistoryRule>>}
+ */
 const RULES = Object.freeze({
   kept: { size: 2000, ttlMs: 600_000 },
   short: { size: 5, ttlMs: 600_000 },
@@ -96,7 +99,9 @@ function behaviours(it) {
     );
     // Each worker's own come in the order in which it published them.
     for (const w of workers.keys()) {
-      const own = byOffset.filter(({ text }) => text.startsWith(`${w}:`)).map(({ text }) => Number(text.slice(2)));
+      const own = byOffset
+        .filter(({ text }) => text.startsWith(`${w}:`))
+        .map(({ text }) => Number(text.slice(2)));
       assert.deepEqual(
         own,
         Array.from({ length: 200 }, (_, i) => i),
@@ -114,7 +119,10 @@ function behaviours(it) {
     await Promise.all([b.broker.subscribe('plain'), b.broker.subscribe('kept')]);
     const results = [];
     for (let i = 0; i < 10; i++) {
-      results.push(a.broker.publish('plain', Buffer.from(`${i}`)), a.broker.publish('kept', Buffer.from(`${i}`)));
+      results.push(
+        a.broker.publish('plain', Buffer.from(`${i}`)),
+        a.broker.publish('kept', Buffer.from(`${i}`)),
+      );
     }
     const settled = await Promise.all(results);
     await b.received(20);
@@ -123,12 +131,17 @@ function behaviours(it) {
       b.positions.filter(({ room }) => room === 'plain'),
       Array(10).fill({ room: 'plain', epoch: '', offset: 0 }),
     );
-    assert.equal(b.positions.filter(({ room, offset }) => room === 'kept' && offset > 0).length, 10);
+    assert.equal(
+      b.positions.filter(({ room, offset }) => room === 'kept' && offset > 0).length,
+      10,
+    );
   });
 
   it('a stretch is what lies above a position, the newest of it, and where the room stands', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
-    const positions = await Promise.all(Array.from({ length: 50 }, (_, i) => publish(a, 'kept', `${i + 1}`)));
+    const positions = await Promise.all(
+      Array.from({ length: 50 }, (_, i) => publish(a, 'kept', `${i + 1}`)),
+    );
     const { epoch } = positions[0];
     for (const { after, limit, first } of [
       { after: 0, limit: 100, first: 1 },
@@ -147,7 +160,11 @@ function behaviours(it) {
       for (const worker of [a, b]) {
         assert.deepEqual(
           texts(await worker.broker.history('kept', { after, limit })),
-          { epoch, offset: 50, texts: Array.from({ length: 51 - first }, (_, i) => `${first + i}`) },
+          {
+            epoch,
+            offset: 50,
+            texts: Array.from({ length: 51 - first }, (_, i) => `${first + i}`),
+          },
           `after ${after}, limit ${limit}`,
         );
       }
@@ -175,17 +192,24 @@ function behaviours(it) {
     ]) {
       for (const { broker } of [a, b]) {
         const page = await broker.history('kept', { after, limit, isForward: true });
-        const numbers = page.publications.map((publication) => Number.parseInt(String(publication.subarray(0, 5)), 10));
+        const numbers = page.publications.map((publication) =>
+          Number.parseInt(String(publication.subarray(0, 5)), 10),
+        );
         const count = Math.max(0, Math.min(50 - after, limit));
         const expected = Array.from({ length: count }, (_, i) => after + 1 + i);
         assert.deepEqual([page.offset, numbers], [50, expected], `after ${after}, limit ${limit}`);
         if (count > 0) assert.equal(page.first, after + 1);
       }
     }
-    // In rooms that keep few it begins with the oldest that is still there. Redis keeps some more than the rule says.
+    // In rooms that keep few it begins with the oldest that is still there. Redis keeps some more
+    // than the rule says.
     await Promise.all(Array.from({ length: 3 }, (_, i) => publish(a, 'short', `${i + 1}`)));
     for (let i = 4; i <= 24; i++) await publish(a, 'short', `${i}`);
-    const { first, publications } = await b.broker.history('short', { after: 0, limit: 2, isForward: true });
+    const { first, publications } = await b.broker.history('short', {
+      after: 0,
+      limit: 2,
+      isForward: true,
+    });
     assert.ok(first >= 1 && first <= 20, `from ${first}`);
     assert.deepEqual(publications.map(String), [`${first}`, `${first + 1}`]);
   });
@@ -194,7 +218,12 @@ function behaviours(it) {
     const a = await attach();
     for (let i = 1; i <= 20; i++) await publish(a, 'kept', `${i}:${'x'.repeat(9_990)}`);
     for (const isForward of [false, true]) {
-      const read = await a.broker.history('kept', { after: 0, limit: 100, maxBytes: 50_000, isForward });
+      const read = await a.broker.history('kept', {
+        after: 0,
+        limit: 100,
+        maxBytes: 50_000,
+        isForward,
+      });
       const { length } = read.publications;
       assert.ok(length >= 4 && length <= 6, `${length} publications`);
       assert.equal(read.first, isForward ? 1 : 21 - length);
@@ -208,7 +237,10 @@ function behaviours(it) {
     const [a, b] = [await attach(), await attach()];
     const before = await a.broker.history('kept-new', ALL);
     assert.match(before.epoch, EPOCH);
-    assert.deepEqual({ offset: before.offset, publications: before.publications }, { offset: 0, publications: [] });
+    assert.deepEqual(
+      { offset: before.offset, publications: before.publications },
+      { offset: 0, publications: [] },
+    );
     assert.deepEqual(await b.broker.history('kept-new', { after: 7, limit: 0 }), before);
     assert.deepEqual(await publish(b, 'kept-new', 'first'), { epoch: before.epoch, offset: 1 });
     assert.deepEqual(texts(await a.broker.history('kept-new', ALL)), {
@@ -221,7 +253,9 @@ function behaviours(it) {
   it('rooms do not mix', async (_t, attach) => {
     const a = await attach();
     await Promise.all(Array.from({ length: 200 }, (_, i) => publish(a, `kept-${i % 40}`, `${i}`)));
-    const read = await Promise.all(Array.from({ length: 40 }, (_, i) => a.broker.history(`kept-${i}`, ALL)));
+    const read = await Promise.all(
+      Array.from({ length: 40 }, (_, i) => a.broker.history(`kept-${i}`, ALL)),
+    );
     for (const [i, page] of read.entries()) {
       assert.deepEqual(texts(page).texts, [i, i + 40, i + 80, i + 120, i + 160].map(String));
       assert.equal(page.offset, 5);
@@ -235,7 +269,10 @@ function behaviours(it) {
     const newest = { epoch, offset: 24, texts: ['20', '21', '22', '23', '24'] };
     assert.deepEqual(texts(await a.broker.history('short', ALL)), newest);
     assert.deepEqual(texts(await a.broker.history('short', { after: 3, limit: 10 })), newest);
-    assert.deepEqual(texts(await a.broker.history('short', { after: 22, limit: 10 })).texts, ['23', '24']);
+    assert.deepEqual(texts(await a.broker.history('short', { after: 22, limit: 10 })).texts, [
+      '23',
+      '24',
+    ]);
   });
 
   it('a stream is gone its time after its latest publication, and its position is not', async (_t, attach) => {
@@ -255,7 +292,11 @@ function behaviours(it) {
     if (performance.now() - last < 900) assert.equal(full.publications.length, full.offset);
     await eventually(async () => (await a.broker.history('brief', ALL)).publications.length === 0);
     assert.ok(performance.now() - last > 990, 'gone too early');
-    assert.deepEqual(texts(await a.broker.history('brief', ALL)), { epoch, offset: full.offset, texts: [] });
+    assert.deepEqual(texts(await a.broker.history('brief', ALL)), {
+      epoch,
+      offset: full.offset,
+      texts: [],
+    });
     assert.deepEqual(await publish(a, 'brief', 'x'), { epoch, offset: full.offset + 1 });
     assert.deepEqual(texts(await a.broker.history('brief', ALL)).texts, ['x']);
   });
@@ -263,10 +304,24 @@ function behaviours(it) {
   it('large publications keep their place, and are read as they were written', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('kept');
-    const sizes = [5, 100 * 1024, 1, 0, 64 * 1024, 65_533, 1024 * 1024, 3, 100 * 1024, 100 * 1024, 7];
+    const sizes = [
+      5,
+      100 * 1024,
+      1,
+      0,
+      64 * 1024,
+      65_533,
+      1024 * 1024,
+      3,
+      100 * 1024,
+      100 * 1024,
+      7,
+    ];
     const publications = sizes.map((size) => randomBytes(size));
     const copies = publications.map((publication) => Buffer.from(publication));
-    const positions = await Promise.all(publications.map((publication) => a.broker.publish('kept', publication)));
+    const positions = await Promise.all(
+      publications.map((publication) => a.broker.publish('kept', publication)),
+    );
     assert.deepEqual(
       positions.map((position) => /** @type {Position} */ (position).offset),
       sizes.map((_, i) => i + 1),
@@ -280,7 +335,8 @@ function behaviours(it) {
   it('a stretch brings some 8 MB and no more: the newest', async (_t, attach) => {
     const a = await attach();
     const publications = Array.from({ length: 12 }, () => randomBytes(1024 * 1024));
-    for (const publication of publications) await a.broker.publish('kept', Buffer.from(publication));
+    for (const publication of publications)
+      await a.broker.publish('kept', Buffer.from(publication));
     const { publications: read, offset } = await a.broker.history('kept', ALL);
     assert.equal(offset, 12);
     assert.ok(read.length >= 7 && read.length <= 9, `${read.length} publications`);
@@ -314,7 +370,10 @@ function behaviours(it) {
     await c.broker.subscribe('kept');
     const keys = Array.from({ length: 100 }, (_, i) => `key-${i % 10}`);
     const positions = await Promise.all(
-      keys.map(async (key, i) => ({ key, position: await publish(i % 3 ? a : b, 'kept', `${i}`, key) })),
+      keys.map(async (key, i) => ({
+        key,
+        position: await publish(i % 3 ? a : b, 'kept', `${i}`, key),
+      })),
     );
     for (const { key, position } of positions) {
       assert.deepEqual(position, positions.find((one) => one.key === key)?.position);
@@ -339,7 +398,9 @@ function behaviours(it) {
     const publishing = (async () => {
       while (!done) {
         const burst = 1 + Math.floor(Math.random() * 8);
-        await Promise.all(Array.from({ length: burst }, () => publish(b, 'kept', `${++published}`)));
+        await Promise.all(
+          Array.from({ length: burst }, () => publish(b, 'kept', `${++published}`)),
+        );
         await new Promise((resolve) => setImmediate(resolve));
       }
     })();
@@ -353,7 +414,9 @@ function behaviours(it) {
       const first = page.offset - page.publications.length + 1;
       assert.equal(first, from.offset + 1);
       /** @type {Map<number, string>} */
-      const merged = new Map(page.publications.map((publication, i) => [first + i, String(publication)]));
+      const merged = new Map(
+        page.publications.map((publication, i) => [first + i, String(publication)]),
+      );
       for (const [i, { offset, epoch }] of a.positions.entries()) {
         assert.equal(epoch, page.epoch);
         const text = String(a.publications[i]);
@@ -361,7 +424,11 @@ function behaviours(it) {
         merged.set(offset, text);
       }
       for (let offset = first; offset <= end; offset++) {
-        assert.equal(merged.get(offset), `${offset}`, `round ${round}: offset ${offset} of ${first} to ${end}`);
+        assert.equal(
+          merged.get(offset),
+          `${offset}`,
+          `round ${round}: offset ${offset} of ${first} to ${end}`,
+        );
       }
       await a.broker.close();
     }
@@ -409,12 +476,21 @@ function behaviours(it) {
     assert.ok(isSettled);
     assert.equal((await kept)?.offset, 1);
     await assert.rejects(publish(a, 'kept', '2'), { name: 'BrokerError', code: 'UNAVAILABLE' });
-    await assert.rejects(a.broker.history('kept', ALL), { name: 'BrokerError', code: 'UNAVAILABLE' });
+    await assert.rejects(a.broker.history('kept', ALL), {
+      name: 'BrokerError',
+      code: 'UNAVAILABLE',
+    });
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1']);
   });
 }
 
-/** @param {Worker} worker @param {string} room @param {string} text @param {string} [idempotencyKey] @returns {Promise<Position>} */
+/**
+ * @param {Worker} worker
+ * @param {string} room
+ * @param {string} text
+ * @param {string} [idempotencyKey]
+ * @returns {Promise<Position>}
+ */
 async function publish({ broker }, room, text, idempotencyKey) {
   const position = await broker.publish(room, Buffer.from(text), { idempotencyKey });
   assert.ok(position, `${room} has history`);
@@ -426,7 +502,10 @@ function texts({ epoch, offset, publications }) {
   return { epoch, offset, texts: publications.map(String) };
 }
 
-/** @param {Buffer[]} actual @param {Buffer[]} expected */
+/**
+ * @param {Buffer[]} actual
+ * @param {Buffer[]} expected
+ */
 function same(actual, expected) {
   assert.deepEqual(
     actual.map(({ length }) => length),

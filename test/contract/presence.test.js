@@ -1,5 +1,6 @@
-// presence.test.js: what presence promises (src/backend/presence.js), tried on all implementations, each beside the broker
-// it belongs to: in this process, over the real relay's socket, or over a real Redis.
+// presence.test.js: what presence promises (src/backend/presence.js), tried on all implementations,
+// each beside the broker it belongs to: in this process, over the real relay's socket, or over a
+// real Redis.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -27,7 +28,10 @@ const MAX_MEMBERS = 5;
 const TIMEOUT_MS = 20_000;
 /** Silence after which a worker is dead, in the tests that wait for it. */
 const TTL_MS = 1500;
-/** The same where others take their time to come back from an outage, or have thousands of users to tell of. */
+/**
+ * The same where others take their time to come back from an outage, or have thousands of users to
+ * tell of.
+ */
 const LONG_TTL_MS = 3000;
 /** The same where a worker has to mend its own affairs. */
 const NEVER_MS = 600_000;
@@ -35,7 +39,10 @@ const BEAT_MS = 200;
 const DURABLE = ['--appendonly', 'yes', '--appendfsync', 'always'];
 const SETTLE_MS = 300;
 
-/** A worker: what it has of broker and presence, and the events it got. `kill` ends it without a goodbye. */
+/**
+ * A worker: what it has of broker and presence, and the events it got. `kill` ends it without a
+ * goodbye.
+ */
 class Worker {
   /** @param {{broker: Broker, presence: Presence, kill: () => void}} parts */
   constructor({ broker, presence, kill }) {
@@ -44,7 +51,10 @@ class Worker {
     this.kill = kill;
     /** `room +member` or `room -member`. @type {string[]} */
     this.events = [];
-    /** @param {string} room @param {Buffer} publication */
+    /**
+     * @param {string} room
+     * @param {Buffer} publication
+     */
     this.onPublication = (room, publication) => void this.events.push(`${room} ${publication}`);
     /** @param {string} state */
     this.onState = (state) => {
@@ -52,12 +62,19 @@ class Worker {
     };
   }
 
-  /** @param {string} room @param {string} user @param {string} [member] */
+  /**
+   * @param {string} room
+   * @param {string} user
+   * @param {string} [member]
+   */
   join(room, user, member = user) {
     this.presence.join(room, user, Buffer.from(member));
   }
 
-  /** @param {string} room @returns {Promise<string>} `count: members`, sorted */
+  /**
+   * @param {string} room
+   * @returns {Promise<string>} `count: members`, sorted
+   */
   async read(room) {
     const { count, members } = await this.presence.read(room);
     return members === null ? `${count}` : `${count}: ${members.map(String).sort().join(' ')}`;
@@ -65,7 +82,11 @@ class Worker {
 
   /** @param {string[]} events all it has to have got, in order where they are of one room */
   async got(events) {
-    await until(() => this.events.length >= events.length, 5000, `${events.length} events (${this.events})`);
+    await until(
+      () => this.events.length >= events.length,
+      5000,
+      `${events.length} events (${this.events})`,
+    );
     assert.deepEqual(this.events, events);
   }
 }
@@ -95,11 +116,18 @@ suite('local', async (t) => {
     await link.open();
     t.after(() => link.close());
     const broker = new EmbeddedBroker({ link, roomLingerMs: 100 });
-    return { broker, presence: new EmbeddedPresence(link), kill: () => void link.socket?.destroy() };
+    return {
+      broker,
+      presence: new EmbeddedPresence(link),
+      kill: () => void link.socket?.destroy(),
+    };
   };
 });
 
-/** @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options] */
+/**
+ * @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis
+ * @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options]
+ */
 function redisWorker(redis, options) {
   const counters = createCounters();
   const config = {
@@ -135,10 +163,15 @@ suite('redis', async (t) => {
 
 /**
  * @param {string} name
- * @param {(t: TestContext) => Promise<() => Promise<{broker: Broker, presence: Presence, kill: () => void}>>} prepare
+ * @param
+ *   {(t: TestContext) => Promise<() => Promise<{broker: Broker, presence: Presence, kill: () => void}>>}
+ *   prepare
  */
 function suite(name, prepare) {
-  /** @param {string} behaviour @param {(worker: (...rooms: string[]) => Promise<Worker>) => Promise<void>} body */
+  /**
+   * @param {string} behaviour
+   * @param {(worker: (...rooms: string[]) => Promise<Worker>) => Promise<void>} body
+   */
   const it = (behaviour, body) => {
     test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
       const make = await prepare(t);
@@ -265,7 +298,10 @@ function suite(name, prepare) {
     await a.presence.close();
     await a.presence.close();
     await until(() => b.events.filter((event) => event.includes('-')).length === 2);
-    assert.deepEqual(b.events.filter((event) => event.includes('-')).sort(), ['other -ann', 'room -ann']);
+    assert.deepEqual(b.events.filter((event) => event.includes('-')).sort(), [
+      'other -ann',
+      'room -ann',
+    ]);
     assert.equal(await b.read('room'), '1: both');
   });
 
@@ -300,7 +336,11 @@ function suite(name, prepare) {
   });
 }
 
-/** @param {TestContext} t @param {Worker} worker @param {string[]} rooms that it subscribes */
+/**
+ * @param {TestContext} t
+ * @param {Worker} worker
+ * @param {string[]} rooms that it subscribes
+ */
 async function started(t, worker, rooms) {
   t.after(async () => {
     await worker.presence.close();
@@ -316,7 +356,9 @@ async function started(t, worker, rooms) {
 
 /**
  * @param {string} behaviour
- * @param {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>} body
+ * @param
+ *   {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>}
+ *   body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
 function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
@@ -324,13 +366,17 @@ function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
     const redis = await startRedis(t, { args });
     await body(redis, async (...rooms) => {
       const parts = redisWorker(redis, { ttlMs });
-      return Object.assign(await started(t, new Worker(parts), rooms), { counters: parts.counters, parts });
+      return Object.assign(await started(t, new Worker(parts), rooms), {
+        counters: parts.counters,
+        parts,
+      });
     });
   });
 }
 
 /**
- * Lets a worker do without presence until another one hears it again: what is told is heard only by those who have come back.
+ * Lets a worker do without presence until another one hears it again: what is told is heard only by
+ * those who have come back.
  * @param {Worker} worker @param {Worker} listener
  */
 function comesBackAfter(worker, listener) {
@@ -345,9 +391,14 @@ function comesBackAfter(worker, listener) {
   };
 }
 
-/** No key of presence is left but the heartbeats. @param {import('../helpers/redis.js').RedisServer} redis */
+/**
+ * No key of presence is left but the heartbeats.
+ * @param {import('../helpers/redis.js').RedisServer} redis
+ */
 async function leftovers(redis) {
-  const keys = (await redis.cli('--raw', 'KEYS', 'contract:presence:*')).split('\n').filter((key) => key !== '');
+  const keys = (await redis.cli('--raw', 'KEYS', 'contract:presence:*'))
+    .split('\n')
+    .filter((key) => key !== '');
   return keys.filter((key) => !/\{\*\}:(workers|dead|cleared|mark)$/.test(key));
 }
 
@@ -371,25 +422,28 @@ withRedis(
   },
 );
 
-withRedis('a Redis that has lost everything is told again, silently; what is new is told', async (redis, attach) => {
-  const [a, b] = [await attach('room'), await attach('room')];
-  a.join('room', 'ann');
-  a.join('room', 'leaver');
-  b.join('room', 'bob');
-  await until(() => a.events.length === 3 && b.events.length === 3);
-  await redis.kill();
-  await until(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
-  await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
-  a.presence.leave('room', 'leaver');
-  a.join('room', 'new');
-  a.join('room', 'passer-by');
-  a.presence.leave('room', 'passer-by');
-  comesBackAfter(a, b);
-  await redis.restart();
-  await until(async () => (await b.read('room').catch(() => '')) === '3: ann bob new');
-  await until(() => b.events.length === 5);
-  assert.deepEqual(b.events.slice(3).sort(), ['room +new', 'room -leaver']);
-});
+withRedis(
+  'a Redis that has lost everything is told again, silently; what is new is told',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann');
+    a.join('room', 'leaver');
+    b.join('room', 'bob');
+    await until(() => a.events.length === 3 && b.events.length === 3);
+    await redis.kill();
+    await until(() => a.broker.state === 'degraded' && b.broker.state === 'degraded');
+    await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
+    a.presence.leave('room', 'leaver');
+    a.join('room', 'new');
+    a.join('room', 'passer-by');
+    a.presence.leave('room', 'passer-by');
+    comesBackAfter(a, b);
+    await redis.restart();
+    await until(async () => (await b.read('room').catch(() => '')) === '3: ann bob new');
+    await until(() => b.events.length === 5);
+    assert.deepEqual(b.events.slice(3).sort(), ['room +new', 'room -leaver']);
+  },
+);
 
 withRedis(
   'a Redis that kept its data through an outage hears what changed, and only that is told',
@@ -422,13 +476,19 @@ withRedis(
     const goneMs = performance.now();
     await redis.stop();
     await until(
-      () => performance.now() - goneMs > LONG_TTL_MS + 500 && a.broker.state !== 'up' && b.broker.state !== 'up',
+      () =>
+        performance.now() - goneMs > LONG_TTL_MS + 500 &&
+        a.broker.state !== 'up' &&
+        b.broker.state !== 'up',
     );
     await redis.restart();
     await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
     await until(async () => (await a.read('room').catch(() => '')) === '2: ann bob');
     // Both old names are cleared up after by their owners.
-    await until(async () => (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2);
+    await until(
+      async () =>
+        (await redis.cli('KEYS', 'contract:presence:{room}:users:*')).split('\n').length === 2,
+    );
     assert.deepEqual(b.events.slice(2), []);
     assert.deepEqual(a.events.slice(2), []);
     assert.equal(a.counters.presenceReaped + b.counters.presenceReaped, 0);
@@ -436,46 +496,64 @@ withRedis(
   { args: DURABLE, ttlMs: LONG_TTL_MS },
 );
 
-withRedis('a flush under way is mended, and who leaves right behind it is told', async (redis, attach) => {
-  const [a, b] = [await attach('room'), await attach('room')];
-  for (const user of ['ann', 'leaver']) a.join('room', user);
-  b.join('room', 'bob');
-  await until(() => a.events.length === 3 && b.events.length === 3);
-  await redis.cli('FLUSHALL');
-  a.presence.leave('room', 'leaver');
-  await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
-  await until(() => b.events.length > 3, 5000, `${b.events}`);
-  assert.deepEqual(b.events.slice(3), ['room -leaver']);
-});
+withRedis(
+  'a flush under way is mended, and who leaves right behind it is told',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    for (const user of ['ann', 'leaver']) a.join('room', user);
+    b.join('room', 'bob');
+    await until(() => a.events.length === 3 && b.events.length === 3);
+    await redis.cli('FLUSHALL');
+    a.presence.leave('room', 'leaver');
+    await until(async () => (await b.read('room').catch(() => '')) === '2: ann bob');
+    await until(() => b.events.length > 3, 5000, `${b.events}`);
+    assert.deepEqual(b.events.slice(3), ['room -leaver']);
+  },
+);
 
-withRedis('a flush that Redis does not tell is noticed by the heartbeat, and mended', async (redis, attach) => {
-  const a = await attach('room');
-  a.join('room', 'ann');
-  await a.read('room');
-  await a.parts.broker.shard?.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
-  await redis.cli('FLUSHALL');
-  await until(async () => (await a.read('room')) === '1: ann');
-  assert.deepEqual(a.events, ['room +ann']);
-});
+withRedis(
+  'a flush that Redis does not tell is noticed by the heartbeat, and mended',
+  async (redis, attach) => {
+    const a = await attach('room');
+    a.join('room', 'ann');
+    await a.read('room');
+    await a.parts.broker.shard?.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
+    await redis.cli('FLUSHALL');
+    await until(async () => (await a.read('room')) === '1: ann');
+    assert.deepEqual(a.events, ['room +ann']);
+  },
+);
 
-withRedis('a Redis that refuses to write is asked again, and nothing is lost', async (redis, attach) => {
-  const a = await attach('room');
-  a.join('room', 'ann');
-  await a.read('room');
-  await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
-  a.join('room', 'bob');
-  a.presence.leave('room', 'ann');
-  await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
-  await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
-  await until(async () => (await a.read('room').catch(() => '')) === '1: bob');
-  assert.deepEqual(a.events.slice().sort(), ['room +ann', 'room +bob', 'room -ann']);
-});
+withRedis(
+  'a Redis that refuses to write is asked again, and nothing is lost',
+  async (redis, attach) => {
+    const a = await attach('room');
+    a.join('room', 'ann');
+    await a.read('room');
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '1');
+    a.join('room', 'bob');
+    a.presence.leave('room', 'ann');
+    await assert.rejects(a.presence.read('room'), { code: 'UNAVAILABLE' });
+    await redis.cli('CONFIG', 'SET', 'maxmemory', '0');
+    await until(async () => (await a.read('room').catch(() => '')) === '1: bob');
+    assert.deepEqual(a.events.slice().sort(), ['room +ann', 'room +bob', 'room -ann']);
+  },
+);
 
 test('redis: events that Redis refuses to publish are told when it permits them', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
-  await redis.cli('ACL', 'SETUSER', 'limited', 'on', '>pw', 'allkeys', 'allchannels', 'allcommands');
+  await redis.cli(
+    'ACL',
+    'SETUSER',
+    'limited',
+    'on',
+    '>pw',
+    'allkeys',
+    'allchannels',
+    'allcommands',
+  );
   const settings = redisSettings({ REDIS_URL: `redis://limited:pw@127.0.0.1:${redis.port}` });
   const parts = redisWorker({ settings }, { ttlMs: NEVER_MS });
   const a = await started(t, new Worker(parts), []);
@@ -484,8 +562,16 @@ test('redis: events that Redis refuses to publish are told when it permits them'
   a.join('room', 'ann');
   a.join('room', 'cid');
   await b.got(['room +ann', 'room +cid']);
-  // The changes themselves are permitted, and so are the probes: Redis refuses the events of the room alone.
-  await redis.cli('ACL', 'SETUSER', 'limited', 'resetchannels', '&contract:probe:*', '&contract:census');
+  // The changes themselves are permitted, and so are the probes: Redis refuses the events of the
+  // room alone.
+  await redis.cli(
+    'ACL',
+    'SETUSER',
+    'limited',
+    'resetchannels',
+    '&contract:probe:*',
+    '&contract:census',
+  );
   a.join('room', 'bob');
   a.presence.leave('room', 'ann');
   await until(() => parts.presence.hasFailed);
@@ -508,7 +594,9 @@ withRedis(
     await redis.cli('CONFIG', 'RESETSTAT');
     for (let i = 0; i < 5000; i++) a.join('room', `user-${i}`);
     assert.equal(await a.read('room'), '5000');
-    const calls = Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('INFO', 'commandstats'))?.[1]);
+    const calls = Number(
+      /cmdstat_evalsha:calls=(\d+)/.exec(await redis.cli('INFO', 'commandstats'))?.[1],
+    );
     assert.ok(calls < 50, `${calls} calls`);
     assert.equal(a.counters.presenceEvents.join, MAX_MEMBERS);
     assert.equal(a.counters.presenceEvents.suppressed, 5000 - MAX_MEMBERS);

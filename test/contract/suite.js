@@ -1,5 +1,5 @@
-// suite.js: a behaviour that every broker must show, tried on several of them: two or three brokers that are as many
-// workers, in this process, over the real relay's socket, or over a real Redis.
+// suite.js: a behaviour that every broker must show, tried on several of them: two or three brokers
+// that are as many workers, in this process, over the real relay's socket, or over a real Redis.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
@@ -22,7 +22,8 @@ const TIMEOUT_MS = 20_000;
 
 /**
  * Makes what the brokers of one test share, and tells how to make one of them.
- * @typedef {(t: TestContext, historyOf: HistoryOf) => Promise<() => Broker|Promise<Broker>>} Prepare
+ * @typedef {(t: TestContext, historyOf: HistoryOf) => Promise<() => Broker|Promise<Broker>>}
+ *   Prepare
  */
 
 /** What ends with the file. @type {(() => unknown)[]} */
@@ -49,14 +50,17 @@ const PREPARE = Object.freeze({
     };
   },
 
-  ...Object.fromEntries(Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)])),
+  ...Object.fromEntries(
+    Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)]),
+  ),
 });
 
 /** Every way in which Redis may be had. */
 export const REDIS = Object.freeze(Object.keys(TOPOLOGIES));
 
 /**
- * A topology takes seconds to start, and is shared by the tests of a file; each has a prefix of its own.
+ * A topology takes seconds to start, and is shared by the tests of a file; each has a prefix of its
+ * own.
  * @param {typeof TOPOLOGIES[string]} start
  * @returns {Prepare}
  */
@@ -87,7 +91,11 @@ function overRedis(start) {
   };
 }
 
-/** @typedef {(behaviour: string, body: (t: TestContext, worker: () => Promise<Worker>) => Promise<void>) => void} It */
+/**
+ * @typedef
+ *   {(behaviour: string, body: (t: TestContext, worker: () => Promise<Worker>) => Promise<void>) => void}
+ *   It
+ */
 
 /**
  * @param {readonly string[]} brokers
@@ -127,7 +135,12 @@ export class Worker {
     this.onState = this.onState.bind(this);
   }
 
-  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
   onPublication(room, publication, offset, epoch) {
     this.publications.push(publication);
     this.positions.push({ room, epoch, offset });

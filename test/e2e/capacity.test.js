@@ -1,4 +1,5 @@
-// npm run capacity, in a small form: a row is measured where a rate is held, and none is written where it is not.
+// npm run capacity, in a small form: a row is measured where a rate is held, and none is written
+// where it is not.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -12,14 +13,21 @@ import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-/** @param {import('node:test').TestContext} t @param {string[]} args */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string[]} args
+ */
 async function capacity(t, ...args) {
   const folder = await mkdtemp(join(tmpdir(), 'fanfare-capacity-'));
   t.after(() => rm(folder, { recursive: true, force: true }));
   const save = join(folder, 'capacity.json');
-  const child = spawn(process.execPath, ['loadtest/capacity.js', '--seconds', '1', '--save', save, ...args], {
-    cwd: root,
-  });
+  const child = spawn(
+    process.execPath,
+    ['loadtest/capacity.js', '--seconds', '1', '--save', save, ...args],
+    {
+      cwd: root,
+    },
+  );
   t.after(() => child.kill('SIGTERM'));
   let said = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
@@ -46,7 +54,12 @@ test('a rate that is held becomes a row; one that is not, or a number that does 
   assert.equal(row.held.messagesPerSecond, 300);
   assert.equal(row.held.deliveriesPerSecond, 195 * 10 + 102 * 60 + 3 * 20);
   assert.ok(row.held.meanMs > 0 && row.held.meanMs <= row.held.p99Ms, held.said);
-  for (const figure of [row.serverMb, row.kbPerConnection, row.handshakeCpuMs, row.held.serverCores])
+  for (const figure of [
+    row.serverMb,
+    row.kbPerConnection,
+    row.handshakeCpuMs,
+    row.held.serverCores,
+  ])
     assert.ok(figure > 0, held.said);
   assert.match(held.said, /^\| 200 \| 300 \| 8,130 \|/m);
 

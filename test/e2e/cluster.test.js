@@ -26,7 +26,10 @@ function isAlive(pid) {
   }
 }
 
-/** @param {import('node:test').TestContext} t @param {number} port */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {number} port
+ */
 async function connect(t, port) {
   const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
   t.after(() => socket.terminate());
@@ -35,7 +38,10 @@ async function connect(t, port) {
   return socket;
 }
 
-/** @param {import('node:test').TestContext} t @param {string} text */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string} text
+ */
 function configFile(t, text) {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
@@ -44,24 +50,30 @@ function configFile(t, text) {
   return path;
 }
 
-test('a worker killed with -9 is replaced within two seconds, and only its clients drop', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_LIMITS: 'off' });
-  const sockets = await Promise.all(Array.from({ length: 20 }, () => connect(t, server.port)));
-  let dropped = 0;
-  for (const socket of sockets) socket.on('close', () => dropped++);
-  const before = server.workerPids();
-  assert.equal(before.length, 2);
-  const { slot } = await server.line(({ workerPid }) => workerPid === before[0]);
-  const metrics = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
-  const its = metrics.get(`fanfare_worker_connections{worker="${slot}"}`);
-  const startedMs = performance.now();
-  process.kill(before[0], 'SIGKILL');
-  await until(() => server.workerPids().some((pid) => !before.includes(pid)));
-  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-  assert.ok(performance.now() - startedMs < 2000, `${performance.now() - startedMs} ms`);
-  assert.ok(server.workerPids().includes(before[1]));
-  await until(() => dropped === its);
-});
+test(
+  'a worker killed with -9 is replaced within two seconds, and only its clients drop',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t, { FANFARE_LIMITS: 'off' });
+    const sockets = await Promise.all(Array.from({ length: 20 }, () => connect(t, server.port)));
+    let dropped = 0;
+    for (const socket of sockets) socket.on('close', () => dropped++);
+    const before = server.workerPids();
+    assert.equal(before.length, 2);
+    const { slot } = await server.line(({ workerPid }) => workerPid === before[0]);
+    const metrics = samples(
+      await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+    );
+    const its = metrics.get(`fanfare_worker_connections{worker="${slot}"}`);
+    const startedMs = performance.now();
+    process.kill(before[0], 'SIGKILL');
+    await until(() => server.workerPids().some((pid) => !before.includes(pid)));
+    await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+    assert.ok(performance.now() - startedMs < 2000, `${performance.now() - startedMs} ms`);
+    assert.ok(server.workerPids().includes(before[1]));
+    await until(() => dropped === its);
+  },
+);
 
 test('workers that die again and again are loud, and the server goes on', OPTIONS, async (t) => {
   const server = await startServer(t);
@@ -72,9 +84,13 @@ test('workers that die again and again are loud, and the server goes on', OPTION
     process.kill(/** @type {number} */ (victim), 'SIGKILL');
     await until(() => !isAlive(/** @type {number} */ (victim)));
   }
-  await server.line(({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'));
+  await server.line(
+    ({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'),
+  );
   await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-  const metrics = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
+  const metrics = samples(
+    await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+  );
   assert.equal(metrics.get('fanfare_worker_crash_loop'), 1);
   assert.equal(metrics.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
   assert.ok(isAlive(survivor));
@@ -160,25 +176,33 @@ for (const signal of /** @type {const} */ (['SIGTERM', 'SIGINT'])) {
   });
 }
 
-test('while it waits for the load balancer it is not ready, and still serves', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500' });
-  server.kill('SIGTERM');
-  await until(async () => (await readyWorkers(server.metricsPort)).draining);
-  await until(async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status === 503);
-  const socket = await connect(t, server.port);
-  const [code] = await once(socket, 'close');
-  assert.equal(code, 1012);
-  assert.equal((await server.exited).code, 0);
-});
+test(
+  'while it waits for the load balancer it is not ready, and still serves',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '1500' });
+    server.kill('SIGTERM');
+    await until(async () => (await readyWorkers(server.metricsPort)).draining);
+    await until(async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status === 503);
+    const socket = await connect(t, server.port);
+    const [code] = await once(socket, 'close');
+    assert.equal(code, 1012);
+    assert.equal((await server.exited).code, 0);
+  },
+);
 
-test('a signal that reaches the workers as well, as Ctrl-C does, changes nothing', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  const socket = await connect(t, server.port);
-  const closed = once(socket, 'close');
-  for (const pid of [...server.workerPids(), server.pid]) process.kill(pid, 'SIGINT');
-  assert.equal((await closed)[0], 1012);
-  assert.equal((await server.exited).code, 0);
-});
+test(
+  'a signal that reaches the workers as well, as Ctrl-C does, changes nothing',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    const socket = await connect(t, server.port);
+    const closed = once(socket, 'close');
+    for (const pid of [...server.workerPids(), server.pid]) process.kill(pid, 'SIGINT');
+    assert.equal((await closed)[0], 1012);
+    assert.equal((await server.exited).code, 0);
+  },
+);
 
 test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
@@ -196,15 +220,19 @@ test('a second signal exits at once with 1 and leaves no temporary files', OPTIO
   assert.deepEqual(readdirSync(folder), []);
 });
 
-test('when the primary is killed with -9 the workers drain their clients and leave', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  const workers = server.workerPids();
-  const socket = await connect(t, server.port);
-  const closed = once(socket, 'close');
-  server.kill('SIGKILL');
-  assert.equal((await closed)[0], 1012);
-  await until(() => !workers.some(isAlive));
-});
+test(
+  'when the primary is killed with -9 the workers drain their clients and leave',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    const workers = server.workerPids();
+    const socket = await connect(t, server.port);
+    const closed = once(socket, 'close');
+    server.kill('SIGKILL');
+    assert.equal((await closed)[0], 1012);
+    await until(() => !workers.some(isAlive));
+  },
+);
 
 test('a public port in use is said and fatal at once', OPTIONS, async (t) => {
   const taken = createServer().listen(0, '127.0.0.1');
@@ -225,12 +253,18 @@ test('an operations port in use is said and fatal at once', OPTIONS, async (t) =
   const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
   const server = spawnServer(t, { METRICS_PORT: String(port) });
   assert.deepEqual(await server.exited, { code: 1, signal: null });
-  await server.line(({ msg }) => msg.startsWith(`can not start: 127.0.0.1:${port} (METRICS_PORT) is in use`));
+  await server.line(({ msg }) =>
+    msg.startsWith(`can not start: 127.0.0.1:${port} (METRICS_PORT) is in use`),
+  );
 });
 
 test('every fault of the configuration is said at once, with exit 78', OPTIONS, async (t) => {
   const path = configFile(t, 'FANFARE_NO_SUCH=1\n');
-  const server = spawnServer(t, { PORT: 'abc', FANFARE_PING_INTERVAL_MS: '1', FANFARE_CONFIG_FILE: path });
+  const server = spawnServer(t, {
+    PORT: 'abc',
+    FANFARE_PING_INTERVAL_MS: '1',
+    FANFARE_CONFIG_FILE: path,
+  });
   assert.deepEqual(await server.exited, { code: 78, signal: null });
   for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH'])
     assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
@@ -242,13 +276,17 @@ test('a configuration file that is not there is a fault', OPTIONS, async (t) => 
   assert.match(server.stderr(), /FANFARE_CONFIG_FILE.*nowhere/);
 });
 
-test('the banner says where it listens, the broker, the limits and that it is open to everyone', OPTIONS, async (t) => {
-  const server = await startServer(t, { WORKERS: '1' });
-  await server.line(({ msg }) => msg.startsWith('access'));
-  const text = server.lines.map(({ msg }) => msg).join('\n');
-  assert.match(text, new RegExp(`ws://127\\.0\\.0\\.1:${server.port}`));
-  assert.match(text, new RegExp(`http://127\\.0\\.0\\.1:${server.metricsPort}/metrics`));
-  assert.match(text, /broker +embedded/);
-  assert.match(text, /100 connections per address/);
-  assert.match(text, /open to everyone/);
-});
+test(
+  'the banner says where it listens, the broker, the limits and that it is open to everyone',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t, { WORKERS: '1' });
+    await server.line(({ msg }) => msg.startsWith('access'));
+    const text = server.lines.map(({ msg }) => msg).join('\n');
+    assert.match(text, new RegExp(`ws://127\\.0\\.0\\.1:${server.port}`));
+    assert.match(text, new RegExp(`http://127\\.0\\.0\\.1:${server.metricsPort}/metrics`));
+    assert.match(text, /broker +embedded/);
+    assert.match(text, /100 connections per address/);
+    assert.match(text, /open to everyone/);
+  },
+);

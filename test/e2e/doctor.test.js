@@ -1,5 +1,6 @@
-// doctor.test.js: the doctor against real limits: of descriptors, of ports, of a control group, of Redis. Where it names a
-// number, the machine is asked whether it is true; where it names a command, the command is run.
+// doctor.test.js: the doctor against real limits: of descriptors, of ports, of a control group, of
+// Redis. Where it names a number, the machine is asked whether it is true; where it names a
+// command, the command is run.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -19,8 +20,8 @@ const isRoot = process.getuid?.() === 0;
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 const noNamespaces = !isRoot
   ? 'network namespaces need root'
-  : spawnSync('unshare', ['--net', 'sh', '-c', 'ip link set lo up && sysctl -n net.core.somaxconn']).status !== 0 &&
-    'no network namespaces to be had';
+  : spawnSync('unshare', ['--net', 'sh', '-c', 'ip link set lo up && sysctl -n net.core.somaxconn'])
+      .status !== 0 && 'no network namespaces to be had';
 
 /** @typedef {import('../../src/doctor/limits.js').Finding} Finding */
 /** @typedef {import('../../src/doctor/limits.js').Report & {notes: string[]}} Report */
@@ -42,26 +43,38 @@ function run(args, { env = {}, prefix = [], uid } = {}) {
   });
 }
 
-/** @param {string[]} args @param {Parameters<typeof run>[1]} [how] @returns {Report & {code: number|null}} */
+/**
+ * @param {string[]} args
+ * @param {Parameters<typeof run>[1]} [how]
+ * @returns {Report & {code: number|null}}
+ */
 function examined(args, how) {
   const { status, stdout, stderr } = run([...args, '--json'], how);
   assert.equal(stderr, '');
   return { code: status, ...JSON.parse(stdout) };
 }
 
-/** @param {Report} report @param {string} name @returns {Finding} */
+/**
+ * @param {Report} report
+ * @param {string} name
+ * @returns {Finding}
+ */
 function rowOf(report, name) {
   const row = report.limits.find((one) => one.name === name);
   assert.ok(row, `no row ${name}`);
   return row;
 }
 
-test('where nothing is too low the doctor exits with 0, and says what would be next', OPTIONS, () => {
-  const report = examined(['--connections', '1', '--clients', 'elsewhere']);
-  assert.equal(report.code, 0, JSON.stringify(report));
-  assert.equal(report.verdict, 'ok');
-  assert.ok(report.limits.some(({ name }) => name === report.first));
-});
+test(
+  'where nothing is too low the doctor exits with 0, and says what would be next',
+  OPTIONS,
+  () => {
+    const report = examined(['--connections', '1', '--clients', 'elsewhere']);
+    assert.equal(report.code, 0, JSON.stringify(report));
+    assert.equal(report.verdict, 'ok');
+    assert.ok(report.limits.some(({ name }) => name === report.first));
+  },
+);
 
 test('a wrong command line and a wrong setting exit with 2', OPTIONS, () => {
   const wrong = run(['--wanted', '5']);
@@ -85,16 +98,23 @@ test('with few descriptors nofile is first, and a server holds exactly what the 
   const report = examined([], { prefix, env });
   assert.deepEqual([report.code, report.first, report.permits], [1, 'nofile', 236]);
   const [, workers] = /WORKERS=(\d+)$/.exec(String(rowOf(report, 'nofile').fix)) ?? [];
-  assert.equal(rowOf(examined([], { prefix, env: { ...env, WORKERS: workers } }), 'nofile').verdict, 'ok');
+  assert.equal(
+    rowOf(examined([], { prefix, env: { ...env, WORKERS: workers } }), 'nofile').verdict,
+    'ok',
+  );
 
   const server = await startServer(t, env, { prefix });
   const warning = server.lines.find(({ msg }) => /short of/.test(msg));
-  assert.match(warning?.msg, /^this machine is short of nofile, at 236 connections: npm run doctor/);
+  assert.match(
+    warning?.msg,
+    /^this machine is short of nofile, at 236 connections: npm run doctor/,
+  );
   // Of a server that runs, from a shell that has more: its limits, and its settings.
   const other = examined(['--pid', String(server.pid)], { env: { WORKERS: '7' } });
   assert.deepEqual([other.workers, other.first, other.permits], [1, 'nofile', 236]);
 
-  for (let i = 0; i < 236; i++) assert.equal(await dial(t, server.port), 101, `connection ${i + 1}`);
+  for (let i = 0; i < 236; i++)
+    assert.equal(await dial(t, server.port), 101, `connection ${i + 1}`);
   assert.equal(await dial(t, server.port), 503);
 });
 
@@ -106,7 +126,10 @@ test('a server with enough of everything does not mention it', OPTIONS, async (t
   if (verdict === 'ok') assert.equal(said, false);
 });
 
-/** Dials until it fails, from one address to one address and port; prints how many there were, and why no more. */
+/**
+ * Dials until it fails, from one address to one address and port; prints how many there were, and
+ * why no more.
+ */
 const DIAL = `
   const { createServer, connect } = require('node:net');
   const server = createServer().listen({ port: 3000, host: '127.0.0.1', backlog: 4096 }, async () => {
@@ -137,14 +160,23 @@ test('in a namespace with few ports they are first, and so many can be dialled',
   const report = examined([], { prefix: narrow });
   assert.deepEqual([report.code, report.first, report.permits], [1, PORTS, 200]);
   const [command, ...args] = [...narrow, process.execPath, '-e', DIAL];
-  assert.deepEqual(JSON.parse(execFileSync(command, args, { encoding: 'utf8' })), [200, 'EADDRNOTAVAIL']);
+  assert.deepEqual(JSON.parse(execFileSync(command, args, { encoding: 'utf8' })), [
+    200,
+    'EADDRNOTAVAIL',
+  ]);
   // Of a process outside it is said that these are not its settings.
-  assert.match(examined(['--pid', String(process.pid)], { prefix: narrow }).notes.join(), /another network namespace/);
+  assert.match(
+    examined(['--pid', String(process.pid)], { prefix: narrow }).notes.join(),
+    /another network namespace/,
+  );
   // The load balancer is elsewhere: so are the ports.
   assert.notEqual(examined(['--clients', 'elsewhere'], { prefix: narrow }).first, PORTS);
 });
 
-test('each command it gives for the network does what is wanted', { ...OPTIONS, skip: noNamespaces }, () => {
+test('each command it gives for the network does what is wanted', {
+  ...OPTIONS,
+  skip: noNamespaces,
+}, () => {
   const low = {
     [PORTS]: '40000 40199',
     'net.core.somaxconn': '64',
@@ -175,22 +207,30 @@ test('each command it gives for the network does what is wanted', { ...OPTIONS, 
       .replace(/ and .*/, ''),
   );
   const after = examined([], { prefix: within([...lower, ...fixes]) });
-  for (const name of judged) assert.equal(rowOf(after, name).verdict, 'ok', `${name} after ${fixes}`);
+  for (const name of judged)
+    assert.equal(rowOf(after, name).verdict, 'ok', `${name} after ${fixes}`);
 });
 
-test('without root it reads as much', { ...OPTIONS, skip: !isRoot && 'the other tests have no root either' }, (t) => {
+test('without root it reads as much', {
+  ...OPTIONS,
+  skip: !isRoot && 'the other tests have no root either',
+}, (t) => {
   // In a clone that is root's alone, as in a folder of mktemp, no other user can start anything.
   if (spawnSync('test', ['-r', MAIN], { uid: 65_534, gid: 65_534 }).status !== 0)
     return t.skip('this clone is private');
   const root = examined([]);
   const nobody = run(['--json'], { uid: 65_534 });
   const report = JSON.parse(nobody.stdout);
-  const verdicts = (/** @type {Report} */ { limits }) => limits.map(({ name, verdict }) => [name, verdict]);
+  const verdicts = (/** @type {Report} */ { limits }) =>
+    limits.map(({ name, verdict }) => [name, verdict]);
   assert.deepEqual(verdicts(report), verdicts(root));
   // Of root's process it sees the limits, and says that it does not see the settings.
   const foreign = JSON.parse(run(['--json', '--pid', String(process.pid)], { uid: 65_534 }).stdout);
   assert.equal(rowOf(foreign, 'nofile').verdict, rowOf(report, 'nofile').verdict);
-  assert.match(foreign.notes.join(), /Settings are those of this shell: .*no permission to read \/proc\/\d+\/environ/);
+  assert.match(
+    foreign.notes.join(),
+    /Settings are those of this shell: .*no permission to read \/proc\/\d+\/environ/,
+  );
 });
 
 test('in a control group with little memory that is first', OPTIONS, (t) => {
@@ -207,7 +247,9 @@ test(
   'a subscriber’s buffer in Redis that is too small is found, and its command makes it large enough',
   OPTIONS,
   async (t) => {
-    const redis = await startRedis(t, { args: ['--client-output-buffer-limit', 'pubsub', '1mb', '256kb', '5'] });
+    const redis = await startRedis(t, {
+      args: ['--client-output-buffer-limit', 'pubsub', '1mb', '256kb', '5'],
+    });
     const env = { REDIS_URL: redis.url };
     const before = examined(['--connections', '100', '--clients', 'elsewhere'], { env });
     const row = rowOf(before, 'redis-pubsub-buffer');
@@ -248,13 +290,19 @@ test(
     assert.match(rowOf(denied, 'redis-version').why, /WRONGPASS/);
     assert.ok(!JSON.stringify(denied).includes('s3cret'));
     await redis.kill();
-    const away = examined(['--connections', '100', '--clients', 'elsewhere'], { env: { REDIS_URL: redis.url } });
+    const away = examined(['--connections', '100', '--clients', 'elsewhere'], {
+      env: { REDIS_URL: redis.url },
+    });
     assert.deepEqual([away.code, rowOf(away, 'redis-version').verdict], [0, 'cannot read']);
     assert.match(rowOf(away, 'redis-version').why, /ECONNREFUSED/);
   },
 );
 
-/** @param {import('node:test').TestContext} t @param {number} port @returns {Promise<number|undefined>} the HTTP status of the answer */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {number} port
+ * @returns {Promise<number|undefined>} the HTTP status of the answer
+ */
 async function dial(t, port) {
   const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
   t.after(() => socket.terminate());
@@ -268,7 +316,12 @@ async function dial(t, port) {
   return status;
 }
 
-/** A control group that is gone after the test. @param {import('node:test').TestContext} t @param {number} bytes @returns {{folder: string}|string} why there is none */
+/**
+ * A control group that is gone after the test.
+ * @param {import('node:test').TestContext} t
+ * @param {number} bytes
+ * @returns {{folder: string}|string} why there is none
+ */
 function memoryGroup(t, bytes) {
   const name = `fanfare-test-${process.pid}`;
   for (const [folder, file] of [

@@ -1,4 +1,5 @@
-// forged.test.js: another program publishes on the channels of our rooms: no worker ends, no client is cut off.
+// forged.test.js: another program publishes on the channels of our rooms: no worker ends, no client
+// is cut off.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,15 +16,26 @@ function framed(publication) {
   return Buffer.concat([length, publication]);
 }
 
-/** @param {number} time @param {string} from @param {string} payload @param {number} [kind] */
+/**
+ * @param {number} time
+ * @param {string} from
+ * @param {string} payload
+ * @param {number} [kind]
+ */
 function forged(time, from, payload, kind = KIND.MESSAGE) {
   const json = Buffer.from(payload);
   return framed(encodePublication(kind, time, 0, from, json, 0, json.length));
 }
 
-test('stray messages on a room of Redis end no worker and cut off no client', { timeout: 40_000 }, async (t) => {
+test('stray messages on a room of Redis end no worker and cut off no client', {
+  timeout: 40_000,
+}, async (t) => {
   const redis = await startRedis(t);
-  const server = await startServer(t, { REDIS_URL: redis.url, FANFARE_HISTORY: 'h.*=50/60s', WORKERS: '2' });
+  const server = await startServer(t, {
+    REDIS_URL: redis.url,
+    FANFARE_HISTORY: 'h.*=50/60s',
+    WORKERS: '2',
+  });
   const stranger = new Redis(redis.url);
   t.after(() => stranger.disconnect());
   const client = await connect(t, server.port);
@@ -57,7 +69,9 @@ test('stray messages on a room of Redis end no worker and cut off no client', { 
   await client.next(({ payload }) => payload === 'ours');
   assert.equal(client.all(({ room, payload }) => room === 'r' && payload === 'future').length, 200);
   assert.equal(client.close, null);
-  const page = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
+  const page = samples(
+    await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+  );
   assert.equal(page.get('fanfare_worker_restarts_total'), 0);
   assert.ok((page.get('fanfare_malformed_publications_total') ?? 0) >= 6, 'counted');
 });

@@ -1,4 +1,5 @@
-// The load tools as a user meets them: after `npm ci --omit=dev`, with a wrong command line, with a question.
+// The load tools as a user meets them: after `npm ci --omit=dev`, with a wrong command line, with a
+// question.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -42,7 +43,10 @@ describe('the load tools', { concurrency: 2 }, () => {
     test(`${tool} answers an unknown option with one line and exit code 2`, async (t) => {
       const { code, out, err } = await run(t, [tool, '--nonsense', '1']);
       assert.deepEqual([code, out], [2, ''], err);
-      assert.match(err, /^(netns\.sh: )?unknown option: --nonsense \(--help lists the options\)\n$/);
+      assert.match(
+        err,
+        /^(netns\.sh: )?unknown option: --nonsense \(--help lists the options\)\n$/,
+      );
     });
   }
 
@@ -56,18 +60,30 @@ describe('the load tools', { concurrency: 2 }, () => {
 
   /** @type {[string[], RegExp][]} */
   const wrong = [
-    [['loadtest/hello.js', 'localhost'], /not a URL that begins with ws:\/\/ or wss:\/\/: localhost/],
+    [
+      ['loadtest/hello.js', 'localhost'],
+      /not a URL that begins with ws:\/\/ or wss:\/\/: localhost/,
+    ],
     [['loadtest/hello.js', 'ws://a/', 'ws://b/'], /unexpected argument: ws:\/\/b\//],
-    [['loadtest/broadcast.js', '--clients', 'many'], /--clients is a number from 1 to 100000, not many/],
+    [
+      ['loadtest/broadcast.js', '--clients', 'many'],
+      /--clients is a number from 1 to 100000, not many/,
+    ],
     [['loadtest/broadcast.js', '--clients'], /--clients needs a value/],
     [['loadtest/broadcast.js', '--servers', '2'], /several servers need --redis/],
     [['loadtest/broadcast.js', '--redis', '--embedded'], /--redis or --embedded, not both/],
     [['loadtest/verify.js', '--messages', '1.5'], /--messages is a whole number, not 1\.5/],
-    [['loadtest/verify.js', '--url', 'http://a/'], /--url is a URL that begins with ws:\/\/, not http:\/\/a\//],
+    [
+      ['loadtest/verify.js', '--url', 'http://a/'],
+      /--url is a URL that begins with ws:\/\/, not http:\/\/a\//,
+    ],
     [['loadtest/capacity.js', '--sizes', '5'], /--sizes are whole numbers from 10 on, .* not 5/],
     [['loadtest/capacity.js', '--client', 'rust'], /--client is one of auto, c, node, not rust/],
     [['loadtest/swarm.js', '--rate', '-5'], /--rate is a number from 0 to 10000000, not -5/],
-    [['loadtest/artillery/all.js', '--only', 'smoke,smoking'], /--only is a list of smoke, .*, not smoke,smoking/],
+    [
+      ['loadtest/artillery/all.js', '--only', 'smoke,smoking'],
+      /--only is a list of smoke, .*, not smoke,smoking/,
+    ],
     [['loadtest/artillery/all.js', '--overrides', '{'], /--overrides is not JSON: /],
     [['loadtest/bench/run.js', '--only', 'nothing'], /nothing is none of .*fanfare/],
     [['loadtest/netns.sh', '--networks', '0'], /0 is not a whole number above 0/],
@@ -92,7 +108,10 @@ describe('the load tools', { concurrency: 2 }, () => {
       const target = `ws://127.0.0.1:${await freePort()}`;
       const { code, out, err } = await run(t, [join(root, tool), '--target', target]);
       assert.deepEqual([code, out], [2, '']);
-      assert.equal(err, `nothing listens at ${target}: start a server with FANFARE_LIMITS=off npm start\n`);
+      assert.equal(
+        err,
+        `nothing listens at ${target}: start a server with FANFARE_LIMITS=off npm start\n`,
+      );
     });
   }
 
@@ -144,7 +163,9 @@ describe('the load tools', { concurrency: 2 }, () => {
  * @param {string[]} args
  */
 async function run(t, args) {
-  const [command, ...rest] = args[0].endsWith('.sh') ? ['bash', ...args] : [process.execPath, ...args];
+  const [command, ...rest] = args[0].endsWith('.sh')
+    ? ['bash', ...args]
+    : [process.execPath, ...args];
   const child = spawn(command, rest, { cwd: bare, stdio: ['ignore', 'pipe', 'pipe'] });
   t.after(() => child.kill('SIGKILL'));
   const said = { out: '', err: '' };

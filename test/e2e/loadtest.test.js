@@ -1,4 +1,5 @@
-// The load tests hold the whole server to what it promises, on real processes; here each runs in a small form.
+// The load tests hold the whole server to what it promises, on real processes; here each runs in a
+// small form.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -41,11 +42,24 @@ const CASES = [
     '--broadcasts',
     '10',
   ],
-  ['the same over Redis', 'broadcast.js', '--redis', '--servers', '2', '--clients', '200', '--broadcasts', '10'],
+  [
+    'the same over Redis',
+    'broadcast.js',
+    '--redis',
+    '--servers',
+    '2',
+    '--clients',
+    '200',
+    '--broadcasts',
+    '10',
+  ],
   ['a killed worker costs its own clients and no counter', 'faults/worker-killed.js'],
   ['SIGTERM sends everyone away in order and loses nothing accepted', 'faults/sigterm.js'],
   ['Redis killed and frozen: refused, unknown, noticed, back', 'faults/redis-away.js'],
-  ['each address has its own connections, forged headers or not, behind HAProxy or not', 'faults/per-ip.js'],
+  [
+    'each address has its own connections, forged headers or not, behind HAProxy or not',
+    'faults/per-ip.js',
+  ],
   ['the message rate is what it says', 'faults/rate-limit.js'],
 ];
 

@@ -20,13 +20,21 @@ test('a server without the rule of another numbers what it publishes there, and 
     after: await connect(t, after.port),
   };
   const { epoch } = await at.a.join('h.1');
-  /** @param {import('../helpers/clients.js').Client} client @param {string} payload */
+  /**
+   * @param {import('../helpers/clients.js').Client} client
+   * @param {string} payload
+   */
   const publish = async (client, payload) => {
     client.send({ type: 'message', room: 'h.1', payload, id: payload });
     return client.next(({ id }) => id === payload);
   };
   for (const [i, client] of [at.before, at.after, at.a].entries()) {
-    assert.deepEqual(await publish(client, `m${i + 1}`), { type: 'ack', epoch, offset: i + 1, id: `m${i + 1}` });
+    assert.deepEqual(await publish(client, `m${i + 1}`), {
+      type: 'ack',
+      epoch,
+      offset: i + 1,
+      id: `m${i + 1}`,
+    });
   }
   await at.a.collect('message', 3);
   at.a.socket.terminate();
@@ -34,7 +42,10 @@ test('a server without the rule of another numbers what it publishes there, and 
   await publish(at.before, 'm4');
   await publish(at.after, 'm5');
   const back = await connect(t, a.port);
-  const joined = await back.ask({ type: 'join', room: 'h.1', since: { epoch, offset: 3 } }, 'joined');
+  const joined = await back.ask(
+    { type: 'join', room: 'h.1', since: { epoch, offset: 3 } },
+    'joined',
+  );
   assert.equal(joined.recovered, true);
   assert.deepEqual(
     (await back.collect('message', 2)).map(({ payload, offset }) => [payload, offset]),
@@ -44,6 +55,10 @@ test('a server without the rule of another numbers what it publishes there, and 
     ],
   );
   for (const server of [before, after]) {
-    await until(() => server.lines.some(({ patterns }) => patterns === 'h.*'), 5000, 'the log says so');
+    await until(
+      () => server.lines.some(({ patterns }) => patterns === 'h.*'),
+      5000,
+      'the log says so',
+    );
   }
 });

@@ -8,7 +8,10 @@ import { fallen, samples, spawnServer, startServer, until } from '../helpers/ser
 
 const OPTIONS = { timeout: 60_000 };
 
-/** @param {{metricsPort: number}} server @returns {Promise<string>} */
+/**
+ * @param {{metricsPort: number}} server
+ * @returns {Promise<string>}
+ */
 async function scrape(server) {
   const response = await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`);
   assert.equal(response.status, 200);
@@ -16,7 +19,11 @@ async function scrape(server) {
   return response.text();
 }
 
-/** @param {import('node:test').TestContext} t @param {number} port @param {number} count */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {number} port
+ * @param {number} count
+ */
 async function chatter(t, port, count) {
   for (let i = 0; i < count; i++) {
     const socket = new WebSocket(`ws://127.0.0.1:${port}/`);
@@ -41,36 +48,50 @@ test('metrics of all workers are added up, under the names dashboards use', OPTI
   );
   assert.equal(first + second, 6);
   // One message in eight is timed, the first of each worker among them.
-  assert.equal(values.get('websocket_message_duration_ms_count'), Math.sign(first) + Math.sign(second));
+  assert.equal(
+    values.get('websocket_message_duration_ms_count'),
+    Math.sign(first) + Math.sign(second),
+  );
   assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
   assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
   assert.equal(values.get('fanfare_broker_up'), 1);
-  for (const name of ['nodejs_heap_used_bytes', 'nodejs_heap_size_used_bytes', 'process_resident_memory_bytes'])
+  for (const name of [
+    'nodejs_heap_used_bytes',
+    'nodejs_heap_size_used_bytes',
+    'process_resident_memory_bytes',
+  ])
     assert.ok((values.get(name) ?? 0) > 0, name);
 });
 
-test('a port in use is named with its setting, and another one is suggested', OPTIONS, async (t) => {
-  const taken = createServer();
-  taken.listen(0, '127.0.0.1');
-  await once(taken, 'listening');
-  t.after(() => taken.close());
-  const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
-  /** @type {[Record<string, string>, string][]} */
-  const cases = [
-    [
-      { METRICS_PORT: String(port) },
-      `127.0.0.1:${port} (METRICS_PORT) is in use: set another port, METRICS_PORT=9464 for example`,
-    ],
-    [{ HOST: '127.0.0.1', PORT: String(port) }, `127.0.0.1:${port} (PORT) is in use (EADDRINUSE): set another port`],
-  ];
-  for (const [env, why] of cases) {
-    const server = spawnServer(t, { WORKERS: '1', ...env });
-    const { code } = await server.exited;
-    assert.equal(code, 1);
-    const said = server.lines.map(({ msg }) => msg);
-    assert.ok(said.includes(`can not start: ${why}`), said.join('\n'));
-  }
-});
+test(
+  'a port in use is named with its setting, and another one is suggested',
+  OPTIONS,
+  async (t) => {
+    const taken = createServer();
+    taken.listen(0, '127.0.0.1');
+    await once(taken, 'listening');
+    t.after(() => taken.close());
+    const { port } = /** @type {import('node:net').AddressInfo} */ (taken.address());
+    /** @type {[Record<string, string>, string][]} */
+    const cases = [
+      [
+        { METRICS_PORT: String(port) },
+        `127.0.0.1:${port} (METRICS_PORT) is in use: set another port, METRICS_PORT=9464 for example`,
+      ],
+      [
+        { HOST: '127.0.0.1', PORT: String(port) },
+        `127.0.0.1:${port} (PORT) is in use (EADDRINUSE): set another port`,
+      ],
+    ];
+    for (const [env, why] of cases) {
+      const server = spawnServer(t, { WORKERS: '1', ...env });
+      const { code } = await server.exited;
+      assert.equal(code, 1);
+      const said = server.lines.map(({ msg }) => msg);
+      assert.ok(said.includes(`can not start: ${why}`), said.join('\n'));
+    }
+  },
+);
 
 test('promtool finds no fault with a real scrape but with fixed names', {
   ...OPTIONS,
@@ -82,76 +103,93 @@ test('promtool finds no fault with a real scrape but with fixed names', {
     input: await scrape(server),
     encoding: 'utf8',
   });
-  const fixed = /^(redis_publish_lag_ms|websocket_connections_total|websocket_message_duration_ms|nodejs_active_\w+) /;
+  const fixed =
+    /^(redis_publish_lag_ms|websocket_connections_total|websocket_message_duration_ms|nodejs_active_\w+) /;
   assert.deepEqual(
     `${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.test(line)),
     [],
   );
 });
 
-test('a scrape during which a worker hangs ends in about a second, and no counter falls', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '30000' });
-  await chatter(t, server.port, 4);
-  const before = await scrape(server);
-  const [hung] = server.workerPids();
-  process.kill(hung, 'SIGSTOP');
-  const startedMs = performance.now();
-  const [during] = await Promise.all([scrape(server), scrape(server), scrape(server)]);
-  const tookMs = performance.now() - startedMs;
-  assert.ok(tookMs < 1300, `${tookMs} ms`);
-  assert.deepEqual(fallen(before, during), []);
-  const values = samples(during);
-  assert.equal(
-    (values.get('fanfare_worker_up{worker="0"}') ?? 0) + (values.get('fanfare_worker_up{worker="1"}') ?? 0),
-    1,
-  );
-  process.kill(hung, 'SIGCONT');
-  const after = await until(async () => {
-    const text = await scrape(server);
-    const now = samples(text);
-    return now.get('fanfare_worker_up{worker="0"}') === 1 && now.get('fanfare_worker_up{worker="1"}') === 1 ? text : '';
-  });
-  assert.deepEqual(fallen(during, after), []);
-});
-
-test('no scrape fails and no counter falls while workers are killed and replaced', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  await chatter(t, server.port, 6);
-  let last = await scrape(server);
-  const restarts = () => samples(last).get('fanfare_worker_restarts_total') ?? 0;
-  for (let death = 1; death <= 2; death++) {
-    process.kill(server.workerPids()[0], 'SIGKILL');
-    await until(async () => {
-      const next = await scrape(server);
-      assert.deepEqual(fallen(last, next), []);
-      last = next;
-      const now = samples(next);
-      return (
-        restarts() === death &&
-        now.get('fanfare_worker_up{worker="0"}') === 1 &&
+test(
+  'a scrape during which a worker hangs ends in about a second, and no counter falls',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '30000' });
+    await chatter(t, server.port, 4);
+    const before = await scrape(server);
+    const [hung] = server.workerPids();
+    process.kill(hung, 'SIGSTOP');
+    const startedMs = performance.now();
+    const [during] = await Promise.all([scrape(server), scrape(server), scrape(server)]);
+    const tookMs = performance.now() - startedMs;
+    assert.ok(tookMs < 1300, `${tookMs} ms`);
+    assert.deepEqual(fallen(before, during), []);
+    const values = samples(during);
+    assert.equal(
+      (values.get('fanfare_worker_up{worker="0"}') ?? 0) +
+        (values.get('fanfare_worker_up{worker="1"}') ?? 0),
+      1,
+    );
+    process.kill(hung, 'SIGCONT');
+    const after = await until(async () => {
+      const text = await scrape(server);
+      const now = samples(text);
+      return now.get('fanfare_worker_up{worker="0"}') === 1 &&
         now.get('fanfare_worker_up{worker="1"}') === 1
-      );
+        ? text
+        : '';
     });
-  }
-  assert.equal(samples(last).get('websocket_messages_total'), 6);
-});
+    assert.deepEqual(fallen(during, after), []);
+  },
+);
 
-test('no counter falls over a rolling reload, whose last figures are not lost', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  await chatter(t, server.port, 4);
-  const before = await scrape(server);
-  await chatter(t, server.port, 4);
-  server.kill('SIGHUP');
-  await server.line(({ msg }) => msg === 'reload done', 30_000);
-  // The departure is booked when the channel has ended, a moment after the exit.
-  const after = await until(async () => {
-    const text = await scrape(server);
-    return samples(text).get('websocket_connections_total') === 0 ? text : '';
-  });
-  assert.deepEqual(fallen(before, after), []);
-  assert.equal(samples(after).get('websocket_messages_total'), 8);
-  assert.equal(samples(after).get('fanfare_reloads_total'), 1);
-});
+test(
+  'no scrape fails and no counter falls while workers are killed and replaced',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    await chatter(t, server.port, 6);
+    let last = await scrape(server);
+    const restarts = () => samples(last).get('fanfare_worker_restarts_total') ?? 0;
+    for (let death = 1; death <= 2; death++) {
+      process.kill(server.workerPids()[0], 'SIGKILL');
+      await until(async () => {
+        const next = await scrape(server);
+        assert.deepEqual(fallen(last, next), []);
+        last = next;
+        const now = samples(next);
+        return (
+          restarts() === death &&
+          now.get('fanfare_worker_up{worker="0"}') === 1 &&
+          now.get('fanfare_worker_up{worker="1"}') === 1
+        );
+      });
+    }
+    assert.equal(samples(last).get('websocket_messages_total'), 6);
+  },
+);
+
+test(
+  'no counter falls over a rolling reload, whose last figures are not lost',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    await chatter(t, server.port, 4);
+    const before = await scrape(server);
+    await chatter(t, server.port, 4);
+    server.kill('SIGHUP');
+    await server.line(({ msg }) => msg === 'reload done', 30_000);
+    // The departure is booked when the channel has ended, a moment after the exit.
+    const after = await until(async () => {
+      const text = await scrape(server);
+      return samples(text).get('websocket_connections_total') === 0 ? text : '';
+    });
+    assert.deepEqual(fallen(before, after), []);
+    assert.equal(samples(after).get('websocket_messages_total'), 8);
+    assert.equal(samples(after).get('fanfare_reloads_total'), 1);
+  },
+);
 
 test('livez, readyz and everything else', OPTIONS, async (t) => {
   const server = await startServer(t);

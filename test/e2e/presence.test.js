@@ -1,4 +1,5 @@
-// presence.test.js: presence on real servers: embedded and over Redis, with clients that come, go, and lose their worker.
+// presence.test.js: presence on real servers: embedded and over Redis, with clients that come, go,
+// and lose their worker.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,13 +16,23 @@ const ENV = { FANFARE_PRESENCE: 'team.*', FANFARE_SCHEDULING: 'round-robin', WOR
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../helpers/clients.js').Client} Client */
 
-/** @param {Client} client @param {string} user @param {unknown} [info] */
+/**
+ * @param {Client} client
+ * @param {string} user
+ * @param {unknown} [info]
+ */
 async function join(client, user, info) {
-  const answer = await client.ask({ type: 'join', room: 'team.a', presence: { user, info } }, 'joined');
+  const answer = await client.ask(
+    { type: 'join', room: 'team.a', presence: { user, info } },
+    'joined',
+  );
   assert.equal(answer.type, 'joined', JSON.stringify(answer));
 }
 
-/** @param {Client} client @returns {Promise<string[]>} the users, sorted */
+/**
+ * @param {Client} client
+ * @returns {Promise<string[]>} the users, sorted
+ */
 async function users(client) {
   client.send({ type: 'presence', room: 'team.a', id: 'who' });
   const { members, count, error } = await client.next(({ id }) => id === 'who');
@@ -30,7 +41,11 @@ async function users(client) {
   return members.map((/** @type {{user: string}} */ { user }) => user).sort();
 }
 
-/** Events as `+user` and `-user`. @param {Client} client @returns {string[]} */
+/**
+ * Events as `+user` and `-user`.
+ * @param {Client} client
+ * @returns {string[]}
+ */
 function events(client) {
   return client
     .all(({ type, event }) => type === 'presence' && event !== undefined)
@@ -84,14 +99,18 @@ test('embedded: users come and go over two workers, and those of a killed worker
   process.kill(victim, 'SIGKILL');
   await until(() => clients.some(({ close }) => close?.code === 1006) || watcher.close !== null);
   // Who is asked may be on the killed worker, too, and not know it yet.
-  const survivor = () => /** @type {Client} */ ([watcher, ...clients].find(({ close }) => close === null));
-  const here = () => clients.flatMap((client, i) => (client.close === null && i !== 1 ? [`user-${i}`] : []));
+  const survivor = () =>
+    /** @type {Client} */ ([watcher, ...clients].find(({ close }) => close === null));
+  const here = () =>
+    clients.flatMap((client, i) => (client.close === null && i !== 1 ? [`user-${i}`] : []));
   await until(async () => {
     const seen = await users(survivor()).catch(() => []);
     const left = new Set([...here(), ...(tab.close === null ? ['user-0'] : [])]);
     return seen.join() === [...left].sort().join();
   }, AT_ONCE_MS);
-  t.diagnostic(`the users of a killed worker had left after ${Math.round(performance.now() - killedMs)} ms (embedded)`);
+  t.diagnostic(
+    `the users of a killed worker had left after ${Math.round(performance.now() - killedMs)} ms (embedded)`,
+  );
   if (watcher.close === null) assert.ok(events(watcher).length > before);
 });
 
@@ -121,9 +140,17 @@ test('over Redis: a user counts once over two servers; a killed worker is told a
   process.kill(victim, 'SIGKILL');
   await until(() => clients.filter(({ close }) => close !== null).length > 0);
   const expected = () =>
-    [...new Set(['user-0', 'watcher', ...clients.flatMap(({ close }, i) => (close ? [] : [`user-${i}`]))])].sort();
+    [
+      ...new Set([
+        'user-0',
+        'watcher',
+        ...clients.flatMap(({ close }, i) => (close ? [] : [`user-${i}`])),
+      ]),
+    ].sort();
   await until(async () => (await users(watcher)).join() === expected().join(), AT_ONCE_MS);
-  t.diagnostic(`the users of a killed worker had left after ${Math.round(performance.now() - killedMs)} ms (Redis)`);
+  t.diagnostic(
+    `the users of a killed worker had left after ${Math.round(performance.now() - killedMs)} ms (Redis)`,
+  );
   const left = clients.flatMap(({ close }, i) => (close && i !== 0 ? [`-user-${i}`] : []));
   assert.ok(left.length >= 3, `${left}`);
   await until(() => events(watcher).length === CLIENTS + 1 + left.length);
@@ -135,7 +162,8 @@ test('over Redis: a user counts once over two servers; a killed worker is told a
   );
   await until(async () => {
     const [one, two] = await Promise.all([metrics(a.metricsPort), metrics(b.metricsPort)]);
-    const reaped = (/** @type {Map<string, number>} */ page) => page.get('fanfare_presence_reaped_workers_total') ?? 0;
+    const reaped = (/** @type {Map<string, number>} */ page) =>
+      page.get('fanfare_presence_reaped_workers_total') ?? 0;
     return reaped(one) + reaped(two) === 1;
   });
 
@@ -146,5 +174,8 @@ test('over Redis: a user counts once over two servers; a killed worker is told a
   b.kill('SIGTERM');
   assert.equal((await b.exited).code, 0);
   const keys = (await redis.cli('--raw', 'KEYS', '*')).split('\n').filter((key) => key !== '');
-  assert.deepEqual(keys.map((key) => key.replace('fanfare:presence:{*}:', '')).sort(), ['cleared', 'mark']);
+  assert.deepEqual(keys.map((key) => key.replace('fanfare:presence:{*}:', '')).sort(), [
+    'cleared',
+    'mark',
+  ]);
 });

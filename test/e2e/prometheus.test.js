@@ -1,5 +1,6 @@
-// prometheus.test.js: a real Prometheus with the files of ops/ scrapes a real server under traffic, its Redis and the machine:
-// every expression of the rules and of the dashboard parses, and has something to show.
+// prometheus.test.js: a real Prometheus with the files of ops/ scrapes a real server under traffic,
+// its Redis and the machine: every expression of the rules and of the dashboard parses, and has
+// something to show.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -20,7 +21,9 @@ const SAMPLES = 4;
 const missing = ['prometheus', 'prometheus-node-exporter', 'prometheus-redis-exporter'].filter(
   (command) => spawnSync(command, ['--version']).error,
 );
-const dashboard = JSON.parse(readFileSync(new URL('../../ops/grafana/fanfare.json', import.meta.url), 'utf8'));
+const dashboard = JSON.parse(
+  readFileSync(new URL('../../ops/grafana/fanfare.json', import.meta.url), 'utf8'),
+);
 
 test('a real Prometheus evaluates every rule and every panel, and a healthy server raises no alert', {
   timeout: 60_000,
@@ -39,24 +42,29 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
     `${SAMPLES} good scrapes of all three`,
   );
 
-  await t.test('every panel of ours shows figures, and so do those of the machine and of Redis', async () => {
-    const expressions = panels().flatMap(({ title, targets }) =>
-      targets.map(({ expr }) => ({ title, expr: filledIn(expr) })),
-    );
-    assert.ok(expressions.length > 80, `${expressions.length} expressions`);
-    const empty = [];
-    for (const { title, expr } of expressions) {
-      if (!(await prometheus.query(expr)).some(Number.isFinite) && isMeasuredHere(expr))
-        empty.push(`${title}: ${expr}`);
-    }
-    assert.deepEqual(empty, []);
-  });
+  await t.test(
+    'every panel of ours shows figures, and so do those of the machine and of Redis',
+    async () => {
+      const expressions = panels().flatMap(({ title, targets }) =>
+        targets.map(({ expr }) => ({ title, expr: filledIn(expr) })),
+      );
+      assert.ok(expressions.length > 80, `${expressions.length} expressions`);
+      const empty = [];
+      for (const { title, expr } of expressions) {
+        if (!(await prometheus.query(expr)).some(Number.isFinite) && isMeasuredHere(expr))
+          empty.push(`${title}: ${expr}`);
+      }
+      assert.deepEqual(empty, []);
+    },
+  );
 
   await t.test('every variable has values', async () => {
     for (const { name, query } of dashboard.templating.list) {
       if (query === 'prometheus') continue; // the data source
       const [, match, label] = /^label_values\((.+), (\w+)\)$/.exec(query.query) ?? [];
-      const values = await prometheus.get(`label/${label}/values?match[]=${encodeURIComponent(match)}`);
+      const values = await prometheus.get(
+        `label/${label}/values?match[]=${encodeURIComponent(match)}`,
+      );
       assert.ok(values.length > 0, name);
     }
   });
@@ -71,7 +79,11 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
     for (const { name, type, health, lastError } of rules) {
       assert.equal(health, 'ok', `${name}: ${lastError}`);
       if (type !== 'recording') continue;
-      await until(async () => (await prometheus.query(name)).some(Number.isFinite), 5000, `that ${name} has figures`);
+      await until(
+        async () => (await prometheus.query(name)).some(Number.isFinite),
+        5000,
+        `that ${name} has figures`,
+      );
     }
     const firing = (await prometheus.get('alerts')).alerts.filter(
       (/** @type {{state: string}} */ { state }) => state === 'firing',
@@ -85,7 +97,9 @@ test('a real Prometheus evaluates every rule and every panel, and a healthy serv
 
 /** @returns {Panel[]} those that ask something */
 function panels() {
-  return dashboard.panels.filter((/** @type {{targets?: unknown}} */ { targets }) => targets !== undefined);
+  return dashboard.panels.filter(
+    (/** @type {{targets?: unknown}} */ { targets }) => targets !== undefined,
+  );
 }
 
 /** What Grafana makes of its variables where all is chosen. @param {string} expr */
@@ -95,14 +109,23 @@ function filledIn(expr) {
 
 /** Connection tracking is a module that not every kernel has loaded. @param {string} expr */
 function isMeasuredHere(expr) {
-  return !expr.includes('node_nf_conntrack') || existsSync('/proc/sys/net/netfilter/nf_conntrack_count');
+  return (
+    !expr.includes('node_nf_conntrack') || existsSync('/proc/sys/net/netfilter/nf_conntrack_count')
+  );
 }
 
-/** Members of a room, one of whom says something all the time. @param {import('node:test').TestContext} t @param {number} port */
+/**
+ * Members of a room, one of whom says something all the time.
+ * @param {import('node:test').TestContext} t
+ * @param {number} port
+ */
 async function talk(t, port) {
   const clients = await Promise.all(Array.from({ length: MEMBERS }, () => connect(t, port)));
   for (const client of clients) await client.join('square');
-  const timer = setInterval(() => clients[0].send({ type: 'message', payload: 'x'.repeat(100) }), PUBLISH_INTERVAL_MS);
+  const timer = setInterval(
+    () => clients[0].send({ type: 'message', payload: 'x'.repeat(100) }),
+    PUBLISH_INTERVAL_MS,
+  );
   t.after(() => clearInterval(timer));
 }
 
@@ -117,10 +140,17 @@ async function startPrometheus(t, server, redis) {
   const [port, nodePort, redisPort] = [await freePort(), await freePort(), await freePort()];
   const redisArgs = [`-redis.addr=${redis.url}`, `-web.listen-address=127.0.0.1:${redisPort}`];
   await Promise.all([
-    startDaemon(t, 'prometheus-node-exporter', [`--web.listen-address=127.0.0.1:${nodePort}`], nodePort),
+    startDaemon(
+      t,
+      'prometheus-node-exporter',
+      [`--web.listen-address=127.0.0.1:${nodePort}`],
+      nodePort,
+    ),
     startDaemon(t, 'prometheus-redis-exporter', redisArgs, redisPort),
   ]);
-  await cp(fileURLToPath(new URL('../../ops/prometheus', import.meta.url)), folder, { recursive: true });
+  await cp(fileURLToPath(new URL('../../ops/prometheus', import.meta.url)), folder, {
+    recursive: true,
+  });
   const config = await edited('prometheus/prometheus.yml', [
     ["'fanfare-1:9090', 'fanfare-2:9090'", `'127.0.0.1:${server.metricsPort}'`],
     ['node-exporter:9100', `127.0.0.1:${nodePort}`],
@@ -138,7 +168,11 @@ async function startPrometheus(t, server, redis) {
   ];
   await startDaemon(t, 'prometheus', args, port);
   await until(async () => (await fetch(`http://127.0.0.1:${port}/-/ready`)).ok);
-  /** @param {string} path @returns {Promise<any>} what the answer holds; rejects where Prometheus finds fault with the question */
+  /**
+   * @param {string} path
+   * @returns {Promise<any>} what the answer holds; rejects where Prometheus finds fault with the
+   *   question
+   */
   const get = async (path) => {
     const response = await fetch(`http://127.0.0.1:${port}/api/v1/${path}`);
     const { status, data, error } = /** @type {any} */ (await response.json());
@@ -147,7 +181,10 @@ async function startPrometheus(t, server, redis) {
   };
   return {
     get,
-    /** @param {string} expr @returns {Promise<number[]>} a value for each series */
+    /**
+     * @param {string} expr
+     * @returns {Promise<number[]>} a value for each series
+     */
     query: async (expr) => {
       const { result } = await get(`query?query=${encodeURIComponent(expr)}`);
       return result.map((/** @type {{value: [number, string]}} */ { value }) => Number(value[1]));

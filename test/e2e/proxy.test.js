@@ -1,7 +1,8 @@
-// proxy.test.js: Fanfare behind real load balancers: HAProxy and nginx with the configurations of ops/.
+// proxy.test.js: Fanfare behind real load balancers: HAProxy and nginx with the configurations of
+// ops/.
 //
-// Each client address here is one of 127.0.0.0/8, and the proxy speaks from 127.0.0.1. The same with clients in network
-// namespaces is loadtest/faults/per-ip.js.
+// Each client address here is one of 127.0.0.0/8, and the proxy speaks from 127.0.0.1. The same
+// with clients in network namespaces is loadtest/faults/per-ip.js.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -23,72 +24,90 @@ for (const { name, start, drainDelayMs } of [
   // nginx asks nobody: it learns from the first handshake that is refused.
   { name: 'nginx', start: startNginx, drainDelayMs: 0 },
 ]) {
-  test(`behind ${name} no handshake fails while one of two servers reloads, then drains`, OPTIONS, async (t) => {
-    const redis = await startRedis(t);
-    const env = {
-      REDIS_URL: redis.url,
-      FANFARE_LIMITS: 'off',
-      WORKERS: '1',
-      FANFARE_DRAIN_DELAY_MS: String(drainDelayMs),
-    };
-    const servers = await Promise.all([1, 2].map((i) => startServer(t, { ...env, SERVER_ID: `server-${i}` })));
-    const port = await start(
-      t,
-      servers.map((server) => server.port),
-    );
-    let members = await Promise.all(Array.from({ length: MEMBERS }, () => joined(t, port)));
-    const onFirst = members.filter(({ serverId }) => serverId === 'server-1').length;
-    assert.equal(onFirst, MEMBERS / 2, 'least connections has dealt them out evenly');
-    await everyoneHears(members, 'before');
+  test(
+    `behind ${name} no handshake fails while one of two servers reloads, then drains`,
+    OPTIONS,
+    async (t) => {
+      const redis = await startRedis(t);
+      const env = {
+        REDIS_URL: redis.url,
+        FANFARE_LIMITS: 'off',
+        WORKERS: '1',
+        FANFARE_DRAIN_DELAY_MS: String(drainDelayMs),
+      };
+      const servers = await Promise.all(
+        [1, 2].map((i) => startServer(t, { ...env, SERVER_ID: `server-${i}` })),
+      );
+      const port = await start(
+        t,
+        servers.map((server) => server.port),
+      );
+      let members = await Promise.all(Array.from({ length: MEMBERS }, () => joined(t, port)));
+      const onFirst = members.filter(({ serverId }) => serverId === 'server-1').length;
+      assert.equal(onFirst, MEMBERS / 2, 'least connections has dealt them out evenly');
+      await everyoneHears(members, 'before');
 
-    const visitors = new Visitors(t, port);
-    servers[0].kill('SIGHUP');
-    await servers[0].line(({ msg }) => msg === 'reload done', 30_000);
-    members = await back(t, port, members, 'server-1');
-    await everyoneHears(members, 'after the reload');
-    await until(() => visitors.recent().includes('server-1'), 10_000, 'a visit to the reloaded server');
-
-    servers[0].kill('SIGTERM');
-    if (drainDelayMs > 0) {
+      const visitors = new Visitors(t, port);
+      servers[0].kill('SIGHUP');
+      await servers[0].line(({ msg }) => msg === 'reload done', 30_000);
+      members = await back(t, port, members, 'server-1');
+      await everyoneHears(members, 'after the reload');
       await until(
-        () => visitors.recent().every((where) => where === 'server-2'),
-        drainDelayMs,
-        'that nobody new gets to the server that drains',
+        () => visitors.recent().includes('server-1'),
+        10_000,
+        'a visit to the reloaded server',
       );
-      assert.ok(
-        members.every(({ client }) => client.close === null),
-        'before anyone is sent away',
-      );
-    }
-    members = await back(t, port, members, 'server-1');
-    assert.deepEqual(await servers[0].exited, { code: 0, signal: null });
-    await everyoneHears(members, 'after the drain');
-    const visits = visitors.visits.length;
-    await until(() => visitors.visits.length > visits + 20, 10_000, 'visits without the first server');
 
-    const ends = new Set(await visitors.stop());
-    // 1012: it was in, and was sent away with the others.
-    for (const fine of ['server-1', 'server-2', '1012']) ends.delete(fine);
-    assert.deepEqual([...ends], []);
-    assert.equal(new Set(members.map(({ serverId }) => serverId)).size, 1);
-  });
+      servers[0].kill('SIGTERM');
+      if (drainDelayMs > 0) {
+        await until(
+          () => visitors.recent().every((where) => where === 'server-2'),
+          drainDelayMs,
+          'that nobody new gets to the server that drains',
+        );
+        assert.ok(
+          members.every(({ client }) => client.close === null),
+          'before anyone is sent away',
+        );
+      }
+      members = await back(t, port, members, 'server-1');
+      assert.deepEqual(await servers[0].exited, { code: 0, signal: null });
+      await everyoneHears(members, 'after the drain');
+      const visits = visitors.visits.length;
+      await until(
+        () => visitors.visits.length > visits + 20,
+        10_000,
+        'visits without the first server',
+      );
+
+      const ends = new Set(await visitors.stop());
+      // 1012: it was in, and was sent away with the others.
+      for (const fine of ['server-1', 'server-2', '1012']) ends.delete(fine);
+      assert.deepEqual([...ends], []);
+      assert.equal(new Set(members.map(({ serverId }) => serverId)).size, 1);
+    },
+  );
 }
 
 for (const { name, start } of [
   { name: 'HAProxy', start: startHaproxy },
   { name: 'nginx', start: startNginx },
 ]) {
-  test(`behind ${name} a handshake that meets a dead server goes to the other one`, OPTIONS, async (t) => {
-    const env = { FANFARE_LIMITS: 'off', WORKERS: '1' };
-    const [dead, alive] = await Promise.all([startServer(t, env), startServer(t, env)]);
-    const port = await start(t, [dead.port, alive.port]);
-    const processes = [dead.pid, ...dead.workerPids()];
-    for (const pid of processes) process.kill(pid, 'SIGKILL');
-    await dead.exited;
-    // At once: a health check takes two seconds to notice.
-    const statuses = await Promise.all(Array.from({ length: 8 }, () => handshakeStatus(port)));
-    assert.deepEqual([...new Set(statuses)], [101]);
-  });
+  test(
+    `behind ${name} a handshake that meets a dead server goes to the other one`,
+    OPTIONS,
+    async (t) => {
+      const env = { FANFARE_LIMITS: 'off', WORKERS: '1' };
+      const [dead, alive] = await Promise.all([startServer(t, env), startServer(t, env)]);
+      const port = await start(t, [dead.port, alive.port]);
+      const processes = [dead.pid, ...dead.workerPids()];
+      for (const pid of processes) process.kill(pid, 'SIGKILL');
+      await dead.exited;
+      // At once: a health check takes two seconds to notice.
+      const statuses = await Promise.all(Array.from({ length: 8 }, () => handshakeStatus(port)));
+      assert.deepEqual([...new Set(statuses)], [101]);
+    },
+  );
 }
 
 for (const { name, start } of [
@@ -96,53 +115,83 @@ for (const { name, start } of [
   { name: 'nginx', start: startNginx },
   {
     name: 'an nginx that passes on what clients claim',
-    start: (/** @type {TestContext} */ t, /** @type {number[]} */ ports) => startNginx(t, ports, { appends: true }),
+    start: (/** @type {TestContext} */ t, /** @type {number[]} */ ports) =>
+      startNginx(t, ports, { appends: true }),
   },
 ]) {
-  test(`behind ${name} each real address has a cap of its own, whatever it forges`, OPTIONS, async (t) => {
-    const server = await startServer(t, {
-      TRUST_PROXY: '127.0.0.1/32',
-      FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
-    });
-    const port = await start(t, [server.port]);
-    for (const [localAddress, forged] of [
-      ['127.0.0.2', []],
-      ['127.0.0.3', ['203.0.113.9', '127.0.0.1', '127.0.0.2, 127.0.0.1']],
-      ['127.0.0.4', ['127.0.0.2', 'nonsense', '']],
-    ]) {
-      const statuses = [];
-      for (let i = 0; i < CAP; i++) {
-        await connect(t, port, { localAddress: String(localAddress), headers: headers(forged, i) });
+  test(
+    `behind ${name} each real address has a cap of its own, whatever it forges`,
+    OPTIONS,
+    async (t) => {
+      const server = await startServer(t, {
+        TRUST_PROXY: '127.0.0.1/32',
+        FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP),
+      });
+      const port = await start(t, [server.port]);
+      for (const [localAddress, forged] of [
+        ['127.0.0.2', []],
+        ['127.0.0.3', ['203.0.113.9', '127.0.0.1', '127.0.0.2, 127.0.0.1']],
+        ['127.0.0.4', ['127.0.0.2', 'nonsense', '']],
+      ]) {
+        const statuses = [];
+        for (let i = 0; i < CAP; i++) {
+          await connect(t, port, {
+            localAddress: String(localAddress),
+            headers: headers(forged, i),
+          });
+        }
+        for (let i = 0; i < 4; i++) {
+          statuses.push(
+            await handshakeStatus(port, {
+              localAddress: String(localAddress),
+              headers: headers(forged, i),
+            }),
+          );
+        }
+        assert.deepEqual(statuses, [429, 429, 429, 429], `${localAddress}`);
       }
-      for (let i = 0; i < 4; i++) {
-        statuses.push(await handshakeStatus(port, { localAddress: String(localAddress), headers: headers(forged, i) }));
-      }
-      assert.deepEqual(statuses, [429, 429, 429, 429], `${localAddress}`);
-    }
-    const metrics = samples(await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text());
-    assert.equal(metrics.get('websocket_connections_total'), 3 * CAP);
-    assert.equal(metrics.get('fanfare_admissions_refused_total{reason="per_ip"}'), 12);
-  });
+      const metrics = samples(
+        await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+      );
+      assert.equal(metrics.get('websocket_connections_total'), 3 * CAP);
+      assert.equal(metrics.get('fanfare_admissions_refused_total{reason="per_ip"}'), 12);
+    },
+  );
 }
 
-test('without TRUST_PROXY the header counts for nothing: all behind the proxy are one address', OPTIONS, async (t) => {
-  const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP) });
-  const port = await startHaproxy(t, [server.port]);
-  for (let i = 0; i < CAP; i++) {
-    await connect(t, port, { localAddress: `127.0.0.${i + 2}`, headers: { 'X-Forwarded-For': `203.0.113.${i}` } });
-  }
-  const headers = { 'X-Forwarded-For': '203.0.113.99' };
-  assert.equal(await handshakeStatus(port, { localAddress: '127.0.0.99', headers }), 429);
-});
+test(
+  'without TRUST_PROXY the header counts for nothing: all behind the proxy are one address',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: String(CAP) });
+    const port = await startHaproxy(t, [server.port]);
+    for (let i = 0; i < CAP; i++) {
+      await connect(t, port, {
+        localAddress: `127.0.0.${i + 2}`,
+        headers: { 'X-Forwarded-For': `203.0.113.${i}` },
+      });
+    }
+    const headers = { 'X-Forwarded-For': '203.0.113.99' };
+    assert.equal(await handshakeStatus(port, { localAddress: '127.0.0.99', headers }), 429);
+  },
+);
 
-/** @param {string|string[]} forged @param {number} i @returns {Record<string, string>} */
+/**
+ * @param {string|string[]} forged
+ * @param {number} i
+ * @returns {Record<string, string>}
+ */
 function headers(forged, i) {
   return forged.length === 0 ? {} : { 'X-Forwarded-For': forged[i % forged.length] };
 }
 
 /** @typedef {{client: Client, serverId: string}} Member */
 
-/** @param {TestContext} t @param {number} port @returns {Promise<Member>} */
+/**
+ * @param {TestContext} t
+ * @param {number} port
+ * @returns {Promise<Member>}
+ */
 async function joined(t, port) {
   const client = await connect(t, port);
   await client.join('square');
@@ -168,7 +217,10 @@ async function back(t, port, members, serverId) {
   );
 }
 
-/** @param {Member[]} members @param {string} text */
+/**
+ * @param {Member[]} members
+ * @param {string} text
+ */
 async function everyoneHears(members, text) {
   members[0].client.send({ type: 'message', payload: text });
   for (const { client } of members) assert.equal((await client.next('message')).payload, text);
@@ -176,7 +228,10 @@ async function everyoneHears(members, text) {
 
 /** Clients that come and go without a pause. */
 class Visitors {
-  /** @param {TestContext} t @param {number} port */
+  /**
+   * @param {TestContext} t
+   * @param {number} port
+   */
   constructor(t, port) {
     /** Where each visit ended: a server, 1012, or what went wrong. @type {string[]} */
     this.visits = [];
@@ -199,7 +254,10 @@ class Visitors {
   }
 }
 
-/** @param {number} port @returns {Promise<string>} */
+/**
+ * @param {number} port
+ * @returns {Promise<string>}
+ */
 async function visit(port) {
   const client = new Client(`ws://127.0.0.1:${port}/`);
   try {

@@ -15,7 +15,11 @@ test(
   'clients of a worker killed with -9 come back with since and miss nothing, at one read a worker',
   OPTIONS,
   async (t) => {
-    const env = { FANFARE_LIMITS: 'off', FANFARE_HISTORY: 'chat.*=1000/60s', FANFARE_SCHEDULING: 'round-robin' };
+    const env = {
+      FANFARE_LIMITS: 'off',
+      FANFARE_HISTORY: 'chat.*=1000/60s',
+      FANFARE_SCHEDULING: 'round-robin',
+    };
     const server = await startServer(t, env);
     const clients = await connectInTurn(t, server.port, 40);
     for (const client of clients) {
@@ -53,7 +57,10 @@ test(
         const client = await connect(t, server.port);
         const last = old.messages.filter(({ type }) => type === 'message').at(-1);
         const { epoch, offset } = /** @type {{epoch: string, offset: number}} */ (last);
-        const joined = await client.ask({ type: 'join', room: 'chat.1', since: { epoch, offset } }, 'joined');
+        const joined = await client.ask(
+          { type: 'join', room: 'chat.1', since: { epoch, offset } },
+          'joined',
+        );
         return { old, client, joined, offset };
       }),
     );
@@ -71,8 +78,14 @@ test(
     const reads = (metrics.get('fanfare_history_reads_total') ?? 0) - before;
     assert.ok(reads <= 2, `${reads} reads for ${back.length} clients on two workers`);
     assert.equal(metrics.get('fanfare_recoveries_total{result="recovered"}'), back.length);
-    const { messages, offset } = await back[0].client.ask({ type: 'history', room: 'chat.1', limit: 3 }, 'history');
-    assert.deepEqual([messages.map((/** @type {any} */ { payload }) => payload), offset], [[58, 59, 60], 60]);
+    const { messages, offset } = await back[0].client.ask(
+      { type: 'history', room: 'chat.1', limit: 3 },
+      'history',
+    );
+    assert.deepEqual(
+      [messages.map((/** @type {any} */ { payload }) => payload), offset],
+      [[58, 59, 60], 60],
+    );
   },
 );
 
@@ -81,7 +94,12 @@ test(
   OPTIONS,
   async (t) => {
     const redis = await startRedis(t);
-    const env = { FANFARE_LIMITS: 'off', REDIS_URL: redis.url, WORKERS: '1', FANFARE_READINESS: 'redis' };
+    const env = {
+      FANFARE_LIMITS: 'off',
+      REDIS_URL: redis.url,
+      WORKERS: '1',
+      FANFARE_READINESS: 'redis',
+    };
     const server = await startServer(t, env);
     const readiness = async () => (await fetch(`http://127.0.0.1:${server.port}/readyz`)).status;
     const member = await connect(t, server.port);
@@ -93,9 +111,13 @@ test(
     assert.equal(await readiness(), 503);
     const late = await connect(t, server.port);
     assert.equal((await late.ask({ type: 'hello' }, 'welcome')).degraded, true);
-    assert.equal((await member.ask({ type: 'message', payload: 1, id: 1 }, 'ack')).error, 'UNAVAILABLE');
+    assert.equal(
+      (await member.ask({ type: 'message', payload: 1, id: 1 }, 'ack')).error,
+      'UNAVAILABLE',
+    );
     await redis.restart();
-    for (const client of [member, late]) assert.equal((await client.next('degraded')).degraded, false);
+    for (const client of [member, late])
+      assert.equal((await client.next('degraded')).degraded, false);
     assert.equal(await readiness(), 200);
     assert.equal((await member.ask({ type: 'message', payload: 1, id: 2 }, 'ack')).type, 'ack');
     assert.deepEqual(silent.messages, []);

@@ -1,4 +1,5 @@
-// redis-faults.test.js: the broker on a real Redis that is killed, frozen, full, locked, or that drops its subscribers.
+// redis-faults.test.js: the broker on a real Redis that is killed, frozen, full, locked, or that
+// drops its subscribers.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -80,7 +81,10 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const started = performance.now();
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('refused'))), 'UNAVAILABLE');
     assert.ok(performance.now() - started < 50);
-    await eventually(() => a.state === 'degraded' && b.state === 'degraded' && b.counters.probeMisses >= 2, 5000);
+    await eventually(
+      () => a.state === 'degraded' && b.state === 'degraded' && b.counters.probeMisses >= 2,
+      5000,
+    );
     const noticedMs = performance.now() - frozenAt;
     await eventually(() => !b.shard.subscriptions.isLive, 5000 - noticedMs);
     t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
@@ -92,7 +96,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.ok(!b.texts.includes('refused'));
   });
 
-  test('a subscriber that Redis drops comes back with all its rooms', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a subscriber that Redis drops comes back with all its rooms', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis), await start(t, redis)];
     const rooms = Array.from({ length: 2500 }, (_, i) => `room-${i}`);
@@ -118,7 +124,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     // Frozen first, so that nothing is answered in between.
     redis.freeze();
     const published = [];
-    for (let i = 0; i < 500; i++) published.push(outcome(a.broker.publish(`room-${i % 50}`, Buffer.from('x'))));
+    for (let i = 0; i < 500; i++)
+      published.push(outcome(a.broker.publish(`room-${i % 50}`, Buffer.from('x'))));
     published.push(outcome(a.broker.publish('room', Buffer.alloc(100_000))));
     // Written at the end of the tick.
     await new Promise((resolve) => setTimeout(resolve, 20));
@@ -203,7 +210,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.counters.probeMisses, 0);
   });
 
-  test('Redis does not permit subscribing: tried again slowly', { timeout: TIMEOUT_MS }, async (t) => {
+  test('Redis does not permit subscribing: tried again slowly', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     await redis.cli('ACL', 'SETUSER', 'default', 'resetchannels');
     const a = await start(t, redis);
@@ -234,11 +243,21 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.match(lines, /WRONGPASS/);
     assert.doesNotMatch(lines, /wrong-s/);
     assert.ok(a.lines.length <= 3, lines);
-    await redis.cli('-a', 'right-secret', '--no-auth-warning', 'CONFIG', 'SET', 'requirepass', 'wrong-secret');
+    await redis.cli(
+      '-a',
+      'right-secret',
+      '--no-auth-warning',
+      'CONFIG',
+      'SET',
+      'requirepass',
+      'wrong-secret',
+    );
     await eventually(() => a.state === 'up', 3000);
   });
 
-  test('Redis is away at the start: degraded, and up when it comes', { timeout: TIMEOUT_MS }, async (t) => {
+  test('Redis is away at the start: degraded, and up when it comes', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     await redis.kill();
     const started = performance.now();
@@ -253,7 +272,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await eventually(() => a.texts.includes('everyone'), 1000);
   });
 
-  test('a worker that dies is counted no more after a while', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a worker that dies is counted no more after a while', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis), await start(t, redis)];
     a.broker.reportConnections(1);
@@ -329,7 +350,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
   }, async (t) => {
     const primary = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
     const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${primary.port}`] });
-    await eventually(async () => (await replica.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await eventually(async () =>
+      (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
+    );
     const address = await startTcpProxy(t, primary.port);
     const a = await start(t, { settings: redisSettings({ REDIS_URL: address.url }) });
     // A replica passes messages on.
@@ -350,7 +373,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
       const wire = createServer((client) => {
         const redis = connect(port, '127.0.0.1');
         client.on('end', () => ends.push('end'));
-        client.on('error', (error) => ends.push(/** @type {NodeJS.ErrnoException} */ (error).code ?? ''));
+        client.on('error', (error) =>
+          ends.push(/** @type {NodeJS.ErrnoException} */ (error).code ?? ''),
+        );
         client.on('close', () => redis.destroy());
         redis.on('error', () => client.destroy());
         client.pipe(redis).pipe(client);
@@ -360,7 +385,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
       t.after(() => wire.close());
       const { port: wirePort } = /** @type {import('node:net').AddressInfo} */ (wire.address());
       const url = `${tls === null ? 'redis' : 'rediss'}://127.0.0.1:${wirePort}`;
-      const settings = tls === null ? redisSettings({ REDIS_URL: url }) : tls.settings({ REDIS_URL: url });
+      const settings =
+        tls === null ? redisSettings({ REDIS_URL: url }) : tls.settings({ REDIS_URL: url });
       const a = await start(t, { settings });
       assert.equal(a.state, 'up');
       // Nothing is under way: Node calls data and a reset that arrive together an end.

@@ -1,5 +1,5 @@
-// redis-history.test.js: rooms with history on a real Redis that restarts from an old snapshot, is replaced by a replica that
-// lags, is full, locked, busy, frozen, or that forgets the script.
+// redis-history.test.js: rooms with history on a real Redis that restarts from an old snapshot, is
+// replaced by a replica that lags, is full, locked, busy, frozen, or that forgets the script.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -20,19 +20,34 @@ const ALL = Object.freeze({ after: 0, limit: 1000 });
 /** @typedef {import('../helpers/redis-worker.js').Worker} Worker */
 /** @typedef {import('../../src/backend/broker.js').Position} Position */
 
-/** @param {Worker} worker @param {string} room @param {string[]} texts @param {string} [idempotencyKey] @returns {Promise<Position[]>} */
+/**
+ * @param {Worker} worker
+ * @param {string} room
+ * @param {string[]} texts
+ * @param {string} [idempotencyKey]
+ * @returns {Promise<Position[]>}
+ */
 async function publish({ broker }, room, texts, idempotencyKey) {
-  const published = texts.map((text) => broker.publish(room, Buffer.from(text), { idempotencyKey }));
+  const published = texts.map((text) =>
+    broker.publish(room, Buffer.from(text), { idempotencyKey }),
+  );
   return /** @type {Position[]} */ (await Promise.all(published));
 }
 
-/** @param {Worker} worker @param {string} room @param {{after: number, limit: number}} [from] */
+/**
+ * @param {Worker} worker
+ * @param {string} room
+ * @param {{after: number, limit: number}} [from]
+ */
 async function read({ broker }, room, from = ALL) {
   const { epoch, offset, publications } = await broker.history(room, from);
   return { epoch, offset, texts: publications.map(String) };
 }
 
-/** @param {string} prefix @param {number} count */
+/**
+ * @param {string} prefix
+ * @param {number} count
+ */
 function numbered(prefix, count) {
   return Array.from({ length: count }, (_, i) => `${prefix}${i + 1}`);
 }
@@ -42,7 +57,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const isStrict = historyFence === 'strict';
     const ending = isStrict ? 'ends the epoch' : 'keeps the epoch where that is trusted';
 
-    test(`a restart from a snapshot older than what was accepted ${ending}`, { timeout: TIMEOUT_MS }, async (t) => {
+    test(`a restart from a snapshot older than what was accepted ${ending}`, {
+      timeout: TIMEOUT_MS,
+    }, async (t) => {
       const redis = await startRedis(t);
       const [a, b] = [
         await start(t, redis, { history, historyFence }),
@@ -73,10 +90,14 @@ describe('history on Redis', { concurrency: 4 }, () => {
 
     test(`a replica that lagged and is promoted ${ending}`, { timeout: TIMEOUT_MS }, async (t) => {
       const primary = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
-      const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${primary.port}`] });
+      const replica = await startRedis(t, {
+        args: ['--replicaof', '127.0.0.1', `${primary.port}`],
+      });
       const a = await start(t, primary, { history, historyFence });
       const [{ epoch }] = await publish(a, 'kept', numbered('replicated ', 5));
-      await eventually(async () => (await replica.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
+      await eventually(
+        async () => (await replica.cli('XLEN', 'faults:history:{kept}:stream')) === '1',
+      );
       await replica.cli('REPLICAOF', '127.0.0.1', `${await freePort()}`);
       await publish(a, 'kept', numbered('lost ', 5));
       await primary.kill();
@@ -93,7 +114,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     });
   }
 
-  test('a primary that was a replica meanwhile: refused, left, and a new epoch', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a primary that was a replica meanwhile: refused, left, and a new epoch', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const other = await startRedis(t);
     const a = await start(t, redis, { history });
@@ -105,14 +128,18 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const onWarning = (/** @type {Error} */ { message }) => void warnings.push(message);
     process.on('warning', onWarning);
     t.after(() => process.off('warning', onWarning));
-    const refused = numbered('kept', 30).map((room) => outcome(a.broker.publish(room, Buffer.from('no'))));
+    const refused = numbered('kept', 30).map((room) =>
+      outcome(a.broker.publish(room, Buffer.from('no'))),
+    );
     assert.deepEqual([...new Set(await Promise.all(refused))], ['UNAVAILABLE']);
     await eventually(() => a.states.some(({ state }) => state === 'degraded'));
     await eventually(() => a.state === 'up');
     // It has what it had, or what the other has: a replica does not vouch for either.
     assert.equal(await outcome(a.broker.history('kept', ALL)), 'UNAVAILABLE');
     await redis.cli('REPLICAOF', 'NO', 'ONE');
-    await eventually(async () => (await outcome(a.broker.publish('kept', Buffer.from('new')))) === 'OK');
+    await eventually(
+      async () => (await outcome(a.broker.publish('kept', Buffer.from('new')))) === 'OK',
+    );
     const after = await read(a, 'kept');
     assert.notEqual(after.epoch, epoch);
     assert.deepEqual({ offset: after.offset, texts: after.texts }, { offset: 1, texts: ['new'] });
@@ -128,20 +155,29 @@ describe('history on Redis', { concurrency: 4 }, () => {
       const [redis, stale] = [await startRedis(t, { args }), await startRedis(t, { args })];
       const isLinked = async (/** @type {Redis} */ { port }, /** @type {Redis} */ to) => {
         await to.cli('REPLICAOF', '127.0.0.1', `${port}`);
-        await eventually(async () => (await to.cli('INFO', 'replication')).includes('master_link_status:up'));
+        await eventually(async () =>
+          (await to.cli('INFO', 'replication')).includes('master_link_status:up'),
+        );
       };
       await isLinked(redis, stale);
       const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
       const [{ epoch }] = await publish(a, 'kept', numbered('kept ', 5));
-      await eventually(async () => (await stale.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
+      await eventually(
+        async () => (await stale.cli('XLEN', 'faults:history:{kept}:stream')) === '1',
+      );
       await stale.cli('REPLICAOF', 'NO', 'ONE');
       await publish(a, 'kept', numbered('lost ', 5));
       assert.deepEqual([a.state, b.state], ['up', 'up']);
       // Redis cuts no clients here, and nothing is published meanwhile that would be refused.
-      if (!isTold) for (const { shard } of [a, b]) await shard.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
+      if (!isTold)
+        for (const { shard } of [a, b])
+          await shard.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
       await isLinked(stale, redis);
       await redis.cli('REPLICAOF', 'NO', 'ONE');
-      await eventually(() => a.counters.brokerReconnects > 0 && b.counters.brokerReconnects > 0, 4000);
+      await eventually(
+        () => a.counters.brokerReconnects > 0 && b.counters.brokerReconnects > 0,
+        4000,
+      );
       await eventually(() => a.state === 'up' && b.state === 'up');
       const [position] = await publish(a, 'kept', ['new']);
       assert.notEqual(position.epoch, epoch);
@@ -166,18 +202,24 @@ describe('history on Redis', { concurrency: 4 }, () => {
     let isOver = false;
     const publishing = (async () => {
       while (!isOver) {
-        const position = /** @type {Promise<Position>} */ (a.broker.publish('kept', Buffer.from('x')));
+        const position = /** @type {Promise<Position>} */ (
+          a.broker.publish('kept', Buffer.from('x'))
+        );
         await position.then((at) => positions.push(at)).catch(() => {});
         await new Promise((resolve) => setImmediate(resolve));
       }
     })();
     await redis.cli('REPLICAOF', '127.0.0.1', `${stale.port}`);
-    await eventually(async () => (await redis.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await eventually(async () =>
+      (await redis.cli('INFO', 'replication')).includes('master_link_status:up'),
+    );
     await redis.cli('REPLICAOF', 'NO', 'ONE');
     await eventually(() => positions.at(-1)?.epoch !== epoch && positions.length > 0);
     isOver = true;
     await publishing;
-    const old = positions.filter((position) => position.epoch === epoch).map(({ offset }) => offset);
+    const old = positions
+      .filter((position) => position.epoch === epoch)
+      .map(({ offset }) => offset);
     assert.deepEqual(
       old,
       old.map((_, i) => 11 + i),
@@ -190,15 +232,20 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const args = ['--repl-diskless-sync-delay', '0'];
     const [redis, stale] = [await startRedis(t, { args }), await startRedis(t, { args })];
     await stale.cli('REPLICAOF', '127.0.0.1', `${redis.port}`);
-    await eventually(async () => (await stale.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await eventually(async () =>
+      (await stale.cli('INFO', 'replication')).includes('master_link_status:up'),
+    );
     const a = await start(t, redis, { history });
     const [{ epoch }] = await publish(a, 'kept', numbered('kept ', 5));
     assert.equal((await read(a, 'kept')).epoch, epoch);
     await eventually(async () => (await stale.cli('XLEN', 'faults:history:{kept}:stream')) === '1');
     await stale.cli('REPLICAOF', 'NO', 'ONE');
-    // In one turn of Redis' clients: the worker's next look at its line of replication is up to 1.5 s away.
+    // In one turn of Redis' clients: the worker's next look at its line of replication is up to 1.5
+    // s away.
     await redis.cli('REPLICAOF', '127.0.0.1', `${stale.port}`);
-    await eventually(async () => (await redis.cli('INFO', 'replication')).includes('master_link_status:up'));
+    await eventually(async () =>
+      (await redis.cli('INFO', 'replication')).includes('master_link_status:up'),
+    );
     await redis.cli('REPLICAOF', 'NO', 'ONE');
     // It may be refused if the worker has just looked.
     /** @type {Awaited<ReturnType<typeof read>>|undefined} */
@@ -274,7 +321,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const [position] = await publish(a, 'kept', ['3']);
     const page = await read(a, 'kept-read');
     assert.deepEqual([position.offset, page.offset, page.texts], [1, 0, []]);
-    for (const [i, { epoch }] of [position, page].entries()) assert.notEqual(epoch, before[i].epoch);
+    for (const [i, { epoch }] of [position, page].entries())
+      assert.notEqual(epoch, before[i].epoch);
     // A worker that has not seen it meets the new epochs.
     const b = await start(t, first, { history });
     assert.deepEqual(await read(b, 'kept'), { ...position, texts: ['3'] });
@@ -331,7 +379,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
 
     // `a` renames the line of the room.
     assert.deepEqual(await publish(a, 'kept', ['2']), [{ epoch, offset: 2 }]);
-    // `b` has not noticed, and learns it from there. Then rooms that it has not used yet go on as well.
+    // `b` has not noticed, and learns it from there. Then rooms that it has not used yet go on as
+    // well.
     assert.deepEqual(await publish(b, 'kept', ['3']), [{ epoch, offset: 3 }]);
     assert.equal((await publish(b, 'kept-b', ['2']))[0].offset, 2);
     assert.deepEqual(await publish(c, 'kept', ['4']), [{ epoch, offset: 4 }]);
@@ -343,7 +392,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
   }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
-    const ttlMs = async (/** @type {string} */ key) => Number(await redis.cli('PTTL', `faults:history:{kept}:${key}`));
+    const ttlMs = async (/** @type {string} */ key) =>
+      Number(await redis.cli('PTTL', `faults:history:{kept}:${key}`));
     const glance = () => a.broker.history('kept', { after: 0, limit: 10, isGlance: true });
     assert.deepEqual((await glance()).offset, 0);
     assert.equal(await redis.cli('DBSIZE'), '0');
@@ -372,7 +422,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(await read(a, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
   });
 
-  test('an emptied Redis: a new epoch, also for workers that knew the old one', { timeout: TIMEOUT_MS }, async (t) => {
+  test('an emptied Redis: a new epoch, also for workers that knew the old one', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
     const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
@@ -410,7 +462,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
           await mkdir(join(redis.folder, 'dump.rdb', 'x'), { recursive: true });
           await redis.cli('CONFIG', 'SET', 'save', '3600 1');
           await redis.cli('BGSAVE');
-          await eventually(async () => (await redis.cli('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'));
+          await eventually(async () =>
+            (await redis.cli('INFO', 'persistence')).includes('rdb_last_bgsave_status:err'),
+          );
         },
         async end(redis) {
           await redis.cli('CONFIG', 'SET', 'save', '');
@@ -427,20 +481,32 @@ describe('history on Redis', { concurrency: 4 }, () => {
           '1024',
         ],
         begin: async (redis) => {
-          await redis.cli('EVAL', "for i = 1, 5000 do redis.call('SET', 'filler-' .. i, 'x') end", '0');
+          await redis.cli(
+            'EVAL',
+            "for i = 1, 5000 do redis.call('SET', 'filler-' .. i, 'x') end",
+            '0',
+          );
           redis.cli('DEBUG', 'RELOAD').catch(() => {});
-          await eventually(async () => (await redis.cli('GET', 'x').catch(String)).includes('LOADING'));
+          await eventually(async () =>
+            (await redis.cli('GET', 'x').catch(String)).includes('LOADING'),
+          );
         },
         end: (redis) => eventually(async () => !(await redis.cli('GET', 'x')).includes('LOADING')),
       },
       BUSY: {
         args: ['--busy-reply-threshold', '50'],
         begin: async (redis) => {
-          const cli = spawn('redis-cli', ['-p', `${redis.port}`, 'EVAL', 'while true do end', '0'], {
-            stdio: 'ignore',
-          });
+          const cli = spawn(
+            'redis-cli',
+            ['-p', `${redis.port}`, 'EVAL', 'while true do end', '0'],
+            {
+              stdio: 'ignore',
+            },
+          );
           busy.set(redis, cli);
-          await eventually(async () => (await redis.cli('GET', 'x').catch(String)).includes('BUSY'));
+          await eventually(async () =>
+            (await redis.cli('GET', 'x').catch(String)).includes('BUSY'),
+          );
         },
         end: async (redis) => {
           const cli = /** @type {import('node:child_process').ChildProcess} */ (busy.get(redis));
@@ -455,10 +521,15 @@ describe('history on Redis', { concurrency: 4 }, () => {
   const busy = new WeakMap();
 
   for (const [name, { args = [], begin, end }] of Object.entries(REFUSALS)) {
-    test(`${name}: refused, not stored, not delivered; then on as before`, { timeout: TIMEOUT_MS }, async (t) => {
+    test(`${name}: refused, not stored, not delivered; then on as before`, {
+      timeout: TIMEOUT_MS,
+    }, async (t) => {
       const redis = await startRedis(t, { args });
       // What is slow here is Redis at work, not Redis mute.
-      const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 5000 }), await start(t, redis, { history })];
+      const [a, b] = [
+        await start(t, redis, { history, redisTimeoutMs: 5000 }),
+        await start(t, redis, { history }),
+      ];
       await b.broker.subscribe('kept');
       const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
       await begin(redis);
@@ -492,12 +563,19 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
     const [{ epoch }] = await publish(a, 'kept', ['1']);
-    /** @param {string} command that the ACL user may not use any more @param {string} text @param {string} [key] @returns {Promise<string>} */
+    /**
+     * @param {string} command that the ACL user may not use any more
+     * @param {string} text
+     * @param {string} [key]
+     * @returns {Promise<string>}
+     */
     const without = async (command, text, key) => {
       await redis.cli('ACL', 'SETUSER', 'default', `-${command}`);
       // Trimming and lifetimes are part of every call.
       a.shard.history.known('kept').caredMs = Number.NEGATIVE_INFINITY;
-      const code = await outcome(a.broker.publish('kept', Buffer.from(text), { idempotencyKey: key }));
+      const code = await outcome(
+        a.broker.publish('kept', Buffer.from(text), { idempotencyKey: key }),
+      );
       await redis.cli('ACL', 'SETUSER', 'default', `+${command}`);
       return code;
     };
@@ -507,14 +585,21 @@ describe('history on Redis', { concurrency: 4 }, () => {
     // Before it is stored a refusal is one, and nobody will see the publication.
     assert.equal(await without('set', 'without set', 'k'), 'UNAVAILABLE');
     assert.equal(await without('xadd', 'without xadd', 'k'), 'UNAVAILABLE');
-    // Neither the key nor a number is taken by a publication that was refused: a number that nobody has is a gap.
+    // Neither the key nor a number is taken by a publication that was refused: a number that nobody
+    // has is a gap.
     assert.deepEqual(await publish(a, 'kept', ['last'], 'k'), [{ epoch, offset: 5 }]);
-    assert.deepEqual(await read(b, 'kept'), { epoch, offset: 5, texts: ['1', ...commands, 'last'] });
+    assert.deepEqual(await read(b, 'kept'), {
+      epoch,
+      offset: 5,
+      texts: ['1', ...commands, 'last'],
+    });
     const stream = await redis.cli('XRANGE', 'faults:history:{kept}:stream', '-', '+');
     assert.doesNotMatch(stream, /without/);
   });
 
-  test('a script that Redis has forgotten is sent again, and nothing is lost', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a script that Redis has forgotten is sent again, and nothing is lost', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const [a, b] = [await start(t, redis, { history }), await start(t, redis, { history })];
     await b.broker.subscribe('kept');
@@ -522,7 +607,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
       await redis.cli('SCRIPT', 'FLUSH');
       const rooms = ['kept', 'kept-1', 'kept-2'];
       const positions = await Promise.all(rooms.map((room) => publish(a, room, ['x', 'y'])));
-      for (const [x, y] of positions) assert.deepEqual([x.offset, y.offset], [2 * i + 1, 2 * i + 2]);
+      for (const [x, y] of positions)
+        assert.deepEqual([x.offset, y.offset], [2 * i + 1, 2 * i + 2]);
     }
     await redis.cli('SCRIPT', 'FLUSH');
     assert.equal((await read(b, 'kept')).offset, 20);
@@ -544,7 +630,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     for (let i = 0; i < 400; i++) {
       for (const [w, { broker }] of workers.entries()) {
         const text = `${w}:${i}`;
-        published.push(outcome(broker.publish('kept', Buffer.from(text))).then((code) => ({ text, code })));
+        published.push(
+          outcome(broker.publish('kept', Buffer.from(text))).then((code) => ({ text, code })),
+        );
       }
       if (i % 2 === 0) await new Promise((resolve) => setImmediate(resolve));
     }
@@ -570,11 +658,17 @@ describe('history on Redis', { concurrency: 4 }, () => {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
-    const [a, b] = [await start(t, redis, { history, redisTimeoutMs: 1200 }), await start(t, redis, { history })];
+    const [a, b] = [
+      await start(t, redis, { history, redisTimeoutMs: 1200 }),
+      await start(t, redis, { history }),
+    ];
     await b.broker.subscribe('kept');
     await publish(a, 'kept', ['1']);
     redis.freeze();
-    assert.equal(await outcome(a.broker.publish('kept', Buffer.from('2'), { idempotencyKey: 'k' })), 'OUTCOME_UNKNOWN');
+    assert.equal(
+      await outcome(a.broker.publish('kept', Buffer.from('2'), { idempotencyKey: 'k' })),
+      'OUTCOME_UNKNOWN',
+    );
     redis.thaw();
     await eventually(() => a.state === 'up');
     const [again] = await publish(a, 'kept', ['2'], 'k');
@@ -589,13 +683,17 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(b.texts, ['1', '2', '3']);
   });
 
-  test('a read fails at once without Redis, and in time where Redis is mute', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a read fails at once without Redis, and in time where Redis is mute', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis, { history, redisTimeoutMs: 1200 });
     await publish(a, 'kept', ['1']);
     redis.freeze();
     const outcomes = await Promise.all(
-      Array.from({ length: 100 }, (_, i) => outcome(a.broker.history('kept', { after: 0, limit: i % 2 }))),
+      Array.from({ length: 100 }, (_, i) =>
+        outcome(a.broker.history('kept', { after: 0, limit: i % 2 })),
+      ),
     );
     assert.deepEqual(new Set(outcomes), new Set(['UNAVAILABLE']));
     redis.thaw();
@@ -616,7 +714,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const a = await start(t, redis, { history });
     const { history: part } = a.shard;
     await publish(a, 'kept', numbered('', 100));
-    const reads = Array.from({ length: 3000 }, (_, i) => read(a, 'kept', { after: 50, limit: i % 3 === 0 ? 100 : 0 }));
+    const reads = Array.from({ length: 3000 }, (_, i) =>
+      read(a, 'kept', { after: 50, limit: i % 3 === 0 ? 100 : 0 }),
+    );
     assert.ok(part.reading <= 512 && part.waiting.size > 0);
     const live = publish(a, 'kept', ['101']);
     for (const [i, { texts, offset }] of (await Promise.all(reads)).entries()) {
@@ -627,7 +727,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal(part.reading, 0);
   });
 
-  test('a stream is bounded in Redis, by its size and its time', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a stream is bounded in Redis, by its size and its time', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis, { history });
     const stream = 'faults:history:{short}:stream';
@@ -644,7 +746,9 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual((await read(a, 'short')).texts, numbered('y', 20).slice(10));
   });
 
-  test('a stretch is bounded in bytes, and ends at a gap that others made', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a stretch is bounded in bytes, and ends at a gap that others made', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis, { history });
     const megabyte = Buffer.alloc(1024 * 1024, 'm');

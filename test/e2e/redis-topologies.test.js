@@ -1,4 +1,5 @@
-// redis-topologies.test.js: a cluster's client beside its shards, and TLS that one side does not trust.
+// redis-topologies.test.js: a cluster's client beside its shards, and TLS that one side does not
+// trust.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -34,8 +35,16 @@ test('who can not prove that Redis is who it says, or is not let in, is told and
   ]);
   assert.equal(stranger.state, 'degraded');
   assert.equal(unknown.state, 'degraded');
-  assert.match(JSON.stringify(stranger.lines), /self-signed certificate|unable to verify|unable to get/);
-  const known = await start(t, { settings: settings({ REDIS_URL: `rediss://localhost:${tlsPort}` }) });
+  assert.match(
+    JSON.stringify(stranger.lines),
+    /self-signed certificate|unable to verify|unable to get/,
+  );
+  const known = await start(t, {
+    settings: settings({ REDIS_URL: `rediss://localhost:${tlsPort}` }),
+  });
   assert.equal(known.state, 'up');
-  assert.doesNotMatch(await redis.cli('CLIENT', 'LIST'), /name=faults:.*name=faults:.*name=faults:/s);
+  assert.doesNotMatch(
+    await redis.cli('CLIENT', 'LIST'),
+    /name=faults:.*name=faults:.*name=faults:/s,
+  );
 });

@@ -1,4 +1,5 @@
-// The swarm's report in a real browser, on a desktop and on a phone: nothing is cut off, and nothing is too small to see.
+// The swarm's report in a real browser, on a desktop and on a phone: nothing is cut off, and
+// nothing is too small to see.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -12,7 +13,13 @@ import { writeReport } from '../../loadtest/swarm/report.js';
 import { finishedRun } from '../helpers/swarm-run.js';
 
 const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-sync'];
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-sync',
+];
 /** Narrower, a phase can't be seen. */
 const MIN_PHASE_PX = 24;
 
@@ -39,41 +46,51 @@ test('the report fits a desktop and a phone, in letters of one size, with every 
       assert.equal(seen.charts, 17);
       assert.deepEqual(seen.letters, [11], 'letters in all charts, in pixels');
       assert.equal(seen.phases.length, 16 * 4);
-      assert.ok(Math.min(...seen.phases) >= MIN_PHASE_PX, `the narrowest phase: ${Math.min(...seen.phases)} px`);
+      assert.ok(
+        Math.min(...seen.phases) >= MIN_PHASE_PX,
+        `the narrowest phase: ${Math.min(...seen.phases)} px`,
+      );
     });
   }
 
-  await t.test('the value under the pointer is that of its time, in a stretched phase too', async () => {
-    const page = await browser.newPage({ viewport: { width: 1200, height: 900 } });
-    await page.goto(pathToFileURL(join(folder, 'report.html')).href);
-    const chart = page.locator('.chart').first();
-    await chart.scrollIntoViewIfNeeded();
-    /** @type {[string, number, RegExp][]} */
-    const places = [
-      ['burst', 0.9, /^0\.5 s/],
-      ['endurance', 0.5, /^3[01](\.\d+)? s/],
-      ['broadcast', 0.5, /^61(\.5)? s|^62 s/],
-    ];
-    for (const [name, share, text] of places) {
-      const band = chart.locator(`rect:has(title:text-matches("^${name}:"))`);
-      const box = await band.boundingBox();
-      assert.ok(box, name);
-      await page.mouse.move(box.x + box.width * share, box.y + box.height / 2);
-      assert.match(await chart.locator('.tip').innerText(), text, name);
-    }
-    await page.close();
-  });
+  await t.test(
+    'the value under the pointer is that of its time, in a stretched phase too',
+    async () => {
+      const page = await browser.newPage({ viewport: { width: 1200, height: 900 } });
+      await page.goto(pathToFileURL(join(folder, 'report.html')).href);
+      const chart = page.locator('.chart').first();
+      await chart.scrollIntoViewIfNeeded();
+      /** @type {[string, number, RegExp][]} */
+      const places = [
+        ['burst', 0.9, /^0\.5 s/],
+        ['endurance', 0.5, /^3[01](\.\d+)? s/],
+        ['broadcast', 0.5, /^61(\.5)? s|^62 s/],
+      ];
+      for (const [name, share, text] of places) {
+        const band = chart.locator(`rect:has(title:text-matches("^${name}:"))`);
+        const box = await band.boundingBox();
+        assert.ok(box, name);
+        await page.mouse.move(box.x + box.width * share, box.y + box.height / 2);
+        assert.match(await chart.locator('.tip').innerText(), text, name);
+      }
+      await page.close();
+    },
+  );
 });
 
 /** Runs in the page. */
 function measure() {
   const { document, getComputedStyle } = /** @type {any} */ (globalThis);
-  const all = (/** @type {string} */ selector) => /** @type {any[]} */ ([...document.querySelectorAll(selector)]);
-  const clips = (/** @type {any} */ node) => ['hidden', 'clip'].includes(getComputedStyle(node).overflowX);
+  const all = (/** @type {string} */ selector) =>
+    /** @type {any[]} */ ([...document.querySelectorAll(selector)]);
+  const clips = (/** @type {any} */ node) =>
+    ['hidden', 'clip'].includes(getComputedStyle(node).overflowX);
   return {
     pageWidth: document.documentElement.scrollWidth,
     cutOff: all('body *')
-      .filter((node) => node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0 && clips(node))
+      .filter(
+        (node) => node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0 && clips(node),
+      )
       .map((node) => node.outerHTML.slice(0, 80)),
     scrolling: all('.scroll')
       .filter((node) => node.scrollWidth > node.clientWidth)
@@ -82,7 +99,9 @@ function measure() {
     letters: [
       ...new Set(
         all('.tick').map((node) => {
-          const scale = node.ownerSVGElement.getBoundingClientRect().width / node.ownerSVGElement.viewBox.baseVal.width;
+          const scale =
+            node.ownerSVGElement.getBoundingClientRect().width /
+            node.ownerSVGElement.viewBox.baseVal.width;
           return Math.round(Number.parseFloat(getComputedStyle(node).fontSize) * scale * 10) / 10;
         }),
       ),

@@ -1,5 +1,5 @@
-// The swarm at a small size, against real servers: that what holds is said to hold, that each fault is found and blamed on
-// the right side, and that its report is drawn.
+// The swarm at a small size, against real servers: that what holds is said to hold, that each fault
+// is found and blamed on the right side, and that its report is drawn.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
@@ -38,7 +38,16 @@ describe('the swarm', { concurrency: 2 }, () => {
   }, async (t) => {
     const server = await startServer(t, { FANFARE_LIMITS: 'off' });
     const metrics = `http://127.0.0.1:${server.metricsPort}/metrics`;
-    const phases = ['--endurance', '1', '--rate', '600', '--step-size', '100', '--sample-size', '8'];
+    const phases = [
+      '--endurance',
+      '1',
+      '--rate',
+      '600',
+      '--step-size',
+      '100',
+      '--sample-size',
+      '8',
+    ];
     const { code, said, report, html } = await swarm(t, [
       ...target(server),
       ...[
@@ -66,19 +75,32 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.equal(results.endurance.sent, 600);
     assert.equal(results.endurance.replies, 600);
     assert.ok(results.endurance.held, said);
-    assert.equal(Math.round(results.endurance.perSecond), Math.round(600 / results.endurance.seconds));
+    assert.equal(
+      Math.round(results.endurance.perSecond),
+      Math.round(600 / results.endurance.seconds),
+    );
     assert.deepEqual(
-      results.broadcast.steps.map((/** @type {any} */ step) => [step.connections, step.broadcasts, step.deliveries]),
+      results.broadcast.steps.map((/** @type {any} */ step) => [
+        step.connections,
+        step.broadcasts,
+        step.deliveries,
+      ]),
       [100, 200, 300].map((size) => [size, 8, 8 * size]),
     );
     assert.equal(results.broadcast.held, 300);
     assert.ok(samples.some((/** @type {any} */ { open }) => open === 300));
     // Echoes, broadcasts and nothing else; as the server counts them, up to its last scrape.
     const last = scrapes.at(-1).values;
-    assert.ok(last.websocket_messages_total >= 4500 + 600 && last.websocket_messages_total <= 4500 + 600 + 24);
-    assert.ok(scrapes.some((/** @type {any} */ { values }) => values.websocket_connections_total === 300));
+    assert.ok(
+      last.websocket_messages_total >= 4500 + 600 &&
+        last.websocket_messages_total <= 4500 + 600 + 24,
+    );
+    assert.ok(
+      scrapes.some((/** @type {any} */ { values }) => values.websocket_connections_total === 300),
+    );
 
-    if (CHROMIUM === '') return t.diagnostic('the report was not drawn: there is no chromium; npm run test:setup');
+    if (CHROMIUM === '')
+      return t.diagnostic('the report was not drawn: there is no chromium; npm run test:setup');
     await t.test('in Chromium, without network, errors or empty charts', () => drawn(t, html));
   });
 
@@ -88,10 +110,22 @@ describe('the swarm', { concurrency: 2 }, () => {
     const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: '50' });
     const { code, said, report } = await swarm(t, [
       ...target(server),
-      ...['--connections', '1000', '--phases', 'connect,burst', '--batch-size', '10', '--max-errors', '100'],
+      ...[
+        '--connections',
+        '1000',
+        '--phases',
+        'connect,burst',
+        '--batch-size',
+        '10',
+        '--max-errors',
+        '100',
+      ],
     ]);
     assert.equal(code, 1, said);
-    assert.match(said, /verdict: the server was the limit: connections per address; 50 of 1,000 connections/);
+    assert.match(
+      said,
+      /verdict: the server was the limit: connections per address; 50 of 1,000 connections/,
+    );
     assert.match(
       said,
       /first limit hit: connections per address \(the server\): \d+ × HTTP 429, .* with 50 connections open/,
@@ -106,7 +140,12 @@ describe('the swarm', { concurrency: 2 }, () => {
 
   test('a server that is not there ends the run at once', { timeout: LIMIT_MS }, async (t) => {
     const port = await freePort();
-    const { code, said, report } = await swarm(t, ['--target', `ws://127.0.0.1:${port}/`, '--connections', '20']);
+    const { code, said, report } = await swarm(t, [
+      '--target',
+      `ws://127.0.0.1:${port}/`,
+      '--connections',
+      '20',
+    ]);
     assert.equal(code, 1, said);
     assert.match(
       said,
@@ -158,7 +197,15 @@ describe('the swarm', { concurrency: 2 }, () => {
     let interrupted = false;
     const { code, said, report } = await swarm(
       t,
-      [...target(server), '--connections', '50', '--phases', 'connect,endurance', '--endurance', '60'],
+      [
+        ...target(server),
+        '--connections',
+        '50',
+        '--phases',
+        'connect,endurance',
+        '--endurance',
+        '60',
+      ],
       {
         onOutput: (text, child) => {
           if (interrupted || !text.includes('50 of 50 opened')) return;
@@ -177,7 +224,11 @@ describe('the swarm', { concurrency: 2 }, () => {
   test('a message that the server refuses is one failure', { timeout: LIMIT_MS }, async (t) => {
     let n = 0;
     const refusing = await otherServer(t, (text, sender) =>
-      sender.send(text.includes('echo') && ++n % 10 !== 0 ? text : '{"type":"error","error":"PERMISSION_DENIED"}'),
+      sender.send(
+        text.includes('echo') && ++n % 10 !== 0
+          ? text
+          : '{"type":"error","error":"PERMISSION_DENIED"}',
+      ),
     );
     const args = [
       '--connections',
@@ -211,7 +262,16 @@ describe('the swarm', { concurrency: 2 }, () => {
     let n = 0;
     /** @type {import('ws').WebSocket|null} */
     let other = null;
-    const phases = ['--profile', 'echo', '--connections', '20', '--phases', 'connect,burst', '--reply-timeout', '3'];
+    const phases = [
+      '--profile',
+      'echo',
+      '--connections',
+      '20',
+      '--phases',
+      'connect,burst',
+      '--reply-timeout',
+      '3',
+    ];
     const [plain, losing, repeating, mixing] = await Promise.all([
       otherServer(t, (text, sender) => sender.send(text)),
       otherServer(t, (text, sender) => ++n % 100 !== 0 && sender.send(text)),
@@ -256,9 +316,12 @@ describe('the swarm', { concurrency: 2 }, () => {
       for (const socket of all) socket.send(text);
     });
     const someone = await otherServer(t, (text, sender, all) => {
-      for (const socket of all) if (socket === sender || socket !== [...all].at(-1)) socket.send(text);
+      for (const socket of all)
+        if (socket === sender || socket !== [...all].at(-1)) socket.send(text);
     });
-    const [held, missing] = await Promise.all([everyone, someone].map((aim) => swarm(t, [...aim, ...phases])));
+    const [held, missing] = await Promise.all(
+      [everyone, someone].map((aim) => swarm(t, [...aim, ...phases])),
+    );
     assert.equal(held.code, 0, held.said);
     assert.deepEqual(
       held.report().results.broadcast.steps.map((/** @type {any} */ step) => step.deliveries),
@@ -273,17 +336,30 @@ describe('the swarm', { concurrency: 2 }, () => {
   }, async (t) => {
     const server = await shared;
     const within = ['bash', '-c', 'ulimit -n 200; exec "$@"', 'bash'];
-    const args = [...target(server), '--connections', '300', '--processes', '1', '--phases', 'connect'];
+    const args = [
+      ...target(server),
+      '--connections',
+      '300',
+      '--processes',
+      '1',
+      '--phases',
+      'connect',
+    ];
     const refused = await swarm(t, args, { within });
     assert.equal(refused.code, 2, refused.said);
     assert.match(refused.said, /this client machine can open at most 136\./);
     assert.match(refused.said, /file descriptors of the client processes: .*\n.*ulimit -Hn/);
     const forced = await swarm(t, [...args, '--force'], { within });
     assert.equal(forced.code, 1, forced.said);
-    assert.match(forced.said, /first limit hit: file descriptors of a client process \(this client\): \d+ × EMFILE/);
+    assert.match(
+      forced.said,
+      /first limit hit: file descriptors of a client process \(this client\): \d+ × EMFILE/,
+    );
   });
 
-  test('ports that run out are the client’s: said before, and found when forced', { timeout: LIMIT_MS }, async (t) => {
+  test('ports that run out are the client’s: said before, and found when forced', {
+    timeout: LIMIT_MS,
+  }, async (t) => {
     if (process.getuid?.() !== 0) return t.skip('network namespaces need root');
     const name = `fanfare-${process.pid}-swarm`;
     execFileSync('ip', ['netns', 'add', name]);
@@ -302,11 +378,21 @@ describe('the swarm', { concurrency: 2 }, () => {
 
     const refused = await swarm(t, args, { within });
     assert.equal(refused.code, 2, refused.said);
-    assert.match(refused.said, /150 connections were asked for; this client machine can open at most 100\./);
-    assert.match(refused.said, /100 ports \(net\.ipv4\.ip_local_port_range = 40000 40099\) × 1 source address/);
-    assert.throws(() => readFileSync(refused.html), 'nothing was opened, so there is nothing to report');
+    assert.match(
+      refused.said,
+      /150 connections were asked for; this client machine can open at most 100\./,
+    );
+    assert.match(
+      refused.said,
+      /100 ports \(net\.ipv4\.ip_local_port_range = 40000 40099\) × 1 source address/,
+    );
+    assert.throws(
+      () => readFileSync(refused.html),
+      'nothing was opened, so there is nothing to report',
+    );
 
-    // As the plan says: an address has each port once for each target; and a run leaves no port behind it.
+    // As the plan says: an address has each port once for each target; and a run leaves no port
+    // behind it.
     for (const source of [[], ['--source', '127.0.0.2']]) {
       const forced = await swarm(t, [...args, ...source, '--force'], { within });
       assert.equal(forced.code, 1, forced.said);
@@ -355,12 +441,19 @@ describe('the swarm', { concurrency: 2 }, () => {
       said,
       /netns: 80 of 80 connections opened, 0 failures, in 2 of 2 networks\nnetns: 80 at once, as the server counts/,
     );
-    assert.doesNotMatch(execFileSync('ip', ['netns'], { encoding: 'utf8' }), new RegExp(`fanfare-${child.pid}-`));
+    assert.doesNotMatch(
+      execFileSync('ip', ['netns'], { encoding: 'utf8' }),
+      new RegExp(`fanfare-${child.pid}-`),
+    );
     assert.doesNotMatch(execFileSync('ip', ['-o', 'addr'], { encoding: 'utf8' }), /10\.204\./);
   });
 });
 
-/** A phase that was cut short lasted as long as it did. @param {number} seconds as its result says @param {{from: number, to: number}} span as the clock says */
+/**
+ * A phase that was cut short lasted as long as it did.
+ * @param {number} seconds as its result says
+ * @param {{from: number, to: number}} span as the clock says
+ */
 function lasted(seconds, { from, to }) {
   assert.ok(seconds > 0 && seconds <= to - from, `${seconds} s of ${to - from} s`);
 }
@@ -376,7 +469,15 @@ function lasted(seconds, { from, to }) {
 async function swarm(t, args, { within = [], onOutput } = {}) {
   const path = join(folder(t), 'report');
   const patient = ['--connect-timeout', '30']; // how quick the machine is, is not the question
-  const [command, ...rest] = [...within, process.execPath, SWARM, ...patient, ...args, '--report', path];
+  const [command, ...rest] = [
+    ...within,
+    process.execPath,
+    SWARM,
+    ...patient,
+    ...args,
+    '--report',
+    path,
+  ];
   const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'pipe'] });
   t.after(() => child.kill('SIGKILL'));
   let said = '';
@@ -403,7 +504,10 @@ function target({ port }) {
   return ['--target', `ws://127.0.0.1:${port}/ws`];
 }
 
-/** @param {import('node:test').TestContext} t @param {string} html */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string} html
+ */
 async function drawn(t, html) {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: CHROMIUM_FLAGS });
   t.after(() => browser.close());
@@ -417,7 +521,13 @@ async function drawn(t, html) {
   });
   await page.goto(pathToFileURL(html).href);
   const titles = await page.locator('.chart strong').allTextContents();
-  for (const title of ['Connections open', 'Connections opened', 'Latency', 'Messages received', 'Resident memory'])
+  for (const title of [
+    'Connections open',
+    'Connections opened',
+    'Latency',
+    'Messages received',
+    'Resident memory',
+  ])
     assert.ok(titles.includes(title), `${title} of ${titles.join(', ')}`);
   assert.ok(titles.some((title) => title.startsWith('Round trip of a broadcast')));
 
@@ -425,9 +535,14 @@ async function drawn(t, html) {
   const lines = page.locator('.chart path.line');
   for (let i = 0; i < (await lines.count()); i++) {
     const line = await lines.nth(i).evaluate((path) => {
-      const [own, frame] = [path, path.closest('svg')].map((one) => /** @type {any} */ (one).getBoundingClientRect());
+      const [own, frame] = [path, path.closest('svg')].map((one) =>
+        /** @type {any} */ (one).getBoundingClientRect(),
+      );
       const isInside =
-        own.left >= frame.left && own.right <= frame.right && own.top >= frame.top && own.bottom <= frame.bottom;
+        own.left >= frame.left &&
+        own.right <= frame.right &&
+        own.top >= frame.top &&
+        own.bottom <= frame.bottom;
       return { isInside, width: own.width };
     });
     assert.ok(line.isInside && line.width > 50, `line ${i}: ${JSON.stringify(line)}`);
@@ -441,7 +556,12 @@ async function drawn(t, html) {
   assert.deepEqual(complaints, []);
 }
 
-/** Pixels of a picture that are neither grey nor nearly so: text, grid and shades are. @param {import('playwright-core').Page} page @param {string} png base64 @returns {Promise<number>} */
+/**
+ * Pixels of a picture that are neither grey nor nearly so: text, grid and shades are.
+ * @param {import('playwright-core').Page} page
+ * @param {string} png base64
+ * @returns {Promise<number>}
+ */
 function colouredPixels(page, png) {
   return page.evaluate(async (data) => {
     const { Image, OffscreenCanvas } = /** @type {any} */ (globalThis); // the page's
@@ -464,7 +584,8 @@ function colouredPixels(page, png) {
 /**
  * A server that sends every text through `answer`.
  * @param {import('node:test').TestContext} t
- * @param {(text: string, sender: import('ws').WebSocket, all: Set<import('ws').WebSocket>) => void} answer
+ * @param {(text: string, sender: import('ws').WebSocket, all: Set<import('ws').WebSocket>) => void}
+ *   answer
  * @returns {Promise<string[]>} how to aim at it
  */
 async function otherServer(t, answer) {
@@ -474,6 +595,11 @@ async function otherServer(t, answer) {
     for (const client of server.clients) client.terminate();
     server.close();
   });
-  server.on('connection', (socket) => socket.on('message', (data) => answer(String(data), socket, server.clients)));
-  return ['--target', `ws://127.0.0.1:${/** @type {import('node:net').AddressInfo} */ (server.address()).port}/other`];
+  server.on('connection', (socket) =>
+    socket.on('message', (data) => answer(String(data), socket, server.clients)),
+  );
+  return [
+    '--target',
+    `ws://127.0.0.1:${/** @type {import('node:net').AddressInfo} */ (server.address()).port}/other`,
+  ];
 }

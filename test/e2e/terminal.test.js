@@ -1,4 +1,5 @@
-// terminal.test.js: a server that people start by hand: what they read, Ctrl-C, and a terminal that is closed.
+// terminal.test.js: a server that people start by hand: what they read, Ctrl-C, and a terminal that
+// is closed.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -8,7 +9,8 @@ import { fileURLToPath } from 'node:url';
 import { childrenOf, until } from '../helpers/server.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
-const noScript = spawnSync('script', ['--version']).error !== undefined && 'no script (util-linux) here';
+const noScript =
+  spawnSync('script', ['--version']).error !== undefined && 'no script (util-linux) here';
 const OPTIONS = { timeout: 30_000, skip: noScript };
 
 /**
@@ -61,40 +63,52 @@ const COLOUR = '\x1b[';
 const JSON_LINE = /^\{.*\}\r?$/m;
 const TEXT_LINE = /^\d\d:\d\d:\d\d\.\d{3} info {2}worker ready {2}/m;
 
-test('on a terminal people get text in colour and a banner; Ctrl-C ends it without a warning', OPTIONS, async (t) => {
-  const { child, exited, text } = await startOnTerminal(t);
-  assert.ok(text().includes(COLOUR));
-  assert.doesNotMatch(text(), JSON_LINE);
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is left out
-  const plain = text().replaceAll(/\x1b\[[\d;]*m/g, '');
-  assert.match(plain, TEXT_LINE);
-  // The banner is in one piece.
-  assert.match(
-    plain,
-    /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}broker .*\r\n/,
-  );
-  child.stdin.write('\x03');
-  assert.deepEqual(await exited, [0, null]);
-  assert.doesNotMatch(text(), /WARN|ERROR|FATAL/);
-});
+test(
+  'on a terminal people get text in colour and a banner; Ctrl-C ends it without a warning',
+  OPTIONS,
+  async (t) => {
+    const { child, exited, text } = await startOnTerminal(t);
+    assert.ok(text().includes(COLOUR));
+    assert.doesNotMatch(text(), JSON_LINE);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is left out
+    const plain = text().replaceAll(/\x1b\[[\d;]*m/g, '');
+    assert.match(plain, TEXT_LINE);
+    // The banner is in one piece.
+    assert.match(
+      plain,
+      /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}broker .*\r\n/,
+    );
+    child.stdin.write('\x03');
+    assert.deepEqual(await exited, [0, null]);
+    assert.doesNotMatch(text(), /WARN|ERROR|FATAL/);
+  },
+);
 
-test('NO_COLOR is respected, and LOG_FORMAT=json holds on a terminal as well', OPTIONS, async (t) => {
-  const [plain, json] = await Promise.all([
-    startOnTerminal(t, { NO_COLOR: '1' }),
-    startOnTerminal(t, { LOG_FORMAT: 'json' }),
-  ]);
-  assert.match(plain.text(), TEXT_LINE);
-  assert.ok(!plain.text().includes(COLOUR));
-  for (const line of json.text().trim().split('\r\n')) assert.ok(JSON.parse(line).msg, line);
-});
+test(
+  'NO_COLOR is respected, and LOG_FORMAT=json holds on a terminal as well',
+  OPTIONS,
+  async (t) => {
+    const [plain, json] = await Promise.all([
+      startOnTerminal(t, { NO_COLOR: '1' }),
+      startOnTerminal(t, { LOG_FORMAT: 'json' }),
+    ]);
+    assert.match(plain.text(), TEXT_LINE);
+    assert.ok(!plain.text().includes(COLOUR));
+    for (const line of json.text().trim().split('\r\n')) assert.ok(JSON.parse(line).msg, line);
+  },
+);
 
-test('a server whose terminal is closed drains and leaves, though SIGHUP comes more than once', OPTIONS, async (t) => {
-  const { child, pid, workers } = await startOnTerminal(t);
-  child.kill('SIGKILL');
-  try {
-    process.kill(pid, 'SIGHUP');
-  } catch {
-    // it has left already
-  }
-  await until(() => ![pid, ...workers].some(isAlive), 15_000, 'the end of the server');
-});
+test(
+  'a server whose terminal is closed drains and leaves, though SIGHUP comes more than once',
+  OPTIONS,
+  async (t) => {
+    const { child, pid, workers } = await startOnTerminal(t);
+    child.kill('SIGKILL');
+    try {
+      process.kill(pid, 'SIGHUP');
+    } catch {
+      // it has left already
+    }
+    await until(() => ![pid, ...workers].some(isAlive), 15_000, 'the end of the server');
+  },
+);

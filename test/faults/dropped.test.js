@@ -21,7 +21,14 @@ async function inside(t) {
         name: 'packets dropped',
         holdMs: [0, 0],
         async inflict({ redis }) {
-          const sides = ['--dport', '--sport'].map((side) => ['-i', 'lo', '-p', 'tcp', side, `${redis.port}`]);
+          const sides = ['--dport', '--sport'].map((side) => [
+            '-i',
+            'lo',
+            '-p',
+            'tcp',
+            side,
+            `${redis.port}`,
+          ]);
           const firewall = new Firewall(sides);
           await firewall.add();
           return () => firewall.remove();

@@ -2,12 +2,15 @@
 //
 //   node test/faults/flood.js [--seconds 120] [--only pongs,pings] [--addresses 20] [--connections 100]
 //
-// A server with default limits and two workers, on the embedded broker. For each kind in turn, ADDRESSES × CONNECTIONS
-// sockets flood it, while fifty well-behaved clients exchange twenty messages a second. Required of each kind: no worker is
-// replaced, none of the fifty is disconnected, their p99 stays under P99_MS, few newcomers are turned away, and the workers'
-// memory returns. Prints a Markdown table; the exit code is 1 where a line of it is not as required.
+// A server with default limits and two workers, on the embedded broker. For each kind in turn,
+// ADDRESSES × CONNECTIONS sockets flood it, while fifty well-behaved clients exchange twenty
+// messages a second. Required of each kind: no worker is replaced, none of the fifty is
+// disconnected, their p99 stays under P99_MS, few newcomers are turned away, and the workers'
+// memory returns. Prints a Markdown table; the exit code is 1 where a line of it is not as
+// required.
 //
-// Floods run at the lowest priority (flood/flooder.js), since here they share the server's processors.
+// Floods run at the lowest priority (flood/flooder.js), since here they share the server's
+// processors.
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -23,7 +26,10 @@ const FLOODERS = 2;
 const P99_MS = 500;
 /** Of the newcomers that come while it floods: one in twenty may be told to come again. */
 const MAX_REFUSED_SHARE = 0.05;
-/** Of a worker's resident memory after a flood: half as much again as at the start, and what heaps keep for later. */
+/**
+ * Of a worker's resident memory after a flood: half as much again as at the start, and what heaps
+ * keep for later.
+ */
 const MAX_GROWTH = 1.5;
 const SLACK_MB = 64;
 /** A flood has been over for so long at most when memory is looked at. */
@@ -38,7 +44,11 @@ const STOP_MS = 30_000;
 /** @typedef {import('./flood/honest.js').Honest} Honest */
 /** @typedef {import('./flood/flooder.js').FastHistogram} FastHistogram */
 /** @typedef {import('../helpers/server.js').Server} Server */
-/** @typedef {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}} Stage */
+/**
+ * @typedef
+ *   {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}}
+ *   Stage
+ */
 
 const { values } = parseArgs({
   options: {
@@ -50,14 +60,20 @@ const { values } = parseArgs({
     help: { type: 'boolean', default: false },
   },
 });
-const [seconds, addresses, connections] = [values.seconds, values.addresses, values.connections].map(Number);
+const [seconds, addresses, connections] = [
+  values.seconds,
+  values.addresses,
+  values.connections,
+].map(Number);
 const kinds = values.only === '' ? Object.keys(KINDS) : values.only.split(',');
 if (
   values.help ||
   !(seconds > 0 && addresses > 0 && addresses <= 250 && connections > 0) ||
   kinds.some((kind) => !(kind in KINDS))
 ) {
-  console.error('usage: flood.js [--seconds 120] [--only KIND,…] [--addresses 20] [--connections 100] [--verbose]');
+  console.error(
+    'usage: flood.js [--seconds 120] [--only KIND,…] [--addresses 20] [--connections 100] [--verbose]',
+  );
   console.error(`kinds: ${Object.keys(KINDS).join(', ')}`);
   process.exit(values.help ? 0 : 64);
 }
@@ -77,7 +93,9 @@ try {
     stage ??= await setUp();
     const { row, faults } = await flood(stage, kind, i);
     failed ||= faults.length > 0;
-    console.log(`| ${row.join(' | ')} | ${faults.length === 0 ? 'ok' : `FAILED: ${faults.join(', ')}`} |`);
+    console.log(
+      `| ${row.join(' | ')} | ${faults.length === 0 ? 'ok' : `FAILED: ${faults.join(', ')}`} |`,
+    );
     // A server that has ended, or lost somebody, says nothing about the next kind.
     if (faults.length > 0) {
       await tearDown(stage);
@@ -93,14 +111,18 @@ process.exit(failed ? 1 : 0);
 async function setUp() {
   /** @type {(() => unknown)[]} */
   const cleanups = [];
-  const t = /** @type {any} */ ({ after: (/** @type {() => unknown} */ cleanup) => cleanups.push(cleanup) });
+  const t = /** @type {any} */ ({
+    after: (/** @type {() => unknown} */ cleanup) => cleanups.push(cleanup),
+  });
   // As an operator would start it: empty means the default.
   const server = await startServer(t, {
     WORKERS: String(WORKERS),
     FANFARE_MAX_LOOP_LAG_MS: '',
     NODE_ENV: 'production',
   });
-  const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), { serialization: 'advanced' });
+  const honest = fork(fileURLToPath(new URL('flood/honest.js', import.meta.url)), {
+    serialization: 'advanced',
+  });
   cleanups.push(() => honest.kill());
   const joined = once(honest, 'message');
   honest.send({ port: server.port, say: 'come' });
@@ -120,7 +142,8 @@ async function tearDown({ cleanups }) {
  * One kind, from before to after.
  * @param {Stage} stage
  * @param {string} kind
- * @param {number} index it has addresses of its own: what an earlier flood used up must not shield from the next
+ * @param {number} index it has addresses of its own: what an earlier flood used up must not shield
+ *   from the next
  */
 async function flood({ server, honest, startMb }, kind, index) {
   const before = server.workerPids();
@@ -130,7 +153,12 @@ async function flood({ server, honest, startMb }, kind, index) {
   );
   flooders.forEach((flooder, i) => {
     const own = Array.from({ length: addresses }, (_, n) => `127.0.${10 + index}.${n + 1}`);
-    const order = { kind, port: server.port, connections, addresses: own.filter((_, n) => n % FLOODERS === i) };
+    const order = {
+      kind,
+      port: server.port,
+      connections,
+      addresses: own.filter((_, n) => n % FLOODERS === i),
+    };
     flooder.send(order);
   });
   honest.send({ say: 'begin' });
@@ -154,10 +182,14 @@ async function flood({ server, honest, startMb }, kind, index) {
   const [seen] = /** @type {[Honest]} */ (await ask(honest, { say: 'report' }));
   const replaced = before.filter((pid) => !server.workerPids().includes(pid)).length;
   if (values.verbose) {
-    for (const line of server.lines.slice(linesBefore)) if (line.level >= 40) console.error(JSON.stringify(line));
+    for (const line of server.lines.slice(linesBefore))
+      if (line.level >= 40) console.error(JSON.stringify(line));
     console.error(JSON.stringify({ ...seen, tallies }));
   }
-  const deaths = Math.max(replaced, server.lines.slice(linesBefore).filter(({ msg }) => msg === 'worker died').length);
+  const deaths = Math.max(
+    replaced,
+    server.lines.slice(linesBefore).filter(({ msg }) => msg === 'worker died').length,
+  );
   const refused = sum(Object.values(seen.refused));
   const faults = [];
   if (deaths > 0) faults.push('a worker was replaced');
@@ -183,7 +215,10 @@ async function flood({ server, honest, startMb }, kind, index) {
   return { row, faults };
 }
 
-/** @param {import('node:child_process').ChildProcess} flooder @returns {Promise<FastHistogram>} */
+/**
+ * @param {import('node:child_process').ChildProcess} flooder
+ * @returns {Promise<FastHistogram>}
+ */
 async function stopFlooder(flooder) {
   const gone = once(flooder, 'exit');
   const timer = setTimeout(() => flooder.kill('SIGKILL'), STOP_MS);
@@ -198,7 +233,10 @@ async function stopFlooder(flooder) {
   return tally;
 }
 
-/** @param {import('node:child_process').ChildProcess} child @param {object} question */
+/**
+ * @param {import('node:child_process').ChildProcess} child
+ * @param {object} question
+ */
 function ask(child, question) {
   const answer = once(child, 'message');
   child.send(question);
@@ -209,7 +247,9 @@ function ask(child, question) {
 function residentMb(pids) {
   return pids.map((pid) => {
     try {
-      return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
+      return (
+        Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) / 1024
+      );
     } catch {
       return 0; // it is gone
     }
@@ -220,7 +260,8 @@ function residentMb(pids) {
 function merged(all) {
   /** @type {Record<string, number>} */
   const total = {};
-  for (const counts of all) for (const [key, n] of Object.entries(counts)) total[key] = (total[key] ?? 0) + n;
+  for (const counts of all)
+    for (const [key, n] of Object.entries(counts)) total[key] = (total[key] ?? 0) + n;
   return total;
 }
 

@@ -1,5 +1,6 @@
-// presence.test.js: 1,000 users on two servers, one of which is killed with all its processes: the others are told within a
-// minute, nobody stays as a ghost, and nobody joins twice. With the intervals of a real server: nearly a minute.
+// presence.test.js: 1,000 users on two servers, one of which is killed with all its processes: the
+// others are told within a minute, nobody stays as a ghost, and nobody joins twice. With the
+// intervals of a real server: nearly a minute.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,7 +16,10 @@ const TOLD_MS = 60_000;
 
 /** One client: who is here, as it was told. */
 class Member {
-  /** @param {number} port @param {string} user */
+  /**
+   * @param {number} port
+   * @param {string} user
+   */
   constructor(port, user) {
     this.user = user;
     /** @type {Set<string>} */
@@ -26,7 +30,9 @@ class Member {
     this.faults = 0;
     /** Of the latest leave. */
     this.toldMs = 0;
-    this.client = new WsClient(`ws://127.0.0.1:${port}/`, { onText: (text) => this.#receive(text) });
+    this.client = new WsClient(`ws://127.0.0.1:${port}/`, {
+      onText: (text) => this.#receive(text),
+    });
   }
 
   /** @param {string} text */
@@ -46,7 +52,11 @@ class Member {
 
   async join() {
     await this.client.open();
-    const answer = await this.client.request({ type: 'join', room: ROOM, presence: { user: this.user } });
+    const answer = await this.client.request({
+      type: 'join',
+      room: ROOM,
+      presence: { user: this.user },
+    });
     assert.equal(answer.type, 'joined');
   }
 
@@ -79,10 +89,13 @@ test('a server with half of 1,000 users is killed: told within a minute, no ghos
   });
   const joiningMs = performance.now();
   const all = onA.flatMap((member, i) => [member, onB[i]]).concat(onB.slice(half));
-  for (let i = 0; i < all.length; i += 50) await Promise.all(all.slice(i, i + 50).map((member) => member.join()));
+  for (let i = 0; i < all.length; i += 50)
+    await Promise.all(all.slice(i, i + 50).map((member) => member.join()));
   const everybody = Array.from({ length: USERS }, (_, i) => name(i)).sort();
   await until(async () => (await onB[0].ask()).length === USERS, 20_000, 'all joined');
-  t.diagnostic(`${USERS} users, ${all.length} connections joined in ${Math.round(performance.now() - joiningMs)} ms`);
+  t.diagnostic(
+    `${USERS} users, ${all.length} connections joined in ${Math.round(performance.now() - joiningMs)} ms`,
+  );
   assert.deepEqual(await onA[0].ask(), everybody);
 
   // What each client has seen so far is what it will judge the rest by: from its own list on.
@@ -118,7 +131,13 @@ test('a server with half of 1,000 users is killed: told within a minute, no ghos
   const back = Array.from({ length: 20 }, (_, i) => new Member(again.port, name(ON_BOTH + i)));
   await Promise.all(back.map((member) => member.join()));
   await until(() => onB.every(({ joins }) => joins >= back.length), 10_000);
-  assert.ok(onB.every(({ joins, leaves, faults }) => joins === back.length && leaves === expected && faults === 0));
-  t.diagnostic(`ghosts: 0; joins of somebody who was there: 0; ${back.length} returned users told once each`);
+  assert.ok(
+    onB.every(
+      ({ joins, leaves, faults }) => joins === back.length && leaves === expected && faults === 0,
+    ),
+  );
+  t.diagnostic(
+    `ghosts: 0; joins of somebody who was there: 0; ${back.length} returned users told once each`,
+  );
   for (const { client } of back) client.destroy();
 });

@@ -14,8 +14,9 @@ import { closedClients, OPTIONS, smoke, tookMs } from './smoke.js';
 const SLOW = 5;
 const CLOSED = 'fanfare_slow_consumers_total{consequence="closed"}';
 /**
- * The kernel takes some megabytes of its own before anything waits in the server; then the age is what counts. A
- * connection that is given up loses those, and a replay may bring as many bytes as may wait for a connection.
+ * The kernel takes some megabytes of its own before anything waits in the server; then the age is
+ * what counts. A connection that is given up loses those, and a replay may bring as many bytes as
+ * may wait for a connection.
  */
 const SETTING = Object.freeze({
   env: { FANFARE_MAX_UNSENT_AGE_MS: '1000', FANFARE_MAX_UNSENT_BYTES: '33554432' },
@@ -56,7 +57,8 @@ test('22: slow readers are closed and recover, and nobody waits for them', OPTIO
   });
   assert.deepEqual(new Set(closedClients(trial).map(({ id }) => id)), slow);
   // 4003, where it got there before the connection was given up.
-  for (const code of report.figures.closes.keys()) assert.ok(code === 4003 || code === 1006, `${code}`);
+  for (const code of report.figures.closes.keys())
+    assert.ok(code === 4003 || code === 1006, `${code}`);
   // They had missed less than a replay may bring.
   assert.equal(report.figures.notRecovered, 0);
   const latency = latencyOfOthers(path, slow);
@@ -64,7 +66,11 @@ test('22: slow readers are closed and recover, and nobody waits for them', OPTIO
   assert.ok((latency.percentile(99) ?? 0) < MAX_P99_MS, `${latency}`);
 });
 
-/** From sending to receiving, of the clients that read. @param {string} path @param {ReadonlySet<number>} slow */
+/**
+ * From sending to receiving, of the clients that read.
+ * @param {string} path
+ * @param {ReadonlySet<number>} slow
+ */
 function latencyOfOthers(path, slow) {
   const latency = new Latency();
   /** @type {Map<string, number>} */

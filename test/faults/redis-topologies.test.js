@@ -1,6 +1,8 @@
-// redis-topologies.test.js: failovers of Sentinel, and a cluster that loses and moves slots, seen from the broker.
+// redis-topologies.test.js: failovers of Sentinel, and a cluster that loses and moves slots, seen
+// from the broker.
 //
-// Each prints its figures. The rows are those of the fault matrix: 12 and 13 Sentinel, 18 and 19 cluster.
+// Each prints its figures. The rows are those of the fault matrix: 12 and 13 Sentinel, 18 and 19
+// cluster.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -13,7 +15,8 @@ const TIMEOUT_MS = 60_000;
 const HEAL_MS = 20_000;
 
 /**
- * What holds whatever happens: a publication arrives once at most, in order, and never if it was refused.
+ * What holds whatever happens: a publication arrives once at most, in order, and never if it was
+ * refused.
  * @param {import('../helpers/redis-worker.js').Worker} to
  * @param {Stream} stream
  */
@@ -27,7 +30,8 @@ function check({ texts }, stream) {
     'a refused publication arrived',
   );
   const codes = new Set(stream.results.map(({ code }) => code));
-  for (const code of codes) assert.ok(['OK', 'UNAVAILABLE', 'OUTCOME_UNKNOWN'].includes(code), code);
+  for (const code of codes)
+    assert.ok(['OK', 'UNAVAILABLE', 'OUTCOME_UNKNOWN'].includes(code), code);
   return arrived;
 }
 
@@ -65,7 +69,11 @@ describe('Redis in production', { concurrency: 2 }, () => {
     // Every room, not only the one that was looked at.
     await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(`after ${room}`))));
     await eventually(() => rooms.every((room) => b.texts.includes(`after ${room}`)), 3000);
-    assert.equal(a.lines.filter(({ level }) => Number(level) >= 40).length <= 8, true, JSON.stringify(a.lines));
+    assert.equal(
+      a.lines.filter(({ level }) => Number(level) >= 40).length <= 8,
+      true,
+      JSON.stringify(a.lines),
+    );
   });
 
   test('row 13: the primary hangs for 9 s and comes back: all move to the new one, and stay there', {
@@ -85,10 +93,15 @@ describe('Redis in production', { concurrency: 2 }, () => {
     await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
     const upMs = performance.now() - frozenAt;
     assert.ok(upMs < 9000, `${upMs} ms`);
-    await new Promise((resolve) => setTimeout(resolve, Math.max(0, 9000 - (performance.now() - frozenAt))));
+    await new Promise((resolve) =>
+      setTimeout(resolve, Math.max(0, 9000 - (performance.now() - frozenAt))),
+    );
     const thawedAt = performance.now();
     redis.primary.thaw();
-    await eventually(async () => /role:slave/.test(await redis.primary.cli('INFO', 'replication')), HEAL_MS);
+    await eventually(
+      async () => /role:slave/.test(await redis.primary.cli('INFO', 'replication')),
+      HEAL_MS,
+    );
     const demotedMs = performance.now() - thawedAt;
     await new Promise((resolve) => setTimeout(resolve, 500));
     stream.end();
@@ -123,7 +136,11 @@ describe('Redis in production', { concurrency: 2 }, () => {
       for (const [i, room] of rooms.entries()) {
         // A stored one goes with its slot.
         const large = a.broker.publish(room, Buffer.alloc(100_000, 'x'));
-        await cluster.moveSlot(channel(room), primaries[(i + turn) % 3], primaries[(i + turn + 1) % 3]);
+        await cluster.moveSlot(
+          channel(room),
+          primaries[(i + turn) % 3],
+          primaries[(i + turn + 1) % 3],
+        );
         await outcome(large);
       }
     }
@@ -152,7 +169,8 @@ describe('Redis in production', { concurrency: 2 }, () => {
     t.diagnostic(
       `9 moves under ${accepted} publications: ${lost} lost, ${refused} refused, told for ${b.lost.length} rooms`,
     );
-    for (const room of rooms) assert.ok(b.lost.filter((one) => one === room).length >= 3, `${room}: ${b.lost}`);
+    for (const room of rooms)
+      assert.ok(b.lost.filter((one) => one === room).length >= 3, `${room}: ${b.lost}`);
     assert.ok(b.lost.every((room) => rooms.includes(room)));
     assert.deepEqual(
       b.states.map(({ state }) => state),
@@ -180,7 +198,9 @@ describe('Redis in production', { concurrency: 2 }, () => {
     const dead = streams[0].results.filter(({ atMs }) => atMs > killedAt + 100);
     assert.ok(dead.length > 100);
     assert.deepEqual(new Set(dead.map(({ code }) => code)), new Set(['UNAVAILABLE']));
-    await assert.rejects(b.broker.subscribe(cluster.roomIn(cluster.primaries[0], 'new')), { code: 'UNAVAILABLE' });
+    await assert.rejects(b.broker.subscribe(cluster.roomIn(cluster.primaries[0], 'new')), {
+      code: 'UNAVAILABLE',
+    });
     await b.broker.subscribe(cluster.roomIn(cluster.primaries[1], 'new'));
     for (const { room, results } of streams.slice(1)) {
       assert.deepEqual(new Set(results.map(({ code }) => code)), new Set(['OK']), room);
@@ -193,13 +213,20 @@ describe('Redis in production', { concurrency: 2 }, () => {
     await new Promise((resolve) => setTimeout(resolve, 300));
     for (const stream of streams.slice(1)) assert.deepEqual(check(b, stream), stream.sent('OK'));
     check(b, streams[0]);
-    await a.broker.publish(cluster.roomIn(cluster.primaries[0], 'new'), Buffer.from('wanted all the while'));
+    await a.broker.publish(
+      cluster.roomIn(cluster.primaries[0], 'new'),
+      Buffer.from('wanted all the while'),
+    );
     await eventually(() => b.texts.includes('wanted all the while'), 1000);
-    t.diagnostic(`${logged} lines logged in 6 s of outage, up ${Math.round(upMs)} ms after the restart`);
+    t.diagnostic(
+      `${logged} lines logged in 6 s of outage, up ${Math.round(upMs)} ms after the restart`,
+    );
     assert.ok(logged <= 10, JSON.stringify(a.lines));
   });
 
-  test('row 19: with a replica its slots are served again by that', { timeout: TIMEOUT_MS }, async (t) => {
+  test('row 19: with a replica its slots are served again by that', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const cluster = await startCluster(t, { hasReplicas: true });
     const [a, b] = [await start(t, cluster), await start(t, cluster)];
     const room = cluster.roomIn(cluster.primaries[0], 'room');

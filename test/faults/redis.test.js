@@ -1,4 +1,5 @@
-// redis.test.js: Redis killed, frozen, silent, full, replaced by one that has forgotten; and subscriptions that are cut.
+// redis.test.js: Redis killed, frozen, silent, full, replaced by one that has forgotten; and
+// subscriptions that are cut.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -20,7 +21,11 @@ function assertNobodyLeft({ figures }) {
   assert.deepEqual([...figures.closes], []);
 }
 
-/** Every member of every room with history was told that it may have missed something. @param {Trial} trial @param {Report} report */
+/**
+ * Every member of every room with history was told that it may have missed something.
+ * @param {Trial} trial
+ * @param {Report} report
+ */
 function assertAllTold({ workload }, { figures }) {
   const resyncs = figures.counts.resync ?? 0;
   assert.ok(resyncs >= historyMemberships(workload.clients), `${resyncs}`);
@@ -32,40 +37,63 @@ function assertNobodyTold({ figures }) {
   assert.equal(figures.notRecovered, 0);
 }
 
-/** @param {Report} report @param {string} reason */
+/**
+ * @param {Report} report
+ * @param {string} reason
+ */
 function refusals({ figures }, reason) {
   return figures.reasons.get(reason) ?? 0;
 }
 
-test('5: Redis killed and back after 5 s, empty: clients stay, are told, and begin anew', OPTIONS, async (t) => {
-  const { trial, report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisEmptied, 5000));
-  assertNobodyLeft(report);
-  assertAllTold(trial, report);
-  for (const { degraded } of trial.workload.clients) assert.deepEqual(degraded, [true, false]);
-  // Refused at once, all the while, but for what was on its way.
-  assert.ok(refusals(report, 'fail UNAVAILABLE') > 500, `${refusals(report, 'fail UNAVAILABLE')}`);
-  assert.ok(refusals(report, 'info OUTCOME_UNKNOWN') < 100, `${refusals(report, 'info OUTCOME_UNKNOWN')}`);
-});
+test(
+  '5: Redis killed and back after 5 s, empty: clients stay, are told, and begin anew',
+  OPTIONS,
+  async (t) => {
+    const { trial, report } = await smoke(t, {}, (trial) =>
+      trial.suffer(NEMESES.redisEmptied, 5000),
+    );
+    assertNobodyLeft(report);
+    assertAllTold(trial, report);
+    for (const { degraded } of trial.workload.clients) assert.deepEqual(degraded, [true, false]);
+    // Refused at once, all the while, but for what was on its way.
+    assert.ok(
+      refusals(report, 'fail UNAVAILABLE') > 500,
+      `${refusals(report, 'fail UNAVAILABLE')}`,
+    );
+    assert.ok(
+      refusals(report, 'info OUTCOME_UNKNOWN') < 100,
+      `${refusals(report, 'info OUTCOME_UNKNOWN')}`,
+    );
+  },
+);
 
-test('6: Redis frozen for 6 s: outcomes unknown, noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
-  const { report } = await smoke(t, {}, async (trial) => {
-    const away = newLine(trial.server, /^Redis is away/);
-    const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is frozen');
-    await trial.suffer(NEMESES.redisFrozen, 6000);
-    const noticedMs = await noticed;
-    t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
-    assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
-  });
-  assertNobodyLeft(report);
-  assertNobodyTold(report);
-  assert.ok(refusals(report, 'info OUTCOME_UNKNOWN') > 0);
-});
+test(
+  '6: Redis frozen for 6 s: outcomes unknown, noticed within 5 s, and nothing lost',
+  OPTIONS,
+  async (t) => {
+    const { report } = await smoke(t, {}, async (trial) => {
+      const away = newLine(trial.server, /^Redis is away/);
+      const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is frozen');
+      await trial.suffer(NEMESES.redisFrozen, 6000);
+      const noticedMs = await noticed;
+      t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
+      assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
+    });
+    assertNobodyLeft(report);
+    assertNobodyTold(report);
+    assert.ok(refusals(report, 'info OUTCOME_UNKNOWN') > 0);
+  },
+);
 
-test('6: CLIENT PAUSE 2000 ALL: outcomes may be unknown, and nothing is lost', OPTIONS, async (t) => {
-  const { report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisPaused, 2000));
-  assertNobodyLeft(report);
-  assertNobodyTold(report);
-});
+test(
+  '6: CLIENT PAUSE 2000 ALL: outcomes may be unknown, and nothing is lost',
+  OPTIONS,
+  async (t) => {
+    const { report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisPaused, 2000));
+    assertNobodyLeft(report);
+    assertNobodyTold(report);
+  },
+);
 
 test('7: Redis silent for 8 s: noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
   const { report } = await smoke(t, { viaProxy: true }, async (trial) => {
@@ -80,51 +108,64 @@ test('7: Redis silent for 8 s: noticed within 5 s, and nothing lost', OPTIONS, a
   assertNobodyTold(report);
 });
 
-test('10: a subscriber beyond its output buffer: what Redis dropped is fetched', OPTIONS, async (t) => {
-  const setting = { historySize: 2000, env: { FANFARE_WORKER_TIMEOUT_MS: '20000' } };
-  const { trial } = await smoke(t, setting, async (trial) => {
-    const subscribers = async () => {
-      const list = await trial.redis.cli('CLIENT', 'LIST', 'TYPE', 'pubsub');
-      return new Set([...list.matchAll(/^id=(\d+)/gm)].map(([, id]) => id));
-    };
-    const before = await subscribers();
-    // Counted by Redis itself from 7.2 on only.
-    const isDropped = async () => {
-      const now = await subscribers();
-      return [...before].some((id) => !now.has(id));
-    };
-    await trial.suffer(NEMESES.subscriberOverflows, 0, async () => {
-      const droppedMs = await tookMs(isDropped, 15_000, 'a subscriber dropped');
-      t.diagnostic(`dropped within ${Math.round(droppedMs)} ms`);
+test(
+  '10: a subscriber beyond its output buffer: what Redis dropped is fetched',
+  OPTIONS,
+  async (t) => {
+    const setting = { historySize: 2000, env: { FANFARE_WORKER_TIMEOUT_MS: '20000' } };
+    const { trial } = await smoke(t, setting, async (trial) => {
+      const subscribers = async () => {
+        const list = await trial.redis.cli('CLIENT', 'LIST', 'TYPE', 'pubsub');
+        return new Set([...list.matchAll(/^id=(\d+)/gm)].map(([, id]) => id));
+      };
+      const before = await subscribers();
+      // Counted by Redis itself from 7.2 on only.
+      const isDropped = async () => {
+        const now = await subscribers();
+        return [...before].some((id) => !now.has(id));
+      };
+      await trial.suffer(NEMESES.subscriberOverflows, 0, async () => {
+        const droppedMs = await tookMs(isDropped, 15_000, 'a subscriber dropped');
+        t.diagnostic(`dropped within ${Math.round(droppedMs)} ms`);
+      });
+      await trial.workload.joined();
     });
-    await trial.workload.joined();
-  });
-  assert.ok(((await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0) >= 1);
-  // Of the flooded room more was dropped than one read brings: its members are told. All else was fetched.
-  const told = new Set(trial.workload.clients.flatMap(({ resyncs }) => resyncs));
-  told.delete(trial.workload.rooms[0]);
-  assert.deepEqual([...told], []);
-});
+    assert.ok(((await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0) >= 1);
+    // Of the flooded room more was dropped than one read brings: its members are told. All else was
+    // fetched.
+    const told = new Set(trial.workload.clients.flatMap(({ resyncs }) => resyncs));
+    told.delete(trial.workload.rooms[0]);
+    assert.deepEqual([...told], []);
+  },
+);
 
-test('11: CLIENT KILL TYPE pubsub: what was published in between is fetched', OPTIONS, async (t) => {
-  let reconnects = 0;
-  const { report } = await smoke(t, {}, async (trial) => {
-    for (let i = 0; i < 5; i++) {
-      await trial.suffer(NEMESES.subscribersKilled, 0);
-      await pause(1000);
-    }
-    reconnects = (await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0;
-  });
-  assert.ok(reconnects >= 5, `${reconnects}`);
-  assertNobodyLeft(report);
-  assertNobodyTold(report);
-});
+test(
+  '11: CLIENT KILL TYPE pubsub: what was published in between is fetched',
+  OPTIONS,
+  async (t) => {
+    let reconnects = 0;
+    const { report } = await smoke(t, {}, async (trial) => {
+      for (let i = 0; i < 5; i++) {
+        await trial.suffer(NEMESES.subscribersKilled, 0);
+        await pause(1000);
+      }
+      reconnects = (await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0;
+    });
+    assert.ok(reconnects >= 5, `${reconnects}`);
+    assertNobodyLeft(report);
+    assertNobodyTold(report);
+  },
+);
 
 test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS, async (t) => {
   const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
     const { redis, proxy } = trial;
-    const replica = await startRedis(t, { args: [...USER_ARGS, '--replicaof', '127.0.0.1', `${redis.port}`] });
-    await until(async () => (await replica.cli('INFO', 'replication')).includes('master_link_status:up'));
+    const replica = await startRedis(t, {
+      args: [...USER_ARGS, '--replicaof', '127.0.0.1', `${redis.port}`],
+    });
+    await until(async () =>
+      (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
+    );
     await pause(500);
     await trial.suffer(
       {
@@ -147,19 +188,31 @@ test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS
   assertAllTold(trial, report);
 });
 
-test('15: Redis restarted from a snapshot: a new epoch, and everybody is told', OPTIONS, async (t) => {
-  const { trial, report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisFromSnapshot, 2000));
-  assertNobodyLeft(report);
-  assertAllTold(trial, report);
-});
+test(
+  '15: Redis restarted from a snapshot: a new epoch, and everybody is told',
+  OPTIONS,
+  async (t) => {
+    const { trial, report } = await smoke(t, {}, (trial) =>
+      trial.suffer(NEMESES.redisFromSnapshot, 2000),
+    );
+    assertNobodyLeft(report);
+    assertAllTold(trial, report);
+  },
+);
 
-test('15: Redis restarted from its log of the last second: a new epoch, and everybody is told', OPTIONS, async (t) => {
-  const redisArgs = ['--appendonly', 'yes', '--appendfsync', 'everysec'];
-  const { trial, report } = await smoke(t, { redisArgs }, (trial) => trial.suffer(NEMESES.redisEmptied, 1000));
-  assert.match(await trial.redis.cli('INFO', 'persistence'), /aof_enabled:1/);
-  assertNobodyLeft(report);
-  assertAllTold(trial, report);
-});
+test(
+  '15: Redis restarted from its log of the last second: a new epoch, and everybody is told',
+  OPTIONS,
+  async (t) => {
+    const redisArgs = ['--appendonly', 'yes', '--appendfsync', 'everysec'];
+    const { trial, report } = await smoke(t, { redisArgs }, (trial) =>
+      trial.suffer(NEMESES.redisEmptied, 1000),
+    );
+    assert.match(await trial.redis.cli('INFO', 'persistence'), /aof_enabled:1/);
+    assertNobodyLeft(report);
+    assertAllTold(trial, report);
+  },
+);
 
 test(
   '17: Redis full, read-only, without replicas, unable to save, busy, loading: refused, nothing delivered',
@@ -167,10 +220,24 @@ test(
   async (t) => {
     /** @type {Map<string, number>} */
     const refused = new Map();
-    const { redisFull, redisWithoutReplicas, redisCannotSave, redisReadOnly, redisBusy, redisLoads } = NEMESES;
+    const {
+      redisFull,
+      redisWithoutReplicas,
+      redisCannotSave,
+      redisReadOnly,
+      redisBusy,
+      redisLoads,
+    } = NEMESES;
     const { report } = await smoke(t, {}, async (trial) => {
       // A busy Redis, one without replicas and one that loads must hold nobody's connection.
-      for (const nemesis of [redisFull, redisWithoutReplicas, redisCannotSave, redisReadOnly, redisBusy, redisLoads]) {
+      for (const nemesis of [
+        redisFull,
+        redisWithoutReplicas,
+        redisCannotSave,
+        redisReadOnly,
+        redisBusy,
+        redisLoads,
+      ]) {
         const before = trial.workload.refused;
         await trial.suffer(nemesis, 1500);
         refused.set(nemesis.name, trial.workload.refused - before);

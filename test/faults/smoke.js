@@ -1,4 +1,5 @@
-// smoke.js: one fault under a workload of seconds, with the checker over all of it: what every row of the fault suite does.
+// smoke.js: one fault under a workload of seconds, with the checker over all of it: what every row
+// of the fault suite does.
 
 import assert from 'node:assert/strict';
 import { pause } from '../../loadtest/lib/run.js';
@@ -7,7 +8,10 @@ import { startTrial } from '../checker/trial.js';
 /** Service as it should be, before the fault and after it. */
 const BEFORE_MS = 2000;
 const AFTER_MS = 2000;
-/** Of a test: starting, the fault, coming back, up to 15 s for the markers and as many for counters to return. */
+/**
+ * Of a test: starting, the fault, coming back, up to 15 s for the markers and as many for counters
+ * to return.
+ */
 export const OPTIONS = Object.freeze({ timeout: 120_000 });
 
 /** @typedef {import('../checker/trial.js').Trial} Trial */
@@ -47,17 +51,27 @@ export async function smoke(t, setting, faults) {
   return { trial, report };
 }
 
-/** Milliseconds until something is so, looked at every 10 ms. @param {() => unknown} condition @param {number} withinMs @param {string} what */
+/**
+ * Milliseconds until something is so, looked at every 10 ms.
+ * @param {() => unknown} condition
+ * @param {number} withinMs
+ * @param {string} what
+ */
 export async function tookMs(condition, withinMs, what) {
   const started = performance.now();
   while (!(await condition())) {
-    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${what}`);
+    if (performance.now() - started > withinMs)
+      throw new Error(`not within ${withinMs} ms: ${what}`);
     await pause(10);
   }
   return performance.now() - started;
 }
 
-/** Has a server's log a line like this that it had not? @param {import('../checker/trial.js').Fanfare} server @param {RegExp} pattern */
+/**
+ * Has a server's log a line like this that it had not?
+ * @param {import('../checker/trial.js').Fanfare} server
+ * @param {RegExp} pattern
+ */
 export function newLine(server, pattern) {
   const before = server.lines.length;
   return () => server.lines.slice(before).find(({ msg }) => pattern.test(msg));
@@ -68,7 +82,11 @@ export function closedClients({ workload }) {
   return workload.clients.filter(({ closes }) => closes.length > 0);
 }
 
-/** How often clients are members of rooms with history. @param {readonly import('../checker/client.js').RecoveringClient[]} clients */
+/**
+ * How often clients are members of rooms with history.
+ * @param {readonly import('../checker/client.js').RecoveringClient[]} clients
+ */
 export function historyMemberships(clients) {
-  return clients.flatMap(({ places }) => [...places.keys()].filter((room) => room.startsWith('h.'))).length;
+  return clients.flatMap(({ places }) => [...places.keys()].filter((room) => room.startsWith('h.')))
+    .length;
 }

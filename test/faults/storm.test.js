@@ -1,4 +1,5 @@
-// storm.test.js: thousands of clients of one room come back at once, and each says what it has seen.
+// storm.test.js: thousands of clients of one room come back at once, and each says what it has
+// seen.
 
 import assert from 'node:assert/strict';
 import { setPriority } from 'node:os';
@@ -18,9 +19,16 @@ const WITHIN_MS = 60_000;
 /** Of all the processes here the last to run. */
 const CLIENT_PRIORITY = 19;
 
-/** One that was away, and what it is told. A light client: thousands of them must not take the processors from the servers. */
+/**
+ * One that was away, and what it is told. A light client: thousands of them must not take the
+ * processors from the servers.
+ */
 class Returning {
-  /** @param {string} url @param {string} join its first words @param {number} since */
+  /**
+   * @param {string} url
+   * @param {string} join its first words
+   * @param {number} since
+   */
   constructor(url, join, since) {
     this.join = join;
     this.recovered = false;
@@ -46,16 +54,30 @@ test(`${CLIENTS} clients of a room come back at once: all recover, of one read a
 }, async (t) => {
   // In a storm clients are on other machines: these get what the servers leave.
   setPriority(CLIENT_PRIORITY);
-  const load = { clients: 0, rooms: 1, hasHistory: true, roomsPerClient: 1, publishers: 1, rate: 0 };
+  const load = {
+    clients: 0,
+    rooms: 1,
+    hasHistory: true,
+    roomsPerClient: 1,
+    publishers: 1,
+    rate: 0,
+  };
   const { servers, workload } = await startTrial(t, { servers: SERVERS, workers: WORKERS, load });
   const [publisher] = workload.publishers;
   publisher.start();
-  /** @param {string} name @returns {Promise<number[]>} of each server */
-  const metric = (name) => Promise.all(servers.map(async (server) => (await server.metrics()).get(name) ?? Number.NaN));
-  const reads = async () => (await metric('fanfare_history_reads_total')).reduce((sum, n) => sum + n, 0);
+  /**
+   * @param {string} name
+   * @returns {Promise<number[]>} of each server
+   */
+  const metric = (name) =>
+    Promise.all(servers.map(async (server) => (await server.metrics()).get(name) ?? Number.NaN));
+  const reads = async () =>
+    (await metric('fanfare_history_reads_total')).reduce((sum, n) => sum + n, 0);
 
   const before = await openMany(CLIENTS, (i) => new WsClient(servers[i % SERVERS].url));
-  const replies = await Promise.all(before.map((client) => client.request({ type: 'join', room: ROOM })));
+  const replies = await Promise.all(
+    before.map((client) => client.request({ type: 'join', room: ROOM })),
+  );
   const { epoch, offset } = replies[0];
   await closeAll(before);
   // Long enough for the workers to give the room up: who comes back finds nothing in their memory.
@@ -64,17 +86,23 @@ test(`${CLIENTS} clients of a room come back at once: all recover, of one read a
   await workload.send(publisher, ROOM, MISSED);
   const readsBefore = await reads();
   // The worst since the scrape before, or of the last ten seconds.
-  const worstLagMs = async () => 1000 * Math.max(...(await metric('fanfare_event_loop_lag_seconds')));
+  const worstLagMs = async () =>
+    1000 * Math.max(...(await metric('fanfare_event_loop_lag_seconds')));
   await until(async () => (await worstLagMs()) < 50, 30_000, 'quiet');
 
   const join = JSON.stringify({ type: 'join', room: ROOM, since: { epoch, offset } });
-  const returning = Array.from({ length: CLIENTS }, (_, i) => new Returning(servers[i % SERVERS].url, join, offset));
+  const returning = Array.from(
+    { length: CLIENTS },
+    (_, i) => new Returning(servers[i % SERVERS].url, join, offset),
+  );
   t.after(() => closeAll(returning.map(({ client }) => client)));
   const started = performance.now();
   await Promise.all(returning.map((one) => one.come()));
-  await until(() => returning.every(({ last }) => last === offset + MISSED), WITHIN_MS, 'all that was missed').catch(
-    () => {},
-  );
+  await until(
+    () => returning.every(({ last }) => last === offset + MISSED),
+    WITHIN_MS,
+    'all that was missed',
+  ).catch(() => {});
   const tookMs = performance.now() - started;
   const lagMs = await worstLagMs();
   const readsOfStorm = (await reads()) - readsBefore;

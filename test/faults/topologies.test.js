@@ -11,7 +11,10 @@ import { historyMemberships, newLine, OPTIONS, smoke } from './smoke.js';
 
 const DOWN_AFTER_MS = 1500;
 const MAX_OUTAGE_MS = 15_000;
-/** In a few seconds with a shard away: a line when it goes, one when it comes, and not one for each attempt. */
+/**
+ * In a few seconds with a shard away: a line when it goes, one when it comes, and not one for each
+ * attempt.
+ */
 const MAX_LINES = 20;
 
 /** @typedef {import('../checker/trial.js').Trial} Trial */
@@ -27,10 +30,21 @@ async function sentinelStore(t) {
   return { nodes: [primary, replica], env };
 }
 
-/** Waits until the other node is the primary and every worker publishes to it. @param {Trial} trial */
+/**
+ * Waits until the other node is the primary and every worker publishes to it.
+ * @param {Trial} trial
+ */
 async function failedOver({ nodes: [, replica], server, workload }) {
-  await until(async () => (await replica.cli('ROLE')).startsWith('master'), MAX_OUTAGE_MS, 'a failover');
-  await until(async () => (await server.metrics()).get('fanfare_broker_up') === 1, MAX_OUTAGE_MS, 'Redis');
+  await until(
+    async () => (await replica.cli('ROLE')).startsWith('master'),
+    MAX_OUTAGE_MS,
+    'a failover',
+  );
+  await until(
+    async () => (await server.metrics()).get('fanfare_broker_up') === 1,
+    MAX_OUTAGE_MS,
+    'Redis',
+  );
   const { publishers } = workload;
   const accepted = () => publishers.every(({ lastOkMs }) => performance.now() - lastOkMs < 1000);
   await until(accepted, MAX_OUTAGE_MS, 'publishing');
@@ -56,29 +70,33 @@ test('12: Sentinel, the primary killed: a new epoch, and everybody is told', OPT
   assert.ok(figures.publishing.longestUs < MAX_OUTAGE_MS * 1000);
 });
 
-test('13: Sentinel, the primary frozen for 9 s and back: nobody stays with it', OPTIONS, async (t) => {
-  const { trial, report } = await smoke(t, { store: sentinelStore }, (trial) =>
-    trial.suffer(
-      {
-        name: 'the primary frozen',
-        holdMs: [0, 0],
-        async inflict() {
-          trial.redis.freeze();
-          return async () => {
-            await failedOver(trial);
-            trial.redis.thaw();
-            const isReplica = async () => (await trial.redis.cli('ROLE')).startsWith('slave');
-            await until(isReplica, 30_000, 'the old primary as a replica');
-          };
+test(
+  '13: Sentinel, the primary frozen for 9 s and back: nobody stays with it',
+  OPTIONS,
+  async (t) => {
+    const { trial, report } = await smoke(t, { store: sentinelStore }, (trial) =>
+      trial.suffer(
+        {
+          name: 'the primary frozen',
+          holdMs: [0, 0],
+          async inflict() {
+            trial.redis.freeze();
+            return async () => {
+              await failedOver(trial);
+              trial.redis.thaw();
+              const isReplica = async () => (await trial.redis.cli('ROLE')).startsWith('slave');
+              await until(isReplica, 30_000, 'the old primary as a replica');
+            };
+          },
         },
-      },
-      9000,
-    ),
-  );
-  const { figures } = report;
-  assert.deepEqual([...figures.closes], []);
-  assert.ok((figures.counts.resync ?? 0) >= historyMemberships(trial.workload.clients));
-});
+        9000,
+      ),
+    );
+    const { figures } = report;
+    assert.deepEqual([...figures.closes], []);
+    assert.ok((figures.counts.resync ?? 0) >= historyMemberships(trial.workload.clients));
+  },
+);
 
 /** @type {import('../helpers/redis-cluster.js').Cluster} the one of the test under way */
 let cluster;
@@ -87,14 +105,18 @@ let cluster;
 async function clusterStore(t) {
   cluster = await startCluster(t);
   const { primaries, nodes } = cluster;
-  return { nodes, env: { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') } };
+  return {
+    nodes,
+    env: { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') },
+  };
 }
 
 test('18: slots moved to another node of a cluster: nobody stays mute', OPTIONS, async (t) => {
   const { report } = await smoke(t, { store: clusterStore }, async (trial) => {
     for (const room of trial.workload.rooms) {
       const from = cluster.primaryOf(room);
-      const to = cluster.primaries[(cluster.primaries.indexOf(from) + 1) % cluster.primaries.length];
+      const to =
+        cluster.primaries[(cluster.primaries.indexOf(from) + 1) % cluster.primaries.length];
       await trial.suffer(
         {
           name: `the slot of ${room} moved`,
@@ -112,41 +134,51 @@ test('18: slots moved to another node of a cluster: nobody stays mute', OPTIONS,
   assert.deepEqual([...report.figures.closes], []);
 });
 
-test('19: a node of a cluster killed, back after 5 s: its slots are refused, the others go on', OPTIONS, async (t) => {
-  let lines = 0;
-  const { trial, report } = await smoke(t, { store: clusterStore }, async (trial) => {
-    const { server, workload } = trial;
-    const [victim] = cluster.primaries;
-    const away = newLine(server, /^Redis is away/);
-    const before = { lines: server.lines.length, refused: workload.refused, accepted: workload.accepted };
-    await trial.suffer(
-      {
-        name: 'a node killed',
-        holdMs: [0, 0],
-        async inflict() {
-          await victim.kill();
-          return async () => {
-            await victim.restart();
-            // A primary that comes back refuses writes for two more seconds.
-            const isServing = async () => (await victim.cli('CLUSTER', 'INFO')).includes('cluster_state:ok');
-            await until(isServing, MAX_OUTAGE_MS, 'the node in service');
-          };
+test(
+  '19: a node of a cluster killed, back after 5 s: its slots are refused, the others go on',
+  OPTIONS,
+  async (t) => {
+    let lines = 0;
+    const { trial, report } = await smoke(t, { store: clusterStore }, async (trial) => {
+      const { server, workload } = trial;
+      const [victim] = cluster.primaries;
+      const away = newLine(server, /^Redis is away/);
+      const before = {
+        lines: server.lines.length,
+        refused: workload.refused,
+        accepted: workload.accepted,
+      };
+      await trial.suffer(
+        {
+          name: 'a node killed',
+          holdMs: [0, 0],
+          async inflict() {
+            await victim.kill();
+            return async () => {
+              await victim.restart();
+              // A primary that comes back refuses writes for two more seconds.
+              const isServing = async () =>
+                (await victim.cli('CLUSTER', 'INFO')).includes('cluster_state:ok');
+              await until(isServing, MAX_OUTAGE_MS, 'the node in service');
+            };
+          },
         },
-      },
-      5000,
-      () => {
-        assert.ok(away());
-        lines = server.lines.length - before.lines;
-        t.diagnostic(
-          `meanwhile ${workload.refused - before.refused} refused, ${workload.accepted - before.accepted} accepted`,
-        );
-        assert.ok(workload.refused > before.refused);
-        assert.ok(workload.accepted - before.accepted > 100);
-      },
-    );
-  });
-  assert.ok(lines <= MAX_LINES, `${lines} lines`);
-  assert.deepEqual([...report.figures.closes], []);
-  const { clients } = trial.workload;
-  for (const { degraded } of clients) assert.ok(degraded.length === 0 || degraded.at(-1) === false);
-});
+        5000,
+        () => {
+          assert.ok(away());
+          lines = server.lines.length - before.lines;
+          t.diagnostic(
+            `meanwhile ${workload.refused - before.refused} refused, ${workload.accepted - before.accepted} accepted`,
+          );
+          assert.ok(workload.refused > before.refused);
+          assert.ok(workload.accepted - before.accepted > 100);
+        },
+      );
+    });
+    assert.ok(lines <= MAX_LINES, `${lines} lines`);
+    assert.deepEqual([...report.figures.closes], []);
+    const { clients } = trial.workload;
+    for (const { degraded } of clients)
+      assert.ok(degraded.length === 0 || degraded.at(-1) === false);
+  },
+);

@@ -1,4 +1,5 @@
-// clients.js: a WebSocket client for tests: every message is kept, parsed, and can be awaited by what it says.
+// clients.js: a WebSocket client for tests: every message is kept, parsed, and can be awaited by
+// what it says.
 
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
@@ -16,14 +17,18 @@ const TIMEOUT_MS = 10_000;
  * @returns {Promise<Client>}
  */
 export async function connect(t, where, options) {
-  const client = new Client(typeof where === 'number' ? `ws://127.0.0.1:${where}/` : where, options);
+  const client = new Client(
+    typeof where === 'number' ? `ws://127.0.0.1:${where}/` : where,
+    options,
+  );
   t.after(() => client.socket.terminate());
   await client.opened;
   return client;
 }
 
 /**
- * Several, one after the other: where workers are scheduled round-robin each gets its share, on a busy machine too.
+ * Several, one after the other: where workers are scheduled round-robin each gets its share, on a
+ * busy machine too.
  * @param {{after: (fn: () => unknown) => void}} t
  * @param {number|string} where
  * @param {number} count
@@ -42,7 +47,10 @@ export async function connectInTurn(t, where, count) {
  * @returns {Promise<number>} 101 where it was not
  */
 export async function handshakeStatus(where, options) {
-  const socket = new WebSocket(typeof where === 'number' ? `ws://127.0.0.1:${where}/` : where, options);
+  const socket = new WebSocket(
+    typeof where === 'number' ? `ws://127.0.0.1:${where}/` : where,
+    options,
+  );
   return new Promise((resolve, reject) => {
     socket.once('open', () => {
       socket.terminate();
@@ -57,7 +65,10 @@ export async function handshakeStatus(where, options) {
 }
 
 export class Client {
-  /** @param {string} url @param {import('ws').ClientOptions} [options] */
+  /**
+   * @param {string} url
+   * @param {import('ws').ClientOptions} [options]
+   */
   constructor(url, options) {
     this.socket = new WebSocket(url, options);
     /** Everything received. @type {Message[]} */
@@ -91,13 +102,15 @@ export class Client {
   }
 
   /**
-   * The next message that fits, after those that earlier calls have returned; others in between are passed.
+   * The next message that fits, after those that earlier calls have returned; others in between are
+   * passed.
    * @param {string|Predicate} what a type, or a predicate
    * @param {number} [timeoutMs]
    * @returns {Promise<Message>}
    */
   async next(what, timeoutMs = TIMEOUT_MS) {
-    const fits = typeof what === 'string' ? (/** @type {Message} */ { type }) => type === what : what;
+    const fits =
+      typeof what === 'string' ? (/** @type {Message} */ { type }) => type === what : what;
     /** @type {Message|undefined} */
     let found;
     await this.until(
@@ -114,7 +127,11 @@ export class Client {
     return /** @type {Message} */ (found);
   }
 
-  /** Sends a command and waits for the answer of that type, or the error. @param {Message} command @param {string} reply */
+  /**
+   * Sends a command and waits for the answer of that type, or the error.
+   * @param {Message} command
+   * @param {string} reply
+   */
   async ask(command, reply) {
     this.send(command);
     return this.next(({ type }) => type === reply || type === 'error');
@@ -132,13 +149,21 @@ export class Client {
     return this.messages.filter(typeof what === 'string' ? ({ type }) => type === what : what);
   }
 
-  /** Waits until that many messages fit, and returns them. @param {string|Predicate} what @param {number} count @param {number} [timeoutMs] */
+  /**
+   * Waits until that many messages fit, and returns them.
+   * @param {string|Predicate} what
+   * @param {number} count
+   * @param {number} [timeoutMs]
+   */
   async collect(what, count, timeoutMs = TIMEOUT_MS) {
     await this.until(() => this.all(what).length >= count, timeoutMs, `${count} messages ${what}`);
     return this.all(what);
   }
 
-  /** @param {number} [timeoutMs] @returns {Promise<{code: number, reason: string}>} */
+  /**
+   * @param {number} [timeoutMs]
+   * @returns {Promise<{code: number, reason: string}>}
+   */
   async closed(timeoutMs = TIMEOUT_MS) {
     await this.until(() => this.close !== null, timeoutMs, 'the close');
     return /** @type {{code: number, reason: string}} */ (this.close);
@@ -163,7 +188,10 @@ export class Client {
         if (condition()) finish();
         else if (this.close) finish(this.#failure(`${what} did not come before the close`));
       };
-      const timer = setTimeout(() => finish(this.#failure(`${what} did not come within ${timeoutMs} ms`)), timeoutMs);
+      const timer = setTimeout(
+        () => finish(this.#failure(`${what} did not come within ${timeoutMs} ms`)),
+        timeoutMs,
+      );
       this.waiting.add(check);
       check();
     });
@@ -177,6 +205,8 @@ export class Client {
   #failure(text) {
     const last = this.messages.slice(-5).map((message) => JSON.stringify(message));
     const ending = this.close ? `; closed with ${this.close.code} ${this.close.reason}` : '';
-    return new Error(`${text}${ending}; the last messages: ${last.join(' ')}`, { cause: this.error ?? undefined });
+    return new Error(`${text}${ending}; the last messages: ${last.join(' ')}`, {
+      cause: this.error ?? undefined,
+    });
   }
 }

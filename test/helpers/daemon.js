@@ -1,4 +1,5 @@
-// daemon.js: other people's servers under test (HAProxy, nginx, Prometheus, exporters), with the files of ops/.
+// daemon.js: other people's servers under test (HAProxy, nginx, Prometheus, exporters), with the
+// files of ops/.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +21,10 @@ const START_MS = 10_000;
  * @param {number} port of the loopback address
  */
 export async function startDaemon(t, command, args, port) {
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, PATH } });
+  const child = spawn(command, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, PATH },
+  });
   let said = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
   /** @type {Error|null} */
@@ -36,7 +40,8 @@ export async function startDaemon(t, command, args, port) {
   });
   await until(
     async () => {
-      if (failure || child.exitCode !== null) throw new Error(`${command} does not start: ${failure ?? said}`);
+      if (failure || child.exitCode !== null)
+        throw new Error(`${command} does not start: ${failure ?? said}`);
       return isListening(port);
     },
     START_MS,
@@ -52,7 +57,8 @@ export async function folderFor(t) {
 }
 
 /**
- * A file of ops/ with some of its text replaced: what is not in it can't be, so the file and the test stay together.
+ * A file of ops/ with some of its text replaced: what is not in it can't be, so the file and the
+ * test stay together.
  * @param {string} path from ops/
  * @param {readonly (readonly [string, string])[]} edits text, and what comes in its place
  */
@@ -65,11 +71,17 @@ export async function edited(path, edits) {
   return text;
 }
 
-/** @param {number} port on 127.0.0.1 @returns {Promise<boolean>} */
+/**
+ * @param {number} port on 127.0.0.1
+ * @returns {Promise<boolean>}
+ */
 export function isListening(port) {
   return new Promise((resolve) => {
-    // From another address: where nobody listens, a socket may get the very port it asks for and connect to itself.
-    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }, () => resolve(true));
+    // From another address: where nobody listens, a socket may get the very port it asks for and
+    // connect to itself.
+    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }, () =>
+      resolve(true),
+    );
     socket.on('error', () => resolve(false));
     socket.on('connect', () => socket.destroy());
   });

@@ -1,4 +1,5 @@
-// dropping-proxy.js: a WebSocket proxy that loses deliveries on purpose, for tests of those who must notice.
+// dropping-proxy.js: a WebSocket proxy that loses deliveries on purpose, for tests of those who
+// must notice.
 
 import { once } from 'node:events';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -27,7 +28,9 @@ export async function startDroppingProxy(t, target, { every, deaf }) {
     const opened = once(server, 'open');
     opened.catch(() => {}); // A client may hang up before the server's end is open, without a word.
     // A client's first words may come before the server's end is open; promises keep their order.
-    client.on('message', (data) => opened.then(() => server.send(data.toString())).catch(() => client.terminate()));
+    client.on('message', (data) =>
+      opened.then(() => server.send(data.toString())).catch(() => client.terminate()),
+    );
     client.on('close', () => server.terminate());
     server.on('message', (data) => {
       const text = data.toString();

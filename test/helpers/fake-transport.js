@@ -1,4 +1,5 @@
-// fake-transport.js: a transport for the hub's unit tests: keeps what is written, and can be made to lag.
+// fake-transport.js: a transport for the hub's unit tests: keeps what is written, and can be made
+// to lag.
 
 import { frameAround, textFrame } from '../../src/protocol/frame.js';
 
@@ -12,7 +13,10 @@ export class FakeTransport {
     this.pendingBytes = 0;
     this.isDeflated = false;
     this.isStuck = false;
-    /** As the real transport has them; set by buildHub. @type {import('../../src/hub/slow-consumers.js').SlowConsumers|null} */
+    /**
+     * As the real transport has them; set by buildHub.
+     * @type {import('../../src/hub/slow-consumers.js').SlowConsumers|null}
+     */
     this.slowConsumers = null;
     /** @type {import('../../src/hub/connection.js').Connection|null} */
     this.connection = null;
@@ -25,7 +29,8 @@ export class FakeTransport {
   /** @param {Buffer} frames */
   write(frames) {
     const { connection, isStuck, slowConsumers } = this;
-    if (isStuck && connection !== null && slowConsumers?.queue(connection, frames.length) === false) return;
+    if (isStuck && connection !== null && slowConsumers?.queue(connection, frames.length) === false)
+      return;
     this.writes.push(frames);
     if (this.isStuck) this.pendingBytes += frames.length;
   }
@@ -35,12 +40,21 @@ export class FakeTransport {
     this.write(textFrame(text));
   }
 
-  /** @param {Buffer} before @param {Buffer} source @param {number} start @param {number} end @param {string} after */
+  /**
+   * @param {Buffer} before
+   * @param {Buffer} source
+   * @param {number} start
+   * @param {number} end
+   * @param {string} after
+   */
   sendAround(before, source, start, end, after) {
     this.write(frameAround(before, source, start, end, after));
   }
 
-  /** @param {number} code @param {string} reason */
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
   close(code, reason) {
     this.closed = { code, reason };
   }
@@ -59,7 +73,11 @@ export class FakeTransport {
   }
 }
 
-/** The text messages of unmasked, unfragmented frames. @param {Buffer} bytes @returns {any[]} */
+/**
+ * The text messages of unmasked, unfragmented frames.
+ * @param {Buffer} bytes
+ * @returns {any[]}
+ */
 export function messagesOf(bytes) {
   const messages = [];
   let at = 0;

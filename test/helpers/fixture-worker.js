@@ -1,12 +1,13 @@
-// fixture-worker.js: a worker process that keeps to control.js and does nothing else, for the supervisor's tests.
+// fixture-worker.js: a worker process that keeps to control.js and does nothing else, for the
+// supervisor's tests.
 //
 //   FIXTURE=die          ends with code 3 instead of getting ready
 //   FIXTURE=fail         says why it can't start, and ends
 //   FIXTURE=mute         never gets ready
 //   FIXTURE=stubborn     does not leave when it is drained
 //
-// Two messages are the tests' own: `busy` keeps the event loop from turning for `ms` with system calls, as a flood of
-// frames does; `stuck` keeps it from turning for ever without any.
+// Two messages are the tests' own: `busy` keeps the event loop from turning for `ms` with system
+// calls, as a flood of frames does; `stuck` keeps it from turning for ever without any.
 
 import { closeSync, openSync, readSync } from 'node:fs';
 import { BEAT_INTERVAL_MS } from '../../src/worker/control-messages.js';
@@ -66,7 +67,9 @@ process.on(
         for (;;);
       case 'drain':
         if (behaviour === 'stubborn') return;
-        process.send?.({ type: 'final', metrics: metrics() }, undefined, undefined, () => process.exit(0));
+        process.send?.({ type: 'final', metrics: metrics() }, undefined, undefined, () =>
+          process.exit(0),
+        );
         break;
     }
   },

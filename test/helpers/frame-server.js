@@ -1,4 +1,5 @@
-// frame-server.js: the WebSocket transport over real sockets, with a hub that only notes what it is told; and frames for it.
+// frame-server.js: the WebSocket transport over real sockets, with a hub that only notes what it is
+// told; and frames for it.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -12,7 +13,9 @@ import { handshake, RawClient } from './raw-http.js';
 
 export const MAX_MESSAGE_BYTES = 40_000;
 
-/** @typedef {{first: number, body: Buffer, mask: number, isMasked?: boolean, long?: boolean}} Frame */
+/**
+ * @typedef {{first: number, body: Buffer, mask: number, isMasked?: boolean, long?: boolean}} Frame
+ */
 
 /** A server's end of it: messages are noted and answered, by a close where they ask for one. */
 export class FrameServer {
@@ -31,7 +34,10 @@ export class FrameServer {
   /** What a message does besides. @type {(text: string) => void} */
   onText = () => {};
 
-  /** @param {boolean} hasReader @param {Record<string, string>} [env] */
+  /**
+   * @param {boolean} hasReader
+   * @param {Record<string, string>} [env]
+   */
   constructor(hasReader, env = { FANFARE_LIMITS: 'off' }) {
     const { config } = loadConfig({ FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES), ...env });
     assert.ok(config);
@@ -56,7 +62,9 @@ export class FrameServer {
       commands: /** @type {any} */ (commands),
       heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
       admitFrame:
-        config.framesPerMinuteMode === 'off' ? null : (allowance) => limiter.admitFrame(allowance, this.nowMs),
+        config.framesPerMinuteMode === 'off'
+          ? null
+          : (allowance) => limiter.admitFrame(allowance, this.nowMs),
       counters: this.counters,
     }));
     if (!hasReader) websockets.reader.attach = () => {};
@@ -124,14 +132,20 @@ export class FrameServer {
       }
       client.socket.end();
       while (!client.isClosed || !this.told.includes('removed')) await turn();
-      return { told: this.told, bytes: client.bytes.toString('latin1').slice(client.bytes.indexOf('\r\n\r\n') + 4) };
+      return {
+        told: this.told,
+        bytes: client.bytes.toString('latin1').slice(client.bytes.indexOf('\r\n\r\n') + 4),
+      };
     } finally {
       for (const task of tasks) task();
     }
   }
 }
 
-/** @param {Frame} frame @returns {Buffer} */
+/**
+ * @param {Frame} frame
+ * @returns {Buffer}
+ */
 export function frameBytes({ first, body, mask, isMasked = true, long = false }) {
   const { length } = body;
   const header =

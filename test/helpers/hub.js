@@ -23,11 +23,14 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
- * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void} [parts.charge]
+ * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
+ *   [parts.charge]
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxWindowBytes]
- * @param {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}} [parts.log]
+ * @param
+ *   {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}}
+ *   [parts.log]
  */
 export function buildHub({
   config,
@@ -89,7 +92,8 @@ export function buildHub({
 }
 
 /**
- * A message as a transport hands it over: its bytes are the next read's as soon as it has been received.
+ * A message as a transport hands it over: its bytes are the next read's as soon as it has been
+ * received.
  * @param {import('../../src/commands/dispatch.js').Commands} commands
  * @param {import('../../src/hub/connection.js').Connection} connection
  * @param {object|string} message

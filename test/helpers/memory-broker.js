@@ -1,10 +1,11 @@
-// memory-broker.js: the broker of one process: what is published is handed to every subscriber in this process.
+// memory-broker.js: the broker of one process: what is published is handed to every subscriber in
+// this process.
 //
 //   const memory = new MemoryBroker();
 //   const a = memory.attach();   // one Broker for each that would be a worker
 //
-// Publications of a tick are delivered together after it, in one order for all: a subscriber that publishes while it
-// is being called does not overtake what others have not got yet.
+// Publications of a tick are delivered together after it, in one order for all: a subscriber that
+// publishes while it is being called does not overtake what others have not got yet.
 
 import { BrokerError } from '../../src/backend/broker.js';
 import { Histories, publicationsIn } from '../../src/backend/embedded/histories.js';
@@ -35,7 +36,12 @@ export class MemoryBroker {
     return new View(this);
   }
 
-  /** @param {string} room @param {Buffer} publication @param {string} key @returns {Position|void} */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {string} key
+   * @returns {Position|void}
+   */
   accept(room, publication, key) {
     const rule = this.historyOf(room);
     if (rule === null) {
@@ -50,7 +56,12 @@ export class MemoryBroker {
     return position;
   }
 
-  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
   #announce(room, publication, offset, epoch) {
     if (this.waiting.length === 0) setImmediate(this.deliver);
     this.waiting.push({ room, publication, offset, epoch });
@@ -104,13 +115,20 @@ class View {
     this.memory.rooms.unsubscribe(room, this);
   }
 
-  /** @param {string} room @param {Buffer} publication @param {{idempotencyKey?: string}} [options] */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   */
   async publish(room, publication, options) {
     this.#check();
     return this.memory.accept(room, publication, options?.idempotencyKey ?? '');
   }
 
-  /** @param {string} room @param {import('../../src/backend/broker.js').ReadRequest} from */
+  /**
+   * @param {string} room
+   * @param {import('../../src/backend/broker.js').ReadRequest} from
+   */
   async history(room, from) {
     this.#check();
     const { epoch, offset, first, runs } = this.memory.streams.page(room, from, performance.now());

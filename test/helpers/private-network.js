@@ -1,7 +1,8 @@
-// private-network.js: runs a script again in a network namespace of its own, so that its firewall rules concern nobody else.
+// private-network.js: runs a script again in a network namespace of its own, so that its firewall
+// rules concern nobody else.
 //
-// The namespace has a loopback interface and nothing else. It ends, with all its rules, when the last process in it ends.
-// It needs Linux, root, and the commands unshare, ip and iptables.
+// The namespace has a loopback interface and nothing else. It ends, with all its rules, when the
+// last process in it ends. It needs Linux, root, and the commands unshare, ip and iptables.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
@@ -44,16 +45,23 @@ export function privately(script, args = []) {
 export function becomePrivate(script, args) {
   const inside = privately(script, args);
   const child = spawn(inside.command, inside.args, { env: inside.env, stdio: 'inherit' });
-  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) process.on(signal, () => child.kill(signal));
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
+    process.on(signal, () => child.kill(signal));
   return new Promise((_, reject) => {
     child.on('error', reject);
-    child.on('exit', (code, signal) => process.exit(code ?? 128 + constants.signals[signal ?? 'SIGKILL']));
+    child.on('exit', (code, signal) =>
+      process.exit(code ?? 128 + constants.signals[signal ?? 'SIGKILL']),
+    );
   });
 }
 
 /**
- * Declares tests that run in a network of their own, where there can be one: their file is run again in there.
- * @param {string} title of all of them @param {string} file @param {import('node:test').TestOptions} options @param {() => void} declare
+ * Declares tests that run in a network of their own, where there can be one: their file is run
+ * again in there.
+ * @param {string} title of all of them
+ * @param {string} file
+ * @param {import('node:test').TestOptions} options
+ * @param {() => void} declare
  */
 export function testPrivately(title, file, options, declare) {
   if (isPrivate) {
@@ -90,7 +98,10 @@ export class Firewall {
   }
 }
 
-/** @param {...string} args @returns {Promise<string>} */
+/**
+ * @param {...string} args
+ * @returns {Promise<string>}
+ */
 async function iptables(...args) {
   // Elsewhere a rule would hit other programs' connections.
   if (!isPrivate) throw new Error('firewall rules need a network of their own');

@@ -1,4 +1,5 @@
-// proxies.js: real load balancers before servers under test, with the configurations of ops/: only addresses and paths differ.
+// proxies.js: real load balancers before servers under test, with the configurations of ops/: only
+// addresses and paths differ.
 
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,7 +14,9 @@ import { freePort } from './redis.js';
  */
 export async function startHaproxy(t, servers) {
   const port = await freePort();
-  const text = await configuration('haproxy/haproxy.cfg', servers, [['bind :3000', `bind 127.0.0.1:${port}`]]);
+  const text = await configuration('haproxy/haproxy.cfg', servers, [
+    ['bind :3000', `bind 127.0.0.1:${port}`],
+  ]);
   const file = join(await folderFor(t), 'haproxy.cfg');
   await writeFile(file, text);
   // -db: in the foreground, ours to stop.
@@ -26,13 +29,16 @@ export async function startHaproxy(t, servers) {
  * @param {import('node:test').TestContext} t
  * @param {readonly number[]} servers their public ports on this machine, as fanfare-1, fanfare-2 …
  * @param {object} [options]
- * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of replacing it, as many do
+ * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of
+ *   replacing it, as many do
  * @returns {Promise<number>} its port
  */
 export async function startNginx(t, servers, { appends = false } = {}) {
   const folder = await folderFor(t);
   const port = await freePort();
-  const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((kind) => `${kind}_temp_path ${folder};`);
+  const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+    (kind) => `${kind}_temp_path ${folder};`,
+  );
   /** @type {[string, string][]} */
   const edits = [
     ['listen 3000', `listen 127.0.0.1:${port}`],
@@ -40,7 +46,8 @@ export async function startNginx(t, servers, { appends = false } = {}) {
     ['error_log /var/log/nginx/error.log', 'error_log stderr'],
     ['http {', `http {\n${buffers.join('\n')}`],
   ];
-  if (appends) edits.push(['X-Forwarded-For $remote_addr', 'X-Forwarded-For $proxy_add_x_forwarded_for']);
+  if (appends)
+    edits.push(['X-Forwarded-For $remote_addr', 'X-Forwarded-For $proxy_add_x_forwarded_for']);
   const file = join(folder, 'nginx.conf');
   await writeFile(file, await configuration('nginx/nginx.conf', servers, edits));
   // A master process that is killed leaves its workers behind.
@@ -56,7 +63,9 @@ export async function startNginx(t, servers, { appends = false } = {}) {
  * @param {readonly (readonly [string, string])[]} edits
  */
 async function configuration(path, servers, edits) {
-  const named = servers.map((port, i) => /** @type {const} */ ([`fanfare-${i + 1}:3000`, `127.0.0.1:${port}`]));
+  const named = servers.map(
+    (port, i) => /** @type {const} */ ([`fanfare-${i + 1}:3000`, `127.0.0.1:${port}`]),
+  );
   const text = await edited(path, [...named, ...edits]);
   return text.replace(/^.*\bfanfare-\d+:3000.*\n/gm, '');
 }

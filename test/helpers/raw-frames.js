@@ -1,7 +1,15 @@
-// raw-frames.js: WebSocket frames as a client sends them, good and bad, built byte by byte; and what a server sent, taken apart.
+// raw-frames.js: WebSocket frames as a client sends them, good and bad, built byte by byte; and
+// what a server sent, taken apart.
 
 /** RFC 6455 5.2. */
-export const OPCODES = Object.freeze({ continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 });
+export const OPCODES = Object.freeze({
+  continuation: 0,
+  text: 1,
+  binary: 2,
+  close: 8,
+  ping: 9,
+  pong: 10,
+});
 
 /**
  * @typedef {object} Faults what may differ from a good frame
@@ -19,7 +27,13 @@ export const OPCODES = Object.freeze({ continuation: 0, text: 1, binary: 2, clos
  * @param {Faults} [faults]
  */
 export function frame(opcode, payload, faults = {}) {
-  const { isFinal = true, reserved = 0, isMasked = true, declared, mask = Buffer.from([1, 2, 3, 4]) } = faults;
+  const {
+    isFinal = true,
+    reserved = 0,
+    isMasked = true,
+    declared,
+    mask = Buffer.from([1, 2, 3, 4]),
+  } = faults;
   const body = Buffer.from(payload);
   const length = declared ?? body.length;
   const bits = faults.lengthBits ?? (length < 126 ? 0 : length < 65_536 ? 16 : 64);
@@ -33,7 +47,10 @@ export function frame(opcode, payload, faults = {}) {
   return Buffer.concat([head, mask, body]);
 }
 
-/** @typedef {{isFinal: boolean, reserved: number, opcode: number, isMasked: boolean, body: Buffer}} Frame */
+/**
+ * @typedef {{isFinal: boolean, reserved: number, opcode: number, isMasked: boolean, body: Buffer}}
+ *   Frame
+ */
 
 /** Takes frames out of a stream of bytes, as they come. */
 export class FrameParser {

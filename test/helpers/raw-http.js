@@ -3,16 +3,27 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 
-/** @typedef {{status: number, headers: Record<string, string>, body: string, text: string}} RawResponse */
+/**
+ * @typedef {{status: number, headers: Record<string, string>, body: string, text: string}}
+ *   RawResponse
+ */
 
 export const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
 
 /**
  * A well-formed handshake, or one with a fault of choice.
- * @param {{method?: string, target?: string, version?: string, headers?: Record<string, string|string[]|undefined>, body?: string}} [change]
- * headers replace the usual ones by name; undefined leaves one out, a list sends it several times
+ * @param
+ *   {{method?: string, target?: string, version?: string, headers?: Record<string, string|string[]|undefined>, body?: string}}
+ *   [change] headers replace the usual ones by name; undefined leaves one out, a list sends it
+ *   several times
  */
-export function handshake({ method = 'GET', target = '/ws', version = 'HTTP/1.1', headers = {}, body = '' } = {}) {
+export function handshake({
+  method = 'GET',
+  target = '/ws',
+  version = 'HTTP/1.1',
+  headers = {},
+  body = '',
+} = {}) {
   const all = {
     Host: 'fanfare.test',
     Connection: 'Upgrade',
@@ -62,7 +73,11 @@ export class RawClient {
     return this;
   }
 
-  /** The next response, taken from what has come. @param {number} [withinMs] @returns {Promise<RawResponse>} */
+  /**
+   * The next response, taken from what has come.
+   * @param {number} [withinMs]
+   * @returns {Promise<RawResponse>}
+   */
   async response(withinMs = 3000) {
     /** @type {RawResponse|null} */
     let response = null;
@@ -78,17 +93,29 @@ export class RawClient {
     await this.#until(() => this.isClosed, withinMs);
   }
 
-  /** @param {() => boolean} condition @param {number} withinMs */
+  /**
+   * @param {() => boolean} condition
+   * @param {number} withinMs
+   */
   #until(condition, withinMs) {
     return new Promise((resolve, reject) => {
       const check = () => {
         if (!condition()) {
           if (!this.isClosed) return;
-          finish(new Error(`the server closed; it had said: ${JSON.stringify(this.bytes.toString('latin1'))}`));
+          finish(
+            new Error(
+              `the server closed; it had said: ${JSON.stringify(this.bytes.toString('latin1'))}`,
+            ),
+          );
         } else finish();
       };
       const timer = setTimeout(
-        () => finish(new Error(`not within ${withinMs} ms; so far: ${JSON.stringify(this.bytes.toString('latin1'))}`)),
+        () =>
+          finish(
+            new Error(
+              `not within ${withinMs} ms; so far: ${JSON.stringify(this.bytes.toString('latin1'))}`,
+            ),
+          ),
         withinMs,
       );
       const finish = (/** @type {Error} */ error = /** @type {any} */ (undefined)) => {

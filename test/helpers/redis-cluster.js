@@ -1,4 +1,5 @@
-// redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can be moved.
+// redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can
+// be moved.
 
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { freePort, redisSettings, startRedis } from './redis.js';
@@ -24,7 +25,9 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
         ...['--cluster-require-full-coverage', 'no'],
       ],
     });
-  const nodes = await Promise.all(Array.from({ length: hasReplicas ? 2 * PRIMARIES : PRIMARIES }, start));
+  const nodes = await Promise.all(
+    Array.from({ length: hasReplicas ? 2 * PRIMARIES : PRIMARIES }, start),
+  );
   const primaries = nodes.slice(0, PRIMARIES);
   for (const [i, node] of nodes.entries()) {
     await node.cli('CLUSTER', 'SET-CONFIG-EPOCH', `${i + 1}`);
@@ -51,9 +54,16 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
     );
   };
   for (const node of nodes) await until(() => isWhole(node));
-  const cluster = new Cluster(nodes, await Promise.all(nodes.map((node) => node.cli('CLUSTER', 'MYID'))));
+  const cluster = new Cluster(
+    nodes,
+    await Promise.all(nodes.map((node) => node.cli('CLUSTER', 'MYID'))),
+  );
   for (const [i, replica] of nodes.slice(PRIMARIES).entries()) {
-    await replica.cli('CLUSTER', 'REPLICATE', /** @type {string} */ (cluster.ids.get(primaries[i])));
+    await replica.cli(
+      'CLUSTER',
+      'REPLICATE',
+      /** @type {string} */ (cluster.ids.get(primaries[i])),
+    );
   }
   for (const replica of nodes.slice(PRIMARIES)) {
     await until(async () => /master_link_status:up/.test(await replica.cli('INFO', 'replication')));
@@ -62,7 +72,10 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
 }
 
 export class Cluster {
-  /** @param {import('./redis.js').RedisServer[]} nodes the primaries first @param {string[]} ids of each */
+  /**
+   * @param {import('./redis.js').RedisServer[]} nodes the primaries first
+   * @param {string[]} ids of each
+   */
   constructor(nodes, ids) {
     this.nodes = nodes;
     this.ids = new Map(nodes.map((node, i) => [node, ids[i]]));
@@ -71,7 +84,9 @@ export class Cluster {
   }
 
   get settings() {
-    return redisSettings({ REDIS_CLUSTER: this.primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') });
+    return redisSettings({
+      REDIS_CLUSTER: this.primaries.map(({ port }) => `127.0.0.1:${port}`).join(','),
+    });
   }
 
   /** Who had the slot of a room at the beginning. @param {string} room */
@@ -79,7 +94,11 @@ export class Cluster {
     return this.primaries[Math.floor(((slotOf(room) + 1) * PRIMARIES - 1) / SLOTS)];
   }
 
-  /** A room in a slot of this primary, at the beginning. @param {import('./redis.js').RedisServer} primary @param {string} name */
+  /**
+   * A room in a slot of this primary, at the beginning.
+   * @param {import('./redis.js').RedisServer} primary
+   * @param {string} name
+   */
   roomIn(primary, name) {
     for (let i = 0; ; i++) if (this.primaryOf(`${name}-${i}`) === primary) return `${name}-${i}`;
   }
@@ -102,7 +121,11 @@ export class Cluster {
       if (keys.length === 0) break;
       await from.cli('MIGRATE', '127.0.0.1', `${to.port}`, '', '0', '5000', 'KEYS', ...keys);
     }
-    for (const node of [to, from, ...this.primaries.filter((other) => other !== to && other !== from)]) {
+    for (const node of [
+      to,
+      from,
+      ...this.primaries.filter((other) => other !== to && other !== from),
+    ]) {
       await node.cli('CLUSTER', 'SETSLOT', `${slot}`, 'NODE', toId);
     }
   }

@@ -1,4 +1,5 @@
-// redis-sentinel.js: a primary, a replica and three Sentinels, each of which can be killed, frozen and brought back.
+// redis-sentinel.js: a primary, a replica and three Sentinels, each of which can be killed, frozen
+// and brought back.
 
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,8 +19,11 @@ const POLL_MS = 20;
  */
 export async function startSentinels(t, { downAfterMs = 1500, args = [] } = {}) {
   const primary = await startRedis(t, { args });
-  const replica = await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${primary.port}`, ...args] });
-  // The first synchronisation starts with the replica's next attempt, and takes a moment of its own.
+  const replica = await startRedis(t, {
+    args: ['--replicaof', '127.0.0.1', `${primary.port}`, ...args],
+  });
+  // The first synchronisation starts with the replica's next attempt, and takes a moment of its
+  // own.
   await until(async () => /\nslave0:.*state=online/.test(await primary.cli('INFO', 'replication')));
   const sentinels = [];
   for (let i = 0; i < SENTINELS; i++) {
@@ -46,7 +50,11 @@ export async function startSentinels(t, { downAfterMs = 1500, args = [] } = {}) 
     await until(async () => {
       const state = await sentinel.cli('SENTINEL', 'MASTER', NAME);
       const of = (/** @type {string} */ key) => new RegExp(`^${key}\n(.*)$`, 'm').exec(state)?.[1];
-      return of('num-other-sentinels') === `${SENTINELS - 1}` && of('num-slaves') === '1' && of('flags') === 'master';
+      return (
+        of('num-other-sentinels') === `${SENTINELS - 1}` &&
+        of('num-slaves') === '1' &&
+        of('flags') === 'master'
+      );
     });
   }
   return {

@@ -1,4 +1,5 @@
-// redis-tls.js: a Redis that speaks TLS and asks for a client's certificate, with an authority of its own.
+// redis-tls.js: a Redis that speaks TLS and asks for a client's certificate, with an authority of
+// its own.
 
 import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
@@ -39,18 +40,33 @@ export async function startTlsRedis(t, { asksClients = false } = {}) {
   return { redis, tlsPort, settings };
 }
 
-/** @param {string} folder @param {string} name @param {{cert: string, key: string}|null} ca null: vouches for itself */
+/**
+ * @param {string} folder
+ * @param {string} name
+ * @param {{cert: string, key: string}|null} ca null: vouches for itself
+ */
 async function certificate(folder, name, ca) {
   const paths = { cert: join(folder, `${name}.pem`), key: join(folder, `${name}-key.pem`) };
   const config = join(folder, `${name}.cnf`);
-  const basics = ca === null ? 'basicConstraints=critical,CA:TRUE' : 'subjectAltName=IP:127.0.0.1,DNS:localhost';
+  const basics =
+    ca === null ? 'basicConstraints=critical,CA:TRUE' : 'subjectAltName=IP:127.0.0.1,DNS:localhost';
   await writeFile(
     config,
     `[req]\ndistinguished_name=dn\nx509_extensions=v3\nprompt=no\n[dn]\nCN=${name}\n[v3]\n${basics}\n`,
   );
   const signed = ca === null ? [] : ['-CA', ca.cert, '-CAkey', ca.key];
   await run('openssl', [
-    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2'],
+    ...[
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:prime256v1',
+      '-nodes',
+      '-days',
+      '2',
+    ],
     ...['-config', config, '-keyout', paths.key, '-out', paths.cert, ...signed],
   ]);
   return paths;

@@ -26,11 +26,19 @@ export const TOPOLOGIES = {
 
   'redis with TLS': async (t) => (await startTlsRedis(t)).settings(),
 
-  'redis with TLS and certificates of clients': async (t) => (await startTlsRedis(t, { asksClients: true })).settings(),
+  'redis with TLS and certificates of clients': async (t) =>
+    (await startTlsRedis(t, { asksClients: true })).settings(),
 
   'redis with an ACL user': async (t) => {
     const redis = await startRedis(t);
-    await redis.cli('ACL', 'SETUSER', 'fanfare', 'on', '>hunter2', ...aclRule('contract').split(' '));
+    await redis.cli(
+      'ACL',
+      'SETUSER',
+      'fanfare',
+      'on',
+      '>hunter2',
+      ...aclRule('contract').split(' '),
+    );
     await redis.cli('ACL', 'SETUSER', 'default', 'off');
     return redisSettings({
       REDIS_HOST: '127.0.0.1',

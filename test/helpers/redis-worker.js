@@ -10,7 +10,10 @@ import { createCounters } from '../../src/observability/counters.js';
 
 /** A broker as a worker has it, and what it told. */
 export class Worker {
-  /** @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config/config.js').Config>} config */
+  /**
+   * @param {{settings: RedisSettings}} redis
+   * @param {Partial<import('../../src/config/config.js').Config>} config
+   */
   constructor(redis, config) {
     this.counters = createCounters();
     /** @type {string[]} */
@@ -45,7 +48,12 @@ export class Worker {
     this.onLost = this.onLost.bind(this);
   }
 
-  /** @param {string} _room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  /**
+   * @param {string} _room
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
   onPublication(_room, publication, offset, epoch) {
     this.texts.push(publication.toString('latin1', 0, 40));
     if (epoch !== '') this.positions.push({ epoch, offset });
@@ -70,7 +78,11 @@ export class Worker {
   }
 }
 
-/** @param {TestContext} t @param {{settings: RedisSettings}} redis @param {Partial<import('../../src/config/config.js').Config>} [config] */
+/**
+ * @param {TestContext} t
+ * @param {{settings: RedisSettings}} redis
+ * @param {Partial<import('../../src/config/config.js').Config>} [config]
+ */
 export async function start(t, redis, config = {}) {
   const worker = new Worker(redis, config);
   t.after(() => worker.broker.close());
@@ -78,17 +90,25 @@ export async function start(t, redis, config = {}) {
   return worker;
 }
 
-/** @param {() => unknown} condition @param {number} [withinMs] @returns {Promise<number>} how long it took */
+/**
+ * @param {() => unknown} condition
+ * @param {number} [withinMs]
+ * @returns {Promise<number>} how long it took
+ */
 export async function eventually(condition, withinMs = 10_000) {
   const started = performance.now();
   while (!(await condition())) {
-    if (performance.now() - started > withinMs) throw new Error(`not within ${withinMs} ms: ${condition}`);
+    if (performance.now() - started > withinMs)
+      throw new Error(`not within ${withinMs} ms: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
   return performance.now() - started;
 }
 
-/** @param {Promise<unknown>} published @returns {Promise<string>} what became of it */
+/**
+ * @param {Promise<unknown>} published
+ * @returns {Promise<string>} what became of it
+ */
 export function outcome(published) {
   return published.then(
     () => 'OK',
@@ -96,7 +116,13 @@ export function outcome(published) {
   );
 }
 
-/** @param {Worker} from @param {Worker} to @param {number} withinMs until a new publication arrives @param {string} [room] @returns {Promise<number>} */
+/**
+ * @param {Worker} from
+ * @param {Worker} to
+ * @param {number} withinMs until a new publication arrives
+ * @param {string} [room]
+ * @returns {Promise<number>}
+ */
 export async function delivers(from, to, withinMs, room = 'room') {
   const mark = `mark-${Math.random()}`;
   return eventually(async () => {
@@ -108,7 +134,11 @@ export async function delivers(from, to, withinMs, room = 'room') {
 
 /** Publishes to a room, one after another is due, until told to end; and what became of each. */
 export class Stream {
-  /** @param {Worker} from @param {string} room @param {number} intervalMs */
+  /**
+   * @param {Worker} from
+   * @param {string} room
+   * @param {number} intervalMs
+   */
   constructor(from, room, intervalMs) {
     this.room = room;
     /** @type {{text: string, atMs: number, code: string}[]} those that have an outcome */
@@ -117,7 +147,9 @@ export class Stream {
     this.timer = setInterval(() => {
       const text = `${room} #${sent++}`;
       const atMs = performance.now();
-      outcome(from.broker.publish(room, Buffer.from(text))).then((code) => this.results.push({ text, atMs, code }));
+      outcome(from.broker.publish(room, Buffer.from(text))).then((code) =>
+        this.results.push({ text, atMs, code }),
+      );
     }, intervalMs);
   }
 
@@ -125,7 +157,11 @@ export class Stream {
     clearInterval(this.timer);
   }
 
-  /** @param {string} code @param {number} [sinceMs] @param {number} [untilMs] of being sent */
+  /**
+   * @param {string} code
+   * @param {number} [sinceMs]
+   * @param {number} [untilMs] of being sent
+   */
   sent(code, sinceMs = 0, untilMs = Number.POSITIVE_INFINITY) {
     return this.results
       .filter((result) => result.code === code && result.atMs >= sinceMs && result.atMs < untilMs)

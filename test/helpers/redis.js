@@ -1,4 +1,5 @@
-// redis.js: a real redis-server for a test, on a port of its own, that can be killed, frozen and brought back.
+// redis.js: a real redis-server for a test, on a port of its own, that can be killed, frozen and
+// brought back.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -44,7 +45,11 @@ export function temporaryFolder() {
 }
 
 export class RedisServer {
-  /** @param {string} folder @param {string[]} args @param {string} [sentinelFile] its configuration, where it is a Sentinel */
+  /**
+   * @param {string} folder
+   * @param {string[]} args
+   * @param {string} [sentinelFile] its configuration, where it is a Sentinel
+   */
   constructor(folder, args, sentinelFile) {
     this.folder = folder;
     this.args = args;
@@ -109,7 +114,13 @@ export class RedisServer {
   async #end(signal) {
     const child = this.process;
     this.process = null;
-    if (child === null || child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    if (
+      child === null ||
+      child.pid === undefined ||
+      child.exitCode !== null ||
+      child.signalCode !== null
+    )
+      return;
     const exited = once(child, 'exit');
     child.kill(signal);
     await exited;
@@ -123,14 +134,23 @@ export class RedisServer {
     this.process?.kill('SIGCONT');
   }
 
-  /** Runs redis-cli. @param {...string} command @returns {Promise<string>} what it prints */
+  /**
+   * Runs redis-cli.
+   * @param {...string} command
+   * @returns {Promise<string>} what it prints
+   */
   async cli(...command) {
-    const { stdout } = await run('redis-cli', ['-p', `${this.port}`, ...command], { timeout: START_TIMEOUT_MS });
+    const { stdout } = await run('redis-cli', ['-p', `${this.port}`, ...command], {
+      timeout: START_TIMEOUT_MS,
+    });
     return stdout.trim();
   }
 }
 
-/** @param {Record<string, string>} env REDIS_… @returns {import('../../src/config/redis.js').RedisSettings} */
+/**
+ * @param {Record<string, string>} env REDIS_…
+ * @returns {import('../../src/config/redis.js').RedisSettings}
+ */
 export function redisSettings(env) {
   const { config, faults } = loadConfig(env);
   if (config?.redis) return config.redis;
@@ -143,7 +163,8 @@ export function redisSettings(env) {
  */
 function answers(port, pid) {
   return new Promise((resolve) => {
-    // From another address: where nobody listens, a socket may get the very port it asks for and connect to itself.
+    // From another address: where nobody listens, a socket may get the very port it asks for and
+    // connect to itself.
     const from = { port, host: '127.0.0.1', localAddress: '127.0.0.2' };
     const socket = connect(from, () => socket.write('INFO server\r\n'));
     socket.setTimeout(1000, () => socket.destroy());
@@ -164,11 +185,13 @@ function answers(port, pid) {
 }
 
 /**
- * A port nobody listens on and that the kernel gives to no outgoing connection: while a server is down its port must
- * stay free for it to come back to.
+ * A port nobody listens on and that the kernel gives to no outgoing connection: while a server is
+ * down its port must stay free for it to come back to.
  */
 export async function freePort() {
-  const range = await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').catch(() => '32768 60999');
+  const range = await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').catch(
+    () => '32768 60999',
+  );
   const ephemeral = Number.parseInt(range, 10);
   const last = ephemeral > FIRST_PORT + 1000 ? ephemeral : 32_768;
   for (;;) {

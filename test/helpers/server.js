@@ -1,5 +1,5 @@
-// server.js: a real Fanfare server in processes of its own, for end-to-end tests. Ports are chosen by the system, the
-// log is read for them, and whatever is left is killed when the test ends.
+// server.js: a real Fanfare server in processes of its own, for end-to-end tests. Ports are chosen
+// by the system, the log is read for them, and whatever is left is killed when the test ends.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +20,8 @@ const POLL_MS = 20;
  * @property {number} metricsPort
  * @property {LogLine[]} lines of its log so far
  * @property {() => string} stderr
- * @property {(predicate: (line: LogLine) => boolean, timeoutMs?: number) => Promise<LogLine>} line waits for a log line
+ * @property {(predicate: (line: LogLine) => boolean, timeoutMs?: number) => Promise<LogLine>} line
+ *   waits for a log line
  * @property {Promise<{code: number|null, signal: string|null}>} exited
  * @property {(signal: NodeJS.Signals) => void} kill the primary
  * @property {() => number[]} workerPids of the processes the primary has now
@@ -82,7 +83,10 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
     exited,
     kill: (/** @type {NodeJS.Signals} */ signal) => child.kill(signal),
     workerPids: () => childrenOf(pid),
-    /** @param {(line: LogLine) => boolean} predicate @param {number} [timeoutMs] */
+    /**
+     * @param {(line: LogLine) => boolean} predicate
+     * @param {number} [timeoutMs]
+     */
     async line(predicate, timeoutMs = 10_000) {
       const end = performance.now() + timeoutMs;
       for (;;) {
@@ -107,7 +111,10 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
  */
 export async function startServer(t, env, launch) {
   const server = spawnServer(t, env, launch);
-  const ready = await server.line((line) => String(line.msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS);
+  const ready = await server.line(
+    (line) => String(line.msg).startsWith('fanfare is ready'),
+    READY_TIMEOUT_MS,
+  );
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
 }
 
@@ -155,7 +162,8 @@ export function cumulative(text) {
   const names = new Set();
   for (const [, name, type] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
     if (type === 'counter') names.add(name);
-    if (type === 'histogram') for (const part of ['bucket', 'sum', 'count']) names.add(`${name}_${part}`);
+    if (type === 'histogram')
+      for (const part of ['bucket', 'sum', 'count']) names.add(`${name}_${part}`);
   }
   return names;
 }
@@ -178,10 +186,17 @@ export function fallen(before, after) {
   return result;
 }
 
-/** @param {number} pid @returns {number[]} */
+/**
+ * @param {number} pid
+ * @returns {number[]}
+ */
 export function childrenOf(pid) {
   try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean).map(Number);
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .filter(Boolean)
+      .map(Number);
   } catch {
     return []; // it is gone
   }

@@ -1,5 +1,6 @@
-// stream-broker.js: a broker of one worker, for unit tests, whose every step is the test's to take: subscriptions are confirmed,
-// announcements delivered, lost or swapped, and reads answered when the test says so. It keeps the truth.
+// stream-broker.js: a broker of one worker, for unit tests, whose every step is the test's to take:
+// subscriptions are confirmed, announcements delivered, lost or swapped, and reads answered when
+// the test says so. It keeps the truth.
 
 /** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
 /** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
@@ -12,7 +13,10 @@ export const away = (text = 'away') => Object.assign(new Error(text), { code: 'U
 const MAX_READS = 10_000;
 
 export class StreamBroker {
-  /** @param {{size?: number, isManual?: boolean}} [options] isManual: else all is confirmed and answered at once */
+  /**
+   * @param {{size?: number, isManual?: boolean}} [options] isManual: else all is confirmed and
+   *   answered at once
+   */
   constructor({ size = 100, isManual = false } = {}) {
     this.size = size;
     this.isManual = isManual;
@@ -20,13 +24,19 @@ export class StreamBroker {
     this.isAway = false;
     /** Of all publications that reads have brought. */
     this.readBytes = 0;
-    /** @type {Map<string, {epoch: string, publications: {offset: number, publication: Buffer}[], offset: number}>} */
+    /**
+     * @type
+     *   {Map<string, {epoch: string, publications: {offset: number, publication: Buffer}[], offset: number}>}
+     */
     this.streams = new Map();
     /** Accepted and not yet delivered. @type {Announcement[]} */
     this.announcements = [];
     /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
     this.subscribing = [];
-    /** @type {(ReadRequest & {room: string, resolve: (page: HistoryPage) => void, reject: (error: Error) => void})[]} */
+    /**
+     * @type
+     *   {(ReadRequest & {room: string, resolve: (page: HistoryPage) => void, reject: (error: Error) => void})[]}
+     */
     this.reads = [];
     /** All there were. @type {(ReadRequest & {room: string})[]} */
     this.allReads = [];
@@ -56,7 +66,11 @@ export class StreamBroker {
     stream.offset = 0;
   }
 
-  /** @param {string} room @param {Buffer} publication @returns {{epoch: string, offset: number}} */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @returns {{epoch: string, offset: number}}
+   */
   accept(room, publication) {
     const stream = this.stream(room);
     const offset = ++stream.offset;
@@ -73,8 +87,15 @@ export class StreamBroker {
     }
   }
 
-  /** @param {string} room @param {ReadRequest} from @returns {HistoryPage} */
-  look(room, { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' }) {
+  /**
+   * @param {string} room
+   * @param {ReadRequest} from
+   * @returns {HistoryPage}
+   */
+  look(
+    room,
+    { after, limit, maxBytes = Number.POSITIVE_INFINITY, isForward = false, endedEpoch = '' },
+  ) {
     if (this.stream(room).epoch === endedEpoch) this.forget(room);
     const { epoch, offset, publications } = this.stream(room);
     const above = publications.filter((one) => one.offset > after);
@@ -109,16 +130,25 @@ export class StreamBroker {
     return 1;
   }
 
-  /** @param {string} room @param {Buffer} publication */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   */
   async publish(room, publication) {
     if (this.isAway) throw away();
     return this.accept(room, publication);
   }
 
-  /** @param {string} room @param {ReadRequest} from @returns {Promise<HistoryPage>} */
+  /**
+   * @param {string} room
+   * @param {ReadRequest} from
+   * @returns {Promise<HistoryPage>}
+   */
   history(room, from) {
-    if (this.allReads.push({ room, ...from }) > MAX_READS) return Promise.reject(away('reads without end'));
-    if (!this.isManual) return this.isAway ? Promise.reject(away()) : Promise.resolve(this.look(room, from));
+    if (this.allReads.push({ room, ...from }) > MAX_READS)
+      return Promise.reject(away('reads without end'));
+    if (!this.isManual)
+      return this.isAway ? Promise.reject(away()) : Promise.resolve(this.look(room, from));
     return new Promise((resolve, reject) => this.reads.push({ room, ...from, resolve, reject }));
   }
 }

@@ -1,4 +1,5 @@
-// swarm-run.js: a finished run of the swarm, made up: phases from 0.2 s to a minute, each kind of chart, long failures.
+// swarm-run.js: a finished run of the swarm, made up: phases from 0.2 s to a minute, each kind of
+// chart, long failures.
 
 import { Failures } from '../../loadtest/swarm/failures.js';
 import { parseOptions } from '../../loadtest/swarm/options.js';
@@ -26,7 +27,9 @@ export function finishedRun() {
     '--source',
     '127.0.0.2-127.0.0.9',
   ];
-  const options = /** @type {import('../../loadtest/swarm/options.js').Options} */ (parseOptions(args));
+  const options = /** @type {import('../../loadtest/swarm/options.js').Options} */ (
+    parseOptions(args)
+  );
   const failures = new Failures();
   for (const [key, count, seconds] of /** @type {[string, number, number][]} */ ([
     ['HTTP 503', 1200, 0.1],
@@ -67,14 +70,38 @@ export function finishedRun() {
     });
     timeline.scrapes.push({
       t,
-      values: Object.fromEntries(METRIC_NAMES.map((name, i) => [name, (i + 1) * 1000 * (t + wave)])),
+      values: Object.fromEntries(
+        METRIC_NAMES.map((name, i) => [name, (i + 1) * 1000 * (t + wave)]),
+      ),
     });
   }
   const results = {
-    connect: { asked: 12_000, opened: 10_800, failed: 1200, seconds: 0.2, perSecond: 54_000, handshake: LATENCY },
-    burst: { asked: 162_000, sent: 162_000, replies: 161_000, seconds: 0.5, perSecond: 322_000, roundTrip: LATENCY },
+    connect: {
+      asked: 12_000,
+      opened: 10_800,
+      failed: 1200,
+      seconds: 0.2,
+      perSecond: 54_000,
+      handshake: LATENCY,
+    },
+    burst: {
+      asked: 162_000,
+      sent: 162_000,
+      replies: 161_000,
+      seconds: 0.5,
+      perSecond: 322_000,
+      roundTrip: LATENCY,
+    },
     endurance: {
-      ...{ seconds: 60, asked: 1200, perSecond: 1100, sent: 72_000, replies: 66_000, held: false, lost: 77 },
+      ...{
+        seconds: 60,
+        asked: 1200,
+        perSecond: 1100,
+        sent: 72_000,
+        replies: 66_000,
+        held: false,
+        lost: 77,
+      },
       ...{ behindMs: 2, roundTrip: LATENCY },
     },
     broadcast: {
@@ -88,7 +115,12 @@ export function finishedRun() {
           broadcasts: 40,
           refused: 0,
         },
-        ...{ deliveries: 40_000 * (i + 1), expected: 40_000 * (i + 1), delivery: LATENCY, within: i < 10 },
+        ...{
+          deliveries: 40_000 * (i + 1),
+          expected: 40_000 * (i + 1),
+          delivery: LATENCY,
+          within: i < 10,
+        },
       })),
     },
   };
@@ -98,13 +130,25 @@ export function finishedRun() {
     options,
     plan: plan(
       readLimits(() => ''),
-      { connections: 12_000, sources: options.sources, targets: [{ address: '127.0.0.1', port: 3000 }], processes: 0 },
+      {
+        connections: 12_000,
+        sources: options.sources,
+        targets: [{ address: '127.0.0.1', port: 3000 }],
+        processes: 0,
+      },
     ),
     results,
     failures: failures.list(),
     timeline,
     verdict: verdict({
-      ...{ results, failures: failures.list(), stopped: '', asked: 12_000, peak: 12_000, spans: timeline.spans },
+      ...{
+        results,
+        failures: failures.list(),
+        stopped: '',
+        asked: 12_000,
+        peak: 12_000,
+        spans: timeline.spans,
+      },
       addresses: 8,
     }),
   };

@@ -1,7 +1,9 @@
-// tcp-proxy.js: a wire between a server and its Redis that can be slow, narrow, in slices or silent.
+// tcp-proxy.js: a wire between a server and its Redis that can be slow, narrow, in slices or
+// silent.
 //
-// What comes late comes in its order, and what comes is never changed or lost: this is TCP. A silent wire takes nothing and
-// gives nothing, and nobody is told: like a firewall that has begun to drop packets.
+// What comes late comes in its order, and what comes is never changed or lost: this is TCP. A
+// silent wire takes nothing and gives nothing, and nobody is told: like a firewall that has begun
+// to drop packets.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -20,13 +22,20 @@ const MAX_PENDING_BYTES = 1_048_576;
 
 /** One direction of one connection. */
 class Direction {
-  /** @param {TcpProxy} proxy @param {import('node:net').Socket} from @param {import('node:net').Socket} to */
+  /**
+   * @param {TcpProxy} proxy
+   * @param {import('node:net').Socket} from
+   * @param {import('node:net').Socket} to
+   */
   constructor(proxy, from, to) {
     this.proxy = proxy;
     this.from = from;
     this.to = to;
     this.pendingBytes = 0;
-    /** What is to come, in order: a timer for each could overtake the one before. @type {{dueMs: number, act: () => void}[]} */
+    /**
+     * What is to come, in order: a timer for each could overtake the one before.
+     * @type {{dueMs: number, act: () => void}[]}
+     */
     this.coming = [];
     /** When the latest of them is due. */
     this.lastDueMs = 0;
@@ -41,13 +50,22 @@ class Direction {
 
   /** @param {Buffer} data */
   #take(data) {
-    const { latencyMs = 0, jitterMs = 0, bytesPerSecond = Number.POSITIVE_INFINITY, sliceBytes } = this.proxy.weather;
+    const {
+      latencyMs = 0,
+      jitterMs = 0,
+      bytesPerSecond = Number.POSITIVE_INFINITY,
+      sliceBytes,
+    } = this.proxy.weather;
     const step = sliceBytes ?? data.length;
     for (let at = 0; at < data.length; at += step) {
       const piece = data.subarray(at, at + step);
       const wobbleMs = jitterMs * (2 * Math.random() - 1);
       this.pendingBytes += piece.length;
-      this.#later(latencyMs + wobbleMs, () => this.#give(piece), (1000 * piece.length) / bytesPerSecond);
+      this.#later(
+        latencyMs + wobbleMs,
+        () => this.#give(piece),
+        (1000 * piece.length) / bytesPerSecond,
+      );
     }
     this.#throttle();
   }
@@ -70,7 +88,12 @@ class Direction {
     this.#throttle();
   }
 
-  /** In order: not before what is due before it. @param {number} ms @param {() => void} act @param {number} [takesMs] on the wire */
+  /**
+   * In order: not before what is due before it.
+   * @param {number} ms
+   * @param {() => void} act
+   * @param {number} [takesMs] on the wire
+   */
   #later(ms, act, takesMs = 0) {
     this.lastDueMs = Math.max(performance.now() + ms, this.lastDueMs) + takesMs;
     this.coming.push({ dueMs: this.lastDueMs, act });
@@ -102,7 +125,9 @@ export class TcpProxy {
     this.weather = {};
     /** @type {Set<Direction>} */
     this.directions = new Set();
-    this.servers = hosts.map(() => createServer({ allowHalfOpen: true }, (client) => this.#accept(client)));
+    this.servers = hosts.map(() =>
+      createServer({ allowHalfOpen: true }, (client) => this.#accept(client)),
+    );
   }
 
   async start() {
@@ -146,7 +171,11 @@ export class TcpProxy {
   }
 }
 
-/** @param {{after: (fn: () => unknown) => void}} t ends it @param {number} target a port of 127.0.0.1 @param {readonly string[]} [hosts] */
+/**
+ * @param {{after: (fn: () => unknown) => void}} t ends it
+ * @param {number} target a port of 127.0.0.1
+ * @param {readonly string[]} [hosts]
+ */
 export async function startTcpProxy(t, target, hosts) {
   const proxy = new TcpProxy(target, hosts);
   t.after(() => proxy.close());

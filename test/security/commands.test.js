@@ -1,18 +1,28 @@
-// commands.test.js: what each command is answered that is malformed, hostile, or more than its sender may.
+// commands.test.js: what each command is answered that is malformed, hostile, or more than its
+// sender may.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { startServer } from '../helpers/server.js';
 import { Wire } from './wire.js';
 
-const ENV = { WORKERS: '1', FANFARE_LIMITS: 'off', FANFARE_HISTORY: 'h.*=10/60s', FANFARE_PRESENCE: 'p.*' };
+const ENV = {
+  WORKERS: '1',
+  FANFARE_LIMITS: 'off',
+  FANFARE_HISTORY: 'h.*=10/60s',
+  FANFARE_PRESENCE: 'p.*',
+};
 
 const F = 'INVALID_MESSAGE_FORMAT';
 const R = 'INVALID_ROOM';
 const nested = (/** @type {number} */ depth) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
-const keys = (/** @type {number} */ count) => Array.from({ length: count }, (_, i) => `"k${i}":0`).join();
+const keys = (/** @type {number} */ count) =>
+  Array.from({ length: count }, (_, i) => `"k${i}":0`).join();
 
-/** @type {[string, string|object, string][]} what is sent as the first words of a connection, the error */
+/**
+ * @type {[string, string|object, string][]} what is sent as the first words of a connection, the
+ *   error
+ */
 const REFUSED = [
   ['nothing', '', F],
   ['a blank', ' ', F],
@@ -58,12 +68,20 @@ const REFUSED = [
     row(`limit ${JSON.stringify(limit)}`, { type: 'history', room: 'h.a', limit }, F),
   ),
   ...['user', 1, [], { user: '' }, { user: 'x'.repeat(129) }, { user: 7 }].map((presence) =>
-    row(`presence ${JSON.stringify(presence).slice(0, 30)}`, { type: 'join', room: 'p.a', presence }, F),
+    row(
+      `presence ${JSON.stringify(presence).slice(0, 30)}`,
+      { type: 'join', room: 'p.a', presence },
+      F,
+    ),
   ),
-  ['a user of 1 KB', { type: 'join', room: 'p.a', presence: { info: 'x'.repeat(1024) } }, 'MESSAGE_TOO_LARGE'],
+  [
+    'a user of 1 KB',
+    { type: 'join', room: 'p.a', presence: { info: 'x'.repeat(1024) } },
+    'MESSAGE_TOO_LARGE',
+  ],
 
-  ...['toString', '__proto__', 'constructor', 'hasOwnProperty', '', 'PING', 'auth', 'welcome'].map((type) =>
-    row(`type ${JSON.stringify(type)}`, { type }, 'UNKNOWN_TYPE'),
+  ...['toString', '__proto__', 'constructor', 'hasOwnProperty', '', 'PING', 'auth', 'welcome'].map(
+    (type) => row(`type ${JSON.stringify(type)}`, { type }, 'UNKNOWN_TYPE'),
   ),
 
   ...['join', 'leave', 'message', 'history', 'presence'].flatMap((type) =>
@@ -89,7 +107,9 @@ const REFUSED = [
       [],
       {},
       ['a'],
-    ].map((room) => row(`${type} of room ${JSON.stringify(room).slice(0, 30)}`, { type, room, payload: 1 }, R)),
+    ].map((room) =>
+      row(`${type} of room ${JSON.stringify(room).slice(0, 30)}`, { type, room, payload: 1 }, R),
+    ),
   ),
   ['join of no room', { type: 'join' }, R],
   ['a message to no room, in none', { type: 'message', payload: 1 }, 'ROOM_REQUIRED'],
@@ -97,7 +117,12 @@ const REFUSED = [
   ['presence of a room it is not in', { type: 'presence', room: 'p.a' }, 'NOT_IN_ROOM'],
 ];
 
-/** @param {string} name @param {object} message @param {string} error @returns {[string, object, string]} */
+/**
+ * @param {string} name
+ * @param {object} message
+ * @param {string} error
+ * @returns {[string, object, string]}
+ */
 function row(name, message, error) {
   return [name, message, error];
 }
@@ -108,17 +133,41 @@ const TAKEN = [
   ['an escaped type', '{"type":"\\u0070ing"}', '{"type":"pong"}'],
   ['of a name that comes twice, the last', '{"type":"echo","type":"ping"}', '{"type":"pong"}'],
   ['fields that nobody knows', '{"type":"ping","a":{"b":[1,2]}}', '{"type":"pong"}'],
-  ['the deepest there may be', `{"type":"echo","payload":${nested(31)}}`, `{"type":"echo","payload":${nested(31)}}`],
-  ['a number larger than any', '{"type":"echo","payload":1e400}', '{"type":"echo","payload":1e400}'],
+  [
+    'the deepest there may be',
+    `{"type":"echo","payload":${nested(31)}}`,
+    `{"type":"echo","payload":${nested(31)}}`,
+  ],
+  [
+    'a number larger than any',
+    '{"type":"echo","payload":1e400}',
+    '{"type":"echo","payload":1e400}',
+  ],
   [
     'a number that no double holds',
     '{"type":"echo","payload":9007199254740993}',
     '{"type":"echo","payload":9007199254740993}',
   ],
-  ['half a surrogate', '{"type":"echo","payload":"\\ud800"}', '{"type":"echo","payload":"\\ud800"}'],
-  ['keys twice', '{"type":"echo","payload":{"a":1,"a":2}}', '{"type":"echo","payload":{"a":1,"a":2}}'],
-  ['an id that looks like markup', '{"type":"ping","id":"</script>\\""}', '{"type":"pong","id":"</script>\\""}'],
-  ['rooms named as parts of objects', '{"type":"join","room":"__proto__"}', '{"type":"joined","room":"__proto__"}'],
+  [
+    'half a surrogate',
+    '{"type":"echo","payload":"\\ud800"}',
+    '{"type":"echo","payload":"\\ud800"}',
+  ],
+  [
+    'keys twice',
+    '{"type":"echo","payload":{"a":1,"a":2}}',
+    '{"type":"echo","payload":{"a":1,"a":2}}',
+  ],
+  [
+    'an id that looks like markup',
+    '{"type":"ping","id":"</script>\\""}',
+    '{"type":"pong","id":"</script>\\""}',
+  ],
+  [
+    'rooms named as parts of objects',
+    '{"type":"join","room":"__proto__"}',
+    '{"type":"joined","room":"__proto__"}',
+  ],
 ];
 
 /** @type {[string, unknown][]} places in a stream that are none */
@@ -182,7 +231,8 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
   );
   await t.test('types that nobody knows never close', () =>
     connected(async (wire) => {
-      for (let i = 0; i < 20; i++) assert.equal((await wire.ask({ type: 'x', id: i })).error, 'UNKNOWN_TYPE');
+      for (let i = 0; i < 20; i++)
+        assert.equal((await wire.ask({ type: 'x', id: i })).error, 'UNKNOWN_TYPE');
     }),
   );
   await t.test('ALREADY_JOINED, and the room is left by one leave', () =>
@@ -208,7 +258,9 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
   });
 });
 
-test('a sender of too much is told how long to wait, then closed', { timeout: 20_000 }, async (t) => {
+test('a sender of too much is told how long to wait, then closed', {
+  timeout: 20_000,
+}, async (t) => {
   const server = await startServer(t, {
     WORKERS: '1',
     FANFARE_MESSAGES_PER_MINUTE: '60',
@@ -232,7 +284,9 @@ test('a sender of too much is told how long to wait, then closed', { timeout: 20
   });
 });
 
-test('rooms beyond the limit are refused, and one who insists is closed with 4505', { timeout: 20_000 }, async (t) => {
+test('rooms beyond the limit are refused, and one who insists is closed with 4505', {
+  timeout: 20_000,
+}, async (t) => {
   const server = await startServer(t, {
     WORKERS: '1',
     FANFARE_MESSAGES_PER_MINUTE_MODE: 'off',
@@ -240,8 +294,10 @@ test('rooms beyond the limit are refused, and one who insists is closed with 450
     FANFARE_MAX_ROOMS_PER_CONNECTION: '3',
   });
   const wire = await new Wire(server.port).opened();
-  for (let i = 0; i < 3; i++) assert.equal((await wire.ask({ type: 'join', room: `r${i}` })).type, 'joined');
-  for (let i = 0; i < 3; i++) assert.equal((await wire.ask({ type: 'join', room: 'more' })).error, 'ROOM_LIMIT');
+  for (let i = 0; i < 3; i++)
+    assert.equal((await wire.ask({ type: 'join', room: `r${i}` })).type, 'joined');
+  for (let i = 0; i < 3; i++)
+    assert.equal((await wire.ask({ type: 'join', room: 'more' })).error, 'ROOM_LIMIT');
   await wire.ask({ type: 'join', room: 'more' });
   assert.equal((await wire.ended()).close, 4505);
 });

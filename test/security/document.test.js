@@ -8,7 +8,10 @@ import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observabilit
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const document = readFileSync(`${root}docs/security.md`, 'utf8');
-const inputs = document.slice(document.indexOf('## Inputs and queues'), document.indexOf('## How it is tested'));
+const inputs = document.slice(
+  document.indexOf('## Inputs and queues'),
+  document.indexOf('## How it is tested'),
+);
 /** The lines of the tables of inputs, without their heads. */
 const rows = inputs
   .split('\n')
@@ -28,8 +31,12 @@ test('each line of the tables of inputs says all, and names a test that is there
 });
 
 test('each counter that docs/security.md names is a metric', () => {
-  const names = new Set([...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(({ name }) => name));
-  const named = [...document.matchAll(/`((?:fanfare|websocket)_[a-z_]+)`/g)].map(([, name]) => name);
+  const names = new Set(
+    [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS].map(({ name }) => name),
+  );
+  const named = [...document.matchAll(/`((?:fanfare|websocket)_[a-z_]+)`/g)].map(
+    ([, name]) => name,
+  );
   assert.ok(named.length > 30);
   for (const name of named) assert.ok(names.has(name), name);
 });

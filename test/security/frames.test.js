@@ -1,8 +1,10 @@
-// frames.test.js: what becomes of each way to break RFC 6455, and of each way to use it oddly but well.
+// frames.test.js: what becomes of each way to break RFC 6455, and of each way to use it oddly but
+// well.
 //
-// Every row is sent four times: whole, byte by byte, and cut after its first and its seventh byte, since the server has two
-// ways in (frame-reader.js and ws's own) and a frame that comes in pieces takes other turns. A goodbye follows each row, so
-// that a row which breaks nothing ends with the echo of that: 1000.
+// Every row is sent four times: whole, byte by byte, and cut after its first and its seventh byte,
+// since the server has two ways in (frame-reader.js and ws's own) and a frame that comes in pieces
+// takes other turns. A goodbye follows each row, so that a row which breaks nothing ends with the
+// echo of that: 1000.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,7 +13,11 @@ import { startServer } from '../helpers/server.js';
 import { GOODBYE, text, Wire } from './wire.js';
 
 const MAX_MESSAGE_BYTES = 4096;
-const ENV = { WORKERS: '1', FANFARE_LIMITS: 'off', FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES) };
+const ENV = {
+  WORKERS: '1',
+  FANFARE_LIMITS: 'off',
+  FANFARE_MAX_MESSAGE_BYTES: String(MAX_MESSAGE_BYTES),
+};
 /** @type {readonly ((bytes: Buffer) => Buffer[])[]} */
 const CUTS = [
   (bytes) => [bytes],
@@ -29,7 +35,11 @@ const MIDDLE = ECHO_BYTES.indexOf(0xc3) + 1;
 /** @typedef {{close: number, texts?: string[], pongs?: string[]}} Expected */
 /** @typedef {[string, Buffer|Buffer[], number|Expected]} Row */
 
-/** A close frame. @param {number} code @param {string|Buffer} [reason] */
+/**
+ * A close frame.
+ * @param {number} code
+ * @param {string|Buffer} [reason]
+ */
 function closing(code, reason = '') {
   return frame(close, Buffer.concat([Buffer.from([code >> 8, code & 0xff]), Buffer.from(reason)]));
 }
@@ -43,25 +53,55 @@ function invalid(...bytes) {
 const ROWS = [
   // What is allowed.
   ['a text', text(ECHO), { close: 1000, texts: [ECHO] }],
-  ['a text in two fragments, cut within a character', fragments(MIDDLE), { close: 1000, texts: [ECHO] }],
-  ['a ping between two fragments', fragments(MIDDLE, frame(ping, 'a')), { close: 1000, texts: [ECHO], pongs: ['a'] }],
+  [
+    'a text in two fragments, cut within a character',
+    fragments(MIDDLE),
+    { close: 1000, texts: [ECHO] },
+  ],
+  [
+    'a ping between two fragments',
+    fragments(MIDDLE, frame(ping, 'a')),
+    { close: 1000, texts: [ECHO], pongs: ['a'] },
+  ],
   ['fragments without a byte', fragments(0), { close: 1000, texts: [ECHO] }],
   ['a ping of 125 bytes', frame(ping, 'p'.repeat(125)), { close: 1000, pongs: ['p'.repeat(125)] }],
   ['a ping without a byte', frame(ping, ''), { close: 1000, pongs: [''] }],
   ['a pong nobody asked for', frame(pong, 'x'), 1000],
-  ['a mask of zeros', frame(OPCODES.text, ECHO, { mask: Buffer.alloc(4) }), { close: 1000, texts: [ECHO] }],
-  ['a message as large as one may be', echoOf(MAX_MESSAGE_BYTES), { close: 1000, texts: [textOf(MAX_MESSAGE_BYTES)] }],
+  [
+    'a mask of zeros',
+    frame(OPCODES.text, ECHO, { mask: Buffer.alloc(4) }),
+    { close: 1000, texts: [ECHO] },
+  ],
+  [
+    'a message as large as one may be',
+    echoOf(MAX_MESSAGE_BYTES),
+    { close: 1000, texts: [textOf(MAX_MESSAGE_BYTES)] },
+  ],
   ['what comes behind a close frame is not read', [GOODBYE, text(ECHO), frame(3, '')], 1000],
 
   // RFC 6455 5.1, 5.2, 5.4, 5.5
   ['a frame without a mask', frame(OPCODES.text, ECHO, { isMasked: false }), 1002],
   ['a ping without a mask', frame(ping, '', { isMasked: false }), 1002],
-  ...[4, 2, 1].map((reserved) => row(`reserved bit ${reserved}`, frame(OPCODES.text, ECHO, { reserved }), 1002)),
-  ...[4, 2, 1].map((reserved) => row(`reserved bit ${reserved} of a ping`, frame(ping, '', { reserved }), 1002)),
-  ...[3, 4, 5, 6, 7, 11, 12, 13, 14, 15].map((opcode) => row(`opcode ${opcode}`, frame(opcode, ''), 1002)),
+  ...[4, 2, 1].map((reserved) =>
+    row(`reserved bit ${reserved}`, frame(OPCODES.text, ECHO, { reserved }), 1002),
+  ),
+  ...[4, 2, 1].map((reserved) =>
+    row(`reserved bit ${reserved} of a ping`, frame(ping, '', { reserved }), 1002),
+  ),
+  ...[3, 4, 5, 6, 7, 11, 12, 13, 14, 15].map((opcode) =>
+    row(`opcode ${opcode}`, frame(opcode, ''), 1002),
+  ),
   ['a continuation of nothing', frame(continuation, 'x'), 1002],
-  ['a text within a fragmented text', [frame(OPCODES.text, '"', { isFinal: false }), text('""')], 1002],
-  ['a binary within a fragmented text', [frame(OPCODES.text, '"', { isFinal: false }), frame(binary, 'x')], 1002],
+  [
+    'a text within a fragmented text',
+    [frame(OPCODES.text, '"', { isFinal: false }), text('""')],
+    1002,
+  ],
+  [
+    'a binary within a fragmented text',
+    [frame(OPCODES.text, '"', { isFinal: false }), frame(binary, 'x')],
+    1002,
+  ],
   ...[ping, pong, close].map((opcode) =>
     row(`opcode ${opcode} in fragments`, frame(opcode, '', { isFinal: false }), 1002),
   ),
@@ -101,7 +141,11 @@ const ROWS = [
     frame(OPCODES.text, Buffer.concat([Buffer.alloc(300, 'x'), Buffer.from([0xff])])),
     1007,
   ],
-  ['good texts before a bad one', [text(ECHO), text(ECHO), invalid(0xff)], { close: 1007, texts: [ECHO, ECHO] }],
+  [
+    'good texts before a bad one',
+    [text(ECHO), text(ECHO), invalid(0xff)],
+    { close: 1007, texts: [ECHO, ECHO] },
+  ],
 
   // Sizes
   ['a byte more than a message may have', echoOf(MAX_MESSAGE_BYTES + 1), 1009],
@@ -112,7 +156,11 @@ const ROWS = [
   ],
   ['a length of 2^40', frame(OPCODES.text, '', { declared: 2 ** 40 }), 1009],
   ['a length of 2^53', frame(OPCODES.text, '', { declared: 2 ** 53 }), 1009],
-  ['a length of 2^63 and more', Buffer.from([0x81, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]), 1009],
+  [
+    'a length of 2^63 and more',
+    Buffer.from([0x81, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]),
+    1009,
+  ],
   [
     'a message beyond the limit by its fragments alone',
     [
@@ -125,15 +173,27 @@ const ROWS = [
 
   // What this server does not speak
   ['a binary message', frame(binary, ECHO), 1003],
-  ['a binary message in fragments', [frame(binary, ECHO, { isFinal: false }), frame(continuation, '')], 1003],
+  [
+    'a binary message in fragments',
+    [frame(binary, ECHO, { isFinal: false }), frame(continuation, '')],
+    1003,
+  ],
 ];
 
-/** @param {string} name @param {Buffer} bytes @param {number} code @returns {Row} */
+/**
+ * @param {string} name
+ * @param {Buffer} bytes
+ * @param {number} code
+ * @returns {Row}
+ */
 function row(name, bytes, code) {
   return [name, bytes, code];
 }
 
-/** @param {number} size of the message @returns {string} */
+/**
+ * @param {number} size of the message
+ * @returns {string}
+ */
 function textOf(size) {
   return `{"type":"echo","payload":"${'x'.repeat(size - 28)}"}`;
 }
@@ -144,7 +204,10 @@ function echoOf(size) {
   return text(textOf(size));
 }
 
-/** @param {number} at where it is cut @param {Buffer} [between] */
+/**
+ * @param {number} at where it is cut
+ * @param {Buffer} [between]
+ */
 function fragments(at, between = Buffer.alloc(0)) {
   return [
     frame(OPCODES.text, ECHO_BYTES.subarray(0, at), { isFinal: false }),
@@ -154,10 +217,16 @@ function fragments(at, between = Buffer.alloc(0)) {
   ];
 }
 
-test('each way to break the framing has its close code, however it is cut', { timeout: 60_000 }, async (t) => {
+test('each way to break the framing has its close code, however it is cut', {
+  timeout: 60_000,
+}, async (t) => {
   const server = await startServer(t, ENV);
   for (const [name, bytes, expected] of ROWS) {
-    const { close: code, texts = [], pongs = [] } = typeof expected === 'number' ? { close: expected } : expected;
+    const {
+      close: code,
+      texts = [],
+      pongs = [],
+    } = typeof expected === 'number' ? { close: expected } : expected;
     await t.test(`${code}: ${name}`, async () => {
       const whole = Buffer.concat([...(Array.isArray(bytes) ? bytes : [bytes]), GOODBYE]);
       const all = await Promise.all(
@@ -171,7 +240,8 @@ test('each way to break the framing has its close code, however it is cut', { ti
           }
         }),
       );
-      for (const heard of all) assert.deepEqual(heard, { status: 101, close: code, texts, pongs, other: [] });
+      for (const heard of all)
+        assert.deepEqual(heard, { status: 101, close: code, texts, pongs, other: [] });
     });
   }
   await t.test('and nothing of it harms the worker', async () => {

@@ -2,9 +2,10 @@
 //
 //   node test/security/fuzz.js [--executions 1000000] [--seed N] [--only frames,commands,server] [--keep]
 //
-// The targets of fuzz/targets.js run in this process; `server` is a real server with two workers, its sockets, and an honest
-// client beside them. What fails is made small and printed with its seed. An input with a new kind of outcome joins the corpus
-// of its run; with `--keep` short ones join that of test/security/corpus/ as well. Exit code 1 where anything failed.
+// The targets of fuzz/targets.js run in this process; `server` is a real server with two workers,
+// its sockets, and an honest client beside them. What fails is made small and printed with its
+// seed. An input with a new kind of outcome joins the corpus of its run; with `--keep` short ones
+// join that of test/security/corpus/ as well. Exit code 1 where anything failed.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -64,13 +65,19 @@ console.log('|---|---:|---:|---:|---:|---:|');
 const shares = chosen.reduce((sum, { share }) => sum + share, 0);
 let total = 0;
 const began = performance.now();
-for (const target of chosen) total += await fuzz(target, Math.ceil((executions * target.share) / shares));
-if (only === null || only.has('server')) total += await fuzzServer(Math.ceil(executions * SERVER_SHARE));
+for (const target of chosen)
+  total += await fuzz(target, Math.ceil((executions * target.share) / shares));
+if (only === null || only.has('server'))
+  total += await fuzzServer(Math.ceil(executions * SERVER_SHARE));
 const tookS = (performance.now() - began) / 1000;
 console.log(`\n${total} executions in ${tookS.toFixed(0)} s, ${failures} failures`);
 process.exit(failures > 0 ? 1 : 0);
 
-/** @param {Target} target @param {number} count @returns {Promise<number>} how many there were */
+/**
+ * @param {Target} target
+ * @param {number} count
+ * @returns {Promise<number>} how many there were
+ */
 async function fuzz(target, count) {
   const { name, corpus } = target;
   const next = numbersFrom(seed);
@@ -114,7 +121,11 @@ async function fuzz(target, count) {
   return done;
 }
 
-/** @param {Running} running @param {readonly Buffer[]} inputs @param {readonly number[]} numbers */
+/**
+ * @param {Running} running
+ * @param {readonly Buffer[]} inputs
+ * @param {readonly number[]} numbers
+ */
 async function run(running, inputs, numbers) {
   const outcomes = await running.run(inputs, numbers);
   // What targets without a turn of their own have put off, as streams do, would pile up.
@@ -125,11 +136,18 @@ async function run(running, inputs, numbers) {
 
 /**
  * Finds out which of a batch it was, and what of its steps is needed.
- * @param {Target} target @param {readonly Plan[]} plans @param {readonly number[]} numbers @param {unknown} error
+ * @param {Target} target
+ * @param {readonly Plan[]} plans
+ * @param {readonly number[]} numbers
+ * @param {unknown} error
  * @returns {Promise<Running>} a fresh one
  */
 async function explain(target, plans, numbers, error) {
-  /** @param {Plan} plan @param {number} n @returns {Promise<unknown>} what it throws; null: nothing */
+  /**
+   * @param {Plan} plan
+   * @param {number} n
+   * @returns {Promise<unknown>} what it throws; null: nothing
+   */
   const fault = async (plan, n) => {
     const running = await target.start();
     try {
@@ -160,25 +178,35 @@ async function explain(target, plans, numbers, error) {
   return target.start();
 }
 
-/** @param {Target} target @param {readonly Buffer[]} inputs */
+/**
+ * @param {Target} target
+ * @param {readonly Buffer[]} inputs
+ */
 function keep({ name, file }, inputs) {
   const json = JSON.parse(readFileSync(file, 'utf8'));
   for (const input of inputs) {
     const text = input.toString('latin1');
-    if (!Object.values(json.seeds).includes(text)) json.seeds[`kept ${Object.keys(json.seeds).length}`] = text;
+    if (!Object.values(json.seeds).includes(text))
+      json.seeds[`kept ${Object.keys(json.seeds).length}`] = text;
   }
   writeFileSync(file, `${JSON.stringify(json, null, 2)}\n`);
   console.error(`kept ${inputs.length} inputs of ${name}`);
 }
 
-/** The sockets of a real server. @param {number} count @returns {Promise<number>} */
+/**
+ * The sockets of a real server.
+ * @param {number} count
+ * @returns {Promise<number>}
+ */
 async function fuzzServer(count) {
   const frames = /** @type {Target} */ (TARGETS.find(({ name }) => name === 'frames'));
   const http = /** @type {Target} */ (TARGETS.find(({ name }) => name === 'HTTP heads'));
   const next = numbersFrom(seed);
   /** @type {(() => unknown)[]} */
   const cleanups = [];
-  const t = /** @type {any} */ ({ after: (/** @type {() => unknown} */ cleanup) => cleanups.push(cleanup) });
+  const t = /** @type {any} */ ({
+    after: (/** @type {() => unknown} */ cleanup) => cleanups.push(cleanup),
+  });
   const faults = [];
   const server = await startServer(t, {
     FANFARE_LIMITS: 'off',
@@ -241,7 +269,8 @@ async function fuzzServer(count) {
   isOver = true;
   await talking;
   honest.destroy();
-  const page = () => fetch(`http://127.0.0.1:${server.metricsPort}/metrics`).then((response) => response.text());
+  const page = () =>
+    fetch(`http://127.0.0.1:${server.metricsPort}/metrics`).then((response) => response.text());
   await until(
     async () => samples(await page()).get('websocket_connections_total') === 0,
     30_000,
@@ -252,9 +281,11 @@ async function fuzzServer(count) {
   const megabytes = now.map(
     (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024,
   );
-  if (Math.max(...megabytes) > SERVER_MAX_MB) faults.push(`memory: ${megabytes.map(Math.round).join()} MB`);
+  if (Math.max(...megabytes) > SERVER_MAX_MB)
+    faults.push(`memory: ${megabytes.map(Math.round).join()} MB`);
   for (const line of server.lines) if (line.level >= 50) faults.push(JSON.stringify(line));
-  if (slowestMs > SERVER_PATIENCE_MS) faults.push(`the honest client waited for ${slowestMs.toFixed(0)} ms`);
+  if (slowestMs > SERVER_PATIENCE_MS)
+    faults.push(`the honest client waited for ${slowestMs.toFixed(0)} ms`);
   for (const cleanup of cleanups.reverse()) await cleanup();
   for (const fault of faults) console.error(`server: ${fault}`);
   failures += faults.length;

@@ -1,7 +1,8 @@
-// fuzz.test.js: nearly good bytes at every place where others' bytes come in, for a moment; `npm run fuzz` does it for longer.
+// fuzz.test.js: nearly good bytes at every place where others' bytes come in, for a moment;
+// `npm run fuzz` does it for longer.
 //
-// Each target gets its corpus as it is, then mutations that fast-check chooses: one that fails is made small, and its seed is
-// printed. What the targets hold to is in fuzz/targets.js.
+// Each target gets its corpus as it is, then mutations that fast-check chooses: one that fails is
+// made small, and its seed is printed. What the targets hold to is in fuzz/targets.js.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -19,12 +20,17 @@ const plan = fc.record({
 });
 
 for (const { name, corpus, start } of TARGETS) {
-  test(`${name}: nothing escapes, nothing stays, and answers are well-formed`, { timeout: 60_000 }, async (t) => {
+  test(`${name}: nothing escapes, nothing stays, and answers are well-formed`, {
+    timeout: 60_000,
+  }, async (t) => {
     const running = await start();
     t.after(() => running.close());
     /** @type {Set<string>} */
     const kinds = new Set();
-    /** @param {readonly Buffer[]} inputs @param {readonly number[]} numbers */
+    /**
+     * @param {readonly Buffer[]} inputs
+     * @param {readonly number[]} numbers
+     */
     const run = async (inputs, numbers) => {
       for (const kind of await running.run(inputs, numbers)) kinds.add(kind);
     };

@@ -1,4 +1,5 @@
-// handshake.test.js: what each kind of handshake is answered, good, bad and hostile. Each row is sent whole and byte by byte.
+// handshake.test.js: what each kind of handshake is answered, good, bad and hostile. Each row is
+// sent whole and byte by byte.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,7 +17,11 @@ const UPGRADE = [
   `Sec-WebSocket-Key: ${KEY}`,
 ];
 
-/** A request whose lines are sent as they are. @param {string} first @param {readonly string[]} lines */
+/**
+ * A request whose lines are sent as they are.
+ * @param {string} first
+ * @param {readonly string[]} lines
+ */
 function request(first, lines) {
   return `${[first, ...lines].join('\r\n')}\r\n\r\n`;
 }
@@ -26,7 +31,10 @@ const having = (headers) => handshake({ headers });
 /** @param {string} target */
 const to = (target) => handshake({ target });
 
-/** @type {[string, string|Buffer, number, Record<string, string>?][]} what is sent, the status, headers of the answer */
+/**
+ * @type {[string, string|Buffer, number, Record<string, string>?][]} what is sent, the status,
+ *   headers of the answer
+ */
 const ROWS = [
   ['a good one', handshake(), 101],
   ['at /', to('/'), 101],
@@ -40,7 +48,11 @@ const ROWS = [
     101,
   ],
   ['several tokens in Connection', having({ Connection: 'keep-alive, Upgrade' }), 101],
-  ['with a frame behind it', Buffer.concat([Buffer.from(handshake()), text('{"type":"ping"}')]), 101],
+  [
+    'with a frame behind it',
+    Buffer.concat([Buffer.from(handshake()), text('{"type":"ping"}')]),
+    101,
+  ],
 
   // RFC 6455 4.1, 4.2.1
   ['no key', having({ 'Sec-WebSocket-Key': undefined }), 400],
@@ -55,8 +67,18 @@ const ROWS = [
     { 'sec-websocket-version': '13', upgrade: 'websocket' },
   ],
   ['version 8', having({ 'Sec-WebSocket-Version': '8' }), 426, { 'sec-websocket-version': '13' }],
-  ['version 777', having({ 'Sec-WebSocket-Version': '777' }), 426, { 'sec-websocket-version': '13' }],
-  ['no upgrade', having({ Upgrade: undefined, Connection: undefined }), 426, { upgrade: 'websocket' }],
+  [
+    'version 777',
+    having({ 'Sec-WebSocket-Version': '777' }),
+    426,
+    { 'sec-websocket-version': '13' },
+  ],
+  [
+    'no upgrade',
+    having({ Upgrade: undefined, Connection: undefined }),
+    426,
+    { upgrade: 'websocket' },
+  ],
   ['an upgrade to h2c', having({ Upgrade: 'h2c' }), 400],
   ['a POST', handshake({ method: 'POST' }), 405, { allow: 'GET' }],
   ['a CONNECT', 'CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n', 405],
@@ -120,7 +142,12 @@ const ROWS = [
   ['a health check by POST', 'POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n', 405],
 ];
 
-/** @param {string} name @param {string} bytes @param {number} status @returns {[string, string, number]} */
+/**
+ * @param {string} name
+ * @param {string} bytes
+ * @param {number} status
+ * @returns {[string, string, number]}
+ */
 function row(name, bytes, status) {
   return [name, bytes, status];
 }
@@ -145,7 +172,8 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
         }
         const response = await client.response();
         assert.equal(response.status, status);
-        for (const [name, value] of Object.entries(headers)) assert.equal(response.headers[name], value);
+        for (const [name, value] of Object.entries(headers))
+          assert.equal(response.headers[name], value);
         assert.equal(response.headers['x-powered-by'], undefined);
         assert.equal(response.headers.server, undefined);
         // A refusal is the connection's last word, and says nothing of what it was sent.
@@ -174,7 +202,10 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
       GOODBYE,
     ]);
     const wire = new Wire(server.port, { request: early });
-    assert.deepEqual((await wire.ended()).texts, ['{"type":"pong","id":1}', '{"type":"pong","id":2}']);
+    assert.deepEqual((await wire.ended()).texts, [
+      '{"type":"pong","id":1}',
+      '{"type":"pong","id":2}',
+    ]);
   });
   await t.test('and nothing of it harms the worker', () => {
     assert.deepEqual(
@@ -184,7 +215,9 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
   });
 });
 
-test('requests with an expectation count like all others: one socket has so many', { timeout: 20_000 }, async (t) => {
+test('requests with an expectation count like all others: one socket has so many', {
+  timeout: 20_000,
+}, async (t) => {
   const server = await startServer(t, { WORKERS: '1', FANFARE_LIMITS: 'off' });
   const client = await RawClient.connect(t, server);
   client.write('GET /livez HTTP/1.1\r\nHost: a\r\nExpect: more\r\n\r\n'.repeat(1000));
@@ -203,7 +236,9 @@ test('a handshake that takes too long is told so', { timeout: 20_000 }, async (t
   }
 });
 
-test('an address over its cap is told to wait, over all workers', { timeout: 20_000 }, async (t) => {
+test('an address over its cap is told to wait, over all workers', {
+  timeout: 20_000,
+}, async (t) => {
   const server = await startServer(t, {
     WORKERS: '2',
     FANFARE_MAX_CONNECTIONS_PER_IP: '3',

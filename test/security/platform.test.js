@@ -1,4 +1,5 @@
-// platform.test.js: what the program is made of and what it lets out: packages, headers, labels, logs.
+// platform.test.js: what the program is made of and what it lets out: packages, headers, labels,
+// logs.
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -25,7 +26,9 @@ test('packages are pinned with their hashes, and those of production run nothing
 for (const [name, floor] of Object.entries(FLOORS)) {
   test(`${name} is ${floor.join('.')} or later: there were faults before`, () => {
     const version = lock.packages[`node_modules/${name}`].version.split('.').map(Number);
-    const difference = version.findIndex((/** @type {number} */ n, /** @type {number} */ i) => n !== floor[i]);
+    const difference = version.findIndex(
+      (/** @type {number} */ n, /** @type {number} */ i) => n !== floor[i],
+    );
     assert.ok(difference === -1 || version[difference] > floor[difference], version.join('.'));
   });
 }
@@ -44,7 +47,9 @@ test('images run as nobody in particular', () => {
   assert.match(/** @type {string} */ (stages.at(-1)), /^USER [1-9]/m);
 });
 
-test('secrets and strangers’ words are in no log line, no label and no page', { timeout: 30_000 }, async (t) => {
+test('secrets and strangers’ words are in no log line, no label and no page', {
+  timeout: 30_000,
+}, async (t) => {
   const SECRET = 'tops3cret';
   const server = await startServer(t, {
     WORKERS: '1',
@@ -63,7 +68,8 @@ test('secrets and strangers’ words are in no log line, no label and no page', 
     `Cookie: session=${SECRET}`,
     `User-Agent: ${SECRET}`,
   ];
-  const request = (/** @type {string[]} */ more = []) => `${[...lines, ...more].join('\r\n')}\r\n\r\n`;
+  const request = (/** @type {string[]} */ more = []) =>
+    `${[...lines, ...more].join('\r\n')}\r\n\r\n`;
   const wire = await new Wire(server.port, { request: request() }).opened();
   assert.equal(wire.heard.status, 101);
   await wire.ask({ type: 'join', room: `room-${SECRET}` });

@@ -1,4 +1,5 @@
-// wire.js: a WebSocket client that sends any bytes, in any pieces, and notes the frames that come back.
+// wire.js: a WebSocket client that sends any bytes, in any pieces, and notes the frames that come
+// back.
 
 import { connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -10,9 +11,15 @@ const TIMEOUT_MS = 10_000;
 /** A close frame as a well-behaved client sends it. */
 export const GOODBYE = frame(OPCODES.close, Buffer.from([0x03, 0xe8]));
 
-/** @typedef {{status: number, close: number, texts: string[], pongs: string[], other: number[]}} Heard */
+/**
+ * @typedef {{status: number, close: number, texts: string[], pongs: string[], other: number[]}}
+ *   Heard
+ */
 
-/** @param {string|object} message @returns {Buffer} its frame */
+/**
+ * @param {string|object} message
+ * @returns {Buffer} its frame
+ */
 export function text(message) {
   return frame(OPCODES.text, typeof message === 'string' ? message : JSON.stringify(message));
 }
@@ -25,7 +32,10 @@ export class Wire {
   /** @type {Set<() => void>} */
   #waiting = new Set();
 
-  /** @param {number} port @param {{localAddress?: string, request?: string|Buffer}} [options] */
+  /**
+   * @param {number} port
+   * @param {{localAddress?: string, request?: string|Buffer}} [options]
+   */
   constructor(port, { localAddress, request = handshake() } = {}) {
     const parser = new FrameParser(({ opcode, body }) => {
       const { heard } = this;
@@ -71,11 +81,18 @@ export class Wire {
     }
   }
 
-  /** Sends a command and gives the next message. @param {string|object} message @returns {Promise<Record<string, any>>} */
+  /**
+   * Sends a command and gives the next message.
+   * @param {string|object} message
+   * @returns {Promise<Record<string, any>>}
+   */
   async ask(message) {
     const before = this.heard.texts.length;
     this.socket.write(text(message));
-    await this.until(() => this.heard.texts.length > before, `an answer to ${JSON.stringify(message).slice(0, 200)}`);
+    await this.until(
+      () => this.heard.texts.length > before,
+      `an answer to ${JSON.stringify(message).slice(0, 200)}`,
+    );
     return JSON.parse(this.heard.texts[before]);
   }
 
@@ -85,7 +102,10 @@ export class Wire {
     return this.heard;
   }
 
-  /** @param {() => boolean} condition @param {string} what */
+  /**
+   * @param {() => boolean} condition
+   * @param {string} what
+   */
   until(condition, what) {
     return /** @type {Promise<void>} */ (
       new Promise((resolve, reject) => {
@@ -94,11 +114,20 @@ export class Wire {
           this.#waiting.delete(check);
           clearTimeout(timer);
           if (condition()) resolve();
-          else reject(new Error(`closed (${this.heard.close}) before ${what}; heard ${JSON.stringify(this.heard)}`));
+          else
+            reject(
+              new Error(
+                `closed (${this.heard.close}) before ${what}; heard ${JSON.stringify(this.heard)}`,
+              ),
+            );
         };
         const timer = setTimeout(() => {
           this.#waiting.delete(check);
-          reject(new Error(`${what} did not come within ${TIMEOUT_MS} ms; heard ${JSON.stringify(this.heard)}`));
+          reject(
+            new Error(
+              `${what} did not come within ${TIMEOUT_MS} ms; heard ${JSON.stringify(this.heard)}`,
+            ),
+          );
         }, TIMEOUT_MS);
         this.#waiting.add(check);
         check();

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { createServer, request as send } from 'node:http';
 import { test } from 'node:test';
-import { addressKey, createAddressResolver, createPeerResolver } from '../../src/admission/address.js';
+import {
+  addressKey,
+  createAddressResolver,
+  createPeerResolver,
+} from '../../src/admission/address.js';
 
 /**
  * @param {string} trustProxy
@@ -28,12 +32,18 @@ test('a peer that is no trusted proxy is the client, whatever it writes', () => 
 
 test('behind a proxy that appends (nginx, HAProxy with option forwardfor) the forged part is not looked at', () => {
   assert.equal(resolve('127.0.0.1/32', '127.0.0.1', '6.6.6.6, 192.0.2.1'), '192.0.2.1');
-  assert.equal(resolve('127.0.0.1/32', '::ffff:127.0.0.1', '127.0.0.1, 6.6.6.6, 192.0.2.1'), '192.0.2.1');
+  assert.equal(
+    resolve('127.0.0.1/32', '::ffff:127.0.0.1', '127.0.0.1, 6.6.6.6, 192.0.2.1'),
+    '192.0.2.1',
+  );
   assert.equal(resolve('1', '127.0.0.1', '6.6.6.6, 192.0.2.1'), '192.0.2.1');
 });
 
 test('a chain of proxies is followed to the right-most address that is none of them', () => {
-  assert.equal(resolve('10.0.0.0/8,127.0.0.1/32', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'), '192.0.2.1');
+  assert.equal(
+    resolve('10.0.0.0/8,127.0.0.1/32', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'),
+    '192.0.2.1',
+  );
   assert.equal(resolve('2', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'), '192.0.2.1');
   assert.equal(resolve('1', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'), '10.1.1.1');
 });
@@ -85,17 +95,27 @@ test('ports that proxies write are no part of the address, nor of trust', () => 
   assert.equal(resolve('1', '127.0.0.1', '192.0.2.1:51234'), '192.0.2.1');
   assert.equal(resolve('1', '127.0.0.1', '[2001:db8::1]:51234'), '2001:db8:0:0::/64');
   assert.equal(resolve('1', '127.0.0.1', '[2001:db8::1]'), '2001:db8:0:0::/64');
-  assert.equal(resolve('127.0.0.0/8,10.0.0.0/8', '127.0.0.1', '192.0.2.1:1, 10.0.0.1:443'), '192.0.2.1');
+  assert.equal(
+    resolve('127.0.0.0/8,10.0.0.0/8', '127.0.0.1', '192.0.2.1:1, 10.0.0.1:443'),
+    '192.0.2.1',
+  );
 });
 
 test('an IPv4 address written as IPv6 is one address', () => {
-  for (const address of ['::ffff:192.0.2.1', '::ffff:c000:201', '0:0:0:0:0:ffff:192.0.2.1', '::FFFF:192.0.2.1'])
+  for (const address of [
+    '::ffff:192.0.2.1',
+    '::ffff:c000:201',
+    '0:0:0:0:0:ffff:192.0.2.1',
+    '::FFFF:192.0.2.1',
+  ])
     assert.equal(addressKey(address), '192.0.2.1', address);
   assert.equal(resolve('10.0.0.0/8', '::ffff:10.0.0.1', '::ffff:192.0.2.1'), '192.0.2.1');
 });
 
 test('a zone makes no address another one, wherever it stands', () => {
-  const keys = new Set(['::ffff:1%2.3.4', '::ffff:1%a.b', '::ffff:1%c', '::ffff:1'].map(addressKey));
+  const keys = new Set(
+    ['::ffff:1%2.3.4', '::ffff:1%a.b', '::ffff:1%c', '::ffff:1'].map(addressKey),
+  );
   assert.deepEqual([...keys], ['0:0:0:0::/64']);
 });
 

@@ -15,7 +15,11 @@ class Counter {
     this.released = 0;
   }
 
-  /** @param {string} address @param {number} cap @param {boolean} force */
+  /**
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force
+   */
   async acquire(address, cap, force) {
     this.calls++;
     const connections = this.held.get(address) ?? 0;
@@ -47,11 +51,21 @@ function build(env = {}) {
   const addresses = new Counter();
   const counters = createCounters();
   const clock = { nowMs: 0 };
-  const admission = new Admission({ config, addresses, health, counters, now: () => clock.nowMs, random: () => 0.999 });
+  const admission = new Admission({
+    config,
+    addresses,
+    health,
+    counters,
+    now: () => clock.nowMs,
+    random: () => 0.999,
+  });
   return { admission, addresses, health, counters, clock };
 }
 
-/** @param {Record<string, string>} [headers] @param {string} [peer] */
+/**
+ * @param {Record<string, string>} [headers]
+ * @param {string} [peer]
+ */
 function request(headers = {}, peer = '192.0.2.1') {
   return /** @type {import('node:http').IncomingMessage} */ (
     /** @type {unknown} */ ({ headers, socket: { remoteAddress: peer } })
@@ -84,10 +98,17 @@ test('with the cap per address off nobody is asked, and nothing is awaited', () 
 test('an address is found out only where a limit counts by it', () => {
   const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
   const counted = build(cap).admission.admit(request());
-  const noMessages = { FANFARE_LIMITS: 'off', FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE: 'enforce' };
+  const noMessages = {
+    FANFARE_LIMITS: 'off',
+    FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE: 'enforce',
+  };
   const countsBroadcasts = build(noMessages).admission.admit(request());
   const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admit(request());
-  assert.ok(counted instanceof Admitted && countsBroadcasts instanceof Admitted && uncounted instanceof Admitted);
+  assert.ok(
+    counted instanceof Admitted &&
+      countsBroadcasts instanceof Admitted &&
+      uncounted instanceof Admitted,
+  );
   assert.equal(countsBroadcasts.address, '192.0.2.1');
   assert.equal(counted.address, '192.0.2.1');
   assert.equal(uncounted.address, '');
@@ -101,7 +122,10 @@ test('an address over its cap is refused with 429 and a time to wait', async () 
   assert.equal(refused.status, 429);
   assert.equal(refused.reason, 'per_ip');
   assert.equal(refused.headers['Retry-After'], '20');
-  assert.deepEqual(JSON.parse(refused.body), { error: 'per_ip', message: 'Too many connections from this address.' });
+  assert.deepEqual(JSON.parse(refused.body), {
+    error: 'per_ip',
+    message: 'Too many connections from this address.',
+  });
   assert.equal(counters.refused.per_ip, 1);
   assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof Admitted);
 });
@@ -116,7 +140,10 @@ test('a place is given back once, however often it is released', async () => {
 });
 
 test('an observed cap admits, holds the place and counts', async () => {
-  const { admission, addresses, counters } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '1', FANFARE_LIMITS: 'observe' });
+  const { admission, addresses, counters } = build({
+    FANFARE_MAX_CONNECTIONS_PER_IP: '1',
+    FANFARE_LIMITS: 'observe',
+  });
   for (let i = 0; i < 3; i++) assert.ok((await admission.admit(request())) instanceof Admitted);
   assert.equal(counters.observed.connections_per_ip, 2);
   assert.equal(counters.refused.per_ip, 0);
@@ -203,23 +230,31 @@ test('origins are compared exactly; null is anybody; none is no browser', () => 
 
 test('without an allow-list every origin is let in', () => {
   const allowed = createOriginCheck([]);
-  for (const origin of ['https://any.example', 'null', undefined]) assert.equal(allowed(origin), true);
+  for (const origin of ['https://any.example', 'null', undefined])
+    assert.equal(allowed(origin), true);
 });
 
 test('a forged X-Forwarded-For does not evade the cap', async () => {
   const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '100' });
   const decisions = await Promise.all(
-    Array.from({ length: 300 }, (_, i) => admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` }))),
+    Array.from({ length: 300 }, (_, i) =>
+      admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` })),
+    ),
   );
   assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 100);
 });
 
 test('behind a trusted proxy each client has its own cap, and forging does not help it', async () => {
-  const { admission } = build({ FANFARE_MAX_CONNECTIONS_PER_IP: '10', TRUST_PROXY: '127.0.0.1/32' });
+  const { admission } = build({
+    FANFARE_MAX_CONNECTIONS_PER_IP: '10',
+    TRUST_PROXY: '127.0.0.1/32',
+  });
   for (const client of ['10.0.0.1', '10.0.0.2']) {
     const forwarded = (/** @type {number} */ i) =>
       request({ 'x-forwarded-for': `6.6.6.${i}, ${client}` }, '::ffff:127.0.0.1');
-    const decisions = await Promise.all(Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))));
+    const decisions = await Promise.all(
+      Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))),
+    );
     assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 10);
   }
 });
@@ -227,11 +262,23 @@ test('behind a trusted proxy each client has its own cap, and forging does not h
 test('with few descriptors at all the reserve is a part of them', () => {
   const { config } = loadConfig({});
   assert.ok(config);
-  const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 64 };
-  const parts = { config, addresses: new Counter(), health, counters: createCounters(), now: () => 0 };
+  const health = {
+    lagMs: () => 0,
+    heapPercent: () => 0,
+    openDescriptors: () => 0,
+    descriptorLimit: 64,
+  };
+  const parts = {
+    config,
+    addresses: new Counter(),
+    health,
+    counters: createCounters(),
+    now: () => 0,
+  };
   assert.equal(new Admission(parts).maxDescriptors, 48);
   assert.equal(
-    new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } }).maxDescriptors,
+    new Admission({ ...parts, health: { ...health, descriptorLimit: Number.POSITIVE_INFINITY } })
+      .maxDescriptors,
     Number.POSITIVE_INFINITY,
   );
 });
@@ -257,7 +304,10 @@ test('an observed rate of handshakes counts and lets in; a rate that is off coun
     ['observe', 2],
     ['off', 0],
   ])) {
-    const { admission, counters } = build({ ...RATE, FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE: mode });
+    const { admission, counters } = build({
+      ...RATE,
+      FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE: mode,
+    });
     for (let i = 0; i < 5; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
     assert.equal(counters.observed.handshakes_per_ip, count);
     assert.equal(counters.refused.handshakes_per_ip, 0);

@@ -35,20 +35,33 @@ const RESULTS = { machine: {}, limitP99Ms: 250, seconds: 10, payloadBytes: 100, 
 
 test('a row says what was held, at what latency, and when the client was the limit', () => {
   const text = markdown(RESULTS);
-  assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 |'), text);
+  assert.ok(
+    text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 |'),
+    text,
+  );
   assert.ok(text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 4.0 | 1.20 | 0.70 | 9.9 |'), text);
-  assert.ok(text.includes('| 5,000 | 316 | 2 | 123 | 5.6 | 30.0 | 0.46 | 0.01 | 2026-01-02, abc1234 |'), text);
+  assert.ok(
+    text.includes('| 5,000 | 316 | 2 | 123 | 5.6 | 30.0 | 0.46 | 0.01 | 2026-01-02, abc1234 |'),
+    text,
+  );
 });
 
 test('a connection’s share of memory is left out where it is noise', () => {
-  const text = markdown({ ...RESULTS, rows: [{ ...ROW, connections: 1000, kbPerConnection: -1.2 }] });
+  const text = markdown({
+    ...RESULTS,
+    rows: [{ ...ROW, connections: 1000, kbPerConnection: -1.2 }],
+  });
   assert.ok(text.includes('| 1,000 | 316 | 2 | 123 | – | 30.0 | 0.46 |'), text);
 });
 
 test('the tables go between the marks, and nowhere else', () => {
-  const readme = 'before\n<!-- capacity: npm run capacity -- --readme -->\nold\n<!-- end -->\nafter\n';
+  const readme =
+    'before\n<!-- capacity: npm run capacity -- --readme -->\nold\n<!-- end -->\nafter\n';
   const once = withTable(readme, 'new');
-  assert.equal(once, 'before\n<!-- capacity: npm run capacity -- --readme -->\nnew\n<!-- end -->\nafter\n');
+  assert.equal(
+    once,
+    'before\n<!-- capacity: npm run capacity -- --readme -->\nnew\n<!-- end -->\nafter\n',
+  );
   assert.equal(withTable(once, 'new'), once);
   assert.throws(() => withTable('no marks', 'new'));
 });

@@ -1,4 +1,5 @@
-// checker.test.js: the checker finds nothing where nothing is, and each planted fault by its invariant and no other.
+// checker.test.js: the checker finds nothing where nothing is, and each planted fault by its
+// invariant and no other.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -25,7 +26,9 @@ const publish = fc.record({
   act: fc.constant(/** @type {const} */ ('publish')),
   publisher: fc.constantFrom(...PUBLISHERS),
   room: fc.constantFrom(...ROOMS),
-  outcome: fc.constantFrom(.../** @type {const} */ (['ok', 'ok', 'ok', 'ok', 'fail', 'lost', 'stored'])),
+  outcome: fc.constantFrom(
+    .../** @type {const} */ (['ok', 'ok', 'ok', 'ok', 'fail', 'lost', 'stored']),
+  ),
   isLate: fc.boolean(),
 });
 const other = fc.record({
@@ -51,13 +54,19 @@ const other = fc.record({
   n: fc.integer({ min: 1, max: 4 }),
 });
 /** What happens to a cluster. */
-const story = fc.array(fc.oneof({ weight: 3, arbitrary: publish }, { weight: 2, arbitrary: other }), {
-  minLength: 20,
-  maxLength: 150,
-});
+const story = fc.array(
+  fc.oneof({ weight: 3, arbitrary: publish }, { weight: 2, arbitrary: other }),
+  {
+    minLength: 20,
+    maxLength: 150,
+  },
+);
 /** @typedef {typeof story extends fc.Arbitrary<infer T> ? T : never} Story */
 
-/** @param {Model} model @param {Story} acts */
+/**
+ * @param {Model} model
+ * @param {Story} acts
+ */
 function tell(model, acts) {
   for (const act of acts) {
     if (act.act === 'publish') model.publish(act.publisher, act.room, act.outcome, act);
@@ -88,12 +97,18 @@ function checked(events) {
   return checker.report();
 }
 
-/** @param {import('../checker/checker.js').Report} report @returns {string[]} */
+/**
+ * @param {import('../checker/checker.js').Report} report
+ * @returns {string[]}
+ */
 function violated({ findings }) {
   return findings.filter(({ violations }) => violations > 0).map(({ id }) => id);
 }
 
-/** All connected and nothing on its way: so that what a plant does is all that happens. @param {Model} model */
+/**
+ * All connected and nothing on its way: so that what a plant does is all that happens.
+ * @param {Model} model
+ */
 function calm(model) {
   for (let client = 0; client < CLIENTS; client++) {
     model.close(client);
@@ -102,18 +117,27 @@ function calm(model) {
   model.settle();
 }
 
-/** A number of accepted publications that everybody sees. @param {Model} model @param {string} room @param {number} n */
+/**
+ * A number of accepted publications that everybody sees.
+ * @param {Model} model
+ * @param {string} room
+ * @param {number} n
+ */
 function accepted(model, room, n) {
-  const messages = Array.from({ length: n }, (_, i) => model.publish(PUBLISHERS[i % PUBLISHERS.length], room));
+  const messages = Array.from({ length: n }, (_, i) =>
+    model.publish(PUBLISHERS[i % PUBLISHERS.length], room),
+  );
   model.settle();
   return messages;
 }
 
 /**
- * A fault, planted behind a story of any kind: by a model that does wrong, or by an edit of its record.
+ * A fault, planted behind a story of any kind: by a model that does wrong, or by an edit of its
+ * record.
  * @typedef {object} Plant
  * @property {string} fault
- * @property {readonly string[]} expected the invariants violated, all of them; the fault's own comes first
+ * @property {readonly string[]} expected the invariants violated, all of them; the fault's own
+ *   comes first
  * @property {(model: Model) => void} [act] after the story
  * @property {(events: Event[], pick: number) => void} [edit] of the whole record
  */
@@ -138,7 +162,14 @@ const PLANTS = [
     expected: ['I1'],
     act: (model) => {
       const [{ value }] = accepted(model, 'h.1', 1);
-      model.emit({ type: 'deliver', client: 1, room: 'h.0', value, epoch: 'f'.repeat(16), offset: 1 });
+      model.emit({
+        type: 'deliver',
+        client: 1,
+        room: 'h.0',
+        value,
+        epoch: 'f'.repeat(16),
+        offset: 1,
+      });
     },
   },
   {
@@ -207,7 +238,8 @@ const PLANTS = [
     act: (model) => {
       const [{ epoch, offset }] = accepted(model, 'h.0', 1);
       const { value, room } = model.publish('a', 'h.0', 'fail');
-      for (const client of [0, 1, 2, 3]) model.emit({ type: 'repeat', client, room, value, epoch, offset });
+      for (const client of [0, 1, 2, 3])
+        model.emit({ type: 'repeat', client, room, value, epoch, offset });
     },
   },
   {
@@ -288,7 +320,10 @@ const PLANTS = [
       // No healing: that would ask the store for what is on its way.
       model.workers[1].positions.delete('h.0');
       model.pump(1);
-      model.workers[1].positions.set('h.0', { epoch: String(second.epoch), last: Number(second.offset) });
+      model.workers[1].positions.set('h.0', {
+        epoch: String(second.epoch),
+        last: Number(second.offset),
+      });
     },
   },
   {
@@ -471,7 +506,9 @@ const PLANTS = [
     expected: ['I8'],
     edit: (events) => {
       const at = events.findLastIndex(({ type }) => type === 'stop');
-      const lost = events.filter((event, i) => !(i > at && 'client' in event && event.client === 2));
+      const lost = events.filter(
+        (event, i) => !(i > at && 'client' in event && event.client === 2),
+      );
       lost.splice(at + 1, 0, { t: events[at].t, type: 'close', client: 2, code: 1006 });
       events.splice(0, events.length, ...lost);
     },
@@ -508,7 +545,9 @@ const PLANTS = [
     expected: ['I9'],
     act: (model) => {
       const first = model.invoke('a', 'h.0');
-      const { epoch, top } = /** @type {import('../checker/model.js').Stored} */ (model.store.get('h.0'));
+      const { epoch, top } = /** @type {import('../checker/model.js').Stored} */ (
+        model.store.get('h.0')
+      );
       model.emit({ type: 'ok', ...first, epoch, offset: top + 2 });
       model.announce(model.place(model.publish('a', 'h.0', 'lost')));
       model.announce(model.place(first));
@@ -520,7 +559,9 @@ const PLANTS = [
     expected: ['I9'],
     act: (model) => {
       const [first, second] = [model.invoke('a', 'h.0'), model.publish('b', 'h.0', 'lost')];
-      const { epoch, top } = /** @type {import('../checker/model.js').Stored} */ (model.store.get('h.0'));
+      const { epoch, top } = /** @type {import('../checker/model.js').Stored} */ (
+        model.store.get('h.0')
+      );
       model.emit({ type: 'ok', ...first, epoch, offset: top + 2 });
       const third = model.invoke('a', 'h.0');
       model.emit({ type: 'ok', ...third, epoch, offset: top + 1 });
@@ -587,7 +628,8 @@ const PLANTS = [
     },
   },
   {
-    fault: 'a message of unknown outcome takes effect behind later accepted ones, in a room with history',
+    fault:
+      'a message of unknown outcome takes effect behind later accepted ones, in a room with history',
     expected: ['I14'],
     act: (model) => {
       const late = model.publish('a', 'h.0', 'lost');
@@ -676,9 +718,12 @@ function position({ epoch, offset }) {
 }
 
 /**
- * A live delivery that is followed by another of the same client and room before anything else happens to it, so that
- * the client's sequence is known on both sides.
- * @param {Event[]} events @param {number} pick @param {(delivery: Delivery) => boolean} fits @param {number} [last] among the last so many
+ * A live delivery that is followed by another of the same client and room before anything else
+ * happens to it, so that the client's sequence is known on both sides.
+ * @param {Event[]} events
+ * @param {number} pick
+ * @param {(delivery: Delivery) => boolean} fits
+ * @param {number} [last] among the last so many
  * @returns {number}
  */
 function somewhere(events, pick, fits, last = events.length) {
@@ -693,16 +738,22 @@ function somewhere(events, pick, fits, last = events.length) {
       const before = open.get(key);
       if (before !== undefined) places.push(before);
       if (fits(event)) open.set(key, i);
-    } else if (event.type !== 'repeat') for (const room of ROOMS) open.delete(`${event.client} ${room}`);
+    } else if (event.type !== 'repeat')
+      for (const room of ROOMS) open.delete(`${event.client} ${room}`);
   }
   const near = places.slice(-last);
   fc.pre(near.length > 0);
   return near[pick % near.length];
 }
 
-/** @param {Event[]} events @param {string} room */
+/**
+ * @param {Event[]} events
+ * @param {string} room
+ */
 function withoutMarker(events, room) {
-  const at = events.findLastIndex((event) => event.type === 'deliver' && event.room === room && event.value[0] === 'm');
+  const at = events.findLastIndex(
+    (event) => event.type === 'deliver' && event.room === room && event.value[0] === 'm',
+  );
   events.splice(at, 1);
 }
 
@@ -721,7 +772,8 @@ test('whatever happens to a cluster that does right, nothing is found', () => {
     { numRuns: VALID_RUNS },
   );
   // An invariant that is never put to the test would hold as well.
-  for (const { id } of INVARIANTS) assert.ok((checks.get(id) ?? 0) > VALID_RUNS / 2, `${id}: ${checks.get(id)}`);
+  for (const { id } of INVARIANTS)
+    assert.ok((checks.get(id) ?? 0) > VALID_RUNS / 2, `${id}: ${checks.get(id)}`);
 });
 
 describe('a planted fault is found by its invariant and no other:', () => {
@@ -738,7 +790,11 @@ describe('a planted fault is found by its invariant and no other:', () => {
           assert.deepEqual(
             violated(report).sort(),
             [...expected].sort(),
-            JSON.stringify(report.findings.flatMap(({ id, examples }) => examples.map((text) => `${id} ${text}`))),
+            JSON.stringify(
+              report.findings.flatMap(({ id, examples }) =>
+                examples.map((text) => `${id} ${text}`),
+              ),
+            ),
           );
         }),
         { numRuns: RUNS_OF_EACH_PLANT },
@@ -782,7 +838,9 @@ test('a client that was told of an outage, before it or within its time, or that
   model.wait();
   const asIs = model.events.length;
   assert.deepEqual(violated(checked(model.end())), []);
-  const untold = model.events.filter((event, i) => i > asIs || event.type !== 'degraded' || event.client !== 1);
+  const untold = model.events.filter(
+    (event, i) => i > asIs || event.type !== 'degraded' || event.client !== 1,
+  );
   assert.deepEqual(violated(checked(untold)), ['I15']);
 });
 
@@ -793,13 +851,16 @@ test('an outage of one server is owed to the clients of that server alone', () =
   model.wait();
   const events = model.end();
   const outageOf = (/** @type {number} */ server) =>
-    events.map((event) => (event.type === 'invoke' && event.value.startsWith('a:') ? { ...event, server } : event));
+    events.map((event) =>
+      event.type === 'invoke' && event.value.startsWith('a:') ? { ...event, server } : event,
+    );
   assert.deepEqual(violated(checked(outageOf(0))), ['I15']);
   assert.deepEqual(violated(checked(outageOf(1))), []);
 });
 
 test('a record that no run can have left is refused, not judged', () => {
-  const of = (/** @type {Event[]} */ ...events) => assert.throws(() => checked(events), /the record is wrong/);
+  const of = (/** @type {Event[]} */ ...events) =>
+    assert.throws(() => checked(events), /the record is wrong/);
   of({ t: 1, type: 'ok', value: 'a:1:p.0' });
   of({ t: 1, type: 'invoke', value: 'a:1:p.0' }, { t: 2, type: 'invoke', value: 'a:1:p.0' });
   of({ t: 2, type: 'connect', client: 1 }, { t: 1, type: 'connect', client: 2 });
@@ -848,7 +909,8 @@ test('a record is written, read back and checked by the command', (t) => {
   const path = join(folder, 'record.jsonl');
   const recorder = new Recorder(path);
   const events = new Model().end();
-  for (const { t: _, ...what } of events) recorder.write(/** @type {import('../checker/record.js').What} */ (what));
+  for (const { t: _, ...what } of events)
+    recorder.write(/** @type {import('../checker/record.js').What} */ (what));
   recorder.close();
   recorder.write({ type: 'end' });
   const back = [...readRecord(path)];
@@ -857,10 +919,15 @@ test('a record is written, read back and checked by the command', (t) => {
     events.map(({ t: _, ...what }) => what),
   );
   assert.ok(checkRecord(path).isClean);
-  assert.match(execFileSync(process.execPath, [CHECK, path], { encoding: 'utf8' }), /ok: 0 violations/);
+  assert.match(
+    execFileSync(process.execPath, [CHECK, path], { encoding: 'utf8' }),
+    /ok: 0 violations/,
+  );
 
   appendFileSync(path, '{"t":1,"type":"connect","client":1}\n');
-  assert.throws(() => execFileSync(process.execPath, [CHECK, path], { stdio: 'pipe' }), { status: 1 });
+  assert.throws(() => execFileSync(process.execPath, [CHECK, path], { stdio: 'pipe' }), {
+    status: 1,
+  });
   appendFileSync(path, 'x\n');
   assert.throws(() => [...readRecord(path)], /is no JSON: x/);
 });

@@ -17,7 +17,10 @@ function read(env) {
   return config.redis;
 }
 
-/** @param {Record<string, string>} env @returns {string} the only fault */
+/**
+ * @param {Record<string, string>} env
+ * @returns {string} the only fault
+ */
 function fault(env) {
   const { faults } = loadConfig(env);
   assert.equal(faults.length, 1, faults.join('\n'));
@@ -36,7 +39,9 @@ test('one server, by URL or by host', () => {
     sentinelPassword: '',
     tls: null,
   });
-  const { addresses, username, password, database, tls } = read({ REDIS_URL: 'rediss://user:p%40ss@[::1]:6380/2' });
+  const { addresses, username, password, database, tls } = read({
+    REDIS_URL: 'rediss://user:p%40ss@[::1]:6380/2',
+  });
   assert.deepEqual(addresses, [{ host: '::1', port: 6380 }]);
   assert.deepEqual([username, password, database], ['user', 'p@ss', 2]);
   assert.deepEqual(tls, { caFile: '', certFile: '', keyFile: '', servername: '' });
@@ -45,21 +50,30 @@ test('one server, by URL or by host', () => {
     ['::1', '::1'],
     ['[::1]', '::1'],
   ]) {
-    assert.deepEqual(read({ REDIS_HOST: host, REDIS_PORT: '7000' }).addresses, [{ host: text, port: 7000 }]);
+    assert.deepEqual(read({ REDIS_HOST: host, REDIS_PORT: '7000' }).addresses, [
+      { host: text, port: 7000 },
+    ]);
   }
   // A password may come from where secrets are kept, beside a URL that is no secret.
   assert.equal(read({ REDIS_URL: 'redis://cache', REDIS_PASSWORD: 'hunter2' }).password, 'hunter2');
 });
 
 test('Sentinels and nodes of a cluster are lists', () => {
-  const sentinel = read({ REDIS_SENTINELS: 'a, b:1, [::1]:2', REDIS_SENTINEL_NAME: 'main', REDIS_TLS: 'on' });
+  const sentinel = read({
+    REDIS_SENTINELS: 'a, b:1, [::1]:2',
+    REDIS_SENTINEL_NAME: 'main',
+    REDIS_TLS: 'on',
+  });
   assert.equal(sentinel.kind, 'sentinel');
   assert.deepEqual(sentinel.addresses, [
     { host: 'a', port: 26_379 },
     { host: 'b', port: 1 },
     { host: '::1', port: 2 },
   ]);
-  assert.equal(describeRedis(sentinel), 'Redis primary main, by Sentinel (a:26379, b:1, [::1]:2, TLS)');
+  assert.equal(
+    describeRedis(sentinel),
+    'Redis primary main, by Sentinel (a:26379, b:1, [::1]:2, TLS)',
+  );
   const cluster = read({ REDIS_CLUSTER: 'a,b:1', REDIS_USERNAME: 'u', REDIS_PASSWORD: 'p' });
   assert.equal(cluster.kind, 'cluster');
   assert.equal(describeRedis(cluster), 'Redis Cluster (a:6379, b:1)');
@@ -69,19 +83,46 @@ test('Sentinels and nodes of a cluster are lists', () => {
 });
 
 test('what contradicts or does nothing is a fault, and every one is told', () => {
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }), /^REDIS_HOST: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_CLUSTER: 'b' }), /^REDIS_CLUSTER: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_PORT: '7000' }), /^REDIS_PORT: contradicts REDIS_URL/);
+  assert.match(
+    fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }),
+    /^REDIS_HOST: contradicts REDIS_URL/,
+  );
+  assert.match(
+    fault({ REDIS_URL: 'redis://a', REDIS_CLUSTER: 'b' }),
+    /^REDIS_CLUSTER: contradicts REDIS_URL/,
+  );
+  assert.match(
+    fault({ REDIS_URL: 'redis://a', REDIS_PORT: '7000' }),
+    /^REDIS_PORT: contradicts REDIS_URL/,
+  );
   assert.match(fault({ REDIS_PORT: '7000' }), /^REDIS_PORT: does nothing without REDIS_HOST/);
   assert.match(fault({ REDIS_SENTINELS: 'a' }), /^REDIS_SENTINEL_NAME: is needed/);
-  assert.match(fault({ REDIS_HOST: 'a', REDIS_SENTINEL_NAME: 'b' }), /^REDIS_SENTINEL_NAME: does nothing/);
+  assert.match(
+    fault({ REDIS_HOST: 'a', REDIS_SENTINEL_NAME: 'b' }),
+    /^REDIS_SENTINEL_NAME: does nothing/,
+  );
   assert.match(fault({ REDIS_PASSWORD: 'hunter2' }), /^REDIS_PASSWORD: does nothing/);
   assert.match(fault({ REDIS_TLS: 'on' }), /^REDIS_TLS: does nothing/);
-  assert.match(fault({ REDIS_URL: 'redis://a', REDIS_TLS: 'on' }), /^REDIS_TLS: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_URL: 'rediss://a', REDIS_TLS: 'off' }), /^REDIS_TLS: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_HOST: 'a', REDIS_USERNAME: 'b' }), /^REDIS_USERNAME: does nothing without REDIS_PASSWORD/);
-  assert.match(fault({ REDIS_URL: 'redis://:x@a', REDIS_PASSWORD: 'y' }), /^REDIS_PASSWORD: contradicts REDIS_URL/);
-  assert.match(fault({ REDIS_HOST: 'a', REDIS_TLS_SERVERNAME: 'b' }), /^REDIS_TLS_SERVERNAME: does nothing/);
+  assert.match(
+    fault({ REDIS_URL: 'redis://a', REDIS_TLS: 'on' }),
+    /^REDIS_TLS: contradicts REDIS_URL/,
+  );
+  assert.match(
+    fault({ REDIS_URL: 'rediss://a', REDIS_TLS: 'off' }),
+    /^REDIS_TLS: contradicts REDIS_URL/,
+  );
+  assert.match(
+    fault({ REDIS_HOST: 'a', REDIS_USERNAME: 'b' }),
+    /^REDIS_USERNAME: does nothing without REDIS_PASSWORD/,
+  );
+  assert.match(
+    fault({ REDIS_URL: 'redis://:x@a', REDIS_PASSWORD: 'y' }),
+    /^REDIS_PASSWORD: contradicts REDIS_URL/,
+  );
+  assert.match(
+    fault({ REDIS_HOST: 'a', REDIS_TLS_SERVERNAME: 'b' }),
+    /^REDIS_TLS_SERVERNAME: does nothing/,
+  );
   assert.match(
     fault({ REDIS_URL: 'rediss://a', REDIS_TLS_CA_FILE: '/none' }),
     /^REDIS_TLS_CA_FILE: can not read \/none: ENOENT/,
@@ -90,7 +131,11 @@ test('what contradicts or does nothing is a fault, and every one is told', () =>
     fault({ REDIS_URL: 'rediss://a', REDIS_TLS_CERT_FILE: import.meta.filename }),
     /^REDIS_TLS_KEY_FILE: is needed/,
   );
-  assert.equal(loadConfig({ REDIS_PASSWORD: 'x', REDIS_SENTINELS: 'a', REDIS_TLS_KEY_FILE: '/none' }).faults.length, 4);
+  assert.equal(
+    loadConfig({ REDIS_PASSWORD: 'x', REDIS_SENTINELS: 'a', REDIS_TLS_KEY_FILE: '/none' }).faults
+      .length,
+    4,
+  );
 });
 
 test('a secret is never shown', () => {
@@ -121,7 +166,12 @@ test('certificates are read when a connection is made', (t) => {
   t.after(() => rmSync(folder, { recursive: true }));
   const caFile = join(folder, 'ca.pem');
   writeFileSync(caFile, 'old');
-  const settings = read({ REDIS_HOST: 'a', REDIS_TLS: 'on', REDIS_TLS_CA_FILE: caFile, REDIS_TLS_SERVERNAME: 'name' });
+  const settings = read({
+    REDIS_HOST: 'a',
+    REDIS_TLS: 'on',
+    REDIS_TLS_CA_FILE: caFile,
+    REDIS_TLS_SERVERNAME: 'name',
+  });
   writeFileSync(caFile, 'new');
   assert.deepEqual(redisOptions(settings).tls, { ca: Buffer.from('new'), servername: 'name' });
   rmSync(caFile);

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { changedFixed, describe, loadConfig, parseConfigFile, SETTINGS } from '../../src/config/config.js';
+import {
+  changedFixed,
+  describe,
+  loadConfig,
+  parseConfigFile,
+  SETTINGS,
+} from '../../src/config/config.js';
 
 /** @param {Record<string, string>} env */
 function valid(env = {}) {
@@ -10,7 +16,10 @@ function valid(env = {}) {
   return config;
 }
 
-/** @param {Record<string, string>} env @returns {string} its only fault */
+/**
+ * @param {Record<string, string>} env
+ * @returns {string} its only fault
+ */
 function fault(env) {
   const { config, faults } = loadConfig(env);
   assert.equal(config, null);
@@ -23,13 +32,24 @@ test('an empty environment gives every default', () => {
   for (const setting of SETTINGS) {
     if (setting.part !== undefined || setting.env === 'FANFARE_CLIENT_BROADCAST') continue;
     const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
-    assert.deepEqual(config[setting.key], setting.type === 'mode' ? 'enforce' : expected, setting.env);
+    assert.deepEqual(
+      config[setting.key],
+      setting.type === 'mode' ? 'enforce' : expected,
+      setting.env,
+    );
   }
   assert.equal(config.clientBroadcast, true);
 });
 
 test('an empty value, or one of blanks, is none', () => {
-  const config = valid({ PORT: '', WORKERS: '  ', FANFARE_LIMITS: '', REDIS_URL: '', API_KEYS: '', TRUST_PROXY: ' ' });
+  const config = valid({
+    PORT: '',
+    WORKERS: '  ',
+    FANFARE_LIMITS: '',
+    REDIS_URL: '',
+    API_KEYS: '',
+    TRUST_PROXY: ' ',
+  });
   assert.equal(config.port, 3000);
   assert.equal(config.redis, null);
 });
@@ -67,7 +87,10 @@ test('values of a closed set are named when another is given', () => {
     fault({ LOG_LEVEL: 'verbose' }),
     'LOG_LEVEL: "verbose" is none of trace, debug, info, warn, error, fatal, silent',
   );
-  assert.equal(fault({ FANFARE_LIMITS: 'on' }), 'FANFARE_LIMITS: "on" is none of off, observe, enforce');
+  assert.equal(
+    fault({ FANFARE_LIMITS: 'on' }),
+    'FANFARE_LIMITS: "on" is none of off, observe, enforce',
+  );
 });
 
 test('a limit without a mode of its own follows FANFARE_LIMITS', () => {
@@ -123,18 +146,28 @@ test("what Kubernetes sets beside services named fanfare and redis is nobody's t
     REDIS_PORT: 'tcp://10.0.0.3:6379',
     REDIS_SERVICE_HOST: '10.0.0.3',
   });
-  assert.deepEqual(valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redis?.addresses, [
-    { host: 'r', port: 6379 },
-  ]);
-  assert.match(fault({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }), /^REDIS_PORT: .*not an integer/);
+  assert.deepEqual(
+    valid({ REDIS_URL: 'redis://r', REDIS_PORT: 'tcp://10.0.0.3:6379' }).redis?.addresses,
+    [{ host: 'r', port: 6379 }],
+  );
+  assert.match(
+    fault({ REDIS_HOST: 'r', REDIS_PORT: 'tcp://10.0.0.3:6379' }),
+    /^REDIS_PORT: .*not an integer/,
+  );
 });
 
 test('the settings of Redis are one frozen entry, and a change of them is told as such', () => {
   const config = valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' });
   assert.ok(Object.isFrozen(config.redis));
   assert.ok(!Object.keys(config).some((key) => /^redis(?!$|Prefix$|TimeoutMs$)/.test(key)));
-  assert.deepEqual(changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' })), []);
-  assert.deepEqual(changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter3' })), ['REDIS_*']);
+  assert.deepEqual(
+    changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' })),
+    [],
+  );
+  assert.deepEqual(
+    changedFixed(config, valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter3' })),
+    ['REDIS_*'],
+  );
 });
 
 test('settings that contradict each other are faults', () => {
@@ -152,7 +185,16 @@ test('settings that contradict each other are faults', () => {
 });
 
 test('TRUST_PROXY is a hop count or a list of networks', () => {
-  for (const text of ['', '0', '1', '2', '127.0.0.1/32', '10.0.0.0/8, ::1', 'fd00::/8', 'loopback,10.1.2.3'])
+  for (const text of [
+    '',
+    '0',
+    '1',
+    '2',
+    '127.0.0.1/32',
+    '10.0.0.0/8, ::1',
+    'fd00::/8',
+    'loopback,10.1.2.3',
+  ])
     assert.equal(valid({ TRUST_PROXY: text }).trustProxy, text);
   for (const text of [
     'true',
@@ -196,7 +238,11 @@ test('origins are put into the form that browsers send', () => {
     'https://a.example?q',
     'https://a example',
   ]) {
-    assert.match(fault({ ALLOWED_ORIGINS: entry }), /^ALLOWED_ORIGINS: ".*" is not an origin/, entry);
+    assert.match(
+      fault({ ALLOWED_ORIGINS: entry }),
+      /^ALLOWED_ORIGINS: ".*" is not an origin/,
+      entry,
+    );
   }
 });
 
@@ -216,7 +262,10 @@ test('client broadcasts are on unless they are switched off', () => {
 test('what a reload can not change is found', () => {
   const old = valid({ REDIS_HOST: 'a' });
   assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
-  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), ['PORT', 'REDIS_*']);
+  assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), [
+    'PORT',
+    'REDIS_*',
+  ]);
 });
 
 test('a configuration file is lines of NAME=value', () => {
@@ -224,11 +273,16 @@ test('a configuration file is lines of NAME=value', () => {
     '\uFEFF# comment\r\n\r\nPORT = 4000\r\nFANFARE_LIMITS="off"\nREDIS_URL=redis://u:a=b@h\n',
   );
   assert.deepEqual(faults, []);
-  assert.deepEqual({ ...env }, { PORT: '4000', FANFARE_LIMITS: 'off', REDIS_URL: 'redis://u:a=b@h' });
+  assert.deepEqual(
+    { ...env },
+    { PORT: '4000', FANFARE_LIMITS: 'off', REDIS_URL: 'redis://u:a=b@h' },
+  );
 });
 
 test('a configuration file reports its faults by line, without values', () => {
-  const { faults } = parseConfigFile('hunter2\nPORTT=1\nPORT=1\nPORT=2\nFANFARE_CONFIG_FILE=x\n__proto__=hunter2');
+  const { faults } = parseConfigFile(
+    'hunter2\nPORTT=1\nPORT=1\nPORT=2\nFANFARE_CONFIG_FILE=x\n__proto__=hunter2',
+  );
   assert.deepEqual(faults, [
     'FANFARE_CONFIG_FILE, line 1: not NAME=value',
     'FANFARE_CONFIG_FILE, line 2: PORTT is no setting; did you mean PORT?',
@@ -239,7 +293,9 @@ test('a configuration file reports its faults by line, without values', () => {
 });
 
 test('the description of a configuration shows no secret', () => {
-  const shown = describe(valid({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }));
+  const shown = describe(
+    valid({ REDIS_URL: 'rediss://user:hunter2@cache:6380/2', FANFARE_LIMITS: 'observe' }),
+  );
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
   assert.match(
     shown.limits,

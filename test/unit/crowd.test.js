@@ -35,11 +35,18 @@ test('items without an address are each on their own, and the oldest of them com
 });
 
 test('whatever comes and goes, the crowd agrees with one that counts anew each time', () => {
-  const step = fc.record({ leave: fc.boolean(), address: fc.constantFrom('a', 'b', 'c', null), which: fc.nat() });
+  const step = fc.record({
+    leave: fc.boolean(),
+    address: fc.constantFrom('a', 'b', 'c', null),
+    which: fc.nat(),
+  });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const crowd = new Crowd();
-      /** @type {{item: object, group: import('../../src/transport/crowd.js').Group<object>|null, address: string|object}[]} */
+      /**
+       * @type
+       *   {{item: object, group: import('../../src/transport/crowd.js').Group<object>|null, address: string|object}[]}
+       */
       const all = [];
       for (const { leave, address, which } of steps) {
         if (leave && all.length > 0) {

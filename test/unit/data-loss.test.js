@@ -22,9 +22,14 @@ test('a push is found wherever reads are cut, and nothing behind it is handed on
   const all = `:1\r\n>3\r\n$7\r\n${PUSH}:2\r\n`;
   for (let cut = 1; cut < all.length; cut++) {
     for (let next = cut; next <= all.length; next++) {
-      const { theirs, emptied } = read([all.slice(0, cut), all.slice(cut, next), all.slice(next)].filter(Boolean));
+      const { theirs, emptied } = read(
+        [all.slice(0, cut), all.slice(cut, next), all.slice(next)].filter(Boolean),
+      );
       assert.equal(emptied, 1, `${cut} ${next}`);
-      assert.ok(theirs.startsWith(':1\r\n>3\r\n$7\r\n') || cut < 12 || all.startsWith(theirs), `${cut} ${next}`);
+      assert.ok(
+        theirs.startsWith(':1\r\n>3\r\n$7\r\n') || cut < 12 || all.startsWith(theirs),
+        `${cut} ${next}`,
+      );
     }
   }
 });

@@ -1,9 +1,18 @@
-// docker.test.js: the files of docker/, as far as that goes without a Docker engine: by their tools, against each other, and by
-// running what the image would run.
+// docker.test.js: the files of docker/, as far as that goes without a Docker engine: by their
+// tools, against each other, and by running what the image would run.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, posix } from 'node:path';
 import { test } from 'node:test';
@@ -23,24 +32,32 @@ const ignore = readFileSync(`${root}docker/Dockerfile.dockerignore`, 'utf8').tri
 const tools = `${root}node_modules/.cache/docker-tools/bin`;
 const env = { ...process.env, PATH: `${process.env.PATH}:${tools}` };
 
-/** @param {string} path from the root @returns {boolean} whether the build gets to see it: the last line that fits decides */
+/**
+ * @param {string} path from the root
+ * @returns {boolean} whether the build gets to see it: the last line that fits decides
+ */
 function isInContext(path) {
   let isIn = true;
   for (const line of ignore) {
     const pattern = line.replace(/^!/, '');
-    if (pattern === '*' || path === pattern || path.startsWith(`${pattern}/`)) isIn = line.startsWith('!');
+    if (pattern === '*' || path === pattern || path.startsWith(`${pattern}/`))
+      isIn = line.startsWith('!');
   }
   return isIn;
 }
 
 /** What a stage copies out of the repository. @param {string} stage */
 function copiedBy(stage) {
-  return [...String(stages.get(stage)).matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(([, names]) =>
-    names.split(' '),
+  return [...String(stages.get(stage)).matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(
+    ([, names]) => names.split(' '),
   );
 }
 
-/** A command in its JSON form, in the server's stage. @param {'CMD'|'HEALTHCHECK'} instruction @returns {string[]} */
+/**
+ * A command in its JSON form, in the server's stage.
+ * @param {'CMD'|'HEALTHCHECK'} instruction
+ * @returns {string[]}
+ */
 function commandOf(instruction) {
   const pattern = instruction === 'CMD' ? /^CMD (\[.+\])$/m : /^HEALTHCHECK .*\\\n +CMD (\[.+\])$/m;
   return JSON.parse(String(pattern.exec(String(stages.get('server')))?.[1]));
@@ -58,7 +75,8 @@ test('each image has every file that its program imports', () => {
   ]) {
     const copied = copiedBy(stage);
     assert.ok(copied.length > 0);
-    for (const name of copied) assert.ok(existsSync(root + name) && isInContext(name), `${stage}: ${name}`);
+    for (const name of copied)
+      assert.ok(existsSync(root + name) && isInContext(name), `${stage}: ${name}`);
     const files = closure(entry);
     assert.ok(files.size > 3, `${files.size} files`);
     for (const file of files) {
@@ -77,10 +95,13 @@ test('`docker run -P` publishes the public port and not the operations port', ()
   );
 });
 
-test('what the image runs serves, and its health check knows whether it does', { timeout: 60_000 }, async (t) => {
+test('what the image runs serves, and its health check knows whether it does', {
+  timeout: 60_000,
+}, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-image-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  for (const name of copiedBy('server')) cpSync(root + name, join(folder, name), { recursive: true });
+  for (const name of copiedBy('server'))
+    cpSync(root + name, join(folder, name), { recursive: true });
   symlinkSync(`${root}node_modules`, join(folder, 'node_modules'));
   const [, settings] = /^ENV (.+)$/m.exec(String(stages.get('server'))) ?? [];
   const image = Object.fromEntries(settings.split(' ').map((pair) => pair.split('=')));
@@ -108,7 +129,10 @@ test('the cluster agrees with the files of ops/ that it mounts', (t) => {
   for (const { volumes = [] } of Object.values(services)) {
     for (const { source } of volumes) assert.ok(existsSync(source), source);
   }
-  /** @param {string} path @param {RegExp} pattern */
+  /**
+   * @param {string} path
+   * @param {RegExp} pattern
+   */
   const named = (path, pattern) => [
     ...new Set([...readFileSync(root + path, 'utf8').matchAll(pattern)].map(([, name]) => name)),
   ];
@@ -117,7 +141,10 @@ test('the cluster agrees with the files of ops/ that it mounts', (t) => {
   assert.deepEqual(both.sort(), ['fanfare-1', 'fanfare-2', 'node-exporter', 'redis-exporter']);
   const backends = named('ops/haproxy/haproxy.cfg', /^ {2}server ([\w-]+) \1:3000$/gm);
   assert.deepEqual(backends, ['fanfare-1', 'fanfare-2']);
-  const sources = named('ops/grafana/provisioning/datasources/prometheus.yml', /url: http:\/\/([\w-]+):9090/g);
+  const sources = named(
+    'ops/grafana/provisioning/datasources/prometheus.yml',
+    /url: http:\/\/([\w-]+):9090/g,
+  );
   assert.deepEqual(sources, ['prometheus']);
   for (const name of [...both, ...backends, ...sources]) assert.ok(name in services, name);
 
@@ -165,7 +192,12 @@ esac
     ];
     const { status, stdout, stderr } = spawnSync(script, args, {
       encoding: 'utf8',
-      env: { ...process.env, PATH: `${folder}:${process.env.PATH}`, CALLS: calls, FAILING: failing },
+      env: {
+        ...process.env,
+        PATH: `${folder}:${process.env.PATH}`,
+        CALLS: calls,
+        FAILING: failing,
+      },
     });
     assert.equal(status, failing === '' ? 0 : 1, stdout + stderr);
     const said = readFileSync(calls, 'utf8').trim().split('\n');
@@ -192,7 +224,10 @@ esac
   }
 });
 
-/** @param {string} file @returns {any} as the compose tool understands it; null where there is none */
+/**
+ * @param {string} file
+ * @returns {any} as the compose tool understands it; null where there is none
+ */
 function compose(file) {
   const args = ['-f', `${root}docker/${file}`, 'config', '--format', 'json'];
   for (const [command, ...first] of [['docker', 'compose'], ['docker-compose']]) {
@@ -202,7 +237,11 @@ function compose(file) {
   return null;
 }
 
-/** Every file of the repository that one imports, directly or not. @param {string} entry @param {Set<string>} [found] */
+/**
+ * Every file of the repository that one imports, directly or not.
+ * @param {string} entry
+ * @param {Set<string>} [found]
+ */
 function closure(entry, found = new Set()) {
   if (found.has(entry)) return found;
   found.add(entry);

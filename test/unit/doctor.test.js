@@ -3,7 +3,14 @@ import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
 import { glance, parseOptions } from '../../src/doctor/doctor.js';
 import { DEFAULT_WANTED, examine, LIMITS } from '../../src/doctor/limits.js';
-import { parseInfo, parsePubsubBuffer, READERS, readMachine, readRedis, Unread } from '../../src/doctor/read.js';
+import {
+  parseInfo,
+  parsePubsubBuffer,
+  READERS,
+  readMachine,
+  readRedis,
+  Unread,
+} from '../../src/doctor/read.js';
 import { summary, toJson, toText } from '../../src/doctor/report.js';
 
 const PLENTY = 1e9;
@@ -39,7 +46,11 @@ function plenty() {
 
 /** @param {Record<string, string>} [env] */
 function configOf(env = {}) {
-  const { config, faults } = loadConfig({ WORKERS: '4', REDIS_URL: 'redis://user:secret@example.org:7000/2', ...env });
+  const { config, faults } = loadConfig({
+    WORKERS: '4',
+    REDIS_URL: 'redis://user:secret@example.org:7000/2',
+    ...env,
+  });
   assert.deepEqual(faults, []);
   return /** @type {import('../../src/config/config.js').Config} */ (config);
 }
@@ -56,7 +67,10 @@ function look(readings, { wanted = 50_000, clients = null, idleTimeoutMs = null,
   return examine(readings, { wanted, clients, idleTimeoutMs, config: configOf(env) });
 }
 
-/** @param {import('../../src/doctor/limits.js').Report} report @param {string} name */
+/**
+ * @param {import('../../src/doctor/limits.js').Report} report
+ * @param {string} name
+ */
 function rowOf(report, name) {
   const row = report.limits.find((one) => one.name === name);
   assert.ok(row, `no row ${name}`);
@@ -65,7 +79,8 @@ function rowOf(report, name) {
 
 /**
  * Each limit, made the lowest: what is read, what it then permits, what its fix has to say.
- * @type {readonly [string, Partial<ReturnType<typeof plenty>>, number|null, RegExp, Parameters<typeof look>[1]?][]}
+ * @type
+ *   {readonly [string, Partial<ReturnType<typeof plenty>>, number|null, RegExp, Parameters<typeof look>[1]?][]}
  */
 const LOWEST = [
   // 4 workers x (4,096 - 256 in reserve - 64 of its own).
@@ -94,11 +109,26 @@ const LOWEST = [
   ],
   // 4 x (0.8 x 64 MiB - 15 MB) / 6,300 bytes.
   ['heap', { heapBytes: 64 * 2 ** 20 }, 24_560, /^NODE_OPTIONS=--max-old-space-size=112$/],
-  ['net.netfilter.nf_conntrack_max', { conntrack: { max: 32_768, used: 30_000 } }, 32_768, /nf_conntrack_max=131072$/],
+  [
+    'net.netfilter.nf_conntrack_max',
+    { conntrack: { max: 32_768, used: 30_000 } },
+    32_768,
+    /nf_conntrack_max=131072$/,
+  ],
   // A second of a return over 20 s.
-  ['net.core.somaxconn', { somaxconn: 128 }, 2560, /sysctl -w net\.core\.somaxconn=4096 and restart/],
+  [
+    'net.core.somaxconn',
+    { somaxconn: 128 },
+    2560,
+    /sysctl -w net\.core\.somaxconn=4096 and restart/,
+  ],
   ['net.ipv4.tcp_max_syn_backlog', { synBacklog: 128, synCookies: 0 }, 1920, /tcp_syncookies=1$/],
-  ['net.core.netdev_max_backlog', { packets: { seen: 1_000_000, dropped: 101 } }, null, /netdev_max_backlog=131070$/],
+  [
+    'net.core.netdev_max_backlog',
+    { packets: { seen: 1_000_000, dropped: 101 } },
+    null,
+    /netdev_max_backlog=131070$/,
+  ],
   [
     'net.ipv4.ip_local_port_range',
     { ports: { first: 40_000, last: 40_999, reserved: 10 } },
@@ -145,7 +175,12 @@ const LOWEST = [
     null,
     /config set maxmemory-policy noeviction$/,
   ],
-  ['redis-persistence', { redisPersistence: { save: '60 1', append: '', failed: true } }, null, /bgsave$/],
+  [
+    'redis-persistence',
+    { redisPersistence: { save: '60 1', append: '', failed: true } },
+    null,
+    /bgsave$/,
+  ],
 ];
 
 test('there is a case for every limit', () => {
@@ -199,7 +234,10 @@ test('what can not be read is said so, holds nobody back, and names nothing', ()
   assert.equal(report.first, null);
   assert.equal(report.verdict, 'ok');
   const row = rowOf(report, 'nofile');
-  assert.deepEqual([row.verdict, row.why, row.permits], ['cannot read', 'no permission to read it', null]);
+  assert.deepEqual(
+    [row.verdict, row.why, row.permits],
+    ['cannot read', 'no permission to read it', null],
+  );
   assert.match(toText(report, []), /First to bind: nothing that could be read/);
 });
 
@@ -210,13 +248,23 @@ test('one reading that is missing spoils only the limits that need it', () => {
     conntrack: { max: 100, used: 0 },
   });
   assert.equal(report.first, 'net.netfilter.nf_conntrack_max');
-  const unread = report.limits.filter(({ verdict }) => verdict === 'cannot read').map(({ name }) => name);
+  const unread = report.limits
+    .filter(({ verdict }) => verdict === 'cannot read')
+    .map(({ name }) => name);
   assert.deepEqual(unread, ['net.ipv4.tcp_mem', 'net.ipv4.tcp_wmem', 'net.ipv4.tcp_rmem']);
 });
 
 test('where nothing tracks connections, and without a Redis, there are no such rows', () => {
-  const none = { conntrack: null, redisVersion: null, redisPubsub: null, redisMemory: null, redisPersistence: null };
-  const names = look({ ...plenty(), ...none }, { env: { REDIS_URL: '' } }).limits.map(({ name }) => name);
+  const none = {
+    conntrack: null,
+    redisVersion: null,
+    redisPubsub: null,
+    redisMemory: null,
+    redisPersistence: null,
+  };
+  const names = look({ ...plenty(), ...none }, { env: { REDIS_URL: '' } }).limits.map(
+    ({ name }) => name,
+  );
   assert.deepEqual(
     names.filter((name) => /redis|conntrack|lb-/.test(name)),
     [],
@@ -228,7 +276,10 @@ test('ports hold back only connections that this machine makes', () => {
   const standard = { ...plenty(), ports: { first: 32_768, last: 60_999, reserved: 0 } };
   const narrow = { ...plenty(), ports: { first: 40_000, last: 40_999, reserved: 0 } };
   const env = { FANFARE_LIMITS: 'off' };
-  /** @param {ReturnType<typeof plenty>} readings @param {'here'|'elsewhere'|null} clients */
+  /**
+   * @param {ReturnType<typeof plenty>} readings
+   * @param {'here'|'elsewhere'|null} clients
+   */
   const judged = (readings, clients) => {
     const { permits, binds, verdict } = rowOf(look(readings, { clients, env }), name);
     return [permits, binds, verdict];
@@ -243,7 +294,10 @@ test('ports hold back only connections that this machine makes', () => {
 
 test('the cap per address binds where everybody has one address, and only where it is enforced', () => {
   const name = 'connections-per-address';
-  /** @param {Record<string, string>} env @param {'here'|null} clients */
+  /**
+   * @param {Record<string, string>} env
+   * @param {'here'|null} clients
+   */
   const binds = (env, clients) => rowOf(look(plenty(), { env, clients }), name).binds;
   assert.equal(binds({}, 'here'), true);
   assert.equal(binds({}, null), false);
@@ -256,7 +310,10 @@ test('without the reserve of descriptors a worker takes all it has', () => {
   const { permits, value } = rowOf(look(readings, { env: { FANFARE_LIMITS: 'off' } }), 'nofile');
   assert.equal(permits, 4 * (4096 - 64));
   assert.equal(value, '4,096 of 8,192 a process, 4 workers');
-  assert.equal(rowOf(look({ ...plenty(), openFiles: { soft: 50, hard: 50 } }), 'nofile').permits, 0);
+  assert.equal(
+    rowOf(look({ ...plenty(), openFiles: { soft: 50, hard: 50 } }), 'nofile').permits,
+    0,
+  );
 });
 
 test('the listen backlog is what the server asks for, however much the kernel would give', () => {
@@ -264,7 +321,8 @@ test('the listen backlog is what the server asks for, however much the kernel wo
   assert.equal(permits, 4096 * 20);
   assert.equal(fix, 'FANFARE_RECONNECT_WINDOW_MS=25000');
   assert.equal(
-    rowOf(look(plenty(), { env: { FANFARE_RECONNECT_WINDOW_MS: '0' } }), 'net.core.somaxconn').permits,
+    rowOf(look(plenty(), { env: { FANFARE_RECONNECT_WINDOW_MS: '0' } }), 'net.core.somaxconn')
+      .permits,
     4096,
   );
 });
@@ -281,9 +339,14 @@ test('a pong time-out more than the ping interval is what an idle time-out needs
 });
 
 test('the soft limit of a subscriber counts where Redis acts on it before a hung worker is replaced', () => {
-  /** @param {number} hard @param {number} soft @param {number} seconds */
+  /**
+   * @param {number} hard
+   * @param {number} soft
+   * @param {number} seconds
+   */
   const verdict = (hard, soft, seconds) =>
-    rowOf(look({ ...plenty(), redisPubsub: { hard, soft, seconds } }), 'redis-pubsub-buffer').verdict;
+    rowOf(look({ ...plenty(), redisPubsub: { hard, soft, seconds } }), 'redis-pubsub-buffer')
+      .verdict;
   const mib = 2 ** 20;
   assert.equal(verdict(0, 0, 0), 'ok');
   assert.equal(verdict(32 * mib, 8 * mib, 60), 'ok');
@@ -293,10 +356,15 @@ test('the soft limit of a subscriber counts where Redis acts on it before a hung
 });
 
 test('what Redis keeps, and what a full one does', () => {
-  /** @param {Partial<ReturnType<typeof plenty>>} readings @param {string} name */
+  /**
+   * @param {Partial<ReturnType<typeof plenty>>} readings
+   * @param {string} name
+   */
   const row = (readings, name) => rowOf(look({ ...plenty(), ...readings }), name);
   const kept = (/** @type {string} */ save, /** @type {string} */ append) =>
-    row({ redisPersistence: { save, append, failed: false } }, 'redis-persistence').value.split(':')[0];
+    row({ redisPersistence: { save, append, failed: false } }, 'redis-persistence').value.split(
+      ':',
+    )[0];
   assert.deepEqual(
     [kept('', ''), kept('60 1', ''), kept('60 1', 'everysec'), kept('', 'always'), kept('', 'no')],
     ['none', 'snapshots', 'AOF, everysec', 'AOF, always', 'AOF, no'],
@@ -321,7 +389,8 @@ const FILES = Object.freeze({
   '/proc/sys/net/ipv4/tcp_max_syn_backlog': '2048\n',
   '/proc/sys/net/ipv4/tcp_syncookies': '1\n',
   '/proc/sys/net/core/netdev_max_backlog': '1000\n',
-  '/proc/net/softnet_stat': '0000000a 00000001 0000004f 00000000\n00000010 0000000f 00000038 00000000\n',
+  '/proc/net/softnet_stat':
+    '0000000a 00000001 0000004f 00000000\n00000010 0000000f 00000038 00000000\n',
   '/proc/sys/net/ipv4/ip_local_port_range': '32768\t60999\n',
   '/proc/sys/net/ipv4/ip_local_reserved_ports': '3000,32768-32777,40000,60990-61010\n',
   '/proc/sys/net/ipv4/tcp_mem': '287901\t383869\t575802\n',
@@ -329,17 +398,23 @@ const FILES = Object.freeze({
   '/proc/sys/net/ipv4/tcp_rmem': '4096\t131072\t33554432\n',
   '/proc/self/smaps':
     '00400000-00452000 r-xp 00000000 08:02 1 /usr/bin/x\nSize:   328 kB\nKernelPageSize:       64 kB\n',
-  '/proc/net/sockstat': 'sockets: used 13\nTCP: inuse 7 orphan 0 tw 0 alloc 9 mem 0\nUDP: inuse 0 mem 0\n',
+  '/proc/net/sockstat':
+    'sockets: used 13\nTCP: inuse 7 orphan 0 tw 0 alloc 9 mem 0\nUDP: inuse 0 mem 0\n',
   '/proc/sys/net/netfilter/nf_conntrack_max': '262144\n',
   '/proc/sys/net/netfilter/nf_conntrack_count': '12\n',
   '/proc/meminfo': 'MemTotal:       24684096 kB\nMemFree:        24248640 kB\n',
   '/proc/self/cgroup': '0::/system.slice/fanfare.service\n',
-  '/proc/self/mountinfo': '31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n',
+  '/proc/self/mountinfo':
+    '31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n',
   '/sys/fs/cgroup/system.slice/fanfare.service/memory.max': 'max\n',
   '/sys/fs/cgroup/system.slice/fanfare.service/memory.high': 'max\n',
 });
 
-/** @param {Record<string, string>} files @param {readonly string[]} [forbidden] @returns {import('../../src/doctor/read.js').ReadFile} */
+/**
+ * @param {Record<string, string>} files
+ * @param {readonly string[]} [forbidden]
+ * @returns {import('../../src/doctor/read.js').ReadFile}
+ */
 function reader(files, forbidden = []) {
   return (path) => {
     const code = forbidden.includes(path) ? 'EACCES' : path in files ? '' : 'ENOENT';
@@ -377,7 +452,8 @@ test('every file is read as the kernel writes it', () => {
 
 test('unlimited open files are read as such, and another process has files of its own', () => {
   const files = {
-    '/proc/42/limits': 'Max open files            unlimited            unlimited            files     \n',
+    '/proc/42/limits':
+      'Max open files            unlimited            unlimited            files     \n',
   };
   const { openFiles, heapBytes } = readMachine(['openFiles', 'heapBytes'], '42', reader(files));
   assert.deepEqual(openFiles, { soft: Number.POSITIVE_INFINITY, hard: Number.POSITIVE_INFINITY });
@@ -386,7 +462,11 @@ test('unlimited open files are read as such, and another process has files of it
 
 test('no reserved ports is an empty line', () => {
   const files = { ...FILES, '/proc/sys/net/ipv4/ip_local_reserved_ports': '\n' };
-  assert.deepEqual(readMachine(['ports'], 'self', reader(files)).ports, { first: 32_768, last: 60_999, reserved: 0 });
+  assert.deepEqual(readMachine(['ports'], 'self', reader(files)).ports, {
+    first: 32_768,
+    last: 60_999,
+    reserved: 0,
+  });
 });
 
 test('of files that are missing, forbidden or not understood it is said why', () => {
@@ -395,7 +475,11 @@ test('of files that are missing, forbidden or not understood it is said why', ()
     if (key === 'heapBytes') continue;
     // No such file is how a kernel says that it tracks no connections.
     if (key === 'conntrack') assert.equal(reading, null);
-    else assert.ok(reading instanceof Unread && /^there is no \/proc\/\S+ here$/.test(reading.why), key);
+    else
+      assert.ok(
+        reading instanceof Unread && /^there is no \/proc\/\S+ here$/.test(reading.why),
+        key,
+      );
   }
   const forbidden = readMachine(['nrOpen'], 'self', reader(FILES, ['/proc/sys/fs/nr_open'])).nrOpen;
   assert.deepEqual(forbidden, new Unread('no permission to read /proc/sys/fs/nr_open'));
@@ -403,7 +487,10 @@ test('of files that are missing, forbidden or not understood it is said why', ()
   const { heapBytes, ...rest } = readMachine(KEYS, 'self', reader(garbage));
   assert.ok(!(heapBytes instanceof Unread));
   for (const [key, reading] of Object.entries(rest)) {
-    assert.ok(reading instanceof Unread && /^\/proc\/\S+ is not in the form expected$/.test(reading.why), key);
+    assert.ok(
+      reading instanceof Unread && /^\/proc\/\S+ is not in the form expected$/.test(reading.why),
+      key,
+    );
   }
 });
 
@@ -466,7 +553,8 @@ const GROUPS = [
     'v1 in a container: the path is the host’s, the mount is the group; a limit above it shows in its statistics',
     {
       '/proc/self/cgroup': '4:memory:/docker/0123\n0::/\n',
-      '/proc/self/mountinfo': '35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n',
+      '/proc/self/mountinfo':
+        '35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n',
       '/sys/fs/cgroup/memory/memory.limit_in_bytes': '268435456\n',
       '/sys/fs/cgroup/memory/memory.stat': 'cache 0\nhierarchical_memory_limit 67108864\n',
     },
@@ -511,7 +599,9 @@ test('a control group whose limit may not be read is not one without', () => {
 });
 
 test('what Redis answers is taken apart', () => {
-  const info = parseInfo('# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n# Memory\r\nmaxmemory:0\r\n');
+  const info = parseInfo(
+    '# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n# Memory\r\nmaxmemory:0\r\n',
+  );
   assert.deepEqual(
     [...info],
     [
@@ -520,11 +610,14 @@ test('what Redis answers is taken apart', () => {
       ['maxmemory', '0'],
     ],
   );
-  assert.deepEqual(parsePubsubBuffer('normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60'), {
-    hard: 33_554_432,
-    soft: 8_388_608,
-    seconds: 60,
-  });
+  assert.deepEqual(
+    parsePubsubBuffer('normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60'),
+    {
+      hard: 33_554_432,
+      soft: 8_388_608,
+      seconds: 60,
+    },
+  );
   assert.throws(() => parsePubsubBuffer(''), /nothing about pubsub/);
 });
 
@@ -541,7 +634,13 @@ test('a server’s start is told of what it is short of, and of nothing else', (
   const read = reader(FILES);
   const config = configOf();
   assert.equal(
-    glance(config, reader({ ...FILES, '/proc/self/limits': FILES['/proc/self/limits'].replace('1024 ', '4096 ') })),
+    glance(
+      config,
+      reader({
+        ...FILES,
+        '/proc/self/limits': FILES['/proc/self/limits'].replace('1024 ', '4096 '),
+      }),
+    ),
     '',
   );
   assert.equal(
@@ -566,7 +665,17 @@ test('the command line', () => {
     json: false,
     help: false,
   });
-  const args = ['--connections', '50000', '--pid', '42', '--clients', 'here', '--lb-idle-timeout', '2m', '--json'];
+  const args = [
+    '--connections',
+    '50000',
+    '--pid',
+    '42',
+    '--clients',
+    'here',
+    '--lb-idle-timeout',
+    '2m',
+    '--json',
+  ];
   assert.deepEqual(parseOptions(args), {
     wanted: 50_000,
     pid: '42',
@@ -612,7 +721,8 @@ test('the JSON has the fields that README.md names', () => {
 test('the table has a row for each limit, and says what to do about the low ones', () => {
   const report = look({ ...plenty(), somaxconn: 128 }, { clients: 'elsewhere' });
   const text = toText(report, ['a note']);
-  for (const { name } of report.limits) assert.match(text, new RegExp(`^${name.replaceAll('.', '\\.')} `, 'm'));
+  for (const { name } of report.limits)
+    assert.match(text, new RegExp(`^${name.replaceAll('.', '\\.')} `, 'm'));
   assert.match(text, /^net\.core\.somaxconn +128, listen backlog 128 +2,560 {2}low$/m);
   // Of interest, and holds nobody back here.
   assert.match(text, /ip_local_port_range .* \(64,512\) {2}ok$/m);

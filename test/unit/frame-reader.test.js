@@ -1,7 +1,9 @@
-// frame-reader.test.js: the short way in and ws's own reading are the same to everybody: one property holds it.
+// frame-reader.test.js: the short way in and ws's own reading are the same to everybody: one
+// property holds it.
 //
-// Frames of all kinds, whole, broken and forbidden, are cut at random places and sent to two servers over real sockets,
-// one with the reader and one without. What the server's side is told and every byte the client gets must be equal.
+// Frames of all kinds, whole, broken and forbidden, are cut at random places and sent to two
+// servers over real sockets, one with the reader and one without. What the server's side is told
+// and every byte the client gets must be equal.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -15,12 +17,20 @@ import { handshake, RawClient } from '../helpers/raw-http.js';
 const texts = fc.oneof(
   { weight: 6, arbitrary: fc.string({ unit: 'grapheme', maxLength: 200 }) },
   { weight: 2, arbitrary: fc.string({ maxLength: 200 }) },
-  { weight: 1, arbitrary: fc.constantFrom('', 'é'.repeat(63), '€'.repeat(6000), 'x'.repeat(20_000)) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom('', 'é'.repeat(63), '€'.repeat(6000), 'x'.repeat(20_000)),
+  },
   { weight: 1, arbitrary: fc.constantFrom('close', 'terminate', 'x'.repeat(MAX_MESSAGE_BYTES)) },
 );
 const mask = fc.oneof(fc.nat(0xffffffff), fc.constantFrom(0, 0x80000000));
 
-/** @param {number} weight @param {fc.Arbitrary<number>} first @param {fc.Arbitrary<Uint8Array|string>} body @param {object} [more] */
+/**
+ * @param {number} weight
+ * @param {fc.Arbitrary<number>} first
+ * @param {fc.Arbitrary<Uint8Array|string>} body
+ * @param {object} [more]
+ */
 const kind = (weight, first, body, more = {}) => ({
   weight,
   arbitrary: fc
@@ -40,21 +50,38 @@ const frames = fc.oneof(
   kind(2, fc.constantFrom(0x01, 0x00, 0x80), texts), // fragments, and what pretends to be one
   kind(1, fc.constant(0x81), bytes(300)), // mostly not UTF-8
   kind(1, fc.constant(0x81), fc.nat(299).map(oneBadByte)),
-  kind(1, fc.constant(0x81), fc.constantFrom('y'.repeat(MAX_MESSAGE_BYTES + 1), 'z'.repeat(70_000))),
+  kind(
+    1,
+    fc.constant(0x81),
+    fc.constantFrom('y'.repeat(MAX_MESSAGE_BYTES + 1), 'z'.repeat(70_000)),
+  ),
   kind(1, fc.constantFrom(0x89, 0x8a, 0x88), fc.uint8Array({ minLength: 124, maxLength: 130 })), // a control frame at its limit or too long
   kind(
     1,
     fc.constant(0x88),
-    fc.oneof(fc.constantFrom(Uint8Array.of(), Uint8Array.of(3, 232), Uint8Array.of(3, 232, 98, 121)), bytes(8)),
+    fc.oneof(
+      fc.constantFrom(Uint8Array.of(), Uint8Array.of(3, 232), Uint8Array.of(3, 232, 98, 121)),
+      bytes(8),
+    ),
   ),
   kind(1, fc.constantFrom(0xc1, 0xa1, 0x91, 0x83, 0x8b, 0x09, 0x08), bytes(20)), // reserved bits, opcodes; unfinished control
   kind(1, fc.constantFrom(0x81, 0x89), texts, { isMasked: false }),
 );
 
-/** Cut into chunks at these shares of its length. @param {Buffer} all @param {readonly number[]} cuts */
+/**
+ * Cut into chunks at these shares of its length.
+ * @param {Buffer} all
+ * @param {readonly number[]} cuts
+ */
 function cutUp(all, cuts) {
-  const places = [0, ...cuts.map((cut) => Math.floor(cut * all.length)).sort((a, b) => a - b), all.length];
-  return places.slice(1).flatMap((end, i) => (end > places[i] ? [all.subarray(places[i], end)] : []));
+  const places = [
+    0,
+    ...cuts.map((cut) => Math.floor(cut * all.length)).sort((a, b) => a - b),
+    all.length,
+  ];
+  return places
+    .slice(1)
+    .flatMap((end, i) => (end > places[i] ? [all.subarray(places[i], end)] : []));
 }
 
 /** @type {FrameServer} */
@@ -75,13 +102,19 @@ after(() => {
   sliced.server.close();
 });
 
-/** What a terminated connection has sent in the same read is read in the same turn only. @param {{told: string[], bytes: string}} seen */
+/**
+ * What a terminated connection has sent in the same read is read in the same turn only.
+ * @param {{told: string[], bytes: string}} seen
+ */
 function upToTermination({ told, bytes }) {
   const end = told.indexOf('text terminate') + 1;
   return { told: end > 0 ? told.slice(0, end) : told, bytes };
 }
 
-/** @param {readonly Buffer[]} chunks @param {Buffer} [head] what both made of it */
+/**
+ * @param {readonly Buffer[]} chunks
+ * @param {Buffer} [head] what both made of it
+ */
 async function both(chunks, head) {
   const expected = await long.converse(chunks, head);
   assert.deepEqual(await short.converse(chunks, head), expected);
@@ -131,9 +164,12 @@ test('text that is not UTF-8 ends the connection with 1007, in one piece or in t
 });
 
 test('what follows a close by the server in the same read is left to ws, the peer’s close included', async () => {
-  const frame = (/** @type {string} */ text) => frameBytes({ first: 0x81, body: Buffer.from(text), mask: 9 });
+  const frame = (/** @type {string} */ text) =>
+    frameBytes({ first: 0x81, body: Buffer.from(text), mask: 9 });
   const close = frameBytes({ first: 0x88, body: Buffer.from([3, 232]), mask: 9 });
-  const { told, bytes } = await both([Buffer.concat([frame('one'), frame('close'), frame('two'), close])]);
+  const { told, bytes } = await both([
+    Buffer.concat([frame('one'), frame('close'), frame('two'), close]),
+  ]);
   assert.deepEqual(told, ['text one', 'text close', 'removed']);
   assert.ok(bytes.endsWith('\x88\x07\x0f\xa0asked')); // 4000
 });
@@ -163,10 +199,14 @@ test('sockets are read into the one buffer, and what one has sent in part stays 
   const tasks = [];
   const t = /** @type {any} */ ({ after: (/** @type {() => unknown} */ task) => tasks.push(task) });
   try {
-    const clients = await Promise.all([1, 2].map(() => RawClient.connect(t, { port: shared.port })));
+    const clients = await Promise.all(
+      [1, 2].map(() => RawClient.connect(t, { port: shared.port })),
+    );
     for (const client of clients) client.write(Buffer.from(handshake()));
     const bodies = ['a', 'b'].map((letter) => letter.repeat(300));
-    const whole = bodies.map((body, i) => frameBytes({ first: 0x81, body: Buffer.from(body), mask: 77 + i }));
+    const whole = bodies.map((body, i) =>
+      frameBytes({ first: 0x81, body: Buffer.from(body), mask: 77 + i }),
+    );
     for (let at = 0; at < whole[0].length; at += 50) {
       for (const [i, client] of clients.entries()) {
         while (client.bytes.indexOf('\r\n\r\n') < 0) await turn();
@@ -179,7 +219,8 @@ test('sockets are read into the one buffer, and what one has sent in part stays 
       shared.told.sort(),
       bodies.map((body) => `text ${body}`),
     );
-    // On a Node that has the fields behind `onread` in another way all sockets are read as usual, and this says so.
+    // On a Node that has the fields behind `onread` in another way all sockets are read as usual,
+    // and this says so.
     const fields = Object.getOwnPropertySymbols(shared.socket ?? {});
     const buffer = fields.find(({ description }) => description === 'kBuffer');
     assert.ok(buffer && /** @type {any} */ (shared.socket)[buffer] instanceof Uint8Array);

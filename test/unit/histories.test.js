@@ -1,4 +1,5 @@
-// histories.test.js: the core of the embedded broker's histories: a model beside it, and each of its bounds.
+// histories.test.js: the core of the embedded broker's histories: a model beside it, and each of
+// its bounds.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,13 +9,21 @@ import { Histories, publicationsIn } from '../../src/backend/embedded/histories.
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const ALL = Object.freeze({ after: 0, limit: 1e9 });
 
-/** @param {Histories} streams @param {string} room @param {{after: number, limit: number}} [from] @param {number} [nowMs] */
+/**
+ * @param {Histories} streams
+ * @param {string} room
+ * @param {{after: number, limit: number}} [from]
+ * @param {number} [nowMs]
+ */
 function read(streams, room, from = ALL, nowMs = 0) {
   const { epoch, offset, runs } = streams.page(room, from, nowMs);
   return { epoch, offset, publications: runs.flatMap(publicationsIn) };
 }
 
-/** @param {number} seed @returns {(below: number) => number} mulberry32 */
+/**
+ * @param {number} seed
+ * @returns {(below: number) => number} mulberry32
+ */
 function chance(seed) {
   let state = seed;
   return (below) => {
@@ -57,7 +66,8 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
         assert.deepEqual(position, { epoch, offset: room.offset });
         continue;
       }
-      const after = random(3) === 0 ? random(room.offset + 5) : Math.max(0, room.offset - random(20));
+      const after =
+        random(3) === 0 ? random(room.offset + 5) : Math.max(0, room.offset - random(20));
       const limit = random(2) === 0 ? random(10) : 1000;
       const count = Math.max(0, Math.min(room.offset - after, limit, room.list.length));
       const got = read(streams, `room-${r}`, { after, limit }, nowMs);
@@ -117,7 +127,10 @@ test('what has expired is not read, swept or not', () => {
   const { epoch } = streams.append('room', RULE, Buffer.from('x'), 0);
   assert.equal(read(streams, 'room', ALL, RULE.ttlMs - 1).publications.length, 1);
   assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs), { epoch, offset: 1, publications: [] });
-  assert.deepEqual(streams.append('room', RULE, Buffer.from('y'), RULE.ttlMs), { epoch, offset: 2 });
+  assert.deepEqual(streams.append('room', RULE, Buffer.from('y'), RULE.ttlMs), {
+    epoch,
+    offset: 2,
+  });
   assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs).publications.map(String), ['y']);
 });
 
@@ -127,7 +140,8 @@ test('beyond its bytes the rooms least recently published to lose their publicat
   for (let i = 0; i < 100; i++) {
     // Each with another time to live, so that no list alone knows who is the oldest.
     const rule = { size: 100, ttlMs: 60_000 + (i % 3) };
-    for (let n = 0; n < 4; n++) epochs.set(i, streams.append(`room-${i}`, rule, Buffer.alloc(1000), i).epoch);
+    for (let n = 0; n < 4; n++)
+      epochs.set(i, streams.append(`room-${i}`, rule, Buffer.alloc(1000), i).epoch);
     streams.append('busy', RULE, Buffer.alloc(10), i);
     assert.ok(streams.bytes <= 100_000);
   }
@@ -163,9 +177,15 @@ test('a publication larger than all there is room for is kept until the next', (
   const streams = new Histories({ maxBytes: 1000 });
   streams.append('a', RULE, Buffer.alloc(100), 0);
   streams.append('b', RULE, Buffer.alloc(5000), 1);
-  assert.deepEqual([read(streams, 'a').publications.length, read(streams, 'b').publications.length], [0, 1]);
+  assert.deepEqual(
+    [read(streams, 'a').publications.length, read(streams, 'b').publications.length],
+    [0, 1],
+  );
   streams.append('a', RULE, Buffer.alloc(100), 2);
-  assert.deepEqual([read(streams, 'a').publications.length, read(streams, 'b').publications.length], [1, 0]);
+  assert.deepEqual(
+    [read(streams, 'a').publications.length, read(streams, 'b').publications.length],
+    [1, 0],
+  );
 });
 
 test('of too many positions those with nothing left are forgotten first, and begin a new epoch', () => {
@@ -183,12 +203,18 @@ test('of too many positions those with nothing left are forgotten first, and beg
   assert.equal(after.offset, 0);
   assert.notEqual(after.epoch, before.epoch);
   // And whoever asked in between was told of the epoch that comes.
-  assert.deepEqual(streams.append('gone', brief, Buffer.from('y'), 5000), { epoch: after.epoch, offset: 1 });
+  assert.deepEqual(streams.append('gone', brief, Buffer.from('y'), 5000), {
+    epoch: after.epoch,
+    offset: 1,
+  });
   // gone-2 went for it; now the one least recently published to goes, with what it has.
   streams.append('room-9', RULE, Buffer.from('x'), 5000);
   assert.equal(read(streams, 'room-0').offset, 0);
   assert.equal(read(streams, 'room-1').offset, 1);
-  assert.deepEqual([streams.lostPositions, streams.lostPublications, streams.streams.size], [3, 1, 10]);
+  assert.deepEqual(
+    [streams.lostPositions, streams.lostPublications, streams.streams.size],
+    [3, 1, 10],
+  );
 });
 
 test('no position of an epoch comes twice, however often rooms are forgotten', () => {

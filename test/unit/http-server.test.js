@@ -22,10 +22,17 @@ const limit = { timeout: 10_000 };
  * @param {Record<string, string>} [parts.env]
  * @param {Partial<Addresses>} [parts.addresses]
  * @param {number} [parts.descriptors] that the process may open
- * @param {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void} [parts.onUpgrade]
+ * @param
+ *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void}
+ *   [parts.onUpgrade]
  */
 async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgrade } = {}) {
-  const { config, faults } = loadConfig({ PORT: '0', METRICS_PORT: '0', HOST: '127.0.0.1', ...env });
+  const { config, faults } = loadConfig({
+    PORT: '0',
+    METRICS_PORT: '0',
+    HOST: '127.0.0.1',
+    ...env,
+  });
   assert.ok(config, faults.join('\n'));
   const counters = createCounters();
   /** @type {Map<string, number>} */
@@ -50,7 +57,13 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
     openDescriptors: () => counters.sockets + OWN_DESCRIPTORS,
     descriptorLimit: descriptors,
   };
-  const admission = new Admission({ config, addresses: counter, health, counters, now: () => performance.now() });
+  const admission = new Admission({
+    config,
+    addresses: counter,
+    health,
+    counters,
+    now: () => performance.now(),
+  });
   const websockets = new WebSocketServer({ noServer: true });
   /** @type {{reason: string|null}} */
   const ready = { reason: null };
@@ -65,7 +78,8 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
     admission,
     onUpgrade:
       onUpgrade ??
-      ((request, socket, head) => websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
+      ((request, socket, head) =>
+        websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
     readiness: () => ready.reason,
     log,
     counters,
@@ -80,7 +94,10 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
   return { server, counters, held, health, ready, websockets, errors, connect };
 }
 
-/** @param {() => boolean} condition @param {number} [withinMs] */
+/**
+ * @param {() => boolean} condition
+ * @param {number} [withinMs]
+ */
 async function until(condition, withinMs = 3000) {
   const end = performance.now() + withinMs;
   while (!condition()) {
@@ -91,18 +108,27 @@ async function until(condition, withinMs = 3000) {
 
 const none = undefined;
 
-/** What is sent, and what must be answered. @type {[name: string, sent: string, status: number][]} */
+/**
+ * What is sent, and what must be answered.
+ * @type {[name: string, sent: string, status: number][]}
+ */
 const TABLE = [
   ['a handshake', handshake(), 101],
   ['at /', handshake({ target: '/' }), 101],
   ['with a query', handshake({ target: '/ws?token=x/../y' }), 101],
   ['at / with a query', handshake({ target: '/?a' }), 101],
-  ['in another case', handshake({ headers: { Upgrade: 'WebSocket', Connection: 'keep-alive, upgrade' } }), 101],
+  [
+    'in another case',
+    handshake({ headers: { Upgrade: 'WebSocket', Connection: 'keep-alive, upgrade' } }),
+    101,
+  ],
   ['without a key', handshake({ headers: { 'Sec-WebSocket-Key': none } }), 400],
   ['with a bad key', handshake({ headers: { 'Sec-WebSocket-Key': 'short' } }), 400],
   [
     'with two keys',
-    handshake({ headers: { 'Sec-WebSocket-Key': ['dGhlIHNhbXBsZSBub25jZQ==', 'dGhlIHNhbXBsZSBub25jZQ=='] } }),
+    handshake({
+      headers: { 'Sec-WebSocket-Key': ['dGhlIHNhbXBsZSBub25jZQ==', 'dGhlIHNhbXBsZSBub25jZQ=='] },
+    }),
     400,
   ],
   ['of version 8', handshake({ headers: { 'Sec-WebSocket-Version': '8' } }), 426],
@@ -123,16 +149,27 @@ const TABLE = [
   ['with a Content-Length of 01', handshake({ headers: { 'Content-Length': '01' } }), 400],
   ['with 100 headers', handshake({ headers: { A: Array(95).fill('b') } }), 101],
   ['with 101 headers', handshake({ headers: { A: Array(96).fill('b') } }), 431],
-  ['with a second Host behind 1,100 headers', handshake({ headers: { A: Array(1100).fill('b'), host: 'evil' } }), 431],
+  [
+    'with a second Host behind 1,100 headers',
+    handshake({ headers: { A: Array(1100).fill('b'), host: 'evil' } }),
+    431,
+  ],
   [
     'with a body behind 1,100 headers',
     handshake({ headers: { A: Array(1100).fill('b'), 'Content-Length': '5' } }),
     431,
   ],
-  ['with a Transfer-Encoding', handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }), 400],
+  [
+    'with a Transfer-Encoding',
+    handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }),
+    400,
+  ],
   [
     'with both',
-    handshake({ headers: { 'Content-Length': '5', 'Transfer-Encoding': 'chunked' }, body: '0\r\n\r\n' }),
+    handshake({
+      headers: { 'Content-Length': '5', 'Transfer-Encoding': 'chunked' },
+      body: '0\r\n\r\n',
+    }),
     400,
   ],
   ['at //ws', handshake({ target: '//ws' }), 404],
@@ -147,21 +184,35 @@ const TABLE = [
   ['at /livez', handshake({ target: '/livez' }), 404],
   ['at a fragment', handshake({ target: '/ws#a' }), 404],
   ['with the subprotocols a, b', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, b' } }), 101],
-  ['with a duplicate subprotocol', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, a' } }), 400],
+  [
+    'with a duplicate subprotocol',
+    handshake({ headers: { 'Sec-WebSocket-Protocol': 'a, a' } }),
+    400,
+  ],
   ['with an invalid subprotocol', handshake({ headers: { 'Sec-WebSocket-Protocol': 'a(b' } }), 400],
   ['with a header over 16 KiB', handshake({ headers: { 'X-Big': 'x'.repeat(17_000) } }), 431],
   ['with a space before a colon', handshake().replace('Host:', 'Host :'), 400],
   ['with bare LFs', handshake().replaceAll('\r\n', '\n'), 400],
   ['with a NUL', handshake({ headers: { 'X-Nul': 'a\0b' } }), 400],
-  ['with a folded header', handshake().replace('Host: fanfare.test', 'Host: fanfare.test\r\n folded'), 400],
+  [
+    'with a folded header',
+    handshake().replace('Host: fanfare.test', 'Host: fanfare.test\r\n folded'),
+    400,
+  ],
   ['by CONNECT', 'CONNECT fanfare.test:443 HTTP/1.1\r\nHost: fanfare.test\r\n\r\n', 405],
   ['in TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00\x00\x00\x00', 400],
   ['that is no HTTP', 'hello\r\n\r\n', 400],
-  ['with nothing to upgrade to', handshake({ headers: { Upgrade: none, Connection: 'keep-alive' } }), 426],
+  [
+    'with nothing to upgrade to',
+    handshake({ headers: { Upgrade: none, Connection: 'keep-alive' } }),
+    426,
+  ],
 ];
 
 test('the handshakes of the table', limit, async (t) => {
-  const { connect, counters, server, websockets } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+  const { connect, counters, server, websockets } = await start(t, {
+    env: { FANFARE_LIMITS: 'off' },
+  });
   for (const [name, sent, status] of TABLE) {
     await t.test(`${name}: ${status}`, limit, async () => {
       const client = await connect();
@@ -201,7 +252,9 @@ test('early frames arrive behind the handshake', limit, async (t) => {
   assert.equal(client.bytes.toString(), 'got early');
 });
 
-/** @type {[name: string, sent: string, status: number, headers: Record<string, string|RegExp>][]} */
+/**
+ * @type {[name: string, sent: string, status: number, headers: Record<string, string|RegExp>][]}
+ */
 const PLAIN = [
   [
     'GET /livez',
@@ -255,7 +308,12 @@ const PLAIN = [
     { allow: 'GET, HEAD', connection: 'close' },
   ],
   ['OPTIONS /', 'OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n', 405, { allow: 'GET' }],
-  ['GET /', 'GET / HTTP/1.1\r\nHost: a\r\n\r\n', 426, { upgrade: 'websocket', connection: /Upgrade/ }],
+  [
+    'GET /',
+    'GET / HTTP/1.1\r\nHost: a\r\n\r\n',
+    426,
+    { upgrade: 'websocket', connection: /Upgrade/ },
+  ],
   ['GET /metrics', 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
   ['GET /console', 'GET /console HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
   ['GET /sse', 'GET /sse?room=a HTTP/1.1\r\nHost: a\r\n\r\n', 404, {}],
@@ -274,7 +332,10 @@ const PLAIN = [
   ],
 ];
 
-/** @param {string} response @returns {string|undefined} the name of a header that stands there twice */
+/**
+ * @param {string} response
+ * @returns {string|undefined} the name of a header that stands there twice
+ */
 function repeatedHeader(response) {
   const [head] = response.split('\r\n\r\n');
   const names = [...head.matchAll(/^([\w-]+): /gm)].map(([, name]) => name.toLowerCase());
@@ -309,19 +370,27 @@ test('/readyz follows readiness, /livez does not', limit, async (t) => {
   const { connect, ready } = await start(t);
   const client = await connect();
   const get = async (/** @type {string} */ path) => {
-    const { status, body } = await client.write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`).response();
+    const { status, body } = await client
+      .write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
+      .response();
     return [status, JSON.parse(body)];
   };
   assert.deepEqual(await get('/readyz'), [200, { status: 'ok' }]);
   ready.reason = 'event loop lag';
-  assert.deepEqual(await get('/readyz'), [503, { status: 'unavailable', reason: 'event loop lag' }]);
+  assert.deepEqual(await get('/readyz'), [
+    503,
+    { status: 'unavailable', reason: 'event loop lag' },
+  ]);
   assert.deepEqual(await get('/livez'), [200, { status: 'ok' }]);
 });
 
 test('a socket may become a WebSocket after plain HTTP', limit, async (t) => {
   const { connect, server, held } = await start(t);
   const client = await connect();
-  assert.equal((await client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response()).status, 200);
+  assert.equal(
+    (await client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response()).status,
+    200,
+  );
   assert.equal(server.handshakes, 0);
   assert.equal((await client.write(handshake()).response()).status, 101);
   assert.equal(held.get('127.0.0.1'), 1);
@@ -344,7 +413,10 @@ test(
     assert.equal(counters.refused.per_ip, 200);
     for (const { headers } of refused)
       assert.ok(Number(headers['retry-after']) >= 10 && Number(headers['retry-after']) <= 20);
-    assert.ok(new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1, 'with jitter');
+    assert.ok(
+      new Set(refused.map(({ headers }) => headers['retry-after'])).size > 1,
+      'with jitter',
+    );
     await until(() => server.openSockets === 100);
     for (const client of clients) client.socket.destroy();
     await until(() => server.openSockets === 0);
@@ -361,7 +433,9 @@ test('a page of another origin gets 403, and its name is not echoed', limit, asy
     ['https://app.example.evil', 403],
     ['null', 403],
   ])) {
-    const response = await (await connect()).write(handshake({ headers: { Origin: origin } })).response();
+    const response = await (await connect())
+      .write(handshake({ headers: { Origin: origin } }))
+      .response();
     assert.equal(response.status, status);
     assert.doesNotMatch(response.text, /evil/);
   }
@@ -375,47 +449,58 @@ test('a worker that lags refuses with 503', limit, async (t) => {
   assert.ok(Number(response.headers['retry-after']) >= 5);
 });
 
-test('a client that sends nothing, or half a header, or dribbles, gets 408 at the deadline', limit, async (t) => {
-  const { connect, counters, server } = await start(t, { env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' } });
-  const started = performance.now();
-  const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
-  half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
-  dribbling.write('GET /ws HTTP/1.1\r\n');
-  const timer = setInterval(() => dribbling.socket.writable && dribbling.write('X-A: b\r\n'), 20);
-  t.after(() => clearInterval(timer));
-  for (const client of [idle, half, dribbling]) {
-    assert.equal((await client.response()).status, 408);
-    await client.closed();
-  }
-  clearInterval(timer);
-  assert.ok(performance.now() - started >= 290);
-  assert.ok(performance.now() - started < 2500);
-  assert.equal(counters.refused.handshake_timeout, 3);
-  await until(() => server.openSockets === 0);
-});
+test(
+  'a client that sends nothing, or half a header, or dribbles, gets 408 at the deadline',
+  limit,
+  async (t) => {
+    const { connect, counters, server } = await start(t, {
+      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300' },
+    });
+    const started = performance.now();
+    const [idle, half, dribbling] = await Promise.all([connect(), connect(), connect()]);
+    half.write('GET /ws HTTP/1.1\r\nHost: a\r\n');
+    dribbling.write('GET /ws HTTP/1.1\r\n');
+    const timer = setInterval(() => dribbling.socket.writable && dribbling.write('X-A: b\r\n'), 20);
+    t.after(() => clearInterval(timer));
+    for (const client of [idle, half, dribbling]) {
+      assert.equal((await client.response()).status, 408);
+      await client.closed();
+    }
+    clearInterval(timer);
+    assert.ok(performance.now() - started >= 290);
+    assert.ok(performance.now() - started < 2500);
+    assert.equal(counters.refused.handshake_timeout, 3);
+    await until(() => server.openSockets === 0);
+  },
+);
 
-test('an admission that stalls ends in 503, and a place it gets later is given back', limit, async (t) => {
-  /** @type {(() => void)[]} */
-  const answer = [];
-  let released = 0;
-  const { connect, counters } = await start(t, {
-    env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '200' },
-    addresses: {
-      acquire: () => new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
-      release: () => released++,
-    },
-    onUpgrade: () => assert.fail('too late'),
-  });
-  const client = await connect();
-  const response = await client.write(handshake()).response();
-  assert.equal(response.status, 503);
-  assert.ok(response.headers['retry-after']);
-  assert.equal(counters.refused.handshakes, 1);
-  await client.closed();
-  assert.equal(released, 0);
-  answer[0]();
-  await until(() => released === 1);
-});
+test(
+  'an admission that stalls ends in 503, and a place it gets later is given back',
+  limit,
+  async (t) => {
+    /** @type {(() => void)[]} */
+    const answer = [];
+    let released = 0;
+    const { connect, counters } = await start(t, {
+      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '200' },
+      addresses: {
+        acquire: () =>
+          new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
+        release: () => released++,
+      },
+      onUpgrade: () => assert.fail('too late'),
+    });
+    const client = await connect();
+    const response = await client.write(handshake()).response();
+    assert.equal(response.status, 503);
+    assert.ok(response.headers['retry-after']);
+    assert.equal(counters.refused.handshakes, 1);
+    await client.closed();
+    assert.equal(released, 0);
+    answer[0]();
+    await until(() => released === 1);
+  },
+);
 
 test('a client that leaves while it is admitted gives its place back', limit, async (t) => {
   /** @type {(() => void)[]} */
@@ -423,7 +508,8 @@ test('a client that leaves while it is admitted gives its place back', limit, as
   let released = 0;
   const { connect, server } = await start(t, {
     addresses: {
-      acquire: () => new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
+      acquire: () =>
+        new Promise((resolve) => answer.push(() => resolve({ admitted: true, connections: 1 }))),
       release: () => released++,
     },
     onUpgrade: () => assert.fail('nobody is there'),
@@ -440,11 +526,15 @@ test('a client that leaves while it is admitted gives its place back', limit, as
 test('a place is given back once when ws refuses what admission let in', limit, async (t) => {
   let released = 0;
   const { connect, server } = await start(t, {
-    addresses: { acquire: async () => ({ admitted: true, connections: 1 }), release: () => released++ },
+    addresses: {
+      acquire: async () => ({ admitted: true, connections: 1 }),
+      release: () => released++,
+    },
   });
   const client = await connect();
   assert.equal(
-    (await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': 'a,a' } })).response()).status,
+    (await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': 'a,a' } })).response())
+      .status,
     400,
   );
   await client.closed();
@@ -499,7 +589,9 @@ test(
 
 test('of 1,200 handshakes that come at once none is refused', limit, async (t) => {
   const { connect, counters, server, websockets } = await start(t);
-  const clients = await Promise.all(Array.from({ length: 1200 }, (_, i) => connect(`127.0.1.${1 + (i % 24)}`)));
+  const clients = await Promise.all(
+    Array.from({ length: 1200 }, (_, i) => connect(`127.0.1.${1 + (i % 24)}`)),
+  );
   await until(() => server.openSockets === 1200);
   for (const client of clients) client.write(handshake());
   const answers = await Promise.all(clients.map((client) => client.response(8000)));
@@ -509,47 +601,55 @@ test('of 1,200 handshakes that come at once none is refused', limit, async (t) =
 });
 
 for (const mode of ['enforce', 'observe', 'off']) {
-  test(`a handshake that the worker does not come to in time gets 503, not 408: ${mode}`, limit, async (t) => {
-    const { connect, counters, server } = await start(t, {
-      env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '600', FANFARE_MAX_HANDSHAKES_MODE: mode },
-      onUpgrade(_request, socket) {
-        const end = performance.now() + 100;
-        while (performance.now() < end);
-        socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
-      },
-    });
-    const clients = await Promise.all(Array.from({ length: 12 }, () => connect()));
-    await until(() => server.openSockets === 12);
-    for (const client of clients) client.write(handshake());
-    const answers = await Promise.all(clients.map((client) => client.response()));
-    const refused = answers.filter(({ status }) => status === 503);
-    assert.equal(answers.filter(({ status }) => status === 101).length, 12 - refused.length);
-    assert.equal(counters.refused.handshakes, refused.length);
-    assert.equal(counters.refused.handshake_timeout, 0);
-    assert.equal(refused.length > 0, mode === 'enforce');
-    assert.equal(counters.observed.handshakes > 0, mode === 'observe');
-    for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 5);
-    await until(() => server.handshakes === 0);
-  });
+  test(
+    `a handshake that the worker does not come to in time gets 503, not 408: ${mode}`,
+    limit,
+    async (t) => {
+      const { connect, counters, server } = await start(t, {
+        env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '600', FANFARE_MAX_HANDSHAKES_MODE: mode },
+        onUpgrade(_request, socket) {
+          const end = performance.now() + 100;
+          while (performance.now() < end);
+          socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+        },
+      });
+      const clients = await Promise.all(Array.from({ length: 12 }, () => connect()));
+      await until(() => server.openSockets === 12);
+      for (const client of clients) client.write(handshake());
+      const answers = await Promise.all(clients.map((client) => client.response()));
+      const refused = answers.filter(({ status }) => status === 503);
+      assert.equal(answers.filter(({ status }) => status === 101).length, 12 - refused.length);
+      assert.equal(counters.refused.handshakes, refused.length);
+      assert.equal(counters.refused.handshake_timeout, 0);
+      assert.equal(refused.length > 0, mode === 'enforce');
+      assert.equal(counters.observed.handshakes > 0, mode === 'observe');
+      for (const { headers } of refused) assert.ok(Number(headers['retry-after']) >= 5);
+      await until(() => server.handshakes === 0);
+    },
+  );
 }
 
-test('plain HTTP keeps few connections alive; the address that has most loses its oldest', limit, async (t) => {
-  const { connect, counters, server } = await start(t);
-  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
-  const check = await connect('127.0.0.3');
-  assert.equal((await check.write(livez).response()).status, 200);
-  const clients = [];
-  for (let i = 0; i < 80; i++) {
-    clients.push(await connect('127.0.0.2'));
-    assert.equal((await clients[i].write(livez).response()).status, 200);
-  }
-  assert.equal(server.plainSockets, 64);
-  assert.equal(counters.idleClosed.plain_http, 17);
-  for (const client of clients.slice(0, 17)) await client.closed();
-  assert.equal((await check.write(livez).response()).status, 200);
-  assert.equal((await clients[79].write(livez).response()).status, 200);
-  await until(() => server.openSockets === 64);
-});
+test(
+  'plain HTTP keeps few connections alive; the address that has most loses its oldest',
+  limit,
+  async (t) => {
+    const { connect, counters, server } = await start(t);
+    const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+    const check = await connect('127.0.0.3');
+    assert.equal((await check.write(livez).response()).status, 200);
+    const clients = [];
+    for (let i = 0; i < 80; i++) {
+      clients.push(await connect('127.0.0.2'));
+      assert.equal((await clients[i].write(livez).response()).status, 200);
+    }
+    assert.equal(server.plainSockets, 64);
+    assert.equal(counters.idleClosed.plain_http, 17);
+    for (const client of clients.slice(0, 17)) await client.closed();
+    assert.equal((await check.write(livez).response()).status, 200);
+    assert.equal((await clients[79].write(livez).response()).status, 200);
+    await until(() => server.openSockets === 64);
+  },
+);
 
 test('plain HTTP closes a connection after 100 requests, and after a minute', limit, async (t) => {
   const { connect, server } = await start(t);
@@ -649,26 +749,32 @@ test(
   },
 );
 
-test('when descriptors run short idle connections give way, and handshakes come in', limit, async (t) => {
-  const { connect, counters, server } = await start(t, { descriptors: 100 });
-  const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
-  // 25 of 100 are the reserve, 64 the worker's own: 11 are left.
-  for (let i = 0; i < 31; i++) {
-    const client = await connect('127.0.0.2');
-    if (i % 2) client.write(livez);
-    await until(
-      () => server.openSockets === Math.min(i + 1, 11) && counters.idleClosed.descriptors === Math.max(0, i - 10),
-    );
-  }
-  for (let i = 3; i < 14; i++) {
-    const client = await connect(`127.0.0.${i}`);
-    assert.equal((await client.write(handshake()).response()).status, 101);
-  }
-  // Now all are WebSockets, and none of them gives way.
-  const refused = await connect('127.0.0.14');
-  assert.equal((await refused.write(handshake()).response()).status, 503);
-  assert.equal(counters.refused.descriptors, 1);
-});
+test(
+  'when descriptors run short idle connections give way, and handshakes come in',
+  limit,
+  async (t) => {
+    const { connect, counters, server } = await start(t, { descriptors: 100 });
+    const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';
+    // 25 of 100 are the reserve, 64 the worker's own: 11 are left.
+    for (let i = 0; i < 31; i++) {
+      const client = await connect('127.0.0.2');
+      if (i % 2) client.write(livez);
+      await until(
+        () =>
+          server.openSockets === Math.min(i + 1, 11) &&
+          counters.idleClosed.descriptors === Math.max(0, i - 10),
+      );
+    }
+    for (let i = 3; i < 14; i++) {
+      const client = await connect(`127.0.0.${i}`);
+      assert.equal((await client.write(handshake()).response()).status, 101);
+    }
+    // Now all are WebSockets, and none of them gives way.
+    const refused = await connect('127.0.0.14');
+    assert.equal((await refused.write(handshake()).response()).status, 503);
+    assert.equal(counters.refused.descriptors, 1);
+  },
+);
 
 test(
   'the last descriptors are not used up: connections beyond them are closed unanswered, and that is logged once',
@@ -678,7 +784,8 @@ test(
       descriptors: 68,
       env: { FANFARE_OVERLOAD_MODE: 'off' },
     });
-    for (let i = 0; i < 4; i++) assert.equal((await (await connect()).write(handshake()).response()).status, 101);
+    for (let i = 0; i < 4; i++)
+      assert.equal((await (await connect()).write(handshake()).response()).status, 101);
     for (let i = 0; i < 3; i++) await (await connect()).closed();
     assert.equal(counters.refused.descriptors, 3);
     assert.equal(errors.length, 1);
@@ -704,24 +811,30 @@ test('the handshake of Java 17 (java.net.http.WebSocket), byte for byte', limit,
   assert.equal(status, 101);
   assert.equal(
     headers['sec-websocket-accept'],
-    createHash('sha1').update('xVB63pjehtf4N+6dtFZOHg==258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64'),
+    createHash('sha1')
+      .update('xVB63pjehtf4N+6dtFZOHg==258EAFA5-E914-47DA-95CA-C5AB0DC85B11')
+      .digest('base64'),
   );
 });
 
-test('sockets that come back from the line unfinished are within the cap of handshakes, too', limit, async (t) => {
-  const { connect, server, counters } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
-  let accepted = 0;
-  server.server.on('connection', () => accepted++);
-  const first = await Promise.all([connect(), connect(), connect()]);
-  await until(() => accepted === 3);
-  // All of it comes in one turn: the first three are in line when the next three come.
-  for (const client of first) client.write('G');
-  await Promise.all([connect(), connect(), connect()]);
-  await until(() => accepted === 6);
-  for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(server.handshakes, 3);
-  assert.equal(counters.idleClosed.handshakes, 3);
-});
+test(
+  'sockets that come back from the line unfinished are within the cap of handshakes, too',
+  limit,
+  async (t) => {
+    const { connect, server, counters } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
+    let accepted = 0;
+    server.server.on('connection', () => accepted++);
+    const first = await Promise.all([connect(), connect(), connect()]);
+    await until(() => accepted === 3);
+    // All of it comes in one turn: the first three are in line when the next three come.
+    for (const client of first) client.write('G');
+    await Promise.all([connect(), connect(), connect()]);
+    await until(() => accepted === 6);
+    for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(server.handshakes, 3);
+    assert.equal(counters.idleClosed.handshakes, 3);
+  },
+);
 
 test('an observed cap of handshakes counts and lets in', limit, async (t) => {
   const { connect, counters, server } = await start(t, {
@@ -747,7 +860,13 @@ test('a refused peer that does not leave is not kept', limit, async (t) => {
 test('a refused peer that is still sending reads its answer and no reset', limit, async (t) => {
   const { connect } = await start(t);
   const client = await connect();
-  client.write(handshake({ method: 'POST', headers: { 'Content-Length': '4000000' }, body: 'x'.repeat(2_000_000) }));
+  client.write(
+    handshake({
+      method: 'POST',
+      headers: { 'Content-Length': '4000000' },
+      body: 'x'.repeat(2_000_000),
+    }),
+  );
   client.write('x'.repeat(2_000_000));
   assert.equal((await client.response()).status, 405);
 });
@@ -856,7 +975,8 @@ for (const [mode, cut] of /** @type {[string, number][]} */ ([
       };
       setImmediate(turn);
       // Written in one turn, read in one turn.
-      for (const [i, client] of clients.entries()) client.write(handshake({ target: `/ws?${i}` }).slice(cut));
+      for (const [i, client] of clients.entries())
+        client.write(handshake({ target: `/ws?${i}` }).slice(cut));
       await until(() => came.length === 30);
       isOver = true;
       assert.deepEqual(came.sort(), clients.map((_, i) => `/ws?${i}`).sort());
@@ -866,41 +986,49 @@ for (const [mode, cut] of /** @type {[string, number][]} */ ([
   );
 }
 
-test('a client waits for its turn, and not for all handshakes of an address that came first', limit, async (t) => {
-  const came = /** @type {string[]} */ ([]);
-  const { connect, server } = await start(t, {
-    env: { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' },
-    onUpgrade(request, socket) {
-      came.push(String(request.url));
-      const end = performance.now() + 5;
-      while (performance.now() < end); // one a turn
-      socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
-    },
-  });
-  const many = [];
-  for (let i = 0; i < 30; i++) many.push(await connect('127.0.0.2'));
-  const other = await connect('127.0.0.3');
-  await until(() => server.handshakes === 31);
-  for (const client of many) client.write(handshake({ target: '/ws?many' }));
-  other.write(handshake({ target: '/ws?other' }));
-  await until(() => came.length === 31);
-  const before = came.indexOf('/ws?other');
-  assert.ok(before >= 0 && before <= 5, `${before} came before it`);
-});
+test(
+  'a client waits for its turn, and not for all handshakes of an address that came first',
+  limit,
+  async (t) => {
+    const came = /** @type {string[]} */ ([]);
+    const { connect, server } = await start(t, {
+      env: { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' },
+      onUpgrade(request, socket) {
+        came.push(String(request.url));
+        const end = performance.now() + 5;
+        while (performance.now() < end); // one a turn
+        socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
+      },
+    });
+    const many = [];
+    for (let i = 0; i < 30; i++) many.push(await connect('127.0.0.2'));
+    const other = await connect('127.0.0.3');
+    await until(() => server.handshakes === 31);
+    for (const client of many) client.write(handshake({ target: '/ws?many' }));
+    other.write(handshake({ target: '/ws?other' }));
+    await until(() => came.length === 31);
+    const before = came.indexOf('/ws?other');
+    assert.ok(before >= 0 && before <= 5, `${before} came before it`);
+  },
+);
 
-test('who says nothing and leaves is gone, and so is who leaves before its turn', limit, async (t) => {
-  const { connect, server, counters } = await start(t);
-  const silent = await connect();
-  await until(() => server.handshakes === 1);
-  silent.socket.end();
-  await silent.closed();
-  await until(() => server.openSockets === 0);
-  for (let i = 0; i < 20; i++) {
-    const client = await connect();
-    client.write(handshake());
-    client.socket.destroy();
-  }
-  await until(() => server.openSockets === 0);
-  assert.equal(server.handshakes, 0);
-  assert.equal(counters.refused.handshake_timeout, 0);
-});
+test(
+  'who says nothing and leaves is gone, and so is who leaves before its turn',
+  limit,
+  async (t) => {
+    const { connect, server, counters } = await start(t);
+    const silent = await connect();
+    await until(() => server.handshakes === 1);
+    silent.socket.end();
+    await silent.closed();
+    await until(() => server.openSockets === 0);
+    for (let i = 0; i < 20; i++) {
+      const client = await connect();
+      client.write(handshake());
+      client.socket.destroy();
+    }
+    await until(() => server.openSockets === 0);
+    assert.equal(server.handshakes, 0);
+    assert.equal(counters.refused.handshake_timeout, 0);
+  },
+);

@@ -8,13 +8,21 @@ import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
 /** A hub with a broker that the test settles by hand where `manual`. */
-function build({ env = {}, manual = false, budgetBytes = 1e9, onWarning = (/** @type {string} */ _text) => {} } = {}) {
+function build({
+  env = {},
+  manual = false,
+  budgetBytes = 1e9,
+  onWarning = (/** @type {string} */ _text) => {},
+} = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
   const clock = { now: 0 };
   /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
   const subscribing = [];
-  /** @type {{room: string, publication: Buffer, resolve: () => void, reject: (error: Error) => void}[]} */
+  /**
+   * @type
+   *   {{room: string, publication: Buffer, resolve: () => void, reject: (error: Error) => void}[]}
+   */
   const published = [];
   /** @type {string[]} */
   const unsubscribed = [];
@@ -200,7 +208,8 @@ test('commands that wait for their join are bounded in bytes, and those beyond a
   const { connect, subscribing, published, counters, commands } = build({ manual: true });
   const { transport, say } = connect();
   say({ type: 'join', room: 'r' });
-  for (let id = 0; id < 300; id++) say({ type: 'message', room: 'r', payload: 'x'.repeat(99_000), id });
+  for (let id = 0; id < 300; id++)
+    say({ type: 'message', room: 'r', payload: 'x'.repeat(99_000), id });
   const refused = transport.messages();
   assert.ok(refused.length > 100 && refused.length < 200, `${refused.length}`);
   for (const { error } of refused) assert.equal(error, 'UNAVAILABLE');
@@ -222,7 +231,8 @@ test('a join that the broker refuses is answered UNAVAILABLE, and the connection
   assert.equal(subscribing.length, 1, 'one subscription for both');
   subscribing[0].reject(Object.assign(new Error('away'), { code: 'UNAVAILABLE' }));
   await turn();
-  for (const { transport } of [one, two]) assert.equal(transport.messages()[0].error, 'UNAVAILABLE');
+  for (const { transport } of [one, two])
+    assert.equal(transport.messages()[0].error, 'UNAVAILABLE');
   assert.equal(hub.rooms.has('r'), false);
   one.say({ type: 'join', room: 'r' });
   assert.equal(subscribing.length, 2);
@@ -238,7 +248,9 @@ test('each command is answered as the protocol says', async () => {
     return transport.messages();
   };
   assert.deepEqual(await answer({ type: 'ping', id: 7 }), [{ type: 'pong', id: 7 }]);
-  assert.deepEqual(await answer({ type: 'echo', payload: { a: 1 } }), [{ type: 'echo', payload: { a: 1 } }]);
+  assert.deepEqual(await answer({ type: 'echo', payload: { a: 1 } }), [
+    { type: 'echo', payload: { a: 1 } },
+  ]);
   assert.equal((await answer({ type: 'nope', id: 'x' }))[0].error, 'UNKNOWN_TYPE');
   assert.equal((await answer({ type: 'presence', room: 'r' }))[0].error, 'NOT_IN_ROOM');
   assert.equal((await answer({ type: 'join', room: 'no way' }))[0].error, 'INVALID_ROOM');
@@ -339,7 +351,9 @@ test('a connection may be in so many rooms and no more', () => {
   const { transport, say } = connect();
   for (const room of ['a', 'b', 'c']) say({ type: 'join', room });
   assert.equal(transport.messages().at(-1).error, 'ROOM_LIMIT');
-  const observed = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2', FANFARE_LIMITS: 'observe' } });
+  const observed = build({
+    env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2', FANFARE_LIMITS: 'observe' },
+  });
   const free = observed.connect();
   for (const room of ['a', 'b', 'c']) free.say({ type: 'join', room });
   assert.equal(observed.counters.observed.rooms, 1);
@@ -379,7 +393,11 @@ test('a connection that falls behind its limit is closed as a slow consumer, and
 
 test('where the policy is drop, publications are left out until the connection has caught up', async () => {
   const { hub, connect, counters } = build({
-    env: { FANFARE_MAX_UNSENT_BYTES: '200000', FANFARE_MAX_MESSAGE_BYTES: '100000', FANFARE_SLOW_CONSUMER: 'drop' },
+    env: {
+      FANFARE_MAX_UNSENT_BYTES: '200000',
+      FANFARE_MAX_MESSAGE_BYTES: '100000',
+      FANFARE_SLOW_CONSUMER: 'drop',
+    },
   });
   const slow = connect();
   slow.transport.isStuck = true;
@@ -426,11 +444,16 @@ test('a connection that asks and does not read is closed as a slow consumer, wha
   for (const policy of ['close', 'drop']) {
     for (const type of ['echo', 'ping', 'hello', 'nonsense', 'join', 'presence']) {
       const { connect, counters } = build({
-        env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000', FANFARE_SLOW_CONSUMER: policy },
+        env: {
+          FANFARE_MAX_UNSENT_BYTES: '20000',
+          FANFARE_MAX_MESSAGE_BYTES: '10000',
+          FANFARE_SLOW_CONSUMER: policy,
+        },
       });
       const { transport, say } = connect();
       transport.isStuck = true;
-      for (let i = 0; i < 2000 && transport.closed === null; i++) say({ type, payload: 'x'.repeat(9000), room: 'r' });
+      for (let i = 0; i < 2000 && transport.closed === null; i++)
+        say({ type, payload: 'x'.repeat(9000), room: 'r' });
       assert.equal(transport.closed?.code, 4003, type);
       assert.ok(transport.pendingBytes <= 20_000, type);
       assert.deepEqual(counters.slow, { closed: 1, dropped: 0, shed: 0 }, type);
@@ -454,7 +477,9 @@ test('one reply that is not read is enough to be ended by its age, and to count 
 });
 
 test('where the policy is drop, a connection that takes no byte is ended after the time of a missed ping', () => {
-  const { connect, clock, slowConsumers, counters, config } = build({ env: { FANFARE_SLOW_CONSUMER: 'drop' } });
+  const { connect, clock, slowConsumers, counters, config } = build({
+    env: { FANFARE_SLOW_CONSUMER: 'drop' },
+  });
   const [mute, moving] = [connect(), connect()];
   for (const { transport, say } of [mute, moving]) {
     transport.isStuck = true;
@@ -549,7 +574,8 @@ test('many rooms that are each within their bound are bounded together, and smal
   const large = publication('x'.repeat(100_000));
   const { connection, transport } = connect();
   for (let room = 0; room < 40; room++) hub.join(connection, `r${room}`);
-  for (let room = 0; room < 39; room++) for (let i = 0; i < 60; i++) hub.broadcast(`r${room}`, large);
+  for (let room = 0; room < 39; room++)
+    for (let i = 0; i < 60; i++) hub.broadcast(`r${room}`, large);
   assert.ok(outbox.bytes < 140 * 1024 * 1024, `${outbox.bytes}`);
   assert.ok(counters.overflowed > 0);
   const overflowed = counters.overflowed;

@@ -1,6 +1,8 @@
-// imports.test.js: who may import whom. The table here is the one of src/README.md; a folder that is not in it fails.
+// imports.test.js: who may import whom. The table here is the one of src/README.md; a folder that
+// is not in it fails.
 //
-// Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so they do not count.
+// Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so they do
+// not count.
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -13,17 +15,25 @@ import { fileURLToPath } from 'node:url';
  * @typedef {object} Row
  * @property {readonly string[]} may `hub/`: a folder; `protocol/codes.js`: one file
  * @property {readonly string[]} packages
- * @property {readonly string[]|'any'} node modules of Node; `node:net isIP` is that one export of it
+ * @property {readonly string[]|'any'} node modules of Node; `node:net isIP` is that one export of
+ *   it
  * @property {RegExp} [never] globals that would break a promise of the folder
  */
 
 /** Time and the world, as globals: no import shows them. */
-const CLOCK_OR_IO = /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
+const CLOCK_OR_IO =
+  /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
 
 /** @type {Readonly<Record<string, Row>>} `main.js`, then the folders */
 const TABLE = Object.freeze({
   'main.js': {
-    may: ['config/', 'observability/log.js', 'primary/primary.js', 'worker/worker.js', 'doctor/doctor.js'],
+    may: [
+      'config/',
+      'observability/log.js',
+      'primary/primary.js',
+      'worker/worker.js',
+      'doctor/doctor.js',
+    ],
     packages: [],
     node: 'any',
   },
@@ -44,7 +54,11 @@ const TABLE = Object.freeze({
   },
   backend: { may: ['config/', 'protocol/publication.js'], packages: ['ioredis'], node: 'any' },
   // Wires, broker and admission are handed to it: it has no I/O of its own.
-  hub: { may: ['protocol/', 'observability/rare-log.js'], packages: [], node: ['node:buffer', 'node:crypto'] },
+  hub: {
+    may: ['protocol/', 'observability/rare-log.js'],
+    packages: [],
+    node: ['node:buffer', 'node:crypto'],
+  },
   recovery: { may: ['protocol/'], packages: [], node: ['node:buffer'] },
   commands: { may: ['hub/', 'protocol/'], packages: [], node: ['node:buffer'] },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
@@ -78,7 +92,9 @@ const TABLE = Object.freeze({
 });
 
 const src = fileURLToPath(new URL('../../src/', import.meta.url));
-const { dependencies } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'));
+const { dependencies } = JSON.parse(
+  readFileSync(new URL('../../package.json', import.meta.url), 'utf8'),
+);
 
 test('every folder of src is in the table, and nothing else is', () => {
   const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
@@ -111,7 +127,8 @@ test('every import leads to a file or to a package that a production install has
     if (!path.endsWith('.js')) continue;
     for (const { specifier } of importsOf(withoutComments(readFileSync(`${src}${path}`, 'utf8')))) {
       const wanted = `${path} imports ${specifier}`;
-      if (specifier.startsWith('node:')) assert.ok(builtinModules.includes(specifier.slice(5)), wanted);
+      if (specifier.startsWith('node:'))
+        assert.ok(builtinModules.includes(specifier.slice(5)), wanted);
       else if (!specifier.startsWith('.')) assert.ok(specifier in dependencies, wanted);
       else assert.ok(existsSync(`${src}${posix.join(posix.dirname(path), specifier)}`), wanted);
     }
@@ -119,34 +136,78 @@ test('every import leads to a file or to a package that a production install has
 });
 
 const FAULTS = /** @type {const} */ ([
-  ['a folder that is not in the row', 'hub/x.js', "import { RedisBroker } from '../backend/redis/broker.js';"],
-  ['a file that is not in the row', 'protocol/x.js', "import { createLog } from '../observability/log.js';"],
+  [
+    'a folder that is not in the row',
+    'hub/x.js',
+    "import { RedisBroker } from '../backend/redis/broker.js';",
+  ],
+  [
+    'a file that is not in the row',
+    'protocol/x.js',
+    "import { createLog } from '../observability/log.js';",
+  ],
   ['a folder imported by a setting', 'config/x.js', "import { Hub } from '../hub/hub.js';"],
   ['an import of main.js', 'config/x.js', "import '../main.js';"],
   ['a part of main.js beyond its two doors', 'main.js', "import { Hub } from './hub/hub.js';"],
-  ['the primary importing the worker', 'primary/x.js', "const { runWorker } = await import('../worker/worker.js');"],
+  [
+    'the primary importing the worker',
+    'primary/x.js',
+    "const { runWorker } = await import('../worker/worker.js');",
+  ],
   ['the primary importing the hub', 'primary/x.js', "import { Hub } from '../hub/hub.js';"],
-  ['the primary importing a transport', 'primary/x.js', "import {\n  WebSockets,\n} from '../transport/websocket.js';"],
-  ['the primary importing Redis', 'primary/x.js', "import { RedisBroker } from '../backend/redis/broker.js';"],
+  [
+    'the primary importing a transport',
+    'primary/x.js',
+    "import {\n  WebSockets,\n} from '../transport/websocket.js';",
+  ],
+  [
+    'the primary importing Redis',
+    'primary/x.js',
+    "import { RedisBroker } from '../backend/redis/broker.js';",
+  ],
   ['the worker importing the primary', 'worker/x.js', "export * from '../primary/supervisor.js';"],
-  ['a transport importing the broker', 'transport/x.js', "export { RedisBroker } from '../backend/redis/broker.js';"],
+  [
+    'a transport importing the broker',
+    'transport/x.js',
+    "export { RedisBroker } from '../backend/redis/broker.js';",
+  ],
   ['admission importing the hub', 'admission/x.js', "import * as hub from '../hub/hub.js';"],
-  ['a backend importing the codec', 'backend/x.js', 'import { encode } from "../protocol/codec.js";'],
+  [
+    'a backend importing the codec',
+    'backend/x.js',
+    'import { encode } from "../protocol/codec.js";',
+  ],
   ['an import for its side effects', 'hub/x.js', "import '../worker/worker.js';"],
   ['an import without spaces', 'hub/x.js', "import{Hub}from'../worker/worker.js'"],
   ['a default import with others', 'hub/x.js', "import a, { b as c } from '../worker/worker.js';"],
   ['an import behind a comment', 'hub/x.js', "/* '*/ import '../worker/worker.js';"],
-  ['an import behind a pattern', 'hub/x.js', "const quote = /['\"/*]/; import '../worker/worker.js'; /* */"],
-  ['an import behind an address', 'hub/x.js', "const url = 'http://x/*'; import('../worker/worker.js'); /* */"],
+  [
+    'an import behind a pattern',
+    'hub/x.js',
+    "const quote = /['\"/*]/; import '../worker/worker.js'; /* */",
+  ],
+  [
+    'an import behind an address',
+    'hub/x.js',
+    "const url = 'http://x/*'; import('../worker/worker.js'); /* */",
+  ],
   ['an import that can not be read', 'worker/x.js', "await import('../' + 'primary/primary.js');"],
   ['a require', 'hub/x.js', "createRequire(import.meta.url)('ws'); require('ws');"],
-  ['what lies outside of src', 'worker/x.js', "import { startServer } from '../../test/helpers/server.js';"],
+  [
+    'what lies outside of src',
+    'worker/x.js',
+    "import { startServer } from '../../test/helpers/server.js';",
+  ],
   ['a package where none belongs', 'hub/x.js', "import { Redis } from 'ioredis';"],
   ['a package of another folder', 'backend/x.js', "import express from 'express';"],
   ['a part of such a package', 'backend/x.js', "import express from 'express/lib/router.js';"],
   ['sockets in the protocol', 'protocol/x.js', "import { connect } from 'node:net';"],
   ['files in the protocol', 'protocol/x.js', "import { readFileSync } from 'node:fs';"],
-  ['timers in the protocol', 'protocol/x.js', "import { setTimeout as delay } from 'node:timers/promises';"],
+  [
+    'timers in the protocol',
+    'protocol/x.js',
+    "import { setTimeout as delay } from 'node:timers/promises';",
+  ],
   ['global timers in the protocol', 'protocol/x.js', 'setTimeout(flush, 10);'],
   ['the clock in the protocol', 'protocol/x.js', 'const now = Date.now();'],
   ['sockets in admission', 'admission/x.js', "import { connect, isIP } from 'node:net';"],
@@ -165,8 +226,16 @@ for (const [name, path, source] of FAULTS) {
 }
 
 const FAIR = /** @type {const} */ ([
-  ['a type', 'hub/x.js', "/** @param {import('../backend/broker.js').Broker} broker */\nexport function x(broker) {}"],
-  ['a type in the middle of a line', 'hub/x.js', "const x = /** @type {import('ws').WebSocket|null} */ (null);"],
+  [
+    'a type',
+    'hub/x.js',
+    "/** @param {import('../backend/broker.js').Broker} broker */\nexport function x(broker) {}",
+  ],
+  [
+    'a type in the middle of a line',
+    'hub/x.js',
+    "const x = /** @type {import('ws').WebSocket|null} */ (null);",
+  ],
   [
     'prose',
     'hub/x.js',
@@ -175,8 +244,16 @@ const FAIR = /** @type {const} */ ([
   ['a file of its own folder', 'hub/x.js', "import { Hub } from './hub.js';"],
   ['one export of a module', 'admission/x.js', "import { isIP } from 'node:net';"],
   ['computation', 'protocol/x.js', "import { deflateRawSync } from 'node:zlib';"],
-  ['the doors of main.js', 'main.js', "await import('./primary/primary.js'); const { env } = process;"],
-  ['the relay in the primary', 'primary/x.js', "import { RelayServer } from '../backend/embedded/relay-server.js';"],
+  [
+    'the doors of main.js',
+    'main.js',
+    "await import('./primary/primary.js'); const { env } = process;",
+  ],
+  [
+    'the relay in the primary',
+    'primary/x.js',
+    "import { RelayServer } from '../backend/embedded/relay-server.js';",
+  ],
   ['an environment that was handed over', 'primary/x.js', 'cluster.fork(settings.env);'],
 ]);
 
@@ -196,7 +273,10 @@ function check(path, source) {
   if (row === undefined) return [`${path}: its folder is not in the table`];
   const faults = importsOf(code)
     .filter((one) => !isAllowed(one, path, folder, row))
-    .map(({ names, specifier }) => `${path} may not import ${specifier || 'what is not written out'} (${names})`);
+    .map(
+      ({ names, specifier }) =>
+        `${path} may not import ${specifier || 'what is not written out'} (${names})`,
+    );
   if (path !== 'main.js' && readsEnvironment(code)) faults.push(`${path} reads the environment`);
   const global = row.never?.exec(code);
   if (global) faults.push(`${path} uses ${global[0]}`);
@@ -214,7 +294,8 @@ function isAllowed({ names, specifier }, path, folder, row) {
     if (specifier === 'node:process') return path === 'main.js';
     if (row.node === 'any' || row.node.includes(specifier)) return true;
     return (
-      names.length > 0 && names.every((name) => /** @type {string[]} */ (row.node).includes(`${specifier} ${name}`))
+      names.length > 0 &&
+      names.every((name) => /** @type {string[]} */ (row.node).includes(`${specifier} ${name}`))
     );
   }
   if (!specifier.startsWith('.')) return row.packages.includes(specifier);
@@ -225,13 +306,21 @@ function isAllowed({ names, specifier }, path, folder, row) {
   return owner === folder || row.may.includes(`${owner}/`);
 }
 
-/** @typedef {{names: string[], specifier: string}} Import `names` as they are exported; '*' for all; '' a specifier that is computed */
+/**
+ * @typedef {{names: string[], specifier: string}} Import `names` as they are exported; '*' for all;
+ *   '' a specifier that is computed
+ */
 
-/** @param {string} code without comments @returns {Import[]} */
+/**
+ * @param {string} code without comments
+ * @returns {Import[]}
+ */
 function importsOf(code) {
   /** @type {Import[]} */
   const found = [];
-  for (const [, clause, specifier] of code.matchAll(/\b(?:import|export)\b([\w\s{},*$]*?)\bfrom\s*['"]([^'"]+)['"]/g)) {
+  for (const [, clause, specifier] of code.matchAll(
+    /\b(?:import|export)\b([\w\s{},*$]*?)\bfrom\s*['"]([^'"]+)['"]/g,
+  )) {
     const [, first, braced] = /^\s*([\w$*][\w\s$*]*)?,?\s*(?:\{([^}]*)\})?/.exec(clause) ?? [];
     const names = (braced ?? '')
       .split(',')
@@ -240,7 +329,8 @@ function importsOf(code) {
     if (first) names.push(first.startsWith('*') ? '*' : 'default');
     found.push({ names, specifier });
   }
-  for (const [, specifier] of code.matchAll(/\bimport\s*['"]([^'"]+)['"]/g)) found.push({ names: [], specifier });
+  for (const [, specifier] of code.matchAll(/\bimport\s*['"]([^'"]+)['"]/g))
+    found.push({ names: [], specifier });
   for (const [, specifier] of code.matchAll(
     /\b(?:import|require(?:\.resolve)?)\s*\(\s*(?:['"]([^'"]+)['"]\s*[,)])?/g,
   )) {
@@ -251,7 +341,9 @@ function importsOf(code) {
 
 /** @param {string} code without comments */
 function readsEnvironment(code) {
-  return /\bprocess\s*(?:\?\.|\.)\s*env\b|\bprocess\s*(?:\?\.)?\[|\benv\b[^;{}]*\}\s*=\s*process\b/.test(code);
+  return /\bprocess\s*(?:\?\.|\.)\s*env\b|\bprocess\s*(?:\?\.)?\[|\benv\b[^;{}]*\}\s*=\s*process\b/.test(
+    code,
+  );
 }
 
 /**
@@ -261,5 +353,7 @@ function readsEnvironment(code) {
 function withoutComments(source) {
   const token =
     /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|(?<=(?:[(,=:[!&|?{};+>]|^|\breturn)\s*)\/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\//gm;
-  return source.replace(token, (text) => (text.startsWith('/*') || text.startsWith('//') ? ' ' : text));
+  return source.replace(token, (text) =>
+    text.startsWith('/*') || text.startsWith('//') ? ' ' : text,
+  );
 }

@@ -1,4 +1,5 @@
-// The check of the Artillery scenarios: it must miss no loss of what was due, and call nothing lost that was not.
+// The check of the Artillery scenarios: it must miss no loss of what was due, and call nothing lost
+// that was not.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -89,7 +90,10 @@ test('whoever comes and goes in the midst of traffic: what is lost is what was d
       const next = () => /** @type {number} */ (stream.next().value);
       /** @type {{name: string, n: number}[]} */
       const publishers = [];
-      /** @type {{member: ReturnType<Ledger['join']>, found: number, dropped: number, repeated: number}[]} */
+      /**
+       * @type
+       *   {{member: ReturnType<Ledger['join']>, found: number, dropped: number, repeated: number}[]}
+       */
       let present = [];
       /** @type {{found: number, dropped: number, repeated: number}[]} */
       const gone = [];

@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -52,10 +60,18 @@ test('secrets are left out wherever they stand', async (t) => {
       'x',
     );
     log.info({ token: 'SECRET', deep: [{ password: 'SECRET' }] }, 'x');
-    log.info({ url: '/sse?room=a&token=SECRET' }, 'from https://me:SECRET@example.com/a?token=SECRET');
+    log.info(
+      { url: '/sse?room=a&token=SECRET' },
+      'from https://me:SECRET@example.com/a?token=SECRET',
+    );
     log.info({ redisUrl: 'redis://:SECRET@redis:6379/0' }, 'x');
-    log.error({ err: new Error('redis://user:SECRET@redis failed', { cause: new Error('Bearer SECRET') }) }, 'x');
-    log.error(Object.assign(new Error('with fields'), { token: 'SECRET', input: 'redis://a:SECRET@b' }));
+    log.error(
+      { err: new Error('redis://user:SECRET@redis failed', { cause: new Error('Bearer SECRET') }) },
+      'x',
+    );
+    log.error(
+      Object.assign(new Error('with fields'), { token: 'SECRET', input: 'redis://a:SECRET@b' }),
+    );
   });
   assert.doesNotMatch(text, /SECRET/);
   assert.match(text, /"host":"kept"/);
@@ -64,7 +80,10 @@ test('secrets are left out wherever they stand', async (t) => {
 });
 
 test('a URL keeps what is no secret', () => {
-  assert.equal(redactUrl('redis://user:pw@host:6379/1?x=y'), 'redis://[redacted]@host:6379/1?[redacted]');
+  assert.equal(
+    redactUrl('redis://user:pw@host:6379/1?x=y'),
+    'redis://[redacted]@host:6379/1?[redacted]',
+  );
   assert.equal(redactUrl('GET /ws?token=a.b-c HTTP/1.1'), 'GET /ws?[redacted] HTTP/1.1');
   assert.equal(redactUrl('what? no url here'), 'what? no url here');
   assert.equal(redactUrl('http://localhost:3000/ws'), 'http://localhost:3000/ws');
@@ -80,7 +99,10 @@ test('as text a line is one event, an error has its stack below, and no text of 
   const format = textFormat(false);
   const line = (/** @type {object} */ fields) =>
     format(`${JSON.stringify({ time: 0, pid: 1, server: 's', ...fields })}\n`);
-  assert.match(line({ level: 30, msg: 'hello', worker: 0 }), /^\d\d:\d\d:\d\d\.000 info {2}hello {2}worker=0\n$/);
+  assert.match(
+    line({ level: 30, msg: 'hello', worker: 0 }),
+    /^\d\d:\d\d:\d\d\.000 info {2}hello {2}worker=0\n$/,
+  );
   const error = line({
     level: 50,
     msg: 'it failed',
@@ -88,11 +110,17 @@ test('as text a line is one event, an error has its stack below, and no text of 
   });
   assert.match(error, /ERROR it failed\n {4}Error: m\n {8}at x\n$/);
   assert.match(
-    line({ level: 40, msg: 'hm', err: { type: 'Error', message: 'm', stack: 'Error: m\n    at x' } }),
+    line({
+      level: 40,
+      msg: 'hm',
+      err: { type: 'Error', message: 'm', stack: 'Error: m\n    at x' },
+    }),
     /hm\n {4}Error: m\n$/,
   );
   assert.ok(
-    line({ level: 30, msg: 'a\nb', name: '\x1b[2J\u009b\u2028' }).endsWith('a\\x0ab  name=\\x1b[2J\\x9b\\x2028\n'),
+    line({ level: 30, msg: 'a\nb', name: '\x1b[2J\u009b\u2028' }).endsWith(
+      'a\\x0ab  name=\\x1b[2J\\x9b\\x2028\n',
+    ),
   );
   assert.equal(format('no JSON\n'), 'no JSON\n');
   assert.ok(textFormat(true)(`{"level":60,"msg":"x"}`).includes('\x1b[1;31mFATAL'));

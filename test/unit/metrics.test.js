@@ -16,10 +16,17 @@ import { fallen, samples } from '../helpers/server.js';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 
-/** As it arrives in the primary. @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot @returns {import('../../src/observability/metrics.js').Snapshot[]} */
+/**
+ * As it arrives in the primary.
+ * @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot
+ * @returns {import('../../src/observability/metrics.js').Snapshot[]}
+ */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
-/** @param {import('node:test').TestContext} t @param {number} slot */
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {number} slot
+ */
 function worker(t, slot) {
   const counters = createCounters();
   const metrics = createMetrics(counters, { worker: slot });
@@ -36,7 +43,11 @@ const primary = createPrimaryMetrics({
   leftOut: () => ({ plain: 0, history: 0 }),
   reconciledPlaces: () => 0,
   presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
-  history: () => ({ bytes: 0, publications: 0, lost: { publications: 0, positions: 0, keys: 0, reads: 0 } }),
+  history: () => ({
+    bytes: 0,
+    publications: 0,
+    lost: { publications: 0, positions: 0, keys: 0, reads: 0 },
+  }),
 });
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
@@ -140,7 +151,10 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
   const [a, b] = [worker(t, 0), worker(t, 1)];
   a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
-  /** @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot @param {number} lag */
+  /**
+   * @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot
+   * @param {number} lag
+   */
   const withLag = (snapshot, lag) => {
     for (const { name, values } of snapshot)
       if (name === 'fanfare_event_loop_lag_seconds' || name === 'nodejs_eventloop_lag_p99_seconds')
@@ -161,7 +175,9 @@ test('the connection rate counts new connections, not those that were there', as
   one.counters.accepted = 50;
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await one.snapshot());
-  const rate = /** @type {number} */ (samples(await aggregate.text()).get('websocket_connection_rate'));
+  const rate = /** @type {number} */ (
+    samples(await aggregate.text()).get('websocket_connection_rate')
+  );
   assert.ok(rate > 0 && rate <= 50, `${rate}`);
   for (let second = 0; second < 6; second++) t.mock.timers.tick(1000);
   aggregate.update(1, 2, await one.snapshot());
@@ -172,7 +188,9 @@ test("the fixed names and prom-client's defaults are all there", async (t) => {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
   const text = await aggregate.text(await primary.snapshot());
-  const types = new Map([...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name, type]));
+  const types = new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name, type]),
+  );
   assert.equal(types.get('websocket_connections_total'), 'gauge');
   assert.equal(types.get('websocket_messages_total'), 'counter');
   assert.equal(types.get('websocket_errors_total'), 'counter');
@@ -202,8 +220,14 @@ test('promtool finds no fault but with the names that are fixed', {
     input: await aggregate.text(await primary.snapshot()),
     encoding: 'utf8',
   });
-  const fixed = ['redis_publish_lag_ms', 'websocket_connections_total', 'websocket_message_duration_ms'];
-  const faults = `${stdout}${stderr}`.split('\n').filter((line) => line !== '' && !fixed.includes(line.split(' ')[0]));
+  const fixed = [
+    'redis_publish_lag_ms',
+    'websocket_connections_total',
+    'websocket_message_duration_ms',
+  ];
+  const faults = `${stdout}${stderr}`
+    .split('\n')
+    .filter((line) => line !== '' && !fixed.includes(line.split(' ')[0]));
   // prom-client's own: gauges called _total.
   assert.deepEqual(
     faults.filter((line) => !line.startsWith('nodejs_active_')),

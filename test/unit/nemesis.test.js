@@ -1,4 +1,5 @@
-// nemesis.test.js: a fault that has no effect is an error: a run without its faults would find nothing.
+// nemesis.test.js: a fault that has no effect is an error: a run without its faults would find
+// nothing.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,7 +17,12 @@ function indifferentRedis() {
 
 /** @param {string} name */
 async function inflictAndHeal(name) {
-  const trial = { redis: indifferentRedis(), random: new Random(1), lifetime: { after() {} }, proxy: null };
+  const trial = {
+    redis: indifferentRedis(),
+    random: new Random(1),
+    lifetime: { after() {} },
+    proxy: null,
+  };
   const heal = await NEMESES[name].inflict(
     /** @type {import('../checker/trial.js').Trial} */ (/** @type {unknown} */ (trial)),
   );

@@ -1,5 +1,6 @@
-// ops.test.js: the files of ops/ agree with the code, with each other, and with the tools that read them. What a real Prometheus,
-// HAProxy and nginx make of them is in test/e2e; the kernel settings are in tune.test.js.
+// ops.test.js: the files of ops/ agree with the code, with each other, and with the tools that read
+// them. What a real Prometheus, HAProxy and nginx make of them is in test/e2e; the kernel settings
+// are in tune.test.js.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -10,7 +11,12 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { createMetrics, METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
+import {
+  createMetrics,
+  METRICS,
+  PRIMARY_METRICS,
+  WORKER_METRICS,
+} from '../../src/observability/metrics.js';
 
 const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
 /** @param {string} path from ops/ */
@@ -27,7 +33,10 @@ const alerts = new Map(
     .map((text) => [text.slice(0, text.indexOf('\n')), text]),
 );
 
-/** @param {string} command @param {string[]} args */
+/**
+ * @param {string} command
+ * @param {string[]} args
+ */
 function run(command, args) {
   const { error, status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8' });
   return { isMissing: error !== undefined, status, said: `${stdout}${stderr}` };
@@ -44,7 +53,10 @@ test('every alert has an entry in the runbook, in the same order, and every entr
   for (const entry of entries) {
     const name = entry.slice(0, entry.indexOf('\n'));
     const rule = String(alerts.get(name));
-    assert.ok(rule.includes(`runbook: 'RUNBOOK.md#${name.toLowerCase()}'`), `${name} has a wrong link`);
+    assert.ok(
+      rule.includes(`runbook: 'RUNBOOK.md#${name.toLowerCase()}'`),
+      `${name} has a wrong link`,
+    );
     const [, severity] = /severity: (\w+)/.exec(rule) ?? [];
     assert.match(entry, new RegExp(`^\\*\\*${severity}\\.\\*\\* `, 'im'), `${name} is ${severity}`);
     assert.match(entry, /^- Do: |^- Look and do: |\| do \|/m, `${name} does not say what to do`);
@@ -56,7 +68,8 @@ test('every alert has an entry in the runbook, in the same order, and every entr
 
 test('README.md speaks of as many alerts as there are', () => {
   const readme = read('README.md');
-  for (const [, number] of readme.matchAll(/(\d+) alerts/g)) assert.equal(Number(number), alerts.size);
+  for (const [, number] of readme.matchAll(/(\d+) alerts/g))
+    assert.equal(Number(number), alerts.size);
   // Those of the other exporters stand last.
   assert.match(readme, /the last four alerts are empty/);
   const others = [...alerts.keys()].filter((name) => /^(Redis|Host)/.test(name));
@@ -86,12 +99,16 @@ test('rules and dashboard ask only for metrics that there are, and the dashboard
   /** Names as they are exported, with prom-client's own. @type {Set<string>} */
   const known = new Set();
   for (const { name, type } of [...(await worker.snapshot()), ...rows]) {
-    for (const suffix of String(type) === 'histogram' ? ['_bucket', '_sum', '_count'] : ['']) known.add(name + suffix);
+    for (const suffix of String(type) === 'histogram' ? ['_bucket', '_sum', '_count'] : [''])
+      known.add(name + suffix);
   }
   const expressions = [rules, recordings, ...targets().map(({ expr }) => expr)];
   const used = new Set(
     expressions.flatMap(
-      (text) => text.match(/(?<![\w:])(?:fanfare|websocket|redis_publish|message|nodejs|process)_\w+(?!\w|:)/g) ?? [],
+      (text) =>
+        text.match(
+          /(?<![\w:])(?:fanfare|websocket|redis_publish|message|nodejs|process)_\w+(?!\w|:)/g,
+        ) ?? [],
     ),
   );
   assert.ok(used.size > 30, `${used.size} names`);
@@ -131,11 +148,15 @@ test('the dashboard is whole: rows, units, descriptions, a source for each panel
     // The first variable: whichever Prometheus the reader chooses.
     assert.deepEqual(datasource, { type: 'prometheus', uid: '$'.concat('{datasource}') });
     assert.ok(targets.length > 0);
-    assert.equal(new Set(targets.map((/** @type {any} */ { refId }) => refId)).size, targets.length);
+    assert.equal(
+      new Set(targets.map((/** @type {any} */ { refId }) => refId)).size,
+      targets.length,
+    );
   }
   const variables = dashboard.templating.list.map((/** @type {any} */ { name }) => name);
   for (const { expr } of targets()) {
-    for (const [, name] of expr.matchAll(/\$(\w+)/g)) assert.ok([...variables, '__rate_interval'].includes(name), expr);
+    for (const [, name] of expr.matchAll(/\$(\w+)/g))
+      assert.ok([...variables, '__rate_interval'].includes(name), expr);
   }
   // Where the provisioned source is not called so, Grafana shows nothing.
   assert.match(read('grafana/provisioning/datasources/prometheus.yml'), /^ {4}type: prometheus$/m);
@@ -151,7 +172,13 @@ test('the unit holds for systemd, and exposes little', (t) => {
   if (verified.isMissing) return t.skip('no systemd-analyze here');
   assert.equal(verified.said.trim(), '');
   assert.equal(verified.status, 0);
-  const security = run('systemd-analyze', ['security', '--offline=true', '--threshold=20', '--no-pager', unit]);
+  const security = run('systemd-analyze', [
+    'security',
+    '--offline=true',
+    '--threshold=20',
+    '--no-pager',
+    unit,
+  ]);
   assert.equal(security.status, 0, security.said);
 });
 
@@ -159,15 +186,20 @@ test('every setting and every file that the folder speaks of is there', () => {
   const names = new Set(SETTINGS.map(({ env }) => env));
   const paths = readdirSync(ops, { recursive: true }).map(String);
   for (const path of paths.filter((name) => /\.\w+$/.test(name))) {
-    for (const [name] of read(path).matchAll(/\bFANFARE_[A-Z]\w+/g)) assert.ok(names.has(name), `${path}: ${name}`);
+    for (const [name] of read(path).matchAll(/\bFANFARE_[A-Z]\w+/g))
+      assert.ok(names.has(name), `${path}: ${name}`);
   }
   const readme = read('README.md');
   for (const entry of readdirSync(ops, { withFileTypes: true })) {
-    if (entry.isDirectory()) assert.ok(readme.includes(`](${entry.name}/`), `README.md does not name ${entry.name}/`);
+    if (entry.isDirectory())
+      assert.ok(readme.includes(`](${entry.name}/`), `README.md does not name ${entry.name}/`);
   }
   for (const path of [...paths, '../docker/README.md'].filter((name) => name.endsWith('.md'))) {
     for (const [, target] of read(path).matchAll(/\]\(((?!http|#)[\w./-]+)\)/g)) {
-      assert.doesNotThrow(() => readdirOrFile(new URL(target, `file://${ops}${path}`)), `${path}: ${target}`);
+      assert.doesNotThrow(
+        () => readdirOrFile(new URL(target, `file://${ops}${path}`)),
+        `${path}: ${target}`,
+      );
     }
   }
 });

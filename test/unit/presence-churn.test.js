@@ -1,4 +1,5 @@
-// presence-churn.test.js: users who join and leave faster than Redis answers leave nothing behind in the worker.
+// presence-churn.test.js: users who join and leave faster than Redis answers leave nothing behind
+// in the worker.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -12,7 +13,8 @@ function build() {
   const waiting = [];
   /** What the changes say, as `room what user`. @type {string[]} */
   const said = [];
-  const later = (/** @type {unknown} */ answer) => new Promise((resolve) => void waiting.push(() => resolve(answer)));
+  const later = (/** @type {unknown} */ answer) =>
+    new Promise((resolve) => void waiting.push(() => resolve(answer)));
   const redis = {
     defineCommand() {},
     sadd: () => later(1),
@@ -23,7 +25,8 @@ function build() {
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
       const changes = args.slice(9);
-      for (let i = 0; i < changes.length; i += 3) said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
+      for (let i = 0; i < changes.length; i += 3)
+        said.push(`${args[0]} ${changes[i]} ${changes[i + 1]}`);
       return later([0, 0, 0, 0, []]);
     },
   };

@@ -42,11 +42,18 @@ function decode(text) {
   const { payloadStart, payloadEnd } = command;
   return {
     ...command,
-    payload: payloadStart < 0 ? undefined : command.source.toString('utf8', payloadStart, payloadEnd),
+    payload:
+      payloadStart < 0 ? undefined : command.source.toString('utf8', payloadStart, payloadEnd),
   };
 }
 
-/** @param {number} kind @param {number} timestampMs @param {number} tag @param {string} from @param {string} payload */
+/**
+ * @param {number} kind
+ * @param {number} timestampMs
+ * @param {number} tag
+ * @param {string} from
+ * @param {string} payload
+ */
 function encodePublication(kind, timestampMs, tag, from, payload) {
   const source = Buffer.from(`x${payload}x`);
   return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1);
@@ -73,19 +80,32 @@ test('since and limit are read as they were sent, and a since that is no place i
 test('a kept publication is the same with its position, in memory of its own', () => {
   const prefix = roomPrefix('r');
   fc.assert(
-    fc.property(fc.jsonValue(), fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }), (payload, offset) => {
-      const plain = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 9, 'me', JSON.stringify(payload));
-      const kept = keep(plain, offset, '0123456789abcdef');
-      assert.notEqual(kept.buffer, plain.buffer);
-      assert.deepEqual([offsetOf(kept), epochOf(kept)], [offset, '0123456789abcdef']);
-      assert.equal(kept.toString('utf8', payloadStart(kept), payloadEnd(kept)), JSON.stringify(payload));
-      assert.equal(isPublication(kept), false, 'a broker has none');
-      const frames = publicationFrames(prefix, [plain, kept, plain]);
-      assert.equal(frames.length, framesBytes(prefix, [plain, kept, plain]));
-      const [first, second, third] = messagesOf(frames);
-      assert.deepEqual(second, { ...first, offset, epoch: '0123456789abcdef' });
-      assert.deepEqual(third, first);
-    }),
+    fc.property(
+      fc.jsonValue(),
+      fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+      (payload, offset) => {
+        const plain = encodePublication(
+          KIND.MESSAGE,
+          1_760_000_000_000,
+          9,
+          'me',
+          JSON.stringify(payload),
+        );
+        const kept = keep(plain, offset, '0123456789abcdef');
+        assert.notEqual(kept.buffer, plain.buffer);
+        assert.deepEqual([offsetOf(kept), epochOf(kept)], [offset, '0123456789abcdef']);
+        assert.equal(
+          kept.toString('utf8', payloadStart(kept), payloadEnd(kept)),
+          JSON.stringify(payload),
+        );
+        assert.equal(isPublication(kept), false, 'a broker has none');
+        const frames = publicationFrames(prefix, [plain, kept, plain]);
+        assert.equal(frames.length, framesBytes(prefix, [plain, kept, plain]));
+        const [first, second, third] = messagesOf(frames);
+        assert.deepEqual(second, { ...first, offset, epoch: '0123456789abcdef' });
+        assert.deepEqual(third, first);
+      },
+    ),
   );
 });
 
@@ -112,7 +132,9 @@ test('many names of one length are each themselves, the second time too', () => 
 });
 
 test('a field named payload inside another value is not the payload', () => {
-  const command = decode('{"type":"x","a":{"payload":1},"payload":[{"payload":2}],"b":[{"payload":3}]}');
+  const command = decode(
+    '{"type":"x","a":{"payload":1},"payload":[{"payload":2}],"b":[{"payload":3}]}',
+  );
   assert.equal(command?.payload, '[{"payload":2}]');
   assert.equal(decode('{"type":"x","a":{"payload":1}}')?.payload, undefined);
 });
@@ -124,14 +146,22 @@ test('a payload whose name is written with escapes counts as JSON.parse counts i
 
 test('whatever JSON.parse takes, the payload found is the payload parsed', () => {
   fc.assert(
-    fc.property(fc.jsonValue({ maxDepth: 4 }), fc.jsonValue({ maxDepth: 2 }), fc.boolean(), (payload, other, first) => {
-      const fields = first ? { payload, type: 't', other } : { other, type: 't', payload };
-      const text = JSON.stringify(fields, null, first ? 1 : 0);
-      const command = decode(text);
-      if (command === null) return /__proto__|constructor|prototype/.test(text);
-      assert.deepEqual(JSON.parse(/** @type {string} */ (command.payload)), JSON.parse(text).payload);
-      return true;
-    }),
+    fc.property(
+      fc.jsonValue({ maxDepth: 4 }),
+      fc.jsonValue({ maxDepth: 2 }),
+      fc.boolean(),
+      (payload, other, first) => {
+        const fields = first ? { payload, type: 't', other } : { other, type: 't', payload };
+        const text = JSON.stringify(fields, null, first ? 1 : 0);
+        const command = decode(text);
+        if (command === null) return /__proto__|constructor|prototype/.test(text);
+        assert.deepEqual(
+          JSON.parse(/** @type {string} */ (command.payload)),
+          JSON.parse(text).payload,
+        );
+        return true;
+      },
+    ),
     { numRuns: 2000 },
   );
 });
@@ -182,7 +212,8 @@ test('what the check takes is exactly what JSON.parse takes, within the limits',
       return false;
     }
   };
-  for (const text of ['{"\\', '{"type":"\\', '{"type":"\\u', '{"type":"\\u12']) assert.equal(decode(text), null, text);
+  for (const text of ['{"\\', '{"type":"\\', '{"type":"\\u', '{"type":"\\u12'])
+    assert.equal(decode(text), null, text);
   let taken = 0;
   const agree = (/** @type {string} */ text) => {
     const isTaken = decode(text) !== null;
@@ -202,23 +233,28 @@ test('what the check takes is exactly what JSON.parse takes, within the limits',
 
 test('a valid message with one byte changed is taken exactly where JSON.parse takes it', () => {
   fc.assert(
-    fc.property(fc.jsonValue({ maxDepth: 4 }), fc.nat(), fc.integer({ min: 0x20, max: 0x7e }), (payload, at, byte) => {
-      const bytes = Buffer.from(JSON.stringify({ type: 't', id: 1, payload }));
-      bytes[17 + (at % (bytes.length - 17))] = byte;
-      const text = bytes.toString();
-      if (
-        /__proto__|constructor|prototype|\\u|"(type|id)":/.test(text.slice(17)) ||
-        Buffer.from(text).length !== bytes.length
-      )
-        return;
-      let parses = true;
-      try {
-        JSON.parse(text);
-      } catch {
-        parses = false;
-      }
-      assert.equal(decodeBytes(bytes) !== null, parses, text);
-    }),
+    fc.property(
+      fc.jsonValue({ maxDepth: 4 }),
+      fc.nat(),
+      fc.integer({ min: 0x20, max: 0x7e }),
+      (payload, at, byte) => {
+        const bytes = Buffer.from(JSON.stringify({ type: 't', id: 1, payload }));
+        bytes[17 + (at % (bytes.length - 17))] = byte;
+        const text = bytes.toString();
+        if (
+          /__proto__|constructor|prototype|\\u|"(type|id)":/.test(text.slice(17)) ||
+          Buffer.from(text).length !== bytes.length
+        )
+          return;
+        let parses = true;
+        try {
+          JSON.parse(text);
+        } catch {
+          parses = false;
+        }
+        assert.equal(decodeBytes(bytes) !== null, parses, text);
+      },
+    ),
     { numRuns: 5000 },
   );
 });
@@ -246,7 +282,8 @@ test('what is not a command is refused', () => {
 });
 
 test('depth and keys are limited before JSON.parse sees the text', () => {
-  const nested = (/** @type {number} */ n) => `{"type":"x","payload":${'['.repeat(n)}${']'.repeat(n)}}`;
+  const nested = (/** @type {number} */ n) =>
+    `{"type":"x","payload":${'['.repeat(n)}${']'.repeat(n)}}`;
   assert.notEqual(decode(nested(MAX_JSON_DEPTH - 1)), null);
   assert.equal(decode(nested(MAX_JSON_DEPTH)), null);
   assert.equal(decode(`{"type":"x","payload":${'['.repeat(100_000)}`), null);
@@ -285,7 +322,13 @@ test('room names are 1 to 200 characters of the allowed set', () => {
 });
 
 test('a publication keeps its header and its bytes', () => {
-  const publication = encodePublication(KIND.MESSAGE, 1_760_000_000_123, 4_000_000_000, 'sender-1', '{"ü":"😀"}');
+  const publication = encodePublication(
+    KIND.MESSAGE,
+    1_760_000_000_123,
+    4_000_000_000,
+    'sender-1',
+    '{"ü":"😀"}',
+  );
   assert.ok(isPublication(publication));
   assert.equal(timestampOf(publication), 1_760_000_000_123);
   assert.equal(tagOf(publication), 4_000_000_000);
@@ -296,12 +339,26 @@ test('a publication keeps its header and its bytes', () => {
 });
 
 test('frames of several publications stand one behind another, whatever their length', () => {
-  const payloads = ['1', `"${'x'.repeat(60)}"`, `"${'y'.repeat(300)}"`, `"${'ü'.repeat(40_000)}"`, 'null'];
-  const publications = payloads.map((payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload));
+  const payloads = [
+    '1',
+    `"${'x'.repeat(60)}"`,
+    `"${'y'.repeat(300)}"`,
+    `"${'ü'.repeat(40_000)}"`,
+    'null',
+  ];
+  const publications = payloads.map((payload) =>
+    encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload),
+  );
   publications.push(encodePublication(KIND.BROADCAST, 1_760_000_000_000, 7, 'me', '{"a":1}'));
   const messages = messagesOf(publicationFrames(roomPrefix('r'), publications));
   const expected = payloads.map((payload) => {
-    return { type: 'message', room: 'r', payload: JSON.parse(payload), from: 'me', timestamp: 1_760_000_000_000 };
+    return {
+      type: 'message',
+      room: 'r',
+      payload: JSON.parse(payload),
+      from: 'me',
+      timestamp: 1_760_000_000_000,
+    };
   });
   assert.deepEqual(messages, [...expected, { type: 'broadcast', payload: { a: 1 } }]);
 });
@@ -328,7 +385,8 @@ test('frames are whole whatever the clock of the publisher says', () => {
     for (const time of times) {
       const plain = encodePublication(kind, time, 0, 'me', '"x"');
       assert.ok(isPublication(plain));
-      const all = kind === KIND.MESSAGE ? [plain, keep(plain, 7, '0123456789abcdef'), plain] : [plain, plain];
+      const all =
+        kind === KIND.MESSAGE ? [plain, keep(plain, 7, '0123456789abcdef'), plain] : [plain, plain];
       const frames = publicationFrames(prefix, all);
       assert.equal(frames.length, framesBytes(prefix, all));
       for (const { timestamp } of messagesOf(frames)) {
@@ -353,7 +411,10 @@ test('what is accepted as a publication makes whole frames of valid text, and wh
     fc.nat(2 ** 48 - 1),
     fc.constantFrom(0, 1, 2, 3, 2 ** 32 - 1),
     fc.constantFrom('', 'me', 'a","payload":"forged', 'é', 'x'.repeat(255)),
-    fc.oneof(fc.json(), fc.constantFrom('NOT JSON"', '"', '', '{', 'nil', 'tre', '{"user":"ann"}', 'x'.repeat(300))),
+    fc.oneof(
+      fc.json(),
+      fc.constantFrom('NOT JSON"', '"', '', '{', 'nil', 'tre', '{"user":"ann"}', 'x'.repeat(300)),
+    ),
   );
   const changes = fc.array(fc.tuple(fc.nat(40), fc.nat(255)), { maxLength: 3 });
   let accepted = 0;
@@ -409,7 +470,13 @@ test('a frame around bytes is the frame of the text they make', () => {
   const source = Buffer.from('..{"a":"ü"}..');
   const text = '{"type":"echo","payload":{"a":"ü"},"id":"ö"}';
   assert.deepEqual(
-    frameAround(Buffer.from('{"type":"echo","payload":'), source, 2, source.length - 2, ',"id":"ö"}'),
+    frameAround(
+      Buffer.from('{"type":"echo","payload":'),
+      source,
+      2,
+      source.length - 2,
+      ',"id":"ö"}',
+    ),
     textFrame(text),
   );
   assert.deepEqual(
@@ -434,14 +501,28 @@ test('an error carries the id and, where waiting helps, retryAfter', () => {
   const error = JSON.parse(encodeError('RATE_LIMIT_EXCEEDED', 5, 'i', 3));
   assert.deepEqual(
     { ...error, message: '' },
-    { type: 'error', error: 'RATE_LIMIT_EXCEEDED', message: '', retryAfter: 3, id: 'i', timestamp: 5 },
+    {
+      type: 'error',
+      error: 'RATE_LIMIT_EXCEEDED',
+      message: '',
+      retryAfter: 3,
+      id: 'i',
+      timestamp: 5,
+    },
   );
   assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
 });
 
 test('deflated frames inflate to the same messages, small ones stay as they are', () => {
-  const payloads = ['1', JSON.stringify('abc '.repeat(1000)), '{"small":true}', JSON.stringify('ü'.repeat(40_000))];
-  const publications = payloads.map((payload) => encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload));
+  const payloads = [
+    '1',
+    JSON.stringify('abc '.repeat(1000)),
+    '{"small":true}',
+    JSON.stringify('ü'.repeat(40_000)),
+  ];
+  const publications = payloads.map((payload) =>
+    encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', payload),
+  );
   const frames = publicationFrames(roomPrefix('r'), publications);
   const before = Buffer.from(frames);
   const deflated = deflateFrames(frames);
@@ -472,5 +553,7 @@ test('deflated frames inflate to the same messages, small ones stay as they are'
 /** RFC 7692 7.2.2. @param {Buffer} body */
 function inflate(body) {
   const tail = Buffer.from([0, 0, 0xff, 0xff]);
-  return inflateRawSync(Buffer.concat([body, tail]), { finishFlush: constants.Z_SYNC_FLUSH }).toString();
+  return inflateRawSync(Buffer.concat([body, tail]), {
+    finishFlush: constants.Z_SYNC_FLUSH,
+  }).toString();
 }

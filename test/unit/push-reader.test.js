@@ -3,7 +3,11 @@ import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
 import { RedisPushes } from '../../src/backend/redis/fast/push-reader.js';
 
-/** A connection: what it hands over, in order: messages as `channel=body`, ioredis's frames as they came. @param {'message'|'smessage'} [kind] */
+/**
+ * A connection: what it hands over, in order: messages as `channel=body`, ioredis's frames as they
+ * came.
+ * @param {'message'|'smessage'} [kind]
+ */
 function connection(kind = 'message') {
   const stream = new PassThrough();
   /** @type {string[]} */
@@ -36,7 +40,11 @@ function connection(kind = 'message') {
   };
 }
 
-/** @param {string} channel @param {string} body @param {string} [type] */
+/**
+ * @param {string} channel
+ * @param {string} body
+ * @param {string} [type]
+ */
 function push(channel, body, type = 'message') {
   return `>3\r\n$${type.length}\r\n${type}\r\n$${channel.length}\r\n${channel}\r\n$${body.length}\r\n${body}\r\n`;
 }
@@ -69,8 +77,20 @@ const FRAMES = [
 test('messages are taken, and every other frame goes to ioredis as it came and in its place', () => {
   for (const frame of FRAMES) {
     const { read, seen } = connection();
-    read(push('a', '1') + frame + push('b', '2') + frame + frame + push('c', '') + push('d', '\r\n>3\r\n'));
-    assert.deepEqual(seen(), ['a=1', frame, 'b=2', frame + frame, 'c=', 'd=\r\n>3\r\n'], JSON.stringify(frame));
+    read(
+      push('a', '1') +
+        frame +
+        push('b', '2') +
+        frame +
+        frame +
+        push('c', '') +
+        push('d', '\r\n>3\r\n'),
+    );
+    assert.deepEqual(
+      seen(),
+      ['a=1', frame, 'b=2', frame + frame, 'c=', 'd=\r\n>3\r\n'],
+      JSON.stringify(frame),
+    );
   }
 });
 

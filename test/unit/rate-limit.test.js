@@ -11,7 +11,9 @@ import { createCounters } from '../../src/observability/counters.js';
 /** @param {Record<string, string|number>} env */
 function build(env = {}) {
   const { config, faults } = loadConfig(
-    Object.fromEntries(Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)])),
+    Object.fromEntries(
+      Object.entries(env).map(([name, value]) => [`FANFARE_${name}`, String(value)]),
+    ),
   );
   assert.ok(config, faults.join('\n'));
   const counters = createCounters();
@@ -21,7 +23,11 @@ function build(env = {}) {
 /** @returns {Sender} */
 const sender = () => ({ rate: null });
 
-/** @param {number} n @param {() => number} each @returns {number} how many passed */
+/**
+ * @param {number} n
+ * @param {() => number} each
+ * @returns {number} how many passed
+ */
 function passed(n, each) {
   let count = 0;
   for (let i = 0; i < n; i++) if (each() === 0) count++;
@@ -31,13 +37,19 @@ function passed(n, each) {
 test('at its default 100 of 300 messages sent at once pass, and the others are told one second', () => {
   const { limiter } = build();
   const connection = sender();
-  const answers = Array.from({ length: 300 }, (_, i) => limiter.admitMessage(connection, 'a', 5_000 + i / 100));
+  const answers = Array.from({ length: 300 }, (_, i) =>
+    limiter.admitMessage(connection, 'a', 5_000 + i / 100),
+  );
   assert.equal(answers.filter((answer) => answer === 0).length, 100);
   assert.deepEqual([...new Set(answers.slice(100))], [1]);
 });
 
 test('retryAfter is the whole seconds until one is accepted again', () => {
-  const { limiter } = build({ MESSAGES_PER_MINUTE: 6, MESSAGES_BURST: 2, MESSAGES_PER_MINUTE_PER_IP_MODE: 'off' });
+  const { limiter } = build({
+    MESSAGES_PER_MINUTE: 6,
+    MESSAGES_BURST: 2,
+    MESSAGES_PER_MINUTE_PER_IP_MODE: 'off',
+  });
   const connection = sender();
   assert.equal(
     passed(2, () => limiter.admitMessage(connection, 'a', 0)),
@@ -281,7 +293,9 @@ test('an address is remembered until its bucket of broadcasts is full again', ()
 test('frames have a bucket of their connection: 100 at once and ten a second', () => {
   const { limiter, counters } = build();
   const connection = { fullAt: -0.5 };
-  const burst = Array.from({ length: 200 }, () => limiter.admitFrame(connection, 0)).filter(Boolean);
+  const burst = Array.from({ length: 200 }, () => limiter.admitFrame(connection, 0)).filter(
+    Boolean,
+  );
   assert.equal(burst.length, 100);
   assert.equal(limiter.admitFrame(connection, 99), false);
   assert.equal(limiter.admitFrame(connection, 100), true);
@@ -291,7 +305,10 @@ test('frames have a bucket of their connection: 100 at once and ten a second', (
 
 /** A bucket as a textbook has it: exact, in fractions of a token (1/60,000). */
 class NaiveBucket {
-  /** @param {number} perMinute @param {number} burst */
+  /**
+   * @param {number} perMinute
+   * @param {number} burst
+   */
   constructor(perMinute, burst) {
     this.perMinute = BigInt(perMinute);
     this.most = BigInt(burst) * 60_000n;
@@ -325,48 +342,63 @@ test('property: it decides as textbook buckets do, in every combination of modes
     burst: fc.integer({ min: 1, max: 20 }),
   });
   const event = fc.record({
-    afterMs: fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 2000 }), fc.integer({ min: 0, max: 60_000 })),
+    afterMs: fc.oneof(
+      fc.constant(0),
+      fc.integer({ min: 0, max: 2000 }),
+      fc.integer({ min: 0, max: 60_000 }),
+    ),
     connection: fc.nat(2),
     sweep: fc.boolean(),
   });
   fc.assert(
-    fc.property(bucket, bucket, fc.nat(1e9), fc.array(event, { maxLength: 120 }), (own, shared, startMs, events) => {
-      const { limiter, counters } = build({
-        MESSAGES_PER_MINUTE: own.perMinute,
-        MESSAGES_BURST: own.burst,
-        MESSAGES_PER_MINUTE_MODE: own.mode,
-        MESSAGES_PER_MINUTE_PER_IP: shared.perMinute,
-        MESSAGES_BURST_PER_IP: shared.burst,
-        MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
-      });
-      const connections = [sender(), sender(), sender()];
-      const naive = connections.map(() => new NaiveBucket(own.perMinute, own.burst));
-      const naiveShared = new NaiveBucket(shared.perMinute, shared.burst);
-      let now = startMs;
-      let observed = 0;
-      let observedShared = 0;
-      for (const { afterMs, connection, sweep } of events) {
-        now += afterMs;
-        if (sweep) limiter.sweep(now);
-        const mine = naive[connection];
-        mine.refill(now);
-        naiveShared.refill(now);
-        const [ownHas, sharedHas] = [own.mode === 'off' || mine.has, shared.mode === 'off' || naiveShared.has];
-        const waits = [
-          own.mode === 'enforce' ? mine.retryAfter : 0,
-          shared.mode === 'enforce' ? naiveShared.retryAfter : 0,
-        ];
-        const expected = Math.max(...waits);
-        assert.equal(limiter.admitMessage(connections[connection], 'a', now), expected);
-        if (expected > 0) continue;
-        if (own.mode === 'enforce' || (ownHas && sharedHas && own.mode !== 'off')) mine.tokens -= 60_000n;
-        if (shared.mode === 'enforce' || (ownHas && sharedHas && shared.mode !== 'off')) naiveShared.tokens -= 60_000n;
-        if (!ownHas) observed++;
-        if (!sharedHas) observedShared++;
-      }
-      assert.equal(counters.observed.messages, observed);
-      assert.equal(counters.observed.messages_per_ip, observedShared);
-    }),
+    fc.property(
+      bucket,
+      bucket,
+      fc.nat(1e9),
+      fc.array(event, { maxLength: 120 }),
+      (own, shared, startMs, events) => {
+        const { limiter, counters } = build({
+          MESSAGES_PER_MINUTE: own.perMinute,
+          MESSAGES_BURST: own.burst,
+          MESSAGES_PER_MINUTE_MODE: own.mode,
+          MESSAGES_PER_MINUTE_PER_IP: shared.perMinute,
+          MESSAGES_BURST_PER_IP: shared.burst,
+          MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
+        });
+        const connections = [sender(), sender(), sender()];
+        const naive = connections.map(() => new NaiveBucket(own.perMinute, own.burst));
+        const naiveShared = new NaiveBucket(shared.perMinute, shared.burst);
+        let now = startMs;
+        let observed = 0;
+        let observedShared = 0;
+        for (const { afterMs, connection, sweep } of events) {
+          now += afterMs;
+          if (sweep) limiter.sweep(now);
+          const mine = naive[connection];
+          mine.refill(now);
+          naiveShared.refill(now);
+          const [ownHas, sharedHas] = [
+            own.mode === 'off' || mine.has,
+            shared.mode === 'off' || naiveShared.has,
+          ];
+          const waits = [
+            own.mode === 'enforce' ? mine.retryAfter : 0,
+            shared.mode === 'enforce' ? naiveShared.retryAfter : 0,
+          ];
+          const expected = Math.max(...waits);
+          assert.equal(limiter.admitMessage(connections[connection], 'a', now), expected);
+          if (expected > 0) continue;
+          if (own.mode === 'enforce' || (ownHas && sharedHas && own.mode !== 'off'))
+            mine.tokens -= 60_000n;
+          if (shared.mode === 'enforce' || (ownHas && sharedHas && shared.mode !== 'off'))
+            naiveShared.tokens -= 60_000n;
+          if (!ownHas) observed++;
+          if (!sharedHas) observedShared++;
+        }
+        assert.equal(counters.observed.messages, observed);
+        assert.equal(counters.observed.messages_per_ip, observedShared);
+      },
+    ),
     { numRuns: 300 },
   );
 });

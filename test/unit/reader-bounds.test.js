@@ -1,4 +1,5 @@
-// reader-bounds.test.js: what one client's bytes may take of a worker: turns, frames, fragments, time and memory.
+// reader-bounds.test.js: what one client's bytes may take of a worker: turns, frames, fragments,
+// time and memory.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -24,7 +25,11 @@ async function serve(t, env) {
     await until(() => server.opened.length > n && client.bytes.includes('\r\n\r\n'));
     const websocket = server.opened[n];
     t.after(() => websocket.terminate());
-    return { client, websocket, socket: /** @type {import('node:net').Socket} */ (websocket.socket) };
+    return {
+      client,
+      websocket,
+      socket: /** @type {import('node:net').Socket} */ (websocket.socket),
+    };
   };
   return { server, reader: server.websockets.reader, connect };
 }
@@ -38,7 +43,11 @@ async function until(condition) {
   }
 }
 
-/** Lets the server read only when the kernel has all of it. @param {{socket: import('node:net').Socket}[]} ends @param {() => void} send */
+/**
+ * Lets the server read only when the kernel has all of it.
+ * @param {{socket: import('node:net').Socket}[]} ends
+ * @param {() => void} send
+ */
 async function atOnce(ends, send) {
   for (const { socket } of ends) socket.pause();
   send();
@@ -46,11 +55,17 @@ async function atOnce(ends, send) {
   for (const { socket } of ends) socket.resume();
 }
 
-/** @param {number} first @param {string} [body] */
+/**
+ * @param {number} first
+ * @param {string} [body]
+ */
 const frameOf = (first, body = '') => frameBytes({ first, body: Buffer.from(body), mask: 7 });
 const PING = frameOf(0x89);
 const PONG = frameOf(0x8a);
-/** @param {Buffer} frame @param {number} n */
+/**
+ * @param {Buffer} frame
+ * @param {number} n
+ */
 const times = (frame, n) => Buffer.concat(Array(n).fill(frame));
 
 /** The code that the server has closed with; 0: it has not. @param {RawClient} client */
@@ -199,7 +214,8 @@ test('a small fragment is kept alone, and not with the read that it came in', as
   }
   const { _fragments: fragments } = websocket._receiver;
   assert.equal(fragments.length, 20);
-  for (const fragment of fragments) assert.ok(fragment.buffer.byteLength < 32, `${fragment.buffer.byteLength} bytes`);
+  for (const fragment of fragments)
+    assert.ok(fragment.buffer.byteLength < 32, `${fragment.buffer.byteLength} bytes`);
 });
 
 test('a message may have 64 fragments, or one for each KB; one more closes the connection with 1008', async (t) => {
@@ -217,14 +233,23 @@ test('a message may have 64 fragments, or one for each KB; one more closes the c
 });
 
 test('small fragments and empty frames take tokens, large fragments take none', async (t) => {
-  const { server, connect } = await serve(t, { FANFARE_FRAMES_BURST: '10', FANFARE_FRAMES_PER_MINUTE: '1' });
+  const { server, connect } = await serve(t, {
+    FANFARE_FRAMES_BURST: '10',
+    FANFARE_FRAMES_PER_MINUTE: '1',
+  });
   const { client } = await connect();
   const piece = 'x'.repeat(1300);
-  const message = Buffer.concat([frameOf(0x01, piece), times(frameOf(0x00, piece), 28), frameOf(0x80, piece)]);
+  const message = Buffer.concat([
+    frameOf(0x01, piece),
+    times(frameOf(0x00, piece), 28),
+    frameOf(0x80, piece),
+  ]);
   client.write(times(message, 20));
   await until(() => server.told.length === 20);
   assert.equal(closeCode(client), 0);
-  client.write(Buffer.concat([times(frameOf(0x81), 8), frameOf(0x01, 'f'), frameOf(0x80, 'g'), frameOf(0x81)]));
+  client.write(
+    Buffer.concat([times(frameOf(0x81), 8), frameOf(0x01, 'f'), frameOf(0x80, 'g'), frameOf(0x81)]),
+  );
   await until(() => closeCode(client) !== 0);
   assert.equal(closeCode(client), 1008);
   assert.deepEqual(server.told.slice(20), [...Array(8).fill('text '), 'text fg']);
@@ -286,7 +311,9 @@ test('a connection that waits for its turn is alive to the heartbeat', async (t)
 test('with compression, messages past their turn arrive whole and in order', async (t) => {
   const { server, reader } = await serve(t, { FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: 'on' });
   server.endTurnsEarly();
-  const client = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, { perMessageDeflate: { threshold: 0 } });
+  const client = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, {
+    perMessageDeflate: { threshold: 0 },
+  });
   t.after(() => client.terminate());
   await once(client, 'open');
   assert.notEqual(client.extensions, '');
@@ -294,7 +321,11 @@ test('with compression, messages past their turn arrive whole and in order', asy
   let seed = 1;
   for (let i = 0; i < 30; i++) {
     // Little of it goes away: reads are full.
-    texts.push(Array.from({ length: 4000 }, () => (seed = (seed * 48_271) % 2_147_483_647).toString(36)).join(''));
+    texts.push(
+      Array.from({ length: 4000 }, () =>
+        (seed = (seed * 48_271) % 2_147_483_647).toString(36),
+      ).join(''),
+    );
   }
   for (const text of texts) client.send(text);
   client.ping();
@@ -309,7 +340,9 @@ test('with compression, messages past their turn arrive whole and in order', asy
 
 test('with compression, a message arrives also if the next one is too large', async (t) => {
   const { server } = await serve(t, { FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: 'on' });
-  const client = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, { perMessageDeflate: { threshold: 0 } });
+  const client = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, {
+    perMessageDeflate: { threshold: 0 },
+  });
   t.after(() => client.terminate());
   await once(client, 'open');
   const { socket } = server.opened[0];
@@ -317,7 +350,9 @@ test('with compression, a message arrives also if the next one is too large', as
   socket.pause();
   const text = 'y'.repeat(30_000);
   await new Promise((resolve) => client.send(text, resolve));
-  /** @type {any} */ (client)._socket.write(frameOf(0x82, 'x'.repeat(MAX_MESSAGE_BYTES + 1)).subarray(0, 8));
+  /** @type {any} */ (client)._socket.write(
+    frameOf(0x82, 'x'.repeat(MAX_MESSAGE_BYTES + 1)).subarray(0, 8),
+  );
   await new Promise((resolve) => setTimeout(resolve, 20));
   socket.resume();
   const [code] = await once(client, 'close');
@@ -326,7 +361,15 @@ test('with compression, a message arrives also if the next one is too large', as
 });
 
 test('where Node names the field of the descriptor in another way, frames go through the stream', async (t) => {
-  for (const _handle of [undefined, null, {}, { fd: undefined }, { fd: '3' }, { fd: -1 }, { fd: 1.5 }]) {
+  for (const _handle of [
+    undefined,
+    null,
+    {},
+    { fd: undefined },
+    { fd: '3' },
+    { fd: -1 },
+    { fd: 1.5 },
+  ]) {
     assert.equal(descriptorOf(/** @type {any} */ ({ _handle })), -1);
   }
   assert.equal(descriptorOf(/** @type {any} */ ({})), -1);

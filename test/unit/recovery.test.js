@@ -15,7 +15,13 @@ const TEN_SECONDS = 40;
 /** @typedef {ReturnType<typeof build>} Built */
 
 /** A hub in which rooms named h… have history. */
-function build({ env = {}, size = 100, ttlMs = 60_000, isManual = false, maxWindowBytes = 1e9 } = {}) {
+function build({
+  env = {},
+  size = 100,
+  ttlMs = 60_000,
+  isManual = false,
+  maxWindowBytes = 1e9,
+} = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
   const broker = new StreamBroker({ size, isManual });
@@ -29,11 +35,20 @@ function build({ env = {}, size = 100, ttlMs = 60_000, isManual = false, maxWind
     const connection = new Connection(transport, '127.0.0.1');
     parts.hub.add(connection);
     const say = (/** @type {object} */ message) => receive(parts.commands, connection, message);
-    return { connection, transport, say, of: (/** @type {string} */ type) => ofType(transport, type) };
+    return {
+      connection,
+      transport,
+      say,
+      of: (/** @type {string} */ type) => ofType(transport, type),
+    };
   };
-  /** @param {number} count @param {string} [room] */
+  /**
+   * @param {number} count
+   * @param {string} [room]
+   */
   const publish = (count, room = 'h') => {
-    for (let i = 0; i < count; i++) broker.accept(room, publication(broker.stream(room).offset + 1));
+    for (let i = 0; i < count; i++)
+      broker.accept(room, publication(broker.stream(room).offset + 1));
   };
   const beat = async (/** @type {number} */ count) => {
     for (let i = 0; i < count; i++) {
@@ -50,7 +65,10 @@ const publication = (/** @type {unknown} */ payload) => {
   return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length);
 };
 
-/** @param {FakeTransport} transport @param {string} type */
+/**
+ * @param {FakeTransport} transport
+ * @param {string} type
+ */
 const ofType = (transport, type) => transport.messages().filter((message) => message.type === type);
 
 /** Lets promises and flushes run. */
@@ -59,11 +77,19 @@ async function settle() {
   await turn();
 }
 
-/** @param {number} from @param {number} to */
+/**
+ * @param {number} from
+ * @param {number} to
+ */
 const range = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
-const offsets = (/** @type {FakeTransport} */ transport) => ofType(transport, 'message').map(({ offset }) => offset);
+const offsets = (/** @type {FakeTransport} */ transport) =>
+  ofType(transport, 'message').map(({ offset }) => offset);
 
-/** A member that has got `count` publications. @param {Built} built @param {number} count */
+/**
+ * A member that has got `count` publications.
+ * @param {Built} built
+ * @param {number} count
+ */
 async function memberWith(built, count) {
   const member = built.connect();
   member.say({ type: 'join', room: 'h' });
@@ -75,7 +101,11 @@ async function memberWith(built, count) {
   return member;
 }
 
-/** A member that has come after `count` publications, of which the window has none. @param {Built} built @param {number} count */
+/**
+ * A member that has come after `count` publications, of which the window has none.
+ * @param {Built} built
+ * @param {number} count
+ */
 async function memberBehind(built, count) {
   built.publish(count);
   built.broker.announcements = [];
@@ -90,7 +120,9 @@ test('members get offset and epoch with each message, and a plain room neither',
   const { connect, broker, hub } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
-  assert.deepEqual(member.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 0, recovered: false }]);
+  assert.deepEqual(member.of('joined'), [
+    { type: 'joined', room: 'h', epoch, offset: 0, recovered: false },
+  ]);
   const frame = { type: 'message', room: 'h', from: 'me', timestamp: 1_760_000_000_000, epoch };
   assert.deepEqual(member.of('message'), [
     { ...frame, payload: 1, offset: 1 },
@@ -128,7 +160,9 @@ test('a join with since gets what it missed, then what follows, and the window i
   const one = connect();
   one.say({ type: 'join', room: 'h', since: { epoch, offset: 4 }, id: 1 });
   await settle();
-  assert.deepEqual(one.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 10, recovered: true, id: 1 }]);
+  assert.deepEqual(one.of('joined'), [
+    { type: 'joined', room: 'h', epoch, offset: 10, recovered: true, id: 1 },
+  ]);
   publish(2);
   broker.deliver();
   const two = connect();
@@ -212,7 +246,9 @@ test('since in a room without history is answered, always with recovered: false'
     const client = connect();
     client.say({ type: 'join', room: 'plain', since, id: 1 });
     await settle();
-    assert.deepEqual(client.transport.messages(), [{ type: 'joined', room: 'plain', recovered: false, id: 1 }]);
+    assert.deepEqual(client.transport.messages(), [
+      { type: 'joined', room: 'plain', recovered: false, id: 1 },
+    ]);
   }
   const other = connect();
   other.say({ type: 'join', room: 'plain', since: null });
@@ -228,7 +264,8 @@ test('a storm of joins with since costs one look and one read, and all are recov
   broker.announcements = [];
   const { epoch } = broker.stream('h');
   const clients = range(1, 2500).map(connect);
-  for (const [i, { say }] of clients.entries()) say({ type: 'join', room: 'h', since: { epoch, offset: i % 50 } });
+  for (const [i, { say }] of clients.entries())
+    say({ type: 'join', room: 'h', since: { epoch, offset: i % 50 } });
   broker.subscribing[0].resolve();
   await settle();
   assert.equal(broker.reads.length, 1);
@@ -339,7 +376,9 @@ test('where a gap can not be filled, resync stands between the old and the new, 
     );
     assert.equal(seen.at(-2).epoch, broker.stream('h').epoch);
   }
-  const places = [first, ...others].map(({ transport }) => ofType(transport, 'resync')[0].reloadAfterMs);
+  const places = [first, ...others].map(
+    ({ transport }) => ofType(transport, 'resync')[0].reloadAfterMs,
+  );
   assert.ok(new Set(places).size > 5 && places.every((ms) => ms >= 0 && ms < 100), places.join());
   assert.equal(counters.resyncs, 1);
 });
@@ -363,7 +402,9 @@ test('a new epoch is a resync, and who comes from the old one is not recovered',
   const current = connect();
   current.say({ type: 'join', room: 'h', since: { epoch, offset: 3 } });
   await settle();
-  assert.deepEqual(late.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 5, recovered: false }]);
+  assert.deepEqual(late.of('joined'), [
+    { type: 'joined', room: 'h', epoch, offset: 5, recovered: false },
+  ]);
   assert.deepEqual(offsets(late.transport), []);
   assert.deepEqual(offsets(current.transport), [4, 5]);
 });
@@ -399,7 +440,8 @@ test('a thousand quiet rooms are compared spread over the time, each in its ten 
       for (const { room } of broker.allReads.slice(length)) seen.add(room);
       most = Math.max(most, broker.allReads.length - length);
     }
-    // A room's first place on the wheel is at random, so the first round is the last one's beginning.
+    // A room's first place on the wheel is at random, so the first round is the last one's
+    // beginning.
     assert.equal(seen.size, 1000, `round ${round}`);
     assert.ok(most < 300, `${most} at once`);
   }
@@ -451,12 +493,28 @@ test('a since that is none is no error', async () => {
   await memberWith(built, 3);
   const { epoch } = built.broker.stream('h');
   const { length } = built.broker.allReads;
-  const none = [5, 'x', [], {}, { epoch }, { epoch, offset: -1 }, { epoch, offset: 1.5 }, { epoch: 'zz', offset: 1 }];
-  for (const since of [...none, { epoch, offset: '1e1' }, { epoch: 7, offset: 1 }, { epoch, offset: 2 ** 53 }]) {
+  const none = [
+    5,
+    'x',
+    [],
+    {},
+    { epoch },
+    { epoch, offset: -1 },
+    { epoch, offset: 1.5 },
+    { epoch: 'zz', offset: 1 },
+  ];
+  for (const since of [
+    ...none,
+    { epoch, offset: '1e1' },
+    { epoch: 7, offset: 1 },
+    { epoch, offset: 2 ** 53 },
+  ]) {
     const client = built.connect();
     client.say({ type: 'join', room: 'h', since });
     await settle();
-    assert.deepEqual(client.of('joined'), [{ type: 'joined', room: 'h', epoch, offset: 3, recovered: false }]);
+    assert.deepEqual(client.of('joined'), [
+      { type: 'joined', room: 'h', epoch, offset: 3, recovered: false },
+    ]);
   }
   assert.equal(built.broker.allReads.length, length);
   const client = built.connect();
@@ -466,7 +524,10 @@ test('a since that is none is no error', async () => {
 });
 
 test('while a join waits the room counts as joined, and what is asked meanwhile comes behind it', async () => {
-  const { broker, connect, hub, recovery } = build({ isManual: true, env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1' } });
+  const { broker, connect, hub, recovery } = build({
+    isManual: true,
+    env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1' },
+  });
   const client = connect();
   client.say({ type: 'join', room: 'h', id: 1 });
   client.say({ type: 'join', room: 'h', id: 2 });
@@ -646,7 +707,8 @@ test('a read for a join that another epoch answers is not repeated until the roo
   broker.isManual = true;
   let isFull = false;
   outbox.isFull = () => isFull;
-  // The last publication does not find a place; until the outbox has drained the room asks for nothing by itself.
+  // The last publication does not find a place; until the outbox has drained the room asks for
+  // nothing by itself.
   publish(2);
   broker.deliver(1);
   isFull = true;
@@ -657,7 +719,10 @@ test('a read for a join that another epoch answers is not repeated until the roo
   broker.forget('h');
   broker.answer();
   for (let i = 0; i < 20; i++) await Promise.resolve();
-  assert.ok((hub.rooms.get('h')?.waiting.length ?? 0) > 0, 'the outbox has drained before the answer came');
+  assert.ok(
+    (hub.rooms.get('h')?.waiting.length ?? 0) > 0,
+    'the outbox has drained before the answer came',
+  );
   assert.equal(broker.reads.length, 0);
   isFull = false;
   broker.isManual = false;
@@ -667,7 +732,10 @@ test('a read for a join that another epoch answers is not repeated until the roo
   }
   assert.equal(late.of('joined')[0].recovered, false);
   assert.deepEqual(offsets(member.transport), [6]);
-  assert.deepEqual([member.of('resync').length, member.of('resync')[0].epoch], [1, broker.stream('h').epoch]);
+  assert.deepEqual(
+    [member.of('resync').length, member.of('resync')[0].epoch],
+    [1, broker.stream('h').epoch],
+  );
 });
 
 test('a comparison that began before the broker was away proves nothing about now', async () => {
@@ -694,7 +762,11 @@ test('a comparison that began before the broker was away proves nothing about no
 });
 
 test('a slow consumer of a room with history is closed where others are skipped', async () => {
-  const env = { FANFARE_SLOW_CONSUMER: 'drop', FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' };
+  const env = {
+    FANFARE_SLOW_CONSUMER: 'drop',
+    FANFARE_MAX_UNSENT_BYTES: '20000',
+    FANFARE_MAX_MESSAGE_BYTES: '10000',
+  };
   const { broker, connect, counters } = build({ env });
   const slow = connect();
   slow.say({ type: 'join', room: 'h' });
@@ -710,7 +782,9 @@ test('a slow consumer of a room with history is closed where others are skipped'
 });
 
 test('more than a connection may be sent at once is not replayed', async () => {
-  const { broker, connect } = build({ env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' } });
+  const { broker, connect } = build({
+    env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },
+  });
   for (let i = 0; i < 20; i++) broker.accept('h', publication('x'.repeat(900)));
   broker.announcements = [];
   const { epoch } = broker.stream('h');
@@ -782,7 +856,12 @@ test('history is answered from the window, and by one read where the room is not
     await settle();
     return client.transport.messages()[0];
   };
-  const entry = (/** @type {number} */ n) => ({ payload: n, from: 'me', timestamp: 1_760_000_000_000, offset: n });
+  const entry = (/** @type {number} */ n) => ({
+    payload: n,
+    from: 'me',
+    timestamp: 1_760_000_000_000,
+    offset: n,
+  });
   assert.deepEqual(await ask({ limit: 2, id: 1 }), {
     type: 'history',
     room: 'h',
@@ -811,14 +890,18 @@ test('history is answered from the window, and by one read where the room is not
 });
 
 test('a history reply is bounded in bytes, from the end that was asked for', async () => {
-  const { broker, connect } = build({ env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' } });
+  const { broker, connect } = build({
+    env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },
+  });
   for (let i = 0; i < 20; i++) broker.accept('h', publication('x'.repeat(900)));
   const { epoch } = broker.stream('h');
   const client = connect();
   client.say({ type: 'history', room: 'h' });
   client.say({ type: 'history', room: 'h', since: { epoch, offset: 3 } });
   await settle();
-  const [newest, oldest] = client.of('history').map(({ messages }) => messages.map((/** @type {any} */ m) => m.offset));
+  const [newest, oldest] = client
+    .of('history')
+    .map(({ messages }) => messages.map((/** @type {any} */ m) => m.offset));
   assert.ok(newest.length >= 8 && newest.length < 12);
   assert.equal(newest.at(-1), 20);
   assert.equal(oldest[0], 4);
@@ -840,13 +923,34 @@ test('a history command reads no more than it answers, whatever place it names',
       read: Math.round(broker.readBytes / 1000),
     };
   };
-  for (const since of [{}, { epoch: 'x', offset: 0 }, { epoch: 'ffffffffffffffff', offset: 0 }, undefined]) {
-    assert.deepEqual(await ask({ limit: 1, since }), { seen: [1000], read: 1 }, JSON.stringify(since));
+  for (const since of [
+    {},
+    { epoch: 'x', offset: 0 },
+    { epoch: 'ffffffffffffffff', offset: 0 },
+    undefined,
+  ]) {
+    assert.deepEqual(
+      await ask({ limit: 1, since }),
+      { seen: [1000], read: 1 },
+      JSON.stringify(since),
+    );
   }
-  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 0 } }), { seen: [1, 2, 3], read: 3 });
-  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 998 } }), { seen: [999, 1000], read: 2 });
-  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 1000 } }), { seen: [], read: 0 });
-  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 10_000 } }), { seen: [], read: 0 });
+  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 0 } }), {
+    seen: [1, 2, 3],
+    read: 3,
+  });
+  assert.deepEqual(await ask({ limit: 3, since: { epoch, offset: 998 } }), {
+    seen: [999, 1000],
+    read: 2,
+  });
+  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 1000 } }), {
+    seen: [],
+    read: 0,
+  });
+  assert.deepEqual(await ask({ limit: 1000, since: { epoch, offset: 10_000 } }), {
+    seen: [],
+    read: 0,
+  });
   const { seen, read } = await ask({ limit: 1000 });
   assert.ok(seen.length > 450 && seen.at(-1) === 1000);
   assert.ok(Math.abs(read - seen.length) < 20, `${read} KB read for ${seen.length}`);
@@ -856,7 +960,10 @@ test('a history command reads no more than it answers, whatever place it names',
   await settle();
   assert.deepEqual((await ask({ limit: 2, since: { epoch, offset: 5 } })).seen, [6, 7]);
   assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 5 } }), { seen: [6, 7], read: 2 });
-  assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 900 } }), { seen: [901, 902], read: 0 });
+  assert.deepEqual(await ask({ limit: 2, since: { epoch, offset: 900 } }), {
+    seen: [901, 902],
+    read: 0,
+  });
 });
 
 test('reads of rooms that have closed meanwhile are left out, and their places go to others', async () => {
@@ -921,7 +1028,12 @@ test('a join reads publications only if it has missed some of this stream', asyn
   for (let i = 1; i <= 50; i++) broker.accept('h', publication(i));
   broker.announcements = [];
   const { epoch } = broker.stream('h');
-  for (const since of [undefined, {}, { epoch: 'ffffffffffffffff', offset: 3 }, { epoch, offset: 50 }]) {
+  for (const since of [
+    undefined,
+    {},
+    { epoch: 'ffffffffffffffff', offset: 3 },
+    { epoch, offset: 50 },
+  ]) {
     const client = connect();
     client.say({ type: 'join', room: 'h', since });
     await settle();
@@ -965,7 +1077,10 @@ test('a message without an offset in a room with history ends the epoch: resync,
   publish(1);
   broker.deliver();
   await settle();
-  assert.deepEqual([member.of('message').at(-1).offset, member.of('message').at(-1).epoch], [1, next]);
+  assert.deepEqual(
+    [member.of('message').at(-1).offset, member.of('message').at(-1).epoch],
+    [1, next],
+  );
   await beat(5);
   assert.equal(counters.resyncs, 1);
 });
@@ -1047,13 +1162,18 @@ test('clients that have spoken are told that the broker is away, and that it is 
   }
   assert.deepEqual(late.of('degraded'), [{ type: 'degraded', degraded: false }]);
   assert.deepEqual(offsets(member.transport), [1, 2]);
-  const seen = member.transport.messages().filter(({ type }) => type === 'message' || type === 'degraded');
+  const seen = member.transport
+    .messages()
+    .filter(({ type }) => type === 'message' || type === 'degraded');
   assert.equal(seen.at(-1).type, 'degraded', 'what was missed comes before the all-clear');
   assert.equal(silent.transport.writes.length, 0);
 });
 
 test('reads are bounded, and all of them are done', async () => {
-  const { broker, connect } = build({ isManual: true, env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '500' } });
+  const { broker, connect } = build({
+    isManual: true,
+    env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '500' },
+  });
   const client = connect();
   for (let i = 0; i < 500; i++) client.say({ type: 'join', room: `h${i}` });
   for (const { resolve } of broker.subscribing) resolve();
@@ -1068,15 +1188,36 @@ test('reads are bounded, and all of them are done', async () => {
   assert.ok(most <= 64 && most > 10, `${most}`);
 });
 
-// The model: one room, a broker that loses, delays and swaps announcements, answers reads early, late or never, comes
-// and goes and begins new epochs, and clients that join, leave and come back with what they last saw, all at random.
-// Each client is checked as its application would see it.
+// The model: one room, a broker that loses, delays and swaps announcements, answers reads early,
+// late or never, comes and goes and begins new epochs, and clients that join, leave and come back
+// with what they last saw, all at random. Each client is checked as its application would see it.
 
 /** @typedef {{kind: string, a: number, b: number}} Step */
 const KINDS = [
-  ...['publish', 'publish', 'publish', 'publish', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver', 'deliver'],
+  ...[
+    'publish',
+    'publish',
+    'publish',
+    'publish',
+    'deliver',
+    'deliver',
+    'deliver',
+    'deliver',
+    'deliver',
+    'deliver',
+  ],
   ...['lose', 'swap', 'newEpoch', 'join', 'join', 'rejoin', 'rejoin', 'rejoin', 'leave', 'close'],
-  ...['subscribed', 'subscribed', 'subscribed', 'refuse', 'answer', 'answer', 'answer', 'answer', 'executeFirst'],
+  ...[
+    'subscribed',
+    'subscribed',
+    'subscribed',
+    'refuse',
+    'answer',
+    'answer',
+    'answer',
+    'answer',
+    'executeFirst',
+  ],
   ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'beat', 'evict', 'full', 'repeat'],
 ];
 
@@ -1088,7 +1229,10 @@ class Model {
     this.next = 0;
     /** By epoch and offset. @type {Map<string, unknown>} */
     this.truth = new Map();
-    /** @type {({client: ReturnType<Built['connect']>, at: {epoch: string, offset: number}|null, since: any, seen: number, isIn: boolean}|null)[]} */
+    /**
+     * @type
+     *   {({client: ReturnType<Built['connect']>, at: {epoch: string, offset: number}|null, since: any, seen: number, isIn: boolean}|null)[]}
+     */
     this.clients = [null, null, null, null];
     this.counts = { recovered: 0, insufficient: 0, resyncs: 0, messages: 0 };
   }
@@ -1177,16 +1321,25 @@ class Model {
   /** @type {Record<number, {epoch: string, offset: number}|null>} */
   past = {};
 
-  /** @param {number} i @param {number} how */
+  /**
+   * @param {number} i
+   * @param {number} how
+   */
   join(i, how) {
     const { broker } = this.built;
     const client = this.built.connect();
     const { epoch, offset } = broker.stream('h');
     const kept = this.past[i] ?? null;
-    // What it last saw; or nothing; or what it has seen on another worker, which is as far as the store; or a lie.
-    const since = [kept, kept, kept, null, { epoch, offset }, { epoch, offset: Math.max(0, offset - (how % 11)) }][
-      how % 6
-    ];
+    // What it last saw; or nothing; or what it has seen on another worker, which is as far as the
+    // store; or a lie.
+    const since = [
+      kept,
+      kept,
+      kept,
+      null,
+      { epoch, offset },
+      { epoch, offset: Math.max(0, offset - (how % 11)) },
+    ][how % 6];
     const told = how % 17 === 0 ? { epoch, offset: offset + 5 } : since;
     this.clients[i] = { client, at: null, since: told, seen: 0, isIn: false };
     client.say({ type: 'join', room: 'h', ...(told === null ? {} : { since: told }) });
@@ -1250,7 +1403,10 @@ class Model {
       if (one?.isIn) assert.deepEqual(one.at, { epoch, offset }, `client ${i} is left behind`);
     }
     for (const one of this.clients) if (one !== null) hub.remove(one.client.connection);
-    assert.deepEqual([hub.rooms.size, this.built.counters.windowBytes, this.built.counters.queueDepth], [1, 0, 0]);
+    assert.deepEqual(
+      [hub.rooms.size, this.built.counters.windowBytes, this.built.counters.queueDepth],
+      [1, 0, 0],
+    );
   }
 }
 
@@ -1258,21 +1414,29 @@ test('under any faults no client has a gap, a repeat or a false recovery, and al
   const totals = { recovered: 0, insufficient: 0, resyncs: 0, messages: 0 };
   const step = fc.record({ kind: fc.constantFrom(...KINDS), a: fc.nat(1000), b: fc.nat(1000) });
   await fc.assert(
-    fc.asyncProperty(fc.array(step, { minLength: 60, maxLength: 250, size: 'max' }), async (steps) => {
-      const model = new Model();
-      for (const one of steps) {
-        await model.run(one);
-        for (let i = 0; i < model.clients.length; i++) model.check(i);
-      }
-      await model.heal();
-      for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals))) totals[key] += model.counts[key];
-    }),
+    fc.asyncProperty(
+      fc.array(step, { minLength: 60, maxLength: 250, size: 'max' }),
+      async (steps) => {
+        const model = new Model();
+        for (const one of steps) {
+          await model.run(one);
+          for (let i = 0; i < model.clients.length; i++) model.check(i);
+        }
+        await model.heal();
+        for (const key of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals)))
+          totals[key] += model.counts[key];
+      },
+    ),
     {
       numRuns: Number(process.env.RUNS ?? 400),
-      // A failure is made smaller, but not until the file is out of time: then nothing would be known of it.
+      // A failure is made smaller, but not until the file is out of time: then nothing would be
+      // known of it.
       plugins: [fc.interruptAfterTimeLimit(60_000, { failOnInterrupt: true })],
     },
   );
   // It has to have been about something.
-  assert.ok(totals.recovered > 50 && totals.resyncs > 50 && totals.messages > 500, JSON.stringify(totals));
+  assert.ok(
+    totals.recovered > 50 && totals.resyncs > 50 && totals.messages > 500,
+    JSON.stringify(totals),
+  );
 });

@@ -1,10 +1,16 @@
-// redis-broker.test.js: the parts of the Redis broker that need no Redis: messages, order, census, probe, clock.
+// redis-broker.test.js: the parts of the Redis broker that need no Redis: messages, order, census,
+// probe, clock.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
-import { encodeReference, HEAD_BYTES, splitMessage, writePublication } from '../../src/backend/redis/batch.js';
+import {
+  encodeReference,
+  HEAD_BYTES,
+  splitMessage,
+  writePublication,
+} from '../../src/backend/redis/batch.js';
 import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
 import { Inbox } from '../../src/backend/redis/inbox.js';
 import { RedisProbe } from '../../src/backend/redis/loopback-probe.js';
@@ -14,7 +20,9 @@ import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js'
 
 /** @param {Buffer[]} publications */
 function encode(publications) {
-  const message = Buffer.alloc(publications.reduce((sum, { length }) => sum + HEAD_BYTES + length, 0));
+  const message = Buffer.alloc(
+    publications.reduce((sum, { length }) => sum + HEAD_BYTES + length, 0),
+  );
   let at = 0;
   for (const publication of publications) at = writePublication(message, at, publication);
   return message;
@@ -25,7 +33,8 @@ function split(message) {
   /** @type {(string|Buffer)[]} */
   const seen = [];
   const receiver = {
-    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication) => seen.push(publication),
+    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication) =>
+      seen.push(publication),
     reference: (/** @type {null} */ _to, /** @type {string} */ id) => seen.push(id),
   };
   return { isWhole: splitMessage(message, receiver, null), seen };
@@ -48,7 +57,11 @@ test('a message splits into what it was made of', () => {
   assert.deepEqual(split(encodeReference('some-id')), { isWhole: true, seen: ['some-id'] });
 });
 
-/** A position, as redis-history.lua writes it. @param {string} epoch @param {number} offset */
+/**
+ * A position, as redis-history.lua writes it.
+ * @param {string} epoch
+ * @param {number} offset
+ */
 function positionOf(epoch, offset) {
   const position = Buffer.alloc(28);
   position.writeUInt32BE(0x40000018, 0);
@@ -61,10 +74,16 @@ test('behind a position publications and references have consecutive offsets, be
   /** @type {unknown[]} */
   const seen = [];
   const receiver = {
-    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication, /** @type {unknown[]} */ ...at) =>
-      seen.push([`${publication}`, ...at]),
-    reference: (/** @type {null} */ _to, /** @type {string} */ id, /** @type {unknown[]} */ ...at) =>
-      seen.push([`to ${id}`, ...at]),
+    publication: (
+      /** @type {null} */ _to,
+      /** @type {Buffer} */ publication,
+      /** @type {unknown[]} */ ...at
+    ) => seen.push([`${publication}`, ...at]),
+    reference: (
+      /** @type {null} */ _to,
+      /** @type {string} */ id,
+      /** @type {unknown[]} */ ...at
+    ) => seen.push([`to ${id}`, ...at]),
   };
   const epoch = '0123456789abcdef';
   const first = Number.MAX_SAFE_INTEGER - 5;
@@ -96,7 +115,8 @@ test('publications that wait for a body keep their offsets', async () => {
   /** @type {(body: Buffer|null) => void} */
   let fetched = () => {};
   const inbox = new Inbox({
-    deliver: (_room, publication, offset, epoch) => delivered.push([`${publication}`, offset, epoch]),
+    deliver: (_room, publication, offset, epoch) =>
+      delivered.push([`${publication}`, offset, epoch]),
     fetch: (_room, id, offset, epoch) => {
       assert.deepEqual([id, offset, epoch], ['', 7, 'fedcba9876543210']);
       return new Promise((resolve) => {
@@ -107,7 +127,10 @@ test('publications that wait for a body keep their offsets', async () => {
     onMalformed: (channel) => assert.fail(channel),
   });
   inbox.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
-  inbox.receive('room', Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]));
+  inbox.receive(
+    'room',
+    Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]),
+  );
   await turn();
   fetched(Buffer.from('a'));
   await turn();
@@ -117,7 +140,10 @@ test('publications that wait for a body keep their offsets', async () => {
   ]);
 });
 
-/** Forged on purpose: each is refused from the fault on, and nothing throws. @type {Record<string, Buffer>} */
+/**
+ * Forged on purpose: each is refused from the fault on, and nothing throws.
+ * @type {Record<string, Buffer>}
+ */
 const FORGED = {
   'an epoch that is not hexadecimal': positionOf('0123456789ABCDE"', 1),
   'an offset of 0': positionOf('0123456789abcdef', 0),
@@ -140,7 +166,10 @@ for (const [name, message] of Object.entries(FORGED)) {
       onSkipped: (reason) => assert.fail(reason),
       onMalformed: (channel) => malformed.push(channel),
     });
-    inbox.receive('a', Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]));
+    inbox.receive(
+      'a',
+      Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]),
+    );
     assert.deepEqual(delivered, ['before']);
     assert.deepEqual(malformed, ['room a']);
   });
@@ -216,7 +245,10 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   assert.deepEqual(delivered, ids);
 });
 
-/** A connectionCount whose messages go to the others at once. @param {import('node:test').TestContext} t */
+/**
+ * A connectionCount whose messages go to the others at once.
+ * @param {import('node:test').TestContext} t
+ */
 function fleet(t) {
   t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
   /** @type {ConnectionCount[]} */
@@ -303,7 +335,18 @@ test('who is silent counts no more, who says goodbye at once', (t) => {
 test('nonsense on the census channel counts nothing, and is told', (t) => {
   const seen = fleet(t);
   const a = seen.join('a');
-  const texts = ['', '=', '=x b', '=-1 b', '=99999999999 b', '5 b', '=1', '=1 ', 'hello', `=1 ${'x'.repeat(1000)}`];
+  const texts = [
+    '',
+    '=',
+    '=x b',
+    '=-1 b',
+    '=99999999999 b',
+    '5 b',
+    '=1',
+    '=1 ',
+    'hello',
+    `=1 ${'x'.repeat(1000)}`,
+  ];
   for (const text of texts) a.receive(Buffer.from(text));
   assert.equal(a.total, 0);
   assert.equal(seen.malformed, texts.length);
@@ -319,7 +362,10 @@ test('workers that are invented on the census channel are bounded in number', (t
   assert.equal(a.total, 10_004);
 });
 
-/** @param {(token: Buffer) => Promise<void>} publish @param {() => Promise<unknown>} [ping] */
+/**
+ * @param {(token: Buffer) => Promise<void>} publish
+ * @param {() => Promise<unknown>} [ping]
+ */
 function probeOf(publish, ping = () => Promise.resolve()) {
   /** @type {string[]} */
   const seen = [];
@@ -412,7 +458,9 @@ test('one miss is forgiven, and an answer that is late is none', () => {
 });
 
 test('where publishing is refused the subscriber is asked itself', async () => {
-  const { probe, seen } = probeOf(() => Promise.reject(Object.assign(new Error('no'), { code: 'UNAVAILABLE' })));
+  const { probe, seen } = probeOf(() =>
+    Promise.reject(Object.assign(new Error('no'), { code: 'UNAVAILABLE' })),
+  );
   for (let i = 0; i < 5; i++) {
     if (i === 0) probe.start(0);
     else probe.tick(i * 1500);

@@ -20,7 +20,10 @@ const ADDRESS = '10.0.0.1';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
-/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options] */
+/**
+ * @param {TestContext} t
+ * @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
+ */
 async function startRelay(t, options) {
   const relay = new RelayServer({ log, historyOf, ...options });
   await relay.start();
@@ -57,7 +60,11 @@ async function forkRelay(t) {
   };
 }
 
-/** @param {TestContext} t @param {string} path @param {Partial<ConstructorParameters<typeof RelayClient>[0]>} [timings] */
+/**
+ * @param {TestContext} t
+ * @param {string} path
+ * @param {Partial<ConstructorParameters<typeof RelayClient>[0]>} [timings]
+ */
 async function openLink(t, path, timings) {
   const link = new RelayClient({ path, log, ...timings });
   await link.open();
@@ -65,7 +72,12 @@ async function openLink(t, path, timings) {
   return link;
 }
 
-/** A worker that subscribes a room and reads nothing. @param {TestContext} t @param {RelayServer} relay @param {string} room */
+/**
+ * A worker that subscribes a room and reads nothing.
+ * @param {TestContext} t
+ * @param {RelayServer} relay
+ * @param {string} room
+ */
 async function deafWorker(t, relay, room) {
   const before = relay.counters().rooms;
   const socket = connect(relay.path);
@@ -80,55 +92,74 @@ async function deafWorker(t, relay, room) {
   return socket;
 }
 
-test('places that are granted after the worker has given up waiting are given back', OPTIONS, async (t) => {
-  const relay = await forkRelay(t);
-  const link = await openLink(t, relay.path, { watchMs: 100, requestTimeoutMs: 400 });
-  await link.acquire(ADDRESS, 3, false);
-  relay.stop();
-  const asked = [link.acquire(ADDRESS, 3, false), link.acquire(ADDRESS, 3, false)];
-  await Promise.all(asked.map((one) => assert.rejects(one, { code: 'OUTCOME_UNKNOWN' })));
-  relay.go();
-  await until(async () => (await link.acquire(ADDRESS, 3, false)).connections === 2, 5000, 'two places given back');
-  link.release(ADDRESS);
-  link.release(ADDRESS);
-  await link.countConnections();
-  assert.equal((await relay.counters()).addresses, 0);
-});
+test(
+  'places that are granted after the worker has given up waiting are given back',
+  OPTIONS,
+  async (t) => {
+    const relay = await forkRelay(t);
+    const link = await openLink(t, relay.path, { watchMs: 100, requestTimeoutMs: 400 });
+    await link.acquire(ADDRESS, 3, false);
+    relay.stop();
+    const asked = [link.acquire(ADDRESS, 3, false), link.acquire(ADDRESS, 3, false)];
+    await Promise.all(asked.map((one) => assert.rejects(one, { code: 'OUTCOME_UNKNOWN' })));
+    relay.go();
+    await until(
+      async () => (await link.acquire(ADDRESS, 3, false)).connections === 2,
+      5000,
+      'two places given back',
+    );
+    link.release(ADDRESS);
+    link.release(ADDRESS);
+    await link.countConnections();
+    assert.equal((await relay.counters()).addresses, 0);
+  },
+);
 
-test('the relay takes its count of places from the workers, where the two differ', OPTIONS, async (t) => {
-  const relay = await startRelay(t);
-  const link = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
-  const other = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
-  await link.acquire('kept', 9, false);
-  await other.acquire('kept', 9, false);
-  await link.acquire('lost', 9, false);
-  const [end] = relay.links;
-  // As after a fault of our own: three places that nobody holds, and one that somebody holds and that was forgotten.
-  for (let i = 0; i < 3; i++) relay.take(end, 'leaked');
-  relay.giveBack(end, 'lost');
-  await until(() => relay.addresses.get('leaked') === undefined && relay.addresses.get('lost') === 1);
-  assert.equal(relay.addresses.get('kept'), 2);
-  assert.equal(relay.counters().reconciledPlaces, 4);
-  link.release('kept');
-  link.release('lost');
-  other.release('kept');
-  await until(() => relay.counters().addresses === 0);
-  // Places asked for and not answered are no difference.
-  const before = relay.counters().reconciledPlaces;
-  for (let i = 0; i < 200; i++) {
-    await link.acquire(`10.0.1.${i}`, 9, false);
-    if (i % 2) link.release(`10.0.1.${i}`);
-  }
-  await until(() => relay.counters().addresses === 100);
-  assert.equal(relay.counters().reconciledPlaces, before);
-});
+test(
+  'the relay takes its count of places from the workers, where the two differ',
+  OPTIONS,
+  async (t) => {
+    const relay = await startRelay(t);
+    const link = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
+    const other = await openLink(t, relay.path, { watchMs: 10, reconcileMs: 20 });
+    await link.acquire('kept', 9, false);
+    await other.acquire('kept', 9, false);
+    await link.acquire('lost', 9, false);
+    const [end] = relay.links;
+    // As after a fault of our own: three places that nobody holds, and one that somebody holds and
+    // that was forgotten.
+    for (let i = 0; i < 3; i++) relay.take(end, 'leaked');
+    relay.giveBack(end, 'lost');
+    await until(
+      () => relay.addresses.get('leaked') === undefined && relay.addresses.get('lost') === 1,
+    );
+    assert.equal(relay.addresses.get('kept'), 2);
+    assert.equal(relay.counters().reconciledPlaces, 4);
+    link.release('kept');
+    link.release('lost');
+    other.release('kept');
+    await until(() => relay.counters().addresses === 0);
+    // Places asked for and not answered are no difference.
+    const before = relay.counters().reconciledPlaces;
+    for (let i = 0; i < 200; i++) {
+      await link.acquire(`10.0.1.${i}`, 9, false);
+      if (i % 2) link.release(`10.0.1.${i}`);
+    }
+    await until(() => relay.counters().addresses === 100);
+    assert.equal(relay.counters().reconciledPlaces, before);
+  },
+);
 
 test(
   'a relay that stands still makes the broker degraded, and its first answer makes it up again',
   OPTIONS,
   async (t) => {
     const relay = await forkRelay(t);
-    const link = await openLink(t, relay.path, { watchMs: 100, awayMs: 300, requestTimeoutMs: 60_000 });
+    const link = await openLink(t, relay.path, {
+      watchMs: 100,
+      awayMs: 300,
+      requestTimeoutMs: 60_000,
+    });
     /** @type {string[]} */
     const states = [];
     const broker = new EmbeddedBroker({ link, roomLingerMs: 0 });
@@ -158,16 +189,20 @@ test(
   },
 );
 
-test('an idle relay is asked as well: that it stands still is noticed with nothing under way', OPTIONS, async (t) => {
-  const relay = await forkRelay(t);
-  const link = await openLink(t, relay.path, { watchMs: 50, awayMs: 200 });
-  const away = new Promise((resolve) => (link.onAnswering = resolve));
-  relay.stop();
-  assert.equal(await away, false);
-  const back = new Promise((resolve) => (link.onAnswering = resolve));
-  relay.go();
-  assert.equal(await back, true);
-});
+test(
+  'an idle relay is asked as well: that it stands still is noticed with nothing under way',
+  OPTIONS,
+  async (t) => {
+    const relay = await forkRelay(t);
+    const link = await openLink(t, relay.path, { watchMs: 50, awayMs: 200 });
+    const away = new Promise((resolve) => (link.onAnswering = resolve));
+    relay.stop();
+    assert.equal(await away, false);
+    const back = new Promise((resolve) => (link.onAnswering = resolve));
+    relay.go();
+    assert.equal(await back, true);
+  },
+);
 
 test(
   'publications for a worker that reads too slowly are left out and counted, and it keeps its link',
@@ -218,20 +253,27 @@ test('in a room with history what was left out is still there to be read', OPTIO
   assert.equal(publications.length, 301 - gapAt);
 });
 
-test('a worker that reads none of its answers loses its link and is reported as hung', OPTIONS, async (t) => {
-  /** @type {number[]} */
-  const hung = [];
-  const relay = await startRelay(t, { maxPendingBytes: 1024 * 1024, onHung: (pid) => hung.push(pid) });
-  const deaf = await deafWorker(t, relay, 'room');
-  deaf.on('error', () => {});
-  let isClosed = false;
-  deaf.on('close', () => (isClosed = true));
-  const writer = new MessageWriter();
-  while (!isClosed && relay.counters().droppedLinks === 0) {
-    for (let i = 1; i <= 1000; i++) writer.request(OP.SYNC, i, '');
-    writer.writeTo(deaf);
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-  assert.deepEqual(hung, [4711]);
-  assert.equal(relay.counters().workers, 0);
-});
+test(
+  'a worker that reads none of its answers loses its link and is reported as hung',
+  OPTIONS,
+  async (t) => {
+    /** @type {number[]} */
+    const hung = [];
+    const relay = await startRelay(t, {
+      maxPendingBytes: 1024 * 1024,
+      onHung: (pid) => hung.push(pid),
+    });
+    const deaf = await deafWorker(t, relay, 'room');
+    deaf.on('error', () => {});
+    let isClosed = false;
+    deaf.on('close', () => (isClosed = true));
+    const writer = new MessageWriter();
+    while (!isClosed && relay.counters().droppedLinks === 0) {
+      for (let i = 1; i <= 1000; i++) writer.request(OP.SYNC, i, '');
+      writer.writeTo(deaf);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.deepEqual(hung, [4711]);
+    assert.equal(relay.counters().workers, 0);
+  },
+);

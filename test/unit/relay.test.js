@@ -1,4 +1,5 @@
-// relay.test.js: the relay and its links over a real Unix socket: counts, crashes, hung workers, nonsense.
+// relay.test.js: the relay and its links over a real Unix socket: counts, crashes, hung workers,
+// nonsense.
 
 import assert from 'node:assert/strict';
 import { fork, spawnSync } from 'node:child_process';
@@ -13,7 +14,12 @@ import pino from 'pino';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
-import { MAX_BATCH, MessageReader, MessageWriter, OP } from '../../src/backend/embedded/relay-wire.js';
+import {
+  MAX_BATCH,
+  MessageReader,
+  MessageWriter,
+  OP,
+} from '../../src/backend/embedded/relay-wire.js';
 
 const log = pino({ level: 'silent' });
 
@@ -22,7 +28,10 @@ const log = pino({ level: 'silent' });
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const historyOf = (/** @type {string} */ room) => (room.startsWith('kept') ? RULE : null);
 
-/** @param {TestContext} t @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options] */
+/**
+ * @param {TestContext} t
+ * @param {Partial<ConstructorParameters<typeof RelayServer>[0]>} [options]
+ */
 async function startRelay(t, options) {
   const relay = new RelayServer({ log, ...options });
   await relay.start();
@@ -30,7 +39,10 @@ async function startRelay(t, options) {
   return relay;
 }
 
-/** @param {TestContext} t @param {RelayServer} relay */
+/**
+ * @param {TestContext} t
+ * @param {RelayServer} relay
+ */
 async function openLink(t, relay) {
   const link = new RelayClient({ path: relay.path, log });
   await link.open();
@@ -53,7 +65,9 @@ function counts(relay) {
   return { workers, rooms, addresses, connections };
 }
 
-test('the socket lies in a folder of its own user, and both are gone after the end', { timeout: 10_000 }, async (t) => {
+test('the socket lies in a folder of its own user, and both are gone after the end', {
+  timeout: 10_000,
+}, async (t) => {
   const relay = await startRelay(t);
   assert.equal(statSync(dirname(relay.path)).mode & 0o777, 0o700);
   await relay.close();
@@ -112,15 +126,24 @@ test('an address has its cap over all workers, exactly', { timeout: 10_000 }, as
   const answers = await Promise.all(asked);
   assert.equal(answers.filter(({ admitted }) => admitted).length, 100);
   assert.deepEqual(answers.at(-1), { admitted: false, connections: 100 });
-  assert.deepEqual(await links[0].acquire('10.0.0.2', 100, false), { admitted: true, connections: 1 });
+  assert.deepEqual(await links[0].acquire('10.0.0.2', 100, false), {
+    admitted: true,
+    connections: 1,
+  });
   // Counted above the cap where the limit only observes.
-  assert.deepEqual(await links[0].acquire('10.0.0.1', 100, true), { admitted: true, connections: 101 });
+  assert.deepEqual(await links[0].acquire('10.0.0.1', 100, true), {
+    admitted: true,
+    connections: 101,
+  });
   const held = answers.flatMap(({ admitted }, i) => (admitted ? [links[i % 3]] : []));
   for (const link of [...held, links[0]]) link.release('10.0.0.1');
   links[0].release('10.0.0.2');
   for (const link of links) await link.countConnections();
   assert.equal(relay.counters().addresses, 0);
-  assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), { admitted: true, connections: 1 });
+  assert.deepEqual(await links[2].acquire('10.0.0.1', 1, false), {
+    admitted: true,
+    connections: 1,
+  });
 });
 
 test('the place of a peer that has gone, and has no address any more, is counted and given back', async (t) => {
@@ -166,7 +189,10 @@ test('everything a crashed worker held is released', { timeout: 10_000 }, async 
   child.kill('SIGKILL');
   await eventually(() => relay.counters().workers === 1);
   assert.deepEqual(counts(relay), { workers: 1, rooms: 0, addresses: 1, connections: 2 });
-  assert.deepEqual(await survivor.acquire('10.0.0.1', 2, false), { admitted: true, connections: 2 });
+  assert.deepEqual(await survivor.acquire('10.0.0.1', 2, false), {
+    admitted: true,
+    connections: 2,
+  });
 });
 
 test('what a crashed worker has published is still there', { timeout: 10_000 }, async (t) => {
@@ -196,7 +222,10 @@ test('what a crashed worker has published is still there', { timeout: 10_000 }, 
     publications.map(String),
     Array.from({ length: 50 }, (_, i) => `${i + 1}`),
   );
-  assert.deepEqual(await survivor.append('kept', 'key 7', Buffer.from('again')), { epoch, offset: 7 });
+  assert.deepEqual(await survivor.append('kept', 'key 7', Buffer.from('again')), {
+    epoch,
+    offset: 7,
+  });
   assert.deepEqual(await survivor.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
 });
 
@@ -220,7 +249,10 @@ test('a worker that does not read its histories gets no more of them, holds up n
     const { publications } = await reader.history('kept', { after: 0, limit: 1 });
     assert.equal(publications.length, 1);
     await publisher.publish('plain', Buffer.from('x'));
-    assert.ok(relay.counters().pendingBytes < 8 * 1024 * 1024, `${relay.counters().pendingBytes} bytes wait`);
+    assert.ok(
+      relay.counters().pendingBytes < 8 * 1024 * 1024,
+      `${relay.counters().pendingBytes} bytes wait`,
+    );
   }
   /** @type {number[]} */
   const answered = [];
@@ -266,7 +298,9 @@ test('histories that have expired are freed with nobody asking', { timeout: 10_0
   await eventually(() => relay.history().bytes === 0);
 });
 
-test('more publishes in one tick than one answer may tell of are all answered', { timeout: 20_000 }, async (t) => {
+test('more publishes in one tick than one answer may tell of are all answered', {
+  timeout: 20_000,
+}, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const link = await openLink(t, relay);
   /** @type {Promise<import('../../src/backend/broker.js').Position>[]} */
@@ -352,7 +386,9 @@ test('a link that its owner ends does not call onClose', { timeout: 10_000 }, as
 });
 
 test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
-  await assert.rejects(new RelayClient({ path: join(tmpdir(), 'no-such-relay'), log }).open(), { code: 'ENOENT' });
+  await assert.rejects(new RelayClient({ path: join(tmpdir(), 'no-such-relay'), log }).open(), {
+    code: 'ENOENT',
+  });
 });
 
 test('messages are found however they are cut', () => {
@@ -375,8 +411,11 @@ test('messages are found however they are cut', () => {
   for (const size of [1, 2, 3, 7, 1000, 65_536, bytes.length]) {
     /** @type {string[]} */
     const seen = [];
-    const reader = new MessageReader((buffer, start, end) => seen.push(`${buffer[start + 4]}:${end - start}`));
-    for (let at = 0; at < bytes.length; at += size) reader.read(Buffer.from(bytes.subarray(at, at + size)));
+    const reader = new MessageReader((buffer, start, end) =>
+      seen.push(`${buffer[start + 4]}:${end - start}`),
+    );
+    for (let at = 0; at < bytes.length; at += size)
+      reader.read(Buffer.from(bytes.subarray(at, at + size)));
     assert.deepEqual(seen, ['1:9', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
   }
 });

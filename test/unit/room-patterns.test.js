@@ -3,10 +3,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
-import { parseHistoryRules, parsePresenceRules, RoomRules } from '../../src/config/room-patterns.js';
+import {
+  parseHistoryRules,
+  parsePresenceRules,
+  RoomRules,
+} from '../../src/config/room-patterns.js';
 
 test('the first pattern that fits a room holds', () => {
-  const { rules, faults } = parseHistoryRules(['chat.vip=500/1h', 'chat.*=100/300s', 'a*b=1/2m', '*=7/1d']);
+  const { rules, faults } = parseHistoryRules([
+    'chat.vip=500/1h',
+    'chat.*=100/300s',
+    'a*b=1/2m',
+    '*=7/1d',
+  ]);
   assert.deepEqual(faults, []);
   const history = new RoomRules(rules);
   assert.deepEqual(history.of('chat.vip'), { size: 500, ttlMs: 3_600_000 });
@@ -19,8 +28,10 @@ test('the first pattern that fits a room holds', () => {
   assert.deepEqual(history.of('chat.vip'), { size: 500, ttlMs: 3_600_000 }, 'remembered');
   const { rules: more } = parsePresenceRules(['a*ba', 'x*y*y*z']);
   const presence = new RoomRules(more);
-  for (const room of ['aba', 'abba', 'abababa', 'xyyz', 'xaybycz']) assert.equal(presence.of(room), true, room);
-  for (const room of ['ba', 'ab', 'abab', 'xyz', 'xz', 'xyya']) assert.equal(presence.of(room), null, room);
+  for (const room of ['aba', 'abba', 'abababa', 'xyyz', 'xaybycz'])
+    assert.equal(presence.of(room), true, room);
+  for (const room of ['ba', 'ab', 'abab', 'xyz', 'xz', 'xyya'])
+    assert.equal(presence.of(room), null, room);
 });
 
 test('no pattern holds for the room of all connections', () => {
@@ -30,7 +41,8 @@ test('no pattern holds for the room of all connections', () => {
 test('a pattern holds for whole names, and its dots are dots', () => {
   const presence = new RoomRules(parsePresenceRules(['chat.a', 'x.*']).rules);
   assert.equal(presence.of('chat.a'), true);
-  for (const room of ['chatxa', 'chat.ab', 'my.chat.a', 'xyz', 'x']) assert.equal(presence.of(room), null, room);
+  for (const room of ['chatxa', 'chat.ab', 'my.chat.a', 'xyz', 'x'])
+    assert.equal(presence.of(room), null, room);
 });
 
 test('many stars do not take exponential time', () => {
@@ -51,7 +63,11 @@ test('every fault is reported, by the name of its setting', () => {
     FANFARE_HISTORY: 'chat.*, a=0/5s, b=10/5, c=10/0s, d=99999/1s, e f=1/1s',
     FANFARE_PRESENCE: 'ok.*, not[ok]',
   });
-  assert.equal(faults.filter((fault) => fault.startsWith('FANFARE_HISTORY: ')).length, 6, faults.join('\n'));
+  assert.equal(
+    faults.filter((fault) => fault.startsWith('FANFARE_HISTORY: ')).length,
+    6,
+    faults.join('\n'),
+  );
   assert.deepEqual(
     faults.filter((fault) => fault.startsWith('FANFARE_PRESENCE: ')),
     ['FANFARE_PRESENCE: "not[ok]" is no pattern of room names'],

@@ -1,4 +1,5 @@
-// room-users.test.js: from a join with `presence` to what presence is told, and from its events to frames.
+// room-users.test.js: from a join with `presence` to what presence is told, and from its events to
+// frames.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,11 +9,19 @@ import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
-import { ANNOUNCEMENTS, encodePublication, isPublication, KIND } from '../../src/protocol/publication.js';
+import {
+  ANNOUNCEMENTS,
+  encodePublication,
+  isPublication,
+  KIND,
+} from '../../src/protocol/publication.js';
 import { FakeTransport, messagesOf } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
 
-/** A hub whose presence is a list of what it was told; rooms whose name begins with `p` have presence. */
+/**
+ * A hub whose presence is a list of what it was told; rooms whose name begins with `p` have
+ * presence.
+ */
 function build() {
   const { config } = loadConfig({});
   assert.ok(config);
@@ -23,7 +32,8 @@ function build() {
   /** @type {(() => void)[]} */
   const confirm = [];
   const broker = {
-    subscribe: () => new Promise((/** @type {(value: void) => void} */ resolve) => void confirm.push(resolve)),
+    subscribe: () =>
+      new Promise((/** @type {(value: void) => void} */ resolve) => void confirm.push(resolve)),
     unsubscribe() {},
     publish: async () => {},
     reportConnections() {},
@@ -87,7 +97,10 @@ test('what a join says of presence is read, and its info stays as it was written
     user: 'én',
     info: '[1e400, {"a":"}"}]',
   });
-  assert.deepEqual(read('{"\\u0075ser":"x","other":{"user":"y"},"info":null}'), { user: 'x', info: 'null' });
+  assert.deepEqual(read('{"\\u0075ser":"x","other":{"user":"y"},"info":null}'), {
+    user: 'x',
+    info: 'null',
+  });
   assert.deepEqual(read(`{"user":"${'x'.repeat(128)}"}`), { user: 'x'.repeat(128), info: null });
   const plain = decode(Buffer.from('{"type":"join","room":"p"}'));
   assert.deepEqual(readPresence(/** @type {any} */ (plain)), nobody);
@@ -129,7 +142,12 @@ test('an event of presence is a publication that becomes a push', () => {
     member: { user: 'ann "\ud800', info: { n: Number.POSITIVE_INFINITY } },
   });
   assert.equal(message.payload, 'text');
-  assert.deepEqual(leave, { type: 'presence', room: 'p:1', event: 'leave', member: { user: 'bob' } });
+  assert.deepEqual(leave, {
+    type: 'presence',
+    room: 'p:1',
+    event: 'leave',
+    member: { user: 'bob' },
+  });
   assert.deepEqual(rest, []);
 });
 
@@ -168,11 +186,17 @@ test('who only watches, and who is in a room without presence, is no user', asyn
 test('a join whose presence is malformed or too large is refused and joins nothing', async () => {
   const { connect, hub } = build();
   const a = connect();
-  assert.equal((await a.say({ type: 'join', room: 'p', presence: 1 })).error, 'INVALID_MESSAGE_FORMAT');
+  assert.equal(
+    (await a.say({ type: 'join', room: 'p', presence: 1 })).error,
+    'INVALID_MESSAGE_FORMAT',
+  );
   const large = { type: 'join', room: 'p', presence: { info: 'x'.repeat(1023) } };
   assert.equal((await a.say(large)).error, 'MESSAGE_TOO_LARGE');
   assert.equal(hub.rooms.has('p'), false);
-  assert.equal((await a.say({ type: 'join', room: 'p', presence: { info: 'x'.repeat(1022) } })).type, 'joined');
+  assert.equal(
+    (await a.say({ type: 'join', room: 'p', presence: { info: 'x'.repeat(1022) } })).type,
+    'joined',
+  );
 });
 
 test('a connection that goes while the broker confirms its join is never told', async () => {
@@ -227,7 +251,8 @@ test('a list of members is told in pages: each member once, whoever leaves or co
   assert.equal(seen.length, users.length);
   // The last of a page leaves: the next page begins behind its place all the same.
   const others = await pages((page) => {
-    if (page === 2) present = present.filter((member) => JSON.parse(String(member)).user !== seen[7]);
+    if (page === 2)
+      present = present.filter((member) => JSON.parse(String(member)).user !== seen[7]);
   });
   assert.deepEqual(others, seen);
   // One page that holds all is told in one.
@@ -243,7 +268,10 @@ test('a page of members is bounded in bytes, and costs the rate what it weighs',
   const info = Buffer.from(JSON.stringify('x'.repeat(1000)));
   const members = Array.from({ length: 1000 }, (_, i) => encodeMember(`user-${i}`, info));
   // What another program has left in Redis is no member.
-  setRead(async () => ({ count: 1000, members: [...members, Buffer.from('forged"'), Buffer.alloc(0)] }));
+  setRead(async () => ({
+    count: 1000,
+    members: [...members, Buffer.from('forged"'), Buffer.alloc(0)],
+  }));
   const seen = new Set();
   let after;
   for (let more = true; more; ) {
@@ -260,7 +288,14 @@ test('a page of members is bounded in bytes, and costs the rate what it weighs',
 });
 
 test('a limit or a place in the list that is none is malformed', async () => {
-  for (const change of [{ limit: 0 }, { limit: 1.5 }, { limit: '3' }, { after: 7 }, { after: '' }, { after: {} }]) {
+  for (const change of [
+    { limit: 0 },
+    { limit: 1.5 },
+    { limit: '3' },
+    { after: 7 },
+    { after: '' },
+    { after: {} },
+  ]) {
     const { connect } = build();
     const a = connect();
     await a.say({ type: 'join', room: 'p' });
@@ -276,8 +311,12 @@ test('beyond a bound of commands that wait for a read, more are refused and coun
   /** @type {((attended: {count: number, members: Buffer[]}) => void)[]} */
   const waiting = [];
   setRead(() => new Promise((resolve) => void waiting.push(resolve)));
-  for (let i = 0; i < 10_003; i++) receive(commands, a.connection, '{"type":"presence","room":"p"}');
-  assert.deepEqual([waiting.length, counters.readsRefused, counters.errors.UNAVAILABLE], [10_000, 3, 3]);
+  for (let i = 0; i < 10_003; i++)
+    receive(commands, a.connection, '{"type":"presence","room":"p"}');
+  assert.deepEqual(
+    [waiting.length, counters.readsRefused, counters.errors.UNAVAILABLE],
+    [10_000, 3, 3],
+  );
   for (const resolve of waiting) resolve({ count: 0, members: [] });
   await turn();
   receive(commands, a.connection, '{"type":"presence","room":"p"}');

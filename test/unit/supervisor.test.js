@@ -9,7 +9,10 @@ import { fallen, samples, until } from '../helpers/server.js';
 
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
 
-/** @param {Record<string, string>} env @returns {import('../../src/primary/supervisor.js').Settings} */
+/**
+ * @param {Record<string, string>} env
+ * @returns {import('../../src/primary/supervisor.js').Settings}
+ */
 function settingsOf(env) {
   const all = {
     WORKERS: '2',
@@ -40,7 +43,10 @@ function supervise(t, env = {}) {
   let onStopped = () => {};
   /** @type {Promise<number>} */
   const stopped = new Promise((resolve) => (onStopped = resolve));
-  /** What the next reload finds. @type {{settings: import('../../src/primary/supervisor.js').Settings, faults: string[]}} */
+  /**
+   * What the next reload finds.
+   * @type {{settings: import('../../src/primary/supervisor.js').Settings, faults: string[]}}
+   */
   const next = { settings: settingsOf(env), faults: [] };
   const aggregate = new Aggregate();
   const supervisor = new Supervisor({
@@ -61,19 +67,31 @@ function supervise(t, env = {}) {
     await Promise.all(ends);
   });
   supervisor.start();
-  /** @param {string} text @param {number} [timeoutMs] */
+  /**
+   * @param {string} text
+   * @param {number} [timeoutMs]
+   */
   const logged = (text, timeoutMs) =>
     until(() => lines.find(({ msg }) => msg.includes(text)), timeoutMs, `the log line "${text}"`);
   const pids = () => supervisor.slots.map((one) => (one?.state === 'ready' ? one.pid : undefined));
   const allReady = () =>
-    until(() => supervisor.readiness().ready === supervisor.settings.config.workers, 5000, 'all ready');
+    until(
+      () => supervisor.readiness().ready === supervisor.settings.config.workers,
+      5000,
+      'all ready',
+    );
   return { supervisor, aggregate, lines, logged, ready, stopped, next, pids, allReady };
 }
 
-/** @param {number|undefined} pid @param {NodeJS.Signals} signal */
+/**
+ * @param {number|undefined} pid
+ * @param {NodeJS.Signals} signal
+ */
 const kill = (pid, signal) => process.kill(/** @type {number} */ (pid), signal);
 
-test('a worker that dies is replaced within two seconds, the others are left alone', { timeout: 20_000 }, async (t) => {
+test('a worker that dies is replaced within two seconds, the others are left alone', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, ready, pids, allReady } = supervise(t);
   await ready;
   const before = pids();
@@ -109,8 +127,13 @@ test('workers that die again and again are loud and do not end a server that sti
   assert.equal(pids()[1], survivor);
 });
 
-test('workers that are all killed as hung are replaced and do not end the server', { timeout: 30_000 }, async (t) => {
-  const { supervisor, ready, pids, allReady } = supervise(t, { WORKERS: '5', FANFARE_WORKER_TIMEOUT_MS: '500' });
+test('workers that are all killed as hung are replaced and do not end the server', {
+  timeout: 30_000,
+}, async (t) => {
+  const { supervisor, ready, pids, allReady } = supervise(t, {
+    WORKERS: '5',
+    FANFARE_WORKER_TIMEOUT_MS: '500',
+  });
   await ready;
   const before = pids();
   for (const pid of before) kill(pid, 'SIGSTOP');
@@ -121,7 +144,9 @@ test('workers that are all killed as hung are replaced and do not end the server
   assert.equal(supervisor.isStopping, false);
 });
 
-test('workers that can not start end the server only when no other one serves', { timeout: 30_000 }, async (t) => {
+test('workers that can not start end the server only when no other one serves', {
+  timeout: 30_000,
+}, async (t) => {
   const { supervisor, ready, stopped, pids, logged } = supervise(t);
   await ready;
   const [first, second] = pids();
@@ -174,7 +199,8 @@ test('a silent worker that still reads and writes is busy and is left alone; one
   const { supervisor, ready, pids, logged, lines } = supervise(t);
   await ready;
   const [busy, stuck] = pids();
-  // Both keep their event loop from turning: the first for three times the time-out, with system calls.
+  // Both keep their event loop from turning: the first for three times the time-out, with system
+  // calls.
   supervisor.slots[0]?.worker.send({ type: 'busy', ms: 3000 });
   supervisor.slots[1]?.worker.send({ type: 'stuck' });
   const line = await logged('a worker hangs');
@@ -185,8 +211,13 @@ test('a silent worker that still reads and writes is busy and is left alone; one
   assert.equal(lines.filter(({ msg }) => msg.includes('a worker hangs')).length, 1);
 });
 
-test('a busy worker whose event loop does not turn for long is killed after all', { timeout: 20_000 }, async (t) => {
-  const { supervisor, ready, pids, logged } = supervise(t, { WORKERS: '1', FANFARE_WORKER_TIMEOUT_MS: '500' });
+test('a busy worker whose event loop does not turn for long is killed after all', {
+  timeout: 20_000,
+}, async (t) => {
+  const { supervisor, ready, pids, logged } = supervise(t, {
+    WORKERS: '1',
+    FANFARE_WORKER_TIMEOUT_MS: '500',
+  });
   await ready;
   const [busy] = pids();
   supervisor.slots[0]?.worker.send({ type: 'busy', ms: 60_000 });
@@ -198,7 +229,9 @@ test('a busy worker whose event loop does not turn for long is killed after all'
 test('a scrape does not wait for a hung worker longer than its second, and no counter falls', {
   timeout: 20_000,
 }, async (t) => {
-  const { supervisor, aggregate, ready, pids } = supervise(t, { FANFARE_WORKER_TIMEOUT_MS: '10000' });
+  const { supervisor, aggregate, ready, pids } = supervise(t, {
+    FANFARE_WORKER_TIMEOUT_MS: '10000',
+  });
   await ready;
   await supervisor.collect();
   await supervisor.collect();
@@ -214,7 +247,11 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
 
   // Its late answer is a newer snapshot, and no answer to a later question.
   kill(pids()[1], 'SIGCONT');
-  await until(async () => samples(await aggregate.text()).get('fixture_total') === 6, 5000, 'the late answer');
+  await until(
+    async () => samples(await aggregate.text()).get('fixture_total') === 6,
+    5000,
+    'the late answer',
+  );
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
 });
 
@@ -231,7 +268,9 @@ test('what a worker had counted stays when it has gone', { timeout: 20_000 }, as
   assert.equal(samples(await aggregate.text()).get('fixture_total'), 1 + 2 + 1);
 });
 
-test('a reload replaces the workers one by one and never has fewer than all ready', { timeout: 20_000 }, async (t) => {
+test('a reload replaces the workers one by one and never has fewer than all ready', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, ready, pids, logged } = supervise(t);
   await ready;
   const before = pids();
@@ -291,9 +330,15 @@ test('a worker that dies during a reload is replaced as well', { timeout: 20_000
   await until(() => supervisor.processes.size === 4, 5000, 'the new worker');
   kill(before[0], 'SIGKILL');
   kill(before[2], 'SIGKILL');
-  await until(() => pids()[2] !== before[2] && pids()[2] !== undefined, 5000, 'the replacement beside the roll');
+  await until(
+    () => pids()[2] !== before[2] && pids()[2] !== undefined,
+    5000,
+    'the replacement beside the roll',
+  );
   // The one whose successor is being tried waits for it; the successor fails.
-  const candidate = [...supervisor.processes.values()].find((one) => one.state === 'starting' && one.slot === 0);
+  const candidate = [...supervisor.processes.values()].find(
+    (one) => one.state === 'starting' && one.slot === 0,
+  );
   candidate?.kill();
   await allReady();
   assert.ok(!pids().includes(before[0]));

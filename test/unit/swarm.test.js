@@ -1,4 +1,5 @@
-// The swarm's reckoning: what a client machine can open, which of its limits comes first, and whose limit an error is.
+// The swarm's reckoning: what a client machine can open, which of its limits comes first, and whose
+// limit an error is.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -37,7 +38,10 @@ function limits(changed = {}) {
   return readLimits((path) => files[path] ?? '');
 }
 
-/** @param {Partial<Parameters<typeof plan>[1]>} wanted @param {Record<string, string>} [changed] */
+/**
+ * @param {Partial<Parameters<typeof plan>[1]>} wanted
+ * @param {Record<string, string>} [changed]
+ */
 function planned(wanted, changed) {
   return plan(limits(changed), {
     connections: 40_000,
@@ -54,8 +58,14 @@ test('one source address and the default port range make 28,232 connections, and
   assert.equal(result.first.limit, 'client ports');
   assert.equal(result.fits, false);
   const text = planText(result);
-  assert.match(text, /40,000 connections were asked for; this client machine can open at most 28,232\./);
-  assert.match(text, /28,232 ports \(net\.ipv4\.ip_local_port_range = 32768 60999\) × 1 source address/);
+  assert.match(
+    text,
+    /40,000 connections were asked for; this client machine can open at most 28,232\./,
+  );
+  assert.match(
+    text,
+    /28,232 ports \(net\.ipv4\.ip_local_port_range = 32768 60999\) × 1 source address/,
+  );
   assert.match(text, /each connection to a target takes a port of a source address for itself/);
   assert.match(text, /--source 127\.0\.0\.2-127\.0\.0\.3 /);
   assert.match(text, /ip_local_port_range="1024 65535"/);
@@ -74,10 +84,13 @@ test('ports multiply by source addresses and by targets', () => {
 });
 
 test('reserved ports and ports that are taken are no ports', () => {
-  const reserved = { '/proc/sys/net/ipv4/ip_local_reserved_ports': '1000-32769,40000,60990-61010\n' };
+  const reserved = {
+    '/proc/sys/net/ipv4/ip_local_reserved_ports': '1000-32769,40000,60990-61010\n',
+  };
   assert.equal(planned({}, reserved).most, 28_232 - 2 - 1 - 10);
   assert.deepEqual(planned({}, reserved).ports.slice(0, 2), [32_770, 32_771]);
-  // In TIME_WAIT, to the target; its other end; from another address to another target; a listener on all addresses.
+  // In TIME_WAIT, to the target; its other end; from another address to another target; a listener
+  // on all addresses.
   const sockets = {
     '/proc/self/net/tcp': [
       '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode',
@@ -92,17 +105,24 @@ test('reserved ports and ports that are taken are no ports', () => {
   assert.match(planText(bound), /less 2 that are taken now/);
   assert.equal(planned({ sources: ['127.0.0.2'] }, sockets).most, 28_232 - 1);
   assert.equal(
-    planned({ sources: ['127.0.0.2'], targets: [{ address: '127.0.0.1', port: 3001 }] }, sockets).most,
+    planned({ sources: ['127.0.0.2'], targets: [{ address: '127.0.0.1', port: 3001 }] }, sockets)
+      .most,
     28_232 - 2,
   );
   assert.equal(planned({ sources: [] }, sockets).most, 28_232 - 2);
 });
 
 test('each way from a source to a target has each port once, and one that is free again when there is no other', () => {
-  const targets = ['ws://a/', 'ws://b/'].map((url) => ({ url: new URL(url), address: '127.0.0.1' }));
+  const targets = ['ws://a/', 'ws://b/'].map((url) => ({
+    url: new URL(url),
+    address: '127.0.0.1',
+  }));
   const ways = new Ways(targets, ['127.0.0.2', '127.0.0.3'], [1, 2, 3]);
   const taken = Array.from({ length: 12 }, () => ways.take());
-  assert.equal(new Set(taken.map(({ way, port }) => `${way.target.url} ${way.source} ${port}`)).size, 12);
+  assert.equal(
+    new Set(taken.map(({ way, port }) => `${way.target.url} ${way.source} ${port}`)).size,
+    12,
+  );
   assert.deepEqual(new Set(taken.slice(0, 4).map(({ port }) => port)), new Set([1]));
   assert.equal(ways.hasMore, false);
   assert.ok([1, 2, 3].includes(Number(ways.take().port)), 'in use: the kernel will refuse it');
@@ -111,7 +131,11 @@ test('each way from a source to a target has each port once, and one that is fre
   assert.deepEqual(ways.take(), taken[7]);
   const free = new Ways(targets, [], [1, 2, 3]);
   const [first, second] = [free.take(), free.take()];
-  assert.deepEqual([first.port, second.port, free.hasMore], [undefined, undefined, false], 'the kernel chooses');
+  assert.deepEqual(
+    [first.port, second.port, free.hasMore],
+    [undefined, undefined, false],
+    'the kernel chooses',
+  );
   assert.notEqual(first.way.target, second.way.target);
 });
 
@@ -119,11 +143,15 @@ test('a process holds 19,000 connections at most, or what its file descriptors a
   const many = { sources: sourcesOf('127.0.0.2-127.0.0.9'), connections: 50_000 };
   assert.deepEqual([planned(many).processes, planned(many).fits], [3, true]);
   const few = {
-    '/proc/self/limits': 'Max open files            1024                 1024                files     \n',
+    '/proc/self/limits':
+      'Max open files            1024                 1024                files     \n',
   };
   assert.deepEqual([planned(many, few).processes, planned(many, few).fits], [53, true]);
   const given = planned({ ...many, processes: 2 });
-  assert.deepEqual([given.most, given.first.limit], [38_000, 'file descriptors of the client processes']);
+  assert.deepEqual(
+    [given.most, given.first.limit],
+    [38_000, 'file descriptors of the client processes'],
+  );
   assert.match(planText(given), /--processes 3, or leave it out/);
 });
 
@@ -135,11 +163,15 @@ test("descriptors of the machine and memory count twice where the server is here
   );
   const far = planned({ targets: REMOTE, sources: ['10.0.0.1', '10.0.0.2'] }, files);
   assert.deepEqual([far.most, far.first.limit], [30_000, 'file descriptors of this machine']);
-  const container = { '/sys/fs/cgroup/memory.max': String(2 ** 29), '/sys/fs/cgroup/memory.current': '0\n' };
+  const container = {
+    '/sys/fs/cgroup/memory.max': String(2 ** 29),
+    '/sys/fs/cgroup/memory.current': '0\n',
+  };
   const small = planned({ sources: sourcesOf('127.0.0.2-127.0.0.9') }, container);
   assert.equal(small.first.limit, 'memory');
   assert.equal(
-    planned({ sources: sourcesOf('127.0.0.2-127.0.0.9') }, { '/sys/fs/cgroup/memory.max': 'max\n' }).fits,
+    planned({ sources: sourcesOf('127.0.0.2-127.0.0.9') }, { '/sys/fs/cgroup/memory.max': 'max\n' })
+      .fits,
     true,
   );
 });
@@ -156,7 +188,10 @@ test('what can not be read limits nothing, and the plan says so', () => {
 test('an address that is not of this machine is found before the start', async () => {
   assert.deepEqual(await sourceFaults(['127.0.0.2']), []);
   const [fault] = await sourceFaults(['192.0.2.1', '127.0.0.3']);
-  assert.match(fault, /192\.0\.2\.1 is no address of this machine; add it: ip addr add 192\.0\.2\.1\/24/);
+  assert.match(
+    fault,
+    /192\.0\.2\.1 is no address of this machine; add it: ip addr add 192\.0\.2\.1\/24/,
+  );
 });
 
 test('source addresses are single ones, ranges and lists', () => {
@@ -168,7 +203,14 @@ test('source addresses are single ones, ranges and lists', () => {
     '10.0.0.1',
   ]);
   assert.deepEqual(sourcesOf('::1'), ['::1']);
-  for (const wrong of ['', '127.0.0', '127.0.0.9-127.0.0.2', '10.0.0.0-10.9.0.0', '1.1.1.1-1.1.1.2-1.1.1.3', 'a.b'])
+  for (const wrong of [
+    '',
+    '127.0.0',
+    '127.0.0.9-127.0.0.2',
+    '10.0.0.0-10.9.0.0',
+    '1.1.1.1-1.1.1.2-1.1.1.3',
+    'a.b',
+  ])
     assert.throws(() => sourcesOf(wrong), UsageError, wrong);
 });
 
@@ -220,22 +262,60 @@ test('a profile leaves out by default what its server can not do, and may be a f
   t.after(() => rmSync(folder, { recursive: true }));
   const file = join(folder, 'mine.json');
   writeFileSync(file, '{"echo":{"before":"e ","after":""},"broadcast":{"before":"b ","after":""}}');
-  assert.deepEqual(parseOptions(['--profile', file])?.profile.broadcast, { before: 'b ', after: '', result: null });
+  assert.deepEqual(parseOptions(['--profile', file])?.profile.broadcast, {
+    before: 'b ',
+    after: '',
+    result: null,
+  });
   writeFileSync(file, '{"echo":{"before":1}}');
-  assert.throws(() => parseOptions(['--profile', file]), /echo is null or has "before" and "after"/);
+  assert.throws(
+    () => parseOptions(['--profile', file]),
+    /echo is null or has "before" and "after"/,
+  );
 });
 
-/** An error of Node's. @param {string} code @param {string} [syscall] */
+/**
+ * An error of Node's.
+ * @param {string} code
+ * @param {string} [syscall]
+ */
 function nodeError(code, syscall = 'connect') {
   return Object.assign(new Error(`${syscall} ${code}`), { code, syscall });
 }
 
-/** @type {[string, unknown, string, RegExp, RegExp][]} what happens, its error, whose limit, which, the setting */
+/**
+ * @type {[string, unknown, string, RegExp, RegExp][]} what happens, its error, whose limit, which,
+ *   the setting
+ */
 const CLASSES = [
-  ['no port left, address bound', nodeError('EADDRINUSE'), 'client', /client ports/, /--source.*ip_local_port_range/],
-  ['no port left', nodeError('EADDRNOTAVAIL'), 'client', /client ports/, /--source.*ip_local_port_range/],
-  ["a source address that is nobody's", nodeError('EADDRNOTAVAIL', 'bind'), 'client', /source address/, /ip addr add/],
-  ['no descriptor left in the process', nodeError('EMFILE'), 'client', /descriptors of a client process/, /ulimit/],
+  [
+    'no port left, address bound',
+    nodeError('EADDRINUSE'),
+    'client',
+    /client ports/,
+    /--source.*ip_local_port_range/,
+  ],
+  [
+    'no port left',
+    nodeError('EADDRNOTAVAIL'),
+    'client',
+    /client ports/,
+    /--source.*ip_local_port_range/,
+  ],
+  [
+    "a source address that is nobody's",
+    nodeError('EADDRNOTAVAIL', 'bind'),
+    'client',
+    /source address/,
+    /ip addr add/,
+  ],
+  [
+    'no descriptor left in the process',
+    nodeError('EMFILE'),
+    'client',
+    /descriptors of a client process/,
+    /ulimit/,
+  ],
   [
     'no descriptor left on the machine',
     nodeError('ENFILE'),
@@ -254,7 +334,13 @@ const CLASSES = [
     /connections per address/,
     /MAX_CONNECTIONS_PER_IP.*HANDSHAKES_PER_MINUTE/,
   ],
-  ['503', new HandshakeError(503), 'server', /overloaded or full/, /WORKERS.*FANFARE_HANDSHAKE_TIMEOUT_MS/],
+  [
+    '503',
+    new HandshakeError(503),
+    'server',
+    /overloaded or full/,
+    /WORKERS.*FANFARE_HANDSHAKE_TIMEOUT_MS/,
+  ],
   ['502', new HandshakeError(502), 'between', /proxy/, /ports/],
   ['404', new HandshakeError(404), 'server', /refuses/, /path/],
   ['something else', nodeError('EWHATEVER'), 'between', /not known/, /^$/],
@@ -273,7 +359,9 @@ test('every setting that the load tests speak of is there', () => {
   const names = new Set(SETTINGS.map(({ env }) => env));
   const folder = fileURLToPath(new URL('../../loadtest/', import.meta.url));
   for (const path of ['README.md', 'swarm/failures.js', 'swarm/options.js']) {
-    const used = [...readFileSync(folder + path, 'utf8').matchAll(/\bFANFARE_[A-Z_]+[A-Z]\b/g)].map(([name]) => name);
+    const used = [...readFileSync(folder + path, 'utf8').matchAll(/\bFANFARE_[A-Z_]+[A-Z]\b/g)].map(
+      ([name]) => name,
+    );
     assert.ok(used.length > 0, path);
     for (const name of used) assert.ok(names.has(name), `${path}: ${name}`);
   }
@@ -287,7 +375,10 @@ test('the first limit is the one that began first, however often others came', (
   const said = verdict({ ...RUN, failures: failures.list(), peak: 28_232 });
   assert.equal(failures.total, 501);
   assert.equal(said.held, false);
-  assert.match(said.headline, /this client was the limit, not the server: client ports; 28,232 of 40,000 connections/);
+  assert.match(
+    said.headline,
+    /this client was the limit, not the server: client ports; 28,232 of 40,000 connections/,
+  );
   const text = verdictText(said);
   assert.match(
     text,
@@ -311,8 +402,17 @@ test('a ceiling at a famous number of ports is said to be one, where the errors 
   failures.add('ETIMEDOUT', 10, { seconds: 1, open: 64_500 });
   const said = verdict({ ...RUN, failures: failures.list(), asked: 100_000, peak: 64_511 });
   assert.match(said.notes.join(), /64,512 ports from 1024 to 65535/);
-  assert.deepEqual(verdict({ ...RUN, failures: failures.list(), asked: 100_000, peak: 50_000 }).notes, []);
-  const four = verdict({ ...RUN, failures: failures.list(), asked: 200_000, peak: 4 * 28_232, addresses: 4 });
+  assert.deepEqual(
+    verdict({ ...RUN, failures: failures.list(), asked: 100_000, peak: 50_000 }).notes,
+    [],
+  );
+  const four = verdict({
+    ...RUN,
+    failures: failures.list(),
+    asked: 200_000,
+    peak: 4 * 28_232,
+    addresses: 4,
+  });
   assert.match(four.notes.join(), /4 × the 28,232 ports/);
 });
 
@@ -380,10 +480,18 @@ test('a chart has a gap where a value is missing, stays within its frame, and le
     const path = /<path class="line tone0" d="([^"]+)"/.exec(html)?.[1] ?? '';
     assert.equal(path.match(/M/g)?.length, 2);
     for (const [, x, y] of path.matchAll(/[ML]([\d.-]+) ([\d.-]+)/g))
-      assert.ok(Number(x) >= 0 && Number(x) <= 640 && Number(y) >= 0 && Number(y) <= 230, `${x} ${y}`);
+      assert.ok(
+        Number(x) >= 0 && Number(x) <= 640 && Number(y) >= 0 && Number(y) <= 230,
+        `${x} ${y}`,
+      );
   }
   assert.equal(
-    chartFigure({ title: '', unit: '', xUnit: '', series: [{ name: '', tone: 0, points: [[0, null]] }] }),
+    chartFigure({
+      title: '',
+      unit: '',
+      xUnit: '',
+      series: [{ name: '', tone: 0, points: [[0, null]] }],
+    }),
     '',
   );
 });

@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { heapOfWorker, partOfWorker, privateBytes, readPart } from '../../src/config/system-memory.js';
+import {
+  heapOfWorker,
+  partOfWorker,
+  privateBytes,
+  readPart,
+} from '../../src/config/system-memory.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { workerArguments } from '../../src/primary/supervisor.js';
 import { Health } from '../../src/worker/health.js';
@@ -15,7 +20,10 @@ test('the parts of all workers and of the primary are no more than there is', ()
   for (const all of [GIB / 2, GIB, 4 * GIB, 24 * GIB, 256 * GIB]) {
     for (const workers of [1, 2, 4]) {
       const part = partOfWorker(all, workers);
-      assert.ok(workers * part < all && workers * part >= all / 2, `${workers} workers of ${all}: ${part}`);
+      assert.ok(
+        workers * part < all && workers * part >= all / 2,
+        `${workers} workers of ${all}: ${part}`,
+      );
       assert.ok(heapOfWorker(part, Number.POSITIVE_INFINITY) < part);
     }
   }
@@ -40,12 +48,20 @@ test("a control group's limit counts, not the machine's memory", () => {
 
 test('memory outside of the heap counts as used', { timeout: 20_000 }, async (t) => {
   const before = privateBytes();
-  const health = new Health({ counters: createCounters(), loopLag: { observe: () => {} }, memoryBytes: 1000 * MIB });
+  const health = new Health({
+    counters: createCounters(),
+    loopLag: { observe: () => {} },
+    memoryBytes: 1000 * MIB,
+  });
   health.start();
   t.after(() => health.close());
   const buffers = Array.from({ length: 20 }, () => Buffer.alloc(10 * MIB, 1));
   assert.ok(privateBytes() - before > 190 * MIB);
-  await until(() => health.heapPercent() > (100 * (before + 190 * MIB)) / (1000 * MIB), 5000, 'the rise');
+  await until(
+    () => health.heapPercent() > (100 * (before + 190 * MIB)) / (1000 * MIB),
+    5000,
+    'the rise',
+  );
   assert.equal(buffers.length, 20);
 });
 
@@ -55,7 +71,10 @@ test('shared memory, as program text, does not count', () => {
 
 test('a worker gets a heap limit that fits its part, unless the operator has set one', () => {
   const [flag] = workerArguments(64, '').filter((one) => one.startsWith('--max-old-space-size='));
-  assert.equal(Number(flag.split('=')[1]), Math.floor(heapOfWorker(readPart(64), Number.POSITIVE_INFINITY) / MIB));
+  assert.equal(
+    Number(flag.split('=')[1]),
+    Math.floor(heapOfWorker(readPart(64), Number.POSITIVE_INFINITY) / MIB),
+  );
   for (const set of [
     '--max-old-space-size=100',
     '--max_old_space_size=100',
@@ -65,9 +84,13 @@ test('a worker gets a heap limit that fits its part, unless the operator has set
   }
   const supervisor = fileURLToPath(new URL('../../src/primary/supervisor.js', import.meta.url));
   const code = `import { workerArguments } from ${JSON.stringify(supervisor)}; console.log(workerArguments(64, '').join(' '))`;
-  const { stdout } = spawnSync(process.execPath, ['--max-old-space-size=123', '--input-type=module', '-e', code], {
-    encoding: 'utf8',
-  });
+  const { stdout } = spawnSync(
+    process.execPath,
+    ['--max-old-space-size=123', '--input-type=module', '-e', code],
+    {
+      encoding: 'utf8',
+    },
+  );
   assert.match(stdout, /^--max-old-space-size=123 /);
   assert.equal(stdout.match(/max-old-space-size/g)?.length, 1);
 });

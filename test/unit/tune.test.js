@@ -2,7 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
@@ -11,7 +19,9 @@ import { fileURLToPath } from 'node:url';
 const folder = fileURLToPath(new URL('../../ops/sysctl/', import.meta.url));
 const conf = readFileSync(`${folder}99-fanfare.conf`, 'utf8');
 /** The settings of the file: key to value. */
-const wanted = new Map([...conf.matchAll(/^-?([a-z][\w.-]+) = (.+)$/gm)].map(([, key, value]) => [key, value]));
+const wanted = new Map(
+  [...conf.matchAll(/^-?([a-z][\w.-]+) = (.+)$/gm)].map(([, key, value]) => [key, value]),
+);
 const isRoot = process.getuid?.() === 0;
 const canUnshare = isRoot && spawnSync('unshare', ['--net', 'true']).status === 0;
 
@@ -48,10 +58,12 @@ test('every line of the settings says why, from where, and how to check', () => 
   const commented = [...conf.matchAll(/(?:^#.*\n)+^-?[a-z][\w.-]+ = .+$/gm)];
   assert.equal(commented.length, wanted.size);
   for (const [setting] of commented) {
-    for (const word of ['why', 'source', 'check']) assert.match(setting, new RegExp(`^# ${word}: `, 'm'), setting);
+    for (const word of ['why', 'source', 'check'])
+      assert.match(setting, new RegExp(`^# ${word}: `, 'm'), setting);
   }
   const limits = readFileSync(`${folder}limits.conf`, 'utf8');
-  for (const word of ['why', 'source', 'check']) assert.match(limits, new RegExp(`^# ${word}: `, 'm'));
+  for (const word of ['why', 'source', 'check'])
+    assert.match(limits, new RegExp(`^# ${word}: `, 'm'));
 });
 
 test('diff shows every setting, changes nothing, and exits with 1', (t) => {
@@ -103,7 +115,10 @@ test('what a machine has more of is not lowered, neither now nor at a reboot', (
 });
 
 test('a key that is not there is an error only where the line does not say that it may fail', (t) => {
-  const optional = machine(t, { 'net.netfilter.nf_conntrack_max': null, 'net.core.netdev_max_backlog': null });
+  const optional = machine(t, {
+    'net.netfilter.nf_conntrack_max': null,
+    'net.core.netdev_max_backlog': null,
+  });
   assert.equal(optional.tune('apply').status, 0);
   assert.match(optional.tune('diff').stdout, /nf_conntrack_max +- .*not on this machine/);
   const { status, stderr } = machine(t, { 'net.core.somaxconn': null }).tune('apply');
@@ -129,7 +144,9 @@ test('anything else is answered with how to call it', (t) => {
   }
 });
 
-test('a real kernel takes the settings of the network', { skip: !canUnshare && 'needs root and namespaces' }, (t) => {
+test('a real kernel takes the settings of the network', {
+  skip: !canUnshare && 'needs root and namespaces',
+}, (t) => {
   const etc = mkdtempSync(join(tmpdir(), 'fanfare-tune-'));
   t.after(() => rmSync(etc, { recursive: true, force: true }));
   // Settings of a namespace only: what has none stays as the machine has it.
@@ -139,10 +156,14 @@ test('a real kernel takes the settings of the network', { skip: !canUnshare && '
   const fs = mkdtempSync(join(tmpdir(), 'fanfare-tune-fs-'));
   t.after(() => rmSync(fs, { recursive: true, force: true }));
   for (const name of ['file-max', 'nr_open']) writeFileSync(join(fs, name), '1\n');
-  const { status, stdout, stderr } = spawnSync('unshare', ['--net', '--mount', 'bash', '-c', script], {
-    env: { ...process.env, ETC: etc, PROC_FS: fs },
-    encoding: 'utf8',
-  });
+  const { status, stdout, stderr } = spawnSync(
+    'unshare',
+    ['--net', '--mount', 'bash', '-c', script],
+    {
+      env: { ...process.env, ETC: etc, PROC_FS: fs },
+      encoding: 'utf8',
+    },
+  );
   assert.equal(status, 0, stderr);
   assert.deepEqual(
     stdout.trim().split('\n'),

@@ -11,7 +11,11 @@ import { WebSockets } from '../../src/transport/websocket.js';
 import { buildHub, noHistory } from '../helpers/hub.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
-/** The transport over real sockets, with a broker that answers at once. @param {import('node:test').TestContext} t @param {Record<string, string>} [env] */
+/**
+ * The transport over real sockets, with a broker that answers at once.
+ * @param {import('node:test').TestContext} t
+ * @param {Record<string, string>} [env]
+ */
 async function serve(t, env = {}) {
   const { config } = loadConfig(env);
   assert.ok(config);
@@ -23,12 +27,17 @@ async function serve(t, env = {}) {
     reportConnections() {},
     countConnections: async () => hub.connections.length,
     history: noHistory,
-    publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => hub.broadcast(room, publication),
+    publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) =>
+      hub.broadcast(room, publication),
   };
   const parts = buildHub({ config, broker });
   const { counters, commands } = parts;
   hub = parts.hub;
-  const heartbeat = new Heartbeat({ intervalMs: config.pingIntervalMs, timeoutMs: config.pongTimeoutMs, counters });
+  const heartbeat = new Heartbeat({
+    intervalMs: config.pingIntervalMs,
+    timeoutMs: config.pongTimeoutMs,
+    counters,
+  });
   heartbeat.start();
   const websockets = new WebSockets({ config, hub, commands, heartbeat, counters });
   const server = http.createServer();
@@ -43,7 +52,9 @@ async function serve(t, env = {}) {
     for (const connection of [...hub.connections]) connection.transport.terminate();
     server.close();
   });
-  const connect = async (/** @type {import('ws').ClientOptions} */ options = { perMessageDeflate: false }) => {
+  const connect = async (
+    /** @type {import('ws').ClientOptions} */ options = { perMessageDeflate: false },
+  ) => {
     const client = new WebSocket(`ws://127.0.0.1:${port}/ws`, options);
     t.after(() => client.terminate());
     /** @type {any[]} */
@@ -107,7 +118,8 @@ test('replies past a full socket, a partly written one included, arrive whole an
   client.pause();
   const [connection] = hub.connections;
   let n = 0;
-  // Long enough for the kernel to take a part of one, short enough to be built where replies are built.
+  // Long enough for the kernel to take a part of one, short enough to be built where replies are
+  // built.
   const rest = JSON.stringify('x'.repeat(9000));
   while (connection.transport.pendingBytes < 1_000_000) {
     const source = Buffer.from(`[${n++},${rest}]`);
@@ -227,12 +239,18 @@ test('a connection is out of everything once its socket is gone', async (t) => {
   client.terminate();
   await until(() => hub.connections.length === 0);
   assert.equal(hub.rooms.size, 1);
-  assert.deepEqual([counters.connections, counters.rooms, counters.accepted, counters.closed], [0, 0, 1, 1]);
+  assert.deepEqual(
+    [counters.connections, counters.rooms, counters.accepted, counters.closed],
+    [0, 0, 1, 1],
+  );
 });
 
 test('one compressed buffer serves all who negotiated it, beside those who did not', async (t) => {
   const { hub, connect } = await serve(t, { FANFARE_COMPRESSION: 'on' });
-  const deflating = [await connect({ perMessageDeflate: true }), await connect({ perMessageDeflate: true })];
+  const deflating = [
+    await connect({ perMessageDeflate: true }),
+    await connect({ perMessageDeflate: true }),
+  ];
   const narrow = await connect({ perMessageDeflate: { serverMaxWindowBits: 9 } });
   const plain = await connect();
   const all = [...deflating, narrow, plain];
@@ -253,7 +271,8 @@ test('one compressed buffer serves all who negotiated it, beside those who did n
   }
   hub.broadcast('r', publication(1, 10_000));
   await until(() => all.every(({ messages }) => messages.length === 2));
-  for (const { messages } of all) assert.deepEqual(messages[1].payload, { n: 1, fill: 'x'.repeat(10_000) });
+  for (const { messages } of all)
+    assert.deepEqual(messages[1].payload, { n: 1, fill: 'x'.repeat(10_000) });
   assert.equal(written[0], written[1], 'the very same buffer');
   assert.ok(written[0].length < 300);
   assert.equal(written[2], written[3]);
@@ -286,7 +305,9 @@ test('of the offered subprotocols the server agrees to its own, and to no other'
     [undefined, undefined],
   ])) {
     const client = await RawClient.connect(t, { port });
-    const response = await client.write(handshake({ headers: { 'Sec-WebSocket-Protocol': offered } })).response();
+    const response = await client
+      .write(handshake({ headers: { 'Sec-WebSocket-Protocol': offered } }))
+      .response();
     assert.equal(response.status, 101);
     assert.equal(response.headers['sec-websocket-protocol'], agreed);
     client.socket.destroy();

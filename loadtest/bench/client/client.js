@@ -1,9 +1,10 @@
 // client.js: client.c once more, in Node, for machines without a C compiler.
 //
-// The same lines in and out, the same marker, the same checks; client.c explains them. What keeps it light: raw sockets
-// that all read into one buffer (`onread`), frames counted by their headers, the marker looked for where the last one was,
-// its time read in every 16th delivery only, no object per delivery. Still it costs two to three times the C client
-// (README.md has the figures), so where it says that it is the limit, it is.
+// The same lines in and out, the same marker, the same checks; client.c explains them. What keeps
+// it light: raw sockets that all read into one buffer (`onread`), frames counted by their headers,
+// the marker looked for where the last one was, its time read in every 16th delivery only, no
+// object per delivery. Still it costs two to three times the C client (README.md has the figures),
+// so where it says that it is the limit, it is.
 
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -114,16 +115,26 @@ const cpuSeconds = () => {
   return (user + system) / 1e6;
 };
 
-/** @param {Connection} c @param {string} text */
+/**
+ * @param {Connection} c
+ * @param {string} text
+ */
 function withRoom(c, text) {
   return text.includes('$ROOM')
-    ? text.replaceAll('$ROOM', c.group.rooms > 1 ? c.group.room + (c.index % c.group.rooms) : c.group.room)
+    ? text.replaceAll(
+        '$ROOM',
+        c.group.rooms > 1 ? c.group.room + (c.index % c.group.rooms) : c.group.room,
+      )
     : text;
 }
 
 const MASK = [0x37, 0xfa, 0x21, 0x3d];
 
-/** @param {Connection} c @param {number} opcode @param {string | Buffer} content */
+/**
+ * @param {Connection} c
+ * @param {number} opcode
+ * @param {string | Buffer} content
+ */
 function sendFrame(c, opcode, content) {
   const n = content.length; // ASCII
   const header = n < 126 ? 6 : 8;
@@ -141,7 +152,11 @@ function sendFrame(c, opcode, content) {
   c.socket?.write(frame);
 }
 
-/** @param {Connection} c @param {number} dueUs @param {number} sequence */
+/**
+ * @param {Connection} c
+ * @param {number} dueUs
+ * @param {number} sequence
+ */
 function publish(c, dueUs, sequence) {
   const { step, payloadBytes } = c.group;
   const head = `{"m":"#T${dueUs.toString(16).padStart(13, '0')}${step.toString(16).padStart(2, '0')}${sequence.toString(16).padStart(8, '0')}#","user":"ada","text":"`;
@@ -170,7 +185,10 @@ function connectionEnded(c) {
   c.partial = null;
 }
 
-/** Ends it from our side, with a reset, so that ports can be used again at once. @param {Connection} c */
+/**
+ * Ends it from our side, with a reset, so that ports can be used again at once.
+ * @param {Connection} c
+ */
 function hangUp(c) {
   if (c.state === 'closed') return;
   if (c.state === 'open') c.group.open--;
@@ -194,7 +212,10 @@ function dial(c) {
     host: profile.host,
     port: profile.port,
     noDelay: true,
-    localAddress: group.sources > 0 ? `127.0.0.${2 + ((c.index + profile.sourceOffset) % group.sources)}` : undefined,
+    localAddress:
+      group.sources > 0
+        ? `127.0.0.${2 + ((c.index + profile.sourceOffset) % group.sources)}`
+        : undefined,
     onread: {
       buffer,
       callback: (n) => {
@@ -242,7 +263,10 @@ function becameReady(c) {
   if (c.paused) c.socket?.pause();
 }
 
-/** @param {Connection} c @param {string | null} message */
+/**
+ * @param {Connection} c
+ * @param {string | null} message
+ */
 function goOnJoining(c, message) {
   for (;;) {
     const step = profile.steps[c.step];
@@ -260,7 +284,11 @@ function goOnJoining(c, message) {
   }
 }
 
-/** @param {Buffer} from @param {number} at @param {number} n */
+/**
+ * @param {Buffer} from
+ * @param {number} at
+ * @param {number} n
+ */
 function hex(from, at, n) {
   let value = 0;
   for (let i = at; i < at + n; i++) {
@@ -270,7 +298,13 @@ function hex(from, at, n) {
   return value;
 }
 
-/** @param {Connection} c @param {Group} g @param {Buffer} from @param {number} at @param {number} now */
+/**
+ * @param {Connection} c
+ * @param {Group} g
+ * @param {Buffer} from
+ * @param {number} at
+ * @param {number} now
+ */
 function delivered(c, g, from, at, now) {
   if (hex(from, at + 15, 2) !== g.step || g.mode === '') {
     g.stray++;
@@ -296,7 +330,13 @@ function delivered(c, g, from, at, now) {
   } else if (g.mode === 'echo' && now < g.windowEndUs) publish(c, now, 0);
 }
 
-/** @param {Connection} c @param {Buffer} from @param {number} start @param {number} end @param {number} now */
+/**
+ * @param {Connection} c
+ * @param {Buffer} from
+ * @param {number} start
+ * @param {number} end
+ * @param {number} now
+ */
 function onMessage(c, from, start, end, now) {
   const g = c.group;
   if (c.state === 'joining') {
@@ -304,7 +344,12 @@ function onMessage(c, from, start, end, now) {
     if (/** @type {State} */ (c.state) === 'closed') return;
   }
   let at = start + g.markerOffset;
-  if (at + MARKER > end || from[at] !== HASH || from[at + 1] !== T || from[at + MARKER - 1] !== HASH) {
+  if (
+    at + MARKER > end ||
+    from[at] !== HASH ||
+    from[at + 1] !== T ||
+    from[at + MARKER - 1] !== HASH
+  ) {
     at = from.subarray(start, end).indexOf('#T') + start;
     if (at < start) {
       if (
@@ -328,7 +373,10 @@ function onMessage(c, from, start, end, now) {
   }
 }
 
-/** @param {Connection} c @param {number} n bytes in `buffer` */
+/**
+ * @param {Connection} c
+ * @param {number} n bytes in `buffer`
+ */
 function onRead(c, n) {
   reads++;
   bytes += n;
@@ -348,9 +396,11 @@ function onRead(c, n) {
       return;
     }
     const text = from.toString('latin1', 0, head);
-    // The accept value belongs to the one key that all connections send (RFC 6455 1.3 has the pair).
+    // The accept value belongs to the one key that all connections send (RFC 6455 1.3 has the
+    // pair).
     if (text.slice(8, 12) !== ' 101' || !text.includes('s3pPLMBiTxaQ9kYGzzhZRbK+xOo=')) {
-      if (c.group.failed === 0) process.stderr.write(`handshake refused: ${text.split('\r\n')[0]}\n`);
+      if (c.group.failed === 0)
+        process.stderr.write(`handshake refused: ${text.split('\r\n')[0]}\n`);
       connectionEnded(c);
       return;
     }
@@ -379,7 +429,8 @@ function onRead(c, n) {
     else if (opcode === 8) connectionEnded(c);
     at = next;
   }
-  if (at < end && /** @type {State} */ (c.state) !== 'closed') c.partial = Buffer.from(from.subarray(at, end));
+  if (at < end && /** @type {State} */ (c.state) !== 'closed')
+    c.partial = Buffer.from(from.subarray(at, end));
 }
 
 /** @param {Record<string, unknown>} answer */
@@ -387,14 +438,19 @@ function reply(answer) {
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
 
-/** @param {Group} g @param {number} now */
+/**
+ * @param {Group} g
+ * @param {number} now
+ */
 function goOnOpening(g, now) {
-  const allowed = g.perSecond > 0 ? 1 + ((now - g.openedAtUs) * g.perSecond) / 1e6 : Number.POSITIVE_INFINITY;
+  const allowed =
+    g.perSecond > 0 ? 1 + ((now - g.openedAtUs) * g.perSecond) / 1e6 : Number.POSITIVE_INFINITY;
   while (g.started < g.wanted && g.inFlight < g.concurrency && g.started < allowed) {
     g.started++;
     dial(newConnection(g));
   }
-  if (now > g.deadlineUs) for (const c of g.members) if (c.state !== 'open' && c.state !== 'closed') connectionEnded(c);
+  if (now > g.deadlineUs)
+    for (const c of g.members) if (c.state !== 'open' && c.state !== 'closed') connectionEnded(c);
   if ((g.started === g.wanted && g.inFlight === 0) || now > g.deadlineUs) {
     g.opening = false;
     reply({
@@ -407,7 +463,10 @@ function goOnOpening(g, now) {
   }
 }
 
-/** @param {Group} g @returns {Connection} */
+/**
+ * @param {Group} g
+ * @returns {Connection}
+ */
 function newConnection(g) {
   /** @type {Connection} */
   const c = {
@@ -425,7 +484,10 @@ function newConnection(g) {
   return c;
 }
 
-/** @param {Group} g @param {number} now */
+/**
+ * @param {Group} g
+ * @param {number} now
+ */
 function goOnCycling(g, now) {
   for (const c of g.members) {
     if (g.cyclesStarted >= g.cyclesWanted || now >= g.giveUpUs) break;
@@ -445,14 +507,22 @@ function goOnCycling(g, now) {
   });
 }
 
-/** How many of the messages went to this room, and the sum of their numbers. @param {Group} g @param {number} room */
+/**
+ * How many of the messages went to this room, and the sum of their numbers.
+ * @param {Group} g
+ * @param {number} room
+ */
 function dueOfRoom(g, room) {
   if (g.mode === 'shootout') return { count: g.messages, sum: (g.messages * (g.messages - 1)) / 2 };
   const count = room < g.messages ? Math.floor((g.messages - 1 - room) / g.rooms) + 1 : 0;
   return { count, sum: count * room + g.rooms * ((count * (count - 1)) / 2) };
 }
 
-/** @param {Group} g @param {string} mode @param {(key: string, fallback: number) => number} number */
+/**
+ * @param {Group} g
+ * @param {string} mode
+ * @param {(key: string, fallback: number) => number} number
+ */
 function begin(g, mode, number) {
   g.mode = mode;
   g.going = false;
@@ -460,12 +530,24 @@ function begin(g, mode, number) {
   g.step = number('step', 0) & 255;
   g.payloadBytes = number('payload', 100);
   g.histogram.fill(0);
-  g.received = g.inWindow = g.stray = g.lost = g.sent = g.lastUs = g.maxUs = g.expected = g.nextMessage = 0;
+  g.received =
+    g.inWindow =
+    g.stray =
+    g.lost =
+    g.sent =
+    g.lastUs =
+    g.maxUs =
+    g.expected =
+    g.nextMessage =
+      0;
   g.before = { frames, bytes, reads, cpu: cpuSeconds() };
   for (const c of g.members) c.received = c.sum = 0;
 }
 
-/** @param {Group} g @param {number} now */
+/**
+ * @param {Group} g
+ * @param {number} now
+ */
 function publishDue(g, now) {
   while (g.nextMessage < g.messages) {
     const j = g.nextMessage;
@@ -519,7 +601,10 @@ function replyRun(g) {
   g.mode = '';
 }
 
-/** @param {Group} g @param {number} now */
+/**
+ * @param {Group} g
+ * @param {number} now
+ */
 function goOnShooting(g, now) {
   while (
     g.samples.length < g.samplesWanted &&
@@ -646,7 +731,10 @@ function execute(line) {
   }
 }
 
-/** What is due, then when to come again: timers here are milliseconds, which is exact enough for messages and their times. */
+/**
+ * What is due, then when to come again: timers here are milliseconds, which is exact enough for
+ * messages and their times.
+ */
 function work() {
   const now = nowUs();
   let next = Number.POSITIVE_INFINITY;
@@ -664,7 +752,8 @@ function work() {
       else next = Math.min(next, g.startUs + g.nextMessage * g.intervalUs);
     } else if (g.mode === 'shootout' && g.going) {
       goOnShooting(g, now);
-      if ((g.samplesBack >= g.samplesWanted && g.received >= g.expected) || now >= g.giveUpUs) replyRun(g);
+      if ((g.samplesBack >= g.samplesWanted && g.received >= g.expected) || now >= g.giveUpUs)
+        replyRun(g);
       else next = Math.min(next, now + 1000);
     } else if (g.mode === 'echo') {
       if (now >= g.giveUpUs) replyRun(g);
@@ -675,7 +764,10 @@ function work() {
     }
   }
   if (timer) clearTimeout(timer);
-  timer = next === Number.POSITIVE_INFINITY ? null : setTimeout(work, Math.max(1, (next - nowUs()) / 1000));
+  timer =
+    next === Number.POSITIVE_INFINITY
+      ? null
+      : setTimeout(work, Math.max(1, (next - nowUs()) / 1000));
 }
 
 createInterface({ input: process.stdin })

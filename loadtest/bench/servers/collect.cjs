@@ -17,7 +17,10 @@ if (directory) {
     setImmediate(() => {
       collect();
       const path = `${directory}/${process.pid}.json`;
-      writeFileSync(`${path}.new`, JSON.stringify({ ...process.memoryUsage(), uptime: process.uptime() }));
+      writeFileSync(
+        `${path}.new`,
+        JSON.stringify({ ...process.memoryUsage(), uptime: process.uptime() }),
+      );
       renameSync(`${path}.new`, path);
     });
   });

@@ -1,8 +1,10 @@
-// plain-ws.js: a careful server on `ws` alone: cluster, Redis, one JSON.stringify a message, ws.send of one shared Buffer.
+// plain-ws.js: a careful server on `ws` alone: cluster, Redis, one JSON.stringify a message,
+// ws.send of one shared Buffer.
 //
-// What a good team writes when the tutorial's server got slow, and the base of the ratios in the report: a Redis
-// channel for each room that has members here, the frame's text made once by the publishing worker, never parsed by the
-// others, no HTTP server object kept in the way, compression off. PORT, REDIS_URL, WORKERS.
+// What a good team writes when the tutorial's server got slow, and the base of the ratios in the
+// report: a Redis channel for each room that has members here, the frame's text made once by the
+// publishing worker, never parsed by the others, no HTTP server object kept in the way, compression
+// off. PORT, REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';
@@ -35,7 +37,12 @@ if (cluster.isPrimary) {
   });
 
   const server = createServer((_request, response) => response.end('ok'));
-  const sockets = new WebSocketServer({ server, perMessageDeflate: false, clientTracking: false, maxPayload: 102_400 });
+  const sockets = new WebSocketServer({
+    server,
+    perMessageDeflate: false,
+    clientTracking: false,
+    maxPayload: 102_400,
+  });
 
   sockets.on('connection', (socket, request) => {
     /** @type {Set<string>} */
@@ -59,7 +66,10 @@ if (cluster.isPrimary) {
         await room.subscribed;
         socket.send(JSON.stringify({ type: 'joined', room: message.room }));
       } else if (message.type === 'message') {
-        publisher.publish(message.room, JSON.stringify({ type: 'message', room: message.room, data: message.data }));
+        publisher.publish(
+          message.room,
+          JSON.stringify({ type: 'message', room: message.room, data: message.data }),
+        );
       }
     });
 

@@ -1,9 +1,11 @@
 // raw.js: a server that does almost nothing, to see what the measuring client itself can take.
 //
-// One process on `node:net`: the handshake with the one key that the client sends, no rooms (all are in one), the
-// publications of a tick joined into one Buffer and written once to each member, or, with RAW_JOIN=off, one write each.
-// RAW_FAULT=drop, repeat or alter makes it lose, repeat or change about one delivery in a hundred, for the test of the
-// client's checks. It speaks the messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything else.
+// One process on `node:net`: the handshake with the one key that the client sends, no rooms (all
+// are in one), the publications of a tick joined into one Buffer and written once to each member,
+// or, with RAW_JOIN=off, one write each. RAW_FAULT=drop, repeat or alter makes it lose, repeat or
+// change about one delivery in a hundred, for the test of the client's checks. It speaks the
+// messages of plain-ws.js by looking at their first bytes. Not a WebSocket server for anything
+// else.
 
 import { createServer } from 'node:net';
 
@@ -73,7 +75,10 @@ function flush() {
   for (const member of members) member.write(joined);
 }
 
-/** @param {import('node:net').Socket} member @param {Buffer} frame */
+/**
+ * @param {import('node:net').Socket} member
+ * @param {Buffer} frame
+ */
 function deliver(member, frame) {
   if (fault !== '' && ++deliveries % 100 === 0) {
     if (fault === 'drop') return;

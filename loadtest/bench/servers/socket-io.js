@@ -1,8 +1,9 @@
 // socket-io.js: Socket.IO with its Redis adapter, set up as its own guides advise.
 //
-// WebSocket transport only (so that no sticky sessions are needed), compression off (its default), the first HTTP
-// request of each connection forgotten ("memory usage" in its performance guide), one pair of Redis connections a worker.
-// A message goes to the room that the socket joined. PORT, REDIS_URL, WORKERS.
+// WebSocket transport only (so that no sticky sessions are needed), compression off (its default),
+// the first HTTP request of each connection forgotten ("memory usage" in its performance guide),
+// one pair of Redis connections a worker. A message goes to the room that the socket joined. PORT,
+// REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';

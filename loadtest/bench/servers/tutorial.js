@@ -1,7 +1,9 @@
-// tutorial.js: the server of the usual tutorial: cluster, `ws`, Redis pub/sub, and a JSON.stringify for each socket.
+// tutorial.js: the server of the usual tutorial: cluster, `ws`, Redis pub/sub, and a JSON.stringify
+// for each socket.
 //
-// Written the way such articles write it: every worker subscribes to one channel, parses what arrives, looks the
-// room up and sends to each open client. Nothing is made slower than they have it. PORT, REDIS_URL, WORKERS.
+// Written the way such articles write it: every worker subscribes to one channel, parses what
+// arrives, looks the room up and sends to each open client. Nothing is made slower than they have
+// it. PORT, REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
 import { createServer } from 'node:http';

@@ -1,7 +1,8 @@
-// broker.js: the broker of one machine: every worker asks the relay in the primary (src/backend/embedded/relay-server.js).
+// broker.js: the broker of one machine: every worker asks the relay in the primary
+// (src/backend/embedded/relay-server.js).
 //
-// The link does the carrying; what is added here is the contract: which rooms are subscribed, that an emptied room
-// lingers, which publications are kept, and what a failure is called.
+// The link does the carrying; what is added here is the contract: which rooms are subscribed, that
+// an emptied room lingers, which publications are kept, and what a failure is called.
 
 import { BrokerError } from '../broker.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
@@ -39,7 +40,10 @@ export class EmbeddedBroker {
     /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
     this.rooms = new Map();
     this.linger = new DelayedUnsubscribe(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
-    /** The publications under way that close() waits for: the last stands for all. @type {Promise<void>} */
+    /**
+     * The publications under way that close() waits for: the last stands for all.
+     * @type {Promise<void>}
+     */
     this.lastPublish = Promise.resolve();
     /** The same, of those to rooms with history. @type {Promise<Position|void>} */
     this.lastAppend = Promise.resolve();
@@ -82,7 +86,9 @@ export class EmbeddedBroker {
     if (confirming === undefined) {
       confirming = this.link.subscribe(room).catch((error) => {
         this.rooms.delete(room);
-        throw new BrokerError('UNAVAILABLE', 'the relay did not confirm the subscription', { cause: error });
+        throw new BrokerError('UNAVAILABLE', 'the relay did not confirm the subscription', {
+          cause: error,
+        });
       });
       this.rooms.set(room, confirming);
     }
@@ -119,7 +125,10 @@ export class EmbeddedBroker {
     return this.lastPublish;
   }
 
-  /** @param {string} room @param {import('../broker.js').ReadRequest} from */
+  /**
+   * @param {string} room
+   * @param {import('../broker.js').ReadRequest} from
+   */
   async history(room, from) {
     if (this.isClosed || this.events === null) throw closed();
     try {

@@ -1,23 +1,27 @@
-// histories.js: the histories of rooms, in memory: the core of the embedded broker's, used by the relay and by memory.js.
+// histories.js: the histories of rooms, in memory: the core of the embedded broker's, used by the
+// relay and by memory.js.
 //
 //   append(room, rule, publication, nowMs)  -> the position it got
 //   stretch(room, {after, limit}, nowMs)    -> where the room stands, and the newest publications above `after`
 //
-// A stream keeps its publications in segments, each behind its length, as they lie on the relay's wire. Segments are filled
-// from the front and never written over, so what is read is lent and not copied, and a room's thousand small publications
-// are a few objects for the garbage collector and not thousands.
+// A stream keeps its publications in segments, each behind its length, as they lie on the relay's
+// wire. Segments are filled from the front and never written over, so what is read is lent and not
+// copied, and a room's thousand small publications are a few objects for the garbage collector and
+// not thousands.
 //
-// Everything has a bound, and a count of what it cost. Beyond `maxBytes` the rooms least recently published to lose their
-// publications; of `maxStreams` positions the oldest are forgotten, first those of rooms with nothing left. What is lost
-// is never told wrong: a position goes on without its publications, so that who missed nothing is still told so, and a room
-// whose position is forgotten begins a new epoch.
+// Everything has a bound, and a count of what it cost. Beyond `maxBytes` the rooms least recently
+// published to lose their publications; of `maxStreams` positions the oldest are forgotten, first
+// those of rooms with nothing left. What is lost is never told wrong: a position goes on without
+// its publications, so that who missed nothing is still told so, and a room whose position is
+// forgotten begins a new epoch.
 //
-// A room that was never published to costs nothing, however often it is asked for. Its epoch is that of its slot (a hash of
-// its name), and forgetting a position renews the epoch of the slot. So the answer stays the same until the first
-// publication, but for the rare neighbour of a forgotten room, who is told less than could be: the safe side.
+// A room that was never published to costs nothing, however often it is asked for. Its epoch is
+// that of its slot (a hash of its name), and forgetting a position renews the epoch of the slot. So
+// the answer stays the same until the first publication, but for the rare neighbour of a forgotten
+// room, who is told less than could be: the safe side.
 //
-// The clock is the caller's and must not go back. Streams of one time to live lie in a list in the order they were
-// published to, so that expiring costs what has expired, and no stream has a timer.
+// The clock is the caller's and must not go back. Streams of one time to live lie in a list in the
+// order they were published to, so that expiring costs what has expired, and no stream has a timer.
 
 import { randomBytes } from 'node:crypto';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
@@ -26,9 +30,15 @@ import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 const MAX_BYTES = 256 * 1024 * 1024;
 /** Subscriptions whose position is known: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
-/** Idempotency keys. Where more than 800 a second come for IDEMPOTENCY_MS, the oldest are forgotten early. */
+/**
+ * Idempotency keys. Where more than 800 a second come for IDEMPOTENCY_MS, the oldest are forgotten
+ * early.
+ */
 const MAX_KEYS = 500_000;
-/** No room has more than this part of `maxBytes`: one of large publications must not cost all the others theirs. */
+/**
+ * No room has more than this part of `maxBytes`: one of large publications must not cost all the
+ * others theirs.
+ */
 const ROOM_PART = 4;
 
 const LENGTH_BYTES = 4;
@@ -37,7 +47,10 @@ const MAX_SEGMENT_BYTES = 32 * 1024;
 /** What a segment costs beside its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
-/** Histories that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is gone. */
+/**
+ * Histories that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is
+ * gone.
+ */
 const MAX_SWEPT = 10_000;
 
 /** @typedef {import('../../config/room-patterns.js').HistoryRule} HistoryRule */
@@ -49,11 +62,14 @@ const MAX_SWEPT = 10_000;
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
  * @property {number} first offset of the first of the publications
- * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. Lent: to be read only, and for as
- *   long as one likes
+ * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. Lent: to
+ *   be read only, and for as long as one likes
  */
 
-/** @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; how many publications are still there */
+/**
+ * @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; how many
+ *   publications are still there
+ */
 
 export class Histories {
   /**
@@ -129,7 +145,8 @@ export class Histories {
    * @param {string} room
    * @param {import('../broker.js').ReadRequest} from
    * @param {number} nowMs
-   * @returns {Read} at most `limit` publications and some `maxBytes`, yet at least one of what there is
+   * @returns {Read} at most `limit` publications and some `maxBytes`, yet at least one of what
+   *   there is
    */
   page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false }, nowMs) {
     const stream = this.streams.get(room);
@@ -139,19 +156,27 @@ export class Histories {
     const count = Math.min(offset - after, limit, stream.count);
     if (count <= 0) return { epoch, offset, first: offset + 1, runs: [] };
     const bytes = Math.min(maxBytes, MAX_PAGE_BYTES);
-    return { epoch, offset, ...(isForward ? stream.oldest(after, limit, bytes) : stream.newest(count, bytes)) };
+    return {
+      epoch,
+      offset,
+      ...(isForward ? stream.oldest(after, limit, bytes) : stream.newest(count, bytes)),
+    };
   }
 
   /** Frees what has expired; to be called now and then. @param {number} nowMs */
   sweep(nowMs) {
     let left = MAX_SWEPT;
     for (const list of this.kept.values()) {
-      while (list.first !== null && list.first.expiresMs <= nowMs && left-- > 0) this.#empty(list.first);
+      while (list.first !== null && list.first.expiresMs <= nowMs && left-- > 0)
+        this.#empty(list.first);
     }
     this.keys.sweep(nowMs);
   }
 
-  /** @param {Stream} stream @param {number} ttlMs */
+  /**
+   * @param {Stream} stream
+   * @param {number} ttlMs
+   */
   #keep(stream, ttlMs) {
     let list = this.kept.get(ttlMs);
     if (list === undefined) {
@@ -174,7 +199,8 @@ export class Histories {
       this.lostPublications += oldest.count;
       this.#empty(oldest);
     }
-    while (this.streams.size > this.maxStreams) this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
+    while (this.streams.size > this.maxStreams)
+      this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
   }
 
   /** @returns {Stream|null} of those that have publications */
@@ -182,7 +208,8 @@ export class Histories {
     /** @type {Stream|null} */
     let oldest = null;
     for (const { first } of this.kept.values()) {
-      if (first !== null && (oldest === null || first.publishedMs < oldest.publishedMs)) oldest = first;
+      if (first !== null && (oldest === null || first.publishedMs < oldest.publishedMs))
+        oldest = first;
     }
     return oldest;
   }
@@ -220,7 +247,10 @@ export class Histories {
 
 /** One room's. */
 class Stream {
-  /** @param {string} room @param {string} epoch */
+  /**
+   * @param {string} room
+   * @param {string} epoch
+   */
   constructor(room, epoch) {
     this.room = room;
     this.epoch = epoch;
@@ -245,17 +275,24 @@ class Stream {
     this.newer = null;
   }
 
-  /** @param {Buffer} publication @returns {number} bytes more than before */
+  /**
+   * @param {Buffer} publication
+   * @returns {number} bytes more than before
+   */
   push(publication) {
     const before = this.bytes;
     const length = LENGTH_BYTES + publication.length;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
-      // As much again as there is: a room of few publications is small, one of many has few segments. What is large has one
-      // of its own, or the rests would be a good part of all.
+      // As much again as there is: a room of few publications is small, one of many has few
+      // segments. What is large has one of its own, or the rests would be a good part of all.
       const spare = Math.min(Math.max(this.used, MIN_SEGMENT_BYTES), MAX_SEGMENT_BYTES);
       const isLarge = length > MAX_SEGMENT_BYTES / 8;
-      last = { buffer: Buffer.allocUnsafeSlow(isLarge ? length : Math.max(length, spare)), end: 0, count: 0 };
+      last = {
+        buffer: Buffer.allocUnsafeSlow(isLarge ? length : Math.max(length, spare)),
+        end: 0,
+        count: 0,
+      };
       this.segments.push(last);
       this.bytes += last.buffer.length + SEGMENT_OVERHEAD_BYTES;
     }
@@ -406,13 +443,21 @@ class Keys {
     this.lost = 0;
   }
 
-  /** @param {string} key @param {number} nowMs @returns {Position|null} */
+  /**
+   * @param {string} key
+   * @param {number} nowMs
+   * @returns {Position|null}
+   */
   get(key, nowMs) {
     const known = this.young.get(key) ?? this.old.get(key);
     return known === undefined || known.untilMs <= nowMs ? null : known.position;
   }
 
-  /** @param {string} key @param {Position} position @param {number} nowMs */
+  /**
+   * @param {string} key
+   * @param {Position} position
+   * @param {number} nowMs
+   */
   set(key, position, nowMs) {
     this.sweep(nowMs);
     if (this.young.size >= this.max / 2) {
@@ -456,7 +501,10 @@ function newEpoch() {
   return randomBytes(8).toString('hex');
 }
 
-/** @param {string} room @param {string} key */
+/**
+ * @param {string} room
+ * @param {string} key
+ */
 function keyOf(room, key) {
   // No room's name has a space in it.
   return `${room} ${key}`;

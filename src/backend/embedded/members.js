@@ -1,7 +1,7 @@
 // members.js: which owners have which users in which rooms: the core of the embedded presence.
 //
-// An owner is any object: a MemoryPresence, or a worker's link in the relay. Nothing is kept of rooms without users and of
-// owners without rooms.
+// An owner is any object: a MemoryPresence, or a worker's link in the relay. Nothing is kept of
+// rooms without users and of owners without rooms.
 
 /** @typedef {import('../presence.js').Announcements} Announcements */
 
@@ -13,7 +13,8 @@ export class Members {
    * @param {object} parts
    * @param {number} parts.maxMembers above which a room is large
    * @param {Announcements} parts.announcements
-   * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two parts of a publication
+   * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two
+   *   parts of a publication
    */
   constructor({ maxMembers, announcements, publish }) {
     this.maxMembers = maxMembers;
@@ -27,7 +28,12 @@ export class Members {
     this.owned = new Map();
   }
 
-  /** @param {O} owner @param {string} room @param {string} user @param {Buffer} member kept */
+  /**
+   * @param {O} owner
+   * @param {string} room
+   * @param {string} user
+   * @param {Buffer} member kept
+   */
   join(owner, room, user, member) {
     let rooms = this.owned.get(owner);
     if (rooms === undefined) this.owned.set(owner, (rooms = new Map()));
@@ -47,7 +53,11 @@ export class Members {
     this.#tell(room, 'join', member, users.size);
   }
 
-  /** @param {O} owner @param {string} room @param {string} user */
+  /**
+   * @param {O} owner
+   * @param {string} room
+   * @param {string} user
+   */
   leave(owner, room, user) {
     const rooms = this.owned.get(owner);
     const own = rooms?.get(room);
@@ -65,15 +75,25 @@ export class Members {
     for (const [room, users] of rooms) for (const user of users) this.#disown(owner, room, user);
   }
 
-  /** @param {string} room @returns {import('../presence.js').PresenceSnapshot} */
+  /**
+   * @param {string} room
+   * @returns {import('../presence.js').PresenceSnapshot}
+   */
   read(room) {
     const users = this.rooms.get(room);
     if (users === undefined) return { count: 0, members: [] };
     const isLarge = users.size > this.maxMembers;
-    return { count: users.size, members: isLarge ? null : Array.from(users.values(), ({ member }) => member) };
+    return {
+      count: users.size,
+      members: isLarge ? null : Array.from(users.values(), ({ member }) => member),
+    };
   }
 
-  /** @param {O} owner @param {string} room @param {string} user */
+  /**
+   * @param {O} owner
+   * @param {string} room
+   * @param {string} user
+   */
   #disown(owner, room, user) {
     const users = /** @type {Map<string, Present<O>>} */ (this.rooms.get(room));
     const present = /** @type {Present<O>} */ (users.get(user));
@@ -84,7 +104,12 @@ export class Members {
     if (users.size === 0) this.rooms.delete(room);
   }
 
-  /** @param {string} room @param {'join'|'leave'} event @param {Buffer} member @param {number} size of the room with it */
+  /**
+   * @param {string} room
+   * @param {'join'|'leave'} event
+   * @param {Buffer} member
+   * @param {number} size of the room with it
+   */
   #tell(room, event, member, size) {
     if (size > this.maxMembers) {
       this.events.suppressed++;

@@ -1,9 +1,10 @@
-// presence.js: the presence of one machine: every worker tells the relay in the primary (src/backend/embedded/relay-server.js), which has
-// the Members of all and takes a worker's away when its link ends. A worker that loses its relay leaves, so nothing
-// has to be said again.
+// presence.js: the presence of one machine: every worker tells the relay in the primary
+// (src/backend/embedded/relay-server.js), which has the Members of all and takes a worker's away
+// when its link ends. A worker that loses its relay leaves, so nothing has to be said again.
 
 /**
- * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere; reads reject with a BrokerError.
+ * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere;
+ * reads reject with a BrokerError.
  * @typedef {object} Link
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
@@ -24,12 +25,19 @@ export class EmbeddedPresence {
     this.link.exitAll();
   }
 
-  /** @param {string} room @param {string} user @param {Buffer} member */
+  /**
+   * @param {string} room
+   * @param {string} user
+   * @param {Buffer} member
+   */
   join(room, user, member) {
     this.link.enter(room, user, member);
   }
 
-  /** @param {string} room @param {string} user */
+  /**
+   * @param {string} room
+   * @param {string} user
+   */
   leave(room, user) {
     this.link.exit(room, user);
   }

@@ -1,13 +1,16 @@
-// relay-client.js: a worker's end of the relay: what this machine's workers share, hosted by the primary.
+// relay-client.js: a worker's end of the relay: what this machine's workers share, hosted by the
+// primary.
 //
-// What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply tells that all of them
-// have been accepted, so that a thousand publications cost one promise and one reply. Those to rooms with history have one
-// reply as well, which brings the position of each. A relay that is gone can not be mended from here: requests under way
-// fail, `onClose` is called, and the worker leaves.
+// What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply
+// tells that all of them have been accepted, so that a thousand publications cost one promise and
+// one reply. Those to rooms with history have one reply as well, which brings the position of each.
+// A relay that is gone can not be mended from here: requests under way fail, `onClose` is called,
+// and the worker leaves.
 //
-// A primary that stands still keeps the socket open and takes what is written, so silence alone shows it. Every WATCH_MS the
-// link asks for an answer. If none has come for AWAY_MS, the relay counts as away: publications are refused unwritten until
-// it answers again. Time in which this process stood still itself does not count.
+// A primary that stands still keeps the socket open and takes what is written, so silence alone
+// shows it. Every WATCH_MS the link asks for an answer. If none has come for AWAY_MS, the relay
+// counts as away: publications are refused unwritten until it answers again. Time in which this
+// process stood still itself does not count.
 
 import { connect } from 'node:net';
 import { BrokerError } from '../broker.js';
@@ -26,7 +29,10 @@ import {
   readPosition,
 } from './relay-wire.js';
 
-/** The relay answers within a tick of the primary; one that does not for so long is not coming back soon. */
+/**
+ * The relay answers within a tick of the primary; one that does not for so long is not coming back
+ * soon.
+ */
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
@@ -34,7 +40,10 @@ const AWAY_MS = 1500;
 const RECONCILE_MS = 5000;
 /** Requests without an answer; beyond them nothing is asked. */
 const MAX_REQUESTS = 100_000;
-/** A change of the number of connections may wait so long: as stale as a broadcast's listenerCount may be. */
+/**
+ * A change of the number of connections may wait so long: as stale as a broadcast's listenerCount
+ * may be.
+ */
 const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
@@ -59,7 +68,8 @@ const NOTHING = Buffer.alloc(0);
  * @property {number} sentMs on the link's clock
  * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
- * @property {string|null} address of a place that is asked for, which is empty if the peer has gone; else null
+ * @property {string|null} address of a place that is asked for, which is empty if the peer has
+ *   gone; else null
  */
 
 export class RelayClient {
@@ -97,14 +107,20 @@ export class RelayClient {
     /** Places of client addresses that this worker has. @type {Map<string, number>} */
     this.held = new Map();
     this.heldPlaces = 0;
-    /** Places asked for, by the number of a request that timed out: the relay may still grant them. @type {Map<number, string>} */
+    /**
+     * Places asked for, by the number of a request that timed out: the relay may still grant them.
+     * @type {Map<number, string>}
+     */
     this.late = new Map();
     this.reconciledMs = 0;
     /** The relay is gone without close() having been called. */
     this.onClose = () => {};
     /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
-    /** Another worker of this machine has died, which has users in Redis under that name. @type {(name: string) => void} */
+    /**
+     * Another worker of this machine has died, which has users in Redis under that name.
+     * @type {(name: string) => void}
+     */
     this.onGone = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
@@ -121,7 +137,10 @@ export class RelayClient {
     this.appends = [];
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
-    /** Subscriptions whose members are to be asked for: one at a time, since an answer may be large. @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>} */
+    /**
+     * Subscriptions whose members are to be asked for: one at a time, since an answer may be large.
+     * @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>}
+     */
     this.asks = new Map();
     this.isAsking = false;
     /** @type {number|null} */
@@ -130,7 +149,9 @@ export class RelayClient {
     this.reportTimer = undefined;
     /** @type {NodeJS.Timeout|null} */
     this.watch = null;
-    /** The link's clock: as of the last look, without the time in which this process stood still. */
+    /**
+     * The link's clock: as of the last look, without the time in which this process stood still.
+     */
     this.nowMs = 0;
     this.lookedMs = 0;
     this.flush = this.flush.bind(this);
@@ -158,7 +179,10 @@ export class RelayClient {
     this.#out().number(OP.HELLO, process.pid);
   }
 
-  /** Sends what is gathered and ends the link; requests under way are not waited for. May be called twice. */
+  /**
+   * Sends what is gathered and ends the link; requests under way are not waited for. May be called
+   * twice.
+   */
   async close() {
     const { socket } = this;
     if (socket === null || this.isClosing) return;
@@ -284,17 +308,29 @@ export class RelayClient {
     if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
     const { epoch, offset } = readPosition(body, 0);
     const first = readOffset(body, POSITION_BYTES);
-    return { epoch, offset, first, publications: publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES)) };
+    return {
+      epoch,
+      offset,
+      first,
+      publications: publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES)),
+    };
   }
 
   // Presence. Where the link has ended the relay has taken away all that this worker has said.
 
-  /** @param {string} room @param {string} user @param {Buffer} member copied at once */
+  /**
+   * @param {string} room
+   * @param {string} user
+   * @param {Buffer} member copied at once
+   */
   enter(room, user, member) {
     if (this.isOpen) this.#out().enter(room, user, member);
   }
 
-  /** @param {string} room @param {string} user */
+  /**
+   * @param {string} room
+   * @param {string} user
+   */
   exit(room, user) {
     if (this.isOpen) this.#out().exit(room, user);
   }
@@ -303,7 +339,10 @@ export class RelayClient {
     if (this.isOpen) this.#out().text(OP.EXIT_ALL, '');
   }
 
-  /** @param {string} room @returns {Promise<PresenceSnapshot>} */
+  /**
+   * @param {string} room
+   * @returns {Promise<PresenceSnapshot>}
+   */
   members(room) {
     if (!this.isOpen || this.isClosing) return Promise.reject(gone());
     if (!this.isAnswering) return Promise.reject(away());
@@ -336,7 +375,9 @@ export class RelayClient {
     }
   }
 
-  /** @param {string} name under which this worker has users in Redis; empty: it has none any more */
+  /**
+   * @param {string} name under which this worker has users in Redis; empty: it has none any more
+   */
   nameInRedis(name) {
     if (this.isOpen) this.#out().text(OP.NAME, name);
   }
@@ -345,7 +386,8 @@ export class RelayClient {
   reportConnections(connections) {
     if (!this.isOpen) return;
     this.reported = connections;
-    // A handshake in each of 100 ticks is one report, not 100 wake-ups of the primary; whatever leaves earlier takes it along.
+    // A handshake in each of 100 ticks is one report, not 100 wake-ups of the primary; whatever
+    // leaves earlier takes it along.
     this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
   }
 
@@ -392,7 +434,10 @@ export class RelayClient {
     return this.writer;
   }
 
-  /** @param {string|null} [address] of a place that is asked for @returns {{id: number, promise: Promise<Answer>}} */
+  /**
+   * @param {string|null} [address] of a place that is asked for
+   * @returns {{id: number, promise: Promise<Answer>}}
+   */
   #request(address = null) {
     const id = this.nextRequest;
     this.nextRequest = id === MAX_NUMBER ? 1 : id + 1;
@@ -415,7 +460,8 @@ export class RelayClient {
     this.writer.request(OP.SYNC_APPENDS, request.id, '');
     request.promise.then(
       ({ body }) => {
-        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPosition(body, i * POSITION_BYTES));
+        for (let i = 0; i < appends.length; i++)
+          appends[i].resolve(readPosition(body, i * POSITION_BYTES));
       },
       (error) => {
         for (const append of appends) append.reject(error);
@@ -446,14 +492,23 @@ export class RelayClient {
     this.writer.writeTo(socket);
   }
 
-  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
     const op = buffer[at - 1];
     if (op === OP.PUBLICATION) {
       const roomAt = at + 1;
       const roomEnd = roomAt + buffer[at];
-      this.onPublication(buffer.toString('latin1', roomAt, roomEnd), buffer.subarray(roomEnd, end), 0, '');
+      this.onPublication(
+        buffer.toString('latin1', roomAt, roomEnd),
+        buffer.subarray(roomEnd, end),
+        0,
+        '',
+      );
       return;
     }
     if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
@@ -462,7 +517,11 @@ export class RelayClient {
     else this.#receiveAnswer(op, buffer, at, end);
   }
 
-  /** @param {Buffer} buffer @param {number} at @param {number} end */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} at
+   * @param {number} end
+   */
   #receiveAppended(buffer, at, end) {
     const keyAt = at + 1 + buffer[at];
     const positionAt = keyAt + 1 + buffer[keyAt];
@@ -471,14 +530,20 @@ export class RelayClient {
     this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
   }
 
-  /** @param {number} op @param {Buffer} buffer @param {number} at @param {number} end */
+  /**
+   * @param {number} op
+   * @param {Buffer} buffer
+   * @param {number} at
+   * @param {number} end
+   */
   #receiveAnswer(op, buffer, at, end) {
     const id = buffer.readUInt32BE(at);
     const isOk = op !== OP.REPLY || buffer[at + 4] === 1;
     this.#setAnswering(true);
     const request = this.requests.get(id);
     if (request === undefined) {
-      // It timed out and is answered after all. A place that nobody waits for any more is given back.
+      // It timed out and is answered after all. A place that nobody waits for any more is given
+      // back.
       const address = this.late.get(id);
       this.late.delete(id);
       if (address !== undefined && isOk && this.isOpen) this.#out().text(OP.RELEASE, address);

@@ -1,5 +1,6 @@
-// relay-server.js: what the workers of one machine share, hosted by the primary: the embedded broker and the counts of
-// connections. The cluster's IPC channel is for control only; publications go through this Unix socket.
+// relay-server.js: what the workers of one machine share, hosted by the primary: the embedded
+// broker and the counts of connections. The cluster's IPC channel is for control only; publications
+// go through this Unix socket.
 //
 //   worker --PUBLISH--> relay --PUBLICATION--> every worker whose rooms have it, the publisher's own included
 //   worker --APPEND--> relay, which keeps it --APPENDED--> the same, in rooms with history
@@ -40,7 +41,10 @@ const MAX_PENDING_BYTES = 64 * 1024 * 1024;
 /** Of publications. One more of the largest size still stays below MAX_PENDING_BYTES. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
-/** A worker with so much under way gets no further history. Well above a socket's high-water mark: a `drain` follows. */
+/**
+ * A worker with so much under way gets no further history. Well above a socket's high-water mark: a
+ * `drain` follows.
+ */
 const READ_AHEAD_BYTES = 1024 * 1024;
 /** Reads of one worker that wait for that. */
 const MAX_WAITING_READS = 100_000;
@@ -56,7 +60,10 @@ const NOT_OURS = { uid: -1, mtimeMs: 0 };
 /** Names of dead workers kept for the next worker, where none was left to be told. */
 const MAX_GONE = 64;
 
-/** A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to fall. */
+/**
+ * A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to
+ * fall.
+ */
 class LinkFault extends Error {}
 
 export class RelayServer {
@@ -69,7 +76,8 @@ export class RelayServer {
    * @param {number} [parts.maxPendingBytes] for a worker that does not read
    * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
    * @param {number} [parts.maxWaitingReads] of one worker
-   * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}} [parts.presence]
+   * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
+   *   [parts.presence]
    */
   constructor({
     log,
@@ -85,7 +93,10 @@ export class RelayServer {
     this.historyOf = historyOf;
     this.streams = streams;
     /** Who is in which room. @type {Members<Link>} */
-    this.members = new Members({ ...presence, publish: (room, head, member) => this.#event(room, head, member) });
+    this.members = new Members({
+      ...presence,
+      publish: (room, head, member) => this.#event(room, head, member),
+    });
     /** Workers that died with users in Redis, and nobody there to be told. @type {string[]} */
     this.gone = [];
     this.maxBacklogBytes = maxBacklogBytes;
@@ -127,11 +138,14 @@ export class RelayServer {
   async start() {
     const prefix = join(tmpdir(), 'fanfare-');
     const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
-    // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind does no harm.
+    // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind
+    // does no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
     // However this process ends, short of being killed.
     process.once('exit', this.removeFolder);
-    this.swept = sweepFolders(dirname(this.folder)).catch((error) => this.log.debug({ err: error }, 'old folders'));
+    this.swept = sweepFolders(dirname(this.folder)).catch((error) =>
+      this.log.debug({ err: error }, 'old folders'),
+    );
     this.path = join(this.folder, 'relay');
     const server = createServer((socket) => this.links.add(new Link(this, socket)));
     this.server = server;
@@ -140,7 +154,10 @@ export class RelayServer {
       server.listen(this.path, () => resolve(undefined));
     });
     server.on('error', (error) => this.log.error({ err: error }, 'relay'));
-    this.sweeper = setInterval(() => this.streams.sweep(performance.now()), SWEEP_INTERVAL_MS).unref();
+    this.sweeper = setInterval(
+      () => this.streams.sweep(performance.now()),
+      SWEEP_INTERVAL_MS,
+    ).unref();
   }
 
   /** Ends all links and removes the socket. May be called twice. */
@@ -185,7 +202,12 @@ export class RelayServer {
     return {
       bytes,
       publications,
-      lost: { publications: lostPublications, positions: lostPositions, keys: lostKeys, reads: this.refusedReads },
+      lost: {
+        publications: lostPublications,
+        positions: lostPositions,
+        keys: lostKeys,
+        reads: this.refusedReads,
+      },
     };
   }
 
@@ -220,7 +242,10 @@ export class RelayServer {
     }
   }
 
-  /** @param {Link} link that reads too slowly @param {'plain'|'history'} kind */
+  /**
+   * @param {Link} link that reads too slowly
+   * @param {'plain'|'history'} kind
+   */
   #leaveOut(link, kind) {
     this.leftOut[kind]++;
     const nowMs = performance.now();
@@ -232,12 +257,21 @@ export class RelayServer {
     );
   }
 
-  /** An event of presence. @param {string} room @param {Buffer} head @param {Buffer} member */
+  /**
+   * An event of presence.
+   * @param {string} room
+   * @param {Buffer} head
+   * @param {Buffer} member
+   */
   #event(room, head, member) {
     for (const link of this.rooms.of(room) ?? []) link.out().event(room, head, member);
   }
 
-  /** A worker has died that has users in Redis: one that lives takes them away, and the first to try does it. @param {string} name */
+  /**
+   * A worker has died that has users in Redis: one that lives takes them away, and the first to try
+   * does it.
+   * @param {string} name
+   */
   #died(name) {
     if (this.links.size > 0) for (const link of this.links) link.out().text(OP.GONE, name);
     else if (this.gone.length < MAX_GONE) this.gone.push(name);
@@ -261,7 +295,13 @@ export class RelayServer {
     const first = key === '' ? null : streams.repeated(room, key, nowMs);
     if (first !== null) return first;
     this.publications++;
-    const position = streams.append(room, rule, buffer.subarray(positionAt + POSITION_BYTES, end), nowMs, key);
+    const position = streams.append(
+      room,
+      rule,
+      buffer.subarray(positionAt + POSITION_BYTES, end),
+      nowMs,
+      key,
+    );
     const links = this.rooms.of(room);
     if (links === undefined) return position;
     buffer[start + HEAD_BYTES - 1] = OP.APPENDED;
@@ -290,14 +330,21 @@ export class RelayServer {
     link.out().reply(request, true, before + 1);
   }
 
-  /** Counts a place. @param {Link} link @param {string} address */
+  /**
+   * Counts a place.
+   * @param {Link} link
+   * @param {string} address
+   */
   take(link, address) {
     this.addresses.set(address, (this.addresses.get(address) ?? 0) + 1);
     link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
     link.places++;
   }
 
-  /** @param {Link} link @param {string} address one that it has a place of */
+  /**
+   * @param {Link} link
+   * @param {string} address one that it has a place of
+   */
   giveBack(link, address) {
     const held = /** @type {number} */ (link.addresses.get(address));
     if (held > 1) link.addresses.set(address, held - 1);
@@ -306,7 +353,10 @@ export class RelayServer {
     this.#release(address, 1);
   }
 
-  /** @param {string} address @param {number} count */
+  /**
+   * @param {string} address
+   * @param {number} count
+   */
   #release(address, count) {
     const left = (this.addresses.get(address) ?? 0) - count;
     if (left > 0) this.addresses.set(address, left);
@@ -314,7 +364,8 @@ export class RelayServer {
   }
 
   /**
-   * Counts the places of a worker as the worker does. Those it has asked for and has no answer for may be counted or not.
+   * Counts the places of a worker as the worker does. Those it has asked for and has no answer for
+   * may be counted or not.
    * @param {Link} link
    * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
    */
@@ -322,14 +373,18 @@ export class RelayServer {
     let changed = 0;
     for (const address of [...link.addresses.keys()]) {
       const { held, asked } = told.get(address) ?? NO_PLACES;
-      for (; (link.addresses.get(address) ?? 0) > held + asked; changed++) this.giveBack(link, address);
+      for (; (link.addresses.get(address) ?? 0) > held + asked; changed++)
+        this.giveBack(link, address);
     }
     for (const [address, { held }] of told) {
       for (; (link.addresses.get(address) ?? 0) < held; changed++) this.take(link, address);
     }
     if (changed === 0) return;
     this.reconciledPlaces += changed;
-    this.log.warn({ workerPid: link.pid, places: changed }, 'places of client addresses were counted wrong: put right');
+    this.log.warn(
+      { workerPid: link.pid, places: changed },
+      'places of client addresses were counted wrong: put right',
+    );
   }
 
   /** Releases everything a worker held. @param {Link} link */
@@ -345,32 +400,44 @@ export class RelayServer {
 }
 
 /**
- * Removes the folders of primaries that were killed together with their workers, which would have done it.
+ * Removes the folders of primaries that were killed together with their workers, which would have
+ * done it.
  * @param {string} parent
  */
 async function sweepFolders(parent) {
-  const names = (await readdir(parent)).filter((name) => FOLDER_NAME.test(name)).slice(0, MAX_SWEPT_FOLDERS);
+  const names = (await readdir(parent))
+    .filter((name) => FOLDER_NAME.test(name))
+    .slice(0, MAX_SWEPT_FOLDERS);
   for (const name of names) {
     const folder = join(parent, name);
     const { uid, mtimeMs } = await stat(folder).catch(() => NOT_OURS);
     // A young one may be that of a primary that has not begun to listen.
     if (uid !== process.getuid?.() || Date.now() - mtimeMs < STALE_FOLDER_MS) continue;
-    if (await isDeserted(join(folder, 'relay'))) await rm(folder, { recursive: true, force: true }).catch(() => {});
+    if (await isDeserted(join(folder, 'relay')))
+      await rm(folder, { recursive: true, force: true }).catch(() => {});
   }
 }
 
-/** @param {string} path @returns {Promise<boolean>} it is a socket that nobody listens on */
+/**
+ * @param {string} path
+ * @returns {Promise<boolean>} it is a socket that nobody listens on
+ */
 function isDeserted(path) {
   return new Promise((resolve) => {
     const socket = connect(path, () => {
       socket.destroy();
       resolve(false);
     });
-    socket.on('error', (error) => resolve(/** @type {NodeJS.ErrnoException} */ (error).code === 'ECONNREFUSED'));
+    socket.on('error', (error) =>
+      resolve(/** @type {NodeJS.ErrnoException} */ (error).code === 'ECONNREFUSED'),
+    );
   });
 }
 
-const NO_PRESENCE = { maxMembers: 0, announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) } };
+const NO_PRESENCE = {
+  maxMembers: 0,
+  announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
+};
 
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
@@ -378,7 +445,10 @@ const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** One worker's end. */
 class Link {
-  /** @param {RelayServer} relay @param {import('node:net').Socket} socket */
+  /**
+   * @param {RelayServer} relay
+   * @param {import('node:net').Socket} socket
+   */
   constructor(relay, socket) {
     this.relay = relay;
     this.socket = socket;
@@ -420,7 +490,13 @@ class Link {
     return this.writer;
   }
 
-  /** Passes a publication on. @param {Buffer} buffer @param {number} start @param {number} end @returns {boolean} false: left out, because too much waits */
+  /**
+   * Passes a publication on.
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   * @returns {boolean} false: left out, because too much waits
+   */
   pass(buffer, start, end) {
     const writer = this.out();
     if (writer.length >= this.allowance) return false;
@@ -445,13 +521,18 @@ class Link {
     this.writer.writeTo(socket);
   }
 
-  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
   #append(buffer, start, end) {
     const at = start + HEAD_BYTES;
     const keyAt = at + 1 + buffer[at];
     const positionAt = keyAt + 1 + buffer[keyAt];
     // Not a number where the buffer ends before.
-    if (!(positionAt + POSITION_BYTES <= end)) throw new LinkFault('a room or a key longer than its message');
+    if (!(positionAt + POSITION_BYTES <= end))
+      throw new LinkFault('a room or a key longer than its message');
     if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
     const room = buffer.toString('latin1', at + 1, keyAt);
     const key = buffer.toString('utf8', keyAt + 1, positionAt);
@@ -480,19 +561,29 @@ class Link {
     if (served > 0) this.reads = reads.slice(served);
   }
 
-  /** @param {MessageReader} reader @param {Buffer} chunk */
+  /**
+   * @param {MessageReader} reader
+   * @param {Buffer} chunk
+   */
   #socketOnData(reader, chunk) {
     try {
       reader.read(chunk);
     } catch (error) {
       if (!(error instanceof LinkFault) && !(error instanceof RangeError)) throw error;
-      this.relay.log.error({ err: error, pid: this.pid }, 'nonsense on a relay link: it is dropped');
+      this.relay.log.error(
+        { err: error, pid: this.pid },
+        'nonsense on a relay link: it is dropped',
+      );
       this.relay.droppedLinks++;
       this.socket.destroy();
     }
   }
 
-  /** @param {Buffer} buffer @param {number} start @param {number} end */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
   receive(buffer, start, end) {
     const { relay } = this;
     const op = buffer[start + HEAD_BYTES - 1];
@@ -569,7 +660,8 @@ class Link {
       case OP.ENTER: {
         const roomEnd = at + 1 + buffer[at];
         const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
-        if (!(roomEnd + 2 <= end && userEnd <= end)) throw new LinkFault('a user longer than its message');
+        if (!(roomEnd + 2 <= end && userEnd <= end))
+          throw new LinkFault('a user longer than its message');
         const room = buffer.toString('latin1', at + 1, roomEnd);
         const user = buffer.toString('utf8', roomEnd + 2, userEnd);
         // Copied: it is kept, and must not keep all that was read with it.
@@ -579,7 +671,11 @@ class Link {
       case OP.EXIT: {
         const roomEnd = at + 1 + buffer[at];
         if (!(roomEnd <= end)) throw new LinkFault('a room longer than its message');
-        relay.members.leave(this, buffer.toString('latin1', at + 1, roomEnd), buffer.toString('utf8', roomEnd, end));
+        relay.members.leave(
+          this,
+          buffer.toString('latin1', at + 1, roomEnd),
+          buffer.toString('utf8', roomEnd, end),
+        );
         return;
       }
       case OP.EXIT_ALL:
@@ -601,7 +697,8 @@ class Link {
 
   /** @param {string} address */
   #release(address) {
-    if (!this.addresses.has(address)) throw new LinkFault('released an address that was not acquired');
+    if (!this.addresses.has(address))
+      throw new LinkFault('released an address that was not acquired');
     this.relay.giveBack(this, address);
   }
 }

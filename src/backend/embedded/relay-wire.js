@@ -1,7 +1,8 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// Both ends share this file. A message is a big-endian u32 length of what follows, one byte that names it, and its
-// fields. Rooms and addresses are ASCII. Requests carry a number that the reply returns.
+// Both ends share this file. A message is a big-endian u32 length of what follows, one byte that
+// names it, and its fields. Rooms and addresses are ASCII. Requests carry a number that the reply
+// returns.
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 pid                               REPLY        u32 request, u8 ok, u32 value
@@ -14,8 +15,8 @@
 //   CONNECTIONS u32 how many this worker has
 //   COUNT       u32 request                                reply: value = connections of all workers
 //
-// An ACQUIRE that is admitted is a place of its address. Every few seconds a worker says how many places it has; if the relay
-// counts others, it asks for all of them and counts anew:
+// An ACQUIRE that is admitted is a place of its address. Every few seconds a worker says how many
+// places it has; if the relay counts others, it asks for all of them and counts anew:
 //
 //   PLACES_HELD u32 held, u32 asked for               TELL_PLACES
 //   PLACES      of each address u8 length, address,
@@ -31,8 +32,8 @@
 //                                                     (or a REPLY: not now)
 //   A position: an epoch of 16 characters, u64 offset
 //
-// Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is called there, so that others
-// can take its users away when it dies.
+// Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is
+// called there, so that others can take its users away when it dies.
 //
 //   ENTER       u8 room length, room, u16 user length, user, member
 //   EXIT        u8 room length, room, user
@@ -41,10 +42,9 @@
 //                                                                  then of each member u32 length, bytes
 //   NAME        name in Redis, or nothing             GONE         name of a worker that has died
 //
-// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too, so that the relay passes
-// a publication on as it came.
-// Whole messages are found in what was read without copying it; what leaves in one tick is gathered in slabs and
-// written at once.
+// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too,
+// so that the relay passes a publication on as it came. Whole messages are found in what was read
+// without copying it; what leaves in one tick is gathered in slabs and written at once.
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -91,23 +91,42 @@ const SLAB_BYTES = 32 * 1024;
 
 /** @typedef {import('../broker.js').Position} Position */
 
-/** @param {Buffer} buffer @param {number} at @returns {Position} */
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {Position}
+ */
 export function readPosition(buffer, at) {
-  return { epoch: buffer.toString('latin1', at, at + EPOCH_BYTES), offset: readOffset(buffer, at + EPOCH_BYTES) };
+  return {
+    epoch: buffer.toString('latin1', at, at + EPOCH_BYTES),
+    offset: readOffset(buffer, at + EPOCH_BYTES),
+  };
 }
 
-/** @param {Buffer} buffer @param {number} at @param {Position} position */
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {Position} position
+ */
 export function writePosition(buffer, at, { epoch, offset }) {
   buffer.write(epoch, at, 'latin1');
   writeOffset(buffer, at + EPOCH_BYTES, offset);
 }
 
-/** @param {Buffer} buffer @param {number} at @returns {number} a safe integer */
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {number} a safe integer
+ */
 export function readOffset(buffer, at) {
   return buffer.readUInt32BE(at) * 2 ** 32 + buffer.readUInt32BE(at + 4);
 }
 
-/** @param {Buffer} buffer @param {number} at @param {number} offset a safe integer */
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} offset a safe integer
+ */
 function writeOffset(buffer, at, offset) {
   buffer.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
   buffer.writeUInt32BE(offset % 2 ** 32, at + 4);
@@ -116,9 +135,9 @@ function writeOffset(buffer, at, offset) {
 /** Finds the messages in what a socket reads. */
 export class MessageReader {
   /**
-   * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole message, with the
-   *   buffer it lies in, where its length field starts and where it ends. The bytes are the callee's, to keep and to
-   *   modify; the buffer may hold other messages too.
+   * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole
+   *   message, with the buffer it lies in, where its length field starts and where it ends. The
+   *   bytes are the callee's, to keep and to modify; the buffer may hold other messages too.
    */
   constructor(onMessage) {
     this.onMessage = onMessage;
@@ -128,13 +147,17 @@ export class MessageReader {
     this.neededBytes = 0;
   }
 
-  /** @param {Buffer} chunk @throws {RangeError} where the length can't be one of ours: the stream is of no use any more */
+  /**
+   * @param {Buffer} chunk
+   * @throws {RangeError} where the length can't be one of ours: the stream is of no use any more
+   */
   read(chunk) {
     let buffer = chunk;
     if (this.partsBytes > 0) {
       this.parts.push(chunk);
       this.partsBytes += chunk.length;
-      // Joined once, when it is all there: joining at every chunk would copy a large message over and over.
+      // Joined once, when it is all there: joining at every chunk would copy a large message over
+      // and over.
       if (this.partsBytes < this.neededBytes) return;
       buffer = Buffer.concat(this.parts, this.partsBytes);
       this.parts = [];
@@ -144,7 +167,8 @@ export class MessageReader {
     this.neededBytes = LENGTH_BYTES;
     while (buffer.length - at >= LENGTH_BYTES) {
       const length = buffer.readUInt32BE(at);
-      if (length === 0 || length > MAX_MESSAGE_BYTES) throw new RangeError(`a message of ${length} bytes`);
+      if (length === 0 || length > MAX_MESSAGE_BYTES)
+        throw new RangeError(`a message of ${length} bytes`);
       const end = at + LENGTH_BYTES + length;
       if (end > buffer.length) {
         this.neededBytes = LENGTH_BYTES + length;
@@ -161,7 +185,10 @@ export class MessageReader {
   }
 }
 
-/** @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it @returns {import('../presence.js').PresenceSnapshot} */
+/**
+ * @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it
+ * @returns {import('../presence.js').PresenceSnapshot}
+ */
 export function readMembers(body) {
   const count = body.readUInt32BE(0);
   if (body[4] === 0) return { count, members: null };
@@ -174,9 +201,15 @@ export function readMembers(body) {
   return { count, members };
 }
 
-/** What a worker says of one address: places it has, and places it has asked for without an answer. @typedef {{held: number, asked: number}} Places */
+/**
+ * What a worker says of one address: places it has, and places it has asked for without an answer.
+ * @typedef {{held: number, asked: number}} Places
+ */
 
-/** @param {Buffer} body of a PLACES @returns {Map<string, Places>} by address */
+/**
+ * @param {Buffer} body of a PLACES
+ * @returns {Map<string, Places>} by address
+ */
 export function readPlaces(body) {
   /** @type {Map<string, Places>} */
   const places = new Map();
@@ -192,8 +225,8 @@ export function readPlaces(body) {
 }
 
 /**
- * Gathers messages until they are taken to be written. Slabs are filled one after another and never written over, so
- * that what was taken may wait in a socket while the rest of its slab is filled.
+ * Gathers messages until they are taken to be written. Slabs are filled one after another and never
+ * written over, so that what was taken may wait in a socket while the rest of its slab is filled.
  */
 export class MessageWriter {
   constructor() {
@@ -250,26 +283,41 @@ export class MessageWriter {
     this.from = this.at;
   }
 
-  /** @param {number} op @param {number} value */
+  /**
+   * @param {number} op
+   * @param {number} value
+   */
   number(op, value) {
     const at = this.#open(op, 4);
     this.slab.writeUInt32BE(value, at);
   }
 
-  /** @param {number} op @param {string} text */
+  /**
+   * @param {number} op
+   * @param {string} text
+   */
   text(op, text) {
     const at = this.#open(op, text.length);
     this.slab.write(text, at, 'latin1');
   }
 
-  /** @param {number} op @param {number} request @param {string} text */
+  /**
+   * @param {number} op
+   * @param {number} request
+   * @param {string} text
+   */
   request(op, request, text) {
     const at = this.#open(op, 4 + text.length);
     this.slab.writeUInt32BE(request, at);
     if (text.length > 0) this.slab.write(text, at + 4, 'latin1');
   }
 
-  /** @param {number} request @param {string} address @param {number} cap @param {boolean} force */
+  /**
+   * @param {number} request
+   * @param {string} address
+   * @param {number} cap
+   * @param {boolean} force
+   */
   acquire(request, address, cap, force) {
     const at = this.#open(OP.ACQUIRE, 9 + address.length);
     const { slab } = this;
@@ -279,14 +327,19 @@ export class MessageWriter {
     slab.write(address, at + 9, 'latin1');
   }
 
-  /** @param {number} held @param {number} asked */
+  /**
+   * @param {number} held
+   * @param {number} asked
+   */
   placesHeld(held, asked) {
     const at = this.#open(OP.PLACES_HELD, 8);
     this.slab.writeUInt32BE(held, at);
     this.slab.writeUInt32BE(asked, at + 4);
   }
 
-  /** @param {ReadonlyMap<string, Places>} places by address, of at most 255 ASCII characters each */
+  /**
+   * @param {ReadonlyMap<string, Places>} places by address, of at most 255 ASCII characters each
+   */
   places(places) {
     let bytes = 0;
     for (const address of places.keys()) bytes += 9 + address.length;
@@ -301,7 +354,11 @@ export class MessageWriter {
     }
   }
 
-  /** @param {number} request @param {boolean} ok @param {number} value */
+  /**
+   * @param {number} request
+   * @param {boolean} ok
+   * @param {number} value
+   */
   reply(request, ok, value) {
     const at = this.#open(OP.REPLY, 9);
     const { slab } = this;
@@ -310,7 +367,10 @@ export class MessageWriter {
     slab.writeUInt32BE(value, at + 5);
   }
 
-  /** @param {string} room at most 255 ASCII characters @param {Buffer} publication copied */
+  /**
+   * @param {string} room at most 255 ASCII characters
+   * @param {Buffer} publication copied
+   */
   publish(room, publication) {
     const at = this.#open(OP.PUBLISH, 1 + room.length + publication.length);
     const { slab } = this;
@@ -319,7 +379,12 @@ export class MessageWriter {
     publication.copy(slab, at + 1 + room.length);
   }
 
-  /** A user enters a room. @param {string} room @param {string} user @param {Buffer} member copied */
+  /**
+   * A user enters a room.
+   * @param {string} room
+   * @param {string} user
+   * @param {Buffer} member copied
+   */
   enter(room, user, member) {
     const userBytes = Buffer.byteLength(user);
     const at = this.#open(OP.ENTER, 3 + room.length + userBytes + member.length) + 1 + room.length;
@@ -331,7 +396,10 @@ export class MessageWriter {
     member.copy(slab, at + 2 + userBytes);
   }
 
-  /** @param {string} room @param {string} user */
+  /**
+   * @param {string} room
+   * @param {string} user
+   */
   exit(room, user) {
     const at = this.#open(OP.EXIT, 1 + room.length + Buffer.byteLength(user));
     const { slab } = this;
@@ -340,7 +408,11 @@ export class MessageWriter {
     slab.write(user, at + 1 + room.length);
   }
 
-  /** @param {string} room @param {Buffer} head @param {Buffer} member both copied: the two parts of a publication */
+  /**
+   * @param {string} room
+   * @param {Buffer} head
+   * @param {Buffer} member both copied: the two parts of a publication
+   */
   event(room, head, member) {
     const at = this.#open(OP.PUBLICATION, 1 + room.length + head.length + member.length);
     const { slab } = this;
@@ -350,7 +422,11 @@ export class MessageWriter {
     member.copy(slab, at + 1 + room.length + head.length);
   }
 
-  /** @param {number} request @param {number} count @param {Buffer[]|null} members copied; null: too many to list */
+  /**
+   * @param {number} request
+   * @param {number} count
+   * @param {Buffer[]|null} members copied; null: too many to list
+   */
   members(request, count, members) {
     const listed = members ?? [];
     let at = this.#open(
@@ -377,7 +453,10 @@ export class MessageWriter {
   append(room, key, publication) {
     const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
     if (keyBytes > 255) throw new RangeError(`an idempotency key of ${keyBytes} bytes`);
-    const at = this.#open(OP.APPEND, 2 + room.length + keyBytes + POSITION_BYTES + publication.length);
+    const at = this.#open(
+      OP.APPEND,
+      2 + room.length + keyBytes + POSITION_BYTES + publication.length,
+    );
     const { slab } = this;
     slab[at] = room.length;
     slab.write(room, at + 1, 'latin1');
@@ -387,7 +466,10 @@ export class MessageWriter {
     publication.copy(slab, keyAt + 1 + keyBytes + POSITION_BYTES);
   }
 
-  /** @param {number} request @param {readonly Position[]} positions */
+  /**
+   * @param {number} request
+   * @param {readonly Position[]} positions
+   */
   positions(request, positions) {
     let at = this.#open(OP.POSITIONS, 4 + positions.length * POSITION_BYTES);
     const { slab } = this;
@@ -399,7 +481,11 @@ export class MessageWriter {
     }
   }
 
-  /** @param {number} request @param {string} room @param {import('../broker.js').ReadRequest} from */
+  /**
+   * @param {number} request
+   * @param {string} room
+   * @param {import('../broker.js').ReadRequest} from
+   */
   history(request, room, { after, limit, maxBytes = 0xffffffff, isForward = false }) {
     const at = this.#open(OP.HISTORY, 21 + room.length);
     const { slab } = this;
@@ -411,7 +497,11 @@ export class MessageWriter {
     slab.write(room, at + 21, 'latin1');
   }
 
-  /** @param {number} request @param {Position & {first: number, runs: readonly Buffer[]}} page its runs are not copied, and never modified */
+  /**
+   * @param {number} request
+   * @param {Position & {first: number, runs: readonly Buffer[]}} page its runs are not copied, and
+   *   never modified
+   */
   page(request, page) {
     const { runs } = page;
     let bytes = 0;
@@ -427,8 +517,9 @@ export class MessageWriter {
   }
 
   /**
-   * Passes on a message as it lies in a buffer. Neighbours are copied together: what one worker publishes in a tick
-   * mostly goes to the same workers, and then costs one copy each and not one for each message.
+   * Passes on a message as it lies in a buffer. Neighbours are copied together: what one worker
+   * publishes in a tick mostly goes to the same workers, and then costs one copy each and not one
+   * for each message.
    * @param {Buffer} buffer not modified until the next take()
    * @param {number} start
    * @param {number} end

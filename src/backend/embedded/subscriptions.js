@@ -1,7 +1,7 @@
 // subscriptions.js: which subscribers are in which rooms: the core of the embedded broker.
 //
-// A subscriber is any object: a MemoryBroker's view, or a worker's link in the relay. The index keeps no room without
-// subscribers and no subscriber without rooms.
+// A subscriber is any object: a MemoryBroker's view, or a worker's link in the relay. The index
+// keeps no room without subscribers and no subscriber without rooms.
 
 /** @template S */
 export class Subscriptions {
@@ -17,7 +17,11 @@ export class Subscriptions {
     return this.subscribers.size;
   }
 
-  /** May be called again for one that is in. @param {string} room @param {S} subscriber */
+  /**
+   * May be called again for one that is in.
+   * @param {string} room
+   * @param {S} subscriber
+   */
   subscribe(room, subscriber) {
     const subscribers = this.subscribers.get(room);
     if (subscribers === undefined) this.subscribers.set(room, new Set([subscriber]));
@@ -27,7 +31,10 @@ export class Subscriptions {
     else rooms.add(room);
   }
 
-  /** @param {string} room @param {S} subscriber */
+  /**
+   * @param {string} room
+   * @param {S} subscriber
+   */
   unsubscribe(room, subscriber) {
     const rooms = this.rooms.get(subscriber);
     if (rooms === undefined || !rooms.delete(room)) return;
@@ -43,14 +50,21 @@ export class Subscriptions {
     for (const room of rooms) this.#remove(room, subscriber);
   }
 
-  /** @param {string} room @param {S} subscriber */
+  /**
+   * @param {string} room
+   * @param {S} subscriber
+   */
   #remove(room, subscriber) {
     const subscribers = /** @type {Set<S>} */ (this.subscribers.get(room));
     subscribers.delete(subscriber);
     if (subscribers.size === 0) this.subscribers.delete(room);
   }
 
-  /** To be read only. @param {string} room @returns {ReadonlySet<S>|undefined} */
+  /**
+   * To be read only.
+   * @param {string} room
+   * @returns {ReadonlySet<S>|undefined}
+   */
   of(room) {
     return this.subscribers.get(room);
   }

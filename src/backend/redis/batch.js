@@ -6,10 +6,12 @@
 //   position      u32 length with the second bit set, the epoch (16 ASCII bytes), u64 the offset of what comes next. In rooms
 //                 with history it comes first, and offsets are consecutive; redis-history.lua writes it
 //
-// Publications of one tick for one room share a message: the cost of a message is Redis' and each subscriber's, and
-// under load it is paid once for many. Split without parsing: a publication stays a slice of what was read.
+// Publications of one tick for one room share a message: the cost of a message is Redis' and each
+// subscriber's, and under load it is paid once for many. Split without parsing: a publication stays
+// a slice of what was read.
 //
-// Another program, or another version, may publish on these channels too: splitMessage() never throws and never reads past the end.
+// Another program, or another version, may publish on these channels too: splitMessage() never
+// throws and never reads past the end.
 
 export const HEAD_BYTES = 4;
 export const EPOCH_BYTES = 16;
@@ -23,17 +25,26 @@ const EPOCH = /^[0-9a-f]{16}$/;
 /**
  * @template T
  * @typedef {object} MessageReceiver
- * @property {(to: T, publication: Buffer, offset: number, epoch: string) => void} publication offset 0 and '' without history
+ * @property {(to: T, publication: Buffer, offset: number, epoch: string) => void} publication
+ *   offset 0 and '' without history
  * @property {(to: T, id: string, offset: number, epoch: string) => void} reference
  */
 
-/** @param {Buffer} buffer @param {number} at @param {Buffer} publication @returns {number} where it ends */
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {Buffer} publication
+ * @returns {number} where it ends
+ */
 export function writePublication(buffer, at, publication) {
   buffer.writeUInt32BE(publication.length, at);
   return at + HEAD_BYTES + publication.copy(buffer, at + HEAD_BYTES);
 }
 
-/** @param {string} id @returns {Buffer} a message of one reference */
+/**
+ * @param {string} id
+ * @returns {Buffer} a message of one reference
+ */
 export function encodeReference(id) {
   const message = Buffer.allocUnsafe(HEAD_BYTES + id.length);
   message.writeUInt32BE(REFERENCE + id.length, 0);
@@ -46,7 +57,8 @@ export function encodeReference(id) {
  * @param {Buffer} message
  * @param {MessageReceiver<T>} receiver
  * @param {T} to handed on, so that no closure is made per message
- * @returns {boolean} false where the message is not one of ours; what came before the fault has been handed over
+ * @returns {boolean} false where the message is not one of ours; what came before the fault has
+ *   been handed over
  */
 export function splitMessage(message, receiver, to) {
   const { length } = message;

@@ -2,10 +2,11 @@
 //
 //   publish, history --> shard of the room --> redis-arrivals --> onPublication
 //
-// A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether Sentinels name it or
-// not; a cluster has several (redis-cluster.js), and a room's name tells which. The broker is `up` while all are. While
-// one is not, publishing to its rooms is refused at once where it can't work: nothing waits for Redis to return.
-// redis-census tells how many connections the fleet has.
+// A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether
+// Sentinels name it or not; a cluster has several (redis-cluster.js), and a room's name tells
+// which. The broker is `up` while all are. While one is not, publishing to its rooms is refused at
+// once where it can't work: nothing waits for Redis to return. redis-census tells how many
+// connections the fleet has.
 //
 // redis-names.js has the names of channels and keys.
 
@@ -36,12 +37,17 @@ const MALFORMED_LOG_INTERVAL_MS = 60_000;
 export class RedisBroker {
   /**
    * @param {object} parts
-   * @param {Pick<import('../../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} parts.config
+   * @param
+   *   {Pick<import('../../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
+   *   parts.config
    * @param {import('pino').Logger} parts.log
-   * @param {Pick<import('../../observability/counters.js').Counters, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>} parts.counters
+   * @param
+   *   {Pick<import('../../observability/counters.js').Counters, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>}
+   *   parts.counters
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
-   * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules] what `historyOf` asks: rules of other servers are added
+   * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules]
+   *   what `historyOf` asks: rules of other servers are added
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    */
@@ -75,7 +81,8 @@ export class RedisBroker {
     /** @type {Promise<void>|null} */
     this.closing = null;
 
-    // A worker's id may come again: its process id is another's after a restart, and 1 in every container.
+    // A worker's id may come again: its process id is another's after a restart, and 1 in every
+    // container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     const names = (this.names = new Keys(config.redisPrefix));
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
@@ -120,7 +127,8 @@ export class RedisBroker {
           });
     this.inbox = new Inbox({
       deliver: (room, publication, offset, epoch) => {
-        // In a cluster a node that is demoted ends the subscriptions, and with them all that is known.
+        // In a cluster a node that is demoted ends the subscriptions, and with them all that is
+        // known.
         if (offset > 0) this.shard?.history.see(room, offset, epoch);
         this.events?.onPublication(room, publication, offset, epoch);
       },
@@ -178,7 +186,10 @@ export class RedisBroker {
   async #close() {
     this.connectionCount.leave();
     const timer = deadline(CLOSE_TIMEOUT_MS);
-    await Promise.race([Promise.all(this.#shards().map(({ publisher }) => publisher.drained())), timer.promise]);
+    await Promise.race([
+      Promise.all(this.#shards().map(({ publisher }) => publisher.drained())),
+      timer.promise,
+    ]);
     timer.clear();
     this.clock.close();
     this.inbox.close();
@@ -189,7 +200,10 @@ export class RedisBroker {
     this.onSettled();
   }
 
-  /** @param {string} room @returns {Promise<void>} */
+  /**
+   * @param {string} room
+   * @returns {Promise<void>}
+   */
   subscribe(room) {
     if (this.closing !== null) return closed();
     return this.#subscribe(this.names.channelOf(room));
@@ -218,18 +232,24 @@ export class RedisBroker {
     return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
   }
 
-  /** @param {string} room @param {import('../broker.js').ReadRequest} from @returns {Promise<import('../broker.js').HistoryPage>} */
+  /**
+   * @param {string} room
+   * @param {import('../broker.js').ReadRequest} from
+   * @returns {Promise<import('../broker.js').HistoryPage>}
+   */
   history(room, from) {
     if (this.closing !== null) return closed();
     const shard = this.#shardOf(room);
     if (shard === null) return homeless();
     const rule = this.historyOf(room);
-    if (rule === null) return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
+    if (rule === null)
+      return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
     return shard.history.read(room, rule, from);
   }
 
   /**
-   * For commands beside publishing that may be done twice: of the one server, or of the whole cluster.
+   * For commands beside publishing that may be done twice: of the one server, or of the whole
+   * cluster.
    * @returns {RedisConnection|RedisClusterClient}
    */
   get connection() {
@@ -259,7 +279,10 @@ export class RedisBroker {
     this.rules.tick();
   }
 
-  /** @param {string} room @returns {RedisNode|null} null: no node of the cluster has its slot */
+  /**
+   * @param {string} room
+   * @returns {RedisNode|null} null: no node of the cluster has its slot
+   */
   #shardOf(room) {
     return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
   }
@@ -273,13 +296,22 @@ export class RedisBroker {
     return this.shard !== null ? [this.shard] : [...(this.cluster?.shards.values() ?? [])];
   }
 
-  /** @param {string} channel @returns {Promise<void>} */
+  /**
+   * @param {string} channel
+   * @returns {Promise<void>}
+   */
   #subscribe(channel) {
     if (this.shard !== null) return this.shard.subscriptions.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
   }
 
-  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} */
+  /**
+   * @param {string} room
+   * @param {string} id
+   * @param {number} offset
+   * @param {string} epoch
+   * @returns {Promise<Buffer|null>}
+   */
   #fetch(room, id, offset, epoch) {
     const shard = this.#shardOf(room);
     if (shard === null) return homeless();
@@ -287,7 +319,10 @@ export class RedisBroker {
     return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
   }
 
-  /** @param {Buffer} channel @param {Buffer} message */
+  /**
+   * @param {Buffer} channel
+   * @param {Buffer} message
+   */
   #shardOnMessage(channel, message) {
     switch (this.names.kindOf(channel)) {
       case CHANNEL_KIND.ROOM:
@@ -307,7 +342,10 @@ export class RedisBroker {
     if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.names.roomOf(channel)));
   }
 
-  /** @param {string} reason @param {string} node of a cluster, or empty */
+  /**
+   * @param {string} reason
+   * @param {string} node of a cluster, or empty
+   */
   #onAway(reason, node) {
     if (this.closing !== null) return;
     this.#update();
@@ -355,13 +393,19 @@ export class RedisBroker {
     this.events?.onState(state);
   }
 
-  /** Another program's message, or that of another version. @param {string} channel without the prefix */
+  /**
+   * Another program's message, or that of another version.
+   * @param {string} channel without the prefix
+   */
   #onMalformed(channel) {
     this.counters.malformed++;
     const now = performance.now();
     if (now - this.malformedLogMs < MALFORMED_LOG_INTERVAL_MS) return;
     this.malformedLogMs = now;
-    this.log.warn({ channel, malformed: this.counters.malformed }, 'a message from Redis is not valid: dropped');
+    this.log.warn(
+      { channel, malformed: this.counters.malformed },
+      'a message from Redis is not valid: dropped',
+    );
   }
 
   /** @param {string} reason */

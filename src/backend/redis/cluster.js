@@ -1,13 +1,15 @@
 // cluster.js: the primaries of a Redis Cluster, and which of them has which slots.
 //
-// Each primary is a shard with connections of its own (redis-shard.js), as a single Redis is: what is lost with one of
-// them is lost for its slots alone, its answers come in order, and a publication is never sent twice. ioredis' own
-// cluster client does neither: it sends again what a lost connection may have carried, and does not tell when a
-// subscription was refused. What it would add is the map below.
+// Each primary is a shard with connections of its own (redis-shard.js), as a single Redis is: what
+// is lost with one of them is lost for its slots alone, its answers come in order, and a
+// publication is never sent twice. ioredis' own cluster client does neither: it sends again what a
+// lost connection may have carried, and does not tell when a subscription was refused. What it
+// would add is the map below.
 //
-// The map is what `CLUSTER SLOTS` says. It is asked for again where a node says that a slot is not its own (MOVED, the
-// end of a sharded subscription), all the time while a shard is away, since another may take its place, and now and
-// then. Then the channels of a slot that has moved are moved to its new shard.
+// The map is what `CLUSTER SLOTS` says. It is asked for again where a node says that a slot is not
+// its own (MOVED, the end of a sharded subscription), all the time while a shard is away, since
+// another may take its place, and now and then. Then the channels of a slot that has moved are
+// moved to its new shard.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
@@ -48,7 +50,10 @@ export class RedisCluster {
     this.onAway = onAway;
     /** By address. @type {Map<string, RedisNode>} */
     this.shards = new Map();
-    /** Nodes that were heard of, primaries and replicas, by address. @type {Map<string, Address>} */
+    /**
+     * Nodes that were heard of, primaries and replicas, by address.
+     * @type {Map<string, Address>}
+     */
     this.nodes = new Map();
     /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
@@ -72,12 +77,18 @@ export class RedisCluster {
     return true;
   }
 
-  /** @param {number} slot @returns {RedisNode|null} */
+  /**
+   * @param {number} slot
+   * @returns {RedisNode|null}
+   */
   of(slot) {
     return this.owners[slot];
   }
 
-  /** @param {string} channel @returns {Promise<void>} */
+  /**
+   * @param {string} channel
+   * @returns {Promise<void>}
+   */
   subscribe(channel) {
     const shard = this.of(slotOf(channel));
     if (shard !== null) return shard.subscriptions.subscribe(channel);
@@ -145,18 +156,25 @@ export class RedisCluster {
    */
   *#sources(witness) {
     const shards = [...this.shards].sort(() => Math.random() - 0.5);
-    if (witness !== null) shards.sort(([, a], [, b]) => Number(b === witness) - Number(a === witness));
+    if (witness !== null)
+      shards.sort(([, a], [, b]) => Number(b === witness) - Number(a === witness));
     for (const [address, { commands }] of shards) {
       if (!commands.isWritable) continue;
       const { host } = /** @type {Address} */ (this.nodes.get(address));
       yield async () => ({ ranges: await commands.redis.cluster('SLOTS'), host });
     }
-    const nodes = new Map(this.settings.addresses.map((address) => [addressText(address), address]));
+    const nodes = new Map(
+      this.settings.addresses.map((address) => [addressText(address), address]),
+    );
     for (const [text, address] of this.nodes) nodes.set(text, address);
-    for (const address of [...nodes.values()].sort(() => Math.random() - 0.5)) yield () => this.#askAnew(address);
+    for (const address of [...nodes.values()].sort(() => Math.random() - 0.5))
+      yield () => this.#askAnew(address);
   }
 
-  /** @param {Address} node @returns {Promise<{ranges: Range[], host: string}>} */
+  /**
+   * @param {Address} node
+   * @returns {Promise<{ranges: Range[], host: string}>}
+   */
   async #askAnew(node) {
     const redis = new Redis({
       ...redisOptions(this.settings, node),
@@ -184,7 +202,10 @@ export class RedisCluster {
     }
   }
 
-  /** @param {Range[]} ranges @param {string} host of who told them */
+  /**
+   * @param {Range[]} ranges
+   * @param {string} host of who told them
+   */
   #apply(ranges, host) {
     /** @type {Map<string, number>} a slot of each */
     const primaries = new Map();
@@ -209,7 +230,9 @@ export class RedisCluster {
       this.shards.set(address, shard);
       fresh.push(shard);
     }
-    const isChanged = next.some((address, slot) => (this.shards.get(address) ?? null) !== this.owners[slot]);
+    const isChanged = next.some(
+      (address, slot) => (this.shards.get(address) ?? null) !== this.owners[slot],
+    );
     if (isChanged) {
       this.owners = next.map((address) => this.shards.get(address) ?? null);
       this.isWhole = !this.owners.includes(null);
@@ -250,7 +273,11 @@ export class RedisCluster {
     }
   }
 
-  /** Sees that a shard probes through a slot of its own. @param {RedisNode} shard @param {boolean} isNew */
+  /**
+   * Sees that a shard probes through a slot of its own.
+   * @param {RedisNode} shard
+   * @param {boolean} isNew
+   */
   #settle(shard, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === shard;
     if (!isNew && isOurs(slotOf(shard.probeChannel))) return;
@@ -262,7 +289,11 @@ export class RedisCluster {
     else shard.probeOn(channel);
   }
 
-  /** Ends a shard that has no slots any more. @param {string} address @param {RedisNode} shard */
+  /**
+   * Ends a shard that has no slots any more.
+   * @param {string} address
+   * @param {RedisNode} shard
+   */
   #retire(address, shard) {
     this.shards.delete(address);
     shard.probe.stop();
@@ -275,6 +306,7 @@ export class RedisCluster {
 }
 
 /**
- * What CLUSTER SLOTS tells: first and last slot, then nodes, the primary first: their name, port and more.
+ * What CLUSTER SLOTS tells: first and last slot, then nodes, the primary first: their name, port
+ * and more.
  * @typedef {[number, number, ...[string|null, number, ...unknown[]][]]} Range
  */

@@ -1,11 +1,12 @@
-// connection-count.js: how many connections all workers of the fleet have, told from each to each over Redis pub/sub.
+// connection-count.js: how many connections all workers of the fleet have, told from each to each
+// over Redis pub/sub.
 //
 //   =<connections> <worker>   at once on a change, then at most every MIN_INTERVAL_MS; and as a heartbeat
 //   ?<worker>                 a worker that is new, or back: all answer with theirs
 //   -<worker>                 a worker that leaves
 //
-// A worker that is not heard of for EXPIRY_MS counts no more. In a large fleet the interval grows with the number of
-// workers: each report reaches all, so their cost grows with the square.
+// A worker that is not heard of for EXPIRY_MS counts no more. In a large fleet the interval grows
+// with the number of workers: each report reaches all, so their cost grows with the square.
 
 const MIN_INTERVAL_MS = 50;
 const INTERVAL_PER_WORKER_MS = 5;
@@ -25,7 +26,8 @@ export class ConnectionCount {
    * @param {string} parts.id of this worker, unlike any other's
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
-   * @param {() => void} parts.onMalformed a message is not one of ours, or there are too many workers
+   * @param {() => void} parts.onMalformed a message is not one of ours, or there are too many
+   *   workers
    */
   constructor({ id, send, clock, onMalformed }) {
     this.id = id;
@@ -51,13 +53,14 @@ export class ConnectionCount {
   }
 
   /**
-   * The total, at once where no other worker has reported a change just now. One that has may hold back a further
-   * change until its next report: that one is waited for, since who opens a thousand connections and then asks wants
-   * to hear of all.
+   * The total, at once where no other worker has reported a change just now. One that has may hold
+   * back a further change until its next report: that one is waited for, since who opens a thousand
+   * connections and then asks wants to hear of all.
    * @returns {Promise<number>}
    */
   count() {
-    const wait = Math.min(MAX_SETTLE_MS, this.#intervalMs + TRAVEL_MS) - (performance.now() - this.movedMs);
+    const wait =
+      Math.min(MAX_SETTLE_MS, this.#intervalMs + TRAVEL_MS) - (performance.now() - this.movedMs);
     if (wait <= 0) return Promise.resolve(this.total);
     this.settling ??= new Promise((resolve) => {
       setTimeout(() => {
@@ -120,11 +123,13 @@ export class ConnectionCount {
     if (id === this.id) return;
     if (kind === '?') {
       // Answered after a moment, by one report for all that ask together.
-      if (this.isLive) this.timer ??= setTimeout(() => this.#report(), Math.random() * MIN_INTERVAL_MS).unref();
+      if (this.isLive)
+        this.timer ??= setTimeout(() => this.#report(), Math.random() * MIN_INTERVAL_MS).unref();
       return;
     }
     const before = this.others.get(id);
-    if (before === undefined && kind !== '-' && this.others.size >= MAX_WORKERS) return this.onMalformed();
+    if (before === undefined && kind !== '-' && this.others.size >= MAX_WORKERS)
+      return this.onMalformed();
     if (before !== undefined) this.othersTotal -= before.connections;
     if (kind === '-') {
       this.others.delete(id);

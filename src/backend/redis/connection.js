@@ -1,11 +1,13 @@
 // connection.js: one connection to Redis that comes back by itself.
 //
-// ioredis does the protocol, TLS, authentication, Sentinels and the reconnecting; what is settled here is how it behaves
-// when Redis does not: nothing waits in a queue while Redis is away, nothing is sent again, every step of a handshake
-// has a deadline, and delays grow until the connection has proved itself.
+// ioredis does the protocol, TLS, authentication, Sentinels and the reconnecting; what is settled
+// here is how it behaves when Redis does not: nothing waits in a queue while Redis is away, nothing
+// is sent again, every step of a handshake has a deadline, and delays grow until the connection has
+// proved itself.
 //
-// By Sentinel every attempt asks anew who the primary is. A primary that was replaced is left as soon as a Sentinel
-// says so (`+switch-master`), and one that has become a replica when it says READONLY.
+// By Sentinel every attempt asks anew who the primary is. A primary that was replaced is left as
+// soon as a Sentinel says so (`+switch-master`), and one that has become a replica when it says
+// READONLY.
 
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
@@ -16,7 +18,10 @@ const MAX_RETRY_MS = 2000;
 /** Share of a delay that is left to chance: a fleet does not return in step. */
 const RETRY_JITTER = 0.3;
 const CONNECT_TIMEOUT_MS = 2000;
-/** Between the end of our side and the destruction of a socket whose other side does not end: a frozen Redis. */
+/**
+ * Between the end of our side and the destruction of a socket whose other side does not end: a
+ * frozen Redis.
+ */
 const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
 /** Between looks at a Redis that is loading its data. */
@@ -52,12 +57,13 @@ export class RedisConnection {
       connectTimeout: CONNECT_TIMEOUT_MS,
       disconnectTimeout: DISCONNECT_TIMEOUT_MS,
       keepAlive: KEEP_ALIVE_MS,
-      // Covers the handshake too: a frozen Redis accepts connections, by its kernel, and never says a word.
+      // Covers the handshake too: a frozen Redis accepts connections, by its kernel, and never says
+      // a word.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
       maxLoadingRetryTime: LOADING_RETRY_MS,
-      // A publish that waits in ioredis' queue is delivered when nobody expects it any more, and is then called a
-      // success: it answers with the receivers of that moment.
+      // A publish that waits in ioredis' queue is delivered when nobody expects it any more, and is
+      // then called a success: it answers with the receivers of that moment.
       enableOfflineQueue: false,
       maxRetriesPerRequest: 0,
       autoResendUnfulfilledCommands: false,
@@ -66,11 +72,12 @@ export class RedisConnection {
       // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
       protocol: 3,
       retryStrategy: () => this.#retryDelayMs(),
-      // Scripts wrap the word. It may come many times in one read, and the first has ended the connection: each more
-      // would have it ended again, with a timer and a listener of its own.
+      // Scripts wrap the word. It may come many times in one read, and the first has ended the
+      // connection: each more would have it ended again, with a timer and a listener of its own.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
       failoverDetector: true,
-      // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds nobody is told.
+      // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds
+      // nobody is told.
       sentinelRetryStrategy: () => null,
       // Of those that listen for `+switch-master`.
       sentinelReconnectStrategy: (attempts) => delayMs(attempts),
@@ -104,7 +111,10 @@ export class RedisConnection {
     this.attempts = 0;
   }
 
-  /** Resets the connection; what is under way on it is rejected, and a new one is made. @param {string} reason */
+  /**
+   * Resets the connection; what is under way on it is rejected, and a new one is made.
+   * @param {string} reason
+   */
   destroy(reason) {
     this.reason = reason;
     reset(this.redis.stream);
@@ -120,7 +130,10 @@ export class RedisConnection {
     this.redis.disconnect();
   }
 
-  /** What may be logged of an error: never its command, whose arguments may be a password. @param {unknown} error */
+  /**
+   * What may be logged of an error: never its command, whose arguments may be a password.
+   * @param {unknown} error
+   */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }
@@ -136,7 +149,8 @@ export class RedisConnection {
   }
 
   #redisOnEnd() {
-    // ioredis gives up for good where a socket can't even be created, and where no Sentinel answers.
+    // ioredis gives up for good where a socket can't even be created, and where no Sentinel
+    // answers.
     if (this.isClosed) return;
     this.#lose(this.reason || 'the connection could not be made');
     if (this.revival !== null) clearTimeout(this.revival);
@@ -145,8 +159,9 @@ export class RedisConnection {
 }
 
 /**
- * Closes a socket, and discards the bytes that have not reached Redis. After a plain destroy() the kernel goes on sending them for
- * some two minutes: a publish of unknown outcome could take effect behind later ones of the same client.
+ * Closes a socket, and discards the bytes that have not reached Redis. After a plain destroy() the
+ * kernel goes on sending them for some two minutes: a publish of unknown outcome could take effect
+ * behind later ones of the same client.
  * @param {import('node:net').Socket|undefined} stream
  */
 function reset(stream) {
@@ -155,7 +170,8 @@ function reset(stream) {
   if (stream.connecting || stream.writableEnded || stream.destroyed) {
     stream.destroy();
   } else if (stream instanceof TLSSocket) {
-    // resetAndDestroy() refuses TLS sockets. The TCP handle below is private: without it the socket is only closed.
+    // resetAndDestroy() refuses TLS sockets. The TCP handle below is private: without it the socket
+    // is only closed.
     const tcp = /** @type {{_handle?: {_parent?: {reset?: () => void, close: () => void}}}} */ (
       /** @type {unknown} */ (stream)
     )._handle?._parent;

@@ -1,13 +1,16 @@
-// data-loss.js: notices that Redis has deleted or replaced the data of a database, before the answer to any later command.
+// data-loss.js: notices that Redis has deleted or replaced the data of a database, before the
+// answer to any later command.
 //
-// After FLUSHALL, or when a primary was made a replica and a primary again, what a worker knows of Redis is void, although its
-// connection lives. With CLIENT TRACKING Redis then pushes `invalidate` without keys to a RESP3 connection. OPTIN: Redis
-// keeps track of no key, so this costs it nothing. (https://redis.io/docs/latest/commands/client-tracking/)
-// It doesn't say which database: after FLUSHDB of another one, workers reset their connections too, and lose nothing.
+// After FLUSHALL, or when a primary was made a replica and a primary again, what a worker knows of
+// Redis is void, although its connection lives. With CLIENT TRACKING Redis then pushes `invalidate`
+// without keys to a RESP3 connection. OPTIN: Redis keeps track of no key, so this costs it nothing.
+// (https://redis.io/docs/latest/commands/client-tracking/) It doesn't say which database: after
+// FLUSHDB of another one, workers reset their connections too, and lose nothing.
 //
-// The push lies in front of the answers that must not be believed. ioredis drops it, and so the bytes are searched before ioredis
-// gets them. A payload can't contain it: JSON has no line breaks in strings and no `>` outside of them. If Redis does not
-// know the command or the ACL user may not use it, redis-identity.js and the heartbeat of presence notice later.
+// The push lies in front of the answers that must not be believed. ioredis drops it, and so the
+// bytes are searched before ioredis gets them. A payload can't contain it: JSON has no line breaks
+// in strings and no `>` outside of them. If Redis does not know the command or the ACL user may not
+// use it, redis-identity.js and the heartbeat of presence notice later.
 
 const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];
@@ -23,10 +26,13 @@ export function trackEmptying(redis) {
 /**
  * Reads before ioredis. To be called when its own listener is there and nothing has been read.
  * @param {Stream} stream
- * @param {() => void} onEmptied what was read behind the push is dropped: it must end the connection
+ * @param {() => void} onEmptied what was read behind the push is dropped: it must end the
+ *   connection
  */
 export function watchEmptying(stream, onEmptied) {
-  const listeners = /** @type {((this: Stream, bytes: Buffer) => void)[]} */ (stream.listeners('data'));
+  const listeners = /** @type {((this: Stream, bytes: Buffer) => void)[]} */ (
+    stream.listeners('data')
+  );
   // It is ioredis's alone, or something is not as we know it.
   if (listeners.length !== 1) return;
   const [theirs] = listeners;
@@ -39,7 +45,8 @@ export function watchEmptying(stream, onEmptied) {
     const theirsBytes = at < 0 ? bytes.length : Math.max(0, at - tail.length);
     const begin = seam.lastIndexOf(FIRST);
     tail = begin > seam.length - PUSH.length ? Buffer.from(seam.subarray(begin)) : NOTHING;
-    if (theirsBytes > 0) theirs.call(stream, theirsBytes === bytes.length ? bytes : bytes.subarray(0, theirsBytes));
+    if (theirsBytes > 0)
+      theirs.call(stream, theirsBytes === bytes.length ? bytes : bytes.subarray(0, theirsBytes));
     if (at >= 0) onEmptied();
   });
 }

@@ -26,10 +26,15 @@ import { Message, NO_BODY, unavailable } from './publisher.js';
 
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
-/** Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and not new. */
+/**
+ * Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and
+ * not new.
+ */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
-/** What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it. */
+/**
+ * What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it.
+ */
 const CARE_SHARE = 0.125;
 /** Above 1 + CARE_SHARE: calls may be late. */
 const TTL_FACTOR = 1.25;
@@ -69,13 +74,19 @@ export class RedisHistory {
     this.names = names;
     this.maxPubsubBytes = maxPubsubBytes;
     this.isTrusting = fence === 'trust';
-    /** Of the server at the other end of this connection, and perhaps the one before it; empty: not known yet. */
+    /**
+     * Of the server at the other end of this connection, and perhaps the one before it; empty: not
+     * known yet.
+     */
     this.fence = '';
     /** @type {Map<string, Known>} */
     this.rooms = new Map();
     /** Has this connection sent the whole script? */
     this.isLoaded = false;
-    /** The latest of each room that is gathered or unanswered. @type {Map<string, HistoryPublish>} */
+    /**
+     * The latest of each room that is gathered or unanswered.
+     * @type {Map<string, HistoryPublish>}
+     */
     this.latest = new Map();
     /** What the reads under way weigh. */
     this.reading = 0;
@@ -105,7 +116,13 @@ export class RedisHistory {
     for (const known of this.rooms.values()) known.forget();
   }
 
-  /** @param {string} room @param {HistoryRule} rule @param {Buffer} publication @param {string} idempotencyKey empty: none @returns {Promise<Position>} */
+  /**
+   * @param {string} room
+   * @param {HistoryRule} rule
+   * @param {Buffer} publication
+   * @param {string} idempotencyKey empty: none
+   * @returns {Promise<Position>}
+   */
   publish(room, rule, publication, idempotencyKey) {
     const { publisher } = this;
     const size = HEAD_BYTES + publication.length;
@@ -123,10 +140,17 @@ export class RedisHistory {
     message.bodyBytes += size;
     publisher.hold(message, size);
     const { promise } = message.done;
-    return before === 0 ? promise : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
+    return before === 0
+      ? promise
+      : promise.then(({ epoch, offset }) => ({ epoch, offset: offset + before }));
   }
 
-  /** @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from @returns {Promise<HistoryPage>} */
+  /**
+   * @param {string} room
+   * @param {HistoryRule} rule
+   * @param {import('../broker.js').ReadRequest} from
+   * @returns {Promise<HistoryPage>}
+   */
   read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
@@ -183,14 +207,18 @@ export class RedisHistory {
   known(room) {
     let known = this.rooms.get(room);
     if (known === undefined) {
-      if (this.rooms.size >= MAX_ROOMS) for (const oldest of this.rooms.keys()) if (this.rooms.delete(oldest)) break;
+      if (this.rooms.size >= MAX_ROOMS)
+        for (const oldest of this.rooms.keys()) if (this.rooms.delete(oldest)) break;
       known = new Known();
       this.rooms.set(room, known);
     }
     return known;
   }
 
-  /** @param {string} room @param {string} line as the script says it */
+  /**
+   * @param {string} room
+   * @param {string} line as the script says it
+   */
   learn(room, line) {
     const known = this.known(room);
     const before = known.line;
@@ -201,21 +229,28 @@ export class RedisHistory {
       // The call was written before the fence changed: the next one renames the line.
       known.forget();
     } else if (!this.fence.startsWith(fence)) {
-      // If another worker has renamed the line of an epoch, it has watched the change: this worker's other rooms go on too.
+      // If another worker has renamed the line of an epoch, it has watched the change: this
+      // worker's other rooms go on too.
       const isRenamed = before !== '' && before.slice(FENCE_BYTES) === line.slice(FENCE_BYTES);
       this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
     }
   }
 
-  /** A publication of the room has arrived. @param {string} room @param {number} offset @param {string} epoch */
+  /**
+   * A publication of the room has arrived.
+   * @param {string} room
+   * @param {number} offset
+   * @param {string} epoch
+   */
   see(room, offset, epoch) {
     const known = this.rooms.get(room);
     if (known !== undefined && known.epoch === epoch && offset > known.top) known.top = offset;
   }
 
   /**
-   * Redis has answered a call: is its stream shorter than it was when the call was written? Then Redis has lost publications and
-   * gives their offsets to others. The epoch ends, and the connection is reset: all is asked anew.
+   * Redis has answered a call: is its stream shorter than it was when the call was written? Then
+   * Redis has lost publications and gives their offsets to others. The epoch ends, and the
+   * connection is reset: all is asked anew.
    * @param {string} room
    * @param {string} epoch
    * @param {number} top the offset that the call found
@@ -228,7 +263,12 @@ export class RedisHistory {
     return true;
   }
 
-  /** The start of a call of the script. @param {number} keys @param {number} args @returns {string} */
+  /**
+   * The start of a call of the script.
+   * @param {number} keys
+   * @param {number} args
+   * @returns {string}
+   */
   callHead(keys, args) {
     // The first call of a connection brings the script; those behind it find it.
     const call = this.isLoaded ? this.script.evalsha : this.script.eval;
@@ -238,9 +278,12 @@ export class RedisHistory {
 
   /** Of a call without its body. @param {string} room */
   maxCallBytes(room) {
-    // A name may take three bytes a character, of which the prefix has some; the numbers fit in the rest.
+    // A name may take three bytes a character, of which the prefix has some; the numbers fit in the
+    // rest.
     const { evalsha, eval: whole } = this.script;
-    return (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768;
+    return (
+      (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768
+    );
   }
 }
 
@@ -271,7 +314,10 @@ class Known {
     this.caredMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** @param {string} line @param {boolean} isFenced does its epoch end the one before? */
+  /**
+   * @param {string} line
+   * @param {boolean} isFenced does its epoch end the one before?
+   */
   learn(line, isFenced) {
     const epoch = line.slice(-EPOCH_BYTES);
     if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
@@ -284,7 +330,8 @@ class Known {
   /** @param {string} epoch */
   end(epoch) {
     if (this.line.endsWith(epoch)) this.line = '';
-    if (!this.ended.includes(epoch)) this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
+    if (!this.ended.includes(epoch))
+      this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
   /** What Redis has given out by now, as far as this worker knows. @returns {Floor} */
@@ -292,11 +339,16 @@ class Known {
     return { epoch: this.epoch, top: this.top };
   }
 
-  /** Is it time for a call to see to them? @param {number} publications @param {HistoryRule} rule */
+  /**
+   * Is it time for a call to see to them?
+   * @param {number} publications
+   * @param {HistoryRule} rule
+   */
   isDue(publications, rule) {
     this.uncared += publications;
     const nowMs = performance.now();
-    if (this.uncared < rule.size * CARE_SHARE && nowMs - this.caredMs < rule.ttlMs * CARE_SHARE) return false;
+    if (this.uncared < rule.size * CARE_SHARE && nowMs - this.caredMs < rule.ttlMs * CARE_SHARE)
+      return false;
     this.uncared = 0;
     this.caredMs = nowMs;
     return true;
@@ -348,7 +400,11 @@ class HistoryPublish extends Message {
     return this.history.maxCallBytes(this.room) + this.bodyBytes;
   }
 
-  /** @override @param {Buffer} buffer @param {number} start */
+  /**
+   * @override
+   * @param {Buffer} buffer
+   * @param {number} start
+   */
   write(buffer, start) {
     const { history, room, rule, key, previous } = this;
     const { names } = history;
@@ -371,7 +427,10 @@ class HistoryPublish extends Message {
     let tail = '\r\n';
     if (hasKey || isCare) tail += bulk(String(IDEMPOTENCY_MS));
     if (isCare)
-      tail += bulk(String(rule.size)) + bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) + bulk(metaTtl(rule));
+      tail +=
+        bulk(String(rule.size)) +
+        bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) +
+        bulk(metaTtl(rule));
     let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
     at = this.writeBody(buffer, at);
     at += buffer.write(tail, at, 'latin1');
@@ -386,7 +445,8 @@ class HistoryPublish extends Message {
   resolve(reply) {
     this.#leave();
     this.answered();
-    let [line, offset] = typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
+    let [line, offset] =
+      typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
     // Of an idempotency key that was there it is the epoch alone.
     const isRepeated = line.length === EPOCH_BYTES;
     const epoch = line.slice(-EPOCH_BYTES);
@@ -431,11 +491,17 @@ class HistoryPublish extends Message {
 }
 
 /**
- * A read of a room's history. It changes nothing that anybody asked for, so all that fails is UNAVAILABLE.
+ * A read of a room's history. It changes nothing that anybody asked for, so all that fails is
+ * UNAVAILABLE.
  * @extends {Message<HistoryPage>}
  */
 class HistoryRead extends Message {
-  /** @param {RedisHistory} history @param {string} room @param {HistoryRule} rule @param {import('../broker.js').ReadRequest} from */
+  /**
+   * @param {RedisHistory} history
+   * @param {string} room
+   * @param {HistoryRule} rule
+   * @param {import('../broker.js').ReadRequest} from
+   */
   constructor(history, room, rule, from) {
     const { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, isGlance = false } = from;
     super(history.publisher, '', null, '', NO_BODY);
@@ -456,7 +522,11 @@ class HistoryRead extends Message {
     return this.history.maxCallBytes(this.room);
   }
 
-  /** @override @param {Buffer} buffer @param {number} start */
+  /**
+   * @override
+   * @param {Buffer} buffer
+   * @param {number} start
+   */
   write(buffer, start) {
     const { history, room, isGlance } = this;
     const known = history.rooms.get(room);
@@ -493,7 +563,12 @@ class HistoryRead extends Message {
     this.history.readOnSettled(this);
   }
 
-  /** @param {string} epoch @param {number} offset @param {Buffer[]} messages newest first, or oldest first if forward @returns {HistoryPage} */
+  /**
+   * @param {string} epoch
+   * @param {number} offset
+   * @param {Buffer[]} messages newest first, or oldest first if forward
+   * @returns {HistoryPage}
+   */
   #page(epoch, offset, messages) {
     const { after, limit, isForward } = this;
     /** @type {Found} */
@@ -506,7 +581,12 @@ class HistoryRead extends Message {
     if (!isForward) messages.reverse();
     for (const message of messages) splitMessage(message, collector, found);
     const { first, publications } = found;
-    return { epoch, offset, first, publications: isForward ? publications.slice(0, limit) : publications };
+    return {
+      epoch,
+      offset,
+      first,
+      publications: isForward ? publications.slice(0, limit) : publications,
+    };
   }
 
   /** @override @param {Error} error */
@@ -541,13 +621,19 @@ class HistoryRead extends Message {
     this.#fail('Redis did not answer in time');
   }
 
-  /** @param {string} message @param {unknown} [cause] */
+  /**
+   * @param {string} message
+   * @param {unknown} [cause]
+   */
   #fail(message, cause) {
     this.done.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
 }
 
-/** What is read from a stream's messages. @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found */
+/**
+ * What is read from a stream's messages.
+ * @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found
+ */
 
 /** @type {import('./batch.js').MessageReceiver<Found>} */
 const collector = {
@@ -561,17 +647,25 @@ const collector = {
   },
 };
 
-/** @param {import('./keys.js').Keys} names @param {string} room */
+/**
+ * @param {import('./keys.js').Keys} names
+ * @param {string} room
+ */
 function keysOf(names, room) {
   return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
 }
 
-/** @param {HistoryRule} rule @returns {string} in milliseconds */
+/**
+ * @param {HistoryRule} rule
+ * @returns {string} in milliseconds
+ */
 function metaTtl(rule) {
   return String(Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS));
 }
 
-/** @returns {string} one that was never given before: of two calls under way each may begin an epoch */
+/**
+ * @returns {string} one that was never given before: of two calls under way each may begin an epoch
+ */
 function newEpoch() {
   if (poolAt === pool.length) {
     randomFillSync(pool);
@@ -581,12 +675,18 @@ function newEpoch() {
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
 }
 
-/** @param {string} text @returns {string} as RESP */
+/**
+ * @param {string} text
+ * @returns {string} as RESP
+ */
 function bulk(text) {
   return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
 
-/** @param {string} publish the command @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys */
+/**
+ * @param {string} publish the command
+ * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
+ */
 function scriptOf(publish) {
   const text = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1').replace(
     "'PUBLISH'",

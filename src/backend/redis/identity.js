@@ -11,13 +11,17 @@
 //   for at least as long as `repl-backlog-ttl`. So a change without a `master_replid2`, seen within MAX_BLIND_MS of the
 //   last look, is no promotion, and histories go on (`onMoved`).
 //
-// `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is compared.
+// `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
+// compared.
 
 const INTERVAL_MS = 1500;
 const MAX_BLIND_MS = 5000;
 const NO_LINE = /^0+$/;
 
-/** @typedef {Pick<import('./connection.js').RedisConnection, 'isWritable'|'destroy'|'redis'>} Connection */
+/**
+ * @typedef {Pick<import('./connection.js').RedisConnection, 'isWritable'|'destroy'|'redis'>}
+ *   Connection
+ */
 
 export class RedisIdentity {
   /**
@@ -26,7 +30,8 @@ export class RedisIdentity {
    * @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced does the line of replication matter?
    * @param {() => void} parts.onUpdate `isSplit` may have changed
-   * @param {(server: string, former: string, line: string) => void} parts.onMoved to another line, and nothing was lost
+   * @param {(server: string, former: string, line: string) => void} parts.onMoved to another line,
+   *   and nothing was lost
    */
   constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
@@ -66,7 +71,8 @@ export class RedisIdentity {
 
   /** @param {number} nowMs on the live clock */
   tick(nowMs) {
-    if (nowMs - this.askedMs >= INTERVAL_MS && !this.isAsking && this.commands.isWritable) this.#ask(nowMs);
+    if (nowMs - this.askedMs >= INTERVAL_MS && !this.isAsking && this.commands.isWritable)
+      this.#ask(nowMs);
   }
 
   /** @param {'commands'|'subscriber'} role */
@@ -111,7 +117,8 @@ export class RedisIdentity {
 /**
  * @param {Connection} connection
  * @param {'server'|'replication'} section
- * @returns {Promise<Map<string, string>|null>} null: another connection has taken its place meanwhile
+ * @returns {Promise<Map<string, string>|null>} null: another connection has taken its place
+ *   meanwhile
  */
 async function info({ redis }, section) {
   const { stream } = redis;

@@ -1,8 +1,8 @@
 // inbox.js: from a Redis message to publications, in the room's order.
 //
-// Most publications are handed over as they come. Where one is a reference its body is fetched, once, and what follows
-// it in its room waits behind it: bounded in time (a fetch that fails skips that publication) and in bytes. In rooms with
-// history the offsets show what was skipped.
+// Most publications are handed over as they come. Where one is a reference its body is fetched,
+// once, and what follows it in its room waits behind it: bounded in time (a fetch that fails skips
+// that publication) and in bytes. In rooms with history the offsets show what was skipped.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { splitMessage } from './batch.js';
@@ -16,16 +16,20 @@ const OVERHEAD_BYTES = 128;
 
 /**
  * A publication in a room's queue.
- * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}} Held
+ * @typedef {{body: Buffer|null, isHere: boolean, bytes: number, offset: number, epoch: string}}
+ *   Held
  */
 
 export class Inbox {
   /**
    * @param {object} parts
-   * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void} parts.deliver
-   * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>} parts.fetch of a reference's body
+   * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void}
+   *   parts.deliver
+   * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>}
+   *   parts.fetch of a reference's body
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
-   * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from its first fault on
+   * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from
+   *   its first fault on
    */
   constructor({ deliver, fetch, onSkipped, onMalformed }) {
     this.deliver = deliver;
@@ -41,12 +45,20 @@ export class Inbox {
     this.isClosed = false;
   }
 
-  /** @param {string} room @param {Buffer} message */
+  /**
+   * @param {string} room
+   * @param {Buffer} message
+   */
   receive(room, message) {
     if (!splitMessage(message, this, room)) this.onMalformed(`room ${room}`);
   }
 
-  /** @param {string} room @param {Buffer} publication @param {number} offset @param {string} epoch */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
   publication(room, publication, offset, epoch) {
     const queue = this.held.get(room);
     if (queue === undefined) {
@@ -59,7 +71,12 @@ export class Inbox {
     queue.push({ body: Buffer.from(publication), isHere: true, bytes, offset, epoch });
   }
 
-  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch */
+  /**
+   * @param {string} room
+   * @param {string} id
+   * @param {number} offset
+   * @param {string} epoch
+   */
   reference(room, id, offset, epoch) {
     if (!this.#hold(OVERHEAD_BYTES)) return;
     const queue = this.held.get(room) ?? [];
@@ -78,7 +95,10 @@ export class Inbox {
     });
   }
 
-  /** @param {number} bytes @returns {boolean} whether there is room for them */
+  /**
+   * @param {number} bytes
+   * @returns {boolean} whether there is room for them
+   */
   #hold(bytes) {
     if (this.heldBytes + bytes > MAX_HELD_BYTES) {
       this.onSkipped('too much waits for large publications');
@@ -88,11 +108,16 @@ export class Inbox {
     return true;
   }
 
-  /** Hands over what no longer waits. @param {string} room @param {Held[]} queue */
+  /**
+   * Hands over what no longer waits.
+   * @param {string} room
+   * @param {Held[]} queue
+   */
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Forgotten before it is handed over: what arrives for this room from now on waits behind nothing, or behind the rest.
+    // Forgotten before it is handed over: what arrives for this room from now on waits behind
+    // nothing, or behind the rest.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {
@@ -101,10 +126,17 @@ export class Inbox {
     }
   }
 
-  /** @param {string} room @param {string} id @param {number} offset @param {string} epoch @returns {Promise<Buffer|null>} null where it could not be had; never rejects */
+  /**
+   * @param {string} room
+   * @param {string} id
+   * @param {number} offset
+   * @param {string} epoch
+   * @returns {Promise<Buffer|null>} null where it could not be had; never rejects
+   */
   async #body(room, id, offset, epoch) {
     const end = performance.now() + FETCH_TIMEOUT_MS;
-    if (this.fetches >= MAX_FETCHES) await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
+    if (this.fetches >= MAX_FETCHES)
+      await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
     this.fetches++;
     let reason = 'its body came too late';
     try {

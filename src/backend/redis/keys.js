@@ -7,8 +7,9 @@
 //   history:{<room>}:stream        its publications
 //   history:{<room>}:key:<hash>    the position that an idempotency key got
 //
-// All of a room has the room as its hash tag: in a cluster its channel and its keys live on one node, where one script can
-// store and publish. (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/, "Hash tags")
+// All of a room has the room as its hash tag: in a cluster its channel and its keys live on one
+// node, where one script can store and publish.
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/, "Hash tags")
 
 import { createHash } from 'node:crypto';
 
@@ -35,12 +36,18 @@ export class Keys {
     return channel.toString('latin1', this.roomAt, channel.length - 1);
   }
 
-  /** @param {Buffer} channel @returns {number} a CHANNEL_KIND */
+  /**
+   * @param {Buffer} channel
+   * @returns {number} a CHANNEL_KIND
+   */
   kindOf(channel) {
     return channel[this.kindAt];
   }
 
-  /** @param {string} worker @param {string} tag empty outside of a cluster */
+  /**
+   * @param {string} worker
+   * @param {string} tag empty outside of a cluster
+   */
   probeChannelOf(worker, tag) {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
   }
@@ -50,7 +57,10 @@ export class Keys {
     return channel[this.kindAt] === CHANNEL_KIND.PROBE;
   }
 
-  /** @param {string} room @param {string} id */
+  /**
+   * @param {string} room
+   * @param {string} id
+   */
   blobOf(room, id) {
     return `${this.prefix}blob:{${room}}:${id}`;
   }
@@ -65,7 +75,10 @@ export class Keys {
     return `${this.prefix}history:{${room}}:stream`;
   }
 
-  /** @param {string} room @param {string} idempotencyKey of any length: the name has its hash */
+  /**
+   * @param {string} room
+   * @param {string} idempotencyKey of any length: the name has its hash
+   */
   idempotencyOf(room, idempotencyKey) {
     const hash = createHash('sha256').update(idempotencyKey).digest('base64url');
     return `${this.prefix}history:{${room}}:key:${hash}`;

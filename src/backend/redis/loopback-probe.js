@@ -1,9 +1,10 @@
 // loopback-probe.js: does what is published still come back?
 //
-// A subscriber connection can be dead while it looks alive: Redis frozen, a firewall that forgot it, a failover. No
-// event tells; only a message that went all the way around does. Every PROBE_INTERVAL_MS one is published on a channel
-// of this worker's own. One that is not back within PROBE_TIMEOUT_MS is a miss; after MAX_MISSES the socket is destroyed.
-// Where publishing is not possible for its own reasons the subscriber's connection is asked directly, by PING.
+// A subscriber connection can be dead while it looks alive: Redis frozen, a firewall that forgot
+// it, a failover. No event tells; only a message that went all the way around does. Every
+// PROBE_INTERVAL_MS one is published on a channel of this worker's own. One that is not back within
+// PROBE_TIMEOUT_MS is a miss; after MAX_MISSES the socket is destroyed. Where publishing is not
+// possible for its own reasons the subscriber's connection is asked directly, by PING.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
@@ -15,7 +16,8 @@ export class RedisProbe {
    * @param {(token: Buffer) => Promise<void>} parts.publish
    * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
-   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; has the bus carried it
+   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; has
+   *   the bus carried it
    * @param {() => void} parts.onMiss
    * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
    * @param {(error: unknown) => void} parts.onRefused it could not be published
@@ -47,7 +49,10 @@ export class RedisProbe {
     this.#send(nowMs);
   }
 
-  /** The connection that publishes is a new one: a probe under way says nothing about it. @param {number} nowMs on the live clock */
+  /**
+   * The connection that publishes is a new one: a probe under way says nothing about it.
+   * @param {number} nowMs on the live clock
+   */
   restart(nowMs) {
     if (this.isRunning) this.#send(nowMs);
   }

@@ -4,12 +4,14 @@
 //   publish to a room with history, history --> redis-history --> redis-publisher
 //   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
 //
-// Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted channel is subscribed, and
-// a probe (redis-probe) has come back over these very connections: a Redis that answers handshakes may still hold back writes.
+// Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted
+// channel is subscribed, and a probe (redis-probe) has come back over these very connections: a
+// Redis that answers handshakes may still hold back writes.
 //
-// Both connections must lead to the same server, and that server must stay what it was (redis-identity, redis-emptied). While they lead to
-// different ones and no probe comes back, publishes and reads are refused. New subscribers follow the address; if none of them
-// gets a probe for PATIENCE_MS, the commands follow it too.
+// Both connections must lead to the same server, and that server must stay what it was
+// (redis-identity, redis-emptied). While they lead to different ones and no probe comes back,
+// publishes and reads are refused. New subscribers follow the address; if none of them gets a probe
+// for PATIENCE_MS, the commands follow it too.
 
 import { RedisConnection } from './connection.js';
 import { trackEmptying, watchEmptying } from './data-loss.js';
@@ -31,13 +33,18 @@ const PATIENCE_MS = 20_000;
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
  * @property {(channel: Buffer, message: Buffer) => void} onMessage but not its own probes
- * @property {(channels: string[]) => void} onMoved have come from another shard, and may have missed something
+ * @property {(channels: string[]) => void} onMoved have come from another shard, and may have
+ *   missed something
  * @property {() => void} onStale it has no longer the slots it had
  * @property {(ms: number) => void} [onPublishLag]
  * @property {(seconds: number) => void} [onRoundTrip]
  */
 
-/** @typedef {Pick<import('../../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>} ShardConfig */
+/**
+ * @typedef
+ *   {Pick<import('../../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
+ *   ShardConfig
+ */
 
 export class RedisNode {
   /**
@@ -47,7 +54,9 @@ export class RedisNode {
    * @param {ShardConfig} parts.config
    * @param {import('./keys.js').Keys} parts.names
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
-   * @param {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'>} parts.counters
+   * @param
+   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'>}
+   *   parts.counters
    * @param {ShardEvents} parts.events
    */
   constructor({ settings, node, config, names, clock, counters, events }) {
@@ -60,7 +69,9 @@ export class RedisNode {
     this.probeChannel = '';
     /** Has a probe come back over these connections? */
     this.isProven = false;
-    /** When the latest probe came back, or the connection for commands was made; on the live clock. */
+    /**
+     * When the latest probe came back, or the connection for commands was made; on the live clock.
+     */
     this.provenMs = 0;
     this.isReconnect = { commands: false, subscriber: false };
     this.isClosed = false;
@@ -130,7 +141,8 @@ export class RedisNode {
       onUpdate: () => this.#checkSplit(),
       onMoved: (server, former, line) => {
         this.history.moveOn(server, former, line);
-        // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew that starts now.
+        // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew
+        // that starts now.
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
@@ -161,7 +173,8 @@ export class RedisNode {
     this.probeChannel = channel;
     this.subscriptions.subscribe(channel).then(
       () => {
-        if (this.probeChannel === channel && this.subscriptions.isLive) this.probe.start(this.clock.nowMs);
+        if (this.probeChannel === channel && this.subscriptions.isLive)
+          this.probe.start(this.clock.nowMs);
       },
       () => {
         // It is among what is wanted, and #subscriptionsOnLive starts with it.

@@ -1,4 +1,5 @@
-// presence.js: the presence of many machines. What each worker says is kept in Redis, and each worker looks after the others.
+// presence.js: the presence of many machines. What each worker says is kept in Redis, and each
+// worker looks after the others.
 //
 //   presence:{<room>}:members        user -> member              one script changes these three and publishes the events on
 //   presence:{<room>}:owners         user -> how many have it    the room's channel (redis-members.lua)
@@ -26,7 +27,10 @@ const TTL_MS = 30_000;
 /** After this time another worker clears up too. */
 const CLEARING_MS = 15_000;
 const RETRY_MS = 1000;
-/** After Redis has lost its data: the time others have to say again who is there, before leaves of the outage are told. */
+/**
+ * After Redis has lost its data: the time others have to say again who is there, before leaves of
+ * the outage are told.
+ */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
 /** Of one call: some 2 ms of Redis' time. */
@@ -37,7 +41,9 @@ const MAX_CALLS = 16;
 const CLEARED_ROOMS = 64;
 /** Rooms in one SADD or SREM. */
 const CHUNK_ROOMS = 1000;
-/** Old names kept to be cleared by their own worker; of more, the heartbeat's time-out takes care. */
+/**
+ * Old names kept to be cleared by their own worker; of more, the heartbeat's time-out takes care.
+ */
 const MAX_PAST = 16;
 
 const SCRIPTS = {
@@ -71,19 +77,31 @@ function lua(name) {
 /**
  * The scripts, as ioredis makes them methods.
  * @typedef {object} Scripts
- * @property {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>} presenceMembersBuffer
- * @property {(...args: (string|number)[]) => Promise<[mark: string, isNew: number, taken: string[], declared: string[]]>} presenceWorkers
+ * @property
+ *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>}
+ *   presenceMembersBuffer
+ * @property
+ *   {(...args: (string|number)[]) => Promise<[mark: string, isNew: number, taken: string[], declared: string[]]>}
+ *   presenceWorkers
  * @property {(...args: string[]) => Promise<number>} presenceCleared
- * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>} presenceReadBuffer
+ * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>}
+ *   presenceReadBuffer
  */
 
 /**
- * What Redis has not confirmed; see redis-members.lua. A join that is new, because nothing of that user in that room is in Redis
- * or on its way there, and that has not been sent, is forgotten when the user leaves: so churn leaves nothing behind.
- * @typedef {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer, isNew?: boolean, isSent?: boolean}} Change
+ * What Redis has not confirmed; see redis-members.lua. A join that is new, because nothing of that
+ * user in that room is in Redis or on its way there, and that has not been sent, is forgotten when
+ * the user leaves: so churn leaves nothing behind.
+ * @typedef
+ *   {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer, isNew?: boolean, isSent?: boolean}}
+ *   Change
  */
 
-/** Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after another. @typedef {(number|Buffer)[]} Refused */
+/**
+ * Events that Redis refused to publish: 1 (join) or 2 (leave), user and member of each, one after
+ * another.
+ * @typedef {(number|Buffer)[]} Refused
+ */
 
 /**
  * @typedef {object} User
@@ -119,22 +137,36 @@ export class RedisPresence {
    * @param {number} parts.maxMembers
    * @param {import('../presence.js').Announcements} parts.announcements
    * @param {string} parts.workerId
-   * @param {(name: string) => void} [parts.onName] what to call this worker when it has died; empty: nothing is left of it
-   * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}} parts.counters
-   * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}} parts.log
+   * @param {(name: string) => void} [parts.onName] what to call this worker when it has died;
+   *   empty: nothing is left of it
+   * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}}
+   *   parts.counters
+   * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
+   *   parts.log
    * @param {number} [parts.beatMs]
    * @param {number} [parts.ttlMs]
    * @param {number} [parts.settleMs]
    */
   constructor(parts) {
-    const { connection, prefix, channelOf, publishCommand = 'PUBLISH', maxMembers, announcements, workerId } = parts;
+    const {
+      connection,
+      prefix,
+      channelOf,
+      publishCommand = 'PUBLISH',
+      maxMembers,
+      announcements,
+      workerId,
+    } = parts;
     this.connection = connection;
     this.prefix = prefix;
     this.channelOf = channelOf;
     /** What every call of redis-members.lua has in common. */
     this.common = [publishCommand, announcements.join, announcements.leave, maxMembers];
     this.maxMembers = maxMembers;
-    /** What all names of this worker begin with. A worker's id may come again: after a restart, and in every container. */
+    /**
+     * What all names of this worker begin with. A worker's id may come again: after a restart, and
+     * in every container.
+     */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.onName = parts.onName ?? (() => {});
     this.counters = parts.counters;
@@ -148,7 +180,10 @@ export class RedisPresence {
     this.name = '';
     /** Has anything been said under it? */
     this.isUsed = false;
-    /** Times there was reason to doubt that Redis has all it has confirmed, and how many of them are settled. */
+    /**
+     * Times there was reason to doubt that Redis has all it has confirmed, and how many of them are
+     * settled.
+     */
     this.doubts = 1;
     this.settled = 0;
     this.isUp = false;
@@ -163,7 +198,11 @@ export class RedisPresence {
     this.rooms = new Map();
     /** Those with changes. @type {Set<Room>} */
     this.changed = new Set();
-    /** Asked for since the last round began. @type {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>} */
+    /**
+     * Asked for since the last round began.
+     * @type
+     *   {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>}
+     */
     this.reads = new Map();
     /** Own names of before, and where they had users. @type {{name: string, rooms: string[]}[]} */
     this.past = [];
@@ -181,7 +220,8 @@ export class RedisPresence {
     this.beatTimer = undefined;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
-    for (const [name, script] of Object.entries(SCRIPTS)) connection.redis.defineCommand(name, script);
+    for (const [name, script] of Object.entries(SCRIPTS))
+      connection.redis.defineCommand(name, script);
     this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (connection.redis));
   }
 
@@ -222,19 +262,27 @@ export class RedisPresence {
     this.#work();
   }
 
-  /** @param {string} room @param {string} user @param {Buffer} member */
+  /**
+   * @param {string} room
+   * @param {string} user
+   * @param {Buffer} member
+   */
   join(room, user, member) {
     if (this.isClosed) return;
     const one = this.#room(room);
     const entry = one.users.get(user);
     const { isTold = false, isRefused = false } = entry ?? {};
     const before = one.changes.get(user);
-    const isNew = before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
+    const isNew =
+      before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
     one.users.set(user, { member, isTold, isRefused });
     this.#change(one, user, { what: isRefused ? 'tell' : 'join', member, isNew });
   }
 
-  /** @param {string} room @param {string} user */
+  /**
+   * @param {string} room
+   * @param {string} user
+   */
   leave(room, user) {
     const one = this.rooms.get(room);
     const entry = one?.users.get(user);
@@ -255,7 +303,10 @@ export class RedisPresence {
     }
   }
 
-  /** @param {string} room @returns {Promise<import('../presence.js').PresenceSnapshot>} */
+  /**
+   * @param {string} room
+   * @returns {Promise<import('../presence.js').PresenceSnapshot>}
+   */
   read(room) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
       return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is away'));
@@ -269,14 +320,21 @@ export class RedisPresence {
     return read.promise;
   }
 
-  /** @param {string} name @returns {Room} */
+  /**
+   * @param {string} name
+   * @returns {Room}
+   */
   #room(name) {
     let room = this.rooms.get(name);
     if (room === undefined) this.rooms.set(name, (room = new Room(name)));
     return room;
   }
 
-  /** @param {Room} room @param {string} user @param {Change} change */
+  /**
+   * @param {Room} room
+   * @param {string} user
+   * @param {Change} change
+   */
   #change(room, user, change) {
     room.changes.set(user, change);
     this.changed.add(room);
@@ -310,7 +368,9 @@ export class RedisPresence {
 
   get #isBeatDue() {
     // Late: this process stood still, and may have been declared dead.
-    return this.isBeatDue || this.dead.length > 0 || performance.now() - this.beatenMs > this.ttlMs / 2;
+    return (
+      this.isBeatDue || this.dead.length > 0 || performance.now() - this.beatenMs > this.ttlMs / 2
+    );
   }
 
   get #hasWork() {
@@ -333,7 +393,8 @@ export class RedisPresence {
           if (this.changed.size === 0 && this.past.length > 0) await this.#clearPast();
           else if (this.clearing.length > 0) await this.#clear(this.clearing[0]);
         }
-        if (this.hasRefused) throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
+        if (this.hasRefused)
+          throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
         this.hasFailed = false;
       }
     } catch (error) {
@@ -350,7 +411,10 @@ export class RedisPresence {
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence can not be read', { cause: error }));
   }
 
-  /** @param {number} ms @param {() => void} act */
+  /**
+   * @param {number} ms
+   * @param {() => void} act
+   */
   #later(ms, act) {
     if (this.isClosed) return;
     const timer = setTimeout(() => {
@@ -370,7 +434,10 @@ export class RedisPresence {
     }, wait).unref();
   }
 
-  /** Takes a new name, where something was said under the old one, and marks everything to be said under it. */
+  /**
+   * Takes a new name, where something was said under the old one, and marks everything to be said
+   * under it.
+   */
   async #begin() {
     const { doubts } = this;
     if (this.isUsed) {
@@ -390,7 +457,11 @@ export class RedisPresence {
     this.settled = doubts;
   }
 
-  /** @param {Room} room @param {boolean} isDeclaredDead @param {boolean} hasLostAll */
+  /**
+   * @param {Room} room
+   * @param {boolean} isDeclaredDead
+   * @param {boolean} hasLostAll
+   */
   #sayAgain(room, isDeclaredDead, hasLostAll) {
     /** Who has left meanwhile. @type {[user: string, member: Buffer][]} */
     const left = [];
@@ -399,7 +470,8 @@ export class RedisPresence {
       if (what !== 'leave' && what !== 'gone') continue;
       // The old name does not have that user: clearing up after it would not tell.
       if (what === 'gone' && !hasLostAll) continue;
-      // Clearing up after the old name tells it; where Redis knows nothing of that name any more, nothing would.
+      // Clearing up after the old name tells it; where Redis knows nothing of that name any more,
+      // nothing would.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
@@ -413,7 +485,10 @@ export class RedisPresence {
     if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(room.name);
   }
 
-  /** @param {string} name @param {[user: string, member: Buffer][]} left */
+  /**
+   * @param {string} name
+   * @param {[user: string, member: Buffer][]} left
+   */
   #tellGone(name, left) {
     const room = this.#room(name);
     for (const [user, member] of left) {
@@ -430,8 +505,9 @@ export class RedisPresence {
 
   /**
    * @param {string[]} asked names
-   * @returns {Promise<{mark: string, isNew: boolean, declared: string[]}>} the store's mark, whether it had not known this
-   *   worker's name, and those of the asked that had been declared dead
+   * @returns {Promise<{mark: string, isNew: boolean, declared: string[]}>} the store's mark,
+   *   whether it had not known this worker's name, and those of the asked that had been declared
+   *   dead
    */
   async #beat(asked) {
     const sentMs = performance.now();
@@ -465,23 +541,33 @@ export class RedisPresence {
     try {
       for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
-      // First where to look, then what is there: who dies in between leaves nothing that is not found.
+      // First where to look, then what is there: who dies in between leaves nothing that is not
+      // found.
       for (let i = 0; i < fresh.length; i += CHUNK_ROOMS) {
         const chunk = fresh.slice(i, i + CHUNK_ROOMS);
         this.isUsed = true;
-        await this.connection.redis.sadd(this.#key(`rooms:${this.name}`), ...chunk.map(({ name }) => name));
+        await this.connection.redis.sadd(
+          this.#key(`rooms:${this.name}`),
+          ...chunk.map(({ name }) => name),
+        );
         for (const room of chunk) room.isRegistered = true;
       }
-      const calls = rooms.filter(({ isRegistered, users }) => isRegistered || users.size === 0).flatMap(callsOf);
+      const calls = rooms
+        .filter(({ isRegistered, users }) => isRegistered || users.size === 0)
+        .flatMap(callsOf);
       for (let i = 0; i < calls.length; i += MAX_CALLS) {
-        await Promise.all(calls.slice(i, i + MAX_CALLS).map(({ room, changes }) => this.#send(room, changes)));
+        await Promise.all(
+          calls.slice(i, i + MAX_CALLS).map(({ room, changes }) => this.#send(room, changes)),
+        );
       }
       await this.#forget(rooms);
       await this.#answer([...reads]);
     } catch (error) {
       for (const [room, read] of reads) {
         // Those that were answered stay so.
-        read.reject(new BrokerError('UNAVAILABLE', `presence of ${room} can not be read`, { cause: error }));
+        read.reject(
+          new BrokerError('UNAVAILABLE', `presence of ${room} can not be read`, { cause: error }),
+        );
       }
       throw error;
     } finally {
@@ -489,7 +575,10 @@ export class RedisPresence {
     }
   }
 
-  /** @param {Room} room @param {[user: string, change: Change][]} changes */
+  /**
+   * @param {Room} room
+   * @param {[user: string, change: Change][]} changes
+   */
   async #send(room, changes) {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
     const { refused } = await this.#call(room.name, this.name, 0, args);
@@ -506,7 +595,8 @@ export class RedisPresence {
   }
 
   /**
-   * Redis has made changes and has refused to publish their events: they are announced when the work is tried again.
+   * Redis has made changes and has refused to publish their events: they are announced when the
+   * work is tried again.
    * @param {Room} room
    * @param {Refused} refused
    */
@@ -560,17 +650,27 @@ export class RedisPresence {
     }
     const names = empty.filter(({ isRegistered }) => isRegistered).map(({ name }) => name);
     for (let i = 0; i < names.length; i += CHUNK_ROOMS) {
-      await this.connection.redis.srem(this.#key(`rooms:${this.name}`), ...names.slice(i, i + CHUNK_ROOMS));
+      await this.connection.redis.srem(
+        this.#key(`rooms:${this.name}`),
+        ...names.slice(i, i + CHUNK_ROOMS),
+      );
     }
   }
 
-  /** @param {[room: string, read: import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>][]} reads */
+  /**
+   * @param
+   *   {[room: string, read: import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>][]}
+   *   reads
+   */
   async #answer(reads) {
     for (let i = 0; i < reads.length; i += MAX_CALLS) {
       await Promise.all(
         reads.slice(i, i + MAX_CALLS).map(async ([room, read]) => {
           const key = this.#roomKey(room, 'members');
-          const [count, members = null] = await this.scripts.presenceReadBuffer(key, this.maxMembers);
+          const [count, members = null] = await this.scripts.presenceReadBuffer(
+            key,
+            this.maxMembers,
+          );
           read.resolve({ count, members });
         }),
       );
@@ -609,7 +709,10 @@ export class RedisPresence {
     this.log.info({ name }, 'the users of a dead worker have been taken out of presence');
   }
 
-  /** @param {string} room @param {string} name */
+  /**
+   * @param {string} room
+   * @param {string} name
+   */
   async #clearRoom(room, name) {
     for (;;) {
       const { left, refused } = await this.#call(room, name, MAX_CHANGES, []);
@@ -629,7 +732,8 @@ export class RedisPresence {
       while (this.clearing.length > 0) await this.#clear(this.clearing[0]);
       this.onName('');
     } catch {
-      // Redis is away: others find the name, which the relay tells or which has no heartbeat any more.
+      // Redis is away: others find the name, which the relay tells or which has no heartbeat any
+      // more.
     }
   }
 
@@ -638,7 +742,10 @@ export class RedisPresence {
     return `${this.prefix}presence:{*}:${key}`;
   }
 
-  /** @param {string} room @param {string} key */
+  /**
+   * @param {string} room
+   * @param {string} key
+   */
   #roomKey(room, key) {
     return `${this.prefix}presence:{${room}}:${key}`;
   }
@@ -651,12 +758,17 @@ export class RedisPresence {
   }
 }
 
-/** A room's changes, some to each call. @param {Room} room @returns {{room: Room, changes: [user: string, change: Change][]}[]} */
+/**
+ * A room's changes, some to each call.
+ * @param {Room} room
+ * @returns {{room: Room, changes: [user: string, change: Change][]}[]}
+ */
 function callsOf(room) {
   const all = [...room.changes];
   for (const [, change] of all) change.isSent = true;
   const calls = [];
-  for (let i = 0; i < all.length; i += MAX_CHANGES) calls.push({ room, changes: all.slice(i, i + MAX_CHANGES) });
+  for (let i = 0; i < all.length; i += MAX_CHANGES)
+    calls.push({ room, changes: all.slice(i, i + MAX_CHANGES) });
   return calls;
 }
 

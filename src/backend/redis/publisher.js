@@ -39,7 +39,16 @@ export class RedisPublisher {
    * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
    * @param {(error: Error) => void} parts.onRefused Redis has answered with an error
    */
-  constructor({ connection, clock, names, isSharded, maxPubsubBytes, timeoutMs, onPublishLag, onRefused }) {
+  constructor({
+    connection,
+    clock,
+    names,
+    isSharded,
+    maxPubsubBytes,
+    timeoutMs,
+    onPublishLag,
+    onRefused,
+  }) {
     this.connection = connection;
     this.clock = clock;
     this.names = names;
@@ -73,7 +82,11 @@ export class RedisPublisher {
     this.flush = this.flush.bind(this);
   }
 
-  /** @param {string} room @param {Buffer} publication @returns {Promise<void>} */
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @returns {Promise<void>}
+   */
   publish(room, publication) {
     const size = HEAD_BYTES + publication.length;
     const refusal = this.refusal(size);
@@ -82,10 +95,20 @@ export class RedisPublisher {
     if (size > this.maxPubsubBytes) {
       const id = randomUUID();
       const { names } = this;
-      message = new Message(this, names.channelOf(room), encodeReference(id), names.blobOf(room, id), publication);
+      message = new Message(
+        this,
+        names.channelOf(room),
+        encodeReference(id),
+        names.blobOf(room, id),
+        publication,
+      );
       this.gather(message);
       this.latest.set(room, message);
-    } else if (message === undefined || message.key !== '' || message.bodyBytes + size > this.maxPubsubBytes) {
+    } else if (
+      message === undefined ||
+      message.key !== '' ||
+      message.bodyBytes + size > this.maxPubsubBytes
+    ) {
       message = new Message(this, this.names.channelOf(room), null, '', NO_BODY);
       this.gather(message);
       this.latest.set(room, message);
@@ -99,7 +122,12 @@ export class RedisPublisher {
     return message.done.promise;
   }
 
-  /** Publishes bytes of the broker's own, beside the rooms. @param {string} channel @param {Buffer} body @returns {Promise<void>} */
+  /**
+   * Publishes bytes of the broker's own, beside the rooms.
+   * @param {string} channel
+   * @param {Buffer} body
+   * @returns {Promise<void>}
+   */
   send(channel, body) {
     if (!this.connection.isWritable) return unavailable('Redis is away');
     const message = new Message(this, channel, body, '', NO_BODY);
@@ -122,7 +150,10 @@ export class RedisPublisher {
     this.#schedule();
   }
 
-  /** One that Redis has refused and that is to be tried again, before all that is new. @param {Message<any>} message */
+  /**
+   * One that Redis has refused and that is to be tried again, before all that is new.
+   * @param {Message<any>} message
+   */
   gatherAgain(message) {
     const batch = /** @type {Batch} */ (message.batch);
     batch.unanswered--;
@@ -137,7 +168,11 @@ export class RedisPublisher {
     setImmediate(this.flush);
   }
 
-  /** Counts what a message holds until it is answered. @param {Message<any>} message @param {number} bytes */
+  /**
+   * Counts what a message holds until it is answered.
+   * @param {Message<any>} message
+   * @param {number} bytes
+   */
   hold(message, bytes) {
     message.heldBytes += bytes + OVERHEAD_BYTES;
     this.bytes += bytes + OVERHEAD_BYTES;
@@ -180,7 +215,8 @@ export class RedisPublisher {
     while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
     if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;
     if (nowMs - Math.max(this.answeredMs, batches[0].writtenMs) >= timeoutMs) {
-      // Not slow but mute. What is under way is rejected with the connection, and what comes is refused at once.
+      // Not slow but mute. What is under way is rejected with the connection, and what comes is
+      // refused at once.
       this.connection.destroy(`no answer within ${timeoutMs} ms`);
       return;
     }
@@ -208,7 +244,10 @@ export class RedisPublisher {
     this.onPublishLag?.(performance.now() - batch.writtenAt);
   }
 
-  /** @returns {Promise<void>} resolves when nothing is under way; bounded by the connection's time-outs */
+  /**
+   * @returns {Promise<void>} resolves when nothing is under way; bounded by the connection's
+   *   time-outs
+   */
   drained() {
     this.flush();
     if (this.messages === 0) return Promise.resolve();
@@ -219,7 +258,10 @@ export class RedisPublisher {
 
 /** What was written together. */
 class Batch {
-  /** @param {Message<any>[]} messages @param {number} nowMs */
+  /**
+   * @param {Message<any>[]} messages
+   * @param {number} nowMs
+   */
   constructor(messages, nowMs) {
     this.messages = messages;
     this.unanswered = messages.length;
@@ -231,9 +273,10 @@ class Batch {
 }
 
 /**
- * One Redis message, and the command that publishes it: what ioredis' sendCommand and reply handling ask of a Command
- * (ioredis 6.0: built/Redis.js, sendCommand; built/DataHandler.js, returnReply and returnError; built/redis/event_handler.js,
- * closeHandler), without a promise, a timer and copies of its own.
+ * One Redis message, and the command that publishes it: what ioredis' sendCommand and reply
+ * handling ask of a Command (ioredis 6.0: built/Redis.js, sendCommand; built/DataHandler.js,
+ * returnReply and returnError; built/redis/event_handler.js, closeHandler), without a promise, a
+ * timer and copies of its own.
  * @template [T=void] what the answer says
  */
 export class Message {
@@ -246,7 +289,10 @@ export class Message {
    */
   constructor(publisher, channel, body, key, stored) {
     this.name = 'publish';
-    /** An error reply names its command with these: none, so that no payload is ever logged. @type {string[]} */
+    /**
+     * An error reply names its command with these: none, so that no payload is ever logged.
+     * @type {string[]}
+     */
     this.args = [];
     this.isTraced = true;
     this.publisher = publisher;
@@ -268,11 +314,18 @@ export class Message {
   get maxWireBytes() {
     // The channel may take three bytes a character; the heads and lengths fit in the rest.
     const head =
-      this.key === '' ? 64 : 128 + this.publisher.storeHead.length + this.key.length * 3 + this.stored.length;
+      this.key === ''
+        ? 64
+        : 128 + this.publisher.storeHead.length + this.key.length * 3 + this.stored.length;
     return head + this.channel.length * 3 + this.bodyBytes;
   }
 
-  /** Writes the command as RESP. @param {Buffer} buffer @param {number} start @returns {number} where it ends */
+  /**
+   * Writes the command as RESP.
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @returns {number} where it ends
+   */
   write(buffer, start) {
     const { channel, key } = this;
     const channelHead = `$${Buffer.byteLength(channel)}\r\n${channel}\r\n$${this.bodyBytes}\r\n`;
@@ -284,7 +337,10 @@ export class Message {
       return at;
     }
     const ttl = String(BLOB_TTL_MS);
-    at += buffer.write(`${this.publisher.storeHead}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`, at);
+    at += buffer.write(
+      `${this.publisher.storeHead}$${Buffer.byteLength(key)}\r\n${key}\r\n${channelHead}`,
+      at,
+    );
     at = this.writeBody(buffer, at);
     at += buffer.write(`\r\n$${this.stored.length}\r\n`, at, 'latin1');
     at += this.stored.copy(buffer, at);
@@ -292,7 +348,10 @@ export class Message {
     return at;
   }
 
-  /** @param {Buffer} buffer @param {number} start */
+  /**
+   * @param {Buffer} buffer
+   * @param {number} start
+   */
   writeBody(buffer, start) {
     if (this.body !== null) return start + this.body.copy(buffer, start);
     let at = start;
@@ -326,7 +385,9 @@ export class Message {
     if (error instanceof ReplyError) {
       this.answered();
       this.publisher.onRefused(error);
-      this.done.reject(new BrokerError('UNAVAILABLE', 'Redis refused the publication', { cause: error }));
+      this.done.reject(
+        new BrokerError('UNAVAILABLE', 'Redis refused the publication', { cause: error }),
+      );
       return;
     }
     this.lost();
@@ -361,18 +422,25 @@ export class Message {
   }
 }
 
-/** @param {boolean} isSharded @returns {string} RESP of a script's call, up to its key */
+/**
+ * @param {boolean} isSharded
+ * @returns {string} RESP of a script's call, up to its key
+ */
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
-  // Without subscribers nothing is stored: anybody may publish to rooms that nobody is in. SET comes before PUBLISH because Redis
-  // may refuse it, and a script that fails there has published nothing.
+  // Without subscribers nothing is stored: anybody may publish to rooms that nobody is in. SET
+  // comes before PUBLISH because Redis may refuse it, and a script that fails there has published
+  // nothing.
   const script =
     `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 then return 0 end ` +
     `redis.call('SET',KEYS[1],ARGV[3],'PX',ARGV[4]) return redis.call('${publish}',ARGV[1],ARGV[2])`;
   return `*8\r\n$4\r\nEVAL\r\n$${script.length}\r\n${script}\r\n$1\r\n1\r\n`;
 }
 
-/** @param {string} reason @returns {Promise<never>} */
+/**
+ * @param {string} reason
+ * @returns {Promise<never>}
+ */
 export function unavailable(reason) {
   return Promise.reject(new BrokerError('UNAVAILABLE', reason));
 }

@@ -1,18 +1,23 @@
-// shared-rules.js: which rooms have history on the other servers, told from each to each over the channel of the census.
+// shared-rules.js: which rooms have history on the other servers, told from each to each over the
+// channel of the census.
 //
 //   #?          a worker that is new, or back: those with rules answer
 //   #<rules>    its own rules, as FANFARE_HISTORY has them; at once when asked, and as a heartbeat
 //
-// A room has history for the whole fleet or for nobody: a server that published there without numbers would break the promise
-// of the others, and no reader could see it. So a worker that hears of a rule it does not have uses that rule too
-// until it is restarted. Only own rules are told, so that a rule ends with the servers that were started with it.
+// A room has history for the whole fleet or for nobody: a server that published there without
+// numbers would break the promise of the others, and no reader could see it. So a worker that hears
+// of a rule it does not have uses that rule too until it is restarted. Only own rules are told, so
+// that a rule ends with the servers that were started with it.
 
 import { parseHistoryRules } from '../../config/room-patterns.js';
 
 const HEARTBEAT_MS = 2000;
 /** How long a worker that starts waits for the rules of others: they answer at once. */
 const ANSWER_MS = 50;
-/** Between two answers: after an outage a whole fleet asks at once, and each answer reaches all of it. */
+/**
+ * Between two answers: after an outage a whole fleet asks at once, and each answer reaches all of
+ * it.
+ */
 const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
 /** Rules of others that a worker uses: a stray program must not make it remember without end. */
@@ -24,7 +29,8 @@ const ASK = Buffer.from('#?');
 export class SharedRules {
   /**
    * @param {object} parts
-   * @param {import('../../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this worker; those of others are added
+   * @param {import('../../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this
+   *   worker; those of others are added
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {(text: string) => void} parts.onAdopted rules of others that this worker did not have
    */
@@ -32,7 +38,9 @@ export class SharedRules {
     this.rules = rules;
     this.send = send;
     this.onAdopted = onAdopted;
-    const entries = rules.own.map(({ pattern, value: { size, ttlMs } }) => `${pattern}=${size}/${ttlMs}ms`);
+    const entries = rules.own.map(
+      ({ pattern, value: { size, ttlMs } }) => `${pattern}=${size}/${ttlMs}ms`,
+    );
     this.own = Buffer.from(`#${entries}`);
     this.hasOwn = entries.length > 0;
     this.adopted = 0;
@@ -44,7 +52,10 @@ export class SharedRules {
     this.settling = null;
   }
 
-  /** @param {Buffer} message of the connectionCount channel @returns {boolean} is it one of these? */
+  /**
+   * @param {Buffer} message of the connectionCount channel
+   * @returns {boolean} is it one of these?
+   */
   static isOne(message) {
     return message[0] === ASK[0];
   }
@@ -72,7 +83,10 @@ export class SharedRules {
     if (this.isLive && performance.now() - this.saidMs >= HEARTBEAT_MS) this.#say();
   }
 
-  /** @param {Buffer} message @returns {boolean} false where it is malformed */
+  /**
+   * @param {Buffer} message
+   * @returns {boolean} false where it is malformed
+   */
   receive(message) {
     if (message.equals(ASK)) {
       if (this.isLive) this.#answer();
@@ -82,7 +96,9 @@ export class SharedRules {
     if (message.length > MAX_MESSAGE_BYTES) return false;
     const { rules, faults } = parseHistoryRules(message.toString('latin1', 1).split(','));
     if (faults.length > 0) return false;
-    const fresh = rules.filter(({ pattern }) => !this.rules.has(pattern)).slice(0, MAX_ADOPTED - this.adopted);
+    const fresh = rules
+      .filter(({ pattern }) => !this.rules.has(pattern))
+      .slice(0, MAX_ADOPTED - this.adopted);
     if (fresh.length === 0) return true;
     this.adopted += fresh.length;
     this.rules.add(fresh);

@@ -1,7 +1,8 @@
-// slots.js: which of a cluster's 16,384 slots a channel or key is in: CRC16 of its hash tag, or of all of it.
+// slots.js: which of a cluster's 16,384 slots a channel or key is in: CRC16 of its hash tag, or of
+// all of it.
 //
-// Redis Cluster Specification, "Hash tags": the tag is what stands between the first `{` and the first `}` behind it,
-// where anything does.
+// Redis Cluster Specification, "Hash tags": the tag is what stands between the first `{` and the
+// first `}` behind it, where anything does.
 
 export const SLOTS = 16_384;
 
@@ -12,14 +13,20 @@ const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   return crc;
 });
 
-/** @param {string} name @returns {number} */
+/**
+ * @param {string} name
+ * @returns {number}
+ */
 export function slotOf(name) {
   const open = name.indexOf('{');
   const close = open === -1 ? -1 : name.indexOf('}', open + 1);
   return close > open + 1 ? slotOfTag(name.slice(open + 1, close)) : slotOfTag(name);
 }
 
-/** @param {string} tag @returns {number} */
+/**
+ * @param {string} tag
+ * @returns {number}
+ */
 export function slotOfTag(tag) {
   let crc = 0;
   for (let i = 0; i < tag.length; i++) {

@@ -1,9 +1,10 @@
 // stall-aware-clock.js: time as far as this process has lived through it.
 //
-// Deadlines of others are measured on it. When this process stands still (a long garbage collection, SIGSTOP, a starved
-// machine) answers wait unread in its sockets, and a wall clock would hold the silence against whoever has answered.
-// So a gap between two ticks counts for MAX_STEP_MS at most, and after one the listener is left out once: the event
-// loop first reads what has arrived.
+// Deadlines of others are measured on it. When this process stands still (a long garbage
+// collection, SIGSTOP, a starved machine) answers wait unread in its sockets, and a wall clock
+// would hold the silence against whoever has answered. So a gap between two ticks counts for
+// MAX_STEP_MS at most, and after one the listener is left out once: the event loop first reads what
+// has arrived.
 
 const MAX_STEP_MS = 500;
 

@@ -2,12 +2,14 @@
 //
 //   wanted --SUBSCRIBE--> confirmed --last member gone--> lingering --UNSUBSCRIBE--> gone
 //
-// (Un)subscriptions of a tick leave together. When the connection is lost all confirmations are void and those that
-// wait are told so; the channels stay wanted, and are subscribed in chunks when it returns. Only then is it live.
+// (Un)subscriptions of a tick leave together. When the connection is lost all confirmations are
+// void and those that wait are told so; the channels stay wanted, and are subscribed in chunks when
+// it returns. Only then is it live.
 //
-// In a cluster the channels are sharded: SSUBSCRIBE takes those of one slot at a time, so each is a command of its own,
-// and Redis ends them itself when their slot moves to another node. redis-cluster.js then takes them out of here and
-// gives them to the subscriptions of that node; what was published in between is lost, and its owner is told.
+// In a cluster the channels are sharded: SSUBSCRIBE takes those of one slot at a time, so each is a
+// command of its own, and Redis ends them itself when their slot moves to another node.
+// redis-cluster.js then takes them out of here and gives them to the subscriptions of that node;
+// what was published in between is lost, and its owner is told.
 
 import { ReplyError } from 'ioredis';
 import { BrokerError } from '../broker.js';
@@ -21,7 +23,10 @@ const MAX_RETRY_MS = 2000;
 
 /** A channel that is wanted. */
 export class Wanted {
-  /** @param {string} channel @param {number} slot 0 outside of a cluster */
+  /**
+   * @param {string} channel
+   * @param {number} slot 0 outside of a cluster
+   */
   constructor(channel, slot) {
     this.channel = channel;
     this.slot = slot;
@@ -42,8 +47,10 @@ export class RedisSubscriptions {
    * @param {boolean} parts.isSharded
    * @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
-   * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is wanted: tried again
-   * @param {(channels: string[]) => void} parts.onMoved these have moved here, and may have missed something on the way
+   * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is
+   *   wanted: tried again
+   * @param {(channels: string[]) => void} parts.onMoved these have moved here, and may have missed
+   *   something on the way
    */
   constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
     this.connection = connection;
@@ -69,7 +76,10 @@ export class RedisSubscriptions {
     this.flush = this.flush.bind(this);
   }
 
-  /** @param {string} channel @returns {Promise<void>} */
+  /**
+   * @param {string} channel
+   * @returns {Promise<void>}
+   */
   subscribe(channel) {
     this.linger.delete(channel);
     let wanted = this.channels.get(channel) ?? this.leaving.get(channel);
@@ -118,7 +128,8 @@ export class RedisSubscriptions {
       wanted.confirming = null;
       taken.push(moving);
     }
-    for (const wanted of this.leaving.values()) if (!isOurs(wanted.slot)) this.leaving.delete(wanted.channel);
+    for (const wanted of this.leaving.values())
+      if (!isOurs(wanted.slot)) this.leaving.delete(wanted.channel);
     return taken;
   }
 
@@ -157,7 +168,8 @@ export class RedisSubscriptions {
     const leaving = [...this.leaving.values()];
     this.joining.clear();
     if (!this.isLive || !this.connection.isWritable) {
-      // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes an end of them.
+      // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes
+      // an end of them.
       for (const wanted of joining) this.#fail(wanted, 'Redis is away');
       return;
     }
@@ -167,12 +179,15 @@ export class RedisSubscriptions {
       const chunk = joining.slice(i, i + CHUNK_CHANNELS);
       this.#confirm(chunk).catch((error) => {
         if (generation !== this.generation) return;
-        if (!(error instanceof ReplyError)) this.connection.destroy('a subscription was not confirmed');
+        if (!(error instanceof ReplyError))
+          this.connection.destroy('a subscription was not confirmed');
         else if (this.isSharded) {
-          // Their slot has moved, and those who wait need not hear of it: they are taken to its node, or tried again here.
+          // Their slot has moved, and those who wait need not hear of it: they are taken to its
+          // node, or tried again here.
           this.onRefused(this.connection.describe(error));
           this.#retry(RETRY_STEP_MS);
-        } else for (const wanted of chunk) this.#fail(wanted, 'Redis refused the subscription', error);
+        } else
+          for (const wanted of chunk) this.#fail(wanted, 'Redis refused the subscription', error);
       });
     }
     for (const wanted of leaving) wanted.isLeft = true;
@@ -186,21 +201,31 @@ export class RedisSubscriptions {
     }
   }
 
-  /** @param {Wanted} wanted @param {string} message @param {unknown} [cause] */
+  /**
+   * @param {Wanted} wanted
+   * @param {string} message
+   * @param {unknown} [cause]
+   */
   #fail(wanted, message, cause) {
     const { confirming } = wanted;
     wanted.confirming = null;
     confirming?.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
 
-  /** @param {Wanted[]} chunk @returns {Promise<unknown>} */
+  /**
+   * @param {Wanted[]} chunk
+   * @returns {Promise<unknown>}
+   */
   #unsubscribe(chunk) {
     const { redis } = this.connection;
     if (!this.isSharded) return redis.unsubscribe(...chunk.map(({ channel }) => channel));
     return Promise.all(chunk.map(({ channel }) => redis.sunsubscribe(channel)));
   }
 
-  /** @param {Wanted[]} chunk @throws {unknown} what Redis answered to some of it, after it has answered to all */
+  /**
+   * @param {Wanted[]} chunk
+   * @throws {unknown} what Redis answered to some of it, after it has answered to all
+   */
   async #confirm(chunk) {
     const { generation } = this;
     const { redis } = this.connection;
@@ -208,7 +233,9 @@ export class RedisSubscriptions {
     /** @type {PromiseRejectedResult|undefined} */
     let refused;
     if (this.isSharded) {
-      const answers = await Promise.allSettled(chunk.map(({ channel }) => redis.ssubscribe(channel)));
+      const answers = await Promise.allSettled(
+        chunk.map(({ channel }) => redis.ssubscribe(channel)),
+      );
       confirmed = chunk.filter((_wanted, i) => answers[i].status === 'fulfilled');
       refused = answers.find((answer) => answer.status === 'rejected');
     } else {
@@ -223,7 +250,8 @@ export class RedisSubscriptions {
       wanted.confirming?.resolve();
       wanted.confirming = null;
       // Unsubscribed while this was under way, and not told to Redis.
-      if (!wanted.isLeft && !this.channels.has(wanted.channel)) this.leaving.set(wanted.channel, wanted);
+      if (!wanted.isLeft && !this.channels.has(wanted.channel))
+        this.leaving.set(wanted.channel, wanted);
     }
     if (this.leaving.size > 0) this.#schedule();
     if (moved.length > 0) this.onMoved(moved);
@@ -253,7 +281,8 @@ export class RedisSubscriptions {
         return;
       }
       this.isLive = false;
-      for (const wanted of this.channels.values()) this.#fail(wanted, 'Redis refused the subscription', error);
+      for (const wanted of this.channels.values())
+        this.#fail(wanted, 'Redis refused the subscription', error);
       this.onRefused(this.connection.describe(error));
       this.#retry(Math.min(RETRY_STEP_MS * ++this.refusals, MAX_RETRY_MS));
       return;

@@ -1,28 +1,33 @@
-// frame-reader.js: reads what clients send: cuts it into frames, and bounds what one client can take of the worker.
+// frame-reader.js: reads what clients send: cuts it into frames, and bounds what one client can
+// take of the worker.
 //
-// ws reads through a Writable stream, with a small Buffer for each part of a header and two events for each message:
-// half of what an echoed message costs. Here the socket's own reads are walked in place, for the frames that nearly every
-// client sends: whole text messages, pings and pongs. Everything else (fragments, binary, close, what breaks the protocol,
-// text that is not UTF-8) is ws's, and once it has begun it stays so:
+// ws reads through a Writable stream, with a small Buffer for each part of a header and two events
+// for each message: half of what an echoed message costs. Here the socket's own reads are walked in
+// place, for the frames that nearly every client sends: whole text messages, pings and pongs.
+// Everything else (fragments, binary, close, what breaks the protocol, text that is not UTF-8) is
+// ws's, and once it has begun it stays so:
 //
 //                     the first frame that is not ours
 //   (upgrade) ---> OURS -------------------------------> WS (for good)
 //
-// ws gets whole frames only, each as it came, or the header of one that it refuses. So each close code is ws's own. Where
-// compression was negotiated all frames are ws's: ws inflates later than it reads, and would be overtaken.
+// ws gets whole frames only, each as it came, or the header of one that it refuses. So each close
+// code is ws's own. Where compression was negotiated all frames are ws's: ws inflates later than it
+// reads, and would be overtaken.
 //
 // **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and 64 KB are 10,900 empty
-// frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS, and all reads of a turn after TURN_MS. What
-// remains is copied, the socket is paused, and its connection waits in one of two lines: short reads that only came too
-// late in their turn go first, then connections that have more to read than a turn gives. A connection that fills
-// a whole read waits in line for the next one. This holds whatever the limits are.
+// frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS, and all reads of a turn
+// after TURN_MS. What remains is copied, the socket is paused, and its connection waits in one of
+// two lines: short reads that only came too late in their turn go first, then connections that have
+// more to read than a turn gives. A connection that fills a whole read waits in line for the next
+// one. This holds whatever the limits are.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each (admission/rate-limit.js); large fragments
-// pay as bytes of their message. A connection without a token is closed. What a closed connection still sends is
-// discarded, and after MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay unfinished for a time that grows with
-// its bytes.
+// pay as bytes of their message. A connection without a token is closed. What a closed connection
+// still sends is discarded, and after MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay
+// unfinished for a time that grows with its bytes.
 //
-// All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so is what ws gets.
+// All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so
+// is what ws gets.
 
 import { isUtf8 } from 'node:buffer';
 import { TimeSlicedQueue } from '../time-sliced-queue.js';
@@ -43,24 +48,35 @@ const MAX_HEADER_BYTES = 10;
 const NOT_OURS = -1;
 /** ws refuses it by its header alone. */
 const REFUSED = -2;
-/** RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not look. */
+/**
+ * RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not look.
+ */
 const NOT_MINIMAL = -3;
 /** RFC 6455 7.4.1 */
 const PROTOCOL_ERROR = 1002;
 
-/** From so many bytes on, four at a time: 140 bytes take 0.15 instead of 0.23 µs, 4 KB 1.5 instead of 6.4. */
+/**
+ * From so many bytes on, four at a time: 140 bytes take 0.15 instead of 0.23 µs, 4 KB 1.5 instead
+ * of 6.4.
+ */
 const WORDS_FROM = 96;
 /** A first piece gets as much room at least; it doubles up to the frame's size. */
 const MIN_HELD_BYTES = 256;
 
-/** Work is counted in units: a frame of ours is one, a frame of ws's four, and so is each started 4 KB one more. */
+/**
+ * Work is counted in units: a frame of ours is one, a frame of ws's four, and so is each started 4
+ * KB one more.
+ */
 const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
 /** Of one walk over a read: some 2,000 frames, or 8 MB. */
 const MAX_UNITS = 2048;
 /** Of one walk, where its frames are dear. */
 const WALK_MS = 1;
-/** Of all walks in one turn of the event loop; as much again for short reads in line, and half of it for the others. */
+/**
+ * Of all walks in one turn of the event loop; as much again for short reads in line, and half of it
+ * for the others.
+ */
 const TURN_MS = 8;
 const HEAVY_LINE_MS = 4;
 /** Connections with more to read that a turn lets read on: each brings up to a whole read. */
@@ -69,16 +85,25 @@ const MAX_HEAVY_PER_TURN = 32;
 const MAX_LIGHT_BYTES = 16_384;
 /** What waits in the lines, of all connections together. A read beyond it closes its connection. */
 const MAX_WAITING_BYTES = 67_108_864;
-/** Long reads fill no more than this share of it: a short one, as most clients send, still finds room. */
+/**
+ * Long reads fill no more than this share of it: a short one, as most clients send, still finds
+ * room.
+ */
 const HEAVY_SHARE = 0.75;
 /** ws is handed so many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
 /** A fragment from this size on takes no token. */
 const SMALL_BYTES = 1024;
-/** In flight when we closed, perhaps with the peer's close frame behind it. Beyond that a peer is not read any more. */
+/**
+ * In flight when we closed, perhaps with the peer's close frame behind it. Beyond that a peer is
+ * not read any more.
+ */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
-/** A message may stay unfinished for this time, and a millisecond more for each byte: 1 KB/s is slow enough. */
+/**
+ * A message may stay unfinished for this time, and a millisecond more for each byte: 1 KB/s is slow
+ * enough.
+ */
 const UNFINISHED_MS = 30_000;
 
 /** @type {unique symbol} */
@@ -88,18 +113,22 @@ const READING = Symbol('reading');
 /** @typedef {(this: Socket, bytes: Buffer) => void} DataListener */
 /** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
 /**
- * Gets valid UTF-8, to be used before it returns. As with ws, messages go on coming when the connection is being closed.
+ * Gets valid UTF-8, to be used before it returns. As with ws, messages go on coming when the
+ * connection is being closed.
  * @typedef {(websocket: WebSocket, text: Buffer) => void} OnText
  */
 /**
- * Why the reader wants a connection closed: too many frames without a token, a message that does not end, or too many
- * bytes of all connections waiting.
+ * Why the reader wants a connection closed: too many frames without a token, a message that does
+ * not end, or too many bytes of all connections waiting.
  * @typedef {'flood'|'unfinished'|'overload'} Fault
  */
 
 /** One socket's reading. */
 class Reading {
-  /** @param {WebSocket} websocket @param {DataListener} websocketOnData ws's own listener */
+  /**
+   * @param {WebSocket} websocket
+   * @param {DataListener} websocketOnData ws's own listener
+   */
   constructor(websocket, websocketOnData) {
     this.websocket = websocket;
     this.websocketOnData = websocketOnData;
@@ -126,7 +155,10 @@ class Progress {
     this.isInLine = false;
     /** Bytes of the fragments of an unfinished message; -1: there is none. */
     this.fragmentBytes = -1;
-    /** Unfinished messages begun so far; the one that the last sweep has seen, since when, and is it looked after? */
+    /**
+     * Unfinished messages begun so far; the one that the last sweep has seen, since when, and is it
+     * looked after?
+     */
     this.begun = 0;
     this.seen = 0;
     this.sinceMs = 0;
@@ -156,12 +188,22 @@ export class FrameReader {
    * @param {number} parts.maxMessageBytes 125 at least
    * @param {OnText} parts.onText
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
-   * @param {(websocket: WebSocket) => void} parts.onWaiting something has come and waits for its turn
-   * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a frame that is no whole message; null: nobody counts
+   * @param {(websocket: WebSocket) => void} parts.onWaiting something has come and waits for its
+   *   turn
+   * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a
+   *   frame that is no whole message; null: nobody counts
    * @param {{readsDeferred: number}} parts.counters
    * @param {() => number} [parts.clock]
    */
-  constructor({ maxMessageBytes, onText, onFault, onWaiting, admitFrame, counters, clock = () => performance.now() }) {
+  constructor({
+    maxMessageBytes,
+    onText,
+    onFault,
+    onWaiting,
+    admitFrame,
+    counters,
+    clock = () => performance.now(),
+  }) {
     this.maxMessageBytes = maxMessageBytes;
     this.onText = onText;
     this.onFault = onFault;
@@ -188,14 +230,19 @@ export class FrameReader {
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
     };
-    /** @this {Socket} @param {number} size @param {Buffer} buffer */
+    /**
+     * @this {Socket}
+     * @param {number} size
+     * @param {Buffer} buffer
+     */
     this.socketOnRead = function socketOnRead(size, buffer) {
       reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
     /** ws takes more again. @this {Socket} */
     this.socketOnResume = function socketOnResume() {
       const progress = this[READING]?.progress;
-      if (progress?.rest) reader.#wait(this, /** @type {Reading} */ (this[READING]), reader.heavyLine);
+      if (progress?.rest)
+        reader.#wait(this, /** @type {Reading} */ (this[READING]), reader.heavyLine);
     };
   }
 
@@ -205,7 +252,8 @@ export class FrameReader {
   }
 
   /**
-   * Reads for ws from now on. Call it before the socket can have said anything: in the turn of the upgrade.
+   * Reads for ws from now on. Call it before the socket can have said anything: in the turn of the
+   * upgrade.
    * @param {Socket} socket
    * @param {WebSocket} websocket ws's, which listens already
    */
@@ -230,7 +278,10 @@ export class FrameReader {
     if (reading !== undefined) this.#finish(reading);
   }
 
-  /** Closes connections with a message that does not end. Call it once a second. @param {number} nowMs */
+  /**
+   * Closes connections with a message that does not end. Call it once a second.
+   * @param {number} nowMs
+   */
   sweep(nowMs) {
     for (const socket of this.#unfinished) {
       const reading = /** @type {Reading} */ (socket[READING]);
@@ -242,13 +293,19 @@ export class FrameReader {
       } else if (progress.begun !== progress.seen || progress.isInLine) {
         progress.seen = progress.begun;
         progress.sinceMs = nowMs;
-      } else if (nowMs - progress.sinceMs > UNFINISHED_MS + reading.heldBytes + Math.max(0, fragmentBytes)) {
+      } else if (
+        nowMs - progress.sinceMs >
+        UNFINISHED_MS + reading.heldBytes + Math.max(0, fragmentBytes)
+      ) {
         this.#fail(reading, 'unfinished');
       }
     }
   }
 
-  /** @param {Socket} socket @param {Buffer} bytes */
+  /**
+   * @param {Socket} socket
+   * @param {Buffer} bytes
+   */
   #read(socket, bytes) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const { websocket, progress } = reading;
@@ -262,7 +319,8 @@ export class FrameReader {
     }
     if (progress !== null && progress.rest !== null) {
       // One more read, of a socket that ws has resumed.
-      if (this.#waitingBytes + bytes.length > this.maxWaitingBytes) return this.#fail(reading, 'overload');
+      if (this.#waitingBytes + bytes.length > this.maxWaitingBytes)
+        return this.#fail(reading, 'overload');
       this.#waitingBytes += bytes.length;
       progress.rest = Buffer.concat([progress.rest, bytes]);
       websocket.pause();
@@ -272,10 +330,16 @@ export class FrameReader {
     const done = this.#isOverdue ? 0 : this.#walk(socket, reading, bytes, false);
     if (done < length) {
       const left = length - done;
-      const room = left > MAX_LIGHT_BYTES ? HEAVY_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
+      const room =
+        left > MAX_LIGHT_BYTES ? HEAVY_SHARE * this.maxWaitingBytes : this.maxWaitingBytes;
       if (this.#waitingBytes + left > room) return this.#fail(reading, 'overload');
       const isShort = this.#isOverdue && length <= MAX_LIGHT_BYTES;
-      this.#keep(socket, reading, Buffer.from(bytes.subarray(done)), isShort ? this.lightLine : this.heavyLine);
+      this.#keep(
+        socket,
+        reading,
+        Buffer.from(bytes.subarray(done)),
+        isShort ? this.lightLine : this.heavyLine,
+      );
     } else if (length >= READ_BYTES && !reading.isDone) {
       this.#wait(socket, reading, this.heavyLine);
     }
@@ -309,7 +373,10 @@ export class FrameReader {
 
   /**
    * Keeps the rest of a read for a later turn.
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} rest its own @param {TimeSlicedQueue<Socket>} line
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Buffer} rest its own
+   * @param {TimeSlicedQueue<Socket>} line
    */
   #keep(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
@@ -321,7 +388,11 @@ export class FrameReader {
     } else this.#wait(socket, reading, line);
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {TimeSlicedQueue<Socket>} line */
+  /**
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {TimeSlicedQueue<Socket>} line
+   */
   #wait(socket, reading, line) {
     const progress = progressOf(reading);
     reading.websocket.pause();
@@ -331,7 +402,10 @@ export class FrameReader {
     line.push(socket);
   }
 
-  /** @param {Reading} reading @param {Fault} fault */
+  /**
+   * @param {Reading} reading
+   * @param {Fault} fault
+   */
   #fail(reading, fault) {
     this.#finish(reading);
     this.onFault(reading.websocket, fault);
@@ -349,7 +423,10 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {boolean} isOwn nobody else writes to these bytes
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Buffer} bytes
+   * @param {boolean} isOwn nobody else writes to these bytes
    * @returns {number} how many of them are dealt with; fewer than there are if the turn is over
    */
   #walk(socket, reading, bytes, isOwn) {
@@ -402,7 +479,11 @@ export class FrameReader {
     return isTurnOver || nowMs >= this.#walkEndMs || this.#unitsOfWalk >= MAX_UNITS;
   }
 
-  /** Counts a frame that is no whole message. @param {Reading} reading @returns {boolean} false: the connection is being closed */
+  /**
+   * Counts a frame that is no whole message.
+   * @param {Reading} reading
+   * @returns {boolean} false: the connection is being closed
+   */
   #admit(reading) {
     if (this.admitFrame === null || this.admitFrame(reading)) return true;
     this.#fail(reading, 'flood');
@@ -435,7 +516,14 @@ export class FrameReader {
       reading.heldBytes = 0;
       const whole = held.subarray(0, heldBytes);
       if (isWs) {
-        this.#walkForWs(socket, reading, /** @type {Progress} */ (reading.progress), whole, 0, true);
+        this.#walkForWs(
+          socket,
+          reading,
+          /** @type {Progress} */ (reading.progress),
+          whole,
+          0,
+          true,
+        );
         return at;
       }
       if (size !== NOT_OURS && isCounted(held[0], size) && !this.#admit(reading)) return at;
@@ -449,7 +537,8 @@ export class FrameReader {
   /**
    * How long is the frame that starts here?
    * @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} as far as its bytes tell: at least one more than there are where the length is not there yet
+   * @returns {number} as far as its bytes tell: at least one more than there are where the length
+   *   is not there yet
    */
   #sizeOf(b, at, end) {
     const first = b[at];
@@ -489,7 +578,12 @@ export class FrameReader {
 
   /**
    * The same for frames that are ws's: they are counted, and handed over in runs.
-   * @param {Socket} socket @param {Reading} reading @param {Progress} progress @param {Buffer} bytes @param {number} at @param {boolean} isOwn
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Progress} progress
+   * @param {Buffer} bytes
+   * @param {number} at
+   * @param {boolean} isOwn
    * @returns {number}
    */
   #walkForWs(socket, reading, progress, bytes, at, isOwn) {
@@ -502,9 +596,14 @@ export class FrameReader {
       const first = bytes[at];
       // Before a fragment, since ws keeps it: it must not keep what it came with.
       const isFragment = isWhole && (first & 0x8f) <= 0x80;
-      const isRunOver = !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
+      const isRunOver =
+        !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
       if (isRunOver && at > from) {
-        this.#feed(socket, reading, isOwn ? bytes.subarray(from, at) : Buffer.from(bytes.subarray(from, at)));
+        this.#feed(
+          socket,
+          reading,
+          isOwn ? bytes.subarray(from, at) : Buffer.from(bytes.subarray(from, at)),
+        );
         if (reading.isDone) return end;
         this.#units += WS_FRAME_UNITS * frames + ((at - from) >> 12);
         from = at;
@@ -570,7 +669,8 @@ export class FrameReader {
     const isFinal = (first & 0x80) !== 0;
     const isCompressed = (first & 0x40) !== 0;
     let length = b[at + 1] & 0x7f;
-    if ((first & 0x30) !== 0 || (isCompressed && !isDeflated) || (b[at + 1] & 0x80) === 0) return REFUSED;
+    if ((first & 0x30) !== 0 || (isCompressed && !isDeflated) || (b[at + 1] & 0x80) === 0)
+      return REFUSED;
     if (opcode === 0) {
       if (isCompressed || fragmentBytes < 0) return REFUSED;
     } else if (opcode <= 2) {
@@ -589,16 +689,26 @@ export class FrameReader {
       length = b.readUInt32BE(at + 6);
       if (length < 65_536) return NOT_MINIMAL;
     }
-    if (opcode < 8 && length > 0 && Math.max(0, fragmentBytes) + length > this.maxMessageBytes) return REFUSED;
+    if (opcode < 8 && length > 0 && Math.max(0, fragmentBytes) + length > this.maxMessageBytes)
+      return REFUSED;
     return headerBytes(b[at + 1]) + length;
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {Buffer} bytes whole frames, ws's own from here on */
+  /**
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Buffer} bytes whole frames, ws's own from here on
+   */
   #feed(socket, { websocketOnData }, bytes) {
     websocketOnData.call(socket, bytes);
   }
 
-  /** @param {Socket} socket @param {Reading} reading @param {number} why @param {Buffer} header that ends the connection */
+  /**
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {number} why
+   * @param {Buffer} header that ends the connection
+   */
   #refuse(socket, reading, why, header) {
     const { websocket, progress } = reading;
     if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
@@ -612,8 +722,11 @@ export class FrameReader {
   }
 
   /**
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} size the frame's, as
-   * far as is known
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Buffer} bytes
+   * @param {number} at
+   * @param {number} size the frame's, as far as is known
    */
   #hold(socket, reading, bytes, at, size) {
     reading.heldBytes = 0;
@@ -623,7 +736,10 @@ export class FrameReader {
     this.#watch(socket, progress);
   }
 
-  /** @param {Socket} socket @param {Progress} progress */
+  /**
+   * @param {Socket} socket
+   * @param {Progress} progress
+   */
   #watch(socket, progress) {
     if (progress.isWatched) return;
     progress.isWatched = true;
@@ -637,7 +753,11 @@ function progressOf(reading) {
   return reading.progress;
 }
 
-/** Does a whole frame of ours take a token? @param {number} first its first byte @param {number} size */
+/**
+ * Does a whole frame of ours take a token?
+ * @param {number} first its first byte
+ * @param {number} size
+ */
 function isCounted(first, size) {
   return first !== TEXT || size === 2 + MASK_BYTES;
 }
@@ -649,15 +769,22 @@ function headerBytes(second) {
 }
 
 /**
- * Room grows with what has come and not with what was announced: eight bytes must not cost a peer's whole message.
- * @param {Reading} reading @param {Buffer} bytes @param {number} at @param {number} count @param {number} size the frame's
+ * Room grows with what has come and not with what was announced: eight bytes must not cost a peer's
+ * whole message.
+ * @param {Reading} reading
+ * @param {Buffer} bytes
+ * @param {number} at
+ * @param {number} count
+ * @param {number} size the frame's
  */
 function append(reading, bytes, at, count, size) {
   const { held, heldBytes } = reading;
   const needed = heldBytes + count;
   let target = held;
   if (target === null || target.length < needed) {
-    target = Buffer.allocUnsafeSlow(Math.max(needed, Math.min(size, Math.max(MIN_HELD_BYTES, 2 * heldBytes))));
+    target = Buffer.allocUnsafeSlow(
+      Math.max(needed, Math.min(size, Math.max(MIN_HELD_BYTES, 2 * heldBytes))),
+    );
     if (held !== null) held.copy(target, 0, 0, heldBytes);
     reading.held = target;
   }
@@ -668,7 +795,8 @@ function append(reading, bytes, at, count, size) {
 /**
  * Removes a mask, or puts it back (RFC 6455 5.3).
  * @param {Buffer} b @param {number} at @param {number} end @param {number} mask where it lies
- * @returns {number} all bytes that came out, or-ed together as far as bit 7 goes: without it they are ASCII
+ * @returns {number} all bytes that came out, or-ed together as far as bit 7 goes: without it they
+ *   are ASCII
  */
 function unmask(b, at, end, mask) {
   let m0 = b[mask];

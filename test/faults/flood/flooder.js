@@ -1,7 +1,9 @@
-// flooder.js: a process that floods, at the lowest priority: in the world attackers have machines of their own.
+// flooder.js: a process that floods, at the lowest priority: in the world attackers have machines
+// of their own.
 //
-// It keeps `connections` sockets for each of its addresses. A socket that the server closes comes back after RECONNECT_MS,
-// as an attacker's would. All that it learned goes to its parent at the end: how often, how much, and how it was closed.
+// It keeps `connections` sockets for each of its addresses. A socket that the server closes comes
+// back after RECONNECT_MS, as an attacker's would. All that it learned goes to its parent at the
+// end: how often, how much, and how it was closed.
 
 import { connect } from 'node:net';
 import { setPriority } from 'node:os';
@@ -22,7 +24,10 @@ const PLAIN_REQUEST = 'GET /livez HTTP/1.1\r\nHost: fanfare.test\r\n\r\n';
 const HEAD_END = '\r\n\r\n';
 
 /** @typedef {{kind: string, port: number, addresses: string[], connections: number}} Order */
-/** @typedef {{connects: number, opened: number, bytes: number, ends: Record<string, number>}} FastHistogram */
+/**
+ * @typedef {{connects: number, opened: number, bytes: number, ends: Record<string, number>}}
+ *   FastHistogram
+ */
 
 /** @type {FastHistogram} */
 const tally = { connects: 0, opened: 0, bytes: 0, ends: {} };
@@ -42,7 +47,12 @@ class Slot {
   /** How it ended, if it was told. */
   end = '';
 
-  /** @param {Order} order @param {string} address @param {number} number @param {readonly Buffer[]} blocks */
+  /**
+   * @param {Order} order
+   * @param {string} address
+   * @param {number} number
+   * @param {readonly Buffer[]} blocks
+   */
   constructor(order, address, number, blocks) {
     this.port = order.port;
     this.kind = KINDS[order.kind];

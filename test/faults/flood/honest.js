@@ -1,8 +1,9 @@
 // honest.js: a process of well-behaved clients, who talk while others flood.
 //
-// They are in one room and one of them publishes every PUBLISH_MS, in turn, each from an address of its own and well within
-// the default limits (24 messages a minute). Each delivery is timed. One delivery that never came counts as the slowest there
-// is. Beside them, somebody new connects each second and says hello: nobody else may have taken the last place.
+// They are in one room and one of them publishes every PUBLISH_MS, in turn, each from an address of
+// its own and well within the default limits (24 messages a minute). Each delivery is timed. One
+// delivery that never came counts as the slowest there is. Beside them, somebody new connects each
+// second and says hello: nobody else may have taken the last place.
 
 import { WebSocket } from 'ws';
 
@@ -48,7 +49,10 @@ const clients = [];
 /** @type {NodeJS.Timeout[]} */
 const timers = [];
 
-/** @param {Record<string, number>} counts @param {string|number} key */
+/**
+ * @param {Record<string, number>} counts
+ * @param {string|number} key
+ */
 function count(counts, key) {
   counts[key] = (counts[key] ?? 0) + 1;
 }
@@ -56,9 +60,14 @@ function count(counts, key) {
 class Client {
   isIn = false;
 
-  /** @param {number} number @param {() => void} onJoined */
+  /**
+   * @param {number} number
+   * @param {() => void} onJoined
+   */
   constructor(number, onJoined) {
-    this.socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, { localAddress: `127.0.1.${number + 1}` });
+    this.socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, {
+      localAddress: `127.0.1.${number + 1}`,
+    });
     this.socket.on('open', () => this.socket.send(JSON.stringify({ type: 'join', room: ROOM })));
     this.socket.on('message', (data) => {
       const message = JSON.parse(String(data));
@@ -85,7 +94,9 @@ function publish() {
   // The others' disconnects show as missing deliveries too: all fifty should be there.
   expected += CLIENTS;
   if (!client?.isIn) return;
-  client.socket.send(JSON.stringify({ type: 'message', room: ROOM, payload: { round, atMs: performance.now() } }));
+  client.socket.send(
+    JSON.stringify({ type: 'message', room: ROOM, payload: { round, atMs: performance.now() } }),
+  );
 }
 
 let newcomer = 0;
@@ -124,7 +135,8 @@ function newcomerComes() {
 function result() {
   const sorted = Float64Array.from(latencies).sort();
   const total = Math.max(expected, sorted.length);
-  const quantile = (/** @type {number} */ q) => sorted[Math.ceil(q * total) - 1] ?? Number.POSITIVE_INFINITY;
+  const quantile = (/** @type {number} */ q) =>
+    sorted[Math.ceil(q * total) - 1] ?? Number.POSITIVE_INFINITY;
   return {
     published,
     missing: total - sorted.length,
@@ -139,37 +151,41 @@ function result() {
   };
 }
 
-process.on('message', async (/** @type {{port?: number, say: 'come'|'begin'|'end'|'report'|'leave'}} */ order) => {
-  switch (order.say) {
-    case 'come': {
-      port = order.port ?? 0;
-      let joined = 0;
-      for (let i = 0; i < CLIENTS; i++) {
-        clients[i] = new Client(i, () => {
-          if (++joined === CLIENTS) process.send?.('joined');
-        });
+process.on(
+  'message',
+  async (/** @type {{port?: number, say: 'come'|'begin'|'end'|'report'|'leave'}} */ order) => {
+    switch (order.say) {
+      case 'come': {
+        port = order.port ?? 0;
+        let joined = 0;
+        for (let i = 0; i < CLIENTS; i++) {
+          clients[i] = new Client(i, () => {
+            if (++joined === CLIENTS) process.send?.('joined');
+          });
+        }
+        break;
       }
-      break;
+      case 'begin':
+        round++;
+        latencies = [];
+        [published, expected, newcomers] = [0, 0, 0];
+        [closes, errors, refused] = [{}, {}, {}];
+        timers.push(setInterval(publish, PUBLISH_MS), setInterval(newcomerComes, NEWCOMER_MS));
+        break;
+      case 'end':
+        for (const timer of timers.splice(0)) clearInterval(timer);
+        // Whoever was waiting to come back does so now.
+        for (let i = 0; i < CLIENTS; i++) {
+          if (clients[i]?.socket.readyState === WebSocket.CLOSED)
+            clients[i] = new Client(i, () => {});
+        }
+        break;
+      case 'report':
+        process.send?.(result());
+        break;
+      case 'leave':
+        process.exit(0);
     }
-    case 'begin':
-      round++;
-      latencies = [];
-      [published, expected, newcomers] = [0, 0, 0];
-      [closes, errors, refused] = [{}, {}, {}];
-      timers.push(setInterval(publish, PUBLISH_MS), setInterval(newcomerComes, NEWCOMER_MS));
-      break;
-    case 'end':
-      for (const timer of timers.splice(0)) clearInterval(timer);
-      // Whoever was waiting to come back does so now.
-      for (let i = 0; i < CLIENTS; i++) {
-        if (clients[i]?.socket.readyState === WebSocket.CLOSED) clients[i] = new Client(i, () => {});
-      }
-      break;
-    case 'report':
-      process.send?.(result());
-      break;
-    case 'leave':
-      process.exit(0);
-  }
-});
+  },
+);
 process.on('disconnect', () => process.exit(0));

@@ -1,7 +1,8 @@
 // kinds.js: what each kind of flood sends.
 //
-// A flood of WebSocket connections sends `once` behind its handshake and then `blocks`, one after another, as fast as the
-// socket takes them. The other floods (`http`) never finish a handshake, or do not want one.
+// A flood of WebSocket connections sends `once` behind its handshake and then `blocks`, one after
+// another, as fast as the socket takes them. The other floods (`http`) never finish a handshake, or
+// do not want one.
 
 import { frame, OPCODES } from '../../helpers/raw-frames.js';
 
@@ -29,7 +30,10 @@ export const KINDS = Object.freeze({
     blocks: () => [repeat(frame(OPCODES.text, padded('{"type":"ping","pad":"', '"}', 125)))],
   },
   invalid: { name: 'invalid JSON', blocks: () => [repeat(frame(OPCODES.text, '{"type":'))] },
-  joins: { name: 'joins and leaves', blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => joinsAndLeaves(i)) },
+  joins: {
+    name: 'joins and leaves',
+    blocks: () => Array.from({ length: JOIN_BLOCKS }, (_, i) => joinsAndLeaves(i)),
+  },
   echo: {
     name: 'echo, not read',
     blocks: () => [frame(OPCODES.text, padded('{"type":"echo","payload":"', '"}', 60_000))],
@@ -38,7 +42,9 @@ export const KINDS = Object.freeze({
   publishes: {
     name: 'publishes',
     once: (address) => command({ type: 'join', room: `flood.${address}` }),
-    blocks: () => [repeat(frame(OPCODES.text, padded('{"type":"message","payload":"', '"}', 1024)))],
+    blocks: () => [
+      repeat(frame(OPCODES.text, padded('{"type":"message","payload":"', '"}', 1024))),
+    ],
   },
   fragments: {
     name: 'fragments',
@@ -70,7 +76,11 @@ function joinsAndLeaves(block) {
   );
 }
 
-/** @param {string} before @param {string} after @param {number} length */
+/**
+ * @param {string} before
+ * @param {string} after
+ * @param {number} length
+ */
 function padded(before, after, length) {
   return before + 'x'.repeat(length - before.length - after.length) + after;
 }

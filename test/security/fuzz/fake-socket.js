@@ -1,4 +1,5 @@
-// fake-socket.js: a socket without a network: what a server reads from it is pushed, what it writes is kept.
+// fake-socket.js: a socket without a network: what a server reads from it is pushed, what it writes
+// is kept.
 
 import { Duplex } from 'node:stream';
 
@@ -18,7 +19,12 @@ export class FakeSocket extends Duplex {
   /** @override */
   _read() {}
 
-  /** @override @param {Buffer} chunk @param {string} _encoding @param {() => void} done */
+  /**
+   * @override
+   * @param {Buffer} chunk
+   * @param {string} _encoding
+   * @param {() => void} done
+   */
   _write(chunk, _encoding, done) {
     this.#written.push(Buffer.from(chunk));
     this.bytesWritten += chunk.length;
@@ -29,7 +35,10 @@ export class FakeSocket extends Duplex {
     return Buffer.concat(this.#written);
   }
 
-  /** @param {number} a where it is cut, and whether @param {Buffer} bytes */
+  /**
+   * @param {number} a where it is cut, and whether
+   * @param {Buffer} bytes
+   */
   feed(bytes, a) {
     if (this.destroyed) return;
     const at = a % (2 * bytes.length + 1);

@@ -1,14 +1,16 @@
 // mutate.js: bytes that are nearly right: an entry of a corpus, changed in a few places.
 //
-// A mutation is a plan: the entry's number, and a list of steps of three numbers each. Whoever makes plans decides how: the
-// short tests take them from fast-check, which makes a failing one small; the long script from a seed, since that is faster.
+// A mutation is a plan: the entry's number, and a list of steps of three numbers each. Whoever
+// makes plans decides how: the short tests take them from fast-check, which makes a failing one
+// small; the long script from a seed, since that is faster.
 
 /** @typedef {readonly [kind: number, a: number, b: number]} Step */
 /** @typedef {{entry: number, steps: readonly Step[]}} Plan */
 
 /** What lengths and counts are often wrong at. */
 const EDGES = Object.freeze([
-  0, 1, 0x7d, 0x7e, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xffffffff,
+  0, 1, 0x7d, 0x7e, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000,
+  0xffffffff,
 ]);
 /** Larger inputs say nothing more. */
 const MAX_BYTES = 20_000;
@@ -30,7 +32,11 @@ const STEPS = [
   function repeat(bytes, a, b) {
     const at = a % (bytes.length + 1);
     const piece = bytes.subarray(at, at + 1 + (b % 64));
-    return Buffer.concat([bytes.subarray(0, at), ...new Array(1 + ((b >>> 8) % 8)).fill(piece), bytes.subarray(at)]);
+    return Buffer.concat([
+      bytes.subarray(0, at),
+      ...new Array(1 + ((b >>> 8) % 8)).fill(piece),
+      bytes.subarray(at),
+    ]);
   },
   function insertToken(bytes, a, b, { tokens }) {
     const at = a % (bytes.length + 1);
@@ -76,7 +82,10 @@ export class Corpus {
     this.tokens = tokens.map((text) => Buffer.from(text, 'latin1'));
   }
 
-  /** @param {Plan} plan @returns {Buffer} its own */
+  /**
+   * @param {Plan} plan
+   * @returns {Buffer} its own
+   */
   mutated({ entry, steps }) {
     /** @type {Buffer} */
     let bytes = Buffer.from(this.entries[entry % this.entries.length]);
@@ -88,7 +97,11 @@ export class Corpus {
   }
 }
 
-/** Numbers from a seed (mulberry32). @param {number} seed @returns {() => number} 0 to 2³²-1 */
+/**
+ * Numbers from a seed (mulberry32).
+ * @param {number} seed
+ * @returns {() => number} 0 to 2³²-1
+ */
 export function numbersFrom(seed) {
   let state = seed >>> 0;
   return () => {
@@ -100,7 +113,10 @@ export function numbersFrom(seed) {
   };
 }
 
-/** @param {() => number} next @returns {Plan} */
+/**
+ * @param {() => number} next
+ * @returns {Plan}
+ */
 export function planFrom(next) {
   const entry = next();
   /** @type {Step[]} */

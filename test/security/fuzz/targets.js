@@ -1,8 +1,10 @@
-// targets.js: the places where bytes of others come in, each as a function from bytes to what became of them.
+// targets.js: the places where bytes of others come in, each as a function from bytes to what
+// became of them.
 //
-// A target takes inputs in batches and says of each what kind of outcome it had (a close code, a status, an error): the kinds
-// that a run has seen are its coverage. It throws where something is not as it must be: an exception that escapes, a reply
-// that is not well-formed, a place that is still taken when its taker has gone, an answer that depends on how the bytes were cut.
+// A target takes inputs in batches and says of each what kind of outcome it had (a close code, a
+// status, an error): the kinds that a run has seen are its coverage. It throws where something is
+// not as it must be: an exception that escapes, a reply that is not well-formed, a place that is
+// still taken when its taker has gone, an answer that depends on how the bytes were cut.
 
 import assert from 'node:assert/strict';
 import { isUtf8 } from 'node:buffer';
@@ -14,7 +16,12 @@ import { Admission } from '../../../src/admission/admission.js';
 import { publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { Members } from '../../../src/backend/embedded/members.js';
 import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
-import { MessageReader, OP, readMembers, readPosition } from '../../../src/backend/embedded/relay-wire.js';
+import {
+  MessageReader,
+  OP,
+  readMembers,
+  readPosition,
+} from '../../../src/backend/embedded/relay-wire.js';
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
@@ -39,11 +46,22 @@ const MAX_MESSAGE_BYTES = 4096;
 const EMPTY = Buffer.alloc(0);
 /** Turns of the event loop in which all that follows from an input has happened. */
 const TURNS = 6;
-/** Close codes that a server may send: those of the table in README.md, and echoes of a client’s. */
-const isCloseCode = (/** @type {number} */ code) => code >= 1000 && code < 5000 && code !== 1006 && code !== 1015;
+/**
+ * Close codes that a server may send: those of the table in README.md, and echoes of a client’s.
+ */
+const isCloseCode = (/** @type {number} */ code) =>
+  code >= 1000 && code < 5000 && code !== 1006 && code !== 1015;
 
-/** @typedef {{run: (inputs: readonly Buffer[], numbers: readonly number[]) => Promise<string[]>, close: () => Promise<void>|void}} Running */
-/** @typedef {{name: string, file: URL, corpus: Corpus, share: number, start: () => Promise<Running>|Running}} Target */
+/**
+ * @typedef
+ *   {{run: (inputs: readonly Buffer[], numbers: readonly number[]) => Promise<string[]>, close: () => Promise<void>|void}}
+ *   Running
+ */
+/**
+ * @typedef
+ *   {{name: string, file: URL, corpus: Corpus, share: number, start: () => Promise<Running>|Running}}
+ *   Target
+ */
 
 /** @param {string} name */
 function from(name) {
@@ -70,9 +88,14 @@ async function turns() {
 async function worker() {
   const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
   const broker = new MemoryBroker({ historyOf }).attach();
-  const announce = (/** @type {string} */ room, /** @type {Buffer} */ head, /** @type {Buffer} */ member) =>
-    parts.hub.broadcast(room, Buffer.concat([head, member]));
-  const presence = new MemoryPresence(new Members({ maxMembers: 10, announcements: ANNOUNCEMENTS, publish: announce }));
+  const announce = (
+    /** @type {string} */ room,
+    /** @type {Buffer} */ head,
+    /** @type {Buffer} */ member,
+  ) => parts.hub.broadcast(room, Buffer.concat([head, member]));
+  const presence = new MemoryPresence(
+    new Members({ maxMembers: 10, announcements: ANNOUNCEMENTS, publish: announce }),
+  );
   const parts = buildHub({
     config: config(),
     broker,
@@ -82,7 +105,8 @@ async function worker() {
   });
   const { hub, recovery, commands } = parts;
   await broker.start({
-    onPublication: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+    onPublication: (room, publication, offset, epoch) =>
+      hub.broadcast(room, publication, offset, epoch),
     onLost: (rooms) => recovery.onLost(rooms),
     onState() {},
   });
@@ -125,9 +149,18 @@ const frames = {
       async run(inputs, numbers) {
         const sockets = inputs.map((input, i) => {
           const socket = new FakeSocket();
-          const headers = { upgrade: 'websocket', 'sec-websocket-key': KEY, 'sec-websocket-version': '13' };
+          const headers = {
+            upgrade: 'websocket',
+            'sec-websocket-key': KEY,
+            'sec-websocket-version': '13',
+          };
           const request = { method: 'GET', url: '/ws', headers, socket };
-          websockets.upgrade(/** @type {any} */ (request), /** @type {any} */ (socket), EMPTY, '127.0.0.1');
+          websockets.upgrade(
+            /** @type {any} */ (request),
+            /** @type {any} */ (socket),
+            EMPTY,
+            '127.0.0.1',
+          );
           socket.feed(input, numbers[i]);
           return socket;
         });
@@ -136,11 +169,15 @@ const frames = {
           const kinds = new Set();
           let isOver = false;
           const parser = new FrameParser(({ isFinal, reserved, opcode, isMasked, body }) => {
-            assert.ok(isFinal && reserved === 0 && !isMasked && !isOver, 'a frame as servers send them');
+            assert.ok(
+              isFinal && reserved === 0 && !isMasked && !isOver,
+              'a frame as servers send them',
+            );
             if (opcode === OPCODES.text) kinds.add(kindOfMessage(JSON.parse(utf8(body))));
             else if (opcode === OPCODES.close) {
               isOver = true;
-              if (body.length > 0) assert.ok(isCloseCode(closeCode(body)), `close ${closeCode(body)}`);
+              if (body.length > 0)
+                assert.ok(isCloseCode(closeCode(body)), `close ${closeCode(body)}`);
               kinds.add(`close ${closeCode(body)}`);
             } else {
               assert.ok(opcode === OPCODES.pong && body.length <= 125);
@@ -205,7 +242,10 @@ const commands = {
   },
 };
 
-/** What decode takes, JSON.parse takes too, and finds the same in it. @param {Buffer} input valid UTF-8 */
+/**
+ * What decode takes, JSON.parse takes too, and finds the same in it.
+ * @param {Buffer} input valid UTF-8
+ */
 function compareWithJson(input) {
   const copy = Buffer.from(input);
   const command = decode(copy);
@@ -238,7 +278,12 @@ const http = {
   share: 0.05,
   start() {
     const counters = createCounters();
-    const health = { lagMs: () => 0, heapPercent: () => 0, openDescriptors: () => 0, descriptorLimit: 20_000 };
+    const health = {
+      lagMs: () => 0,
+      heapPercent: () => 0,
+      openDescriptors: () => 0,
+      descriptorLimit: 20_000,
+    };
     const addresses = { acquire: async () => ({ admitted: true, connections: 1 }), release() {} };
     const settings = config('{"FANFARE_MAX_CONNECTIONS_PER_IP_MODE":"enforce","TRUST_PROXY":"1"}');
     const admission = new Admission({
@@ -274,9 +319,9 @@ const http = {
           const { written } = socket;
           if (written.length === 0) return 'nothing';
           const said = written.toString('latin1');
-          const statuses = [...said.matchAll(/HTTP\/1\.1 (\d{3}) [A-Z][\w -]*\r\n(?:[\w-]+: [^\r\n]*\r\n)*\r\n/g)].map(
-            ([, status]) => status,
-          );
+          const statuses = [
+            ...said.matchAll(/HTTP\/1\.1 (\d{3}) [A-Z][\w -]*\r\n(?:[\w-]+: [^\r\n]*\r\n)*\r\n/g),
+          ].map(([, status]) => status);
           assert.ok(statuses.length > 0, said);
           for (const status of statuses) assert.ok(STATUSES.has(status), said);
           if (upgraded.has(socket)) assertHandshake(inputs[i]);
@@ -294,24 +339,46 @@ const http = {
   },
 };
 
-const STATUSES = new Set(['100', '101', '200', '400', '404', '405', '408', '413', '417', '426', '429', '431', '503']);
+const STATUSES = new Set([
+  '100',
+  '101',
+  '200',
+  '400',
+  '404',
+  '405',
+  '408',
+  '413',
+  '417',
+  '426',
+  '429',
+  '431',
+  '503',
+]);
 
-/** It was let in, so it has what RFC 6455 4.2.1 asks for, and nothing that a proxy would read in another way. @param {Buffer} input */
+/**
+ * It was let in, so it has what RFC 6455 4.2.1 asks for, and nothing that a proxy would read in
+ * another way.
+ * @param {Buffer} input
+ */
 function assertHandshake(input) {
   const text = input.toString('latin1');
-  // Other requests may stand before it on the same socket. Node reads several blanks, and line breaks before a request, as one.
-  const isGood = [...text.matchAll(/GET +\/(?:ws)?(?:\?[^ ]*)? +HTTP\/1\.1\r?\n/g)].some(({ index, 0: first }) => {
-    const start = index + first.length;
-    const lines = text.slice(start, text.indexOf('\r\n\r\n', start)).split('\r\n');
-    const count = (/** @type {RegExp} */ pattern) => lines.filter((line) => pattern.test(line)).length;
-    return (
-      count(/^host:/i) === 1 &&
-      count(/^transfer-encoding:/i) === 0 &&
-      count(/^content-length:/i) === count(/^content-length:[ \t]*0+[ \t]*$/i) &&
-      count(/^sec-websocket-version:[ \t]*13[ \t]*$/i) >= 1 &&
-      count(/^upgrade:[ \t]*websocket[ \t]*$/i) >= 1
-    );
-  });
+  // Other requests may stand before it on the same socket. Node reads several blanks, and line
+  // breaks before a request, as one.
+  const isGood = [...text.matchAll(/GET +\/(?:ws)?(?:\?[^ ]*)? +HTTP\/1\.1\r?\n/g)].some(
+    ({ index, 0: first }) => {
+      const start = index + first.length;
+      const lines = text.slice(start, text.indexOf('\r\n\r\n', start)).split('\r\n');
+      const count = (/** @type {RegExp} */ pattern) =>
+        lines.filter((line) => pattern.test(line)).length;
+      return (
+        count(/^host:/i) === 1 &&
+        count(/^transfer-encoding:/i) === 0 &&
+        count(/^content-length:/i) === count(/^content-length:[ \t]*0+[ \t]*$/i) &&
+        count(/^sec-websocket-version:[ \t]*13[ \t]*$/i) >= 1 &&
+        count(/^upgrade:[ \t]*websocket[ \t]*$/i) >= 1
+      );
+    },
+  );
   assert.ok(isGood, `was let in: ${JSON.stringify(text)}`);
 }
 
@@ -350,7 +417,8 @@ const pushes = {
           const at = numbers[i] % (input.length + 1);
           const whole = read([input]);
           const cut = read([input.subarray(0, at), input.subarray(at)]);
-          // What can not be followed is ioredis's, from when that is known: cut off within a length, that may be later.
+          // What can not be followed is ioredis's, from when that is known: cut off within a
+          // length, that may be later.
           if (whole.isOver) assert.ok(whole.seen.join('\n').startsWith(cut.seen.join('\n')));
           else assert.deepEqual(cut.seen, whole.seen);
           const messages = whole.seen.filter((one) => /^[\w:.]*=/.test(one)).length;
@@ -372,7 +440,8 @@ const redis = {
     /** @type {string[]} */
     let skipped = [];
     const inbox = new Inbox({
-      deliver: (room, publication, offset, epoch) => hub.broadcast(room, publication, offset, epoch),
+      deliver: (room, publication, offset, epoch) =>
+        hub.broadcast(room, publication, offset, epoch),
       fetch: async () => null,
       onSkipped: (reason) => void skipped.push(reason),
       onMalformed: (channel) => void skipped.push(channel),
@@ -414,8 +483,9 @@ const redis = {
 };
 
 /**
- * Payloads are checked where clients send them, and not again for each worker: a program that writes to this Redis can make
- * one of them that is no JSON. Even then it stands in a whole frame of UTF-8, and its neighbours are as they were.
+ * Payloads are checked where clients send them, and not again for each worker: a program that
+ * writes to this Redis can make one of them that is no JSON. Even then it stands in a whole frame
+ * of UTF-8, and its neighbours are as they were.
  * @param {Buffer} written
  */
 function kindsOfPushes(written) {
@@ -445,7 +515,11 @@ const relay = {
   async start() {
     const log = /** @type {any} */ ({ debug() {}, error() {}, warn() {}, info() {} });
     const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
-    const relay = new RelayServer({ log, historyOf, presence: { maxMembers: 10, announcements: ANNOUNCEMENTS } });
+    const relay = new RelayServer({
+      log,
+      historyOf,
+      presence: { maxMembers: 10, announcements: ANNOUNCEMENTS },
+    });
     await relay.start();
     const known = new Set(Object.values(OP));
     return {
@@ -480,7 +554,11 @@ const relay = {
 
 const NOTHING_LEFT = { workers: 0, rooms: 0, addresses: 0, connections: 0, pendingBytes: 0 };
 
-/** What the relay answers, as a worker reads it: nothing worse than a RangeError, which ends the link. @type {Target} */
+/**
+ * What the relay answers, as a worker reads it: nothing worse than a RangeError, which ends the
+ * link.
+ * @type {Target}
+ */
 const answers = {
   name: 'relay answers',
   ...from('relay'),
@@ -496,7 +574,11 @@ const answers = {
             const reader = new MessageReader((buffer, start, end) => {
               const body = buffer.subarray(start + 5, end);
               seen.push(`${buffer[start + 4]} ${body.length}`);
-              for (const look of [readMembers, publicationsIn, (/** @type {Buffer} */ b) => readPosition(b, 0)])
+              for (const look of [
+                readMembers,
+                publicationsIn,
+                (/** @type {Buffer} */ b) => readPosition(b, 0),
+              ])
                 quietly(() => look(body));
             });
             const isWhole = quietly(() => {
@@ -516,7 +598,10 @@ const answers = {
   },
 };
 
-/** @param {() => unknown} act @returns {boolean} false: a RangeError, which is what a bad message is */
+/**
+ * @param {() => unknown} act
+ * @returns {boolean} false: a RangeError, which is what a bad message is
+ */
 function quietly(act) {
   try {
     act();
@@ -542,7 +627,10 @@ const settings = {
           assert.ok(Array.isArray(file.faults));
           const { config, faults } = loadConfig(/** @type {any} */ (file.env));
           assert.ok((config === null) === faults.length > 0);
-          const request = { headers: { 'x-forwarded-for': text }, socket: { remoteAddress: '10.1.2.3' } };
+          const request = {
+            headers: { 'x-forwarded-for': text },
+            socket: { remoteAddress: '10.1.2.3' },
+          };
           for (const resolve of resolvers) {
             const address = resolve(/** @type {any} */ (request));
             assert.match(address, /^[0-9a-f.:/]{0,45}$/);
@@ -556,4 +644,13 @@ const settings = {
 };
 
 /** @type {readonly Target[]} */
-export const TARGETS = Object.freeze([frames, commands, http, pushes, redis, relay, answers, settings]);
+export const TARGETS = Object.freeze([
+  frames,
+  commands,
+  http,
+  pushes,
+  redis,
+  relay,
+  answers,
+  settings,
+]);

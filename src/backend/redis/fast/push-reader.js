@@ -1,13 +1,16 @@
 // push-reader.js: the short way in for what Redis pushes to a subscriber.
 //
-// ioredis decodes whatever Redis may say, byte by byte and with private fields that its build keeps in WeakMaps: 4.4 us a
-// message where 0.5 will do. A subscriber gets little but messages, and these all look alike:
+// ioredis decodes whatever Redis may say, byte by byte and with private fields that its build keeps
+// in WeakMaps: 4.4 us a message where 0.5 will do. A subscriber gets little but messages, and these
+// all look alike:
 //
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
 //
-// They are handed over where they were read. Everything else is ioredis's, and reaches it as it came and in its place: whole
-// frames (RESP3: https://redis.io/docs/latest/develop/reference/protocol-spec/), so that where the next one begins is always
-// known. What can't be followed is ioredis's for good, as is all from a Redis that knows RESP2 only: there messages are no pushes.
+// They are handed over where they were read. Everything else is ioredis's, and reaches it as it
+// came and in its place: whole frames (RESP3:
+// https://redis.io/docs/latest/develop/reference/protocol-spec/), so that where the next one begins
+// is always known. What can't be followed is ioredis's for good, as is all from a Redis that knows
+// RESP2 only: there messages are no pushes.
 
 const CR = 0x0d;
 const DOLLAR = 0x24;
@@ -46,7 +49,8 @@ export class RedisPushes {
   }
 
   /**
-   * Reads for ioredis from now on. To be called when its own listener is there and nothing has been read.
+   * Reads for ioredis from now on. To be called when its own listener is there and nothing has been
+   * read.
    * @param {Stream} stream
    */
   attach(stream) {
@@ -61,7 +65,12 @@ export class RedisPushes {
 
 /** One connection's reading. */
 class Reading {
-  /** @param {Stream} stream @param {DataListener} theirs ioredis's own listener @param {Buffer} head @param {RedisPushes['onMessage']} onMessage */
+  /**
+   * @param {Stream} stream
+   * @param {DataListener} theirs ioredis's own listener
+   * @param {Buffer} head
+   * @param {RedisPushes['onMessage']} onMessage
+   */
   constructor(stream, theirs, head, onMessage) {
     this.stream = stream;
     this.theirs = theirs;
@@ -116,7 +125,10 @@ class Reading {
     this.heldBytes = b.length - at;
   }
 
-  /** @param {Buffer} b @param {number} at */
+  /**
+   * @param {Buffer} b
+   * @param {number} at
+   */
   #isMessage(b, at) {
     const { head } = this;
     if (at + head.length > b.length) return false;
@@ -124,7 +136,11 @@ class Reading {
     return true;
   }
 
-  /** @param {Buffer} b @param {number} start @returns {number} where it ends */
+  /**
+   * @param {Buffer} b
+   * @param {number} start
+   * @returns {number} where it ends
+   */
   #takeMessage(b, start) {
     const channelAt = this.#stringAt(b, start, start + this.head.length);
     if (channelAt <= 0) return channelAt;
@@ -134,7 +150,8 @@ class Reading {
     try {
       this.onMessage(b.subarray(channelAt, channelEnd), b.subarray(bodyAt, stringEnd));
     } catch (error) {
-      // As with ioredis: a fault of whoever listens is nobody's to catch, and the frames behind it are read.
+      // As with ioredis: a fault of whoever listens is nobody's to catch, and the frames behind it
+      // are read.
       process.nextTick(() => {
         throw error;
       });
@@ -161,7 +178,11 @@ class Reading {
     return at + 2;
   }
 
-  /** Where does the frame end that begins here? @param {Buffer} b @param {number} start */
+  /**
+   * Where does the frame end that begins here?
+   * @param {Buffer} b
+   * @param {number} start
+   */
   #endOf(b, start) {
     let at = start;
     for (let left = 1; left > 0; left--) {
@@ -183,13 +204,21 @@ class Reading {
     return at;
   }
 
-  /** @param {Buffer} b @param {number} start of the frame @param {number} end that it has at least */
+  /**
+   * @param {Buffer} b
+   * @param {number} start of the frame
+   * @param {number} end that it has at least
+   */
   #wait(b, start, end) {
     this.neededBytes = Math.max(end, b.length + 1) - start;
     return INCOMPLETE;
   }
 
-  /** @param {Buffer} b @param {number} start @param {number} end */
+  /**
+   * @param {Buffer} b
+   * @param {number} start
+   * @param {number} end
+   */
   #handOver(b, start, end) {
     this.theirs.call(this.stream, start === 0 && end === b.length ? b : b.subarray(start, end));
   }

@@ -12,17 +12,19 @@
 --   reply  offset of the last published, after the line where it is not the caller's; epoch and offset of a repeated key
 --     or   line, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
--- A line is a fence and an epoch. The fence names a server and its line of replication: where meta was written under another,
--- Redis has come back from an older snapshot or a replica was promoted. What others were told may be gone, so the epoch ends. It
--- ends too if the caller knows that it has: the address of Redis led to another server meanwhile, and what was published there
--- is not here.
--- Meta is a hash of one field, named after the line, with the offset of the latest publication + 1: that it rises is enough
--- to know that the caller's line holds. Where it does not, Redis itself is asked who it is, in the same step (INFO): a
--- caller that is out of date does no harm. Each call from Lua costs more than what it does; hence so few of them, and
--- with strings: a number would be printed as a double.
+-- A line is a fence and an epoch. The fence names a server and its line of replication: where meta
+-- was written under another, Redis has come back from an older snapshot or a replica was promoted.
+-- What others were told may be gone, so the epoch ends. It ends too if the caller knows that it
+-- has: the address of Redis led to another server meanwhile, and what was published there is not
+-- here. Meta is a hash of one field, named after the line, with the offset of the latest
+-- publication + 1: that it rises is enough to know that the caller's line holds. Where it does not,
+-- Redis itself is asked who it is, in the same step (INFO): a caller that is out of date does no
+-- harm. Each call from Lua costs more than what it does; hence so few of them, and with strings: a
+-- number would be printed as a double.
 --
--- The stream has messages as they were announced; the id of each is the offset of its last publication. The body is
--- publications with their lengths in front; with the position before it it is a message (redis-message.js).
+-- The stream has messages as they were announced; the id of each is the offset of its last
+-- publication. The body is publications with their lengths in front; with the position before it it
+-- is a message (redis-message.js).
 
 local call, pcall, meta, stream, line = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
@@ -37,8 +39,9 @@ local top
 if #line == 48 then
   if isRead then
     top = tonumber(call('HGET', meta, line) or 0) - 1
-    -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was promoted since it said that line:
-    -- a replica has another primary's data. (Without a second id it has only got its first replica.)
+    -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was
+    -- promoted since it said that line: a replica has another primary's data. (Without a second id
+    -- it has only got its first replica.)
     if ARGV[10] == '1' and top >= 0 then
       local replication = call('INFO', 'replication')
       local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(line, 17, 32)
@@ -80,8 +83,9 @@ if not isKnown then
 end
 
 if isRead then
-  -- A write, so that it is refused where this is no primary, or one that has lost its replicas: it may not have the latest.
-  -- Anybody may ask for rooms that nobody has published to: they are remembered for two minutes. Followers ask every ten seconds.
+  -- A write, so that it is refused where this is no primary, or one that has lost its replicas: it
+  -- may not have the latest. Anybody may ask for rooms that nobody has published to: they are
+  -- remembered for two minutes. Followers ask every ten seconds.
   call('PEXPIRE', meta, top == 0 and 120000 or ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
   if ARGV[8] == '1' then
@@ -93,7 +97,8 @@ if isRead then
       for _, entry in ipairs(entries) do
         local message = entry[2][2]
         bytes = bytes - #message
-        -- The first may be later than wanted, because what was before it is no longer kept. Behind it there is no gap.
+        -- The first may be later than wanted, because what was before it is no longer kept. Behind
+        -- it there is no gap.
         local isBehindGap = #messages > 0 and struct.unpack('>I8', message, 21) ~= wanted
         if (bytes < 0 and #messages > 0) or isBehindGap then return { line, top, messages } end
         messages[#messages + 1] = message
@@ -137,14 +142,17 @@ local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', strin
 if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
 if type(refused) == 'table' then
   if KEYS[3] then pcall('DEL', KEYS[3]) end
-  -- Its number is the next one's: a number that nobody has is a gap, and readers would load their state anew.
+  -- Its number is the next one's: a number that nobody has is a gap, and readers would load their
+  -- state anew.
   pcall('HINCRBY', meta, line, -count)
   return refused
 end
--- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user without the rights): the script
--- must not report a failure then, because readers find the publication in the stream.
+-- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user
+-- without the rights): the script must not report a failure then, because readers find the
+-- publication in the stream.
 if ARGV[7] then
-  -- Whole nodes: readers know the size. Redis 6.0 has no MINID, and keeps as many messages: more than asked.
+  -- Whole nodes: readers know the size. Redis 6.0 has no MINID, and keeps as many messages: more
+  -- than asked.
   local trimmed = pcall('XTRIM', stream, 'MINID', '~', math.max(0, last - ARGV[7] + 1))
   if type(trimmed) == 'table' then pcall('XTRIM', stream, 'MAXLEN', '~', ARGV[7]) end
   pcall('PEXPIRE', stream, ARGV[8])

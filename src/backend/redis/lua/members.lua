@@ -1,4 +1,5 @@
--- Changes who is in a room, and publishes what of it is news: one step, so that events have the order of the changes.
+-- Changes who is in a room, and publishes what of it is news: one step, so that events have the
+-- order of the changes.
 --
 -- KEYS   1 members: user -> member     2 owners: user -> how many workers have it     3 the users that this worker has
 -- ARGV   1 channel  2 PUBLISH or SPUBLISH  3, 4 heads of a join's and a leave's publication  5 size above which a room is large
@@ -9,8 +10,9 @@
 -- Says   joins, leaves, events left out, users the worker still has, then the events that Redis refused to publish:
 --        1 or 2 (join or leave), user, member of each
 --
--- Every change may be made again: what counts is whether the worker's set changes. If Redis refuses PUBLISH (an ACL user without
--- the rights), the changes stand, and the caller announces the refused events later.
+-- Every change may be made again: what counts is whether the worker's set changes. If Redis refuses
+-- PUBLISH (an ACL user without the rights), the changes stand, and the caller announces the refused
+-- events later.
 local members, owners, own = KEYS[1], KEYS[2], KEYS[3]
 local max = tonumber(ARGV[5])
 local counts = { 0, 0, 0 }

@@ -21,7 +21,8 @@ local function declare(name)
 end
 local known = 6 + tonumber(ARGV[6])
 for i = 7, known do declare(ARGV[i]) end
--- Who was silent itself knows nothing of the others' silence: Redis was away from all, or they all stood still.
+-- Who was silent itself knows nothing of the others' silence: Redis was away from all, or they all
+-- stood still.
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 16)) do declare(name) end
 end
