@@ -238,8 +238,8 @@ test('promtool finds no fault but with the names that are fixed', {
 test('a process without a free descriptor still tells its metrics', { skip: noPrlimit }, () => {
   const source = `
     import { openSync } from 'node:fs';
-    import { createMetrics } from './src/metrics.js';
-    import { createCounters } from './src/stats.js';
+    import { createMetrics } from './src/observability/metrics.js';
+    import { createCounters } from './src/observability/counters.js';
     const { snapshot } = createMetrics(createCounters(), { worker: 0 });
     for (;;) try { openSync('/dev/null'); } catch ({ code }) { console.log(code); break; }
     const names = (await snapshot()).map(({ name }) => name);

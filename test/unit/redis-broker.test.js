@@ -58,7 +58,7 @@ test('a message splits into what it was made of', () => {
 });
 
 /**
- * A position, as redis-history.lua writes it.
+ * A position, as lua/history.lua writes it.
  * @param {string} epoch
  * @param {number} offset
  */

@@ -4,7 +4,7 @@
 //   reference     u32 length with the top bit set, the id (ASCII) under which one too large for pub/sub is stored; without
 //                 an id it is in its room's history
 //   position      u32 length with the second bit set, the epoch (16 ASCII bytes), u64 the offset of what comes next. In rooms
-//                 with history it comes first, and offsets are consecutive; redis-history.lua writes it
+//                 with history it comes first, and offsets are consecutive; lua/history.lua writes it
 //
 // Publications of one tick for one room share a message: the cost of a message is Redis' and each
 // subscriber's, and under load it is paid once for many. Split without parsing: a publication stays

@@ -1,4 +1,4 @@
-// history.js: rooms with history, published to and read by one script (redis-history.lua).
+// history.js: rooms with history, published to and read by one script (lua/history.lua).
 //
 //   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
 //   read -> a turn --publisher--> EVALSHA -> the newest messages -> a stretch of publications
@@ -688,7 +688,7 @@ function bulk(text) {
  * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
  */
 function scriptOf(publish) {
-  const text = readFileSync(new URL('redis-history.lua', import.meta.url), 'latin1').replace(
+  const text = readFileSync(new URL('lua/history.lua', import.meta.url), 'latin1').replace(
     "'PUBLISH'",
     `'${publish}'`,
   );

@@ -5,7 +5,7 @@
 //   connections is compared when one of them is ready (`isSplit`).
 // - A primary may become a replica and a primary again while a connection lives, with the data of another server. Its line of
 //   replication (`master_replid`) is then another one. It is asked for every INTERVAL_MS, and the connection is reset if
-//   it has changed: a new connection asks for the fence of histories anew (redis-history.lua).
+//   it has changed: a new connection asks for the fence of histories anew (lua/history.lua).
 // - A primary also takes another line, and loses nothing, when its first replica is attached and an hour after its last one
 //   has left (`repl-backlog-ttl`). It forgets the former line then. A promoted replica remembers it as `master_replid2`
 //   for at least as long as `repl-backlog-ttl`. So a change without a `master_replid2`, seen within MAX_BLIND_MS of the

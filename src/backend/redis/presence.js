@@ -2,9 +2,9 @@
 // worker looks after the others.
 //
 //   presence:{<room>}:members        user -> member              one script changes these three and publishes the events on
-//   presence:{<room>}:owners         user -> how many have it    the room's channel (redis-members.lua)
+//   presence:{<room>}:owners         user -> how many have it    the room's channel (lua/members.lua)
 //   presence:{<room>}:users:<name>   the users that a worker has
-//   presence:{*}:workers             name -> last heartbeat, by Redis' clock; dead, cleared, mark: redis-workers.lua
+//   presence:{*}:workers             name -> last heartbeat, by Redis' clock; dead, cleared, mark: lua/sessions.lua
 //   presence:{*}:rooms:<name>        where to look when that worker is dead; no room is called *
 //
 // - The truth about a worker's users is in its own memory. What Redis does not have yet waits as changes, one a user and
@@ -48,14 +48,14 @@ const MAX_PAST = 16;
 
 const SCRIPTS = {
   presenceMembers: { numberOfKeys: 3, lua: lua('members') },
-  presenceWorkers: { numberOfKeys: 4, lua: lua('workers') },
+  presenceWorkers: { numberOfKeys: 4, lua: lua('sessions') },
   presenceCleared: { numberOfKeys: 2, lua: lua('cleared') },
-  presenceRead: { numberOfKeys: 1, lua: lua('read') },
+  presenceRead: { numberOfKeys: 1, lua: lua('read-members') },
 };
 
 /** @param {string} name */
 function lua(name) {
-  return readFileSync(new URL(`redis-${name}.lua`, import.meta.url), 'utf8');
+  return readFileSync(new URL(`lua/${name}.lua`, import.meta.url), 'utf8');
 }
 
 /**
@@ -89,7 +89,7 @@ function lua(name) {
  */
 
 /**
- * What Redis has not confirmed; see redis-members.lua. A join that is new, because nothing of that
+ * What Redis has not confirmed; see lua/members.lua. A join that is new, because nothing of that
  * user in that room is in Redis or on its way there, and that has not been sent, is forgotten when
  * the user leaves: so churn leaves nothing behind.
  * @typedef
@@ -160,7 +160,7 @@ export class RedisPresence {
     this.connection = connection;
     this.prefix = prefix;
     this.channelOf = channelOf;
-    /** What every call of redis-members.lua has in common. */
+    /** What every call of lua/members.lua has in common. */
     this.common = [publishCommand, announcements.join, announcements.leave, maxMembers];
     this.maxMembers = maxMembers;
     /**
