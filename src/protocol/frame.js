@@ -188,7 +188,9 @@ function textBytes(prefix, publication) {
   if (kind === KIND.BROADCAST) return BROADCAST_PREFIX.length + payload + 1;
   const bytes =
     prefix.length + payload + SUFFIX_BYTES + publication[11] + timestampDigits(publication);
-  return kind === KIND.KEPT ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication)) : bytes;
+  return kind === KIND.POSITIONED
+    ? bytes + POSITION_TEXT_BYTES + digits(offsetOf(publication))
+    : bytes;
 }
 
 /**
@@ -234,7 +236,7 @@ function writePublication(frames, at, prefix, publication) {
   frames.set(prefix, at);
   at += prefix.length;
   // Sender and time follow the payload, so that the prefix is the same for all frames of a room.
-  if (kind === KIND.KEPT) {
+  if (kind === KIND.POSITIONED) {
     at += publication.copy(frames, at, start, payloadEnd(publication));
     return at + frames.write(keptSuffix(publication), at, 'latin1');
   }
@@ -249,7 +251,7 @@ function writePublication(frames, at, prefix, publication) {
   );
 }
 
-/** @param {Buffer} publication of kind KEPT */
+/** @param {Buffer} publication of kind POSITIONED */
 function keptSuffix(publication) {
   return `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offsetOf(publication)},"epoch":"${epochOf(publication)}"}`;
 }

@@ -17,9 +17,9 @@
 // check did (190 us for a string of 100 KB), on every worker. Whoever may publish on Redis could
 // speak in anybody's name anyway, so access to Redis is trusted that far.
 //
-// In a room with history a worker keeps a copy with its position behind the payload (`keep`): so
-// publications with and without one wait in one line, frames of live ones and of replays come from
-// the same bytes, and plain rooms pay nothing.
+// In a room with history a worker keeps a copy that has its position behind the payload
+// (`withPosition`). So publications with and without a position wait in one line, frames of live
+// publications and of replays come from the same bytes, and plain rooms pay nothing.
 //
 //   last 24 bytes    offset (a double, big-endian), epoch (16 ASCII characters)
 
@@ -35,7 +35,7 @@ export const KIND = Object.freeze({
   BROADCAST: 2,
   PRESENCE: 3,
   // These two are never sent to a broker, nor taken from one.
-  /** a MESSAGE with its position */ KEPT: 0x41,
+  /** a MESSAGE with its position */ POSITIONED: 0x41,
   /** a position alone: what came before it may not be complete */ RESYNC: 0x42,
 });
 
@@ -120,7 +120,7 @@ export function payloadStart(publication) {
  * @returns {number} where its payload ends
  */
 export function payloadEnd(publication) {
-  return kindOf(publication) === KIND.KEPT
+  return kindOf(publication) === KIND.POSITIONED
     ? publication.length - POSITION_BYTES
     : publication.length;
 }
@@ -131,11 +131,11 @@ export function payloadEnd(publication) {
  * @param {number} offset
  * @param {string} epoch 16 characters
  */
-export function keep(publication, offset, epoch) {
+export function withPosition(publication, offset, epoch) {
   const end = publication.length;
   const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
   publication.copy(kept, 0);
-  kept[0] = KIND.KEPT;
+  kept[0] = KIND.POSITIONED;
   writePosition(kept, end, offset, epoch);
   return kept;
 }
@@ -163,12 +163,12 @@ function writePosition(target, at, offset, epoch) {
   target.write(epoch, at + 8, 16, 'latin1');
 }
 
-/** @param {Buffer} publication of kind KEPT or RESYNC */
+/** @param {Buffer} publication of kind POSITIONED or RESYNC */
 export function offsetOf(publication) {
   return publication.readDoubleBE(publication.length - POSITION_BYTES);
 }
 
-/** @param {Buffer} publication of kind KEPT or RESYNC */
+/** @param {Buffer} publication of kind POSITIONED or RESYNC */
 export function epochOf(publication) {
   return publication.toString('latin1', publication.length - 16);
 }

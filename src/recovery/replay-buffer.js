@@ -18,7 +18,7 @@ export class ReplayBuffer {
   constructor({ maxCount, maxBytes }) {
     this.maxCount = maxCount;
     this.maxBytes = maxBytes;
-    /** Of kind KEPT; the first `head` places are empty. @type {Buffer[]} */
+    /** Of kind POSITIONED; the first `head` places are empty. @type {Buffer[]} */
     this.entries = [];
     this.head = 0;
     this.bytes = 0;
@@ -76,7 +76,7 @@ export class ReplayBuffer {
 
   /**
    * Puts what a read brought in front.
-   * @param {readonly Buffer[]} publications of kind KEPT, the last of them the one at `first - 1`
+   * @param {readonly Buffer[]} publications of kind POSITIONED; the last one is at `first - 1`
    */
   fill(publications) {
     this.entries = [...publications, ...this.entries.slice(this.head)];

@@ -32,9 +32,9 @@ import {
   encodeResyncMark,
   isEpoch,
   KIND,
-  keep,
   kindOf,
   offsetOf,
+  withPosition,
 } from '../protocol/publication.js';
 import { ReplayBuffer } from './replay-buffer.js';
 
@@ -331,7 +331,9 @@ export class RoomSync {
     const older = publications.slice(0, Math.max(0, window.first - first));
     this.#resize(() => {
       window.fill(
-        older.map((publication, i) => keep(this.recovery.sound(publication), first + i, epoch)),
+        older.map((publication, i) =>
+          withPosition(this.recovery.sound(publication), first + i, epoch),
+        ),
       );
       if (older.length > 0 && window.latestMs === 0) window.latestMs = this.recovery.clock();
     });
@@ -449,7 +451,7 @@ export class RoomSync {
       this.isBehind = true;
       return false;
     }
-    const kept = keep(recovery.sound(publication), ++this.offset, this.epoch);
+    const kept = withPosition(recovery.sound(publication), ++this.offset, this.epoch);
     this.provenBeat = recovery.beats;
     this.#resize(() => this.window.append(kept, recovery.clock()));
     // Where something waits, though everyone has left, who joins now gets it, and this behind it.
@@ -563,7 +565,7 @@ export class RoomSync {
   #handedOut() {
     if (this.resyncsWaiting > 0) return -1;
     for (const publication of this.room.waiting) {
-      if (kindOf(publication) === KIND.KEPT) return offsetOf(publication) - 1;
+      if (kindOf(publication) === KIND.POSITIONED) return offsetOf(publication) - 1;
     }
     return this.offset;
   }

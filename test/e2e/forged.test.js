@@ -57,7 +57,7 @@ test('stray messages on a room of Redis end no worker and cut off no client', {
           .map((byte, i) => (i === 14 ? 0xff : byte)),
       ),
     ),
-    forged(0, 'x', '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"', KIND.KEPT),
+    forged(0, 'x', '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"', KIND.POSITIONED),
     forged(0, 'x', '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"', KIND.RESYNC),
     Buffer.concat([position, forged(0, 'x', '1')]),
   ];

@@ -25,13 +25,13 @@ import {
   epochOf,
   isPublication,
   KIND,
-  keep,
   offsetOf,
   payloadEnd,
   payloadStart,
   senderOf,
   tagOf,
   timestampOf,
+  withPosition,
 } from '../../src/protocol/publication.js';
 import { messagesOf } from '../helpers/fake-transport.js';
 
@@ -91,7 +91,7 @@ test('a kept publication is the same with its position, in memory of its own', (
           'me',
           JSON.stringify(payload),
         );
-        const kept = keep(plain, offset, '0123456789abcdef');
+        const kept = withPosition(plain, offset, '0123456789abcdef');
         assert.notEqual(kept.buffer, plain.buffer);
         assert.deepEqual([offsetOf(kept), epochOf(kept)], [offset, '0123456789abcdef']);
         assert.equal(
@@ -386,7 +386,9 @@ test('frames are whole whatever the clock of the publisher says', () => {
       const plain = encodePublication(kind, time, 0, 'me', '"x"');
       assert.ok(isPublication(plain));
       const all =
-        kind === KIND.MESSAGE ? [plain, keep(plain, 7, '0123456789abcdef'), plain] : [plain, plain];
+        kind === KIND.MESSAGE
+          ? [plain, withPosition(plain, 7, '0123456789abcdef'), plain]
+          : [plain, plain];
       const frames = publicationFrames(prefix, all);
       assert.equal(frames.length, framesBytes(prefix, all));
       for (const { timestamp } of messagesOf(frames)) {
@@ -407,7 +409,15 @@ test('frames are whole whatever the clock of the publisher says', () => {
 test('what is accepted as a publication makes whole frames of valid text, and what could break one is refused', () => {
   const prefix = roomPrefix('r');
   const base = fc.tuple(
-    fc.constantFrom(KIND.MESSAGE, KIND.BROADCAST, KIND.PRESENCE, KIND.KEPT, KIND.RESYNC, 0, 255),
+    fc.constantFrom(
+      KIND.MESSAGE,
+      KIND.BROADCAST,
+      KIND.PRESENCE,
+      KIND.POSITIONED,
+      KIND.RESYNC,
+      0,
+      255,
+    ),
     fc.nat(2 ** 48 - 1),
     fc.constantFrom(0, 1, 2, 3, 2 ** 32 - 1),
     fc.constantFrom('', 'me', 'a","payload":"forged', 'é', 'x'.repeat(255)),
