@@ -21,7 +21,7 @@ export class Keys {
   constructor(prefix) {
     this.prefix = prefix;
     this.roomHead = `${prefix}room:{`;
-    this.censusChannel = `${prefix}connectionCount`;
+    this.censusChannel = `${prefix}census`;
     this.kindAt = Buffer.byteLength(prefix);
     this.roomAt = Buffer.byteLength(this.roomHead);
   }
