@@ -1,30 +1,37 @@
-// docs-tables.js: the tables of README.md, made from the code.
+// docs-tables.js: the generated tables of the documentation, written from the tables in the code.
 //
-//   npm run docs      writes them; test/unit/docs.test.js holds them equal
+//   npm run docs      rewrites them; test/unit/docs.test.js checks that they are up to date
+//
+// A table stands in a page between `<!-- table: NAME -->` and `<!-- end -->`. Each table stands in
+// exactly one page.
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../src/config/config.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
-import { CLOSES, ERRORS } from '../src/protocol/codes.js';
+import { CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
 
-const README = fileURLToPath(new URL('../README.md', import.meta.url));
+const ROOT = fileURLToPath(new URL('../', import.meta.url));
+const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
-/** Every table by its name in README.md's marks. @type {Record<string, () => string>} */
+/** Every table by its name in the pages. @type {Record<string, () => string>} */
 const TABLES = { errors, closes, settings, metrics, limits };
 
 function errors() {
   return table(
-    ['error', 'says', 'what to do'],
+    ['error', 'message', 'what the client does'],
     Object.entries(ERRORS).map(([code, { message, client }]) => [`\`${code}\``, message, client]),
   );
 }
 
 function closes() {
+  const rows = [...Object.values(CLOSES), ...Object.values(WS_CLOSES)];
   return table(
-    ['code', 'reason', 'what to do'],
-    Object.values(CLOSES).map(({ code, reason, client }) => [String(code), reason, client]),
+    ['code', 'meaning', 'what the client does'],
+    rows
+      .sort((one, other) => one.code - other.code)
+      .map(({ code, reason, client }) => [String(code), reason, client]),
   );
 }
 
@@ -51,14 +58,14 @@ function metrics() {
   );
   // The primary counts some things as its workers do, under the same name.
   return table(
-    ['metric', 'type', ''],
+    ['metric', 'type', 'meaning'],
     rows.filter(([name], i) => rows.findIndex(([other]) => other === name) === i),
   );
 }
 
 function limits() {
   return table(
-    ['limit', 'read from', 'what it bounds, and how it becomes a number of connections'],
+    ['limit', 'read from', 'what it bounds, and how the doctor turns it into connections'],
     LIMITS.map(({ name, source, meaning }) => [`\`${name}\``, source, meaning]),
   );
 }
@@ -73,25 +80,32 @@ function table(head, rows) {
 }
 
 /**
- * README.md with its tables as the code has them now.
+ * A page with its tables as the code has them now.
  * @param {string} text
  * @returns {string}
  */
 export function withTables(text) {
-  return text.replace(
-    /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g,
-    (_all, /** @type {string} */ name) => {
-      if (!(name in TABLES)) throw new Error(`README.md wants a table ${name}; there is none`);
-      return `<!-- table: ${name} -->\n${TABLES[name]()}\n<!-- end -->`;
-    },
-  );
+  return text.replace(MARKED, (_all, /** @type {string} */ name) => {
+    if (!(name in TABLES)) throw new Error(`a page asks for a table ${name}, which does not exist`);
+    return `<!-- table: ${name} -->\n${TABLES[name]()}\n<!-- end -->`;
+  });
 }
 
-/** @returns {string} */
-export function readme() {
-  return readFileSync(README, 'utf8');
+/**
+ * The pages that have generated tables.
+ * @returns {{path: string, text: string, tables: string[]}[]} paths from the root
+ */
+export function pages() {
+  return ['README.md', ...readdirSync(`${ROOT}docs`, { recursive: true }).map((p) => `docs/${p}`)]
+    .filter((path) => path.endsWith('.md'))
+    .map((path) => {
+      const text = readFileSync(ROOT + path, 'utf8');
+      return { path, text, tables: [...text.matchAll(MARKED)].map(([, name]) => name) };
+    })
+    .filter(({ tables }) => tables.length > 0);
 }
 
 export const TABLE_NAMES = Object.keys(TABLES);
 
-if (process.argv.includes('--write')) writeFileSync(README, withTables(readme()));
+if (process.argv.includes('--write'))
+  for (const { path, text } of pages()) writeFileSync(ROOT + path, withTables(text));

@@ -13,7 +13,7 @@ const MAX_VALUE_WIDTH = 60;
 /**
  * @param {Report} report
  * @param {readonly string[]} notes
- * @returns {string} one JSON object; its shape is in README.md
+ * @returns {string} one JSON object; its shape is in docs/operations.md
  */
 export function toJson({ wanted, workers, first, permits, verdict, limits }, notes) {
   return JSON.stringify(

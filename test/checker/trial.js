@@ -52,7 +52,7 @@ const GAUGES = Object.freeze([
  */
 
 /**
- * The servers' user of Redis, with the rights that README names; its rights are what some faults
+ * The servers' user of Redis, with the rights that docs/deployment.md names; its rights are what some faults
  * take away.
  */
 export const USER = 'fanfare';

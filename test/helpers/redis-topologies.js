@@ -8,7 +8,7 @@ import { startTlsRedis } from './redis-tls.js';
 /** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
 
-/** The rights that README.md asks for. @param {string} prefix of keys and channels */
+/** The rights that docs/deployment.md names. @param {string} prefix of keys and channels */
 export function aclRule(prefix) {
   return [
     `resetkeys resetchannels ~${prefix}* &${prefix}*`,

@@ -178,8 +178,8 @@ test('certificates are read when a connection is made', (t) => {
   assert.throws(() => redisOptions(settings), /ENOENT/);
 });
 
-test('README tells the rights of an ACL user as the contract is tested with', () => {
-  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+test('docs/deployment.md names the rights of an ACL user that the contract is tested with', () => {
+  const readme = readFileSync(new URL('../../docs/deployment.md', import.meta.url), 'utf8');
   assert.ok(readme.includes(`ACL SETUSER fanfare on >SECRET ${aclRule('fanfare:')}\n`));
 });
 

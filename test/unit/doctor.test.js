@@ -697,7 +697,7 @@ test('the command line', () => {
   for (const [wrong, message] of faults) assert.throws(() => parseOptions(wrong), message);
 });
 
-test('the JSON has the fields that README.md names', () => {
+test('the JSON has the fields that docs/operations.md names', () => {
   const report = look({ ...plenty(), somaxconn: 128 });
   const json = JSON.parse(toJson(report, ['a note']));
   assert.deepEqual(Object.keys(json), [

@@ -47,7 +47,7 @@ const EMPTY = Buffer.alloc(0);
 /** Turns of the event loop in which all that follows from an input has happened. */
 const TURNS = 6;
 /**
- * Close codes that a server may send: those of the table in README.md, and echoes of a client’s.
+ * Close codes that a server may send: those of the table in docs/protocol.md, and echoes of a client’s.
  */
 const isCloseCode = (/** @type {number} */ code) =>
   code >= 1000 && code < 5000 && code !== 1006 && code !== 1015;
