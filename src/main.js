@@ -16,7 +16,7 @@ import { createLog } from './observability/log.js';
 /** sysexits.h: EX_CONFIG. */
 const EXIT_CONFIG = 78;
 
-/** @typedef {import('./config/config.js').Config} Config */
+/** @typedef {import('./config/settings.js').Config} Config */
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
 
 // Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no

@@ -7,7 +7,7 @@
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { SETTINGS } from '../src/config/config.js';
+import { SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
 import { CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
@@ -43,7 +43,7 @@ function settings() {
   return table(['name', 'default', '', 'meaning'], rows);
 }
 
-/** @param {import('../src/config/config.js').Setting} setting */
+/** @param {import('../src/config/settings.js').Setting} setting */
 function defaultOf({ env, type, default: value, values }) {
   if (env === 'WORKERS') return 'one per core';
   if (env === 'SERVER_ID') return 'the host’s name';

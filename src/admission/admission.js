@@ -73,7 +73,7 @@ export class Admission {
 
   /**
    * @param {object} parts
-   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../config/settings.js').Config} parts.config
    * @param {Addresses} parts.addresses
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters

@@ -117,7 +117,7 @@ export class RateLimiter {
   #sweeping = this.#addresses.entries();
 
   /**
-   * @param {import('../config/config.js').Config} config
+   * @param {import('../config/settings.js').Config} config
    * @param {import('../observability/counters.js').Counters} counters counts what observed limits
    *   would have refused
    */

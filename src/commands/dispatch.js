@@ -73,7 +73,7 @@ const NOTHING = Buffer.alloc(0);
 export class Commands {
   /**
    * @param {object} parts
-   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Publisher} parts.broker
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.recovery

@@ -27,7 +27,7 @@ WORKERS, REDIS_URL and the other settings are read as the server reads them. Exi
 1: something is; 2: the command line or the settings are at fault.
 `;
 
-/** @typedef {import('../config/config.js').Config} Config */
+/** @typedef {import('../config/settings.js').Config} Config */
 
 /**
  * @typedef {object} Options

@@ -57,7 +57,7 @@ const REDIS_FULL = 0.9;
 
 /**
  * @typedef {object} Situation
- * @property {import('../config/config.js').Config} config
+ * @property {import('../config/settings.js').Config} config
  * @property {number} wanted connections
  * @property {number|null} idleTimeoutMs of the load balancer in front; null: not known
  * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load
@@ -540,7 +540,7 @@ const UNREAD = Object.freeze({ value: '', permits: null });
 
 /**
  * @param {number} files of a process
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  */
 function connectionsOf(files, { overloadMode }) {
   // Not enforced, the reserve is used up too: then accepting fails.
@@ -552,7 +552,7 @@ function connectionsOf(files, { overloadMode }) {
 
 /**
  * @param {number} memory bytes
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  */
 function connectionsIn(memory, { workers }) {
   return Math.max(
@@ -564,7 +564,7 @@ function connectionsIn(memory, { workers }) {
 /**
  * The same backwards.
  * @param {number} connections
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  * @returns {number} bytes
  */
 function memoryFor(connections, { workers }) {
@@ -573,7 +573,7 @@ function memoryFor(connections, { workers }) {
 
 /**
  * Over how long the clients of a drained server return.
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  */
 function windowSeconds({ reconnectWindowMs }) {
   return Math.max(1, Math.floor(reconnectWindowMs / 1000));
@@ -621,7 +621,7 @@ function sysctl(name, value) {
 
 /**
  * Without its credentials, which redis-cli takes from REDISCLI_AUTH.
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  * @param {string} setting
  * @param {string} [command]
  */

@@ -42,7 +42,7 @@ const TERMINATE_AFTER_MS = 2000;
 export class SlowConsumers {
   /**
    * @param {object} parts
-   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {number} parts.budgetBytes unsent bytes a whole worker may hold
    * @param {() => number} [parts.clock] ms, monotonic

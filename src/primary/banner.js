@@ -6,7 +6,7 @@ import { describe } from '../config/config.js';
 
 /**
  * @param {object} what
- * @param {import('../config/config.js').Config} what.config
+ * @param {import('../config/settings.js').Config} what.config
  * @param {number} what.port the public one, as chosen
  * @param {number} what.metricsPort as chosen
  * @returns {string[]} lines; the first says that it is ready

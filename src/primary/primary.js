@@ -28,7 +28,7 @@ const CLOSE_TIMEOUT_MS = 1000;
  * @param {object} parts
  * @param {Settings} parts.settings
  * @param
- *   {(previous: import('../config/config.js').Config) => Promise<{settings: Settings, faults: string[]}>}
+ *   {(previous: import('../config/settings.js').Config) => Promise<{settings: Settings, faults: string[]}>}
  *   parts.loadSettings
  * @param {string} parts.exec the workers' entry point
  * @param {boolean} parts.onTerminal was it started on one?
@@ -139,7 +139,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
 }
 
 /**
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  * @returns {string}
  */
 function opsPortInUse({ metricsHost, metricsPort }) {
@@ -151,7 +151,7 @@ function opsPortInUse({ metricsHost, metricsPort }) {
 /**
  * In a log of text as a banner, else as log lines.
  * @param {import('pino').Logger} log
- * @param {{config: import('../config/config.js').Config, port: number, metricsPort: number}} what
+ * @param {{config: import('../config/settings.js').Config, port: number, metricsPort: number}} what
  */
 function announce(log, { config, port, metricsPort }) {
   const lines = banner({ config, port, metricsPort });

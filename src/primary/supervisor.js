@@ -51,7 +51,7 @@ const LAST_WORDS_MS = 1000;
 /** Time between the end of a worker's drain and its SIGKILL. */
 const KILL_AFTER_MS = 1000;
 
-/** @typedef {import('../config/config.js').Config} Config */
+/** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
 /** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
 /** @typedef {import('../observability/metrics.js').Snapshot} Snapshot */

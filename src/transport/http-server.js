@@ -170,7 +170,7 @@ export class HttpServer {
 
   /**
    * @param {object} parts
-   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../config/settings.js').Config} parts.config
    * @param
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission

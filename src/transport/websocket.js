@@ -194,7 +194,7 @@ class ServerWebSocket extends WebSocket {
 export class WebSockets {
   /**
    * @param {object} parts
-   * @param {import('../config/config.js').Config} parts.config
+   * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../commands/dispatch.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat

@@ -37,7 +37,7 @@ const SWEEP_INTERVAL_MS = 1000;
 /** How long leaving may take where no primary is left to set a deadline. */
 const ORPHAN_DRAIN_MS = 10_000;
 
-/** @typedef {import('../config/config.js').Config} Config */
+/** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('pino').Logger} Logger */
 
 /**
@@ -124,7 +124,7 @@ export function runWorker(config, log) {
 }
 
 /**
- * @param {import('../config/config.js').Config} config
+ * @param {import('../config/settings.js').Config} config
  * @returns {string}
  */
 function portInUse({ host, port }) {

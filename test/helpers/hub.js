@@ -18,7 +18,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
 
 /**
  * @param {object} parts
- * @param {import('../../src/config/config.js').Config} parts.config
+ * @param {import('../../src/config/settings.js').Config} parts.config
  * @param {any} parts.broker
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
  * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]

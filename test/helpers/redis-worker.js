@@ -12,7 +12,7 @@ import { createCounters } from '../../src/observability/counters.js';
 export class Worker {
   /**
    * @param {{settings: RedisSettings}} redis
-   * @param {Partial<import('../../src/config/config.js').Config>} config
+   * @param {Partial<import('../../src/config/settings.js').Config>} config
    */
   constructor(redis, config) {
     this.counters = createCounters();
@@ -81,7 +81,7 @@ export class Worker {
 /**
  * @param {TestContext} t
  * @param {{settings: RedisSettings}} redis
- * @param {Partial<import('../../src/config/config.js').Config>} [config]
+ * @param {Partial<import('../../src/config/settings.js').Config>} [config]
  */
 export async function start(t, redis, config = {}) {
   const worker = new Worker(redis, config);

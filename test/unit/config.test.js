@@ -1,12 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  changedFixed,
-  describe,
-  loadConfig,
-  parseConfigFile,
-  SETTINGS,
-} from '../../src/config/config.js';
+import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
+import { SETTINGS } from '../../src/config/settings.js';
 
 /** @param {Record<string, string>} env */
 function valid(env = {}) {

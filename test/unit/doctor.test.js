@@ -52,7 +52,7 @@ function configOf(env = {}) {
     ...env,
   });
   assert.deepEqual(faults, []);
-  return /** @type {import('../../src/config/config.js').Config} */ (config);
+  return /** @type {import('../../src/config/settings.js').Config} */ (config);
 }
 
 /**

@@ -5,7 +5,7 @@ import { RateLimiter } from '../../src/admission/rate-limit.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 
-/** @typedef {import('../../src/config/config.js').Mode} Mode */
+/** @typedef {import('../../src/config/settings.js').Mode} Mode */
 /** @typedef {{rate: import('../../src/admission/rate-limit.js').Allowance|null}} Sender */
 
 /** @param {Record<string, string|number>} env */

@@ -17,7 +17,7 @@ import { ranked } from '../../loadtest/swarm/phases.js';
 import { plan, planText, readLimits, sourceFaults } from '../../loadtest/swarm/plan.js';
 import { Ways } from '../../loadtest/swarm/ports.js';
 import { verdict, verdictText } from '../../loadtest/swarm/verdict.js';
-import { SETTINGS } from '../../src/config/config.js';
+import { SETTINGS } from '../../src/config/settings.js';
 
 /** A Linux machine as it comes: the default port range, 16 GiB, 20,000 files a process. */
 const FILES = Object.freeze({

@@ -38,7 +38,7 @@ export class RedisBroker {
   /**
    * @param {object} parts
    * @param
-   *   {Pick<import('../../config/config.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
+   *   {Pick<import('../../config/settings.js').Config, 'redis'|'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
    *   parts.config
    * @param {import('pino').Logger} parts.log
    * @param

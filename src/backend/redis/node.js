@@ -42,7 +42,7 @@ const PATIENCE_MS = 20_000;
 
 /**
  * @typedef
- *   {Pick<import('../../config/config.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
+ *   {Pick<import('../../config/settings.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
  *   ShardConfig
  */
 
