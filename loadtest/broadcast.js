@@ -10,8 +10,9 @@
 
 import { Latency } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
+import { startRedis } from './lib/redis.js';
 import { count, pause, run } from './lib/run.js';
-import { NO_LIMITS, startRedis, startServer, until, urlOf } from './lib/server.js';
+import { NO_LIMITS, startServer, until, urlOf } from './lib/server.js';
 import { closeAll, openMany, WsClient } from './lib/ws-client.js';
 
 const options = readOptions(

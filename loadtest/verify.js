@@ -14,15 +14,9 @@
 
 import { Latency } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
+import { startRedis } from './lib/redis.js';
 import { count, pause, print, run } from './lib/run.js';
-import {
-  connectionsPerWorker,
-  NO_LIMITS,
-  scrape,
-  startRedis,
-  startServer,
-  urlOf,
-} from './lib/server.js';
+import { connectionsPerWorker, NO_LIMITS, scrape, startServer, urlOf } from './lib/server.js';
 import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
 
 const options = readOptions(

@@ -17,10 +17,10 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { isListening } from '../../test/helpers/daemon.js';
 import { dial } from '../lib/dial.js';
+import { freePort, isListening } from '../lib/redis.js';
 import { run } from '../lib/run.js';
-import { freePort, scrape, startServer, until, urlOf } from '../lib/server.js';
+import { scrape, startServer, until, urlOf } from '../lib/server.js';
 import { closeAll } from '../lib/ws-client.js';
 
 const DIALLED = 300;

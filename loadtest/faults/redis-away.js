@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+
 // redis-away.js: Redis killed and back after 5 s; Redis frozen (SIGSTOP) for 8 s.
 //
 // Two servers share the Redis. Through all of it one client publishes every PUBLISH_MS, each
@@ -7,8 +8,9 @@
 // against it, so that a busy machine is not blamed on the server. What was refused with UNAVAILABLE
 // must never arrive; nothing may arrive twice; and nobody may be disconnected.
 
+import { startRedis } from '../lib/redis.js';
 import { count, pause, run } from '../lib/run.js';
-import { NO_LIMITS, scrape, startRedis, startServer, until, urlOf } from '../lib/server.js';
+import { NO_LIMITS, scrape, startServer, until, urlOf } from '../lib/server.js';
 import { closeAll, joinAll, openMany, WsClient } from '../lib/ws-client.js';
 
 const CLIENTS = 200;

@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+
 // sigterm.js: SIGTERM under 1,000 clients and 100 messages a second.
 //
 // Publishers go on until they are closed, as clients do that do not know yet. A message counts as
@@ -6,8 +7,9 @@
 // later. Sockets are read one after another: what was read in one turn of the event loop has no
 // order, so later means in a later turn.
 
+import { startRedis } from '../lib/redis.js';
 import { count, pause, run } from '../lib/run.js';
-import { NO_LIMITS, startRedis, startServer, until, urlOf } from '../lib/server.js';
+import { NO_LIMITS, startServer, until, urlOf } from '../lib/server.js';
 import { currentTurn, joinAll, openMany, WsClient } from '../lib/ws-client.js';
 
 const CLIENTS = 1000;

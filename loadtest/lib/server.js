@@ -1,39 +1,131 @@
-// server.js: real servers for a load test: Fanfare, redis-server, HAProxy; and what their metrics
-// say.
+// server.js: starts real Fanfare servers for tests and load tools, and reads their metrics.
 //
-// Ports are free ones. The processes are those of the end-to-end tests (test/helpers), and end with
-// the run.
+// The system chooses the ports, and the log says which they are. The processes of a server end with
+// the test or the run that started it.
 
-import { samples, spawnServer } from '../../test/helpers/server.js';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 
-export { freePort, RedisServer, startRedis } from '../../test/helpers/redis.js';
-export { fallen, samples, until } from '../../test/helpers/server.js';
-
-/** @typedef {import('../../test/helpers/server.js').Server} Server */
-
-/**
- * Starting takes 1 s of processor time for four workers, which a busy machine may be slow to give.
- */
+const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+/** Four workers need 1 s of processor time to start. A busy machine may take long to give it. */
 const READY_TIMEOUT_MS = 30_000;
 const SCRAPE_TIMEOUT_MS = 3000;
+const POLL_MS = 20;
 
-/** The settings of a run that is not about a limit. */
+/** The settings of a run that does not test a limit. */
 export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info' });
 
+/** What ends with the test: a `node:test` context, or a `Run` of a load tool. */
+/** @typedef {{after: (cleanup: () => unknown) => void}} Owner */
+
+/** @typedef {Record<string, any>} LogLine */
+
 /**
- * Starts Fanfare and waits until it serves.
- * @param {{after: (cleanup: () => unknown) => void}} test ends it
- * @param {Record<string, string>} env
- * @returns {Promise<Server>} rejects with what it said where it does not start
+ * A server under test.
+ * @typedef {object} Server
+ * @property {number} pid of the primary
+ * @property {number} port
+ * @property {number} metricsPort
+ * @property {LogLine[]} lines of its log so far
+ * @property {() => string} stderr
+ * @property {(predicate: (line: LogLine) => boolean, timeoutMs?: number) => Promise<LogLine>} line
+ *   waits for a log line
+ * @property {Promise<{code: number|null, signal: string|null}>} exited
+ * @property {(signal: NodeJS.Signals) => void} kill the primary
+ * @property {() => number[]} workerPids of the processes the primary has now
  */
-export async function startServer(test, env) {
-  const server = spawnServer(/** @type {import('node:test').TestContext} */ (test), env);
+
+/**
+ * @typedef {object} Launch
+ * @property {string[]} [prefix] command that becomes the server: `prlimit --nofile=400`
+ * @property {string} [main] another copy of it
+ */
+
+/**
+ * Starts the server without waiting for it.
+ * @param {Owner} t
+ * @param {Record<string, string>} [env]
+ * @param {Launch} [launch]
+ */
+export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
+  const [command, ...args] = [...prefix, process.execPath, main];
+  const child = spawn(command, args, {
+    env: {
+      PATH: process.env.PATH,
+      PORT: '0',
+      METRICS_PORT: '0',
+      HOST: '127.0.0.1',
+      WORKERS: '2',
+      FANFARE_DRAIN_DELAY_MS: '0',
+      // A machine that stands still for a moment is not what a test is about, unless it says so.
+      FANFARE_MAX_LOOP_LAG_MS: '10000',
+      ...env,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const pid = /** @type {number} */ (child.pid);
+  /** @type {LogLine[]} */
+  const lines = [];
+  let stderr = '';
+  let rest = '';
+  child.stdout.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
+    const parts = (rest + text).split('\n');
+    rest = /** @type {string} */ (parts.pop());
+    for (const part of parts) lines.push(JSON.parse(part));
+  });
+  child.stderr.setEncoding('utf8').on('data', (/** @type {string} */ text) => {
+    stderr += text;
+  });
+  /** @type {Promise<{code: number|null, signal: string|null}>} */
+  const exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
+  t.after(async () => {
+    const workers = childrenOf(pid);
+    child.kill('SIGKILL');
+    for (const worker of workers) killQuietly(worker);
+    await exited;
+  });
+  return {
+    pid,
+    lines,
+    stderr: () => stderr,
+    exited,
+    kill: (/** @type {NodeJS.Signals} */ signal) => child.kill(signal),
+    workerPids: () => childrenOf(pid),
+    /**
+     * @param {(line: LogLine) => boolean} predicate
+     * @param {number} [timeoutMs]
+     */
+    async line(predicate, timeoutMs = 10_000) {
+      const end = performance.now() + timeoutMs;
+      for (;;) {
+        const found = lines.find(predicate);
+        if (found) return found;
+        if (performance.now() > end)
+          throw new Error(
+            `no such log line; the log:\n${lines.map((line) => JSON.stringify(line)).join('\n')}\n${stderr}`,
+          );
+        await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      }
+    },
+  };
+}
+
+/**
+ * Starts the server and waits until it serves.
+ * @param {Owner} t
+ * @param {Record<string, string>} [env]
+ * @param {Launch} [launch]
+ * @returns {Promise<Server>} rejects with the server's log if it does not start
+ */
+export async function startServer(t, env, launch) {
+  const server = spawnServer(t, env, launch);
   const ready = await Promise.race([
     server.line(({ msg }) => String(msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS),
     server.exited.then(({ code }) => {
-      throw new Error(
-        `the server ended with ${code}:\n${server.lines.map((line) => line.msg).join('\n')}\n${server.stderr()}`,
-      );
+      const log = server.lines.map(({ msg }) => msg).join('\n');
+      throw new Error(`the server ended with ${code}:\n${log}\n${server.stderr()}`);
     }),
   ]);
   return { ...server, port: ready.port, metricsPort: ready.metricsPort };
@@ -45,11 +137,79 @@ export function urlOf(server) {
 }
 
 /**
- * One scrape.
+ * Polls until `probe` returns something true.
+ * @template T
+ * @param {() => T|Promise<T>} probe
+ * @param {number} [timeoutMs]
+ * @param {string} [what] for the message
+ * @returns {Promise<NonNullable<T>>}
+ */
+export async function until(probe, timeoutMs = 10_000, what = 'that') {
+  const end = performance.now() + timeoutMs;
+  for (;;) {
+    const value = await probe();
+    if (value) return value;
+    if (performance.now() > end) throw new Error(`${what} did not happen within ${timeoutMs} ms`);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/**
+ * The samples of a metrics page: full name with labels → value.
+ * @param {string} text
+ * @returns {Map<string, number>}
+ */
+export function samples(text) {
+  /** @type {Map<string, number>} */
+  const result = new Map();
+  for (const line of text.split('\n')) {
+    if (line === '' || line.startsWith('#')) continue;
+    const at = line.lastIndexOf(' ');
+    result.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return result;
+}
+
+/**
+ * Names of the samples that may never fall: those of counters and histograms.
+ * @param {string} text
+ * @returns {Set<string>}
+ */
+export function cumulative(text) {
+  /** @type {Set<string>} */
+  const names = new Set();
+  for (const [, name, type] of text.matchAll(/^# TYPE (\S+) (\S+)$/gm)) {
+    if (type === 'counter') names.add(name);
+    if (type === 'histogram')
+      for (const part of ['bucket', 'sum', 'count']) names.add(`${name}_${part}`);
+  }
+  return names;
+}
+
+/**
+ * Counters of `before` that are gone or smaller in `after`.
+ * @param {string} before
+ * @param {string} after
+ * @returns {string[]}
+ */
+export function fallen(before, after) {
+  const names = cumulative(before);
+  const now = samples(after);
+  const result = [];
+  for (const [key, value] of samples(before)) {
+    if (!names.has(key.replace(/\{.*$/s, ''))) continue;
+    const later = now.get(key);
+    if (later === undefined || later < value) result.push(`${key}: ${value} -> ${later}`);
+  }
+  return result;
+}
+
+/**
+ * Reads a page of metrics.
  * @param {number|string} where the operations port of a server here, or the URL of any page of
  *   metrics
- * @returns {Promise<{text: string, values: Map<string, number>}>} rejects where it does not answer
- *   with 200 in time
+ * @returns {Promise<{text: string, values: Map<string, number>}>} rejects if the server does not
+ *   answer with 200 in time
  */
 export async function scrape(where) {
   const url = typeof where === 'number' ? `http://127.0.0.1:${where}/metrics` : where;
@@ -61,7 +221,7 @@ export async function scrape(where) {
 }
 
 /**
- * Connections of each worker, by its slot.
+ * Connections of each worker, by the worker's number.
  * @param {ReadonlyMap<string, number>} values
  * @returns {Map<string, number>}
  */
@@ -77,7 +237,7 @@ export function connectionsPerWorker(values) {
 
 /**
  * @param {number} metricsPort
- * @returns {Promise<Record<string, any>>} what /readyz says, with its HTTP `status`
+ * @returns {Promise<Record<string, any>>} the body of /readyz, with its HTTP `status`
  */
 export async function readiness(metricsPort) {
   const response = await fetch(`http://127.0.0.1:${metricsPort}/readyz`, {
@@ -85,4 +245,29 @@ export async function readiness(metricsPort) {
   });
   const body = /** @type {object} */ (await response.json());
   return { ...body, status: response.status };
+}
+
+/**
+ * @param {number} pid
+ * @returns {number[]}
+ */
+export function childrenOf(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .filter(Boolean)
+      .map(Number);
+  } catch {
+    return []; // it is gone
+  }
+}
+
+/** @param {number} pid */
+function killQuietly(pid) {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // it is gone
+  }
 }

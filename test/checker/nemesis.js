@@ -9,10 +9,10 @@
 
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { startRedis } from '../../loadtest/lib/redis.js';
 import { pause } from '../../loadtest/lib/run.js';
+import { until } from '../../loadtest/lib/server.js';
 import { Firewall, isPrivate } from '../helpers/private-network.js';
-import { startRedis } from '../helpers/redis.js';
-import { until } from '../helpers/server.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
 /**
@@ -431,7 +431,7 @@ export const NEMESES = Object.freeze({
 });
 
 /**
- * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  * @param {...string} command
  * @returns {Promise<string>} rejects where Redis refuses it
  */
@@ -449,7 +449,7 @@ function mustBe(isSo, what) {
 }
 
 /**
- * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  * @returns {Promise<boolean>}
  */
 async function isGone(redis) {
@@ -520,7 +520,7 @@ function rolledBack({ areWritesHeld }) {
  * The servers' address of Redis leads to another one, which is empty, and then back to the first,
  * which has stayed as it was.
  * @param
- *   {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../helpers/redis.js').RedisServer) => unknown}
+ *   {(proxy: import('../helpers/tcp-proxy.js').TcpProxy, redis: import('../../loadtest/lib/redis.js').RedisServer) => unknown}
  *   disconnect
  * @returns {(trial: Trial) => Promise<Heal>}
  */
@@ -565,7 +565,7 @@ function dropped(ways, hosts) {
 
 /**
  * Waits for the end of a snapshot.
- * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  * @param {'ok'|'err'} status
  */
 function saved(redis, status) {

@@ -3,12 +3,11 @@
 import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { pause } from '../../loadtest/lib/run.js';
-import { readiness, scrape } from '../../loadtest/lib/server.js';
+import { readiness, scrape, startServer, until } from '../../loadtest/lib/server.js';
 import { isPrivate } from '../helpers/private-network.js';
-import { freePort, startRedis } from '../helpers/redis.js';
 import { aclRule } from '../helpers/redis-topologies.js';
-import { startServer, until } from '../helpers/server.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { SETTLE_US } from './indexed-run.js';
 import { Random } from './random.js';
@@ -29,7 +28,7 @@ const GAUGES = Object.freeze([
 ]);
 
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
-/** @typedef {import('../helpers/redis.js').RedisServer} RedisServer */
+/** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 /**
  * Redis servers, and how a Fanfare server is told of them.
  * @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store
@@ -84,10 +83,10 @@ export class Fanfare {
   constructor(t, env) {
     this.t = t;
     this.env = env;
-    /** @type {import('../helpers/server.js').Server} */
+    /** @type {import('../../loadtest/lib/server.js').Server} */
     // @ts-expect-error: start() makes it
     this.process = undefined;
-    /** Logs of the processes there were. @type {import('../helpers/server.js').LogLine[][]} */
+    /** Logs of the processes there were. @type {import('../../loadtest/lib/server.js').LogLine[][]} */
     this.logs = [];
     /**
      * When workers were killed on purpose: five within a minute make a server give up.
@@ -139,7 +138,7 @@ export class Fanfare {
     return values;
   }
 
-  /** @returns {import('../helpers/server.js').LogLine[]} */
+  /** @returns {import('../../loadtest/lib/server.js').LogLine[]} */
   get lines() {
     return this.logs.flat();
   }
@@ -337,7 +336,7 @@ async function channels(redis) {
 /**
  * Is a log line about a fault of the server itself? Workers die and hang here because they are made
  * to.
- * @param {import('../helpers/server.js').LogLine} line
+ * @param {import('../../loadtest/lib/server.js').LogLine} line
  */
 function isOfOurMaking({ level, msg }) {
   return level >= 60 || (level >= 50 && !OF_NEMESES.test(msg));

@@ -2,7 +2,7 @@
 // everybody.
 
 import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../helpers/server.js';
+import { until } from '../../loadtest/lib/server.js';
 import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
 import { Publisher } from './publisher.js';

@@ -5,6 +5,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pino from 'pino';
+import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { until } from '../../loadtest/lib/server.js';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { Members } from '../../src/backend/embedded/members.js';
 import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
@@ -15,8 +17,6 @@ import { RedisPresence } from '../../src/backend/redis/presence.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { MemoryBroker } from '../helpers/memory-broker.js';
 import { MemoryPresence } from '../helpers/memory-presence.js';
-import { redisSettings, startRedis } from '../helpers/redis.js';
-import { until } from '../helpers/server.js';
 
 /** @typedef {import('../../src/backend/presence.js').Presence} Presence */
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
@@ -357,7 +357,7 @@ async function started(t, worker, rooms) {
 /**
  * @param {string} behaviour
  * @param
- *   {(redis: import('../helpers/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>}
+ *   {(redis: import('../../loadtest/lib/redis.js').RedisServer, attach: (...rooms: string[]) => Promise<Worker & {counters: import('../../src/observability/counters.js').Counters, parts: ReturnType<typeof redisWorker>}>) => Promise<void>}
  *   body
  * @param {{args?: string[], ttlMs?: number}} [options]
  */
@@ -393,7 +393,7 @@ function comesBackAfter(worker, listener) {
 
 /**
  * No key of presence is left but the heartbeats.
- * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  */
 async function leftovers(redis) {
   const keys = (await redis.cli('--raw', 'KEYS', 'contract:presence:*'))

@@ -11,8 +11,8 @@ import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
+import { startServer } from '../../loadtest/lib/server.js';
 import { startDroppingProxy } from '../helpers/dropping-proxy.js';
-import { startServer } from '../helpers/server.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const ARTILLERY = join(

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { samples, spawnServer, startServer, until } from '../helpers/server.js';
+import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 
 const OPTIONS = { timeout: 60_000 };
 

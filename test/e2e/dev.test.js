@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { until } from '../helpers/server.js';
+import { until } from '../../loadtest/lib/server.js';
 
 const DEV = fileURLToPath(new URL('../dev.js', import.meta.url));
 /** Takes its time to leave, and is cut short by a second signal. */

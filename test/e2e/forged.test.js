@@ -4,10 +4,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Redis } from 'ioredis';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { samples, startServer } from '../../loadtest/lib/server.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { connect } from '../helpers/clients.js';
-import { startRedis } from '../helpers/redis.js';
-import { samples, startServer } from '../helpers/server.js';
 
 /** As a Redis message holds it: behind its length. @param {Buffer} publication */
 function framed(publication) {

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { startServer, until } from '../../loadtest/lib/server.js';
 import { connect } from '../helpers/clients.js';
-import { startRedis } from '../helpers/redis.js';
-import { startServer, until } from '../helpers/server.js';
 
 test('a server without the rule of another numbers what it publishes there, and nothing is missing after a recovery', {
   timeout: 40_000,

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { fallen, samples, spawnServer, startServer, until } from '../helpers/server.js';
+import { fallen, samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 
 const OPTIONS = { timeout: 60_000 };
 

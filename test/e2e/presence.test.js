@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { samples, startServer, until } from '../../loadtest/lib/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
-import { startRedis } from '../helpers/redis.js';
-import { samples, startServer, until } from '../helpers/server.js';
 
 const TIMEOUT_MS = 40_000;
 /** What a worker's death may take to be told, while its primary lives. */

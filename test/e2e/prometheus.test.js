@@ -8,10 +8,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import { cp, writeFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { freePort, startRedis } from '../../loadtest/lib/redis.js';
+import { startServer, until } from '../../loadtest/lib/server.js';
 import { connect } from '../helpers/clients.js';
 import { edited, folderFor, startDaemon } from '../helpers/daemon.js';
-import { freePort, startRedis } from '../helpers/redis.js';
-import { startServer, until } from '../helpers/server.js';
 
 const MEMBERS = 4;
 const PUBLISH_INTERVAL_MS = 20;
@@ -132,8 +132,8 @@ async function talk(t, port) {
 /**
  * A Prometheus with ops/prometheus/: only addresses and intervals differ.
  * @param {import('node:test').TestContext} t
- * @param {import('../helpers/server.js').Server} server
- * @param {import('../helpers/redis.js').RedisServer} redis
+ * @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  */
 async function startPrometheus(t, server, redis) {
   const folder = await folderFor(t);

@@ -6,10 +6,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { samples, startServer, until } from '../../loadtest/lib/server.js';
 import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
-import { startRedis } from '../helpers/redis.js';
-import { samples, startServer, until } from '../helpers/server.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 

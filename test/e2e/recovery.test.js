@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { samples, startServer } from '../../loadtest/lib/server.js';
 import { connect, connectInTurn } from '../helpers/clients.js';
-import { startRedis } from '../helpers/redis.js';
-import { samples, startServer } from '../helpers/server.js';
 
 const OPTIONS = { timeout: 60_000 };
 

@@ -7,9 +7,9 @@ import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { MAX_PAGE_BYTES } from '../../src/backend/broker.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
-import { freePort, redisSettings, startRedis } from '../helpers/redis.js';
 import { eventually, outcome, start } from '../helpers/redis-worker.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 
@@ -516,7 +516,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
         },
       },
     });
-  /** @typedef {import('../helpers/redis.js').RedisServer} Redis */
+  /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} Redis */
   /** @type {WeakMap<Redis, import('node:child_process').ChildProcess>} */
   const busy = new WeakMap();
 

@@ -11,8 +11,8 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { chromium } from 'playwright-core';
 import { WebSocketServer } from 'ws';
-import { freePort } from '../helpers/redis.js';
-import { startServer } from '../helpers/server.js';
+import { freePort } from '../../loadtest/lib/redis.js';
+import { startServer } from '../../loadtest/lib/server.js';
 
 const SWARM = fileURLToPath(new URL('../../loadtest/swarm.js', import.meta.url));
 const LIMIT_MS = 60_000;
@@ -499,7 +499,7 @@ function folder(t) {
   return path;
 }
 
-/** @param {import('../helpers/server.js').Server} server */
+/** @param {import('../../loadtest/lib/server.js').Server} server */
 function target({ port }) {
   return ['--target', `ws://127.0.0.1:${port}/ws`];
 }

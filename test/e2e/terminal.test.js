@@ -6,7 +6,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { childrenOf, until } from '../helpers/server.js';
+import { childrenOf, until } from '../../loadtest/lib/server.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
 const noScript =

@@ -18,7 +18,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { pause } from '../../loadtest/lib/run.js';
-import { startServer } from '../helpers/server.js';
+import { startServer } from '../../loadtest/lib/server.js';
 import { KINDS } from './flood/kinds.js';
 
 const WORKERS = 2;
@@ -43,7 +43,7 @@ const STOP_MS = 30_000;
 
 /** @typedef {import('./flood/honest.js').Honest} Honest */
 /** @typedef {import('./flood/flooder.js').FastHistogram} FastHistogram */
-/** @typedef {import('../helpers/server.js').Server} Server */
+/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
 /**
  * @typedef
  *   {{server: Server, honest: import('node:child_process').ChildProcess, startMb: number, cleanups: (() => unknown)[]}}

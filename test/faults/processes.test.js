@@ -5,10 +5,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { pause } from '../../loadtest/lib/run.js';
-import { connectionsPerWorker } from '../../loadtest/lib/server.js';
+import { connectionsPerWorker, startServer, until } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
 import { Fanfare } from '../checker/trial.js';
-import { startServer, until } from '../helpers/server.js';
 import { closedClients, historyMemberships, OPTIONS, smoke, tookMs } from './smoke.js';
 
 test(

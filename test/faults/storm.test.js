@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { setPriority } from 'node:os';
 import { test } from 'node:test';
 import { pause } from '../../loadtest/lib/run.js';
+import { until } from '../../loadtest/lib/server.js';
 import { closeAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
 import { startTrial } from '../checker/trial.js';
-import { until } from '../helpers/server.js';
 
 const CLIENTS = 5000;
 const SERVERS = 2;

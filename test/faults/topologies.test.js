@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pause } from '../../loadtest/lib/run.js';
+import { until } from '../../loadtest/lib/server.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
-import { until } from '../helpers/server.js';
 import { historyMemberships, newLine, OPTIONS, smoke } from './smoke.js';
 
 const DOWN_AFTER_MS = 1500;

@@ -4,10 +4,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { until } from './server.js';
+import { isListening } from '../../loadtest/lib/redis.js';
+import { until } from '../../loadtest/lib/server.js';
 
 /** Debian keeps some of them outside a normal user's PATH. */
 const PATH = `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin`;
@@ -69,20 +69,4 @@ export async function edited(path, edits) {
     text = text.replace(from, to);
   }
   return text;
-}
-
-/**
- * @param {number} port on 127.0.0.1
- * @returns {Promise<boolean>}
- */
-export function isListening(port) {
-  return new Promise((resolve) => {
-    // From another address: where nobody listens, a socket may get the very port it asks for and
-    // connect to itself.
-    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }, () =>
-      resolve(true),
-    );
-    socket.on('error', () => resolve(false));
-    socket.on('connect', () => socket.destroy());
-  });
 }

@@ -3,8 +3,8 @@
 
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { freePort } from '../../loadtest/lib/redis.js';
 import { edited, folderFor, startDaemon } from './daemon.js';
-import { freePort } from './redis.js';
 
 /**
  * HAProxy with ops/haproxy/haproxy.cfg.

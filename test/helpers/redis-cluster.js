@@ -1,8 +1,8 @@
 // redis-cluster.js: a Redis Cluster of three primaries, with or without replicas, whose slots can
 // be moved.
 
+import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
-import { freePort, redisSettings, startRedis } from './redis.js';
 import { until } from './redis-sentinel.js';
 
 const PRIMARIES = 3;
@@ -45,7 +45,7 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
       node.args[node.args.indexOf('--cluster-port') + 1],
     );
   }
-  const isWhole = async (/** @type {import('./redis.js').RedisServer} */ node) => {
+  const isWhole = async (/** @type {import('../../loadtest/lib/redis.js').RedisServer} */ node) => {
     const info = await node.cli('CLUSTER', 'INFO');
     return (
       info.includes('cluster_state:ok') &&
@@ -73,7 +73,7 @@ export async function startCluster(t, { hasReplicas = false, nodeTimeoutMs = 150
 
 export class Cluster {
   /**
-   * @param {import('./redis.js').RedisServer[]} nodes the primaries first
+   * @param {import('../../loadtest/lib/redis.js').RedisServer[]} nodes the primaries first
    * @param {string[]} ids of each
    */
   constructor(nodes, ids) {
@@ -96,7 +96,7 @@ export class Cluster {
 
   /**
    * A room in a slot of this primary, at the beginning.
-   * @param {import('./redis.js').RedisServer} primary
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} primary
    * @param {string} name
    */
   roomIn(primary, name) {
@@ -106,8 +106,8 @@ export class Cluster {
   /**
    * Moves a slot with all its keys, in the order redis-cli keeps.
    * @param {number} slot
-   * @param {import('./redis.js').RedisServer} from
-   * @param {import('./redis.js').RedisServer} to
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} from
+   * @param {import('../../loadtest/lib/redis.js').RedisServer} to
    */
   async moveSlot(slot, from, to) {
     const fromId = /** @type {string} */ (this.ids.get(from));

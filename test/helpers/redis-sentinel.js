@@ -3,7 +3,13 @@
 
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { freePort, RedisServer, redisSettings, startRedis, temporaryFolder } from './redis.js';
+import {
+  freePort,
+  RedisServer,
+  redisSettings,
+  startRedis,
+  temporaryFolder,
+} from '../../loadtest/lib/redis.js';
 
 const NAME = 'main';
 const SENTINELS = 3;

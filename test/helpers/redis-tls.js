@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { freePort, redisSettings, startRedis, temporaryFolder } from './redis.js';
+import { freePort, redisSettings, startRedis, temporaryFolder } from '../../loadtest/lib/redis.js';
 
 const run = promisify(execFile);
 

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startServer } from '../helpers/server.js';
+import { startServer } from '../../loadtest/lib/server.js';
 import { Wire } from './wire.js';
 
 const ENV = {

@@ -8,8 +8,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { startServer } from '../../loadtest/lib/server.js';
 import { frame, OPCODES } from '../helpers/raw-frames.js';
-import { startServer } from '../helpers/server.js';
 import { GOODBYE, text, Wire } from './wire.js';
 
 const MAX_MESSAGE_BYTES = 4096;

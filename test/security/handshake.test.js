@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { startServer } from '../../loadtest/lib/server.js';
 import { handshake, KEY, RawClient } from '../helpers/raw-http.js';
-import { startServer } from '../helpers/server.js';
 import { GOODBYE, text, Wire } from './wire.js';
 
 const PLAIN = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';

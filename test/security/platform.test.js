@@ -5,8 +5,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { startServer } from '../../loadtest/lib/server.js';
 import { RawClient } from '../helpers/raw-http.js';
-import { startServer } from '../helpers/server.js';
 import { Wire } from './wire.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

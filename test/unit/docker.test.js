@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { startServer } from '../helpers/server.js';
+import { startServer } from '../../loadtest/lib/server.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const dockerfile = readFileSync(`${root}docker/Dockerfile`, 'utf8');

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { fallen, samples } from '../../loadtest/lib/server.js';
 import { createCounters } from '../../src/observability/counters.js';
 import {
   Aggregate,
@@ -11,7 +12,6 @@ import {
   PRIMARY_METRICS,
   WORKER_METRICS,
 } from '../../src/observability/metrics.js';
-import { fallen, samples } from '../helpers/server.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
+import { fallen, samples, until } from '../../loadtest/lib/server.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Aggregate } from '../../src/observability/metrics.js';
 import { Supervisor } from '../../src/primary/supervisor.js';
-import { fallen, samples, until } from '../helpers/server.js';
 
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { until } from '../../loadtest/lib/server.js';
 import {
   heapOfWorker,
   partOfWorker,
@@ -11,7 +12,6 @@ import {
 import { createCounters } from '../../src/observability/counters.js';
 import { workerArguments } from '../../src/primary/supervisor.js';
 import { Health } from '../../src/worker/health.js';
-import { until } from '../helpers/server.js';
 
 const GIB = 2 ** 30;
 const MIB = 2 ** 20;

@@ -1,5 +1,5 @@
-// redis.js: a real redis-server for a test, on a port of its own, that can be killed, frozen and
-// brought back.
+// redis.js: starts a real redis-server for a test or a load tool, on a port of its own. It can be
+// killed, frozen and restarted.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -181,6 +181,22 @@ function answers(port, pid) {
       // Not yet: `close` answers.
     });
     socket.once('close', () => resolve(false));
+  });
+}
+
+/**
+ * @param {number} port on 127.0.0.1
+ * @returns {Promise<boolean>} whether a process listens there
+ */
+export function isListening(port) {
+  return new Promise((resolve) => {
+    // From another address: if no process listens, a socket may get the port it asks for and
+    // connect to itself.
+    const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.0.2' }, () =>
+      resolve(true),
+    );
+    socket.on('error', () => resolve(false));
+    socket.on('connect', () => socket.destroy());
   });
 }
 
