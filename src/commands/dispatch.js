@@ -5,8 +5,16 @@
 // The peer's faults are answers too: rows of codes.js, counted, never thrown.
 
 import { EVERYONE } from '../hub/hub.js';
+import { CLOSES } from '../protocol/codes.js';
 import {
   decode,
+  isRoom,
+  isUser,
+  MAX_INFO_BYTES,
+  readPresence,
+  readSince,
+} from '../protocol/decode.js';
+import {
   ECHO_PREFIX,
   echoSuffix,
   encodeAck,
@@ -20,15 +28,9 @@ import {
   encodeWelcome,
   historyPrefix,
   historySuffix,
-  isRoom,
-  isUser,
-  MAX_INFO_BYTES,
   presencePrefix,
   presenceSuffix,
-  readPresence,
-  readSince,
-} from '../protocol/codec.js';
-import { CLOSES } from '../protocol/codes.js';
+} from '../protocol/encode.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 
 /**
@@ -55,7 +57,7 @@ const WAITING_COMMAND_BYTES = 512;
 const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/codec.js').Command} Command */
+/** @typedef {import('../protocol/decode.js').Command} Command */
 /** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
 
 /**
@@ -487,7 +489,7 @@ function join(commands, connection, command) {
  * @param {Commands} commands
  * @param {Connection} connection
  * @param {string} name
- * @param {import('../protocol/codec.js').Who|null} who null: nobody, it only watches, or the room
+ * @param {import('../protocol/decode.js').JoiningUser|null} who null: nobody, it only watches, or the room
  *   has no presence
  */
 function attend({ hub, attendance }, connection, name, who) {

@@ -19,8 +19,8 @@
 // its line is a flush of its own, in which each member gets a frame of its own: when to load its
 // state anew, so that not all do so at once.
 
-import { encodeResync } from '../protocol/codec.js';
 import { deflateFrames } from '../protocol/deflate.js';
+import { encodeResync } from '../protocol/encode.js';
 import { publicationFrames, textFrame } from '../protocol/frame.js';
 import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 

@@ -4,7 +4,7 @@
 // last. Nothing is kept of connections in rooms without presence; a room that has none has null
 // where others have a Roll.
 
-import { encodeMember } from '../protocol/codec.js';
+import { encodeMember } from '../protocol/encode.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./hub.js').Room} Room */

@@ -5,7 +5,7 @@
 // broker is up and every room with history has been compared with it: from then on nothing is
 // missing any more that can be had. The notices of 50,000 connections are paced.
 
-import { encodeDegraded } from '../protocol/codec.js';
+import { encodeDegraded } from '../protocol/encode.js';
 
 const GRACE_MS = 1000;
 /** Connections told in one turn of the event loop: some 4 ms. */

@@ -44,7 +44,7 @@ const MAX_HELD_BYTES = 8 * 1024 * 1024;
 const MAX_PAUSE_BEATS = 8;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/codec.js').Since} Since */
+/** @typedef {import('../protocol/decode.js').Since} Since */
 /** @typedef {import('./scheduler.js').HistoryPage} HistoryPage */
 
 /**

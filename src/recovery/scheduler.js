@@ -10,7 +10,7 @@
 // The windows of all rooms together have a budget; beyond it those that have not been used for
 // longest are emptied.
 
-import { encodeHistoryMessages } from '../protocol/codec.js';
+import { encodeHistoryMessages } from '../protocol/encode.js';
 import {
   encodePublication,
   isEpoch,
@@ -46,7 +46,7 @@ const NULL = Buffer.from('null');
 
 /** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
-/** @typedef {import('../protocol/codec.js').Since} Since */
+/** @typedef {import('../protocol/decode.js').Since} Since */
 /** @typedef {import('../hub/hub.js').Room} Room */
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 

@@ -10,8 +10,8 @@
 // Messages from elsewhere go on being delivered to those not yet closed.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { encodeShutdown } from '../protocol/codec.js';
 import { CLOSES } from '../protocol/codes.js';
+import { encodeShutdown } from '../protocol/encode.js';
 
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;

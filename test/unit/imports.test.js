@@ -173,9 +173,9 @@ const FAULTS = /** @type {const} */ ([
   ],
   ['admission importing the hub', 'admission/x.js', "import * as hub from '../hub/hub.js';"],
   [
-    'a backend importing the codec',
+    'a backend importing the decoder',
     'backend/x.js',
-    'import { encode } from "../protocol/codec.js";',
+    'import { decode } from "../protocol/decode.js";',
   ],
   ['an import for its side effects', 'hub/x.js', "import '../worker/worker.js';"],
   ['an import without spaces', 'hub/x.js', "import{Hub}from'../worker/worker.js'"],

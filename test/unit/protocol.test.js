@@ -3,15 +3,9 @@ import { isUtf8 } from 'node:buffer';
 import { test } from 'node:test';
 import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
-import {
-  decode as decodeBytes,
-  encodeError,
-  isRoom,
-  MAX_JSON_DEPTH,
-  MAX_JSON_KEYS,
-  readSince,
-} from '../../src/protocol/codec.js';
+import { decode as decodeBytes, isRoom, readSince } from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
+import { encodeError } from '../../src/protocol/encode.js';
 import {
   frameAround,
   framesBytes,
@@ -20,6 +14,7 @@ import {
   roomPrefix,
   textFrame,
 } from '../../src/protocol/frame.js';
+import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/json-scan.js';
 import {
   encodePublication as encodeBytes,
   epochOf,

@@ -7,7 +7,8 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { BrokerError } from '../../src/backend/broker.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
-import { decode, encodeMember, readPresence } from '../../src/protocol/codec.js';
+import { decode, readPresence } from '../../src/protocol/decode.js';
+import { encodeMember } from '../../src/protocol/encode.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
 import {
   ANNOUNCEMENTS,

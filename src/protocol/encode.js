@@ -1,0 +1,287 @@
+// encode.js: the text of replies.
+//
+// Replies are concatenated, not stringified: room names need no escape, and payloads are JSON text
+// already. Pure: no I/O, no clock.
+
+import { ERRORS } from './codes.js';
+import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
+
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/**
+ * The field `id` of a reply: `,"id":…`, or nothing.
+ * @param {string|number|undefined} id
+ */
+function idMember(id) {
+  return id === undefined ? '' : `,"id":${typeof id === 'number' ? id : JSON.stringify(id)}`;
+}
+
+/** An `echo` reply is this prefix, the bytes of the payload, and `echoSuffix`. */
+export const ECHO_PREFIX = Buffer.from('{"type":"echo","payload":');
+
+/** @param {string|number|undefined} id */
+export function echoSuffix(id) {
+  return id === undefined ? '}' : `${idMember(id)}}`;
+}
+
+/**
+ * @param {string} type joined or left
+ * @param {string} room
+ * @param {string|number|undefined} id
+ */
+export function encodeRoomReply(type, room, id) {
+  return `{"type":"${type}","room":"${room}"${idMember(id)}}`;
+}
+
+/**
+ * The reply to a join with `since` of a room without history.
+ * @param {string} room
+ * @param {string|number|undefined} id
+ */
+export function encodeNotRecovered(room, id) {
+  return `{"type":"joined","room":"${room}","recovered":false${idMember(id)}}`;
+}
+
+/**
+ * The reply to a join of a room with history.
+ * @param {string} room
+ * @param {{epoch: string, offset: number, recovered: boolean}} joined
+ * @param {string|number|undefined} id
+ */
+export function encodeJoined(room, { epoch, offset, recovered }, id) {
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${idMember(id)}}`;
+}
+
+/**
+ * @param {string} epoch
+ * @param {number} offset
+ */
+function positionMembers(epoch, offset) {
+  return `,"epoch":"${epoch}","offset":${offset}`;
+}
+
+/**
+ * @param {string} room
+ * @param {string} epoch
+ * @param {number} offset
+ * @param {number} reloadAfterMs
+ */
+export function encodeResync(room, epoch, offset, reloadAfterMs) {
+  return `{"type":"resync","room":"${room}"${positionMembers(epoch, offset)},"reloadAfterMs":${reloadAfterMs}}`;
+}
+
+/** @param {boolean} degraded */
+export function encodeDegraded(degraded) {
+  return `{"type":"degraded","degraded":${degraded}}`;
+}
+
+/**
+ * A `history` reply is this prefix, the messages, and `historySuffix`.
+ * @param {string} room
+ */
+export function historyPrefix(room) {
+  return Buffer.from(`{"type":"history","room":"${room}","messages":[`, 'latin1');
+}
+
+/**
+ * @param {{epoch: string, offset: number}|null} position null: the room has no history
+ * @param {string|number|undefined} id
+ */
+export function historySuffix(position, id) {
+  return `]${position === null ? '' : positionMembers(position.epoch, position.offset)}${idMember(id)}}`;
+}
+
+/**
+ * The messages of a `history` reply, without the brackets.
+ * @param {readonly Buffer[]} publications consecutive
+ * @param {number} first offset of the first publication
+ * @returns {Buffer}
+ */
+export function encodeHistoryMessages(publications, first) {
+  return Buffer.concat(
+    publications.flatMap((publication, i) => [
+      i === 0 ? HISTORY_OPEN : HISTORY_NEXT,
+      publication.subarray(payloadStart(publication), payloadEnd(publication)),
+      Buffer.from(
+        `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${first + i}}`,
+        'latin1',
+      ),
+    ]),
+  );
+}
+
+const HISTORY_OPEN = Buffer.from('{"payload":');
+const HISTORY_NEXT = Buffer.from(',{"payload":');
+
+/**
+ * @param {string|number} id
+ * @param {{epoch: string, offset: number}|void} position undefined: the room has no history
+ */
+export function encodeAck(id, position) {
+  return `{"type":"ack"${position ? positionMembers(position.epoch, position.offset) : ''}${idMember(id)}}`;
+}
+
+/** @param {string|number|undefined} id */
+export function encodePong(id) {
+  return `{"type":"pong"${idMember(id)}}`;
+}
+
+/**
+ * A member, as replies and events show it.
+ * @param {string} user
+ * @param {Buffer|null} info JSON
+ * @returns {Buffer} JSON
+ */
+export function encodeMember(user, info) {
+  const head = memberHead(user);
+  return info === null
+    ? Buffer.from(`${head}}`)
+    : Buffer.concat([Buffer.from(`${head},"info":`), info, END]);
+}
+
+const END = Buffer.from('}');
+
+/**
+ * The first bytes of a member.
+ * @param {string} user
+ */
+function memberHead(user) {
+  return `{"user":${JSON.stringify(user)}`;
+}
+
+/**
+ * A page of a list of members, as a `presence` reply has it.
+ * @typedef {object} MemberPage
+ * @property {Buffer} text JSON text without brackets
+ * @property {boolean} hasMore whether members follow this page
+ */
+
+/**
+ * @typedef {object} PageRequest
+ * @property {readonly Buffer[]} members JSON each, in any order
+ * @property {string|undefined} after the last user of the previous page
+ * @property {number} limit of members
+ * @property {number} maxBytes a page has at least one member, whatever its size
+ */
+
+/**
+ * The latest page. After a restart many clients ask at once and get the same page.
+ * @type {(PageRequest & {page: MemberPage})|null}
+ */
+let latestPage = null;
+
+/**
+ * Builds the next page: as many members after the given user as fit. Members are sorted by their
+ * bytes, which begin with the user, unless one page holds all of them.
+ * @param {PageRequest} request
+ * @returns {MemberPage}
+ */
+export function encodeMembers(request) {
+  const { members, after, limit, maxBytes } = request;
+  const latest = latestPage;
+  if (
+    latest !== null &&
+    latest.members === members &&
+    latest.after === after &&
+    latest.limit === limit &&
+    latest.maxBytes === maxBytes
+  ) {
+    return latest.page;
+  }
+  // Another program may have written malformed members to the same Redis.
+  let rest = members.filter(
+    (member) => member[0] === OPEN_BRACE && member[member.length - 1] === CLOSE_BRACE,
+  );
+  if (after !== undefined) {
+    // The head ends with the user's closing quote, so only this user's member begins with it.
+    const head = Buffer.from(memberHead(after));
+    rest = rest.filter(
+      (member) => member.compare(head) > 0 && !member.subarray(0, head.length).equals(head),
+    );
+  }
+  let bytes = 0;
+  let count = 0;
+  for (const member of rest) bytes += member.length + 1;
+  if (rest.length <= limit && bytes <= maxBytes) count = rest.length;
+  else {
+    rest.sort(Buffer.compare);
+    bytes = 0;
+    while (count < Math.min(limit, rest.length)) {
+      bytes += rest[count].length + 1;
+      if (bytes > maxBytes && count > 0) break;
+      count++;
+    }
+  }
+  const text = Buffer.concat(
+    rest.slice(0, count).flatMap((member, i) => (i === 0 ? [member] : [COMMA_TEXT, member])),
+  );
+  const page = { text, hasMore: count < rest.length };
+  latestPage = { ...request, page };
+  return page;
+}
+
+const COMMA_TEXT = Buffer.from(',');
+
+/**
+ * A `presence` reply is this prefix, the members, and `presenceSuffix`.
+ * @param {string} room
+ * @param {boolean} isListed
+ */
+export function presencePrefix(room, isListed) {
+  return Buffer.from(
+    `{"type":"presence","room":"${room}",${isListed ? '"members":[' : ''}`,
+    'latin1',
+  );
+}
+
+/**
+ * @param {number} count
+ * @param {MemberPage|null} page null: the reply lists no members
+ * @param {string|number|undefined} id
+ */
+export function presenceSuffix(count, page, id) {
+  return `${page === null ? '' : '],'}"count":${count}${page?.hasMore ? ',"more":true' : ''}${idMember(id)}}`;
+}
+
+/**
+ * @param {string} payload JSON text
+ * @param {number} listenerCount
+ * @param {string|number|undefined} id
+ */
+export function encodeBroadcastResult(payload, listenerCount, id) {
+  return `{"type":"broadcastResult","payload":${payload},"listenerCount":${listenerCount}${idMember(id)}}`;
+}
+
+/**
+ * @typedef {object} Welcome
+ * @property {string} connectionId
+ * @property {string} serverId
+ * @property {number} heartbeatMs
+ * @property {object} limits
+ * @property {boolean} degraded
+ */
+
+/**
+ * @param {Welcome} welcome
+ * @param {string|number|undefined} id
+ */
+export function encodeWelcome(welcome, id) {
+  return JSON.stringify({ type: 'welcome', ...welcome, id });
+}
+
+/** @param {number} reconnectAfterMs */
+export function encodeShutdown(reconnectAfterMs) {
+  return `{"type":"SERVER_SHUTDOWN","message":"The server is restarting.","reconnectAfterMs":${reconnectAfterMs}}`;
+}
+
+/**
+ * @param {import('./codes.js').ErrorCode} error
+ * @param {number} timestampMs
+ * @param {string|number|undefined} id
+ * @param {number} [retryAfter] whole seconds
+ */
+export function encodeError(error, timestampMs, id, retryAfter) {
+  const { message } = ERRORS[error];
+  return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp: timestampMs });
+}
