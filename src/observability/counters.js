@@ -1,4 +1,4 @@
-// counters.js: a worker's plain counters, read by metrics.js at each scrape.
+// counters.js: a worker's plain counters, read by the rows of metrics.js at each scrape.
 //
 // The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes
 // its labels on every inc(), which at millions of deliveries a second is a core of its own.

@@ -3,7 +3,7 @@
 
 import { createServer } from 'node:http';
 import express from 'express';
-import { CONTENT_TYPE } from '../observability/metrics.js';
+import { CONTENT_TYPE } from '../observability/registry.js';
 
 const REQUEST_TIMEOUT_MS = 10_000;
 const MAX_SOCKETS = 256;

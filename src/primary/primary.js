@@ -11,8 +11,9 @@
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { glance } from '../doctor/doctor.js';
+import { Aggregate } from '../observability/aggregate.js';
 import { flushLog, writeBanner } from '../observability/log.js';
-import { Aggregate, createPrimaryMetrics } from '../observability/metrics.js';
+import { createPrimaryMetrics } from '../observability/registry.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';

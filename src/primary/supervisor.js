@@ -54,7 +54,7 @@ const KILL_AFTER_MS = 1000;
 /** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
 /** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
-/** @typedef {import('../observability/metrics.js').Snapshot} Snapshot */
+/** @typedef {import('../observability/aggregate.js').Snapshot} Snapshot */
 /** @typedef {{port: number, address: string}} Address */
 
 /**
@@ -128,7 +128,7 @@ export class Supervisor {
    * @param {Settings} parts.settings
    * @param {import('pino').Logger} parts.log
    * @param {string} parts.relayPath handed to the workers
-   * @param {import('../observability/metrics.js').Aggregate} parts.aggregate gets the workers'
+   * @param {import('../observability/aggregate.js').Aggregate} parts.aggregate gets the workers'
    *   snapshots
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}

@@ -23,7 +23,7 @@ import { Outbox } from '../hub/outbox.js';
 import { Attendance } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createCounters } from '../observability/counters.js';
-import { createMetrics } from '../observability/metrics.js';
+import { createMetrics } from '../observability/registry.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
 import { Degraded } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';

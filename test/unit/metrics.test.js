@@ -3,23 +3,18 @@ import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { fallen, samples } from '../../loadtest/lib/server.js';
+import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
-import {
-  Aggregate,
-  createMetrics,
-  createPrimaryMetrics,
-  METRICS,
-  PRIMARY_METRICS,
-  WORKER_METRICS,
-} from '../../src/observability/metrics.js';
+import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
+import { createMetrics, createPrimaryMetrics } from '../../src/observability/registry.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
 
 /**
  * As it arrives in the primary.
- * @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot
- * @returns {import('../../src/observability/metrics.js').Snapshot[]}
+ * @param {import('../../src/observability/aggregate.js').Snapshot[]} snapshot
+ * @returns {import('../../src/observability/aggregate.js').Snapshot[]}
  */
 const overIpc = (snapshot) => JSON.parse(JSON.stringify(snapshot));
 
@@ -152,7 +147,7 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
   a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
   /**
-   * @param {import('../../src/observability/metrics.js').Snapshot[]} snapshot
+   * @param {import('../../src/observability/aggregate.js').Snapshot[]} snapshot
    * @param {number} lag
    */
   const withLag = (snapshot, lag) => {
@@ -238,7 +233,7 @@ test('promtool finds no fault but with the names that are fixed', {
 test('a process without a free descriptor still tells its metrics', { skip: noPrlimit }, () => {
   const source = `
     import { openSync } from 'node:fs';
-    import { createMetrics } from './src/observability/metrics.js';
+    import { createMetrics } from './src/observability/registry.js';
     import { createCounters } from './src/observability/counters.js';
     const { snapshot } = createMetrics(createCounters(), { worker: 0 });
     for (;;) try { openSync('/dev/null'); } catch ({ code }) { console.log(code); break; }

@@ -11,12 +11,8 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../../src/config/settings.js';
 import { createCounters } from '../../src/observability/counters.js';
-import {
-  createMetrics,
-  METRICS,
-  PRIMARY_METRICS,
-  WORKER_METRICS,
-} from '../../src/observability/metrics.js';
+import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
+import { createMetrics } from '../../src/observability/registry.js';
 
 const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
 /** @param {string} path from ops/ */

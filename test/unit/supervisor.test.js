@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import { fallen, samples, until } from '../../loadtest/lib/server.js';
 import { loadConfig } from '../../src/config/config.js';
-import { Aggregate } from '../../src/observability/metrics.js';
+import { Aggregate } from '../../src/observability/aggregate.js';
 import { Supervisor } from '../../src/primary/supervisor.js';
 
 const FIXTURE = fileURLToPath(new URL('../helpers/fixture-worker.js', import.meta.url));
