@@ -20,7 +20,7 @@ const TABLES = { errors, closes, settings, metrics, limits };
 
 function errors() {
   return table(
-    ['error', 'message', 'what the client does'],
+    ['error', 'message', 'client action'],
     Object.entries(ERRORS).map(([code, { message, client }]) => [`\`${code}\``, message, client]),
   );
 }
@@ -28,10 +28,10 @@ function errors() {
 function closes() {
   const rows = [...Object.values(CLOSES), ...Object.values(WS_CLOSES)];
   return table(
-    ['code', 'meaning', 'what the client does'],
+    ['code', 'reason', 'cause', 'client action'],
     rows
       .sort((one, other) => one.code - other.code)
-      .map(({ code, reason, client }) => [String(code), reason, client]),
+      .map(({ code, reason, cause, client }) => [String(code), reason, cause, client]),
   );
 }
 

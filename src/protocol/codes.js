@@ -45,28 +45,95 @@ export const ERRORS = Object.freeze({
  */
 
 /**
+ * A close code: its number, the reason text in the close frame, its cause, and advice for clients.
+ * @typedef {{code: number, reason: string, cause: string, client: string}} Close
+ */
+
+/**
  * Close codes that the server chooses. 4000-4499: the client reconnects. 4500-4999: it stops. Other
  * codes: as the row says.
- * @type {Readonly<Record<string, {code: number, reason: string, client: string}>>}
+ * @type {Readonly<Record<string, Close>>}
  */
 export const CLOSES = Object.freeze({
-  UNSUPPORTED_DATA: { code: 1003, reason: 'text only', client: 'stop, report' },
-  POLICY: { code: 1008, reason: 'policy', client: 'stop, report' },
-  INTERNAL: { code: 1011, reason: 'internal error', client: 'back-off, at least 1 s' },
-  DRAIN: { code: 1012, reason: 'service restart', client: 'reconnect after `reconnectAfterMs`' },
-  OVERLOAD: { code: 1013, reason: 'overload', client: 'at least 10 s with jitter' },
-  SLOW_CONSUMER: { code: 4003, reason: 'slow consumer', client: 'reconnect' },
-  RATE_LIMITED: { code: 4005, reason: 'rate limited', client: 'reconnect' },
-  BAD_REQUESTS: { code: 4501, reason: 'bad requests', client: 'stop' },
-  ROOM_LIMIT: { code: 4505, reason: 'room limit', client: 'stop' },
+  UNSUPPORTED_DATA: {
+    code: 1003,
+    reason: 'text only',
+    cause: 'The client sent a binary message.',
+    client: 'stop, report',
+  },
+  POLICY: {
+    code: 1008,
+    reason: 'policy',
+    cause:
+      'Too many control frames or small fragments, too many fragments in a message, or a message left unfinished.',
+    client: 'stop, report',
+  },
+  INTERNAL: {
+    code: 1011,
+    reason: 'internal error',
+    cause: 'The server failed at a command of this connection.',
+    client: 'back-off, at least 1 s',
+  },
+  DRAIN: {
+    code: 1012,
+    reason: 'service restart',
+    cause: 'The worker drains: stop, restart or reload.',
+    client: 'reconnect after `reconnectAfterMs`',
+  },
+  OVERLOAD: {
+    code: 1013,
+    reason: 'overload',
+    cause: 'Too many bytes wait to be read in this worker.',
+    client: 'reconnect after at least 10 s with jitter',
+  },
+  SLOW_CONSUMER: {
+    code: 4003,
+    reason: 'slow consumer',
+    cause: 'Too many bytes wait for this client, or they wait for too long.',
+    client: 'reconnect',
+  },
+  RATE_LIMITED: {
+    code: 4005,
+    reason: 'rate limited',
+    cause:
+      'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.',
+    client: 'reconnect',
+  },
+  BAD_REQUESTS: {
+    code: 4501,
+    reason: 'bad requests',
+    cause: 'The third malformed message within 10 s.',
+    client: 'stop',
+  },
+  ROOM_LIMIT: {
+    code: 4505,
+    reason: 'room limit',
+    cause: 'More joins were refused within 10 s than the room limit allows rooms.',
+    client: 'stop',
+  },
 });
 
 /**
- * Close codes that `ws` sends by itself when a peer breaks RFC 6455 or exceeds `maxPayload`.
- * @type {Readonly<Record<string, {code: number, reason: string, client: string}>>}
+ * Close codes that `ws` sends by itself, with an empty reason.
+ * @type {Readonly<Record<string, Close>>}
  */
 export const WS_CLOSES = Object.freeze({
-  PROTOCOL_ERROR: { code: 1002, reason: 'protocol error', client: 'stop, report' },
-  INVALID_DATA: { code: 1007, reason: 'invalid UTF-8', client: 'stop, report' },
-  TOO_LARGE: { code: 1009, reason: 'message too large', client: 'stop, report' },
+  PROTOCOL_ERROR: {
+    code: 1002,
+    reason: '',
+    cause: 'A frame breaks RFC 6455.',
+    client: 'stop, report',
+  },
+  INVALID_DATA: {
+    code: 1007,
+    reason: '',
+    cause: 'A text message or close reason is not valid UTF-8.',
+    client: 'stop, report',
+  },
+  TOO_LARGE: {
+    code: 1009,
+    reason: '',
+    cause: 'A message is larger than `FANFARE_MAX_MESSAGE_BYTES`.',
+    client: 'stop, report',
+  },
 });
