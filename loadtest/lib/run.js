@@ -1,4 +1,4 @@
-// run.js: the frame of a load test: what was required, what was observed, an exit code, and nothing
+// run.js: the frame of a load test: required and observed figures, an exit code, and no process
 // left behind.
 //
 //   await run('title', async (test) => {
@@ -6,11 +6,10 @@
 //     test.check('what', 'required', observed, isMet);
 //   });
 //
-// Whatever is started is stopped at its end, in reverse; also at its time limit, and at SIGINT and
-// SIGTERM. Where a parent steers several (faults/all.js), it gets the result by IPC.
+// What the body starts is stopped at the end, last one first; also at the time limit, and at SIGINT
+// and SIGTERM.
 
 /** @typedef {{what: string, required: string, observed: string, met: boolean}} Row */
-/** @typedef {{title: string, seconds: number, rows: Row[], error: string}} Result */
 
 const CLEAN_UP_MS = 10_000;
 
@@ -85,10 +84,6 @@ export async function run(title, body, limitMs = 60_000) {
     print(
       `${met ? 'ok' : 'FAIL'}: ${title}: ${test.rows.length - failed} of ${test.rows.length} met, in ${seconds} s`,
     );
-    /** @type {Result} */
-    const result = { title, seconds, rows: test.rows, error };
-    if (process.send)
-      await new Promise((resolve) => process.send?.(result, undefined, undefined, resolve));
     process.exit(met ? 0 : 1);
   };
   let finishing = false;

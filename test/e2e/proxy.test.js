@@ -2,7 +2,7 @@
 // ops/.
 //
 // Each client address here is one of 127.0.0.0/8, and the proxy speaks from 127.0.0.1. The same
-// with clients in network namespaces is loadtest/faults/per-ip.js.
+// with clients in network namespaces is test/faults/per-ip.test.js.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

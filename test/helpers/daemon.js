@@ -15,7 +15,7 @@ const START_MS = 10_000;
 
 /**
  * Starts one in the foreground and waits until it listens; it is killed when the test ends.
- * @param {import('node:test').TestContext} t
+ * @param {import('../../loadtest/lib/server.js').Owner} t
  * @param {string} command
  * @param {string[]} args
  * @param {number} port of the loopback address
@@ -49,7 +49,7 @@ export async function startDaemon(t, command, args, port) {
   );
 }
 
-/** A folder that is gone after the test. @param {import('node:test').TestContext} t */
+/** A folder that is gone after the test. @param {import('../../loadtest/lib/server.js').Owner} t */
 export async function folderFor(t) {
   const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
   t.after(() => rm(folder, { recursive: true, force: true }));

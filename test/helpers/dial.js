@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// dial.js: opens connections at once and says how each handshake was answered; for another network
-// namespace or process.
+// dial.js: opens connections at once and counts the answers to their handshakes. It runs in another
+// network namespace or process, too.
 //
 //   node dial.js URL COUNT [none | random | IP]
 //
@@ -10,7 +10,7 @@
 
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { each, HandshakeError, WsClient } from './ws-client.js';
+import { each, HandshakeError, WsClient } from '../../loadtest/lib/ws-client.js';
 
 const CONCURRENCY = 300;
 

@@ -1,32 +1,31 @@
-#!/usr/bin/env node
-// per-ip.js: the cap of connections per address, exact over four workers, and whose address it is
+// per-ip.test.js: the cap of connections per address, exact over four workers, and whose address it is
 // behind a proxy.
 //
-//   node loadtest/faults/per-ip.js [--direct]      --direct: without the second part, which needs root, ip and haproxy
+// The second test needs root, ip and haproxy, and is skipped without them.
 //
 //   host                                     namespaces
 //   server 127.0.0.1 <- HAProxy 0.0.0.0 <--- veth --- fanfare-<pid>-1: 10.203.1.2
 //                                       <--- veth --- fanfare-<pid>-2: 10.203.2.2   forges another address each time
 //                                       <--- veth --- fanfare-<pid>-3: 10.203.3.2   forges 10.203.1.2
 
-import { execFile, spawn } from 'node:child_process';
+import { execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { dial } from '../lib/dial.js';
-import { freePort, isListening } from '../lib/redis.js';
-import { run } from '../lib/run.js';
-import { scrape, startServer, until, urlOf } from '../lib/server.js';
-import { closeAll } from '../lib/ws-client.js';
+import { freePort } from '../../loadtest/lib/redis.js';
+import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
+import { closeAll } from '../../loadtest/lib/ws-client.js';
+import { checkedTest } from '../helpers/checks.js';
+import { folderFor, startDaemon } from '../helpers/daemon.js';
+import { dial } from '../helpers/dial.js';
 
 const DIALLED = 300;
 const CAP = 100;
 const REFUSED = DIALLED - CAP;
-const DIAL = fileURLToPath(new URL('../lib/dial.js', import.meta.url));
+const DIAL = fileURLToPath(new URL('../helpers/dial.js', import.meta.url));
 const NETWORK = '10.203';
 const STEP_MS = 10_000;
 /**
@@ -36,7 +35,7 @@ const STEP_MS = 10_000;
 const SETTINGS = Object.freeze({ WORKERS: '4', FANFARE_OVERLOAD_MODE: 'off' });
 const command = promisify(execFile);
 
-/** @typedef {import('../lib/run.js').Run} Run */
+/** @typedef {import('../helpers/checks.js').Checks} Run */
 /**
  * @typedef {{name: string, address: string, host: string}} Namespace its name, its own address, and
  *   the host's at the other end
@@ -98,13 +97,19 @@ class Caller {
   }
 }
 
-await run('9: 100 connections per address, over 4 workers and behind HAProxy', async (test) => {
-  await direct(test);
-  if (process.argv.includes('--direct')) return;
-  if (process.getuid?.() !== 0)
-    throw new Error('network namespaces need root; --direct does without');
-  await behindProxy(test);
-});
+checkedTest(
+  'an address has 100 connections over 4 workers, whatever X-Forwarded-For it forges',
+  direct,
+);
+
+checkedTest(
+  'behind HAProxy each client address has 100 connections, forged headers or not',
+  async (test, t) => {
+    const hindrance = noNamespaces();
+    if (hindrance) return t.skip(hindrance);
+    await behindProxy(test);
+  },
+);
 
 /** @param {Run} test */
 async function direct(test) {
@@ -181,6 +186,16 @@ async function behindProxy(test) {
   );
 }
 
+/** @returns {string} why there are no network namespaces; '' if there are */
+function noNamespaces() {
+  if (process.getuid?.() !== 0) return 'network namespaces need root';
+  const name = `fanfare-${process.pid}-try`;
+  const { status, stderr, error } = spawnSync('ip', ['netns', 'add', name], { encoding: 'utf8' });
+  if (status !== 0) return error?.message ?? stderr.trim();
+  spawnSync('ip', ['netns', 'delete', name]);
+  return '';
+}
+
 /** @param {Record<string, number>} answers */
 function isCap(answers) {
   return answers['101'] === CAP && answers['429'] === REFUSED;
@@ -201,8 +216,7 @@ function words(answers) {
  * @returns {Promise<number>} its port, on all addresses
  */
 async function startHaproxy(test, serverPort) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-haproxy-'));
-  test.after(() => rm(folder, { recursive: true, force: true }));
+  const folder = await folderFor(test);
   const port = await freePort();
   const file = join(folder, 'haproxy.cfg');
   await writeFile(
@@ -223,31 +237,8 @@ backend fanfare
   server one 127.0.0.1:${serverPort}
 `,
   );
-  // In the foreground (-db), so that it is ours to stop.
-  const child = spawn('haproxy', ['-db', '-f', file], { stdio: ['ignore', 'ignore', 'pipe'] });
-  let errors = '';
-  child.stderr.setEncoding('utf8').on('data', (text) => {
-    errors += text;
-  });
-  let failure = '';
-  child.on('error', (error) => {
-    failure = error.message;
-  });
-  test.after(async () => {
-    if (child.pid === undefined || child.exitCode !== null) return;
-    const exited = once(child, 'exit');
-    child.kill('SIGKILL');
-    await exited;
-  });
-  await until(
-    async () => {
-      if (failure || child.exitCode !== null)
-        throw new Error(`haproxy does not start: ${failure || errors}`);
-      return isListening(port);
-    },
-    STEP_MS,
-    'HAProxy’s start',
-  );
+  // In the foreground (-db), so that the test can stop it.
+  await startDaemon(test, 'haproxy', ['-db', '-f', file], port);
   return port;
 }
 
