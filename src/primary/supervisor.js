@@ -20,10 +20,8 @@
 // It knows nothing of what workers do: control.js is all there is between them.
 
 import cluster from 'node:cluster';
-import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
-import { getHeapStatistics } from 'node:v8';
-import { heapOfWorker, readPart } from '../config/system-memory.js';
+import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
 
 const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
@@ -33,26 +31,16 @@ const CRASH_LOOP_WINDOW_MS = 60_000;
 const MAX_RECENT_DEATHS = 16;
 /** New workers in a row that did not get ready, while no other one serves. */
 const MAX_FAILED_STARTS = 5;
-/** Time-outs for which system calls alone prove that a silent worker is busy and not hung. */
-const MAX_BUSY = 6;
 const START_TIMEOUT_MS = 15_000;
 /** What a worker that is killed has counted since is lost; a scrape is a snapshot too. */
 const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
 /**
- * Questions a worker may owe an answer to before it is asked no more: the channel's queue has a
- * bound, too.
- */
-const MAX_UNANSWERED = 4;
-/**
  * A worker's exit and the end of its channel come in any order; its last figures may be in between.
  */
 const LAST_WORDS_MS = 1000;
-/** Time between the end of a worker's drain and its SIGKILL. */
-const KILL_AFTER_MS = 1000;
 
 /** @typedef {import('../config/settings.js').Config} Config */
-/** @typedef {import('../worker/control-messages.js').ToWorker} ToWorker */
 /** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
 /** @typedef {import('../observability/aggregate.js').Snapshot} Snapshot */
 /** @typedef {{port: number, address: string}} Address */
@@ -63,64 +51,6 @@ const KILL_AFTER_MS = 1000;
  * @property {Config} config
  * @property {Readonly<Record<string, string|undefined>>} env
  */
-
-/** One worker process. */
-class Process {
-  /**
-   * @param {import('node:cluster').Worker} worker
-   * @param {number} slot
-   */
-  constructor(worker, slot) {
-    this.worker = worker;
-    this.id = worker.id;
-    this.slot = slot;
-    /** @type {'starting'|'ready'|'draining'|'gone'} */
-    this.state = 'starting';
-    /**
-     * Whether its end is wanted: by a drain, or since it is a roll's new worker that is given up.
-     */
-    this.mayEnd = false;
-    this.heardMs = performance.now();
-    /** Reads and writes of the process, looked at while it is silent. @type {number|null} */
-    this.calls = null;
-    /** When that number was last seen to grow. */
-    this.calledMs = 0;
-    this.isBusy = false;
-    /** Killed because it hangs. */
-    this.isHung = false;
-    this.connections = 0;
-    this.unanswered = 0;
-    /** What it said before it failed. */
-    this.failure = '';
-    /** @type {NodeJS.Timeout|undefined} */
-    this.startTimer = undefined;
-    /**
-     * Resolves with true when it is ready, with false when it will never be.
-     * @type {Promise<boolean>}
-     */
-    this.started = new Promise((resolve) => {
-      this.resolveStarted = resolve;
-    });
-    /** @type {Promise<void>} */
-    this.ended = new Promise((resolve) => {
-      this.resolveEnded = resolve;
-    });
-  }
-
-  get pid() {
-    return this.worker.process.pid;
-  }
-
-  /** @param {ToWorker} message */
-  tell(message) {
-    // An error here is a worker that has just gone: its exit is on its way.
-    if (this.worker.isConnected()) this.worker.send(message, undefined, () => {});
-  }
-
-  kill() {
-    this.worker.process.kill('SIGKILL');
-  }
-}
 
 export class Supervisor {
   /**
@@ -146,9 +76,9 @@ export class Supervisor {
     this.loadSettings = loadSettings;
     this.onReady = onReady;
     this.onStopped = onStopped;
-    /** Every process that has not ended, by its cluster id. @type {Map<number, Process>} */
+    /** Every process that has not ended, by its cluster id. @type {Map<number, WorkerProcess>} */
     this.processes = new Map();
-    /** Who serves in which slot. @type {(Process|undefined)[]} */
+    /** Who serves in which slot. @type {(WorkerProcess|undefined)[]} */
     this.slots = [];
     /**
      * Slots whose next worker a roll is starting: a death there needs no replacement of its own.
@@ -270,9 +200,7 @@ export class Supervisor {
     });
     for (const one of this.processes.values()) {
       if (one.state !== 'ready' && one.state !== 'draining') continue;
-      // A worker that owes many answers hangs. It is not asked again, but one that comes to is
-      // heard.
-      if (one.unanswered++ < MAX_UNANSWERED) one.tell({ type: 'metrics', request });
+      one.requestMetrics(request);
       waiting.add(one.id);
     }
     if (waiting.size === 0) return;
@@ -343,7 +271,7 @@ export class Supervisor {
     this.#cancelReplacement(slot);
     const fresh = this.#fork(slot, settings);
     // Whether it lives is this roll's matter, not the crash loop's.
-    if (fresh) fresh.mayEnd = true;
+    fresh?.allowExit(true);
     const isReady = fresh !== undefined && (await fresh.started);
     this.rollingSlots.delete(slot);
     if (this.isStopping) return false;
@@ -354,7 +282,7 @@ export class Supervisor {
       return false;
     }
     const old = this.slots[slot];
-    fresh.mayEnd = false;
+    fresh.allowExit(false);
     this.slots[slot] = fresh;
     if (fresh.state === 'gone') {
       // It died between its `ready` and now.
@@ -368,20 +296,14 @@ export class Supervisor {
 
   /**
    * Drains one worker; kills it where it does not end in time.
-   * @param {Process} one
+   * @param {WorkerProcess} one
    * @param {number} timeoutMs
    * @returns {Promise<boolean>} whether it left by itself
    */
   async #drain(one, timeoutMs) {
-    one.mayEnd = true;
-    if (one.state === 'gone') return true;
-    one.state = 'draining';
-    // It gets a little less than we wait, so that it is the one to end it.
-    one.tell({ type: 'drain', deadlineMs: Math.max(timeoutMs / 2, timeoutMs - KILL_AFTER_MS) });
-    if (await within(one.ended, timeoutMs)) return true;
+    if (await one.drain(timeoutMs)) return true;
     this.log.error({ slot: one.slot, pid: one.pid }, 'a worker did not leave in time: killed');
-    one.kill();
-    await within(one.ended, KILL_AFTER_MS);
+    await one.end();
     return false;
   }
 
@@ -396,16 +318,12 @@ export class Supervisor {
     const { drainDelayMs, shutdownTimeoutMs } = this.settings.config;
     const endMs = performance.now() + shutdownTimeoutMs;
     for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
-    for (const one of this.processes.values()) one.tell({ type: 'unready' });
+    for (const one of this.processes.values()) one.send({ type: 'unready' });
     // Nobody to send away: no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
     if (serves) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
     const ends = [...this.processes.values()].map((one) => {
-      if (one.state === 'starting') {
-        one.mayEnd = true;
-        one.kill();
-        return within(one.ended, KILL_AFTER_MS).then(() => true);
-      }
+      if (one.state === 'starting') return one.end().then(() => true);
       return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()));
     });
     const left = await Promise.all(ends);
@@ -431,7 +349,7 @@ export class Supervisor {
   /**
    * @param {number} slot
    * @param {Settings} settings
-   * @returns {Process|undefined} undefined where the system has no room for another process
+   * @returns {WorkerProcess|undefined} undefined where the system has no room for another process
    */
   #fork(slot, { env }) {
     let worker;
@@ -441,7 +359,7 @@ export class Supervisor {
       this.log.error({ err: error, slot }, 'can not fork a worker');
       return undefined;
     }
-    const one = new Process(worker, slot);
+    const one = new WorkerProcess(worker, slot, START_TIMEOUT_MS);
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
@@ -450,36 +368,31 @@ export class Supervisor {
       // The process was never born: no exit follows.
       if (one.pid === undefined) this.#workerOnExit(one, null, null);
     });
-    one.startTimer = setTimeout(() => {
-      one.failure = `not ready after ${START_TIMEOUT_MS} ms`;
-      one.kill();
-    }, START_TIMEOUT_MS);
     return one;
   }
 
   /**
-   * @param {Process} one
+   * @param {WorkerProcess} one
    * @param {ToPrimary} message
    */
   #workerOnMessage(one, message) {
-    one.heardMs = performance.now();
+    one.heard();
     switch (message.type) {
       case 'beat':
-        one.connections = message.connections;
         break;
       case 'loaded':
         // Not right after the fork: node reads the channel while the worker's modules are still
         // being loaded, and a message nobody listens to is gone.
-        one.tell({ type: 'start', slot: one.slot, relayPath: this.relayPath });
+        one.send({ type: 'start', slot: one.slot, relayPath: this.relayPath });
         break;
       case 'ready':
         this.#workerOnReady(one, message.address);
         break;
       case 'failed':
-        one.failure = message.message;
+        one.failed(message.message);
         break;
       case 'metrics':
-        one.unanswered = 0;
+        one.answeredMetrics();
         this.aggregate.update(one.id, message.request, /** @type {Snapshot[]} */ (message.metrics));
         // Only the answer to the question now asked counts as one; a late one is a snapshot,
         // nothing more.
@@ -505,17 +418,15 @@ export class Supervisor {
   }
 
   /**
-   * @param {Process} one
+   * @param {WorkerProcess} one
    * @param {Address} address
    */
   #workerOnReady(one, address) {
     if (one.state !== 'starting') return;
-    clearTimeout(one.startTimer);
-    one.state = 'ready';
+    one.ready();
     this.failedStarts = 0;
-    one.resolveStarted?.(true);
     this.log.info({ slot: one.slot, workerPid: one.pid }, 'worker ready');
-    if (this.isStopping) one.tell({ type: 'unready' });
+    if (this.isStopping) one.send({ type: 'unready' });
     if (this.isAnnounced || this.isStopping) return;
     if (this.slots.some((other) => other?.state === 'starting')) return;
     this.isAnnounced = true;
@@ -523,22 +434,20 @@ export class Supervisor {
   }
 
   /**
-   * @param {Process} one
+   * @param {WorkerProcess} one
    * @param {number|null} code
    * @param {string|null} signal
    */
   #workerOnExit(one, code, signal) {
     if (one.state === 'gone') return;
     const was = one.state;
-    one.state = 'gone';
-    clearTimeout(one.startTimer);
+    one.gone();
     this.processes.delete(one.id);
     this.#answered(one.id);
     this.#departed(one);
-    one.resolveStarted?.(false);
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
-    if (one.mayEnd || this.isStopping) {
+    if (one.mayExit || this.isStopping) {
       this.log[code === 0 ? 'info' : 'warn'](
         { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
         'worker gone',
@@ -564,7 +473,7 @@ export class Supervisor {
     one.resolveEnded?.();
   }
 
-  /** Its counts go to the departed, once its last words are read. @param {Process} one */
+  /** Its counts go to the departed, once its last words are read. @param {WorkerProcess} one */
   #departed({ worker, id }) {
     let isOver = false;
     const over = () => {
@@ -631,103 +540,27 @@ export class Supervisor {
   #checkBeats(now, stoodStill) {
     const { workerTimeoutMs } = this.settings.config;
     for (const one of this.processes.values()) {
-      if (stoodStill) one.heardMs = now;
+      if (stoodStill) one.heard(now);
       // Starting and draining have deadlines of their own.
       if (one.state !== 'ready' || one.isHung) continue;
-      const silentMs = now - one.heardMs;
-      if (silentMs <= workerTimeoutMs / 2) {
-        one.calls = null;
-        if (one.isBusy)
-          this.log.info({ slot: one.slot, workerPid: one.pid }, 'a busy worker answers again');
-        one.isBusy = false;
-        continue;
-      }
-      const calls = systemCalls(one.pid);
-      if (one.calls !== null && calls !== null && calls > one.calls) one.calledMs = now;
-      one.calls = calls;
-      if (silentMs <= workerTimeoutMs) continue;
-      const isBusy =
-        now - one.calledMs <= workerTimeoutMs / 2 && silentMs <= MAX_BUSY * workerTimeoutMs;
-      if (!isBusy) this.#killHung(one, `silent for ${Math.round(silentMs)} ms`);
-      else if (!one.isBusy) {
-        one.isBusy = true;
-        this.log.warn(
-          { slot: one.slot, workerPid: one.pid },
-          'a worker is busy: its event loop does not turn',
-        );
+      const found = one.check(now, workerTimeoutMs);
+      const where = { slot: one.slot, workerPid: one.pid };
+      if (found === 'hung') {
+        this.#killHung(one, `silent for ${Math.round(now - one.heardMs)} ms`);
+      } else if (found === 'busy') {
+        this.log.warn(where, 'a worker is busy: its event loop does not turn');
+      } else if (found === 'recovered') {
+        this.log.info(where, 'a busy worker answers again');
       }
     }
   }
 
   /**
-   * @param {Process} one
+   * @param {WorkerProcess} one
    * @param {string} why
    */
   #killHung(one, why) {
-    one.isHung = true;
-    one.failure = why;
     this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'a worker hangs: killed');
-    one.kill();
+    one.killHung(why);
   }
-}
-
-/**
- * How often a process has read and written. A flood keeps the event loop busy with both; an endless
- * loop in JavaScript and a stopped process do neither.
- * @param {number|undefined} pid
- * @returns {number|null} null if the system does not say: not Linux, or a kernel without this
- *   account
- */
-function systemCalls(pid) {
-  try {
-    const text = readFileSync(`/proc/${pid}/io`, 'latin1');
-    const reads = /^syscr: (\d+)$/m.exec(text);
-    const writes = /^syscw: (\d+)$/m.exec(text);
-    return reads && writes ? Number(reads[1]) + Number(writes[1]) : null;
-  } catch {
-    return null;
-  }
-}
-
-/**
- * @param {Promise<unknown>} promise
- * @param {number} timeoutMs
- * @returns {Promise<boolean>} whether it resolved in time
- */
-async function within(promise, timeoutMs) {
-  const timeout = new AbortController();
-  const late = delay(timeoutMs, false, { signal: timeout.signal }).catch(() => false);
-  const inTime = await Promise.race([promise.then(() => true), late]);
-  timeout.abort();
-  return inTime;
-}
-
-/**
- * V8's settings of a worker. What the operator says on the command line wins.
- *
- * - Semi-spaces: V8 keeps up to three of 16 MB for young objects and is slow to give them back; 4
- *   MB each save a worker of 5,000 connections a quarter of its memory (7.5 -> 5.8 kB a connection)
- *   at the same CPU per handshake and per delivery.
- * - Interrupt budget: how much bytecode runs before a function is compiled for speed. In a worker
- *   that has just started and takes its first 4,000 handshakes, slow code is most of the bill: at
- *   half the default 0.51 instead of 0.62 ms of CPU a handshake (medians of 4 interleaved rounds).
- *   A quarter gives no more, and costs a tenth of the echo rate for good, since code compiled so
- *   early knows less. Measured on V8 11 alone: later ones have another compiler in between.
- * - Old space: V8 takes its limit from the memory of the whole machine, as if a worker were alone
- *   on it.
- * @param {number} workers
- * @param {string} nodeOptions of the workers' environment
- */
-export function workerArguments(workers, nodeOptions) {
-  const own = process.execArgv;
-  const heapBytes = heapOfWorker(readPart(workers), getHeapStatistics().heap_size_limit);
-  const ours = [
-    '--max-semi-space-size=4',
-    `--max-old-space-size=${Math.floor(heapBytes / 2 ** 20)}`,
-  ];
-  if (process.versions.v8.startsWith('11.')) ours.push('--interrupt-budget=34000');
-  const said = [...own, ...nodeOptions.split(' ')].map(
-    (argument) => argument.replaceAll('_', '-').split('=')[0],
-  );
-  return [...own, ...ours.filter((flag) => !said.includes(flag.split('=')[0]))];
 }

@@ -10,7 +10,7 @@ import {
   readPart,
 } from '../../src/config/system-memory.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { workerArguments } from '../../src/primary/supervisor.js';
+import { workerArguments } from '../../src/primary/worker-process.js';
 import { Health } from '../../src/worker/health.js';
 
 const GIB = 2 ** 30;
@@ -82,8 +82,8 @@ test('a worker gets a heap limit that fits its part, unless the operator has set
   ]) {
     assert.ok(!workerArguments(64, set).some((one) => one.startsWith('--max-old-space-size')), set);
   }
-  const supervisor = fileURLToPath(new URL('../../src/primary/supervisor.js', import.meta.url));
-  const code = `import { workerArguments } from ${JSON.stringify(supervisor)}; console.log(workerArguments(64, '').join(' '))`;
+  const module = fileURLToPath(new URL('../../src/primary/worker-process.js', import.meta.url));
+  const code = `import { workerArguments } from ${JSON.stringify(module)}; console.log(workerArguments(64, '').join(' '))`;
   const { stdout } = spawnSync(
     process.execPath,
     ['--max-old-space-size=123', '--input-type=module', '-e', code],
