@@ -45,7 +45,7 @@ async function worker() {
     process.on(signal, () => {});
   const { config, faults } = loadConfig(process.env);
   if (!config) return refuse(faults);
-  const { runWorker } = await import('./worker/worker.js');
+  const { runWorker } = await import('./worker/process.js');
   runWorker(config, logFor(config));
   // What the primary said while modules were loading nobody has heard: it waits for this.
   process.send?.({ type: 'loaded' });

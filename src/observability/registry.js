@@ -74,7 +74,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   return {
     registry,
     messageDuration: tally('websocket_message_duration_ms'),
-    redisPublishLag: tally('redis_publish_lag_ms'),
+    publishLag: tally('redis_publish_lag_ms'),
     fanout: tally('fanfare_fanout_members'),
     flushSeconds: tally('fanfare_flush_seconds'),
     busRoundTrip: tally('fanfare_bus_round_trip_seconds'),

@@ -1,19 +1,11 @@
-// worker.js: one worker process: builds the rooms of the tree in order, and closes them in reverse.
+// worker.js: a worker's parts: builds them in order, and closes them in reverse.
 //
-//   relay link -> broker -> outbox, hub -> commands -> admission -> transports -> HTTP server
-//
-// The primary owns the signals and tells a worker by IPC (control.js) what to do. A worker whose
-// primary is gone, or whose relay is, drains on its own and leaves.
+//   backend -> outbox, hub -> recovery, commands -> admission -> transports -> HTTP server
 
-import cluster from 'node:cluster';
-import { rm } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
-import { EmbeddedBroker } from '../backend/embedded/broker.js';
-import { EmbeddedPresence } from '../backend/embedded/presence.js';
-import { RelayClient } from '../backend/embedded/relay-client.js';
+import { createBackend } from '../backend/index.js';
 import { Commands } from '../commands/dispatch.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { readPart } from '../config/system-memory.js';
@@ -34,216 +26,69 @@ import { drain } from './drain.js';
 import { Health } from './health.js';
 
 const SWEEP_INTERVAL_MS = 1000;
-/** How long leaving may take where no primary is left to set a deadline. */
-const ORPHAN_DRAIN_MS = 10_000;
 
 /** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('pino').Logger} Logger */
 
 /**
- * Runs until the primary says drain, then exits the process with 0.
- * @param {Config} config
- * @param {Logger} log
+ * @typedef {object} WorkerParts
+ * @property {Config} config
+ * @property {Logger} log
+ * @property {number} slot this worker's number among those of its server, from 0
+ * @property {(beat: {connections: number, lagMs: number}) => void} onBeat tells the primary that this
+ *   worker lives
+ * @property {() => void} onOrphaned the relay of the primary is gone
  */
-export function runWorker(config, log) {
-  // The terminal's Ctrl-C reaches the whole process group; what becomes of it is the primary's to
-  // say.
-  process.on('SIGINT', () => {});
-  process.on('SIGTERM', () => {});
-  process.on('SIGHUP', () => {});
-  /** @type {Worker|undefined} */
-  let worker;
-  let relayPath = '';
-  /** @param {{slot: number, relayPath: string}} message */
-  const begin = async ({ slot, ...start }) => {
-    relayPath = start.relayPath;
-    // ioredis is a fifth of a worker's start: where there is no Redis it is not loaded.
-    const RedisBroker = config.redis
-      ? (await import('../backend/redis/broker.js')).RedisBroker
-      : null;
-    const isShared = config.redis !== null && config.presence.length > 0;
-    const RedisPresence = isShared
-      ? (await import('../backend/redis/presence.js')).RedisPresence
-      : null;
-    worker = new Worker({
-      config,
-      log: log.child({ worker: slot }),
-      slot,
-      relayPath,
-      RedisBroker,
-      RedisPresence,
-    });
-    return worker.start();
-  };
-  /** @param {import('./control-messages.js').ToWorker} message */
-  const processOnMessage = (message) => {
-    switch (message.type) {
-      case 'start':
-        begin(message).then(
-          (address) => send({ type: 'ready', address }),
-          (error) => {
-            log.error({ err: error }, 'the worker can not start');
-            send({
-              type: 'failed',
-              message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
-            });
-            process.exitCode = 1;
-            // The message above is on its way; leaving by disconnect lets it out.
-            setTimeout(() => process.exit(1), 100);
-          },
-        );
-        break;
-      case 'metrics':
-        worker?.snapshot().then(
-          (metrics) => send({ type: 'metrics', request: message.request, metrics }),
-          (error) => log.error({ err: error }, 'no metrics'),
-        );
-        break;
-      case 'unready':
-        worker?.unready();
-        break;
-      case 'drain':
-        leave(worker, message.deadlineMs, 0, log);
-        break;
-    }
-  };
-  process.on('message', processOnMessage);
-  process.on('disconnect', () => {
-    log.warn('the primary is gone: draining');
-    // Its relay's folder is nobody's any more, and it can't tidy up itself.
-    if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
-    leave(worker, ORPHAN_DRAIN_MS, 0, log);
+
+/**
+ * @param {WorkerParts & {relayPath: string}} parts `relayPath`: the socket of the primary's relay
+ * @returns {Promise<Worker>}
+ */
+export async function createWorker({ relayPath, ...parts }) {
+  const { config, log, slot } = parts;
+  const counters = createCounters();
+  const memoryBytes = readPart(config.workers);
+  const metrics = createMetrics(counters, { worker: slot, memoryBytes });
+  const historyRules = new RoomRules(config.history);
+  const backend = await createBackend({
+    config,
+    log,
+    counters,
+    relayPath,
+    workerId: `${config.serverId}:${process.pid}`,
+    historyRules,
+    announcements: ANNOUNCEMENTS,
+    events: {
+      onPublishLag: (ms) => metrics.publishLag.observe(ms),
+      onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
+    },
   });
-  // Whatever is said to a primary that has just been killed fails with EPIPE; `disconnect` follows,
-  // and is what counts.
-  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'the channel to the primary'));
-  // Without this Node ends a worker that loses its primary at once, and its clients see 1006.
-  if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
-  process.on('uncaughtException', (error) => crash(error, worker, log));
-  process.on('unhandledRejection', (error) => crash(error, worker, log));
+  return new Worker({ ...parts, counters, metrics, memoryBytes, historyRules, backend });
 }
 
-/**
- * @param {import('../config/settings.js').Config} config
- * @returns {string}
- */
-function portInUse({ host, port }) {
-  return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
-}
-
-let isLeaving = false;
-
-/**
- * @param {Worker|undefined} worker
- * @param {number} deadlineMs from now
- * @param {number} code
- * @param {Logger} log
- */
-function leave(worker, deadlineMs, code, log) {
-  if (isLeaving) return;
-  isLeaving = true;
-  const guard = setTimeout(() => {
-    log.error('the drain did not end in time');
-    process.exit(1);
-  }, deadlineMs + 1000);
-  guard.unref();
-  Promise.resolve(worker?.drain(deadlineMs))
-    .then(async () => {
-      if (worker && process.connected)
-        await send({ type: 'final', metrics: await worker.snapshot() });
-      process.exit(code);
-    })
-    .catch((error) => {
-      log.error({ err: error }, 'the drain failed');
-      process.exit(1);
-    });
-}
-
-/**
- * Our own fault: this worker's state can't be trusted. Its clients are told, the supervisor starts
- * another.
- * @param {unknown} error
- * @param {Worker|undefined} worker
- * @param {Logger} log
- */
-function crash(error, worker, log) {
-  log.fatal({ err: error }, 'a fault of our own: the worker leaves');
-  if (isLeaving) process.exit(1);
-  leave(worker, 2000, 1, log);
-}
-
-/**
- * @param {import('./control-messages.js').ToPrimary} message
- * @returns {Promise<void>} when it is on its way
- */
-function send(message) {
-  return new Promise((resolve) => {
-    if (!process.send || !process.connected) return resolve();
-    // The error is a primary that has just gone: `disconnect` follows.
-    process.send(message, undefined, undefined, () => resolve());
-  });
-}
-
-class Worker {
+export class Worker {
   /**
-   * @param {object} parts
-   * @param {Config} parts.config
-   * @param {Logger} parts.log
-   * @param {number} parts.slot
-   * @param {string} parts.relayPath
-   * @param {typeof import('../backend/redis/broker.js').RedisBroker|null} parts.RedisBroker null:
-   *   the embedded broker
-   * @param {typeof import('../backend/redis/presence.js').RedisPresence|null} parts.RedisPresence
-   *   null: the relay's, or none
+   * @param {WorkerParts & {
+   *   counters: ReturnType<typeof createCounters>,
+   *   metrics: ReturnType<typeof createMetrics>,
+   *   memoryBytes: number,
+   *   historyRules: RoomRules<import('../config/room-patterns.js').HistoryRule>,
+   *   backend: Awaited<ReturnType<typeof createBackend>>,
+   * }} parts `memoryBytes`: this worker's part of the machine's memory
    */
-  constructor({ config, log, slot, relayPath, RedisBroker, RedisPresence }) {
+  constructor(parts) {
+    const { config, log, counters, metrics, memoryBytes, historyRules, backend } = parts;
+    const { broker, presence } = backend;
     this.config = config;
     this.log = log;
+    this.onBeat = parts.onBeat;
+    this.onOrphaned = parts.onOrphaned;
+    this.counters = counters;
+    this.metrics = metrics;
+    this.backend = backend;
     this.isDraining = false;
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
-    const counters = (this.counters = createCounters());
-    const memoryBytes = readPart(config.workers);
-    const metrics = (this.metrics = createMetrics(counters, { worker: slot, memoryBytes }));
-    const historyRules = new RoomRules(config.history);
-    /** @type {import('../backend/broker.js').HistoryOf} */
-    const historyOf = (room) => historyRules.of(room);
-    const link = (this.link = new RelayClient({ path: relayPath, log }));
-    const broker = (this.broker = RedisBroker
-      ? new RedisBroker({
-          config,
-          log,
-          counters,
-          workerId: `${config.serverId}:${process.pid}`,
-          historyOf,
-          historyRules,
-          onPublishLag: (ms) => metrics.redisPublishLag.observe(ms),
-          onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
-        })
-      : new EmbeddedBroker({ link, roomLingerMs: config.roomLingerMs, historyOf }));
-    if (!RedisBroker) link.onRoundTrip = (seconds) => metrics.busRoundTrip.observe(seconds);
-    const hasPresence = config.presence.length > 0;
-    /** @type {import('../backend/redis/presence.js').RedisPresence|null} */
-    this.redisPresence = null;
-    if (RedisPresence !== null) {
-      const redisBroker = /** @type {import('../backend/redis/broker.js').RedisBroker} */ (broker);
-      this.redisPresence = new RedisPresence({
-        connection: redisBroker.connection,
-        publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
-        prefix: config.redisPrefix,
-        channelOf: (room) => redisBroker.names.channelOf(room),
-        maxMembers: config.presenceMaxMembers,
-        announcements: ANNOUNCEMENTS,
-        workerId: `${config.serverId}:${process.pid}`,
-        onName: (name) => link.nameInRedis(name),
-        counters,
-        log,
-      });
-      link.onGone = (name) => this.redisPresence?.died(name);
-    }
-    const presence = (this.presence = hasPresence
-      ? (this.redisPresence ?? new EmbeddedPresence(link))
-      : null);
     const presenceRules = new RoomRules(config.presence);
     const attendance =
       presence &&
@@ -265,7 +110,7 @@ class Worker {
     }));
     const recovery = (this.recovery = new SyncScheduler({
       broker,
-      historyOf,
+      historyOf: (room) => historyRules.of(room),
       outbox,
       slowConsumers,
       counters,
@@ -294,7 +139,7 @@ class Worker {
     this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
     const admission = new Admission({
       config,
-      addresses: link,
+      addresses: backend.addresses,
       health: this.health,
       counters,
       now: () => performance.now(),
@@ -327,29 +172,27 @@ class Worker {
 
   /** @returns {Promise<{port: number, address: string}>} where it listens */
   async start() {
-    const { link, broker, hub, log, counters } = this;
-    link.onClose = () => {
+    const { backend, hub, log, counters } = this;
+    const { broker, presence } = backend;
+    await backend.open(() => {
       log.error('the relay is gone: draining');
-      leave(this, ORPHAN_DRAIN_MS, 1, log);
-    };
-    await link.open();
+      this.onOrphaned();
+    });
     await broker.start({
       onPublication: (room, publication, offset, epoch) =>
         hub.broadcast(room, publication, offset, epoch),
       onLost: (rooms) => this.recovery.onLost(rooms),
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
-        if (state === 'degraded' && this.config.redis === null) counters.probeMisses++;
-        this.redisPresence?.setUp(state === 'up');
         this.degraded.onState(state);
-        // It is `down` only because this worker leaves.
+        // The state is `down` only if this worker leaves.
         log[state === 'degraded' ? 'warn' : 'info']({ state }, `the broker is ${state}`);
       },
     });
     counters.brokerUp = broker.state === 'up' ? 1 : 0;
-    await this.presence?.start();
+    await presence?.start();
     if (broker.state !== 'up') this.degraded.startAway();
-    // Where the broker is away it subscribes this, as every wanted room, when it returns.
+    // If the broker is away, it subscribes this room with all others when it returns.
     await hub
       .start()
       .catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
@@ -364,8 +207,7 @@ class Worker {
       }, SWEEP_INTERVAL_MS),
       setInterval(
         () =>
-          send({
-            type: 'beat',
+          this.onBeat({
             connections: counters.connections,
             lagMs: Math.round(this.health.lagMs()),
           }),
@@ -382,10 +224,10 @@ class Worker {
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
-    // Unless it is wanted, not Redis: a readiness that follows Redis takes every server out at
-    // once.
-    if (this.config.readiness === 'redis' && (this.degraded.isOn || this.broker.state !== 'up'))
-      return 'degraded';
+    // Only if the configuration asks for it: a shared broker that is away would make every server
+    // unready at once.
+    const isAway = this.degraded.isOn || this.backend.broker.state !== 'up';
+    if (this.config.readiness !== 'alone' && isAway) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
   }
@@ -414,9 +256,7 @@ class Worker {
     this.recovery.close();
     this.degraded.close();
     await this.http.close();
-    await this.presence?.close();
-    await this.broker.close();
-    await this.link.close();
+    await this.backend.close();
     log.info({ told, terminated }, 'drained');
   }
 }

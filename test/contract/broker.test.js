@@ -2,9 +2,9 @@
 // history: history.test.js.
 
 import assert from 'node:assert/strict';
-import { eventually, LINGER_MS, REDIS, suite } from './suite.js';
+import { eventually, LINGER_MS, suite } from './suite.js';
 
-suite(['memory', 'local', ...REDIS], (it) => {
+suite((it) => {
   it('is up after the start, and down after the end', async (_t, attach) => {
     const a = await attach();
     assert.equal(a.broker.state, 'up');

@@ -2,9 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { eventually, REDIS, suite } from './suite.js';
-
-const BROKERS = ['memory', 'local', ...REDIS];
+import { eventually, suite } from './suite.js';
 
 const ALL = Object.freeze({ after: 0, limit: 100_000 });
 const EPOCH = /^[0-9a-f]{16}$/;
@@ -23,7 +21,9 @@ const RULES = Object.freeze({
 /** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
 /** @typedef {import('./suite.js').Worker} Worker */
 
-suite(BROKERS, behaviours, { historyOf: (room) => RULES[room.split('-')[0]] ?? null });
+suite(behaviours, {
+  history: Object.entries(RULES).map(([name, value]) => ({ pattern: `${name}*`, value })),
+});
 
 /** @param {import('./suite.js').It} it */
 function behaviours(it) {

@@ -1,29 +1,23 @@
-// presence.test.js: what presence promises (src/backend/presence.js), tried on all implementations,
-// each beside the broker it belongs to: in this process, over the real relay's socket, or over a
-// real Redis.
+// presence.test.js: the contract of presence (src/backend/presence.js), for every backend, and how
+// presence over Redis survives outages.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import pino from 'pino';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
-import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
-import { Members } from '../../src/backend/embedded/members.js';
-import { EmbeddedPresence } from '../../src/backend/embedded/presence.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
-import { RedisBroker } from '../../src/backend/redis/broker.js';
-import { RedisPresence } from '../../src/backend/redis/presence.js';
+import { createBackend } from '../../src/backend/redis/index.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { MemoryBroker } from '../helpers/memory-broker.js';
-import { MemoryPresence } from '../helpers/memory-presence.js';
+import { announcements, configOf, log, startServer } from './suite.js';
 
 /** @typedef {import('../../src/backend/presence.js').Presence} Presence */
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
+/** @typedef {import('../../src/backend/redis/broker.js').RedisBroker} RedisBroker */
+/** @typedef {import('../../src/backend/redis/presence.js').RedisPresence} RedisPresence */
 /** @typedef {import('node:test').TestContext} TestContext */
 
-const log = pino({ level: 'silent' });
-const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') };
 const MAX_MEMBERS = 5;
 const TIMEOUT_MS = 20_000;
 /** Silence after which a worker is dead, in the tests that wait for it. */
@@ -56,11 +50,9 @@ class Worker {
      * @param {Buffer} publication
      */
     this.onPublication = (room, publication) => void this.events.push(`${room} ${publication}`);
-    /** @param {string} state */
-    this.onState = (state) => {
-      if (presence instanceof RedisPresence) presence.setUp(state === 'up');
-    };
   }
+
+  onState() {}
 
   /**
    * @param {string} room
@@ -91,75 +83,62 @@ class Worker {
   }
 }
 
-suite('memory', async () => {
-  const memory = new MemoryBroker();
-  const server = memory.attach();
-  await server.start({ onPublication() {}, onState() {} });
-  /** @type {Members<MemoryPresence>} */
-  const members = new Members({
-    maxMembers: MAX_MEMBERS,
-    announcements,
-    publish: (room, head, member) => void server.publish(room, Buffer.concat([head, member])),
-  });
-  return async () => {
-    const presence = new MemoryPresence(members);
-    return { broker: memory.attach(), presence, kill: () => void presence.close() };
-  };
-});
-
-suite('local', async (t) => {
-  const relay = new RelayServer({ log, presence: { maxMembers: MAX_MEMBERS, announcements } });
-  await relay.start();
-  t.after(() => relay.close());
-  return async () => {
-    const link = new RelayClient({ path: relay.path, log });
-    await link.open();
-    t.after(() => link.close());
-    const broker = new EmbeddedBroker({ link, roomLingerMs: 100 });
-    return {
-      broker,
-      presence: new EmbeddedPresence(link),
-      kill: () => void link.socket?.destroy(),
-    };
-  };
+/** @type {Partial<import('../../src/config/settings.js').Config>} */
+const CONFIG = Object.freeze({
+  presence: [{ pattern: '*', value: /** @type {const} */ (true) }],
+  presenceMaxMembers: MAX_MEMBERS,
 });
 
 /**
- * @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis
- * @param {Partial<ConstructorParameters<typeof RedisPresence>[0]>} [options]
+ * How a worker of each backend ends without a goodbye.
+ * @type
+ *   {Record<string, (backend: {broker: Broker, presence: Presence, machine: RelayClient}) => void>}
  */
-function redisWorker(redis, options) {
-  const counters = createCounters();
-  const config = {
-    redis: redis.settings,
-    redisPrefix: 'contract:',
-    historyFence: /** @type {const} */ ('strict'),
-    redisTimeoutMs: 1000,
-    maxPubsubBytes: 65_536,
-    roomLingerMs: 100,
-  };
-  const broker = new RedisBroker({ config, log, counters, workerId: 'worker' });
-  const presence = new RedisPresence({
-    connection: broker.connection,
-    prefix: config.redisPrefix,
-    channelOf: (room) => broker.names.channelOf(room),
-    maxMembers: MAX_MEMBERS,
-    announcements,
-    workerId: 'worker',
-    counters,
-    log,
-    beatMs: BEAT_MS,
-    ttlMs: TTL_MS,
-    settleMs: SETTLE_MS,
-    ...options,
+const KILL = {
+  memory: ({ presence }) => void presence.close(),
+  embedded: ({ machine }) => void machine.socket?.destroy(),
+  redis: ({ broker }) => void (/** @type {RedisBroker} */ (broker).shard?.commands.close()),
+};
+
+for (const name of Object.keys(KILL)) {
+  suite(name, async (t) => {
+    const presenceTimes = { beatMs: BEAT_MS, ttlMs: LONG_TTL_MS, settleMs: SETTLE_MS };
+    const make = await startServer(t, name, CONFIG, { presenceTimes });
+    return async () => {
+      const { broker, presence, machine } = await make();
+      assert.ok(presence);
+      return { broker, presence, kill: () => KILL[name]({ broker, presence, machine }) };
+    };
   });
-  return { broker, presence, counters, kill: () => broker.shard?.commands.close() };
 }
 
-suite('redis', async (t) => {
-  const redis = await startRedis(t);
-  return async () => redisWorker(redis, { ttlMs: LONG_TTL_MS });
-});
+/**
+ * @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis
+ * @param {import('../../src/backend/redis/index.js').PresenceTimes} [times]
+ */
+function redisWorker(redis, times) {
+  const counters = createCounters();
+  const { broker, presence } = createBackend(
+    {
+      config: configOf({
+        ...CONFIG,
+        redis: redis.settings,
+        redisPrefix: 'contract:',
+        redisTimeoutMs: 1000,
+      }),
+      log,
+      counters,
+      workerId: 'worker',
+      historyRules: new RoomRules([]),
+      announcements,
+      machine: new RelayClient({ path: '', log }),
+      events: { onPublishLag() {}, onRoundTrip() {} },
+    },
+    { presenceTimes: { beatMs: BEAT_MS, ttlMs: TTL_MS, settleMs: SETTLE_MS, ...times } },
+  );
+  assert.ok(presence);
+  return { broker, presence, counters, kill: () => broker.shard?.commands.close() };
+}
 
 /**
  * @param {string} name
@@ -381,12 +360,12 @@ function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
  */
 function comesBackAfter(worker, listener) {
   const presence = /** @type {RedisPresence} */ (worker.presence);
-  const onState = worker.onState;
-  worker.onState = (state) => {
-    if (state !== 'up') return;
+  const setUp = presence.setUp.bind(presence);
+  presence.setUp = (isUp) => {
+    if (!isUp) return;
     void until(() => listener.broker.state === 'up').then(() => {
-      worker.onState = onState;
-      presence.setUp(worker.broker.state === 'up');
+      presence.setUp = setUp;
+      setUp(worker.broker.state === 'up');
     });
   };
 }
@@ -625,7 +604,7 @@ withRedis(
   },
 );
 
-test('local: the relay tells other workers, or the next one, the name of a worker that died', async (t) => {
+test('embedded: the relay tells other workers, or the next one, the name of a worker that died', async (t) => {
   const relay = new RelayServer({ log });
   await relay.start();
   t.after(() => relay.close());
@@ -638,15 +617,15 @@ test('local: the relay tells other workers, or the next one, the name of a worke
   const [a, b, c] = [await open(), await open(), await open()];
   /** @type {string[]} */
   const told = [];
-  b.onGone = (name) => void told.push(`b ${name}`);
+  b.listen({ onSessionLost: (name) => void told.push(`b ${name}`) });
   for (const [link, name] of /** @type {const} */ ([
     [a, 'a-1'],
     [b, 'b-1'],
     [c, 'c-1'],
   ]))
-    link.nameInRedis(name);
-  a.nameInRedis('a-2');
-  c.nameInRedis('');
+    link.nameSession(name);
+  a.nameSession('a-2');
+  c.nameSession('');
   await until(() => [...relay.links].map(({ name }) => name).join() === 'a-2,b-1,');
   await c.close();
   a.socket?.destroy();
@@ -656,8 +635,8 @@ test('local: the relay tells other workers, or the next one, the name of a worke
   await until(() => relay.links.size === 0);
   const d = await open();
   const gone = new Promise((resolve) => {
-    d.onGone = resolve;
+    d.listen({ onSessionLost: resolve });
   });
-  d.nameInRedis('d-1');
+  d.nameSession('d-1');
   assert.equal(await gone, 'b-1');
 });

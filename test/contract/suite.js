@@ -1,93 +1,117 @@
-// suite.js: a behaviour that every broker must show, tried on several of them: two or three brokers
-// that are as many workers, in this process, over the real relay's socket, or over a real Redis.
+// suite.js: runs the behaviours of a contract against every backend. Each test has up to three
+// workers of one server, with a real relay, and for Redis with real Redis processes.
 
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import pino from 'pino';
-import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
-import { RedisBroker } from '../../src/backend/redis/broker.js';
+import { loadConfig } from '../../src/config/config.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { MemoryBroker } from '../helpers/memory-broker.js';
 import { TOPOLOGIES } from '../helpers/redis-topologies.js';
 
+/** @typedef {import('../../src/backend/backend.js').Backend} Backend */
+/** @typedef {import('../../src/backend/backend.js').CreateBackend} CreateBackend */
 /** @typedef {import('../../src/backend/broker.js').Broker} Broker */
-/** @typedef {import('../../src/backend/broker.js').HistoryOf} HistoryOf */
+/** @typedef {import('../../src/config/settings.js').Config} Config */
+/** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
 /** @typedef {import('node:test').TestContext} TestContext */
 
-const log = pino({ level: 'silent' });
+export const log = pino({ level: 'silent' });
 export const LINGER_MS = 100;
 const TIMEOUT_MS = 20_000;
+export const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') };
 
 /**
- * Makes what the brokers of one test share, and tells how to make one of them.
- * @typedef {(t: TestContext, historyOf: HistoryOf) => Promise<() => Broker|Promise<Broker>>}
- *   Prepare
+ * A backend under test: the module that exports createBackend, and the Redis it needs, if any.
+ * @typedef {object} Candidate
+ * @property {() => Promise<{createBackend: CreateBackend}>} load
+ * @property {typeof TOPOLOGIES[string]} [topology]
  */
+
+/** @type {Readonly<Record<string, Candidate>>} */
+const CANDIDATES = Object.freeze({
+  memory: { load: () => import('../helpers/memory-backend/index.js') },
+  embedded: { load: () => import('../../src/backend/embedded/index.js') },
+  ...Object.fromEntries(
+    Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)]),
+  ),
+});
+
+export const BACKENDS = Object.freeze(Object.keys(CANDIDATES));
 
 /** What ends with the file. @type {(() => unknown)[]} */
 const ends = [];
 const file = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
 after(() => Promise.all(ends.map((end) => end())));
 
-/** @type {Readonly<Record<string, Prepare>>} */
-const PREPARE = Object.freeze({
-  memory: async (_t, historyOf) => {
-    const memory = new MemoryBroker({ historyOf });
-    return () => memory.attach();
-  },
-
-  local: async (t, historyOf) => {
-    const relay = new RelayServer({ log, historyOf });
-    await relay.start();
-    t.after(() => relay.close());
-    return async () => {
-      const link = new RelayClient({ path: relay.path, log });
-      await link.open();
-      t.after(() => link.close());
-      return new EmbeddedBroker({ link, roomLingerMs: LINGER_MS, historyOf });
-    };
-  },
-
-  ...Object.fromEntries(
-    Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)]),
-  ),
-});
-
-/** Every way in which Redis may be had. */
-export const REDIS = Object.freeze(Object.keys(TOPOLOGIES));
-
 /**
- * A topology takes seconds to start, and is shared by the tests of a file; each has a prefix of its
- * own.
+ * A topology takes seconds to start, so the tests of a file share it.
  * @param {typeof TOPOLOGIES[string]} start
- * @returns {Prepare}
+ * @returns {Candidate}
  */
 function overRedis(start) {
-  /** @type {Promise<import('../../src/config/redis.js').RedisSettings>|null} */
+  /** @type {Promise<RedisSettings>|null} */
   let shared = null;
-  let tests = 0;
-  return async (_t, historyOf) => {
-    shared ??= start(file);
-    const redis = await shared;
-    const redisPrefix = `contract-${++tests}:`;
-    let workers = 0;
-    return () =>
-      new RedisBroker({
-        config: {
-          redis,
-          redisPrefix,
-          redisTimeoutMs: 5000,
-          maxPubsubBytes: 65_536,
-          roomLingerMs: LINGER_MS,
-          historyFence: 'strict',
-        },
-        log,
-        counters: createCounters(),
-        workerId: `worker-${++workers}`,
-        historyOf,
-      });
+  return {
+    load: () => import('../../src/backend/redis/index.js'),
+    topology: () => (shared ??= start(file)),
+  };
+}
+
+/** @param {Partial<Config>} overrides @returns {Config} */
+export function configOf(overrides) {
+  const { config, faults } = loadConfig({});
+  assert.ok(config, faults.join());
+  return { ...config, roomLingerMs: LINGER_MS, ...overrides };
+}
+
+let servers = 0;
+
+/**
+ * Starts what the workers of one server share.
+ * @param {TestContext} t
+ * @param {string} name of a candidate
+ * @param {Partial<Config>} overrides
+ * @param {object} [options] of the backend, for tests
+ * @returns {Promise<() => Promise<Backend & {machine: RelayClient}>>} makes the backend of a worker
+ */
+export async function startServer(t, name, overrides, options) {
+  const { load, topology } = CANDIDATES[name];
+  /** @type {{createBackend: (...args: [...Parameters<CreateBackend>, object?]) => Backend}} */
+  const { createBackend } = await load();
+  const id = `contract-${++servers}`;
+  const redis = (await topology?.(file)) ?? null;
+  const config = configOf({ serverId: id, redis, redisPrefix: `${id}:`, ...overrides });
+  const rules = new RoomRules(config.history);
+  const relay = new RelayServer({
+    log,
+    historyOf: (room) => rules.of(room),
+    presence: { maxMembers: config.presenceMaxMembers, announcements },
+  });
+  await relay.start();
+  t.after(() => relay.close());
+  let workers = 0;
+  return async () => {
+    const machine = new RelayClient({ path: relay.path, log });
+    await machine.open();
+    const parts = {
+      config,
+      log,
+      counters: createCounters(),
+      workerId: `worker-${++workers}`,
+      historyRules: new RoomRules(config.history),
+      announcements,
+      machine,
+      events: { onPublishLag() {}, onRoundTrip() {} },
+    };
+    const backend = createBackend(parts, options);
+    t.after(async () => {
+      await backend.close();
+      await machine.close();
+    });
+    return { ...backend, machine };
   };
 }
 
@@ -98,19 +122,19 @@ function overRedis(start) {
  */
 
 /**
- * @param {readonly string[]} brokers
+ * Runs the behaviours of a broker against every backend.
  * @param {(it: It) => void} behaviours
- * @param {{historyOf?: HistoryOf}} [options]
+ * @param {Partial<Config>} [overrides]
  */
-export function suite(brokers, behaviours, { historyOf = () => null } = {}) {
-  for (const name of brokers) {
+export function suite(behaviours, overrides = {}) {
+  for (const name of BACKENDS) {
     behaviours((behaviour, body) => {
       test(`${name}: ${behaviour}`, { timeout: TIMEOUT_MS }, async (t) => {
-        const make = await PREPARE[name](t, historyOf);
+        const make = await startServer(t, name, overrides);
         await body(t, async () => {
-          const worker = new Worker(await make());
-          t.after(() => worker.broker.close());
-          await worker.broker.start(worker);
+          const { broker } = await make();
+          const worker = new Worker(broker);
+          await broker.start(worker);
           return worker;
         });
       });

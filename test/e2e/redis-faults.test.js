@@ -54,7 +54,6 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     t.diagnostic(`delivery ${Math.round(tookMs)} ms after the return`);
     await eventually(() => a.state === 'up' && b.state === 'up', 3000);
     assert.ok(!b.texts.includes('lost'));
-    assert.equal(b.counters.brokerUp, 1);
     assert.ok(b.counters.brokerReconnects >= 1);
     // Wanted since it was refused, and subscribed with the rest.
     await a.broker.publish('other', Buffer.from('wanted'));

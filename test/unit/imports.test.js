@@ -24,14 +24,25 @@ import { fileURLToPath } from 'node:url';
 const CLOCK_OR_IO =
   /\b(?:set(?:Timeout|Interval|Immediate)|Date\.now|new Date\(\)|performance\.now|fetch)\b/;
 
-/** @type {Readonly<Record<string, Row>>} `main.js`, then the folders */
+const BACKEND_PARTS = [
+  'backend/broker.js',
+  'backend/deferred.js',
+  'backend/delayed-unsubscribe.js',
+  'backend/presence.js',
+];
+
+/**
+ * `main.js`, then the folders. The row of a folder or file inside of another one replaces the outer
+ * row.
+ * @type {Readonly<Record<string, Row>>}
+ */
 const TABLE = Object.freeze({
   'main.js': {
     may: [
       'config/',
       'observability/log.js',
       'primary/primary.js',
-      'worker/worker.js',
+      'worker/process.js',
       'doctor/doctor.js',
     ],
     packages: [],
@@ -52,7 +63,15 @@ const TABLE = Object.freeze({
     node: ['node:net isIP', 'node:crypto'],
     never: CLOCK_OR_IO,
   },
-  backend: { may: ['config/', 'protocol/publication.js'], packages: ['ioredis'], node: 'any' },
+  // The folder's own files are the contracts, and small parts that both backends use.
+  backend: { may: ['config/'], packages: [], node: 'any' },
+  'backend/index.js': {
+    may: ['backend/embedded/', 'backend/redis/index.js'],
+    packages: [],
+    node: 'any',
+  },
+  'backend/embedded': { may: [...BACKEND_PARTS, 'config/'], packages: [], node: 'any' },
+  'backend/redis': { may: [...BACKEND_PARTS, 'config/'], packages: ['ioredis'], node: 'any' },
   // Wires, broker and admission are handed to it: it has no I/O of its own.
   hub: {
     may: ['protocol/', 'observability/rare-log.js'],
@@ -65,7 +84,7 @@ const TABLE = Object.freeze({
   worker: {
     may: [
       'admission/',
-      'backend/',
+      'backend/index.js',
       'commands/',
       'config/',
       'hub/',
@@ -101,7 +120,7 @@ test('every folder of src is in the table, and nothing else is', () => {
   assert.deepEqual(
     folders.map(({ name }) => name).sort(),
     Object.keys(TABLE)
-      .filter((name) => name !== 'main.js')
+      .filter((name) => name !== 'main.js' && !name.includes('/'))
       .sort(),
   );
 });
@@ -135,6 +154,11 @@ test('every import leads to a file or to a package that a production install has
   }
 });
 
+test('worker.js names no backend', () => {
+  const source = readFileSync(`${src}worker/worker.js`, 'utf8');
+  assert.deepEqual(source.match(/[Rr]edis|[Ee]mbedded|Local|Memory/g) ?? [], []);
+});
+
 const FAULTS = /** @type {const} */ ([
   [
     'a folder that is not in the row',
@@ -164,6 +188,26 @@ const FAULTS = /** @type {const} */ ([
     'the primary importing Redis',
     'primary/x.js',
     "import { RedisBroker } from '../backend/redis/broker.js';",
+  ],
+  [
+    'the worker importing a backend',
+    'worker/x.js',
+    "import { createBackend } from '../backend/redis/index.js';",
+  ],
+  [
+    'one backend importing the other',
+    'backend/redis/x.js',
+    "import { Histories } from '../embedded/histories.js';",
+  ],
+  [
+    'the other importing the one',
+    'backend/embedded/x.js',
+    "import { Keys } from '../redis/keys.js';",
+  ],
+  [
+    'a part that both backends use importing one of them',
+    'backend/x.js',
+    "import { Keys } from './redis/keys.js';",
   ],
   ['the worker importing the primary', 'worker/x.js', "export * from '../primary/supervisor.js';"],
   [
@@ -268,11 +312,11 @@ for (const [name, path, source] of FAIR) {
  */
 function check(path, source) {
   const code = withoutComments(source);
-  const folder = path.includes('/') ? path.split('/', 1)[0] : '';
-  const row = TABLE[path === 'main.js' ? path : folder];
+  const unit = unitOf(path);
+  const row = TABLE[unit];
   if (row === undefined) return [`${path}: its folder is not in the table`];
   const faults = importsOf(code)
-    .filter((one) => !isAllowed(one, path, folder, row))
+    .filter((one) => !isAllowed(one, path, unit, row))
     .map(
       ({ names, specifier }) =>
         `${path} may not import ${specifier || 'what is not written out'} (${names})`,
@@ -286,10 +330,10 @@ function check(path, source) {
 /**
  * @param {Import} one
  * @param {string} path
- * @param {string} folder '' for the root
+ * @param {string} unit
  * @param {Row} row
  */
-function isAllowed({ names, specifier }, path, folder, row) {
+function isAllowed({ names, specifier }, path, unit, row) {
   if (specifier.startsWith('node:')) {
     if (specifier === 'node:process') return path === 'main.js';
     if (row.node === 'any' || row.node.includes(specifier)) return true;
@@ -301,9 +345,18 @@ function isAllowed({ names, specifier }, path, folder, row) {
   if (!specifier.startsWith('.')) return row.packages.includes(specifier);
   const target = posix.join(posix.dirname(path), specifier);
   if (target.startsWith('../')) return false;
-  if (row.may.includes(target)) return true;
-  const owner = target.split('/', 1)[0];
-  return owner === folder || row.may.includes(`${owner}/`);
+  if (unitOf(target) === unit) return true;
+  return row.may.some((may) => may === target || (may.endsWith('/') && target.startsWith(may)));
+}
+
+/**
+ * @param {string} path
+ * @returns {string} the key of its row: the longest that is the path or a folder around it; '' if
+ *   there is none
+ */
+function unitOf(path) {
+  const keys = Object.keys(TABLE).filter((key) => path === key || path.startsWith(`${key}/`));
+  return keys.reduce((longest, key) => (key.length > longest.length ? key : longest), '');
 }
 
 /**

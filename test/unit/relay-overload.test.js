@@ -195,10 +195,10 @@ test(
   async (t) => {
     const relay = await forkRelay(t);
     const link = await openLink(t, relay.path, { watchMs: 50, awayMs: 200 });
-    const away = new Promise((resolve) => (link.onAnswering = resolve));
+    const away = new Promise((resolve) => link.listen({ onAnswering: resolve }));
     relay.stop();
     assert.equal(await away, false);
-    const back = new Promise((resolve) => (link.onAnswering = resolve));
+    const back = new Promise((resolve) => link.listen({ onAnswering: resolve }));
     relay.go();
     assert.equal(await back, true);
   },

@@ -12,8 +12,7 @@ import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
  * @typedef {object} Link
  * @property {boolean} isOpen
  * @property {boolean} isAnswering false: it is open and does not answer
- * @property {(isAnswering: boolean) => void} onAnswering
- * @property {BrokerEvents['onPublication']} onPublication
+ * @property {(listeners: Partial<import('./relay-client.js').RelayListeners>) => void} listen
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer) => Promise<void>} publish
@@ -30,9 +29,11 @@ export class EmbeddedBroker {
    * @param {Link} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs
    * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the relay's
+   * @param {{probeMisses: number}} [parts.counters]
    */
-  constructor({ link, roomLingerMs, historyOf = () => null }) {
+  constructor({ link, roomLingerMs, historyOf = () => null, counters = { probeMisses: 0 } }) {
     this.link = link;
+    this.counters = counters;
     this.historyOf = historyOf;
     this.isClosed = false;
     /** @type {BrokerEvents|null} */
@@ -58,12 +59,19 @@ export class EmbeddedBroker {
   /** @param {BrokerEvents} events */
   async start(events) {
     this.events = events;
-    this.link.onPublication = events.onPublication;
     if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay is gone');
-    this.link.onAnswering = () => {
-      if (!this.isClosed) events.onState(this.state);
-    };
+    this.link.listen({
+      onPublication: events.onPublication,
+      onAnswering: () => this.#linkOnAnswering(),
+    });
     events.onState(this.state);
+  }
+
+  #linkOnAnswering() {
+    if (this.isClosed) return;
+    const { state } = this;
+    if (state === 'degraded') this.counters.probeMisses++;
+    this.events?.onState(state);
   }
 
   async close() {
@@ -74,7 +82,7 @@ export class EmbeddedBroker {
     this.linger.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.link.reportConnections(0);
-    this.link.onPublication = () => {};
+    this.link.listen({ onPublication: () => {} });
     this.events?.onState('down');
   }
 

@@ -72,6 +72,17 @@ const NOTHING = Buffer.alloc(0);
  *   gone; else null
  */
 
+/**
+ * @typedef {object} RelayListeners
+ * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
+ *   onPublication
+ * @property {(isAnswering: boolean) => void} onAnswering the relay stops answering, or answers again
+ * @property {(seconds: number) => void} onRoundTrip of each probe
+ * @property {(name: string) => void} onSessionLost another worker of this machine has died: the name
+ *   of its session (see `nameSession`)
+ * @property {() => void} onClose the link has ended, although `close` was not called
+ */
+
 export class RelayClient {
   /**
    * @param {object} parts
@@ -96,10 +107,10 @@ export class RelayClient {
     this.awayMs = awayMs;
     this.requestTimeoutMs = requestTimeoutMs;
     this.reconcileMs = reconcileMs;
-    /** Does the relay answer? Called on each change. @type {(isAnswering: boolean) => void} */
+    /** @type {RelayListeners['onAnswering']} */
     this.onAnswering = () => {};
     this.isAnswering = true;
-    /** Seconds that a probe took. @type {(seconds: number) => void} */
+    /** @type {RelayListeners['onRoundTrip']} */
     this.onRoundTrip = () => {};
     this.isProbing = false;
     /** When anything came from the relay. */
@@ -113,15 +124,12 @@ export class RelayClient {
      */
     this.late = new Map();
     this.reconciledMs = 0;
-    /** The relay is gone without close() having been called. */
+    /** @type {RelayListeners['onClose']} */
     this.onClose = () => {};
-    /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
+    /** @type {RelayListeners['onPublication']} */
     this.onPublication = () => {};
-    /**
-     * Another worker of this machine has died, which has users in Redis under that name.
-     * @type {(name: string) => void}
-     */
-    this.onGone = () => {};
+    /** @type {RelayListeners['onSessionLost']} */
+    this.onSessionLost = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
     this.isOpen = false;
@@ -157,7 +165,15 @@ export class RelayClient {
     this.flush = this.flush.bind(this);
   }
 
-  /** Connects. Rejects where there is no relay. */
+  /**
+   * Replaces the listeners that are given.
+   * @param {Partial<RelayListeners>} listeners
+   */
+  listen(listeners) {
+    Object.assign(this, listeners);
+  }
+
+  /** Connects. Rejects if there is no relay. */
   async open() {
     const socket = connect(this.path);
     this.socket = socket;
@@ -376,9 +392,11 @@ export class RelayClient {
   }
 
   /**
-   * @param {string} name under which this worker has users in Redis; empty: it has none any more
+   * When this worker dies, the relay tells the name to another worker of the machine.
+   * @param {string} name of the session under which this worker has users in a shared store; empty:
+   *   it has none any more
    */
-  nameInRedis(name) {
+  nameSession(name) {
     if (this.isOpen) this.#out().text(OP.NAME, name);
   }
 
@@ -512,7 +530,7 @@ export class RelayClient {
       return;
     }
     if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
-    else if (op === OP.GONE) this.onGone(buffer.toString('latin1', at, end));
+    else if (op === OP.GONE) this.onSessionLost(buffer.toString('latin1', at, end));
     else if (op === OP.TELL_PLACES) this.#tellPlaces();
     else this.#receiveAnswer(op, buffer, at, end);
   }

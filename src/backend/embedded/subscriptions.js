@@ -1,7 +1,7 @@
 // subscriptions.js: which subscribers are in which rooms: the core of the embedded broker.
 //
-// A subscriber is any object: a MemoryBroker's view, or a worker's link in the relay. The index
-// keeps no room without subscribers and no subscriber without rooms.
+// A subscriber is any object, for example a worker's link in the relay. The index keeps no room
+// without subscribers and no subscriber without rooms.
 
 /** @template S */
 export class Subscriptions {

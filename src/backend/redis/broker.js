@@ -42,7 +42,7 @@ export class RedisBroker {
    *   parts.config
    * @param {import('pino').Logger} parts.log
    * @param
-   *   {Pick<import('../../observability/counters.js').Counters, 'brokerUp'|'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>}
+   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'>}
    *   parts.counters
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
@@ -50,6 +50,8 @@ export class RedisBroker {
    *   what `historyOf` asks: rules of other servers are added
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
+   * @param {(isUp: boolean) => void} [parts.onUp] the state has changed; called before the events of
+   *   `start`
    */
   constructor({
     config,
@@ -60,11 +62,13 @@ export class RedisBroker {
     historyRules = new RoomRules([]),
     onPublishLag,
     onRoundTrip,
+    onUp,
   }) {
     const settings = /** @type {import('../../config/redis.js').RedisSettings} */ (config.redis);
     this.log = log;
     this.counters = counters;
     this.historyOf = historyOf;
+    this.onUp = onUp;
     /** @type {BrokerState} */
     this.state = 'degraded';
     /** @type {BrokerEvents|null} */
@@ -389,7 +393,7 @@ export class RedisBroker {
   /** @param {BrokerState} state */
   #become(state) {
     this.state = state;
-    this.counters.brokerUp = state === 'up' ? 1 : 0;
+    this.onUp?.(state === 'up');
     this.events?.onState(state);
   }
 

@@ -14,7 +14,6 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { createAddressResolver } from '../../../src/admission/address.js';
 import { Admission } from '../../../src/admission/admission.js';
 import { publicationsIn } from '../../../src/backend/embedded/histories.js';
-import { Members } from '../../../src/backend/embedded/members.js';
 import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
 import {
   MessageReader,
@@ -25,6 +24,7 @@ import {
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
+import { RoomRules } from '../../../src/config/room-patterns.js';
 import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
 import { ERRORS } from '../../../src/protocol/codes.js';
@@ -34,8 +34,7 @@ import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';
 import { FakeTransport, messagesOf } from '../../helpers/fake-transport.js';
 import { buildHub } from '../../helpers/hub.js';
-import { MemoryBroker } from '../../helpers/memory-broker.js';
-import { MemoryPresence } from '../../helpers/memory-presence.js';
+import { createBackend } from '../../helpers/memory-backend/index.js';
 import { closeCode, FrameParser, OPCODES } from '../../helpers/raw-frames.js';
 import { KEY } from '../../helpers/raw-http.js';
 import { FakeSocket } from './fake-socket.js';
@@ -84,24 +83,31 @@ async function turns() {
   for (let i = 0; i < TURNS; i++) await turn();
 }
 
+let workers = 0;
+
 /** A whole worker but for its sockets: hub, commands, broker and presence of one process. */
 async function worker() {
-  const historyOf = (/** @type {string} */ room) => (room.startsWith('h.') ? RULE : null);
-  const broker = new MemoryBroker({ historyOf }).attach();
-  const announce = (
-    /** @type {string} */ room,
-    /** @type {Buffer} */ head,
-    /** @type {Buffer} */ member,
-  ) => parts.hub.broadcast(room, Buffer.concat([head, member]));
-  const presence = new MemoryPresence(
-    new Members({ maxMembers: 10, announcements: ANNOUNCEMENTS, publish: announce }),
+  const historyRules = new RoomRules([{ pattern: 'h.*', value: RULE }]);
+  const presenceRules = new RoomRules([{ pattern: 'p.*', value: /** @type {const} */ (true) }]);
+  const historyOf = (/** @type {string} */ room) => historyRules.of(room);
+  const backend = createBackend(
+    /** @type {any} */ ({
+      config: {
+        serverId: `fuzz-${++workers}`,
+        presence: presenceRules.own,
+        presenceMaxMembers: 10,
+      },
+      historyRules,
+      announcements: ANNOUNCEMENTS,
+    }),
   );
+  const { broker } = backend;
   const parts = buildHub({
     config: config(),
     broker,
     historyOf,
-    presence,
-    covers: (room) => room.startsWith('p.'),
+    presence: /** @type {import('../../../src/backend/presence.js').Presence} */ (backend.presence),
+    covers: (room) => presenceRules.of(room) !== null,
   });
   const { hub, recovery, commands } = parts;
   await broker.start({
@@ -116,7 +122,7 @@ async function worker() {
   commands.log = { debug() {}, error: (fields) => void errors.push(fields) };
   const close = () => {
     recovery.close();
-    return broker.close();
+    return backend.close();
   };
   /** All that came has gone. */
   const isClean = () => {

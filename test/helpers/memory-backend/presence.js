@@ -1,11 +1,8 @@
-// memory-presence.js: the presence of one process: owners in it share a Members.
-//
-//   const members = new Members({ maxMembers, announcements, publish });
-//   const a = new MemoryPresence(members);   // one for each that would be a worker
+// presence.js: presence for workers in one process: they share a Members.
 
 /** @implements {Presence} */
 export class MemoryPresence {
-  /** @param {import('../../src/backend/embedded/members.js').Members<MemoryPresence>} members */
+  /** @param {import('../../../src/backend/embedded/members.js').Members<MemoryPresence>} members */
   constructor(members) {
     this.members = members;
   }
@@ -39,4 +36,4 @@ export class MemoryPresence {
   }
 }
 
-/** @typedef {import('../../src/backend/presence.js').Presence} Presence */
+/** @typedef {import('../../../src/backend/presence.js').Presence} Presence */

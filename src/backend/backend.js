@@ -1,0 +1,39 @@
+// backend.js: the contract of a backend: how the workers of a server, or of a fleet, reach each other.
+//
+// A backend is a folder. Its index.js exports `createBackend`, which builds a worker's broker and
+// presence and does no I/O: the worker starts both.
+
+/**
+ * What a backend gets from its worker.
+ * @typedef {object} BackendParts
+ * @property {import('../config/settings.js').Config} config
+ * @property {import('pino').Logger} log
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {string} workerId names this worker in the fleet; it may come again after a restart
+ * @property {import('../config/room-patterns.js').RoomRules<HistoryRule>} historyRules which rooms
+ *   have history. The worker reads them too, so a backend may add the rules of other servers
+ * @property {import('./presence.js').Announcements} announcements
+ * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of the
+ *   backend opens it before the broker starts and closes it after `close`
+ * @property {BackendEvents} events
+ */
+
+/**
+ * Measurements, for the worker's metrics.
+ * @typedef {object} BackendEvents
+ * @property {(ms: number) => void} onPublishLag from the write of publications to their acceptance
+ * @property {(seconds: number) => void} onRoundTrip of a probe through the backend
+ */
+
+/**
+ * @typedef {object} Backend
+ * @property {import('./broker.js').Broker} broker
+ * @property {import('./presence.js').Presence|null} presence null if no room has presence
+ * @property {() => Promise<void>} close closes presence, then the broker; may be called twice
+ */
+
+/** @typedef {(parts: BackendParts) => Backend} CreateBackend */
+/** @typedef {import('../config/room-patterns.js').HistoryRule} HistoryRule */
+/** @typedef {import('./embedded/relay-client.js').RelayClient} RelayClient */
+
+export {};

@@ -1,0 +1,67 @@
+// index.js: chooses the backend by configuration, and joins it to the machine's relay.
+//
+// A further backend needs a folder with an index.js (backend.js is the contract), a line in
+// BACKENDS, and its settings.
+
+import { RelayClient } from './embedded/relay-client.js';
+
+/** @typedef {import('../config/settings.js').Config} Config */
+/** @typedef {import('./backend.js').Backend} Backend */
+/** @typedef {import('./backend.js').BackendParts} BackendParts */
+
+/**
+ * The first whose condition holds. Each is loaded only if it is used: ioredis is a fifth of a
+ * worker's start.
+ * @type
+ *   {readonly {isChosen: (config: Config) => boolean, load: () => Promise<{createBackend: import('./backend.js').CreateBackend}>}[]}
+ */
+const BACKENDS = Object.freeze([
+  { isChosen: ({ redis }) => redis !== null, load: () => import('./redis/index.js') },
+  { isChosen: () => true, load: () => import('./embedded/index.js') },
+]);
+
+/**
+ * A worker's backend together with its link to the primary, which counts the connections of each
+ * client address whatever the backend.
+ */
+class WorkerBackend {
+  /**
+   * @param {RelayClient} relay
+   * @param {Backend} backend
+   */
+  constructor(relay, { broker, presence, close }) {
+    this.addresses = relay;
+    this.broker = broker;
+    this.presence = presence;
+    this.closeBackend = close;
+  }
+
+  /**
+   * Connects to the primary. Rejects if there is none. To be called before the broker starts.
+   * @param {() => void} onLost the link has ended, although `close` was not called
+   */
+  async open(onLost) {
+    this.addresses.listen({ onClose: onLost });
+    await this.addresses.open();
+  }
+
+  /** Closes presence, the broker and the link, in this order. May be called twice. */
+  async close() {
+    await this.closeBackend();
+    await this.addresses.close();
+  }
+}
+
+/**
+ * @param {Omit<BackendParts, 'machine'> & {relayPath: string}} parts `relayPath`: the socket of the
+ *   primary's relay
+ * @returns {Promise<WorkerBackend>}
+ */
+export async function createBackend({ relayPath, ...parts }) {
+  const choice = /** @type {typeof BACKENDS[number]} */ (
+    BACKENDS.find(({ isChosen }) => isChosen(parts.config))
+  );
+  const backend = await choice.load();
+  const machine = new RelayClient({ path: relayPath, log: parts.log });
+  return new WorkerBackend(machine, backend.createBackend({ ...parts, machine }));
+}

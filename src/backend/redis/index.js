@@ -1,0 +1,53 @@
+// index.js: the Redis backend: many machines, over one Redis, a group with Sentinels, or a cluster.
+
+import { RedisBroker } from './broker.js';
+import { RedisPresence } from './presence.js';
+
+/** @typedef {import('../backend.js').BackendParts} BackendParts */
+/** @typedef {{beatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
+
+/**
+ * @param {BackendParts} parts
+ * @param {{presenceTimes?: PresenceTimes}} [options] for tests
+ */
+export function createBackend(parts, { presenceTimes } = {}) {
+  const { config, log, counters, workerId, historyRules, announcements, machine, events } = parts;
+  /** @type {RedisPresence|null} */
+  let presence = null;
+  const broker = new RedisBroker({
+    config,
+    log,
+    counters,
+    workerId,
+    historyOf: (room) => historyRules.of(room),
+    historyRules,
+    onPublishLag: events.onPublishLag,
+    onRoundTrip: events.onRoundTrip,
+    onUp: (isUp) => presence?.setUp(isUp),
+  });
+  if (config.presence.length > 0) {
+    presence = new RedisPresence({
+      connection: broker.connection,
+      publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
+      prefix: config.redisPrefix,
+      channelOf: (room) => broker.names.channelOf(room),
+      maxMembers: config.presenceMaxMembers,
+      announcements,
+      workerId,
+      onName: (name) => machine.nameSession(name),
+      counters,
+      log,
+      ...presenceTimes,
+    });
+    // The relay notices a death at once; a heartbeat that is missed takes up to 30 s.
+    machine.listen({ onSessionLost: (name) => presence?.died(name) });
+  }
+  return {
+    broker,
+    presence,
+    close: async () => {
+      await presence?.close();
+      await broker.close();
+    },
+  };
+}

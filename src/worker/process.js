@@ -1,0 +1,150 @@
+// process.js: one worker process: its signals, its messages to and from the primary, its exit.
+//
+// The primary owns the signals and tells a worker by IPC (control-messages.js) what to do. A worker
+// that loses its primary, or the primary's relay, drains on its own and exits.
+
+import cluster from 'node:cluster';
+import { rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { createWorker } from './worker.js';
+
+/** How long a worker may take to drain if no primary is left to set a deadline. */
+const ORPHAN_DRAIN_MS = 10_000;
+
+/** @typedef {import('../config/settings.js').Config} Config */
+/** @typedef {import('pino').Logger} Logger */
+/** @typedef {import('./worker.js').Worker} Worker */
+
+/**
+ * Runs until the primary says drain, then exits the process with 0.
+ * @param {Config} config
+ * @param {Logger} log
+ */
+export function runWorker(config, log) {
+  // The terminal's Ctrl-C reaches the whole process group. The primary decides what follows.
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => {});
+  process.on('SIGHUP', () => {});
+  /** @type {Worker|undefined} */
+  let worker;
+  let relayPath = '';
+  /** @param {{slot: number, relayPath: string}} message */
+  const begin = async ({ slot, ...start }) => {
+    relayPath = start.relayPath;
+    worker = await createWorker({
+      config,
+      log: log.child({ worker: slot }),
+      slot,
+      relayPath,
+      onBeat: (beat) => send({ type: 'beat', ...beat }),
+      onOrphaned: () => leave(worker, ORPHAN_DRAIN_MS, 1, log),
+    });
+    return worker.start();
+  };
+  /** @param {import('./control-messages.js').ToWorker} message */
+  const processOnMessage = (message) => {
+    switch (message.type) {
+      case 'start':
+        begin(message).then(
+          (address) => send({ type: 'ready', address }),
+          (error) => {
+            log.error({ err: error }, 'the worker can not start');
+            send({
+              type: 'failed',
+              message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
+            });
+            process.exitCode = 1;
+            // The message above needs a moment to leave.
+            setTimeout(() => process.exit(1), 100);
+          },
+        );
+        break;
+      case 'metrics':
+        worker?.snapshot().then(
+          (metrics) => send({ type: 'metrics', request: message.request, metrics }),
+          (error) => log.error({ err: error }, 'no metrics'),
+        );
+        break;
+      case 'unready':
+        worker?.unready();
+        break;
+      case 'drain':
+        leave(worker, message.deadlineMs, 0, log);
+        break;
+    }
+  };
+  process.on('message', processOnMessage);
+  process.on('disconnect', () => {
+    log.warn('the primary is gone: draining');
+    // A primary that was killed could not remove the folder of its relay.
+    if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
+    leave(worker, ORPHAN_DRAIN_MS, 0, log);
+  });
+  // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
+  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'the channel to the primary'));
+  // Otherwise Node ends a worker at once when it loses its primary, and its clients see 1006.
+  if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
+  process.on('uncaughtException', (error) => crash(error, worker, log));
+  process.on('unhandledRejection', (error) => crash(error, worker, log));
+}
+
+/**
+ * @param {import('../config/settings.js').Config} config
+ * @returns {string}
+ */
+function portInUse({ host, port }) {
+  return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
+}
+
+let isLeaving = false;
+
+/**
+ * @param {Worker|undefined} worker
+ * @param {number} deadlineMs from now
+ * @param {number} code
+ * @param {Logger} log
+ */
+function leave(worker, deadlineMs, code, log) {
+  if (isLeaving) return;
+  isLeaving = true;
+  const guard = setTimeout(() => {
+    log.error('the drain did not end in time');
+    process.exit(1);
+  }, deadlineMs + 1000);
+  guard.unref();
+  Promise.resolve(worker?.drain(deadlineMs))
+    .then(async () => {
+      if (worker && process.connected)
+        await send({ type: 'final', metrics: await worker.snapshot() });
+      process.exit(code);
+    })
+    .catch((error) => {
+      log.error({ err: error }, 'the drain failed');
+      process.exit(1);
+    });
+}
+
+/**
+ * After an uncaught exception the worker's state can't be trusted. The worker drains and exits, and
+ * the supervisor starts another.
+ * @param {unknown} error
+ * @param {Worker|undefined} worker
+ * @param {Logger} log
+ */
+function crash(error, worker, log) {
+  log.fatal({ err: error }, 'a fault of our own: the worker leaves');
+  if (isLeaving) process.exit(1);
+  leave(worker, 2000, 1, log);
+}
+
+/**
+ * @param {import('./control-messages.js').ToPrimary} message
+ * @returns {Promise<void>} resolves when the message has been written
+ */
+function send(message) {
+  return new Promise((resolve) => {
+    if (!process.send || !process.connected) return resolve();
+    // An error means that the primary has just exited: `disconnect` follows.
+    process.send(message, undefined, undefined, () => resolve());
+  });
+}

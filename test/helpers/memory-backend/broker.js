@@ -1,0 +1,147 @@
+// broker.js: a broker for workers in one process: a store hands each publication to every subscriber.
+//
+// Publications of a tick are delivered together after it, in one order for all. So a subscriber that
+// publishes while it is being called does not overtake publications that others have not got yet.
+
+import { BrokerError } from '../../../src/backend/broker.js';
+import { Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
+
+/** @typedef {import('../../../src/backend/broker.js').Broker} Broker */
+/** @typedef {import('../../../src/backend/broker.js').BrokerEvents} BrokerEvents */
+/** @typedef {import('../../../src/backend/broker.js').Position} Position */
+
+/** What the brokers of one server share. */
+export class MemoryStore {
+  /** @param {import('../../../src/backend/broker.js').HistoryOf} historyOf */
+  constructor(historyOf) {
+    this.historyOf = historyOf;
+    /** @type {Subscriptions<MemoryBroker>} */
+    this.rooms = new Subscriptions();
+    this.streams = new Histories();
+    /** @type {Map<MemoryBroker, number>} */
+    this.connections = new Map();
+    /** @type {{room: string, publication: Buffer, offset: number, epoch: string}[]} */
+    this.waiting = [];
+    this.deliver = this.deliver.bind(this);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {string} key
+   * @returns {Position|void}
+   */
+  accept(room, publication, key) {
+    const rule = this.historyOf(room);
+    if (rule === null) {
+      this.announce(room, publication, 0, '');
+      return;
+    }
+    const nowMs = performance.now();
+    const first = key === '' ? null : this.streams.repeated(room, key, nowMs);
+    if (first !== null) return first;
+    const position = this.streams.append(room, rule, publication, nowMs, key);
+    this.announce(room, publication, position.offset, position.epoch);
+    return position;
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {number} offset
+   * @param {string} epoch
+   */
+  announce(room, publication, offset, epoch) {
+    if (this.waiting.length === 0) setImmediate(this.deliver);
+    this.waiting.push({ room, publication, offset, epoch });
+  }
+
+  deliver() {
+    const { waiting } = this;
+    this.waiting = [];
+    this.streams.sweep(performance.now());
+    for (const { room, publication, offset, epoch } of waiting) {
+      for (const { events } of this.rooms.of(room) ?? [])
+        events?.onPublication(room, publication, offset, epoch);
+    }
+  }
+}
+
+/** @implements {Broker} */
+export class MemoryBroker {
+  /** @param {MemoryStore} store */
+  constructor(store) {
+    this.store = store;
+    /** @type {import('../../../src/backend/broker.js').BrokerState} */
+    this.state = 'degraded';
+    /** @type {BrokerEvents|null} */
+    this.events = null;
+  }
+
+  /** @param {BrokerEvents} events */
+  async start(events) {
+    this.events = events;
+    this.#become('up');
+  }
+
+  async close() {
+    if (this.state === 'down') return;
+    this.store.rooms.leave(this);
+    this.store.connections.delete(this);
+    this.#become('down');
+  }
+
+  /** @param {string} room */
+  async subscribe(room) {
+    this.#check();
+    this.store.rooms.subscribe(room, this);
+  }
+
+  /** @param {string} room */
+  unsubscribe(room) {
+    this.store.rooms.unsubscribe(room, this);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {{idempotencyKey?: string}} [options]
+   */
+  async publish(room, publication, options) {
+    this.#check();
+    return this.store.accept(room, publication, options?.idempotencyKey ?? '');
+  }
+
+  /**
+   * @param {string} room
+   * @param {import('../../../src/backend/broker.js').ReadRequest} from
+   */
+  async history(room, from) {
+    this.#check();
+    const { epoch, offset, first, runs } = this.store.streams.page(room, from, performance.now());
+    return { epoch, offset, first, publications: runs.flatMap(publicationsIn) };
+  }
+
+  /** @param {number} connections */
+  reportConnections(connections) {
+    if (this.state === 'down') return;
+    this.store.connections.set(this, connections);
+  }
+
+  async countConnections() {
+    let total = 0;
+    for (const connections of this.store.connections.values()) total += connections;
+    return total;
+  }
+
+  #check() {
+    if (this.state !== 'up') throw new BrokerError('UNAVAILABLE', `the broker is ${this.state}`);
+  }
+
+  /** @param {import('../../../src/backend/broker.js').BrokerState} state */
+  #become(state) {
+    this.state = state;
+    this.events?.onState(state);
+  }
+}

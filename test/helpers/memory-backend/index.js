@@ -1,0 +1,46 @@
+// index.js: a third backend, for tests: the workers are objects in one process.
+//
+// It shows that a backend is a folder with an index.js (src/backend/backend.js), and lets unit tests
+// run without a relay. Workers whose configurations have the same `serverId` share a store.
+
+import { Members } from '../../../src/backend/embedded/members.js';
+import { MemoryBroker, MemoryStore } from './broker.js';
+import { MemoryPresence } from './presence.js';
+
+/** @typedef {{store: MemoryStore, members: Members<MemoryPresence>, workers: number}} Server */
+
+/** By `serverId`. @type {Map<string, Server>} */
+const servers = new Map();
+
+/** @type {import('../../../src/backend/backend.js').CreateBackend} */
+export function createBackend({ config, historyRules, announcements }) {
+  const { serverId, presenceMaxMembers } = config;
+  let server = servers.get(serverId);
+  if (server === undefined) {
+    const store = new MemoryStore((room) => historyRules.of(room));
+    /** @type {Members<MemoryPresence>} */
+    const members = new Members({
+      maxMembers: presenceMaxMembers,
+      announcements,
+      publish: (room, head, member) => store.announce(room, Buffer.concat([head, member]), 0, ''),
+    });
+    servers.set(serverId, (server = { store, members, workers: 0 }));
+  }
+  const { store, members } = server;
+  const shared = server;
+  shared.workers++;
+  let isClosed = false;
+  const broker = new MemoryBroker(store);
+  const presence = config.presence.length > 0 ? new MemoryPresence(members) : null;
+  return {
+    broker,
+    presence,
+    close: async () => {
+      await presence?.close();
+      await broker.close();
+      if (isClosed) return;
+      isClosed = true;
+      if (--shared.workers === 0) servers.delete(serverId);
+    },
+  };
+}
