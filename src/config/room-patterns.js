@@ -82,12 +82,20 @@ export class RoomRules {
 }
 
 /**
+ * @param {unknown} value
+ * @returns {value is string} a room's name, or one in which `*` stands for any characters
+ */
+export function isRoomPattern(value) {
+  return typeof value === 'string' && PATTERN.test(value);
+}
+
+/**
  * Each part is looked for behind the one before, leftmost first: no pattern takes long, as a
  * regular expression's may.
  * @param {readonly string[]} parts a pattern, split at its stars
  * @param {string} room
  */
-function fits(parts, room) {
+export function fits(parts, room) {
   const first = parts[0];
   const last = parts[parts.length - 1];
   if (parts.length === 1) return room === first;
@@ -143,7 +151,7 @@ function parse(entries, read) {
   for (const entry of entries) {
     const rule = read(entry);
     if (typeof rule === 'string') faults.push(rule);
-    else if (!PATTERN.test(rule.pattern))
+    else if (!isRoomPattern(rule.pattern))
       faults.push(`${JSON.stringify(rule.pattern)} is no pattern of room names`);
     else rules.push(rule);
   }

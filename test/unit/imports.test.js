@@ -63,6 +63,12 @@ const TABLE = Object.freeze({
     node: ['node:net isIP', 'node:crypto'],
     never: CLOCK_OR_IO,
   },
+  // The JWKS is read by HTTP.
+  auth: {
+    may: ['config/'],
+    packages: ['jose'],
+    node: ['node:crypto createPublicKey', 'node:util'],
+  },
   // The folder's own files are the contracts, and small parts that both backends use.
   backend: { may: ['config/'], packages: [], node: 'any' },
   'backend/index.js': {

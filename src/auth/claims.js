@@ -1,0 +1,123 @@
+// claims.js: the claims of a verified token as an identity.
+//
+// `exp`, `nbf`, `aud` and `iss` have been checked with the signature (verifier.js). Here come the
+// checks that jose leaves open, and Fanfare's own claims. A claim of another shape makes the whole
+// token invalid: a right that is misread in part is worse than a refusal. Unknown claims are
+// ignored.
+
+import { isRoomPattern } from '../config/room-patterns.js';
+import { readRights } from './rights.js';
+import { parseObject } from './strict-json.js';
+import { TokenError } from './token-error.js';
+
+/** Clocks of two machines differ: every time in a token may be off by as much. */
+export const LEEWAY_S = 5;
+const MAX_USER_LENGTH = 128;
+const MAX_TOKEN_ID_LENGTH = 256;
+/** Of `info`, as JSON text. */
+const MAX_INFO_BYTES = 1024;
+const MAX_AUTOJOIN = 100;
+/** Control characters and lone halves of surrogate pairs: not in a name that others see. */
+const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
+
+/** Whom a connection belongs to, and what it may do. */
+export class Identity {
+  /**
+   * @param {object} parts
+   * @param {string} parts.user `sub`
+   * @param {string|null} parts.tokenId `jti`
+   * @param {number|null} parts.issuedAtMs `iat`
+   * @param {number} parts.expiresAtMs `exp`
+   * @param {import('./rights.js').Rights} parts.rights
+   * @param {readonly string[]} parts.autojoin rooms to join on connect; the token permits them
+   * @param {Buffer|null} parts.info JSON that presence shows
+   */
+  constructor({ user, tokenId, issuedAtMs, expiresAtMs, rights, autojoin, info }) {
+    this.user = user;
+    this.tokenId = tokenId;
+    this.issuedAtMs = issuedAtMs;
+    this.expiresAtMs = expiresAtMs;
+    this.rights = rights;
+    this.autojoin = autojoin;
+    this.info = info;
+  }
+
+  /**
+   * May it join the room? `autojoin` permits the rooms that it names.
+   * @param {string} room a valid name
+   */
+  mayJoin(room) {
+    return this.rights.join.has(room) || this.autojoin.includes(room);
+  }
+}
+
+/** @type {readonly string[]} */
+const NO_ROOMS = Object.freeze([]);
+
+/**
+ * @param {string} text the payload of a token whose signature is valid
+ * @param {number} nowS
+ * @param {number} maxLifetimeS of a token
+ * @returns {Identity}
+ * @throws {TokenError}
+ */
+export function readIdentity(text, nowS, maxLifetimeS) {
+  const claims = parseObject(text);
+  if (claims === null) throw new TokenError('malformed');
+  const { sub, jti, exp, iat, rooms, broadcast, autojoin = NO_ROOMS, info } = claims;
+  if (!isTime(exp) || (iat !== undefined && !isTime(iat))) throw new TokenError('claims');
+  if (iat !== undefined && iat > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
+  // A revocation is kept until every token of before has expired, so no token may live longer.
+  if (exp - Math.min(iat ?? nowS, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
+  if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
+  if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
+    throw new TokenError('claims');
+  const rights = readRights(rooms, broadcast);
+  const infoText = info === undefined ? undefined : Buffer.from(JSON.stringify(info));
+  if (rights === null || (infoText !== undefined && infoText.length > MAX_INFO_BYTES))
+    throw new TokenError('claims');
+  return new Identity({
+    user: sub,
+    tokenId: jti ?? null,
+    issuedAtMs: iat === undefined ? null : iat * 1000,
+    expiresAtMs: exp * 1000,
+    rights,
+    autojoin: autojoin.length === 0 ? NO_ROOMS : autojoin,
+    info: infoText ?? null,
+  });
+}
+
+/**
+ * RFC 7519 2, NumericDate: seconds, perhaps with a fraction. JSON can say 1e999, which is infinite.
+ * @param {unknown} value
+ * @returns {value is number}
+ */
+function isTime(value) {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string}
+ */
+export function isUser(value) {
+  return (
+    typeof value === 'string' &&
+    value !== '' &&
+    value.length <= MAX_USER_LENGTH &&
+    !UNPRINTABLE.test(value)
+  );
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string}
+ */
+export function isTokenId(value) {
+  return typeof value === 'string' && value !== '' && value.length <= MAX_TOKEN_ID_LENGTH;
+}
+
+/** @param {unknown} value */
+function isRoomName(value) {
+  return isRoomPattern(value) && !value.includes('*');
+}

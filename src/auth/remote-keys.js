@@ -1,0 +1,284 @@
+// remote-keys.js: the public keys of a JWKS URL (RFC 7517 5), cached.
+//
+// The set is read at the start and every 10 minutes. A token with an unknown `kid` has it read at
+// once, but no two reads begin within 30 s: made-up key ids do not become requests. If a read
+// fails, the keys of the last good answer stay in use. An answer counts as failed if it is not
+// 200, too large, too slow, not a JWKS, or without a usable key.
+//
+// A token whose key cannot be looked up now is not invalid: its client is asked to come back.
+//
+// jose's createRemoteJWKSet was considered. It bounds neither the size of an answer nor the reads
+// after a failed one, and forgets the keys if the URL is down for longer than their age.
+
+import { importJWK } from 'jose';
+import { readPublicKey } from './algorithms.js';
+import { TokenError } from './token-error.js';
+
+const REFRESH_INTERVAL_MS = 600_000;
+/** Reads begin at least so far apart. */
+const COOLDOWN_MS = 30_000;
+/** For connecting, the answer and its body together. */
+const TIMEOUT_MS = 5000;
+/** Sets with certificates have some 30 KB. */
+const MAX_ANSWER_BYTES = 262_144;
+/** Keys behind these are left out. */
+const MAX_KEYS = 100;
+const MAX_KEY_ID_LENGTH = 256;
+/** Tokens that wait for a read. */
+const MAX_WAITING = 1000;
+/** Workers begin together and should not read together: an interval is longer by up to a tenth. */
+const JITTER = 0.1;
+
+/** @typedef {import('./algorithms.js').PublicKey} PublicKey */
+/** @typedef {import('jose').CryptoKey} CryptoKey */
+
+/**
+ * A key of the set. Its CryptoKeys are made when they are first used.
+ * @typedef {PublicKey & {imported: Map<string, CryptoKey>}} RemoteKey
+ */
+
+/** Why a read failed: the closed set of texts in the log. */
+class ReadError extends Error {}
+
+export class RemoteKeys {
+  /** By `kid`; '' for keys without one. @type {Map<string, RemoteKey[]>} */
+  #keys = new Map();
+  /** @type {Promise<boolean>|null} */
+  #reading = null;
+  #beganMs = Number.NEGATIVE_INFINITY;
+  #waiting = 0;
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+  /** Ends a read when this is closed. */
+  #closing = new AbortController();
+  /** Did the last read succeed? null: none has ended. @type {boolean|null} */
+  #isUp = null;
+
+  /**
+   * @param {object} parts
+   * @param {string} parts.url
+   * @param {import('./counters.js').AuthCounters} parts.counters
+   * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
+   *   parts.log
+   * @param {() => number} [parts.now] a clock in ms that never goes back
+   * @param {typeof globalThis.fetch} [parts.fetch]
+   * @param {number} [parts.timeoutMs]
+   */
+  constructor({
+    url,
+    counters,
+    log,
+    now = () => performance.now(),
+    fetch = globalThis.fetch,
+    timeoutMs = TIMEOUT_MS,
+  }) {
+    this.url = url;
+    this.counters = counters;
+    this.log = log;
+    this.now = now;
+    this.fetch = fetch;
+    this.timeoutMs = timeoutMs;
+  }
+
+  /** Reads the set once. A failure is logged, not thrown: the URL may come up later. */
+  async start() {
+    await this.#read();
+  }
+
+  close() {
+    clearTimeout(this.#timer);
+    this.#closing.abort();
+  }
+
+  /**
+   * @param {string} algorithm one that the configuration allows
+   * @param {unknown} keyId the token's `kid`
+   * @returns {Promise<CryptoKey>}
+   * @throws {TokenError} unknown_key, keys_unavailable
+   */
+  async find(algorithm, keyId) {
+    const known = this.#lookUp(algorithm, keyId);
+    if (known !== null) return this.#cryptoKey(known, algorithm);
+    if (keyId !== undefined && !isKeyId(keyId)) throw new TokenError('unknown_key');
+    // Without a `kid` another set would help only if there is none yet.
+    if (keyId === undefined && this.#keys.size > 0) throw new TokenError('unknown_key');
+    const isFresh = await this.#freshen();
+    const found = this.#lookUp(algorithm, keyId);
+    if (found !== null) return this.#cryptoKey(found, algorithm);
+    if (isFresh) throw new TokenError('unknown_key');
+    this.counters.keysUnavailable++;
+    throw new TokenError('keys_unavailable', this.#retryAfterS());
+  }
+
+  /**
+   * @param {string} algorithm
+   * @param {unknown} keyId
+   * @returns {RemoteKey|null}
+   */
+  #lookUp(algorithm, keyId) {
+    if (keyId !== undefined) {
+      const named = isKeyId(keyId) ? this.#keys.get(keyId) : undefined;
+      return named?.find(({ algorithms }) => algorithms.includes(algorithm)) ?? null;
+    }
+    // A token need not name its key if only one can be meant.
+    const fitting = [...this.#keys.values()]
+      .flat()
+      .filter(({ algorithms }) => algorithms.includes(algorithm));
+    return fitting.length === 1 ? fitting[0] : null;
+  }
+
+  /**
+   * @param {RemoteKey} key
+   * @param {string} algorithm
+   */
+  async #cryptoKey(key, algorithm) {
+    const known = key.imported.get(algorithm);
+    if (known !== undefined) return known;
+    try {
+      const made = /** @type {CryptoKey} */ (await importJWK(key.jwk, algorithm));
+      key.imported.set(algorithm, made);
+      return made;
+    } catch {
+      // A point that is not on its curve, for example. OpenSSL's text may quote the key.
+      throw new TokenError('unknown_key');
+    }
+  }
+
+  /**
+   * Waits for a read that is under way or may begin now.
+   * @returns {Promise<boolean>} false: there was none, or it failed
+   */
+  async #freshen() {
+    if (this.#reading === null && this.now() - this.#beganMs < COOLDOWN_MS) return false;
+    if (this.#waiting >= MAX_WAITING) return false;
+    this.#waiting++;
+    try {
+      return await this.#read();
+    } finally {
+      this.#waiting--;
+    }
+  }
+
+  #retryAfterS() {
+    return Math.max(1, Math.ceil((COOLDOWN_MS - (this.now() - this.#beganMs)) / 1000));
+  }
+
+  /** @returns {Promise<boolean>} did it succeed? It never rejects. */
+  #read() {
+    this.#reading ??= this.#readOnce().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  async #readOnce() {
+    clearTimeout(this.#timer);
+    this.#beganMs = this.now();
+    /** @type {string|null} */
+    let fault = null;
+    try {
+      const keys = await this.#request();
+      if (keys.size === 0) throw new ReadError('no usable key in the answer');
+      this.#keys = keys;
+    } catch (error) {
+      fault = faultOf(error);
+    }
+    if (this.#closing.signal.aborted) return false;
+    const isUp = fault === null;
+    this.counters.keyReads[isUp ? 'ok' : 'failed']++;
+    // A state is logged when it changes.
+    if (isUp !== this.#isUp) {
+      const fields = { host: new URL(this.url).host, keys: this.#keys.size };
+      if (isUp) this.log.info(fields, 'JWKS read');
+      else this.log.warn({ ...fields, fault }, 'JWKS unavailable: known keys stay in use');
+    }
+    this.#isUp = isUp;
+    const waitMs = isUp ? REFRESH_INTERVAL_MS : COOLDOWN_MS;
+    this.#timer = setTimeout(() => this.#read(), waitMs * (1 + JITTER * Math.random()));
+    this.#timer.unref();
+    return isUp;
+  }
+
+  /** @returns {Promise<Map<string, RemoteKey[]>>} */
+  async #request() {
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.timeoutMs)]);
+    const answer = await this.fetch(this.url, {
+      headers: { Accept: 'application/jwk-set+json, application/json' },
+      // A redirect could lead to another host, or from https to http.
+      redirect: 'error',
+      signal,
+    });
+    if (answer.status !== 200) {
+      await answer.body?.cancel();
+      throw new ReadError(`status ${answer.status}`);
+    }
+    const text = await readText(answer);
+    /** @type {unknown} */
+    let set;
+    try {
+      set = JSON.parse(text);
+    } catch {
+      throw new ReadError('the answer is not JSON');
+    }
+    const list = /** @type {{keys?: unknown}|null} */ (set)?.keys;
+    if (!Array.isArray(list)) throw new ReadError('the answer is not a JWKS');
+    return readSet(list);
+  }
+}
+
+/**
+ * @param {readonly unknown[]} list
+ * @returns {Map<string, RemoteKey[]>}
+ */
+function readSet(list) {
+  /** @type {Map<string, RemoteKey[]>} */
+  const keys = new Map();
+  for (const value of list.slice(0, MAX_KEYS)) {
+    const key = readPublicKey(value);
+    if (key === null) continue;
+    const { kid = '' } = /** @type {{kid?: unknown}} */ (value);
+    if (kid !== '' && !isKeyId(kid)) continue;
+    const named = keys.get(kid) ?? [];
+    named.push({ ...key, imported: new Map() });
+    keys.set(kid, named);
+  }
+  return keys;
+}
+
+/**
+ * @param {Response} answer
+ * @returns {Promise<string>}
+ */
+async function readText(answer) {
+  if (answer.body === null) throw new ReadError('the answer is empty');
+  /** @type {Uint8Array[]} */
+  const parts = [];
+  let bytes = 0;
+  // Leaving the loop cancels the rest of the answer.
+  for await (const part of answer.body) {
+    bytes += part.length;
+    if (bytes > MAX_ANSWER_BYTES)
+      throw new ReadError(`the answer has more than ${MAX_ANSWER_BYTES} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString();
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string}
+ */
+function isKeyId(value) {
+  return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_ID_LENGTH;
+}
+
+/**
+ * @param {unknown} error
+ * @returns {string} without the URL, which may hold a secret
+ */
+function faultOf(error) {
+  if (error instanceof ReadError) return error.message;
+  const { name, cause } = /** @type {{name?: string, cause?: {code?: unknown}}} */ (error);
+  if (name === 'TimeoutError') return 'time-out';
+  return typeof cause?.code === 'string' ? cause.code : 'no connection';
+}

@@ -1,0 +1,149 @@
+// revocations.js: which tokens are refused although they are valid.
+//
+// A revocation names a user, with the time before which the tokens were issued, or one token by its
+// `jti`. It is kept until the longest possible token has expired; after that the token is refused
+// by its `exp`. The list is in memory, so a check costs two look-ups and works while the backend is
+// away. The backend keeps the list and sends it to every server; this file does neither.
+//
+// A token without `iat` counts as issued before any revocation of its user.
+
+/** In force at once. One more is refused, because forgetting one would let a token in again. */
+export const MAX_REVOCATIONS = 100_000;
+/** Revocations looked at in one sweep: under a millisecond. */
+const SWEEP_ENTRIES = 8192;
+/** Revocations are kept so much longer: clocks of two machines differ. */
+const LEEWAY_MS = 60_000;
+
+/**
+ * Exactly one of `user` and `tokenId` is a string.
+ * @typedef {object} Revocation
+ * @property {string|null} user
+ * @property {string|null} tokenId
+ * @property {number} issuedBeforeMs of a user: tokens issued later are not revoked; of a token: 0
+ * @property {number} keepUntilMs
+ */
+
+export class Revocations {
+  /** @type {Map<string, Revocation>} */
+  #users = new Map();
+  /** @type {Map<string, Revocation>} */
+  #tokens = new Map();
+  /** Where the next sweep goes on. @type {IterableIterator<Revocation>} */
+  #sweeping = this.#all();
+
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxLifetimeS of a token
+   * @param {import('./counters.js').AuthCounters} parts.counters
+   * @param {() => number} [parts.now] ms since 1970
+   * @param {number} [parts.max]
+   */
+  constructor({ maxLifetimeS, counters, now = Date.now, max = MAX_REVOCATIONS }) {
+    this.maxLifetimeMs = maxLifetimeS * 1000;
+    this.counters = counters;
+    this.now = now;
+    this.max = max;
+  }
+
+  get size() {
+    return this.#users.size + this.#tokens.size;
+  }
+
+  /**
+   * A revocation that holds from now on. It is not in the list yet.
+   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`:
+   *   now, if it is absent; a time in the future refuses tokens that are yet to be issued
+   * @returns {Revocation}
+   */
+  create(target) {
+    const nowMs = this.now();
+    const keepMs = this.maxLifetimeMs + LEEWAY_MS;
+    if ('tokenId' in target)
+      return {
+        user: null,
+        tokenId: target.tokenId,
+        issuedBeforeMs: 0,
+        keepUntilMs: nowMs + keepMs,
+      };
+    const { user, issuedBeforeMs = nowMs } = target;
+    return {
+      user,
+      tokenId: null,
+      issuedBeforeMs,
+      keepUntilMs: Math.max(nowMs, issuedBeforeMs) + keepMs,
+    };
+  }
+
+  /**
+   * Of two for the same user or token, the later times hold: adding one twice changes nothing.
+   * @param {Revocation} revocation
+   * @returns {boolean} false: refused, too many are in force
+   */
+  add(revocation) {
+    const { user, tokenId, issuedBeforeMs, keepUntilMs } = revocation;
+    const map = user === null ? this.#tokens : this.#users;
+    const key = /** @type {string} */ (user ?? tokenId);
+    const known = map.get(key);
+    if (known === undefined) {
+      if (this.size >= this.max) this.#sweepAll();
+      if (this.size >= this.max) {
+        this.counters.revocationsRefused++;
+        return false;
+      }
+      map.set(key, { user, tokenId, issuedBeforeMs, keepUntilMs });
+    } else {
+      known.issuedBeforeMs = Math.max(known.issuedBeforeMs, issuedBeforeMs);
+      known.keepUntilMs = Math.max(known.keepUntilMs, keepUntilMs);
+    }
+    this.counters.revocations = this.size;
+    return true;
+  }
+
+  /**
+   * @param {import('./claims.js').Identity} identity
+   * @returns {boolean}
+   */
+  isRevoked({ user, tokenId, issuedAtMs }) {
+    if (this.size === 0) return false;
+    if (tokenId !== null && this.#tokens.has(tokenId)) return true;
+    const revocation = this.#users.get(user);
+    if (revocation === undefined) return false;
+    return issuedAtMs === null || issuedAtMs < revocation.issuedBeforeMs;
+  }
+
+  /** @returns {IterableIterator<Revocation>} those in force */
+  entries() {
+    return this.#all();
+  }
+
+  /** Forgets revocations whose tokens have expired. Call it every second; each looks at a part. */
+  sweep() {
+    const nowMs = this.now();
+    for (let i = Math.min(SWEEP_ENTRIES, this.size); i > 0; i--) {
+      const { value, done } = this.#sweeping.next();
+      if (done) this.#sweeping = this.#all();
+      else this.#forgetOld(value, nowMs);
+    }
+    this.counters.revocations = this.size;
+  }
+
+  #sweepAll() {
+    const nowMs = this.now();
+    for (const revocation of this.#all()) this.#forgetOld(revocation, nowMs);
+  }
+
+  /**
+   * @param {Revocation} revocation
+   * @param {number} nowMs
+   */
+  #forgetOld({ user, tokenId, keepUntilMs }, nowMs) {
+    if (keepUntilMs > nowMs) return;
+    if (user !== null) this.#users.delete(user);
+    else this.#tokens.delete(/** @type {string} */ (tokenId));
+  }
+
+  *#all() {
+    yield* this.#users.values();
+    yield* this.#tokens.values();
+  }
+}

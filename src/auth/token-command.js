@@ -1,0 +1,126 @@
+// token-command.js: prints a token for development, signed with the configured secret.
+//
+// For use on a developer's machine and in tests. In production the backend that knows the users
+// signs the tokens.
+
+import { parseArgs } from 'node:util';
+import { SignJWT } from 'jose';
+import { secretFault } from './algorithms.js';
+import { isUser } from './claims.js';
+import { readRights } from './rights.js';
+
+export const TOKEN_USAGE = `fanfare token: print a token for development, signed with JWT_SECRET
+
+  --user NAME         sub: the user (required)
+  --join PATTERNS     rooms it may join, separated by commas: chat.*,news
+  --publish PATTERNS  rooms it may publish to
+  --presence PATTERNS rooms whose presence it may read
+  --history PATTERNS  rooms whose history it may read
+  --rooms PATTERNS    all four
+  --broadcast         it may broadcast to every connection
+  --autojoin ROOMS    rooms to join on connect
+  --info JSON         what presence shows of the user
+  --id ID             jti: the token can be revoked by it
+  --expires SECONDS   lifetime, 3600 if absent
+  --algorithm NAME    HS256, HS384 or HS512; HS256 if absent
+`;
+
+const OPTIONS = /** @type {const} */ ({
+  user: { type: 'string' },
+  join: { type: 'string' },
+  publish: { type: 'string' },
+  presence: { type: 'string' },
+  history: { type: 'string' },
+  rooms: { type: 'string' },
+  broadcast: { type: 'boolean' },
+  autojoin: { type: 'string' },
+  info: { type: 'string' },
+  id: { type: 'string' },
+  expires: { type: 'string', default: '3600' },
+  algorithm: { type: 'string', default: 'HS256' },
+  help: { type: 'boolean' },
+});
+
+/**
+ * @param {readonly string[]} args
+ * @param {object} settings
+ * @param {readonly string[]} settings.secrets the first signs
+ * @param {readonly string[]} settings.audience
+ * @param {readonly string[]} settings.issuer
+ * @param {number} [nowMs] since 1970
+ * @returns {Promise<{code: number, out: string, err: string}>} exit code and texts; 64: usage
+ */
+export async function tokenCommand(args, settings, nowMs = Date.now()) {
+  /** @type {ReturnType<typeof parse>} */
+  let values;
+  try {
+    values = parse(args);
+  } catch (error) {
+    return usage(/** @type {Error} */ (error).message);
+  }
+  if (values.help) return { code: 0, out: TOKEN_USAGE, err: '' };
+  const [secret] = settings.secrets;
+  if (secret === undefined) return usage('set JWT_SECRET, for example to `openssl rand -hex 32`');
+  if (secretFault(secret) !== '') return usage(`JWT_SECRET is ${secretFault(secret)}`);
+  const { user, id, expires, algorithm } = values;
+  if (!isUser(user)) return usage('--user is 1 to 128 characters');
+  if (!/^[1-9]\d{0,8}$/.test(expires)) return usage('--expires is a number of seconds');
+  if (!/^HS(256|384|512)$/.test(algorithm)) return usage('--algorithm is HS256, HS384 or HS512');
+  const claims = claimsOf(values);
+  if (typeof claims === 'string') return usage(claims);
+  const nowS = Math.floor(nowMs / 1000);
+  const token = new SignJWT(claims)
+    .setProtectedHeader({ alg: algorithm, typ: 'JWT' })
+    .setSubject(user)
+    .setIssuedAt(nowS)
+    .setExpirationTime(nowS + Number(expires));
+  if (id !== undefined) token.setJti(id);
+  if (settings.audience.length > 0) token.setAudience(settings.audience[0]);
+  if (settings.issuer.length > 0) token.setIssuer(settings.issuer[0]);
+  return { code: 0, out: `${await token.sign(Buffer.from(secret))}\n`, err: '' };
+}
+
+/** @param {readonly string[]} args */
+function parse(args) {
+  return parseArgs({ args: [...args], options: OPTIONS, strict: true }).values;
+}
+
+/**
+ * @param {ReturnType<typeof parse>} values
+ * @returns {Record<string, unknown>|string} a string is a fault
+ */
+function claimsOf({ rooms, broadcast, autojoin, info, ...lists }) {
+  /** @type {Record<string, unknown>} */
+  const claims = {};
+  /** @type {Record<string, string[]>} */
+  const rights = {};
+  for (const right of /** @type {const} */ (['join', 'publish', 'presence', 'history'])) {
+    const list = lists[right] ?? rooms;
+    if (list !== undefined) rights[right] = split(list);
+  }
+  if (readRights(rights, false) === null) return 'a room pattern is not valid, as chat.* is';
+  if (Object.keys(rights).length > 0) claims.rooms = rights;
+  if (broadcast) claims.broadcast = true;
+  if (autojoin !== undefined) claims.autojoin = split(autojoin);
+  if (info !== undefined) {
+    try {
+      claims.info = JSON.parse(info);
+    } catch {
+      return '--info is not JSON';
+    }
+  }
+  return claims;
+}
+
+/** @param {string} list */
+function split(list) {
+  return list
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '');
+}
+
+/** @param {string} fault */
+function usage(fault) {
+  return { code: 64, out: '', err: `fanfare token: ${fault}\n\n${TOKEN_USAGE}` };
+}

@@ -1,0 +1,49 @@
+// token-error.js: why a token is refused.
+//
+// A reason is one of a closed set, so it can label a metric. Neither the message nor a `cause`
+// holds any text of the token or of a key: an error may reach a log.
+
+/** The closed set of reasons, each with the error code that the client gets. */
+export const REASONS = Object.freeze({
+  /** longer than MAX_TOKEN_BYTES */
+  oversized: 'INVALID_TOKEN',
+  /** not three parts of base64url with a JSON object in the first two */
+  malformed: 'INVALID_TOKEN',
+  /** the configuration does not allow the algorithm, or no key fits it */
+  algorithm: 'INVALID_TOKEN',
+  /** the JWKS does not have the key that the token names */
+  unknown_key: 'INVALID_TOKEN',
+  signature: 'INVALID_TOKEN',
+  expired: 'TOKEN_EXPIRED',
+  /** `nbf` or `iat` lies in the future */
+  not_yet_valid: 'INVALID_TOKEN',
+  /** valid for longer than the configuration allows */
+  lifetime: 'INVALID_TOKEN',
+  audience: 'INVALID_TOKEN',
+  issuer: 'INVALID_TOKEN',
+  /** a claim is missing or has another shape than documented */
+  claims: 'INVALID_TOKEN',
+  revoked: 'INVALID_TOKEN',
+  /** the JWKS cannot be asked now */
+  keys_unavailable: 'UNAVAILABLE',
+  /** too many tokens are being verified */
+  overload: 'UNAVAILABLE',
+});
+
+/** @typedef {keyof typeof REASONS} Reason */
+
+/** A token was refused. */
+export class TokenError extends Error {
+  /**
+   * @param {Reason} reason
+   * @param {number} [retryAfterS] when the same token may be accepted; 0: never
+   */
+  constructor(reason, retryAfterS = 0) {
+    super(`token refused: ${reason}`);
+    this.name = 'TokenError';
+    this.reason = reason;
+    this.retryAfterS = retryAfterS;
+    /** @type {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} */
+    this.code = /** @type {any} */ (REASONS[reason]);
+  }
+}

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+
+import { createAuthCounters } from '../../src/auth/counters.js';
+import { Revocations } from '../../src/auth/revocations.js';
+
+const LIFETIME_S = 3600;
+
+/** @param {{max?: number}} [options] */
+function build({ max } = {}) {
+  const clock = { nowMs: 1_000_000_000_000 };
+  const counters = createAuthCounters();
+  const revocations = new Revocations({
+    maxLifetimeS: LIFETIME_S,
+    counters,
+    now: () => clock.nowMs,
+    ...(max !== undefined && { max }),
+  });
+  /** @param {{user?: string, tokenId?: string|null, issuedAtMs?: number|null}} [identity] */
+  const isRevoked = ({ user = 'alice', tokenId = null, issuedAtMs = clock.nowMs } = {}) =>
+    revocations.isRevoked(
+      /** @type {import('../../src/auth/claims.js').Identity} */ ({ user, tokenId, issuedAtMs }),
+    );
+  return { revocations, clock, counters, isRevoked };
+}
+
+test('a user’s tokens of before are revoked, and those of after are not', () => {
+  const { revocations, clock, isRevoked } = build();
+  const issuedAtMs = clock.nowMs;
+  clock.nowMs += 1000;
+  assert.ok(!isRevoked({ issuedAtMs }));
+  revocations.add(revocations.create({ user: 'alice' }));
+  assert.ok(isRevoked({ issuedAtMs }));
+  assert.ok(isRevoked({ issuedAtMs: null }), 'a token without iat counts as older');
+  assert.ok(!isRevoked({ issuedAtMs: clock.nowMs }));
+  assert.ok(!isRevoked({ user: 'bob', issuedAtMs }));
+});
+
+test('one token is revoked by its id', () => {
+  const { revocations, isRevoked } = build();
+  revocations.add(revocations.create({ tokenId: 't1' }));
+  assert.ok(isRevoked({ tokenId: 't1' }));
+  assert.ok(!isRevoked({ tokenId: 't2' }));
+  assert.ok(!isRevoked());
+});
+
+test('a time in the future refuses tokens that are yet to be issued', () => {
+  const { revocations, clock, isRevoked } = build();
+  revocations.add(revocations.create({ user: 'alice', issuedBeforeMs: clock.nowMs + 60_000 }));
+  clock.nowMs += 59_000;
+  assert.ok(isRevoked());
+  clock.nowMs += 1000;
+  assert.ok(!isRevoked());
+});
+
+test('a revocation is kept until the longest possible token has expired', () => {
+  const { revocations, clock, counters, isRevoked } = build();
+  const issuedAtMs = clock.nowMs - 1;
+  revocations.add(revocations.create({ user: 'alice' }));
+  revocations.add(revocations.create({ tokenId: 't1' }));
+  clock.nowMs += LIFETIME_S * 1000;
+  revocations.sweep();
+  assert.ok(isRevoked({ issuedAtMs }));
+  assert.equal(counters.revocations, 2);
+  clock.nowMs += 60_000;
+  revocations.sweep();
+  revocations.sweep();
+  assert.equal(revocations.size, 0);
+  assert.equal(counters.revocations, 0);
+});
+
+test('a revocation that finds no room is refused and counted, and none is forgotten', () => {
+  const { revocations, clock, counters, isRevoked } = build({ max: 3 });
+  for (const user of ['a', 'b', 'c']) assert.ok(revocations.add(revocations.create({ user })));
+  assert.equal(revocations.add(revocations.create({ user: 'd' })), false);
+  assert.equal(counters.revocationsRefused, 1);
+  assert.ok(revocations.add(revocations.create({ user: 'a' })), 'it is there already');
+  assert.ok(isRevoked({ user: 'a', issuedAtMs: clock.nowMs - 1 }));
+  clock.nowMs += LIFETIME_S * 1000 + 60_000;
+  assert.ok(revocations.add(revocations.create({ user: 'd' })), 'expired ones make room');
+  assert.equal(revocations.size, 1);
+});
+
+test('the order and the number of times in which revocations arrive do not matter', () => {
+  const revocation = fc.record({
+    user: fc.constantFrom('a', 'b', null),
+    tokenId: fc.constantFrom('x', 'y'),
+    issuedBeforeMs: fc.nat(9),
+    keepUntilMs: fc.integer({ min: 2e12, max: 2e12 + 9 }),
+  });
+  fc.assert(
+    fc.property(fc.array(revocation), fc.array(fc.nat(99)), (list, again) => {
+      const [one, other] = [build().revocations, build().revocations];
+      const shuffled = [...list].reverse();
+      for (const i of again) if (list.length > 0) shuffled.push(list[i % list.length]);
+      for (const each of list) one.add(form(each));
+      for (const each of shuffled) other.add(form(each));
+      assert.deepEqual(sorted(one), sorted(other));
+    }),
+  );
+});
+
+/** @param {{user: string|null, tokenId: string, issuedBeforeMs: number, keepUntilMs: number}} r */
+function form(r) {
+  return r.user === null ? { ...r, issuedBeforeMs: 0 } : { ...r, tokenId: null };
+}
+
+/** @param {Revocations} revocations */
+function sorted(revocations) {
+  return [...revocations.entries()].map((one) => JSON.stringify(one)).sort();
+}

@@ -1,0 +1,372 @@
+import assert from 'node:assert/strict';
+import { createHmac, generateKeyPairSync } from 'node:crypto';
+import { test } from 'node:test';
+import { inspect } from 'node:util';
+import { exportSPKI, generateKeyPair } from 'jose';
+
+import { readPem, secretFault } from '../../src/auth/algorithms.js';
+import { createAuthCounters } from '../../src/auth/counters.js';
+import { Revocations } from '../../src/auth/revocations.js';
+import { TokenError } from '../../src/auth/token-error.js';
+import { MAX_TOKEN_BYTES, TokenVerifier } from '../../src/auth/verifier.js';
+import { base64url, OTHER_SECRET, rawToken, SECRET, signed, token } from '../helpers/tokens.js';
+
+const HEADER = '{"alg":"HS256","typ":"JWT"}';
+const MAX_LIFETIME_S = 86_400;
+const nowS = Math.floor(Date.now() / 1000);
+
+/** @type {string[]} */
+const logged = [];
+const log = {
+  info: (/** @type {object} */ fields, /** @type {string} */ text) =>
+    void logged.push(inspect(fields, { depth: 9 }) + text),
+  warn: (/** @type {object} */ fields, /** @type {string} */ text) =>
+    void logged.push(inspect(fields, { depth: 9 }) + text),
+};
+
+/** @param {Partial<import('../../src/auth/verifier.js').TokenSettings>} [more] */
+async function build(more = {}) {
+  const settings = {
+    secrets: [SECRET],
+    publicKeys: [],
+    jwksUrl: '',
+    algorithms: [],
+    audience: [],
+    issuer: [],
+    maxLifetimeS: MAX_LIFETIME_S,
+    ...more,
+  };
+  const counters = createAuthCounters();
+  const revocations = new Revocations({ maxLifetimeS: settings.maxLifetimeS, counters });
+  const verifier = new TokenVerifier({ settings, revocations, counters, log });
+  await verifier.start();
+  return { verifier, counters, revocations };
+}
+
+/** @param {string} pem */
+function keysOf(pem) {
+  const { keys, fault } = readPem(pem);
+  assert.equal(fault, '');
+  return keys;
+}
+
+/**
+ * @param {TokenVerifier} verifier
+ * @param {string} text a token
+ * @returns {Promise<string>} why it is refused
+ */
+async function reasonFor(verifier, text) {
+  const error = await verifier.verify(text).then(
+    () => assert.fail('the token was accepted'),
+    (refusal) => refusal,
+  );
+  assert.ok(error instanceof TokenError, inspect(error));
+  // No part of a token may reach a log through its error.
+  const shown = inspect(error, { depth: 9, showHidden: true });
+  for (const part of text.split('.')) if (part.length > 8) assert.ok(!shown.includes(part));
+  return error.reason;
+}
+
+test('a valid token yields its user, rights, rooms, info and times', async () => {
+  const { verifier, counters } = await build();
+  const identity = await verifier.verify(
+    token({
+      jti: 't1',
+      iat: nowS,
+      exp: nowS + 60,
+      rooms: { join: ['chat.*'], publish: ['chat.42'] },
+      broadcast: true,
+      autojoin: ['user.7'],
+      info: { name: 'Älice' },
+      unknown: [1],
+    }),
+  );
+  assert.equal(identity.user, 'alice');
+  assert.equal(identity.tokenId, 't1');
+  assert.equal(identity.issuedAtMs, nowS * 1000);
+  assert.equal(identity.expiresAtMs, (nowS + 60) * 1000);
+  assert.deepEqual(identity.autojoin, ['user.7']);
+  assert.equal(identity.info?.toString(), '{"name":"Älice"}');
+  const { rights } = identity;
+  assert.ok(rights.broadcast && rights.join.has('chat.1') && rights.publish.has('chat.42'));
+  assert.ok(!rights.publish.has('chat.1') && !rights.history.has('chat.1'));
+  assert.ok(identity.mayJoin('user.7') && identity.mayJoin('chat.9') && !identity.mayJoin('x'));
+  assert.equal(counters.accepted, 1);
+});
+
+test('a token without rights permits nothing', async () => {
+  const { verifier } = await build();
+  const { rights, autojoin, info } = await verifier.verify(token());
+  for (const right of /** @type {const} */ (['join', 'publish', 'presence', 'history']))
+    assert.ok(!rights[right].has('a'));
+  assert.equal(rights.broadcast, false);
+  assert.deepEqual([autojoin, info], [[], null]);
+});
+
+for (const [algorithm, hash] of [
+  ['HS256', 'sha256'],
+  ['HS384', 'sha384'],
+  ['HS512', 'sha512'],
+]) {
+  test(`${algorithm} is accepted with a secret of at least 32 bytes`, async () => {
+    const { verifier } = await build();
+    const text = `${base64url(`{"alg":"${algorithm}"}`)}.${token().split('.')[1]}`;
+    const mac = createHmac(hash, SECRET).update(text).digest('base64url');
+    assert.equal((await verifier.verify(`${text}.${mac}`)).user, 'alice');
+  });
+}
+
+for (const algorithm of [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+]) {
+  test(`${algorithm} is accepted with its public key`, async () => {
+    const { privateKey, publicKey } = await generateKeyPair(algorithm, { extractable: true });
+    const { verifier } = await build({
+      secrets: [],
+      publicKeys: keysOf(await exportSPKI(publicKey)),
+    });
+    assert.equal((await verifier.verify(await signed(privateKey, algorithm))).user, 'alice');
+  });
+}
+
+test('two secrets are accepted at once, and a third is not', async () => {
+  const { verifier } = await build({ secrets: [SECRET, OTHER_SECRET] });
+  await verifier.verify(token({}, SECRET));
+  await verifier.verify(token({}, OTHER_SECRET));
+  assert.equal(await reasonFor(verifier, token({}, `${SECRET}x`)), 'signature');
+});
+
+test('two public keys in one PEM text are accepted at once', async () => {
+  const first = await generateKeyPair('ES256', { extractable: true });
+  const second = await generateKeyPair('ES256', { extractable: true });
+  const pem = (await exportSPKI(first.publicKey)) + (await exportSPKI(second.publicKey));
+  const { verifier } = await build({ secrets: [], publicKeys: keysOf(pem) });
+  await verifier.verify(await signed(first.privateKey, 'ES256'));
+  await verifier.verify(await signed(second.privateKey, 'ES256'));
+});
+
+/** @param {object} claims */
+const payload = (claims = {}) =>
+  JSON.stringify({ sub: 'alice', iat: nowS, exp: nowS + 60, ...claims });
+
+/** Attacks on the form and the header: a token, and why it is refused. */
+const FORMS = /** @type {const} */ ([
+  ['an empty text', '', 'malformed'],
+  ['two parts', 'a.b', 'malformed'],
+  ['four parts', `${token()}.a`, 'malformed'],
+  ['five parts, as an encrypted token has', 'a.b.c.d.e', 'malformed'],
+  ['characters outside of base64url', token().replace('.', '.+'), 'malformed'],
+  ['a line break', `${token()}\n`, 'malformed'],
+  ['a header that is not JSON', rawToken('{alg', payload()), 'malformed'],
+  ['a header that is an array', rawToken('["HS256"]', payload()), 'malformed'],
+  ['a payload that is not JSON', rawToken(HEADER, 'sub=alice'), 'malformed'],
+  ['a payload that is an array', rawToken(HEADER, '[]'), 'malformed'],
+  ['no algorithm', rawToken('{"typ":"JWT"}', payload()), 'algorithm'],
+  ['the algorithm none', `${base64url('{"alg":"none"}')}.${base64url(payload())}.`, 'algorithm'],
+  ['the algorithm None', rawToken('{"alg":"None"}', payload()), 'algorithm'],
+  ['an algorithm in lower case', rawToken('{"alg":"hs256"}', payload()), 'algorithm'],
+  ['an algorithm that is a list', rawToken('{"alg":["HS256"]}', payload()), 'algorithm'],
+  ['an algorithm without a key', rawToken('{"alg":"RS256"}', payload()), 'algorithm'],
+  ['the name of a member of objects', rawToken('{"alg":"constructor"}', payload()), 'algorithm'],
+  ['two algorithms', rawToken('{"alg":"none","alg":"HS256"}', payload()), 'malformed'],
+  [
+    'an escaped second algorithm',
+    rawToken('{"alg":"x","\\u0061lg":"HS256"}', payload()),
+    'malformed',
+  ],
+  ['a critical extension', rawToken('{"alg":"HS256","crit":["x"],"x":1}', payload()), 'malformed'],
+  ['an unencoded payload', rawToken('{"alg":"HS256","b64":false}', payload()), 'malformed'],
+  ['a nested token', rawToken('{"alg":"HS256","cty":"JWT"}', token()), 'malformed'],
+  ['another type', rawToken('{"alg":"HS256","typ":"logout+jwt"}', payload()), 'malformed'],
+  ['a type that is a number', rawToken('{"alg":"HS256","typ":1}', payload()), 'malformed'],
+  ['no signature', `${token().split('.', 2).join('.')}.`, 'signature'],
+  ['a signature cut short', token().slice(0, -4), 'signature'],
+  ['the signature of another token', swapSignature(), 'signature'],
+  ['another secret', token({}, OTHER_SECRET), 'signature'],
+  ['a longer text than allowed', token({ info: 'x'.repeat(MAX_TOKEN_BYTES) }), 'oversized'],
+  ['a deep header', rawToken(`{"alg":"HS256","x":${deep(2000)}}`, payload()), 'malformed'],
+]);
+
+for (const [name, text, reason] of FORMS) {
+  test(`a token is refused that has ${name}`, async () => {
+    const { verifier, counters } = await build();
+    assert.equal(await reasonFor(verifier, text), reason);
+    assert.equal(counters.refused[reason], 1);
+    assert.equal(counters.accepted, 0);
+  });
+}
+
+/** Payloads under a valid signature, and why they are refused. */
+const CLAIMS = /** @type {const} */ ([
+  ['no exp', payload({ exp: undefined }), 'claims'],
+  ['an exp that is a text', payload({ exp: `${nowS + 60}` }), 'claims'],
+  ['an infinite exp', payload().replace(`${nowS + 60}`, '1e999'), 'claims'],
+  ['an exp 6 s ago', payload({ iat: nowS - 99, exp: nowS - 6 }), 'expired'],
+  ['an nbf in 9 s', payload({ nbf: nowS + 9 }), 'not_yet_valid'],
+  ['an nbf that is a text', payload({ nbf: '0' }), 'claims'],
+  ['an iat in 9 s', payload({ iat: nowS + 9 }), 'not_yet_valid'],
+  ['an iat that is a text', payload({ iat: '0' }), 'claims'],
+  ['a lifetime above the limit', payload({ exp: nowS + MAX_LIFETIME_S + 9 }), 'lifetime'],
+  ['such a lifetime from iat on', payload({ iat: nowS - MAX_LIFETIME_S }), 'lifetime'],
+  [
+    'such a lifetime without iat',
+    payload({ iat: undefined, exp: nowS + MAX_LIFETIME_S + 9 }),
+    'lifetime',
+  ],
+  ['no sub', payload({ sub: undefined }), 'claims'],
+  ['an empty sub', payload({ sub: '' }), 'claims'],
+  ['a sub that is a number', payload({ sub: 7 }), 'claims'],
+  ['a sub of 129 characters', payload({ sub: 'a'.repeat(129) }), 'claims'],
+  ['a sub with a control character', payload({ sub: 'a\u0000' }), 'claims'],
+  ['a sub with half a surrogate pair', payload({ sub: 'a\ud800' }), 'claims'],
+  ['an empty jti', payload({ jti: '' }), 'claims'],
+  ['a jti of 257 characters', payload({ jti: 'a'.repeat(257) }), 'claims'],
+  ['rooms that are a list', payload({ rooms: ['*'] }), 'claims'],
+  ['rooms that are null', payload({ rooms: null }), 'claims'],
+  ['a list that is a text', payload({ rooms: { join: '*' } }), 'claims'],
+  ['a pattern that is a number', payload({ rooms: { join: [1] } }), 'claims'],
+  ['a pattern with a space', payload({ rooms: { join: ['a b'] } }), 'claims'],
+  ['101 patterns', payload({ rooms: { join: Array(101).fill('a') } }), 'claims'],
+  ['a broadcast that is a text', payload({ broadcast: 'true' }), 'claims'],
+  ['an autojoin that is a text', payload({ autojoin: 'a' }), 'claims'],
+  ['an autojoin of a pattern', payload({ autojoin: ['a*'] }), 'claims'],
+  ['101 rooms to join', payload({ autojoin: Array(101).fill('a') }), 'claims'],
+  ['an info of 1,025 bytes', payload({ info: 'x'.repeat(1023) }), 'claims'],
+  ['two subs', `{"sub":"eve","exp":${nowS + 60},"sub":"alice"}`, 'malformed'],
+  [
+    'two lists of one right',
+    `{"sub":"a","exp":${nowS + 60},"rooms":{"join":[],"join":["*"]}}`,
+    'malformed',
+  ],
+  ['the name __proto__', `{"sub":"a","exp":${nowS + 60},"info":{"__proto__":1}}`, 'malformed'],
+  ['a deep claim', `{"sub":"a","exp":${nowS + 60},"info":${deep(40)}}`, 'malformed'],
+]);
+
+for (const [name, text, reason] of CLAIMS) {
+  test(`a signed token is refused that has ${name}`, async () => {
+    const { verifier } = await build();
+    assert.equal(await reasonFor(verifier, rawToken(HEADER, text)), reason);
+  });
+}
+
+test('a time in a token may be off by 5 s', async () => {
+  const { verifier } = await build();
+  await verifier.verify(token({ iat: nowS - 60, exp: nowS - 2 }));
+  await verifier.verify(token({ iat: nowS + 4, nbf: nowS + 4 }));
+});
+
+test('audience and issuer are checked if they are configured', async () => {
+  const { verifier } = await build({ audience: ['chat', 'game'], issuer: ['https://id.test'] });
+  const iss = 'https://id.test';
+  await verifier.verify(token({ aud: 'chat', iss }));
+  await verifier.verify(token({ aud: ['x', 'game'], iss }));
+  assert.equal(await reasonFor(verifier, token({ iss })), 'audience');
+  assert.equal(await reasonFor(verifier, token({ aud: 'other', iss })), 'audience');
+  assert.equal(await reasonFor(verifier, token({ aud: { 0: 'chat' }, iss })), 'audience');
+  assert.equal(await reasonFor(verifier, token({ aud: 'chat' })), 'issuer');
+  assert.equal(await reasonFor(verifier, token({ aud: 'chat', iss: [iss] })), 'issuer');
+});
+
+test('the configuration decides which algorithms are allowed', async () => {
+  const { verifier } = await build({ algorithms: ['HS512'] });
+  assert.equal(await reasonFor(verifier, token()), 'algorithm');
+});
+
+test('a public key is not a secret: HMAC signed with its PEM text is refused', async () => {
+  const { publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  const pem = publicKey.export({ type: 'spki', format: 'pem' }).toString();
+  const { verifier } = await build({ secrets: [], publicKeys: keysOf(pem) });
+  for (const secret of [pem, pem.trim(), publicKey.export({ type: 'spki', format: 'der' })]) {
+    assert.equal(await reasonFor(verifier, rawToken(HEADER, payload(), secret)), 'algorithm');
+  }
+  // A secret beside it changes nothing.
+  const both = await build({ publicKeys: keysOf(pem) });
+  assert.equal(await reasonFor(both.verifier, rawToken(HEADER, payload(), pem)), 'signature');
+});
+
+test('a key of the token itself is ignored', async () => {
+  const { verifier } = await build();
+  const jwk = { kty: 'oct', k: base64url(OTHER_SECRET) };
+  const header = JSON.stringify({
+    alg: 'HS256',
+    jwk,
+    jku: 'http://127.0.0.1:1/',
+    x5u: 'http://x/',
+  });
+  assert.equal(await reasonFor(verifier, rawToken(header, payload(), OTHER_SECRET)), 'signature');
+});
+
+test('a kid that is a path or a query selects no secret', async () => {
+  const { verifier } = await build();
+  for (const kid of ['../../../../dev/null', "' UNION SELECT 'x", '__proto__', 7, null]) {
+    const header = JSON.stringify({ alg: 'HS256', kid });
+    assert.equal(await reasonFor(verifier, rawToken(header, payload(), 'x')), 'signature');
+  }
+});
+
+test('a revoked token is refused', async () => {
+  const { verifier, revocations } = await build();
+  revocations.add(revocations.create({ tokenId: 't1' }));
+  assert.equal(await reasonFor(verifier, token({ jti: 't1' })), 'revoked');
+  await verifier.verify(token({ jti: 't2' }));
+});
+
+test('a flood of tokens is answered UNAVAILABLE above 1,000 at once', async () => {
+  const { verifier, counters } = await build();
+  const text = token();
+  const results = await Promise.allSettled(
+    Array.from({ length: 1100 }, () => verifier.verify(text)),
+  );
+  assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1000);
+  assert.equal(counters.refused.overload, 100);
+  await verifier.verify(text);
+});
+
+test('a secret of 31 bytes, and a PEM text as a secret, are faults', () => {
+  assert.match(secretFault('x'.repeat(31)), /31 bytes/);
+  assert.equal(secretFault('x'.repeat(32)), '');
+  assert.match(secretFault(`-----BEGIN PUBLIC KEY-----\n${'x'.repeat(99)}`), /PEM/);
+});
+
+test('keys that are private, short or of another kind are faults that do not quote them', () => {
+  const options = /** @type {const} */ ({
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+    privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
+  });
+  /** @typedef {{publicKey: string, privateKey: string}} Pems */
+  const pems = (/** @type {unknown} */ pair) => /** @type {Pems} */ (pair);
+  const short = pems(generateKeyPairSync('rsa', { modulusLength: 1024, ...options }));
+  const curve = pems(generateKeyPairSync('ec', { namedCurve: 'secp256k1', ...options }));
+  const good = pems(generateKeyPairSync('ed25519', options));
+  const broken = good.publicKey.replace('MC', 'XX');
+  for (const pem of [short.publicKey, curve.publicKey, good.privateKey, broken, 'no key at all']) {
+    const { keys, fault } = readPem(pem);
+    assert.deepEqual(keys, []);
+    assert.notEqual(fault, '');
+    for (const line of pem.split('\n')) assert.ok(line.length < 8 || !fault.includes(line));
+  }
+  assert.equal(readPem(good.publicKey.replaceAll('\n', '\\n')).keys.length, 1);
+  assert.match(readPem(good.publicKey.repeat(5)).fault, /more than 4/);
+});
+
+test('nothing was logged by any of these tests', () => assert.deepEqual(logged, []));
+
+/** @param {number} depth */
+function deep(depth) {
+  return `${'['.repeat(depth)}${']'.repeat(depth)}`;
+}
+
+function swapSignature() {
+  const [head, body] = token().split('.');
+  return [head, body, token({ sub: 'bob' }).split('.')[2]].join('.');
+}
