@@ -71,7 +71,7 @@ async function readSettings(environment = process.env) {
       file = parseConfigFile(await readFile(path, 'utf8'));
     } catch (error) {
       file.faults.push(
-        `FANFARE_CONFIG_FILE: can not read ${path}: ${/** @type {Error} */ (error).message}`,
+        `FANFARE_CONFIG_FILE: cannot read ${path}: ${/** @type {Error} */ (error).message}`,
       );
     }
   }
@@ -92,7 +92,7 @@ async function reloadSettings(previous, fallback) {
   const fixed = changedFixed(previous, settings.config);
   return {
     settings,
-    faults: fixed.map((name) => `${name} can not be changed by a reload: restart the server`),
+    faults: fixed.map((name) => `${name} cannot be changed by a reload: restart the server`),
   };
 }
 
@@ -112,7 +112,7 @@ function logFor({ logLevel, logFormat, serverId }) {
 /** All faults at once: one start, not one for each. @param {readonly string[]} faults */
 function refuse(faults) {
   process.stderr.write(
-    `fanfare can not start, the configuration is not valid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
+    `fanfare cannot start, the configuration is invalid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
   );
   process.exitCode = EXIT_CONFIG;
   // A worker's channel to its primary would keep it alive.

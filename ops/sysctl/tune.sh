@@ -136,9 +136,9 @@ apply() {
     if { printf '%s\n' "$wanted" >"$(path_of "$key")"; } 2>/dev/null; then
       echo "$key: $now -> $(value_of "$key")"
     elif [ "$must" = no ]; then
-      echo "$key: can not be set here, left at $now"
+      echo "$key: cannot be set here, left at $now"
     else
-      echo "$key: can not be set, left at $now" >&2
+      echo "$key: cannot be set, left at $now" >&2
       failed=1
     fi
   done < <(settings)

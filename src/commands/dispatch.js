@@ -191,7 +191,7 @@ export class Commands {
       if (handler === undefined) this.error(connection, 'UNKNOWN_TYPE', command.id);
       else handler(this, connection, command);
     } catch (error) {
-      this.log.error({ err: error, type: command?.type }, 'a command failed');
+      this.log.error({ err: error, type: command?.type }, 'command failed');
       this.error(connection, 'INTERNAL_ERROR', command?.id);
       connection.close(CLOSES.INTERNAL);
     }
@@ -296,7 +296,7 @@ export class Commands {
       this.error(connection, code, id);
       return;
     }
-    this.log.error({ err: error }, 'the broker failed in a way it does not promise');
+    this.log.error({ err: error }, 'broker failed with an unexpected error');
     this.error(connection, 'INTERNAL_ERROR', id);
   }
 

@@ -69,7 +69,7 @@ export function loadConfig(env) {
   for (const name of TOKEN_NAMES) {
     if (textOf(env, name) !== '') {
       faults.push(
-        `${name}: this version knows no tokens and would be open to everyone; unset it, or run a version that checks it`,
+        `${name}: this version does not check tokens and would be open to everyone; unset it, or run a version that checks them`,
       );
     }
   }
@@ -112,10 +112,10 @@ export function parseConfigFile(text) {
       // The line may hold a secret: it is not shown.
       if (match === null) faults.push(`${where}: not NAME=value`);
       else if (match[1] === 'FANFARE_CONFIG_FILE')
-        faults.push(`${where}: a configuration file does not name another`);
+        faults.push(`${where}: a configuration file cannot name another one`);
       else if (match[1] in env) faults.push(`${where}: ${match[1]} is set twice`);
       else if (!isKnown(match[1]))
-        faults.push(`${where}: ${match[1]} is no setting${suggestion(match[1])}`);
+        faults.push(`${where}: unknown setting ${match[1]}${suggestion(match[1])}`);
       else env[match[1]] = match[2].replace(/^(["'])(.*)\1$/, '$2');
     });
   return { env, faults };
@@ -146,16 +146,16 @@ export function describe(config) {
     config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
   const limits = [
     `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
-    `${config.messagesPerMinute} messages a minute per connection${mark(config.messagesPerMinuteMode)}`,
+    `${config.messagesPerMinute} messages per minute per connection${mark(config.messagesPerMinuteMode)}`,
     `${config.messagesPerMinutePerIp} per address${mark(config.messagesPerMinutePerIpMode)}`,
     `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
-    `${config.maxMessageBytes} bytes a message`,
+    `${config.maxMessageBytes} bytes per message`,
   ].join(', ');
   const origins =
     config.allowedOrigins.length === 0
-      ? 'of every origin'
-      : `of ${config.allowedOrigins.length} origins`;
-  const access = `open to everyone, to browsers ${origins}: no tokens are configured`;
+      ? 'from any origin'
+      : `from ${config.allowedOrigins.length} origins`;
+  const access = `open to everyone (browsers ${origins}): no tokens are configured`;
   return { broker, limits, access };
 }
 
@@ -210,7 +210,7 @@ function read(setting, text, values) {
     case 'enum':
     case 'mode':
       if (!setting.values?.includes(text))
-        return `${env}: ${given} is none of ${setting.values?.join(', ')}`;
+        return `${env}: ${given} is not one of ${setting.values?.join(', ')}`;
       values[key] = text;
       return '';
     case 'list':
@@ -289,22 +289,22 @@ function contradictions(values) {
   const faults = [];
   if (v.port === v.metricsPort && v.port !== 0) {
     faults.push(
-      `METRICS_PORT: ${v.metricsPort} is PORT too; the public and the operations port are two`,
+      `METRICS_PORT: ${v.metricsPort} is also PORT; the public and the operations port must differ`,
     );
   }
   if (v.pongTimeoutMs >= v.pingIntervalMs) {
     faults.push(
-      `FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} is not less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`,
+      `FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} must be less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`,
     );
   }
   if (v.drainDelayMs >= v.shutdownTimeoutMs) {
     faults.push(
-      `FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} is not less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`,
+      `FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} must be less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`,
     );
   }
   if (v.maxUnsentBytes < v.maxMessageBytes) {
     faults.push(
-      `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} holds not even one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
+      `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
     );
   }
   return faults;
@@ -335,7 +335,7 @@ function isKnown(name) {
 function unknownName(name, text) {
   if (!/^FANFARE_/i.test(name) || isKnown(name)) return '';
   if (SERVICE_LINK.test(name) || (name.endsWith('_PORT') && SERVICE_LINK_URL.test(text))) return '';
-  return `${name}: no such setting${suggestion(name)}`;
+  return `${name}: unknown setting${suggestion(name)}`;
 }
 
 /**

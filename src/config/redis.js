@@ -42,7 +42,8 @@ export function readRedisSettings(values, isSet) {
   /** @type {string[]} */
   const faults = [];
   const ways = ['REDIS_URL', 'REDIS_HOST', 'REDIS_SENTINELS', 'REDIS_CLUSTER'].filter(isSet);
-  for (const way of ways.slice(1)) faults.push(`${way}: contradicts ${ways[0]}; set one of them`);
+  for (const way of ways.slice(1))
+    faults.push(`${way}: conflicts with ${ways[0]}; set only one of them`);
   const way = ways[0] ?? '';
   // In a cluster the first braces of a name decide on its slot: they belong to the room
   // (redis-names.js).
@@ -75,12 +76,14 @@ export function readRedisSettings(values, isSet) {
         if (url[key] === '') continue;
         if (settings[key] !== '')
           faults.push(
-            `REDIS_${key.toUpperCase()}: contradicts REDIS_URL, which has one of its own`,
+            `REDIS_${key.toUpperCase()}: conflicts with REDIS_URL, which already has one`,
           );
         settings[key] = url[key];
       }
       if (isSet('REDIS_TLS') && isTls !== url.isTls) {
-        faults.push('REDIS_TLS: contradicts REDIS_URL; rediss:// means TLS, redis:// none');
+        faults.push(
+          'REDIS_TLS: conflicts with REDIS_URL; rediss:// means TLS, redis:// means none',
+        );
       }
       isTls = url.isTls;
       break;
@@ -90,7 +93,7 @@ export function readRedisSettings(values, isSet) {
       // Not shown: whoever takes it for REDIS_URL writes the password into it.
       if (address === null) {
         faults.push(
-          'REDIS_HOST: its value is not a host name or an address; for a user and a database there is REDIS_URL',
+          'REDIS_HOST: its value is not a host name or an address; for a user or a database use REDIS_URL',
         );
       } else settings.addresses = [address];
       break;
@@ -103,8 +106,7 @@ export function readRedisSettings(values, isSet) {
         SENTINEL_PORT,
         faults,
       );
-      if (settings.name === '')
-        faults.push('REDIS_SENTINEL_NAME: is needed beside REDIS_SENTINELS');
+      if (settings.name === '') faults.push('REDIS_SENTINEL_NAME: required with REDIS_SENTINELS');
       break;
     case 'REDIS_CLUSTER':
       settings.kind = 'cluster';
@@ -112,10 +114,10 @@ export function readRedisSettings(values, isSet) {
       break;
   }
   if (settings.username !== '' && settings.password === '') {
-    faults.push('REDIS_USERNAME: does nothing without REDIS_PASSWORD');
+    faults.push('REDIS_USERNAME: has no effect without REDIS_PASSWORD');
   }
   if (settings.sentinelUsername !== '' && settings.sentinelPassword === '') {
-    faults.push('REDIS_SENTINEL_USERNAME: does nothing without REDIS_SENTINEL_PASSWORD');
+    faults.push('REDIS_SENTINEL_USERNAME: has no effect without REDIS_SENTINEL_PASSWORD');
   }
   faults.push(...idle(way, isTls, isSet));
   const tls = {
@@ -144,8 +146,8 @@ function idle(way, isTls, isSet) {
   if (isSet('REDIS_PORT') && way !== 'REDIS_HOST') {
     faults.push(
       way === 'REDIS_URL'
-        ? 'REDIS_PORT: contradicts REDIS_URL, which has a port of its own'
-        : 'REDIS_PORT: does nothing without REDIS_HOST',
+        ? 'REDIS_PORT: conflicts with REDIS_URL, which already has a port'
+        : 'REDIS_PORT: has no effect without REDIS_HOST',
     );
   }
   if (way !== 'REDIS_SENTINELS') {
@@ -154,7 +156,7 @@ function idle(way, isTls, isSet) {
       'REDIS_SENTINEL_USERNAME',
       'REDIS_SENTINEL_PASSWORD',
     ]) {
-      if (isSet(name)) faults.push(`${name}: does nothing without REDIS_SENTINELS`);
+      if (isSet(name)) faults.push(`${name}: has no effect without REDIS_SENTINELS`);
     }
   }
   if (way === '') {
@@ -162,7 +164,7 @@ function idle(way, isTls, isSet) {
       const isIdle = name === 'REDIS_TLS' ? isTls : isSet(name);
       if (isIdle)
         faults.push(
-          `${name}: does nothing without REDIS_URL, REDIS_HOST, REDIS_SENTINELS or REDIS_CLUSTER`,
+          `${name}: has no effect without REDIS_URL, REDIS_HOST, REDIS_SENTINELS or REDIS_CLUSTER`,
         );
     }
   }
@@ -170,7 +172,8 @@ function idle(way, isTls, isSet) {
     for (const name of ['CA_FILE', 'CERT_FILE', 'KEY_FILE', 'SERVERNAME'].map(
       (rest) => `REDIS_TLS_${rest}`,
     )) {
-      if (isSet(name)) faults.push(`${name}: does nothing without REDIS_TLS=on or a rediss:// URL`);
+      if (isSet(name))
+        faults.push(`${name}: has no effect without REDIS_TLS=on or a rediss:// URL`);
     }
   }
   return faults;
@@ -180,9 +183,9 @@ function idle(way, isTls, isSet) {
 function tlsFaults({ caFile, certFile, keyFile }) {
   const faults = [];
   if (certFile !== '' && keyFile === '')
-    faults.push('REDIS_TLS_KEY_FILE: is needed beside REDIS_TLS_CERT_FILE');
+    faults.push('REDIS_TLS_KEY_FILE: required with REDIS_TLS_CERT_FILE');
   if (certFile === '' && keyFile !== '')
-    faults.push('REDIS_TLS_CERT_FILE: is needed beside REDIS_TLS_KEY_FILE');
+    faults.push('REDIS_TLS_CERT_FILE: required with REDIS_TLS_KEY_FILE');
   const files = {
     REDIS_TLS_CA_FILE: caFile,
     REDIS_TLS_CERT_FILE: certFile,
@@ -194,7 +197,7 @@ function tlsFaults({ caFile, certFile, keyFile }) {
       accessSync(path, constants.R_OK);
     } catch (error) {
       faults.push(
-        `${name}: can not read ${path}: ${/** @type {NodeJS.ErrnoException} */ (error).code}`,
+        `${name}: cannot read ${path}: ${/** @type {NodeJS.ErrnoException} */ (error).code}`,
       );
     }
   }
@@ -271,7 +274,7 @@ export function addressText({ host, port }) {
 export function describeRedis({ kind, addresses: all, name, database, tls }) {
   const places = all.map(addressText).join(', ');
   const how = tls === null ? '' : ', TLS';
-  if (kind === 'sentinel') return `Redis primary ${name}, by Sentinel (${places}${how})`;
+  if (kind === 'sentinel') return `Redis primary ${name} through Sentinel (${places}${how})`;
   if (kind === 'cluster') return `Redis Cluster (${places}${how})`;
   return `Redis at ${tls === null ? 'redis' : 'rediss'}://${places}${database === 0 ? '' : `/${database}`}`;
 }

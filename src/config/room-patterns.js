@@ -123,9 +123,9 @@ export function parseHistoryRules(entries) {
     const size = Number(match[2]);
     const ttlMs = Number(match[3]) * UNIT_MS[match[4]];
     if (size < 1 || size > MAX_HISTORY_SIZE)
-      return `${JSON.stringify(entry)}: the size is 1 to ${MAX_HISTORY_SIZE}`;
+      return `${JSON.stringify(entry)}: the size must be 1 to ${MAX_HISTORY_SIZE}`;
     if (ttlMs < 1000 || ttlMs > MAX_HISTORY_TTL_MS)
-      return `${JSON.stringify(entry)}: the time is 1s to 7d`;
+      return `${JSON.stringify(entry)}: the time must be 1s to 7d`;
     return { pattern: match[1], value: Object.freeze({ size, ttlMs }) };
   });
 }
@@ -147,12 +147,14 @@ function parse(entries, read) {
   /** @type {Rule<T>[]} */
   const rules = [];
   const faults =
-    entries.length > MAX_RULES ? [`${entries.length} patterns are more than ${MAX_RULES}`] : [];
+    entries.length > MAX_RULES
+      ? [`${entries.length} patterns, at most ${MAX_RULES} are allowed`]
+      : [];
   for (const entry of entries) {
     const rule = read(entry);
     if (typeof rule === 'string') faults.push(rule);
     else if (!isRoomPattern(rule.pattern))
-      faults.push(`${JSON.stringify(rule.pattern)} is no pattern of room names`);
+      faults.push(`${JSON.stringify(rule.pattern)} is not a pattern of room names`);
     else rules.push(rule);
   }
   return { rules, faults };

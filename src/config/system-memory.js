@@ -206,5 +206,5 @@ export function unlessAbsent(read) {
  * @returns {never}
  */
 export function malformed(path) {
-  throw new Error(`${path} is not in the form expected`);
+  throw new Error(`${path} has an unexpected format`);
 }

@@ -233,7 +233,7 @@ export class Hub {
     this.counters.unnumbered++;
     this.rareLog.warn(
       { room: name },
-      'a message without an offset came to a room with history: another server does not have this rule of FANFARE_HISTORY',
+      'message without an offset in a room with history: another server lacks this FANFARE_HISTORY rule',
     );
     sync.unnumbered();
   }
@@ -245,10 +245,7 @@ export class Hub {
    */
   #malformed(room) {
     this.counters.malformed++;
-    this.rareLog.warn(
-      { room },
-      'a message on the channel of a room is not a valid publication: dropped',
-    );
+    this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');
   }
 
   /** @param {string} name */

@@ -226,7 +226,7 @@ export class Destination {
     const lost = this.dropped - this.reported;
     this.reported = this.dropped;
     this.write(
-      `{"level":40,"time":${Date.now()},"pid":${process.pid},"dropped":${lost},"msg":"log lines were lost"}\n`,
+      `{"level":40,"time":${Date.now()},"pid":${process.pid},"dropped":${lost},"msg":"log lines were dropped"}\n`,
     );
   }
 

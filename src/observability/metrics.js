@@ -217,7 +217,7 @@ export const METRICS = Object.freeze([
   // Broker.
   gauge(
     'fanfare_broker_up',
-    "Whether every worker's broker is up: 1 or 0.",
+    'Whether the broker of every worker is up: 1 or 0.',
     'min',
     ({ counters }) => counters.brokerUp,
   ),

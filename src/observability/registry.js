@@ -68,7 +68,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   /** @param {string} name */
   const tally = (name) => {
     const found = tallies.get(name);
-    if (!found) throw new Error(`no histogram is called ${name}`);
+    if (!found) throw new Error(`unknown histogram: ${name}`);
     return found;
   };
   return {

@@ -78,7 +78,7 @@ function routes(metrics, readiness, log) {
     response.status(isReady ? 200 : 503).json({ status, ...state });
   });
   app.use((_request, response) => {
-    response.status(404).json({ error: 'NOT_FOUND', message: 'There is nothing here.' });
+    response.status(404).json({ error: 'NOT_FOUND', message: 'Not found.' });
   });
   /**
    * Express knows an error handler by its four parameters.

@@ -47,7 +47,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     log,
     historyOf: (room) => history.of(room),
     presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
-    onHung: (pid) => supervisor?.killHung(pid, 'does not read its relay link'),
+    onHung: (pid) => supervisor?.killHung(pid, 'not reading its relay link'),
   });
   const aggregate = new Aggregate();
   const own = createPrimaryMetrics({
@@ -77,7 +77,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   const exit = async (code) => {
     const closing = Promise.allSettled([relay.close(), ops.close()]);
     await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
-    log[code === 0 ? 'info' : 'error']({ code }, 'fanfare has stopped');
+    log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
     await flushLog();
     process.exit(code);
   };
@@ -86,7 +86,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   const processOnSignal = (signal) => {
     signals++;
     if (signals > 1) {
-      log.warn({ signal }, 'a second signal: leaving at once');
+      log.warn({ signal }, 'second signal: exiting immediately');
       supervisor?.kill();
       process.exit(1);
     }
@@ -105,7 +105,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
 
   /** @param {unknown} error */
   const processOnFault = (error) => {
-    log.fatal({ err: error }, 'a fault of our own: draining');
+    log.fatal({ err: error }, 'uncaught exception: draining');
     if (supervisor) supervisor.stop(1);
     else exit(1);
   };
@@ -119,7 +119,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
     log.fatal(
       { err: error },
-      `can not start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`,
+      `cannot start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`,
     );
     return exit(1);
   }
@@ -145,7 +145,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
  */
 function opsPortInUse({ metricsHost, metricsPort }) {
   const other = metricsPort === 9464 ? 9465 : 9464;
-  const why = metricsPort === 9090 ? ', which is the default port of Prometheus, too' : '';
+  const why = metricsPort === 9090 ? ', which is also the default port of Prometheus' : '';
   return `${metricsHost}:${metricsPort} (METRICS_PORT) is in use${why}: set another port, METRICS_PORT=${other} for example`;
 }
 

@@ -135,7 +135,7 @@ export class Supervisor {
         this.#checkBeats(now, stoodStill);
         if (this.isCrashLoopTold && !this.isCrashLoop()) {
           this.isCrashLoopTold = false;
-          this.log.info('workers do not die again and again any more');
+          this.log.info('crash loop over: no five deaths within the last minute');
         }
       }, checkMs),
       setInterval(() => this.collect(), SNAPSHOT_INTERVAL_MS),
@@ -218,7 +218,7 @@ export class Supervisor {
     if (this.isStopping) return;
     if (this.isRolling) {
       this.mustRollAgain = true;
-      this.log.info('a reload is under way: another one follows it');
+      this.log.info('reload already in progress: another one follows');
       return;
     }
     this.isRolling = true;
@@ -236,19 +236,16 @@ export class Supervisor {
     const { log } = this;
     const { settings, faults } = await this.loadSettings(this.settings.config);
     if (faults.length > 0) {
-      log.error(
-        { faults },
-        'reload aborted, nothing has changed: the new configuration is not valid',
-      );
+      log.error({ faults }, 'reload aborted: the new configuration is invalid, nothing changed');
       return;
     }
-    log.info('reload: replacing the workers one by one');
+    log.info('reload started: replacing the workers one by one');
     for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
       if (!(await this.#rollSlot(slot, settings))) {
         if (!this.isStopping) {
           log.error(
             { slot },
-            'reload aborted: the new worker did not get ready; the old ones and the old configuration stay',
+            'reload aborted: the new worker did not become ready, keeping the old workers and configuration',
           );
         }
         return;
@@ -258,7 +255,7 @@ export class Supervisor {
     this.settings = settings;
     log.level = settings.config.logLevel;
     this.reloads++;
-    log.info('reload done');
+    log.info('reload complete');
   }
 
   /**
@@ -302,7 +299,7 @@ export class Supervisor {
    */
   async #drain(one, timeoutMs) {
     if (await one.drain(timeoutMs)) return true;
-    this.log.error({ slot: one.slot, pid: one.pid }, 'a worker did not leave in time: killed');
+    this.log.error({ slot: one.slot, pid: one.pid }, 'worker did not exit in time: killed');
     await one.end();
     return false;
   }
@@ -356,7 +353,7 @@ export class Supervisor {
     try {
       worker = cluster.fork(env);
     } catch (error) {
-      this.log.error({ err: error, slot }, 'can not fork a worker');
+      this.log.error({ err: error, slot }, 'cannot fork a worker');
       return undefined;
     }
     const one = new WorkerProcess(worker, slot, START_TIMEOUT_MS);
@@ -450,7 +447,7 @@ export class Supervisor {
     if (one.mayExit || this.isStopping) {
       this.log[code === 0 ? 'info' : 'warn'](
         { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
-        'worker gone',
+        'worker exited',
       );
     } else {
       this.log.error(
@@ -463,7 +460,7 @@ export class Supervisor {
         !this.slots.some((other) => other?.state === 'ready')
       ) {
         this.log.fatal(
-          `can not start: ${failure || `a worker ended with ${signal ?? `code ${code}`} before it was ready`}`,
+          `cannot start: ${failure || `a worker exited with ${signal ?? `code ${code}`} before it was ready`}`,
         );
         this.stop(1);
       } else {
@@ -505,21 +502,21 @@ export class Supervisor {
       this.isCrashLoopTold = true;
       this.log.error(
         { deaths: this.deaths },
-        `${CRASH_LOOP_DEATHS} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s: the server goes on with those that serve`,
+        `${CRASH_LOOP_DEATHS} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s, continuing with the rest`,
       );
     }
     if (cause === 'start') this.failedStarts++;
     const serves = this.slots.some((one) => one?.state === 'ready');
     if (this.failedStarts >= MAX_FAILED_STARTS && !serves) {
       this.log.fatal(
-        `giving up: no worker serves, and the last ${this.failedStarts} did not start`,
+        `giving up: no worker is serving, and the last ${this.failedStarts}workersworkers did not start`,
       );
       this.stop(1);
       return;
     }
     if (this.rollingSlots.has(slot)) return;
     const afterMs = Math.min(FIRST_RESTART_MS * 2 ** (deaths - 1), LONGEST_RESTART_MS);
-    this.log.warn({ slot, afterMs }, 'replacing a worker');
+    this.log.warn({ slot, afterMs }, 'replacing worker');
     const replace = () => {
       this.restarts++;
       this.#fill(slot);
@@ -548,9 +545,9 @@ export class Supervisor {
       if (found === 'hung') {
         this.#killHung(one, `silent for ${Math.round(now - one.heardMs)} ms`);
       } else if (found === 'busy') {
-        this.log.warn(where, 'a worker is busy: its event loop does not turn');
+        this.log.warn(where, 'worker is busy: its event loop is blocked');
       } else if (found === 'recovered') {
-        this.log.info(where, 'a busy worker answers again');
+        this.log.info(where, 'busy worker responds again');
       }
     }
   }
@@ -560,7 +557,7 @@ export class Supervisor {
    * @param {string} why
    */
   #killHung(one, why) {
-    this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'a worker hangs: killed');
+    this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'worker hung: killed');
     one.killHung(why);
   }
 }

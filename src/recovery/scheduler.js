@@ -224,7 +224,7 @@ export class SyncScheduler {
       // Whoever may write to Redis may have written the position.
       if (isEpoch(page.epoch) && Number.isSafeInteger(page.offset) && page.offset >= 0) return page;
       this.counters.malformed++;
-      throw unavailable(`the position of ${room} is not valid`);
+      throw unavailable(`the position of ${room} is invalid`);
     } finally {
       this.#readDone();
     }
@@ -372,7 +372,7 @@ export class SyncScheduler {
     if (here !== null) return here;
     if (this.waitingReads.size >= MAX_WAITING_READS) {
       this.counters.readsRefused++;
-      throw unavailable('too many reads wait');
+      throw unavailable('too many reads are waiting');
     }
     const maxBytes = this.maxReplayBytes;
     if (since !== null && since.epoch !== '') {

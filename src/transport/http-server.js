@@ -224,7 +224,7 @@ export class HttpServer {
     );
     this.server.on('connect', (_request, socket, head) => {
       this.#endHttp(/** @type {TrackedSocket} */ (socket), head);
-      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This is no proxy.', {
+      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This server is not a proxy.', {
         Allow: 'GET',
       });
     });
@@ -259,12 +259,12 @@ export class HttpServer {
           server.removeListener('error', reject);
           // Accepting failed. It goes on by itself when there is room again.
           server.on('error', (error) =>
-            this.#logShortage({ err: error }, 'the public port failed to accept'),
+            this.#logShortage({ err: error }, 'public port: accept failed'),
           );
           const bound = server.address();
           // null: closed meanwhile; a string: a pipe, which it never is.
           if (bound === null || typeof bound === 'string')
-            reject(new Error('the public port closed while it opened'));
+            reject(new Error('the public port closed before it was open'));
           else resolve({ port: bound.port, address: bound.address });
         },
       );
@@ -309,7 +309,7 @@ export class HttpServer {
       counters.refused.descriptors++;
       this.#logShortage(
         { sockets: counters.sockets },
-        'no descriptors are left: closing new connections unanswered',
+        'no file descriptors left: closing new connections unanswered',
       );
       return this.#discard(socket);
     }
@@ -636,7 +636,7 @@ export class HttpServer {
     this.counters.refused.bad_request++;
     if (error.code === 'HPE_HEADER_OVERFLOW')
       return this.#reject(socket, 431, 'The header is too large.', {});
-    this.#reject(socket, 400, 'This is no HTTP request.', {});
+    this.#reject(socket, 400, 'Not an HTTP request.', {});
   }
 
   /**
@@ -779,14 +779,17 @@ function handshakeFault(request) {
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
   }
-  if (hosts !== 1) return fault(400, 'Exactly one Host.');
+  if (hosts !== 1) return fault(400, 'Exactly one Host header is required.');
   // A body's bytes would be read as frames: request smuggling.
   if (hasBody(request)) return fault(400, 'No body.');
-  if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'There is nothing here.');
-  if (!isToWebSocket(request)) return fault(400, 'Upgrade only to websocket.');
+  if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'Not found.');
+  if (!isToWebSocket(request)) return fault(400, 'The only supported upgrade is websocket.');
   if (headers['sec-websocket-version'] !== '13') {
     // RFC 6455 4.2.2, 4.4
-    return fault(426, 'Only version 13.', { 'Sec-WebSocket-Version': '13', Upgrade: 'websocket' });
+    return fault(426, 'The only supported WebSocket version is 13.', {
+      'Sec-WebSocket-Version': '13',
+      Upgrade: 'websocket',
+    });
   }
   if (!KEY.test(headers['sec-websocket-key'] ?? ''))
     return fault(400, 'Sec-WebSocket-Key is not valid.');
@@ -925,12 +928,14 @@ function plainAnswer(request, health) {
   if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
   // RFC 9112 3.2
   if (request.headers.host === undefined && request.httpVersion === '1.1')
-    return fullAnswer(400, 'Exactly one Host.', { Connection: 'close' });
+    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
   // RFC 9110 10.1.1
   const { expect } = request.headers;
   if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-    return fullAnswer(417, 'Expect only 100-continue.', { Connection: 'close' });
-  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'There is nothing here.', {});
+    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
+      Connection: 'close',
+    });
+  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
     return fullAnswer(405, 'Only GET.', {
       Connection: 'close',
@@ -938,7 +943,7 @@ function plainAnswer(request, health) {
     });
   if (isHealth) return health(path);
   // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
-  return fullAnswer(426, 'This is a WebSocket.', {
+  return fullAnswer(426, 'This endpoint requires a WebSocket upgrade.', {
     Upgrade: 'websocket',
     Connection: 'Upgrade, close',
   });

@@ -48,7 +48,7 @@ export function runWorker(config, log) {
         begin(message).then(
           (address) => send({ type: 'ready', address }),
           (error) => {
-            log.error({ err: error }, 'the worker can not start');
+            log.error({ err: error }, 'worker cannot start');
             send({
               type: 'failed',
               message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
@@ -62,7 +62,7 @@ export function runWorker(config, log) {
       case 'metrics':
         worker?.snapshot().then(
           (metrics) => send({ type: 'metrics', request: message.request, metrics }),
-          (error) => log.error({ err: error }, 'no metrics'),
+          (error) => log.error({ err: error }, 'cannot collect metrics'),
         );
         break;
       case 'unready':
@@ -75,13 +75,13 @@ export function runWorker(config, log) {
   };
   process.on('message', processOnMessage);
   process.on('disconnect', () => {
-    log.warn('the primary is gone: draining');
+    log.warn('primary exited: draining');
     // A primary that was killed could not remove the folder of its relay.
     if (relayPath) rm(dirname(relayPath), { recursive: true, force: true }).catch(() => {});
     leave(worker, ORPHAN_DRAIN_MS, 0, log);
   });
   // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
-  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'the channel to the primary'));
+  cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
   // Otherwise Node ends a worker at once when it loses its primary, and its clients see 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => crash(error, worker, log));
@@ -108,7 +108,7 @@ function leave(worker, deadlineMs, code, log) {
   if (isLeaving) return;
   isLeaving = true;
   const guard = setTimeout(() => {
-    log.error('the drain did not end in time');
+    log.error('drain did not finish in time');
     process.exit(1);
   }, deadlineMs + 1000);
   guard.unref();
@@ -119,7 +119,7 @@ function leave(worker, deadlineMs, code, log) {
       process.exit(code);
     })
     .catch((error) => {
-      log.error({ err: error }, 'the drain failed');
+      log.error({ err: error }, 'drain failed');
       process.exit(1);
     });
 }
@@ -132,7 +132,7 @@ function leave(worker, deadlineMs, code, log) {
  * @param {Logger} log
  */
 function crash(error, worker, log) {
-  log.fatal({ err: error }, 'a fault of our own: the worker leaves');
+  log.fatal({ err: error }, 'uncaught exception: worker exits');
   if (isLeaving) process.exit(1);
   leave(worker, 2000, 1, log);
 }

@@ -175,7 +175,7 @@ export class Worker {
     const { backend, hub, log, counters } = this;
     const { broker, presence } = backend;
     await backend.open(() => {
-      log.error('the relay is gone: draining');
+      log.error('lost the relay: draining');
       this.onOrphaned();
     });
     await broker.start({
@@ -186,7 +186,7 @@ export class Worker {
         counters.brokerUp = state === 'up' ? 1 : 0;
         this.degraded.onState(state);
         // The state is `down` only if this worker leaves.
-        log[state === 'degraded' ? 'warn' : 'info']({ state }, `the broker is ${state}`);
+        log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
       },
     });
     counters.brokerUp = broker.state === 'up' ? 1 : 0;
@@ -195,7 +195,7 @@ export class Worker {
     // If the broker is away, it subscribes this room with all others when it returns.
     await hub
       .start()
-      .catch((error) => log.warn({ err: error }, 'the broker is away: starting degraded'));
+      .catch((error) => log.warn({ err: error }, 'broker unavailable: starting degraded'));
     this.health.start();
     this.heartbeat.start();
     this.timers.push(

@@ -114,7 +114,7 @@ export const NEMESES = Object.freeze({
     holdMs: [0, 0],
     async inflict(trial) {
       const server = trial.random.pick(trial.servers);
-      const done = () => server.process.lines.filter(({ msg }) => msg === 'reload done').length;
+      const done = () => server.process.lines.filter(({ msg }) => msg === 'reload complete').length;
       const before = done();
       server.process.kill('SIGHUP');
       return async () => {

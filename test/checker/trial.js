@@ -344,7 +344,7 @@ function isOfOurMaking({ level, msg }) {
 
 /** What servers say at level `error` when their processes are killed or frozen. */
 const OF_NEMESES =
-  /^(worker died|a worker hangs: killed|a worker did not leave in time|the relay is gone: draining)/;
+  /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining)/;
 
 /** @param {number} pid */
 function isAlive(pid) {

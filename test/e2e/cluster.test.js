@@ -100,7 +100,7 @@ test('a hung worker is killed and replaced', OPTIONS, async (t) => {
   const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000' });
   const [hung] = server.workerPids();
   process.kill(hung, 'SIGSTOP');
-  await server.line(({ msg }) => msg === 'a worker hangs: killed');
+  await server.line(({ msg }) => msg === 'worker hung: killed');
   await until(() => !server.workerPids().includes(hung));
   await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
 });
@@ -121,7 +121,7 @@ test(
       while (isRolling) fewest = Math.min(fewest, (await readyWorkers(server.metricsPort)).ready);
     })();
     server.kill('SIGHUP');
-    await server.line(({ msg }) => msg === 'reload done', 30_000);
+    await server.line(({ msg }) => msg === 'reload complete', 30_000);
     isRolling = false;
     await watching;
     assert.ok(fewest >= 1, `${fewest} ready`);
@@ -159,7 +159,7 @@ test('SIGHUP with a changed fixed setting changes nothing', OPTIONS, async (t) =
   writeFileSync(path, 'FANFARE_REDIS_PREFIX=other:\n');
   server.kill('SIGHUP');
   const line = await server.line(({ msg }) => msg.startsWith('reload aborted'));
-  assert.match(line.faults.join(), /FANFARE_REDIS_PREFIX can not be changed/);
+  assert.match(line.faults.join(), /FANFARE_REDIS_PREFIX cannot be changed/);
   assert.deepEqual(server.workerPids(), before);
 });
 
@@ -242,8 +242,8 @@ test('a public port in use is said and fatal at once', OPTIONS, async (t) => {
   const server = spawnServer(t, { PORT: String(port) });
   assert.deepEqual(await server.exited, { code: 1, signal: null });
   const line = await server.line(({ level }) => level === 60);
-  assert.match(line.msg, /^can not start: .*EADDRINUSE/);
-  assert.equal(server.lines.filter(({ msg }) => msg === 'replacing a worker').length, 0);
+  assert.match(line.msg, /^cannot start: .*EADDRINUSE/);
+  assert.equal(server.lines.filter(({ msg }) => msg === 'replacing worker').length, 0);
 });
 
 test('an operations port in use is said and fatal at once', OPTIONS, async (t) => {
@@ -254,7 +254,7 @@ test('an operations port in use is said and fatal at once', OPTIONS, async (t) =
   const server = spawnServer(t, { METRICS_PORT: String(port) });
   assert.deepEqual(await server.exited, { code: 1, signal: null });
   await server.line(({ msg }) =>
-    msg.startsWith(`can not start: 127.0.0.1:${port} (METRICS_PORT) is in use`),
+    msg.startsWith(`cannot start: 127.0.0.1:${port} (METRICS_PORT) is in use`),
   );
 });
 

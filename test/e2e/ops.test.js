@@ -88,7 +88,7 @@ test(
       const { code } = await server.exited;
       assert.equal(code, 1);
       const said = server.lines.map(({ msg }) => msg);
-      assert.ok(said.includes(`can not start: ${why}`), said.join('\n'));
+      assert.ok(said.includes(`cannot start: ${why}`), said.join('\n'));
     }
   },
 );
@@ -179,7 +179,7 @@ test(
     const before = await scrape(server);
     await chatter(t, server.port, 4);
     server.kill('SIGHUP');
-    await server.line(({ msg }) => msg === 'reload done', 30_000);
+    await server.line(({ msg }) => msg === 'reload complete', 30_000);
     // The departure is booked when the channel has ended, a moment after the exit.
     const after = await until(async () => {
       const text = await scrape(server);

@@ -49,7 +49,7 @@ for (const { name, start, drainDelayMs } of [
 
       const visitors = new Visitors(t, port);
       servers[0].kill('SIGHUP');
-      await servers[0].line(({ msg }) => msg === 'reload done', 30_000);
+      await servers[0].line(({ msg }) => msg === 'reload complete', 30_000);
       members = await back(t, port, members, 'server-1');
       await everyoneHears(members, 'after the reload');
       await until(

@@ -14,7 +14,7 @@ testPrivately(TITLE, fileURLToPath(import.meta.url), OPTIONS, () => test(TITLE, 
 /** @param {import('node:test').TestContext} t */
 async function inside(t) {
   const { report } = await smoke(t, {}, async (trial) => {
-    const away = newLine(trial.server, /^Redis is away/);
+    const away = newLine(trial.server, /^Redis is unavailable/);
     const noticed = tookMs(away, NOTICED_MS + 2000, 'that nothing comes from Redis');
     await trial.suffer(
       {

@@ -81,7 +81,7 @@ test(
       trial.suffer(NEMESES.workerFrozen, 6000),
     );
     const closed = closedClients(trial);
-    assert.ok(trial.server.lines.some(({ msg }) => msg === 'a worker hangs: killed'));
+    assert.ok(trial.server.lines.some(({ msg }) => msg === 'worker hung: killed'));
     assert.deepEqual([...report.figures.closes], [[1006, closed.length]]);
     assert.ok(closed.length > 0 && closed.length < trial.workload.clients.length);
     assert.equal(report.figures.notRecovered, 0);

@@ -221,7 +221,7 @@ checkedTest(
     test.check('frozen: answered', '< 2500 ms', `slowest ${waited.toFixed(0)} ms`, waited < 2500);
     const logged = servers.map(
       ({ lines }, i) =>
-        lines.slice(linesBefore[i]).filter(({ msg }) => msg === 'the broker is degraded').length,
+        lines.slice(linesBefore[i]).filter(({ msg }) => msg === 'broker is degraded').length,
     );
     test.check(
       'frozen: dead subscriber noticed, all 4 workers',

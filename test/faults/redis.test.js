@@ -72,7 +72,7 @@ test(
   OPTIONS,
   async (t) => {
     const { report } = await smoke(t, {}, async (trial) => {
-      const away = newLine(trial.server, /^Redis is away/);
+      const away = newLine(trial.server, /^Redis is unavailable/);
       const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is frozen');
       await trial.suffer(NEMESES.redisFrozen, 6000);
       const noticedMs = await noticed;
@@ -97,7 +97,7 @@ test(
 
 test('7: Redis silent for 8 s: noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
   const { report } = await smoke(t, { viaProxy: true }, async (trial) => {
-    const away = newLine(trial.server, /^Redis is away/);
+    const away = newLine(trial.server, /^Redis is unavailable/);
     const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is silent');
     await trial.suffer(NEMESES.redisSilent, 8000);
     const noticedMs = await noticed;

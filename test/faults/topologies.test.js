@@ -142,7 +142,7 @@ test(
     const { trial, report } = await smoke(t, { store: clusterStore }, async (trial) => {
       const { server, workload } = trial;
       const [victim] = cluster.primaries;
-      const away = newLine(server, /^Redis is away/);
+      const away = newLine(server, /^Redis is unavailable/);
       const before = {
         lines: server.lines.length,
         refused: workload.refused,

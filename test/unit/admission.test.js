@@ -156,7 +156,7 @@ test('where nobody can count, an enforced cap refuses with 503 and an observed o
     ['observe', undefined],
   ])) {
     const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: mode });
-    addresses.acquire = () => Promise.reject(new Error('the relay is gone'));
+    addresses.acquire = () => Promise.reject(new Error('the relay link is closed'));
     const decision = await admission.admit(request());
     assert.equal('status' in decision ? decision.status : undefined, status);
     if (decision instanceof Admitted) decision.release();

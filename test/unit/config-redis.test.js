@@ -72,7 +72,7 @@ test('Sentinels and nodes of a cluster are lists', () => {
   ]);
   assert.equal(
     describeRedis(sentinel),
-    'Redis primary main, by Sentinel (a:26379, b:1, [::1]:2, TLS)',
+    'Redis primary main through Sentinel (a:26379, b:1, [::1]:2, TLS)',
   );
   const cluster = read({ REDIS_CLUSTER: 'a,b:1', REDIS_USERNAME: 'u', REDIS_PASSWORD: 'p' });
   assert.equal(cluster.kind, 'cluster');
@@ -85,51 +85,51 @@ test('Sentinels and nodes of a cluster are lists', () => {
 test('what contradicts or does nothing is a fault, and every one is told', () => {
   assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }),
-    /^REDIS_HOST: contradicts REDIS_URL/,
+    /^REDIS_HOST: conflicts with REDIS_URL/,
   );
   assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_CLUSTER: 'b' }),
-    /^REDIS_CLUSTER: contradicts REDIS_URL/,
+    /^REDIS_CLUSTER: conflicts with REDIS_URL/,
   );
   assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_PORT: '7000' }),
-    /^REDIS_PORT: contradicts REDIS_URL/,
+    /^REDIS_PORT: conflicts with REDIS_URL/,
   );
-  assert.match(fault({ REDIS_PORT: '7000' }), /^REDIS_PORT: does nothing without REDIS_HOST/);
-  assert.match(fault({ REDIS_SENTINELS: 'a' }), /^REDIS_SENTINEL_NAME: is needed/);
+  assert.match(fault({ REDIS_PORT: '7000' }), /^REDIS_PORT: has no effect without REDIS_HOST/);
+  assert.match(fault({ REDIS_SENTINELS: 'a' }), /^REDIS_SENTINEL_NAME: required/);
   assert.match(
     fault({ REDIS_HOST: 'a', REDIS_SENTINEL_NAME: 'b' }),
-    /^REDIS_SENTINEL_NAME: does nothing/,
+    /^REDIS_SENTINEL_NAME: has no effect/,
   );
-  assert.match(fault({ REDIS_PASSWORD: 'hunter2' }), /^REDIS_PASSWORD: does nothing/);
-  assert.match(fault({ REDIS_TLS: 'on' }), /^REDIS_TLS: does nothing/);
+  assert.match(fault({ REDIS_PASSWORD: 'hunter2' }), /^REDIS_PASSWORD: has no effect/);
+  assert.match(fault({ REDIS_TLS: 'on' }), /^REDIS_TLS: has no effect/);
   assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_TLS: 'on' }),
-    /^REDIS_TLS: contradicts REDIS_URL/,
+    /^REDIS_TLS: conflicts with REDIS_URL/,
   );
   assert.match(
     fault({ REDIS_URL: 'rediss://a', REDIS_TLS: 'off' }),
-    /^REDIS_TLS: contradicts REDIS_URL/,
+    /^REDIS_TLS: conflicts with REDIS_URL/,
   );
   assert.match(
     fault({ REDIS_HOST: 'a', REDIS_USERNAME: 'b' }),
-    /^REDIS_USERNAME: does nothing without REDIS_PASSWORD/,
+    /^REDIS_USERNAME: has no effect without REDIS_PASSWORD/,
   );
   assert.match(
     fault({ REDIS_URL: 'redis://:x@a', REDIS_PASSWORD: 'y' }),
-    /^REDIS_PASSWORD: contradicts REDIS_URL/,
+    /^REDIS_PASSWORD: conflicts with REDIS_URL/,
   );
   assert.match(
     fault({ REDIS_HOST: 'a', REDIS_TLS_SERVERNAME: 'b' }),
-    /^REDIS_TLS_SERVERNAME: does nothing/,
+    /^REDIS_TLS_SERVERNAME: has no effect/,
   );
   assert.match(
     fault({ REDIS_URL: 'rediss://a', REDIS_TLS_CA_FILE: '/none' }),
-    /^REDIS_TLS_CA_FILE: can not read \/none: ENOENT/,
+    /^REDIS_TLS_CA_FILE: cannot read \/none: ENOENT/,
   );
   assert.match(
     fault({ REDIS_URL: 'rediss://a', REDIS_TLS_CERT_FILE: import.meta.filename }),
-    /^REDIS_TLS_KEY_FILE: is needed/,
+    /^REDIS_TLS_KEY_FILE: required/,
   );
   assert.equal(
     loadConfig({ REDIS_PASSWORD: 'x', REDIS_SENTINELS: 'a', REDIS_TLS_KEY_FILE: '/none' }).faults

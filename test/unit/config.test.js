@@ -80,11 +80,11 @@ test('integers are read strictly', () => {
 test('values of a closed set are named when another is given', () => {
   assert.equal(
     fault({ LOG_LEVEL: 'verbose' }),
-    'LOG_LEVEL: "verbose" is none of trace, debug, info, warn, error, fatal, silent',
+    'LOG_LEVEL: "verbose" is not one of trace, debug, info, warn, error, fatal, silent',
   );
   assert.equal(
     fault({ FANFARE_LIMITS: 'on' }),
-    'FANFARE_LIMITS: "on" is none of off, observe, enforce',
+    'FANFARE_LIMITS: "on" is not one of off, observe, enforce',
   );
 });
 
@@ -124,8 +124,8 @@ test('an unknown FANFARE_ name is refused with the nearest one, whatever its cas
     fanfare_limits: 'FANFARE_LIMITS',
   };
   for (const [name, nearest] of Object.entries(cases))
-    assert.equal(fault({ [name]: '1' }), `${name}: no such setting; did you mean ${nearest}?`);
-  assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: no such setting');
+    assert.equal(fault({ [name]: '1' }), `${name}: unknown setting; did you mean ${nearest}?`);
+  assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
 });
 
 test("what Kubernetes sets beside services named fanfare and redis is nobody's typing error", () => {
@@ -166,7 +166,7 @@ test('the settings of Redis are one frozen entry, and a change of them is told a
 });
 
 test('settings that contradict each other are faults', () => {
-  assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is PORT too/);
+  assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
   valid({ PORT: '0', METRICS_PORT: '0' });
   assert.match(
     fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }),
@@ -244,7 +244,7 @@ test('origins are put into the form that browsers send', () => {
 test('this version refuses to start where tokens are configured, and shows none', () => {
   for (const name of ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL']) {
     const line = fault({ [name]: 'hunter2' });
-    assert.match(line, new RegExp(`^${name}: this version knows no tokens`));
+    assert.match(line, new RegExp(`^${name}: this version does not check tokens`));
     assert.doesNotMatch(line, /hunter2/);
   }
 });
@@ -280,10 +280,10 @@ test('a configuration file reports its faults by line, without values', () => {
   );
   assert.deepEqual(faults, [
     'FANFARE_CONFIG_FILE, line 1: not NAME=value',
-    'FANFARE_CONFIG_FILE, line 2: PORTT is no setting; did you mean PORT?',
+    'FANFARE_CONFIG_FILE, line 2: unknown setting PORTT; did you mean PORT?',
     'FANFARE_CONFIG_FILE, line 4: PORT is set twice',
-    'FANFARE_CONFIG_FILE, line 5: a configuration file does not name another',
-    'FANFARE_CONFIG_FILE, line 6: __proto__ is no setting',
+    'FANFARE_CONFIG_FILE, line 5: a configuration file cannot name another one',
+    'FANFARE_CONFIG_FILE, line 6: unknown setting __proto__',
   ]);
 });
 
@@ -294,7 +294,7 @@ test('the description of a configuration shows no secret', () => {
   assert.equal(shown.broker, 'Redis at rediss://cache:6380/2');
   assert.match(
     shown.limits,
-    /^100 connections per address \(observe\), 100 messages a minute per connection \(observe\)/,
+    /^100 connections per address \(observe\), 100 messages per minute per connection \(observe\)/,
   );
   assert.match(shown.access, /open to everyone/);
 });

@@ -271,6 +271,6 @@ test('a full disk is survived, and when it has room again the log goes on with w
   const isWhole = (line) => line.startsWith('{') && line.endsWith('}');
   // One may be torn: the one that met the end of the disk.
   assert.ok(lines.filter((line) => !isWhole(line)).length <= 1);
-  assert.ok(lines.some((line) => line.includes('log lines were lost')));
+  assert.ok(lines.some((line) => line.includes('log lines were dropped')));
   assert.ok(lines.some((line) => isWhole(line) && JSON.parse(line).msg === 'after'));
 });

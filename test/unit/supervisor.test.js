@@ -144,7 +144,7 @@ test('workers that are all killed as hung are replaced and do not end the server
   assert.equal(supervisor.isStopping, false);
 });
 
-test('workers that can not start end the server only when no other one serves', {
+test('workers that cannot start end the server only when no other one serves', {
   timeout: 30_000,
 }, async (t) => {
   const { supervisor, ready, stopped, pids, logged } = supervise(t);
@@ -157,7 +157,7 @@ test('workers that can not start end the server only when no other one serves', 
   assert.equal(pids()[1], second);
   kill(second, 'SIGKILL');
   assert.equal(await stopped, 1);
-  await logged('giving up: no worker serves, and the last');
+  await logged('giving up: no worker is serving, and the last');
 });
 
 test('each further death is followed by a longer pause', { timeout: 20_000 }, async (t) => {
@@ -171,7 +171,7 @@ test('each further death is followed by a longer pause', { timeout: 20_000 }, as
   }
   await allReady();
   assert.deepEqual(
-    lines.filter(({ msg }) => msg === 'replacing a worker').map(({ afterMs }) => afterMs),
+    lines.filter(({ msg }) => msg === 'replacing worker').map(({ afterMs }) => afterMs),
     [100, 200, 400],
   );
 });
@@ -179,7 +179,7 @@ test('each further death is followed by a longer pause', { timeout: 20_000 }, as
 test('a first start that fails is fatal at once and says why', { timeout: 20_000 }, async (t) => {
   const { supervisor, stopped, logged } = supervise(t, { FIXTURE: 'fail' });
   assert.equal(await stopped, 1);
-  await logged('can not start: listen EADDRINUSE');
+  await logged('cannot start: listen EADDRINUSE');
   assert.equal(supervisor.restarts, 0);
 });
 
@@ -188,7 +188,7 @@ test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
   await ready;
   const [hung] = pids();
   kill(hung, 'SIGSTOP');
-  await logged('a worker hangs');
+  await logged('worker hung');
   await until(() => pids()[0] !== hung);
   await allReady();
 });
@@ -203,12 +203,12 @@ test('a silent worker that still reads and writes is busy and is left alone; one
   // calls.
   supervisor.slots[0]?.worker.send({ type: 'busy', ms: 3000 });
   supervisor.slots[1]?.worker.send({ type: 'stuck' });
-  const line = await logged('a worker hangs');
+  const line = await logged('worker hung');
   assert.equal(line.workerPid, stuck);
-  await logged('a worker is busy');
-  await logged('a busy worker answers again', 10_000);
+  await logged('worker is busy');
+  await logged('busy worker responds again', 10_000);
   assert.equal(pids()[0], busy);
-  assert.equal(lines.filter(({ msg }) => msg.includes('a worker hangs')).length, 1);
+  assert.equal(lines.filter(({ msg }) => msg.includes('worker hung')).length, 1);
 });
 
 test('a busy worker whose event loop does not turn for long is killed after all', {
@@ -221,8 +221,8 @@ test('a busy worker whose event loop does not turn for long is killed after all'
   await ready;
   const [busy] = pids();
   supervisor.slots[0]?.worker.send({ type: 'busy', ms: 60_000 });
-  await logged('a worker is busy');
-  const line = await logged('a worker hangs', 10_000);
+  await logged('worker is busy');
+  const line = await logged('worker hung', 10_000);
   assert.equal(line.workerPid, busy);
 });
 
@@ -278,7 +278,7 @@ test('a reload replaces the workers one by one and never has fewer than all read
   const watch = setInterval(() => (fewest = Math.min(fewest, supervisor.readiness().ready)), 1);
   t.after(() => clearInterval(watch));
   supervisor.reload();
-  await logged('reload done');
+  await logged('reload complete');
   assert.equal(fewest, 2);
   assert.ok(pids().every((pid) => pid && !before.includes(pid)));
   assert.equal(supervisor.restarts, 0);
@@ -297,9 +297,9 @@ test('a reload with a faulty configuration changes nothing', { timeout: 20_000 }
   const { supervisor, ready, pids, logged, next } = supervise(t);
   await ready;
   const before = pids();
-  next.faults = ['FANFARE_X: no such setting'];
+  next.faults = ['FANFARE_X: unknown setting'];
   supervisor.reload();
-  const line = await logged('reload aborted, nothing has changed');
+  const line = await logged('reload aborted: the new configuration');
   assert.deepEqual(line.faults, next.faults);
   assert.deepEqual(pids(), before);
 });
@@ -352,7 +352,7 @@ test('stop drains the workers and ends with 0', { timeout: 20_000 }, async (t) =
   assert.equal(supervisor.readiness().draining, true);
   assert.equal(await stopped, 0);
   assert.equal(supervisor.processes.size, 0);
-  assert.equal(lines.filter(({ msg, code }) => msg === 'worker gone' && code === 0).length, 2);
+  assert.equal(lines.filter(({ msg, code }) => msg === 'worker exited' && code === 0).length, 2);
 });
 
 test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000 }, async (t) => {
@@ -365,7 +365,7 @@ test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000
   supervisor.stop(0);
   assert.equal(await stopped, 1);
   assert.ok(performance.now() - startedMs < 2500);
-  await logged('did not leave in time');
+  await logged('did not exit in time');
 });
 
 test('stop during a reload leaves nobody behind', { timeout: 20_000 }, async (t) => {

@@ -126,13 +126,13 @@ test('a key that is not there is an error only where the line does not say that 
   assert.match(stderr, /net\.core\.somaxconn is not there, not 65535/);
 });
 
-test('what can not be set is said, and the exit code is 1', (t) => {
+test('what cannot be set is said, and the exit code is 1', (t) => {
   const one = machine(t, { 'net.core.somaxconn': null });
   // Not even root may write to this one.
   symlinkSync('/proc/sys/kernel/cap_last_cap', one.pathOf('net.core.somaxconn'));
   const { status, stderr } = one.tune('apply');
   assert.equal(status, 1);
-  assert.match(stderr, /net\.core\.somaxconn: can not be set, left at \d+/);
+  assert.match(stderr, /net\.core\.somaxconn: cannot be set, left at \d+/);
 });
 
 test('anything else is answered with how to call it', (t) => {

@@ -59,7 +59,7 @@ export class EmbeddedBroker {
   /** @param {BrokerEvents} events */
   async start(events) {
     this.events = events;
-    if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay is gone');
+    if (!this.link.isOpen) throw new BrokerError('UNAVAILABLE', 'the relay link is closed');
     this.link.listen({
       onPublication: events.onPublication,
       onAnswering: () => this.#linkOnAnswering(),
@@ -143,7 +143,9 @@ export class EmbeddedBroker {
       return await this.link.history(room, from);
     } catch (error) {
       // Whatever became of a read, it may be asked again.
-      throw new BrokerError('UNAVAILABLE', 'the relay did not bring the history', { cause: error });
+      throw new BrokerError('UNAVAILABLE', 'the relay did not return the history', {
+        cause: error,
+      });
     }
   }
 

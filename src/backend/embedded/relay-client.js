@@ -183,7 +183,7 @@ export class RelayClient {
     });
     const reader = new MessageReader((buffer, start, end) => this.#receive(buffer, start, end));
     socket.removeAllListeners('error');
-    socket.on('error', (error) => this.log.debug({ err: error }, 'relay link'));
+    socket.on('error', (error) => this.log.debug({ err: error }, 'relay: link error'));
     socket.on('data', (chunk) => {
       this.heardMs = this.nowMs;
       reader.read(chunk);
@@ -236,7 +236,7 @@ export class RelayClient {
     if (!this.isOpen) return;
     const held = this.held.get(address);
     if (held === undefined) {
-      this.log.error('a place was given back that is not held');
+      this.log.error('released an address lease that is not held');
       return;
     }
     if (held > 1) this.held.set(address, held - 1);
@@ -321,7 +321,7 @@ export class RelayClient {
     const request = this.#request();
     this.#out().history(request.id, room, from);
     const { ok, body } = await request.promise;
-    if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads wait at the relay');
+    if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads are waiting for the relay');
     const { epoch, offset } = readPosition(body, 0);
     const first = readOffset(body, POSITION_BYTES);
     return {
@@ -434,7 +434,7 @@ export class RelayClient {
     if (!this.isAnswering) return away();
     const { writableLength } = /** @type {import('node:net').Socket} */ (this.socket);
     if (writableLength + this.writer.length <= MAX_PENDING_BYTES) return null;
-    return new BrokerError('UNAVAILABLE', 'the relay does not read');
+    return new BrokerError('UNAVAILABLE', 'the relay is not reading');
   }
 
   #check() {
@@ -603,7 +603,7 @@ export class RelayClient {
       if (nowMs - request.sentMs < this.requestTimeoutMs) return;
       this.requests.delete(id);
       if (request.address !== null) this.late.set(id, request.address);
-      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay does not answer'));
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay did not answer in time'));
     }
   }
 
@@ -641,20 +641,20 @@ export class RelayClient {
     // What was gathered and not written was certainly not accepted.
     this.flush();
     for (const request of this.requests.values())
-      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay is gone'));
+      request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay link is closed'));
     this.requests.clear();
     if (!this.isClosing) this.onClose();
   }
 }
 
 function tooMany() {
-  return new BrokerError('UNAVAILABLE', 'too many requests wait for the relay');
+  return new BrokerError('UNAVAILABLE', 'too many requests are waiting for the relay');
 }
 
 function away() {
-  return new BrokerError('UNAVAILABLE', 'the relay does not answer');
+  return new BrokerError('UNAVAILABLE', 'the relay did not answer in time');
 }
 
 function gone() {
-  return new BrokerError('UNAVAILABLE', 'the relay is gone');
+  return new BrokerError('UNAVAILABLE', 'the relay link is closed');
 }

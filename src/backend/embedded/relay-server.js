@@ -144,7 +144,7 @@ export class RelayServer {
     // However this process ends, short of being killed.
     process.once('exit', this.removeFolder);
     this.swept = sweepFolders(dirname(this.folder)).catch((error) =>
-      this.log.debug({ err: error }, 'old folders'),
+      this.log.debug({ err: error }, 'relay: cannot remove old temporary folders'),
     );
     this.path = join(this.folder, 'relay');
     const server = createServer((socket) => this.links.add(new Link(this, socket)));
@@ -153,7 +153,7 @@ export class RelayServer {
       server.once('error', reject);
       server.listen(this.path, () => resolve(undefined));
     });
-    server.on('error', (error) => this.log.error({ err: error }, 'relay'));
+    server.on('error', (error) => this.log.error({ err: error }, 'relay: server error'));
     this.sweeper = setInterval(
       () => this.streams.sweep(performance.now()),
       SWEEP_INTERVAL_MS,
@@ -253,7 +253,7 @@ export class RelayServer {
     this.leftOutToldMs = nowMs;
     this.log.warn(
       { workerPid: link.pid, pendingBytes: link.pendingBytes, leftOut: this.leftOut },
-      'a worker reads too slowly: publications for it are left out',
+      'relay: worker reads too slowly, leaving out publications',
     );
   }
 
@@ -289,7 +289,7 @@ export class RelayServer {
    */
   append(room, key, buffer, start, positionAt, end) {
     const rule = this.historyOf(room);
-    if (rule === null) throw new LinkFault('an append to a room without history');
+    if (rule === null) throw new LinkFault('append to a room without history');
     const { streams } = this;
     const nowMs = performance.now();
     const first = key === '' ? null : streams.repeated(room, key, nowMs);
@@ -383,7 +383,7 @@ export class RelayServer {
     this.reconciledPlaces += changed;
     this.log.warn(
       { workerPid: link.pid, places: changed },
-      'places of client addresses were counted wrong: put right',
+      'relay: corrected the connection counts of client addresses',
     );
   }
 
@@ -395,7 +395,7 @@ export class RelayServer {
     this.connections -= link.connections;
     this.members.remove(link);
     if (link.name !== '') this.#died(link.name);
-    this.log.debug({ pid: link.pid }, 'a worker has left the relay');
+    this.log.debug({ pid: link.pid }, 'relay: worker disconnected');
   }
 }
 
@@ -472,7 +472,9 @@ class Link {
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
     socket.on('drain', () => this.#serveReads());
     // A close follows; a worker's crash is the supervisor's to report.
-    socket.on('error', (error) => relay.log.debug({ err: error, pid: this.pid }, 'relay link'));
+    socket.on('error', (error) =>
+      relay.log.debug({ err: error, pid: this.pid }, 'relay: link error'),
+    );
     socket.on('close', () => relay.remove(this));
   }
 
@@ -512,7 +514,7 @@ class Link {
       relay.droppedLinks++;
       relay.log.error(
         { pid: this.pid, pendingBytes: this.pendingBytes },
-        'a worker does not read its answers: its relay link is dropped',
+        'relay: worker does not read its answers, closing its link',
       );
       socket.destroy();
       relay.onHung(this.pid);
@@ -532,8 +534,8 @@ class Link {
     const positionAt = keyAt + 1 + buffer[keyAt];
     // Not a number where the buffer ends before.
     if (!(positionAt + POSITION_BYTES <= end))
-      throw new LinkFault('a room or a key longer than its message');
-    if (this.positions.length >= MAX_BATCH) throw new LinkFault('appends without end');
+      throw new LinkFault('room or key longer than its message');
+    if (this.positions.length >= MAX_BATCH) throw new LinkFault('too many appends in one batch');
     const room = buffer.toString('latin1', at + 1, keyAt);
     const key = buffer.toString('utf8', keyAt + 1, positionAt);
     this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
@@ -572,7 +574,7 @@ class Link {
       if (!(error instanceof LinkFault) && !(error instanceof RangeError)) throw error;
       this.relay.log.error(
         { err: error, pid: this.pid },
-        'nonsense on a relay link: it is dropped',
+        'relay: malformed message, closing the link',
       );
       this.relay.droppedLinks++;
       this.socket.destroy();
@@ -592,7 +594,7 @@ class Link {
       case OP.PUBLISH: {
         const roomAt = at + 1;
         const roomEnd = roomAt + buffer[at];
-        if (roomEnd > end) throw new LinkFault('a room longer than its message');
+        if (roomEnd > end) throw new LinkFault('room longer than its message');
         relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
         return;
       }
@@ -661,7 +663,7 @@ class Link {
         const roomEnd = at + 1 + buffer[at];
         const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
         if (!(roomEnd + 2 <= end && userEnd <= end))
-          throw new LinkFault('a user longer than its message');
+          throw new LinkFault('user longer than its message');
         const room = buffer.toString('latin1', at + 1, roomEnd);
         const user = buffer.toString('utf8', roomEnd + 2, userEnd);
         // Copied: it is kept, and must not keep all that was read with it.
@@ -670,7 +672,7 @@ class Link {
       }
       case OP.EXIT: {
         const roomEnd = at + 1 + buffer[at];
-        if (!(roomEnd <= end)) throw new LinkFault('a room longer than its message');
+        if (!(roomEnd <= end)) throw new LinkFault('room longer than its message');
         relay.members.leave(
           this,
           buffer.toString('latin1', at + 1, roomEnd),
@@ -691,7 +693,7 @@ class Link {
         for (const name of relay.gone.splice(0)) this.out().text(OP.GONE, name);
         return;
       default:
-        throw new LinkFault(`no such message: ${op}`);
+        throw new LinkFault(`unknown message type ${op}`);
     }
   }
 

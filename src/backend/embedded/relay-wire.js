@@ -168,7 +168,7 @@ export class MessageReader {
     while (buffer.length - at >= LENGTH_BYTES) {
       const length = buffer.readUInt32BE(at);
       if (length === 0 || length > MAX_MESSAGE_BYTES)
-        throw new RangeError(`a message of ${length} bytes`);
+        throw new RangeError(`message too large: ${length} bytes`);
       const end = at + LENGTH_BYTES + length;
       if (end > buffer.length) {
         this.neededBytes = LENGTH_BYTES + length;
@@ -452,7 +452,7 @@ export class MessageWriter {
    */
   append(room, key, publication) {
     const keyBytes = key === '' ? 0 : Buffer.byteLength(key);
-    if (keyBytes > 255) throw new RangeError(`an idempotency key of ${keyBytes} bytes`);
+    if (keyBytes > 255) throw new RangeError(`idempotency key too large: ${keyBytes} bytes`);
     const at = this.#open(
       OP.APPEND,
       2 + room.length + keyBytes + POSITION_BYTES + publication.length,

@@ -152,7 +152,7 @@ export class RedisBroker {
       onAdopted: (patterns) =>
         log.warn(
           { patterns },
-          'other servers have rules of FANFARE_HISTORY that this one does not have: it uses them too until it is restarted',
+          'other servers have FANFARE_HISTORY rules that this one lacks: using them until the next restart',
         ),
     });
     this.connectionCount = new ConnectionCount({
@@ -285,7 +285,7 @@ export class RedisBroker {
 
   /**
    * @param {string} room
-   * @returns {RedisNode|null} null: no node of the cluster has its slot
+   * @returns {RedisNode|null} null: no node of the cluster serves this slot
    */
   #shardOf(room) {
     return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
@@ -356,7 +356,7 @@ export class RedisBroker {
     // Not for every attempt: for every reason.
     if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
       this.reasons.add(reason);
-      this.log.warn(node === '' ? { reason } : { node, reason }, 'Redis is away');
+      this.log.warn(node === '' ? { reason } : { node, reason }, 'Redis is unavailable');
     }
     this.onSettled();
   }
@@ -367,7 +367,7 @@ export class RedisBroker {
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
-      this.log.info({ awayMs }, 'Redis is there');
+      this.log.info({ awayMs }, 'Redis is available again');
       this.reasons.clear();
     } else {
       this.awaySince = performance.now();
@@ -408,7 +408,7 @@ export class RedisBroker {
     this.malformedLogMs = now;
     this.log.warn(
       { channel, malformed: this.counters.malformed },
-      'a message from Redis is not valid: dropped',
+      'malformed message from Redis: dropped',
     );
   }
 
@@ -418,7 +418,7 @@ export class RedisBroker {
     const now = performance.now();
     if (now - this.skippedLogMs < SKIPPED_LOG_INTERVAL_MS) return;
     this.skippedLogMs = now;
-    this.log.warn({ reason, skipped: this.counters.skipped }, 'a publication was skipped');
+    this.log.warn({ reason, skipped: this.counters.skipped }, 'publication skipped');
   }
 }
 
@@ -434,7 +434,7 @@ function deadline(ms) {
 
 /** @returns {Promise<never>} */
 function homeless() {
-  return Promise.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster has its slot'));
+  return Promise.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster serves this slot'));
 }
 
 /** @returns {Promise<never>} */

@@ -93,7 +93,9 @@ export class RedisCluster {
     const shard = this.of(slotOf(channel));
     if (shard !== null) return shard.subscriptions.subscribe(channel);
     this.waiting.add(channel);
-    return Promise.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster has its slot'));
+    return Promise.reject(
+      new BrokerError('UNAVAILABLE', 'no node of the cluster serves this slot'),
+    );
   }
 
   /** @param {string} channel */
@@ -138,7 +140,7 @@ export class RedisCluster {
       try {
         const { ranges, host } = await ask();
         isTold = ranges.length > 0;
-        if (!isTold) throw new Error('a node that knows of no slots');
+        if (!isTold) throw new Error('the node knows no slots');
         if (!this.isClosed) this.#apply(ranges, host);
         break;
       } catch (error) {
@@ -146,7 +148,8 @@ export class RedisCluster {
       }
     }
     this.isAsking = false;
-    if (!isTold && !this.isClosed) this.onAway(`no node of the cluster tells its slots: ${reason}`);
+    if (!isTold && !this.isClosed)
+      this.onAway(`cannot read the cluster's slots from any node: ${reason}`);
   }
 
   /**
@@ -267,7 +270,9 @@ export class RedisCluster {
       else {
         for (const { channel, confirming } of those) {
           this.waiting.add(channel);
-          confirming?.reject(new BrokerError('UNAVAILABLE', 'no node of the cluster has its slot'));
+          confirming?.reject(
+            new BrokerError('UNAVAILABLE', 'no node of the cluster serves this slot'),
+          );
         }
       }
     }

@@ -91,7 +91,7 @@ export class RedisConnection {
     this.redis.on('error', (error) => {
       this.reason = this.describe(error);
     });
-    this.redis.on('close', () => this.#lose(this.reason || 'the connection was closed'));
+    this.redis.on('close', () => this.#lose(this.reason || 'connection closed'));
     this.redis.on('end', () => this.#redisOnEnd());
   }
 
@@ -152,7 +152,7 @@ export class RedisConnection {
     // ioredis gives up for good where a socket can't even be created, and where no Sentinel
     // answers.
     if (this.isClosed) return;
-    this.#lose(this.reason || 'the connection could not be made');
+    this.#lose(this.reason || 'connection failed');
     if (this.revival !== null) clearTimeout(this.revival);
     this.revival = setTimeout(() => this.open(), this.#retryDelayMs()).unref();
   }

@@ -158,7 +158,7 @@ export class RedisHistory {
     const read = new HistoryRead(this, room, rule, from);
     if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
-    else return unavailable('too many reads wait for Redis');
+    else return unavailable('too many reads are waiting for Redis');
     return read.done.promise;
   }
 
@@ -259,7 +259,7 @@ export class RedisHistory {
   isCutShort(room, epoch, top, floor) {
     if (this.isTrusting || epoch !== floor.epoch || top >= floor.top) return false;
     this.known(room).end(epoch);
-    this.publisher.connection.destroy('Redis has lost publications, without a word');
+    this.publisher.connection.destroy('Redis lost publications without an error');
     return true;
   }
 
@@ -455,7 +455,7 @@ class HistoryPublish extends Message {
       const last = offset;
       offset -= this.publications.length - 1;
       if (this.history.isCutShort(this.room, epoch, offset - 1, this.floor)) {
-        this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis has lost publications'));
+        this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis lost publications'));
         return;
       }
       this.history.see(this.room, last, epoch);
@@ -555,7 +555,7 @@ class HistoryRead extends Message {
     // Nobody has published to it, and Redis does not remember the epoch.
     if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, line);
     if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
-      this.#fail('Redis has lost publications');
+      this.#fail('Redis lost publications');
     } else {
       this.history.see(this.room, reply[1], epoch);
       this.done.resolve(this.#page(epoch, reply[1], reply[2]));

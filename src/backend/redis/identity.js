@@ -103,7 +103,7 @@ export class RedisIdentity {
         offset >= this.offset &&
         performance.now() - this.seenAt < MAX_BLIND_MS;
       if (!isContinued || this.runIds.commands === '') {
-        this.commands.destroy('Redis is on another line of replication now');
+        this.commands.destroy('Redis has another replication history now');
         return;
       }
       this.onMoved(this.runIds.commands, former, line);

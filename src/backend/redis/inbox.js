@@ -101,7 +101,7 @@ export class Inbox {
    */
   #hold(bytes) {
     if (this.heldBytes + bytes > MAX_HELD_BYTES) {
-      this.onSkipped('too much waits for large publications');
+      this.onSkipped('too many bytes are waiting for the bodies of large publications');
       return false;
     }
     this.heldBytes += bytes;
@@ -138,13 +138,13 @@ export class Inbox {
     if (this.fetches >= MAX_FETCHES)
       await new Promise((resolve) => this.turns.push(() => resolve(undefined)));
     this.fetches++;
-    let reason = 'its body came too late';
+    let reason = 'its body arrived too late';
     try {
       while (performance.now() < end && !this.isClosed) {
         try {
           const body = await this.fetch(room, id, offset, epoch);
           if (body !== null) return body;
-          reason = 'its body is gone from Redis';
+          reason = 'its body is no longer in Redis';
           break;
         } catch (error) {
           // Redis may be back in a moment.

@@ -252,7 +252,7 @@ export class RedisNode {
 
   /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
   #probeOnDead(hasAnswered) {
-    const reason = 'publications do not come back';
+    const reason = 'publications do not reach the subscriber';
     this.subscriber.destroy(reason);
     // The other connection may lead to a server that nobody else uses.
     const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;

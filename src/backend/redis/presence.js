@@ -236,7 +236,7 @@ export class RedisPresence {
     // What it has now may be older than what it said.
     this.doubts++;
     if (isUp) this.#work();
-    else this.#refuseReads(new BrokerError('UNAVAILABLE', 'Redis is away'));
+    else this.#refuseReads(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
   }
 
   async close() {
@@ -309,7 +309,7 @@ export class RedisPresence {
    */
   read(room) {
     if (!this.isUp || this.isClosed || this.hasFailed) {
-      return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is away'));
+      return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
     }
     let read = this.reads.get(room);
     if (read === undefined) {
@@ -384,7 +384,8 @@ export class RedisPresence {
     try {
       this.hasRefused = false;
       while (this.#hasWork && this.isUp && !this.isClosed) {
-        if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is away');
+        if (!this.connection.isWritable)
+          throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
         if (!this.#isSure) await this.#begin();
         else if (this.#isBeatDue) await this.#pulse();
         else {
@@ -406,9 +407,9 @@ export class RedisPresence {
   #onFailure(error) {
     const reason = this.connection.describe(error);
     // The broker has told of a connection that is away.
-    if (!this.hasFailed && this.isUp) this.log.warn({ reason }, 'presence can not be written');
+    if (!this.hasFailed && this.isUp) this.log.warn({ reason }, 'cannot write presence');
     this.hasFailed = true;
-    this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence can not be read', { cause: error }));
+    this.#refuseReads(new BrokerError('UNAVAILABLE', 'cannot read presence', { cause: error }));
   }
 
   /**
@@ -566,7 +567,7 @@ export class RedisPresence {
       for (const [room, read] of reads) {
         // Those that were answered stay so.
         read.reject(
-          new BrokerError('UNAVAILABLE', `presence of ${room} can not be read`, { cause: error }),
+          new BrokerError('UNAVAILABLE', `cannot read presence of ${room}`, { cause: error }),
         );
       }
       throw error;
@@ -706,7 +707,7 @@ export class RedisPresence {
     // One's own old name is no death.
     if (name.startsWith(this.base)) return;
     this.counters.presenceReaped++;
-    this.log.info({ name }, 'the users of a dead worker have been taken out of presence');
+    this.log.info({ name }, 'removed the users of a dead worker from presence');
   }
 
   /**

@@ -129,7 +129,7 @@ export class RedisPublisher {
    * @returns {Promise<void>}
    */
   send(channel, body) {
-    if (!this.connection.isWritable) return unavailable('Redis is away');
+    if (!this.connection.isWritable) return unavailable('Redis is unavailable');
     const message = new Message(this, channel, body, '', NO_BODY);
     this.gather(message);
     return message.done.promise;
@@ -137,9 +137,9 @@ export class RedisPublisher {
 
   /** Why nothing more may be gathered; empty: it may. @param {number} bytes it would hold */
   refusal(bytes) {
-    if (!this.connection.isWritable) return 'Redis is away';
+    if (!this.connection.isWritable) return 'Redis is unavailable';
     if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
-      return 'too much is under way to Redis';
+      return 'too many unanswered writes to Redis';
     return this.obstacle;
   }
 
@@ -187,7 +187,7 @@ export class RedisPublisher {
     this.latest.clear();
     if (!connection.isWritable) {
       // It went away since: nothing was written, so nothing was accepted.
-      for (const message of gathered) message.refuse('Redis is away');
+      for (const message of gathered) message.refuse('Redis is unavailable');
       return;
     }
     const { redis } = connection;

@@ -86,7 +86,7 @@ export class RedisSubscriptions {
     if (wanted === undefined) wanted = new Wanted(channel, this.isSharded ? slotOf(channel) : 0);
     this.leaving.delete(channel);
     this.channels.set(channel, wanted);
-    if (!this.isLive) return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is away'));
+    if (!this.isLive) return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
     if (wanted.isConfirmed) return Promise.resolve();
     if (wanted.confirming === null) {
       wanted.confirming = deferred();
@@ -119,7 +119,7 @@ export class RedisSubscriptions {
       // What is under way for it here counts no more.
       wanted.isLeft = true;
       if (this.linger.delete(channel)) {
-        this.#fail(wanted, 'unsubscribed meanwhile');
+        this.#fail(wanted, 'unsubscribed before the confirmation');
         continue;
       }
       const moving = new Wanted(channel, slot);
@@ -138,7 +138,7 @@ export class RedisSubscriptions {
     for (const wanted of taken) {
       this.channels.set(wanted.channel, wanted);
       if (this.isLive) this.joining.set(wanted.channel, wanted);
-      else this.#fail(wanted, 'Redis is away');
+      else this.#fail(wanted, 'Redis is unavailable');
     }
     if (this.joining.size > 0) this.#schedule();
   }
@@ -149,7 +149,7 @@ export class RedisSubscriptions {
       const wanted = this.channels.get(channel);
       if (wanted === undefined) continue;
       this.channels.delete(channel);
-      if (this.joining.delete(channel)) this.#fail(wanted, 'unsubscribed meanwhile');
+      if (this.joining.delete(channel)) this.#fail(wanted, 'unsubscribed before the confirmation');
       else this.leaving.set(channel, wanted);
     }
     this.#schedule();
@@ -170,7 +170,7 @@ export class RedisSubscriptions {
     if (!this.isLive || !this.connection.isWritable) {
       // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes
       // an end of them.
-      for (const wanted of joining) this.#fail(wanted, 'Redis is away');
+      for (const wanted of joining) this.#fail(wanted, 'Redis is unavailable');
       return;
     }
     this.leaving.clear();
@@ -195,7 +195,7 @@ export class RedisSubscriptions {
       this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
         // A refusal leaves publications coming that nobody wants: they are ignored.
         if (generation === this.generation && !(error instanceof ReplyError)) {
-          this.connection.destroy('the end of a subscription was not confirmed');
+          this.connection.destroy('an unsubscribe was not confirmed');
         }
       });
     }
@@ -315,11 +315,11 @@ export class RedisSubscriptions {
     for (const channel of this.linger.clear()) {
       const wanted = this.channels.get(channel);
       this.channels.delete(channel);
-      if (wanted !== undefined) this.#fail(wanted, 'Redis is away');
+      if (wanted !== undefined) this.#fail(wanted, 'Redis is unavailable');
     }
     for (const wanted of this.channels.values()) {
       wanted.isConfirmed = false;
-      this.#fail(wanted, 'Redis is away');
+      this.#fail(wanted, 'Redis is unavailable');
     }
   }
 }
