@@ -1,0 +1,91 @@
+// readme.test.js: the browser code of README.md and of docs/getting-started.md, run in Chromium
+// against a real server.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { chromium } from 'playwright-core';
+import { startServer } from '../../loadtest/lib/server.js';
+
+const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-sync',
+];
+const TIMEOUT_MS = 10_000;
+
+/**
+ * The first block of a language in a page, for a server at another port.
+ * @param {string} path
+ * @param {string} language
+ * @param {number} port
+ */
+function codeOf(path, language, port) {
+  const text = readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
+  const [, code] = new RegExp(`\`\`\`${language}\\n([\\s\\S]*?)\`\`\``).exec(text) ?? [];
+  assert.ok(code?.includes('ws://localhost:3000'), `${path} has no block that connects`);
+  return code.replace('ws://localhost:3000', `ws://127.0.0.1:${port}`);
+}
+
+/**
+ * Waits until a tab shows so many messages.
+ * @param {import('playwright-core').Page} page
+ * @param {number} count
+ */
+async function messagesOn(page, count) {
+  const isThere = `document.body.textContent.match(/\\S+: Hello!\\n/g)?.length === ${count}`;
+  await page.waitForFunction(isThere, null, { timeout: TIMEOUT_MS });
+}
+
+test('the browser code in the documentation shows a message', { timeout: 60_000 }, async (t) => {
+  if (CHROMIUM === '') return t.skip('there is no chromium; npm run test:setup');
+  const { port } = await startServer(t);
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  t.after(() => browser.close());
+
+  await t.test(
+    'README.md: pasted into the consoles of two tabs, each sees the messages of both',
+    async () => {
+      const code = codeOf('README.md', 'js', port);
+      assert.ok(code.trim().split('\n').length <= 10, 'ten lines');
+      const first = await browser.newPage();
+      await first.goto(`http://127.0.0.1:${port}/livez`);
+      await first.evaluate(code);
+      await messagesOn(first, 1);
+      const second = await browser.newPage();
+      await second.goto(`http://127.0.0.1:${port}/livez`);
+      await second.evaluate(code);
+      await messagesOn(first, 2);
+      await messagesOn(second, 1);
+    },
+  );
+
+  await t.test('docs/getting-started.md: a line typed in one tab shows in another', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'fanfare-readme-'));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, 'chat.html');
+    writeFileSync(file, codeOf('docs/getting-started.md', 'html', port));
+    const pages = [await browser.newPage(), await browser.newPage()];
+    for (const page of pages) {
+      const joined = page.waitForEvent('websocket').then((socket) =>
+        socket.waitForEvent('framereceived', {
+          predicate: ({ payload }) => String(payload).includes('"joined"'),
+          timeout: TIMEOUT_MS,
+        }),
+      );
+      await page.goto(pathToFileURL(file).href);
+      await joined;
+    }
+    await pages[0].fill('#text', 'Good morning');
+    await pages[0].press('#text', 'Enter');
+    for (const page of pages)
+      await page.locator('li', { hasText: 'Good morning' }).waitFor({ timeout: TIMEOUT_MS });
+  });
+});
