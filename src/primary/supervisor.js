@@ -509,7 +509,7 @@ export class Supervisor {
     const serves = this.slots.some((one) => one?.state === 'ready');
     if (this.failedStarts >= MAX_FAILED_STARTS && !serves) {
       this.log.fatal(
-        `giving up: no worker is serving, and the last ${this.failedStarts}workersworkers did not start`,
+        `giving up: no worker is serving, and the last ${this.failedStarts} workers did not start`,
       );
       this.stop(1);
       return;
