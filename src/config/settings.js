@@ -40,7 +40,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 0,
       max: 65_535,
       fixed: true,
-      meaning: 'Public port: WebSocket, `/livez`, `/readyz`. 0 takes any free one.',
+      meaning: 'Public port: WebSocket, `/livez`, `/readyz`. 0 selects a free port.',
     },
     {
       env: 'HOST',
@@ -48,7 +48,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'string',
       default: '',
       fixed: true,
-      meaning: 'Address the public port listens on; empty means all.',
+      meaning: 'Address the public port listens on. Empty means all addresses.',
     },
     {
       env: 'METRICS_PORT',
@@ -59,7 +59,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 65_535,
       fixed: true,
       meaning:
-        'Operations port: `/metrics`, `/livez`, `/readyz`. Prometheus itself has 9090 by default: beside it, set another.',
+        'Operations port: `/metrics`, `/livez`, `/readyz`. Prometheus uses 9090 by default too: on a machine with both, choose another port.',
     },
     {
       env: 'METRICS_HOST',
@@ -77,7 +77,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1024,
       fixed: true,
-      meaning: 'Worker processes; one per core.',
+      meaning: 'Number of worker processes.',
     },
     {
       env: 'REDIS_URL',
@@ -88,7 +88,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       secret: true,
       part: 'redis',
       meaning:
-        'Redis to share with other servers (`redis://`, `rediss://`). Without one: the embedded broker, one machine.',
+        'URL of the Redis that the servers share (`redis://`, `rediss://`). Without any Redis setting, the embedded broker is used: one machine.',
     },
     {
       env: 'REDIS_HOST',
@@ -108,7 +108,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 65_535,
       fixed: true,
       part: 'redis',
-      meaning: 'Redis port, beside `REDIS_HOST`.',
+      meaning: 'Redis port, with `REDIS_HOST`.',
     },
     {
       env: 'REDIS_SENTINELS',
@@ -118,7 +118,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       fixed: true,
       part: 'redis',
       meaning:
-        'Sentinels that know the primary, as `host:port` separated by commas, instead of `REDIS_URL`.',
+        'Sentinels of the Redis primary, as `host:port` separated by commas, instead of `REDIS_URL`.',
     },
     {
       env: 'REDIS_SENTINEL_NAME',
@@ -127,7 +127,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       part: 'redis',
-      meaning: 'What the Sentinels call the primary.',
+      meaning: 'Name of the primary at the Sentinels.',
     },
     {
       env: 'REDIS_CLUSTER',
@@ -137,7 +137,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       fixed: true,
       part: 'redis',
       meaning:
-        'Some nodes of a Redis Cluster, as `host:port` separated by commas, instead of `REDIS_URL`; it tells the others.',
+        'Some nodes of a Redis Cluster, as `host:port` separated by commas, instead of `REDIS_URL`. The other nodes are discovered.',
     },
     {
       env: 'REDIS_USERNAME',
@@ -156,7 +156,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       fixed: true,
       secret: true,
       part: 'redis',
-      meaning: 'Its password, or that of the default user.',
+      meaning: 'Password of the ACL user, or of the default user.',
     },
     {
       env: 'REDIS_SENTINEL_USERNAME',
@@ -185,7 +185,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       values: ['off', 'on'],
       fixed: true,
       part: 'redis',
-      meaning: 'TLS to Redis and to its Sentinels, as `rediss://` means.',
+      meaning: 'TLS for Redis and its Sentinels, like `rediss://`.',
     },
     {
       env: 'REDIS_TLS_CA_FILE',
@@ -194,7 +194,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       part: 'redis',
-      meaning: 'Certificates (PEM) that vouch for Redis, instead of the system’s.',
+      meaning: 'CA certificates (PEM) for Redis, instead of those of the system.',
     },
     {
       env: 'REDIS_TLS_CERT_FILE',
@@ -203,7 +203,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       part: 'redis',
-      meaning: 'Certificate (PEM) shown to Redis.',
+      meaning: 'Client certificate (PEM) for Redis.',
     },
     {
       env: 'REDIS_TLS_KEY_FILE',
@@ -212,7 +212,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       part: 'redis',
-      meaning: 'Its key (PEM).',
+      meaning: 'Key (PEM) of the client certificate.',
     },
     {
       env: 'REDIS_TLS_SERVERNAME',
@@ -221,7 +221,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       part: 'redis',
-      meaning: 'Name that Redis’ certificate must bear, where it is not the host’s.',
+      meaning: 'Name expected in the certificate of Redis, if it differs from the host.',
     },
     {
       env: 'SERVER_ID',
@@ -237,7 +237,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'enum',
       default: 'info',
       values: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
-      meaning: 'Least severe log line written.',
+      meaning: 'Lowest level that is logged.',
     },
     {
       env: 'LOG_FORMAT',
@@ -247,7 +247,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       values: ['auto', 'json', 'text'],
       fixed: true,
       meaning:
-        'Form of the log: `auto` is text on a terminal, and JSON elsewhere or with `NODE_ENV=production`. `NO_COLOR` turns colours off.',
+        'Log format. `auto` is text on a terminal, and JSON otherwise or with `NODE_ENV=production`. `NO_COLOR` turns colours off.',
     },
     {
       env: 'TRUST_PROXY',
@@ -255,7 +255,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'string',
       default: '',
       meaning:
-        'Proxies whose `X-Forwarded-For` is believed: a hop count, or CIDRs separated by commas.',
+        'Trusted proxies, whose `X-Forwarded-For` is used: a hop count, or CIDRs separated by commas.',
     },
     {
       env: 'ALLOWED_ORIGINS',
@@ -263,7 +263,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'list',
       default: [],
       meaning:
-        'Origins let in, separated by commas; empty means all. A connection without an Origin is no browser and is let in.',
+        'Allowed origins, separated by commas. Empty means all. A connection without an `Origin` header is not from a browser and is accepted.',
     },
     {
       env: 'FANFARE_CONFIG_FILE',
@@ -272,7 +272,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       meaning:
-        'File of `NAME=value` lines, read at start and at every SIGHUP; the environment wins over it.',
+        'File of `NAME=value` lines, read at start and at each SIGHUP. The environment takes precedence.',
     },
     {
       env: 'FANFARE_CLIENT_BROADCAST',
@@ -280,7 +280,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'enum',
       default: 'auto',
       values: ['auto', 'on', 'off'],
-      meaning: 'May clients `broadcast` to everyone; `auto`: yes while no tokens are configured.',
+      meaning:
+        'Whether clients may `broadcast` to everyone. `auto` means yes if no tokens are configured.',
     },
     {
       env: 'FANFARE_LIMITS',
@@ -289,7 +290,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'enforce',
       values: MODES,
       meaning:
-        'Mode of all rate and connection limits that have no mode of their own. Size limits always hold.',
+        'Mode of all rate and connection limits without a mode of their own. Size limits are always enforced.',
     },
     {
       env: 'FANFARE_MAX_CONNECTIONS_PER_IP',
@@ -299,7 +300,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e7,
       meaning:
-        'Connections from one client address (IPv6: from one /64), over all workers of this server.',
+        'Connections from one client address (IPv6: one /64), over all workers of this server.',
     },
     {
       env: 'FANFARE_MAX_CONNECTIONS_PER_IP_MODE',
@@ -307,7 +308,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Its mode.',
+      meaning: 'Mode of that limit.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE',
@@ -318,7 +319,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 1e9,
       unit: 'a minute',
       meaning:
-        'Messages a connection may send a minute: what its token bucket refills. A message counts once for each 4 KB begun.',
+        'Messages per minute of one connection: the refill of its token bucket. A message takes one token per started 4 KB.',
     },
     {
       env: 'FANFARE_MESSAGES_BURST',
@@ -327,7 +328,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 100,
       min: 1,
       max: 1e9,
-      meaning: 'Messages a connection may send at once: what its token bucket holds.',
+      meaning: 'Messages that a connection may send at once: the size of its token bucket.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE_MODE',
@@ -335,7 +336,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Their mode.',
+      meaning: 'Mode of both limits.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP',
@@ -345,7 +346,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e9,
       unit: 'a minute',
-      meaning: 'The same for all connections of one client address together, in each worker.',
+      meaning: 'Messages per minute of all connections of one client address, in each worker.',
     },
     {
       env: 'FANFARE_MESSAGES_BURST_PER_IP',
@@ -354,7 +355,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 100,
       min: 1,
       max: 1e9,
-      meaning: 'The same, at once.',
+      meaning:
+        'Messages that all connections of one client address may send at once, in each worker.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP_MODE',
@@ -362,7 +364,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Their mode.',
+      meaning: 'Mode of both limits.',
     },
     {
       env: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP',
@@ -373,7 +375,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 1e9,
       unit: 'a minute',
       meaning:
-        'Broadcasts that all connections of one client address may send a minute, in each worker. One counts once for each 4 KB begun.',
+        'Broadcasts per minute of all connections of one client address, in each worker. A broadcast takes one token per started 4 KB.',
     },
     {
       env: 'FANFARE_BROADCASTS_BURST_PER_IP',
@@ -382,7 +384,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 20,
       min: 1,
       max: 1e9,
-      meaning: 'The same, at once.',
+      meaning:
+        'Broadcasts that all connections of one client address may send at once, in each worker.',
     },
     {
       env: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP_MODE',
@@ -390,7 +393,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Their mode.',
+      meaning: 'Mode of both limits.',
     },
     {
       env: 'FANFARE_FRAMES_PER_MINUTE',
@@ -401,7 +404,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 1e9,
       unit: 'a minute',
       meaning:
-        'Pings, pongs, empty frames and fragments under 1 KB that a connection may send a minute; beyond them it is closed with 1008.',
+        'Pings, pongs, empty frames and fragments under 1 KB per minute of one connection. If it sends more, it is closed with 1008.',
     },
     {
       env: 'FANFARE_FRAMES_BURST',
@@ -410,7 +413,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 100,
       min: 1,
       max: 1e9,
-      meaning: 'The same, at once.',
+      meaning: 'Such frames that a connection may send at once.',
     },
     {
       env: 'FANFARE_FRAMES_PER_MINUTE_MODE',
@@ -418,7 +421,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Their mode.',
+      meaning: 'Mode of both limits.',
     },
     {
       env: 'FANFARE_MAX_REFUSED_MESSAGES',
@@ -428,7 +431,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e9,
       meaning:
-        'Messages refused for their rate within a minute after which the connection is closed with 4005.',
+        'Messages refused for their rate within a minute, after which the connection is closed with 4005.',
     },
     {
       env: 'FANFARE_MAX_HANDSHAKES',
@@ -438,7 +441,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e6,
       meaning:
-        'Connections of a worker whose client has not sent its whole handshake yet. Above it, the address that has most loses its oldest.',
+        'Unfinished handshakes of a worker. Above the limit, the oldest one of the address with the most is closed.',
     },
     {
       env: 'FANFARE_MAX_HANDSHAKES_MODE',
@@ -446,7 +449,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Its mode; `off` also ends the time limit on waiting for the worker.',
+      meaning: 'Mode of that limit. `off` also removes the time limit on waiting for the worker.',
     },
     {
       env: 'FANFARE_HANDSHAKE_TIMEOUT_MS',
@@ -456,7 +459,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 100,
       max: 120_000,
       unit: 'ms',
-      meaning: 'Time a handshake may take, from the connection to the answer.',
+      meaning: 'Time limit of a handshake, from the connection to the response.',
     },
     {
       env: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP',
@@ -467,7 +470,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 1e9,
       unit: 'a minute',
       meaning:
-        'Connections and plain HTTP requests from one client address, in each worker: what its token bucket refills a minute.',
+        'Handshakes and plain HTTP requests per minute of one client address, in each worker: the refill of its token bucket.',
     },
     {
       env: 'FANFARE_HANDSHAKES_BURST_PER_IP',
@@ -476,7 +479,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 600,
       min: 1,
       max: 1e9,
-      meaning: 'The same, at once.',
+      meaning:
+        'Handshakes and plain HTTP requests that one client address may send at once, in each worker.',
     },
     {
       env: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP_MODE',
@@ -484,7 +488,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Their mode.',
+      meaning: 'Mode of both limits.',
     },
     {
       env: 'FANFARE_MAX_ROOMS_PER_CONNECTION',
@@ -493,7 +497,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 128,
       min: 1,
       max: 1e6,
-      meaning: 'Rooms a connection may be in.',
+      meaning: 'Rooms that one connection may join.',
     },
     {
       env: 'FANFARE_MAX_ROOMS_PER_CONNECTION_MODE',
@@ -501,7 +505,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Its mode.',
+      meaning: 'Mode of that limit.',
     },
     {
       env: 'FANFARE_MAX_LOOP_LAG_MS',
@@ -511,7 +515,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 10,
       max: 60_000,
       unit: 'ms',
-      meaning: 'Event-loop lag above which a worker takes no new connections.',
+      meaning: 'Event-loop lag above which a worker accepts no new connections.',
     },
     {
       env: 'FANFARE_MAX_HEAP_PERCENT',
@@ -522,7 +526,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 100,
       unit: '%',
       meaning:
-        'Share of its heap limit, or of its part of the memory, above which a worker takes no new connections.',
+        'Share of its heap limit, or of its share of the memory, above which a worker accepts no new connections.',
     },
     {
       env: 'FANFARE_OVERLOAD_MODE',
@@ -530,7 +534,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'mode',
       default: undefined,
       values: MODES,
-      meaning: 'Mode of the two above and of the reserve of file descriptors.',
+      meaning: 'Mode of the two limits above and of the reserve of file descriptors.',
     },
     {
       env: 'FANFARE_MAX_MESSAGE_BYTES',
@@ -540,7 +544,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 128,
       max: 16_777_216,
       unit: 'bytes',
-      meaning: 'Largest message taken from a client; a larger one closes its connection with 1009.',
+      meaning:
+        'Largest message accepted from a client. If a client sends a larger one, its connection is closed with 1009.',
     },
     {
       env: 'FANFARE_MAX_PUBSUB_BYTES',
@@ -551,7 +556,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 1_048_576,
       unit: 'bytes',
       meaning:
-        'Largest message sent through Redis pub/sub; a larger one is stored in Redis and a reference is published.',
+        'Largest message sent through Redis pub/sub. A larger one is stored in Redis, and a reference to it is published.',
     },
     {
       env: 'FANFARE_MAX_UNSENT_BYTES',
@@ -561,7 +566,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 16_384,
       max: 1_073_741_824,
       unit: 'bytes',
-      meaning: 'Bytes that may wait for one connection before it is a slow consumer.',
+      meaning: 'Unsent bytes of one connection above which it is a slow consumer.',
     },
     {
       env: 'FANFARE_MAX_UNSENT_AGE_MS',
@@ -571,7 +576,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 100,
       max: 600_000,
       unit: 'ms',
-      meaning: 'How long the oldest of them may wait.',
+      meaning: 'Age of the oldest unsent byte above which the connection is a slow consumer.',
     },
     {
       env: 'FANFARE_MAX_UNSENT_HEAP_PERCENT',
@@ -582,7 +587,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 100,
       unit: '%',
       meaning:
-        'Unsent bytes of a whole worker, as a share of its heap limit or of its part of the memory, whichever is less; above it the largest are shed first.',
+        'Unsent bytes of all connections of a worker, as a share of its heap limit or of its share of the memory, whichever is less. Above it, the connections with the most are closed first.',
     },
     {
       env: 'FANFARE_COMPRESSION',
@@ -591,7 +596,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'off',
       values: ['off', 'on'],
       meaning:
-        'Offer permessage-deflate, without context takeover: a publication of 1 KB or more is compressed once for all who take it.',
+        'Offer permessage-deflate without context takeover. A publication of 1 KB or more is compressed once for all its receivers.',
     },
     {
       env: 'FANFARE_SLOW_CONSUMER',
@@ -600,7 +605,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'close',
       values: ['close', 'drop'],
       meaning:
-        'What becomes of a slow consumer: closed with 4003, or publications are left out until it has caught up.',
+        'Policy for slow consumers: `close` them with 4003, or `drop` publications until they have caught up.',
     },
     {
       env: 'FANFARE_PING_INTERVAL_MS',
@@ -620,7 +625,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 100,
       max: 3_600_000,
       unit: 'ms',
-      meaning: 'Time in which a sign of life must follow a ping.',
+      meaning: 'Time within which a pong or any other frame must follow a ping.',
     },
     {
       env: 'FANFARE_DRAIN_DELAY_MS',
@@ -631,7 +636,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 600_000,
       unit: 'ms',
       meaning:
-        'Time between `/readyz` answering 503 and the end of accepting, for the load balancer to notice.',
+        'Time between `/readyz` answering 503 and the end of accepting, so that the load balancer notices.',
     },
     {
       env: 'FANFARE_RECONNECT_WINDOW_MS',
@@ -641,7 +646,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 0,
       max: 600_000,
       unit: 'ms',
-      meaning: 'Window over which the clients of a drained worker are told to return.',
+      meaning:
+        'Time over which the clients of a drained worker reconnect. Each is given its own delay.',
     },
     {
       env: 'FANFARE_SHUTDOWN_TIMEOUT_MS',
@@ -651,7 +657,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1000,
       max: 3_600_000,
       unit: 'ms',
-      meaning: 'Time after which a drain is over in any case.',
+      meaning: 'Time limit of a drain.',
     },
     {
       env: 'FANFARE_SCHEDULING',
@@ -661,7 +667,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       values: ['shared', 'round-robin'],
       fixed: true,
       meaning:
-        'Who accepts a connection: `shared`, whichever worker is free (the cheaper by half); `round-robin`, the primary, in turn.',
+        'Which process accepts a connection: `shared`, any worker that is idle (half the cost); `round-robin`, the primary, which passes it on in turn.',
     },
     {
       env: 'FANFARE_WORKER_TIMEOUT_MS',
@@ -671,7 +677,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 500,
       max: 600_000,
       unit: 'ms',
-      meaning: 'Silence after which a worker counts as hung, is killed and replaced.',
+      meaning:
+        'Time without a message from a worker after which it is considered hung, killed and replaced.',
     },
     {
       env: 'FANFARE_ROOM_LINGER_MS',
@@ -681,7 +688,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 0,
       max: 600_000,
       unit: 'ms',
-      meaning: 'How long an emptied room stays subscribed at the broker.',
+      meaning: 'Time that an empty room stays subscribed at the broker.',
     },
     {
       env: 'FANFARE_HISTORY',
@@ -700,7 +707,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       values: ['strict', 'trust'],
       fixed: true,
       meaning:
-        'After a restart or failover of Redis: `strict`, histories begin anew, since Redis may have lost publications; `trust`, they go on, at your risk.',
+        'Policy after a restart or failover of Redis: `strict` restarts all histories, because Redis may have lost publications; `trust` continues them, at your own risk.',
     },
     {
       env: 'FANFARE_PRESENCE',
@@ -709,7 +716,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: [],
       fixed: true,
       meaning:
-        'Rooms with presence, as patterns separated by commas: who is in them is kept, shown and told.',
+        'Rooms with presence, as patterns separated by commas. The server lists their users and announces joins and leaves.',
     },
     {
       env: 'FANFARE_PRESENCE_MAX_MEMBERS',
@@ -720,7 +727,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 10_000,
       fixed: true,
       meaning:
-        'Members up to which a room with presence is listed and tells who joins and leaves; larger ones tell their number.',
+        'Largest number of users up to which a room with presence lists them and announces joins and leaves. Larger rooms report only their number.',
     },
     {
       env: 'FANFARE_READINESS',
@@ -729,7 +736,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'alone',
       values: ['alone', 'redis'],
       meaning:
-        'What `/readyz` of the public port follows: the worker alone, or Redis too. With `redis`, an outage of Redis takes every server out of the load balancer at once.',
+        'What `/readyz` of the public port depends on: the worker `alone`, or `redis` too. With `redis`, an outage of Redis takes every server out of the load balancer at once.',
     },
     {
       env: 'FANFARE_REDIS_PREFIX',
@@ -737,7 +744,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'string',
       default: 'fanfare:',
       fixed: true,
-      meaning: 'Prefix of all channels and keys in Redis; without braces.',
+      meaning: 'Prefix of all channels and keys in Redis, without braces.',
     },
     {
       env: 'FANFARE_REDIS_TIMEOUT_MS',
@@ -747,7 +754,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 50,
       max: 60_000,
       unit: 'ms',
-      meaning: 'Time Redis has to answer; after it the outcome of a publish is unknown.',
+      meaning: 'Time limit for a reply of Redis. After it, the outcome of a publish is unknown.',
     },
   ])
 );

@@ -62,7 +62,7 @@ export const METRICS = Object.freeze([
   // Fixed names.
   gauge(
     'websocket_connections_total',
-    'Connections open now.',
+    'Open connections.',
     'sum',
     ({ counters }) => counters.connections,
   ),
@@ -73,36 +73,36 @@ export const METRICS = Object.freeze([
   ),
   labelled(
     'websocket_errors_total',
-    'Errors told to clients, by error code.',
+    'Error replies sent to clients, by error code.',
     'code',
     ({ counters }) => counters.errors,
   ),
   gauge(
     'websocket_connection_rate',
-    'New connections a second, over the last five seconds.',
+    'New connections per second, averaged over the last five seconds.',
     'sum',
     (source) => source.connectionRate(),
   ),
   histogram(
     'websocket_message_duration_ms',
-    'Milliseconds from a message received to its command done, of one message in eight.',
+    'Milliseconds from the receipt of a message to the end of its command, for one message in eight.',
     MS_BUCKETS,
   ),
   histogram(
     'redis_publish_lag_ms',
-    'Milliseconds until Redis has answered a publish.',
+    'Milliseconds from a publish to the reply of Redis.',
     LAG_MS_BUCKETS,
   ),
   gauge(
     'message_queue_depth',
-    'Publications gathered and not yet written to all members.',
+    'Publications queued and not yet written to all members.',
     'sum',
     ({ counters }) => counters.queueDepth,
   ),
   // Not process.memoryUsage(): that opens a file, and fails if no descriptor is left.
   gauge(
     'nodejs_heap_used_bytes',
-    'Heap used, in bytes.',
+    'Used heap, in bytes.',
     'sum',
     () => getHeapStatistics().used_heap_size,
   ),
@@ -110,69 +110,69 @@ export const METRICS = Object.freeze([
   // Connections.
   counter(
     'fanfare_connections_accepted_total',
-    'Connections accepted.',
+    'Accepted connections.',
     ({ counters }) => counters.accepted,
   ),
   counter(
     'fanfare_connections_closed_total',
-    'Connections that have ended.',
+    'Closed connections.',
     ({ counters }) => counters.closed,
   ),
   labelled(
     'fanfare_admissions_refused_total',
-    'Requests refused before any upgrade, by reason.',
+    'Requests refused before the upgrade, by reason.',
     'reason',
     ({ counters }) => counters.refused,
   ),
   gauge(
     'fanfare_public_sockets',
-    'Sockets open on the public port: WebSockets, handshakes and plain HTTP.',
+    'Open sockets of the public port: WebSockets, handshakes and plain HTTP.',
     'sum',
     ({ counters }) => counters.sockets,
   ),
   labelled(
     'fanfare_idle_sockets_closed_total',
-    'Idle sockets closed to make room, by what was short.',
+    'Idle sockets closed to free a scarce resource, by resource.',
     'reason',
     ({ counters }) => counters.idleClosed,
   ),
   labelled(
     'fanfare_limits_observed_total',
-    'What limits in mode observe would have refused, by limit.',
+    'Requests that a limit in mode `observe` would have refused, by limit.',
     'limit',
     ({ counters }) => counters.observed,
   ),
   counter(
     'fanfare_heartbeat_timeouts_total',
-    'Connections terminated for not answering a ping.',
+    'Connections terminated because no pong arrived in time.',
     ({ counters }) => counters.heartbeatTimeouts,
   ),
   counter(
     'fanfare_rate_limit_closes_total',
-    'Connections closed for going on over their rate.',
+    'Connections closed because they kept exceeding their message rate.',
     ({ counters }) => counters.rateLimitCloses,
   ),
   labelled(
     'fanfare_reader_closes_total',
-    'Connections closed for too many frames (flood), a message left unfinished, or too many unread bytes in the worker (overload).',
+    'Connections closed while reading, by reason: too many frames (flood), an unfinished message (unfinished), too many unread bytes in the worker (overload).',
     'reason',
     ({ counters }) => counters.readerCloses,
   ),
   counter(
     'fanfare_reads_deferred_total',
-    'Times a connection had more to read than its share of one turn and waited for a later turn.',
+    'Reads deferred to a later turn of the event loop because a connection had used its share of the current one.',
     ({ counters }) => counters.readsDeferred,
   ),
   counter(
     'fanfare_addresses_forgotten_total',
-    'Addresses whose message rate was forgotten for want of room.',
+    'Client addresses whose message rate was dropped because the table was full.',
     ({ counters }) => counters.addressesForgotten,
   ),
 
   // Fan-out.
   gauge(
     'fanfare_rooms',
-    'Rooms with members; one with members on two workers counts twice.',
+    'Rooms with members. A room with members on two workers counts twice.',
     'sum',
     ({ counters }) => counters.rooms,
   ),
@@ -193,10 +193,10 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_flushes_total',
-    'Flushes: what one room gathered, written to its members.',
+    'Flushes. A flush writes the queued publications of one room to its members.',
     ({ counters }) => counters.flushes,
   ),
-  histogram('fanfare_fanout_members', 'Members a flush was written to.', MEMBER_BUCKETS),
+  histogram('fanfare_fanout_members', 'Members that one flush wrote to.', MEMBER_BUCKETS),
   histogram(
     'fanfare_flush_seconds',
     'Seconds from the start of a flush to its last write.',
@@ -210,7 +210,7 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_overflowed_publications_total',
-    'Publications left out since a room had gathered too much.',
+    'Publications dropped because the queue of their room was full.',
     ({ counters }) => counters.overflowed,
   ),
 
@@ -223,106 +223,106 @@ export const METRICS = Object.freeze([
   ),
   counter(
     'fanfare_broker_reconnects_total',
-    'Times a worker connected to the broker anew.',
+    'Reconnections of workers to the broker.',
     ({ counters }) => counters.brokerReconnects,
   ),
   counter(
     'fanfare_broker_probe_misses_total',
-    'Loop-back probes that did not come back in time.',
+    'Loopback probes that did not return in time.',
     ({ counters }) => counters.probeMisses,
   ),
   counter(
     'fanfare_skipped_publications_total',
-    'Publications lost to a worker that could not fetch their body.',
+    'Publications lost because a worker could not fetch their body.',
     ({ counters }) => counters.skipped,
   ),
   counter(
     'fanfare_reads_refused_total',
-    'Commands answered UNAVAILABLE because too many waited for a read, or for the join before them.',
+    'Commands answered with UNAVAILABLE because too many reads were pending.',
     ({ counters }) => counters.readsRefused,
   ),
   counter(
     'fanfare_unnumbered_publications_total',
-    'Messages without an offset in rooms with history: another server has other rules. Members are told to load their state anew.',
+    'Messages without an offset in rooms with history, caused by a server with other history rules. Members get `resync`.',
     ({ counters }) => counters.unnumbered,
   ),
   counter(
     'fanfare_malformed_publications_total',
-    'Messages from the broker that are not valid (publications, positions, counts of workers): dropped, or delivered as null in a room with history.',
+    'Malformed messages from the broker. They are dropped, or delivered as null in a room with history.',
     ({ counters }) => counters.malformed,
   ),
   // Rooms with history.
   counter(
     'fanfare_history_reads_total',
-    'Reads of publications from the broker: one fills a room on a worker, or a gap.',
+    'Reads of publications from the broker, to load a room or to fill a gap.',
     ({ counters }) => counters.historyReads,
   ),
   counter(
     'fanfare_position_checks_total',
-    'Comparisons of a room with the broker, which find what was lost unseen.',
+    'Comparisons of the position of a room with the broker, to detect lost publications.',
     ({ counters }) => counters.positionChecks,
   ),
   labelled(
     'fanfare_recoveries_total',
-    'Joins that said what they had last seen, by what became of them.',
+    'Join requests with `since`, by result.',
     'result',
     ({ counters }) => counters.recoveries,
   ),
   counter(
     'fanfare_gaps_total',
-    'Times a worker found that publications of a room had not reached it.',
+    'Gaps: times a worker detected missing publications in a room.',
     ({ counters }) => counters.gaps,
   ),
   counter(
     'fanfare_backfilled_total',
-    'Publications that had not reached a worker, read and delivered in their order.',
+    'Missing publications that a worker read from the broker and delivered in order.',
     ({ counters }) => counters.backfilled,
   ),
   counter(
     'fanfare_resyncs_total',
-    'Gaps that could not be filled: the members in that room on that worker were told to load their state anew.',
+    'Rooms of a worker whose members got `resync` because a gap could not be filled.',
     ({ counters }) => counters.resyncs,
   ),
   gauge(
     'fanfare_window_bytes',
-    'Recent publications kept in memory.',
+    'Bytes of recent publications in the replay buffers of rooms.',
     'sum',
     ({ counters }) => counters.windowBytes,
   ),
   counter(
     'fanfare_windows_evicted_total',
-    'Rooms whose recent publications were put out of memory to make room.',
+    'Replay buffers evicted to free memory.',
     ({ counters }) => counters.windowsEvicted,
   ),
   histogram(
     'fanfare_bus_round_trip_seconds',
-    'Seconds a loop-back probe took through the broker: the delivery canary.',
+    'Seconds that a loopback probe took through the broker: the delivery canary.',
     BUS_BUCKETS,
   ),
 
   // Presence.
   gauge(
     'fanfare_presence_members',
-    'Users in rooms with presence; one with connections on two workers, or in two rooms, counts twice.',
+    'Users in rooms with presence. A user on two workers, or in two rooms, counts twice.',
     'sum',
     ({ counters }) => counters.presenceMembers,
   ),
   labelled(
     'fanfare_presence_events_total',
-    'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
+    'Presence events, by kind: `join`, `leave`, or `suppressed` because the room was too large.',
     'event',
     ({ counters }) => counters.presenceEvents,
   ),
   counter(
     'fanfare_presence_reaped_workers_total',
-    'Dead workers whose users were taken out of presence in Redis.',
+    'Dead workers whose users were removed from presence in Redis.',
     ({ counters }) => counters.presenceReaped,
   ),
 
   // The process.
   gauge(
     'fanfare_event_loop_lag_seconds',
-    'Worst lag of any event loop since the last scrape, or of the last ten seconds.',
+    'Highest event-loop lag of any worker since the last scrape, or within the last ten seconds.',
     'max',
     (source) => source.loopLagSeconds(),
   ),
@@ -338,21 +338,21 @@ export const METRICS = Object.freeze([
 export const WORKER_METRICS = Object.freeze([
   gauge(
     'fanfare_worker_connections',
-    'Connections open now, by worker.',
+    'Open connections, by worker.',
     'sum',
     ({ counters }) => counters.connections,
     'worker',
   ),
   gauge(
     'fanfare_worker_heap_used_ratio',
-    'Heap used divided by its limit, by worker.',
+    'Used heap divided by the heap limit, by worker.',
     'max',
     heapUsedRatio,
     'worker',
   ),
   gauge(
     'fanfare_worker_memory_used_ratio',
-    "Private memory, heap and buffers, divided by the worker's part of the memory, by worker.",
+    'Private memory (heap and buffers) divided by the memory share of the worker, by worker.',
     'max',
     ({ memoryBytes }) => privateBytes() / memoryBytes,
     'worker',
@@ -369,19 +369,19 @@ export const PRIMARY_METRICS = Object.freeze([
     name: 'fanfare_worker_up',
     type: 'gauge',
     label: 'worker',
-    help: 'Whether a worker answered this scrape: 1 or 0.',
+    help: 'Whether the worker answered this scrape: 1 or 0.',
     read: (source) => source.workersUp(),
   },
   {
     name: 'fanfare_worker_restarts_total',
     type: 'counter',
-    help: 'Workers replaced after an unexpected end.',
+    help: 'Workers replaced after an unexpected exit.',
     read: (source) => source.restarts(),
   },
   {
     name: 'fanfare_worker_deaths_total',
     type: 'counter',
-    help: 'Workers that ended unexpectedly, by cause: crashed, hung (killed without a sign of life), start (never ready).',
+    help: 'Unexpected exits of workers, by cause: crashed, hung (killed because it was unresponsive), start (never became ready).',
     label: 'cause',
     read: (source) => source.deaths(),
   },
@@ -394,33 +394,33 @@ export const PRIMARY_METRICS = Object.freeze([
   {
     name: 'fanfare_reloads_total',
     type: 'counter',
-    help: 'Rolling reloads completed.',
+    help: 'Completed rolling reloads.',
     read: (source) => source.reloads(),
   },
   {
     name: 'fanfare_presence_events_total',
     type: 'counter',
-    help: 'Joins and leaves told to rooms with presence; suppressed: not told, since the room was too large.',
+    help: 'Presence events, by kind: `join`, `leave`, or `suppressed` because the room was too large.',
     label: 'event',
     read: (source) => source.presenceEvents(),
   },
   {
     name: 'fanfare_relay_left_out_total',
     type: 'counter',
-    help: 'Publications of the embedded broker not passed to a worker that reads too slowly; rooms with history read them later.',
+    help: 'Publications of the embedded broker not sent to a worker because it reads too slowly. Rooms with history recover them.',
     label: 'room',
     read: (source) => source.leftOut(),
   },
   {
     name: 'fanfare_relay_places_reconciled_total',
     type: 'counter',
-    help: 'Places of client addresses that the primary had counted otherwise than the worker that holds them.',
+    help: 'Connections per client address corrected in the primary, because its count differed from that of the worker.',
     read: (source) => source.reconciledPlaces(),
   },
   {
     name: 'fanfare_embedded_history_bytes',
     type: 'gauge',
-    help: 'Memory that the histories of the embedded broker take.',
+    help: 'Memory used by the histories of the embedded broker.',
     read: (source) => source.history().bytes,
   },
   {
@@ -432,20 +432,20 @@ export const PRIMARY_METRICS = Object.freeze([
   {
     name: 'fanfare_embedded_history_lost_total',
     type: 'counter',
-    help: 'Given up for want of room in the embedded broker: publications, positions and keys forgotten early, reads refused.',
+    help: 'Publications, positions and idempotency keys evicted early, and reads refused, because the embedded broker had no room.',
     label: 'what',
     read: (source) => source.history().lost,
   },
   {
     name: 'fanfare_primary_cpu_seconds_total',
     type: 'counter',
-    help: 'CPU time of the primary.',
+    help: 'CPU time of the primary, in seconds.',
     read: primaryCpuSeconds,
   },
   {
     name: 'fanfare_primary_resident_memory_bytes',
     type: 'gauge',
-    help: 'Resident memory of the primary.',
+    help: 'Resident memory of the primary, in bytes.',
     read: () => process.memoryUsage.rss(),
   },
   {
