@@ -304,10 +304,10 @@ export class IndexedRun {
     /** Of the clients that are connected. @type {Map<number, Link>} */
     this.links = new Map();
     /**
-     * Since when every answer of a server to a publish has been a refusal or "unknown".
-     * @type {Map<number, number>}
+     * By server: the first and the latest of the refused publishes after its last accepted one.
+     * @type {Map<number, {since: number, latest: number}>}
      */
-    this.refusedSince = new Map();
+    this.refusals = new Map();
     /** @type {Map<string, number>} members subscribed now */
     this.open = new Map();
     /** What a publisher has had accepted in a room: the latest. @type {Map<string, Position>} */
@@ -420,7 +420,7 @@ export class IndexedRun {
    * @param {number} offset
    */
   ok(publication, t, stream, offset) {
-    this.refusedSince.delete(publication.server);
+    this.refusals.delete(publication.server);
     publication.outcome = 'ok';
     publication.okAt = t;
     if (stream === null) return;
@@ -441,10 +441,11 @@ export class IndexedRun {
   notOk(publication, outcome, reason, t) {
     publication.outcome = outcome;
     if (outcome === 'info') publication.unknownAt = t;
-    // Only what the server said counts: without an answer it may be the server that is away.
-    const { server } = publication;
-    if (SAID_WHILE_AWAY.has(reason) && !this.refusedSince.has(server))
-      this.refusedSince.set(server, t);
+    // Only an answer counts: without one the server itself may be away.
+    if (!SAID_WHILE_AWAY.has(reason)) return;
+    const refusals = this.refusals.get(publication.server);
+    if (refusals === undefined) this.refusals.set(publication.server, { since: t, latest: t });
+    else refusals.latest = t;
   }
 
   /**
@@ -544,7 +545,7 @@ export class IndexedRun {
     const link = this.links.get(client);
     if (link === undefined) return;
     // Of an outage it counts when the client was told first.
-    const since = this.refusedSince.get(link.server) ?? Number.POSITIVE_INFINITY;
+    const since = this.refusals.get(link.server)?.since ?? Number.POSITIVE_INFINITY;
     if (isDegraded && !link.isDegraded && !(link.toldAt >= since)) link.toldAt = t;
     link.isDegraded = isDegraded;
   }

@@ -166,7 +166,7 @@ export const INVARIANTS = Object.freeze([
     claim: 'while a server accepts no publish, its clients are told that the broker is away',
     asked: {
       ok: (run, { publication }) => outageWasTold(run, publication.server),
-      finish: (run) => [...run.refusedSince.keys()].map((server) => outageWasTold(run, server)),
+      finish: (run) => [...run.refusals.keys()].map((server) => outageWasTold(run, server)),
     },
   },
 ]);
@@ -484,18 +484,20 @@ function* unknownsComeFirst({ publications }) {
 }
 
 /**
+ * Two refusals bound an outage. One refusal alone does not: if every publisher has moved to another
+ * server afterwards, the time to the next accepted publish says nothing about this server.
  * @param {Run} run
  * @param {number} server
  * @returns {Answer}
  */
-function outageWasTold({ now, refusedSince, links }, server) {
-  const since = refusedSince.get(server) ?? Number.POSITIVE_INFINITY;
+function outageWasTold({ refusals, links }, server) {
+  const { since, latest } = refusals.get(server) ?? { since: 0, latest: 0 };
   const until = since + TOLD_US;
-  if (now <= until) return null;
+  if (latest <= until) return null;
   const clients = [...links].filter(([, link]) => link.server === server && link.openedAt < since);
   const missed = clients.filter(([, link]) => !link.wasTold(since, until));
   if (missed.length === 0) return '';
-  const seconds = ((now - since) / 1e6).toFixed(1);
+  const seconds = ((latest - since) / 1e6).toFixed(1);
   return `no publish was accepted for ${seconds} s, and ${missed.length} of ${clients.length} clients were not told, like client ${missed[0][0]}`;
 }
 

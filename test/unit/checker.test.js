@@ -836,6 +836,7 @@ test('a client that was told of an outage, before it or within its time, or that
   model.close(3);
   model.open(3, 1);
   model.wait();
+  model.publish('a', 'p.0', 'fail');
   const asIs = model.events.length;
   assert.deepEqual(violated(checked(model.end())), []);
   const untold = model.events.filter(
@@ -849,6 +850,7 @@ test('an outage of one server is owed to the clients of that server alone', () =
   model.faults.hidesOutages = true;
   model.publish('a', 'p.0', 'fail');
   model.wait();
+  model.publish('a', 'p.0', 'fail');
   const events = model.end();
   const outageOf = (/** @type {number} */ server) =>
     events.map((event) =>
@@ -856,6 +858,14 @@ test('an outage of one server is owed to the clients of that server alone', () =
     );
   assert.deepEqual(violated(checked(outageOf(0))), ['I15']);
   assert.deepEqual(violated(checked(outageOf(1))), []);
+});
+
+test('one refusal, and no publish to that server for a while, is no outage', () => {
+  const model = new Model();
+  model.faults.hidesOutages = true;
+  model.publish('a', 'p.0', 'fail');
+  model.wait();
+  assert.deepEqual(violated(checked(model.end())), []);
 });
 
 test('a record that no run can have left is refused, not judged', () => {
