@@ -1,85 +1,138 @@
 // connection.js: one client's open transport, as the hub knows it.
 //
-// A server holds a hundred thousand of these, most of them idle: fields are few, and what only a
-// speaking connection needs (its id, its rooms, its faults) comes into being when it speaks.
+// A server holds a hundred thousand of these, most of them idle. So the fields are few, and a
+// connection gets an id and a map of rooms only when it sends something. Other files read the
+// fields; they change them through the methods only.
 
 import { randomBytes } from 'node:crypto';
 
 /**
- * What the hub asks of a wire. It never knows which one it is. Before bytes wait because the kernel
- * does not take them, a transport asks SlowConsumers.queue; if they may not wait, it leaves them
- * out, and the connection is closed already.
+ * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait because
+ * the kernel does not take them, a transport asks SlowConsumers.queue. If the bytes may not wait,
+ * the transport leaves them out, and the connection is closed already.
  * @typedef {object} Transport
- * @property {number} pendingBytes bytes handed over and not yet taken by the kernel
+ * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
  * @property {boolean} isDeflated does it take frames compressed by protocol/deflate.js?
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be
  *   modified
  * @property {(code: number, reason: string) => void} close
- * @property {() => void} terminate at once, nothing more is sent
- * @property {() => void} ping ask for a sign of life
- * @property {(text: string) => void} sendText one reply or push in this wire's format
+ * @property {() => void} terminate closes at once and sends nothing more
+ * @property {() => void} ping asks the peer for a sign of life
+ * @property {(text: string) => void} sendText sends one reply or push in this wire's format
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
- *   sendAround the same around bytes that are JSON already; all of it is used up when it returns
+ *   sendAround the same around bytes that are JSON already; the transport does not use `source`
+ *   after it returns
  */
 
-// Ids are unique over a fleet without a random number per connection: a prefix of the process, then
-// a count.
+/**
+ * A room as its connections know it. The hub finds the room itself by its name.
+ * @typedef {{readonly name: string}} JoinedRoom
+ */
+
+// Ids are unique over a fleet without a random number per connection: a random prefix of the
+// process, then the connection's number.
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
 export class Connection {
   /**
    * @param {Transport} transport
-   * @param {string} address the client's, as admission resolved it: what limits count by
+   * @param {string} address the client's address, as admission resolved it; limits count by it
    */
   constructor(transport, address) {
     this.transport = transport;
     this.address = address;
+    /** Counts up over the process, from 1. */
+    this.number = ++count;
     this.isOpen = true;
-    /** Has anything come from the peer since the last ping? The heartbeat reads and resets it. */
+    /** Has the peer sent anything since the last ping? */
     this.isAlive = true;
-    /** Has it said hello? Then it speaks our protocol, and may be told things unasked. */
+    /** Has the client sent `hello`? Then it knows the protocol, and may get pushes. */
     this.isGreeted = false;
-    /** Place in the hub's list of all connections; -1 outside it. */
+    /** Position in the hub's list of all connections; -1: not in the list. */
     this.index = -1;
-    /** Place in its slot of the heartbeat. */
-    this.beatSlot = -1;
-    this.beatIndex = -1;
     /**
-     * Rooms it is in, and its place in each one's list of members.
-     * @type {Map<import('./hub.js').Room, number>|null}
+     * Rooms the connection is in, with its position in each room's list of members.
+     * @type {Map<JoinedRoom, number>|null}
      */
     this.rooms = null;
     /** @type {string} */
     this._id = '';
-    /**
-     * Malformed messages and refused joins of late.
-     * @type
-     *   {{malformed: number, malformedSinceMs: number, refusedJoins: number, refusedJoinsSinceMs: number}|null}
-     */
-    this.faults = null;
-    /** The rate limiter's. @type {any} */
+    /** The rate limiter's token buckets of this connection. @type {any} */
     this.rate = null;
-    /** The slow-consumer check's, while it lags. @type {import('./slow-consumers.js').Lag|null} */
-    this.lag = null;
   }
 
   /**
-   * Unique over all servers; 8 characters of the process, then a count. ASCII, no escape needed in
-   * JSON.
+   * Unique over all servers: 8 characters of the process, then a number. ASCII; JSON needs no
+   * escape for it.
    */
   get id() {
-    if (this._id === '') this._id = PREFIX + (++count).toString(36);
+    if (this._id === '') this._id = PREFIX + this.number.toString(36);
     return this._id;
   }
 
-  /** @param {string} text a reply or push to this connection alone; ignored once it closes */
+  /** @param {JoinedRoom} room */
+  isIn(room) {
+    return this.rooms?.has(room) ?? false;
+  }
+
+  /**
+   * @param {JoinedRoom} room one the connection is in
+   * @returns {number} its position in the room's list of members
+   */
+  positionIn(room) {
+    return /** @type {number} */ (this.rooms?.get(room));
+  }
+
+  /**
+   * Adds a room, or moves the connection within the room's list of members.
+   * @param {JoinedRoom} room
+   * @param {number} position
+   */
+  setPosition(room, position) {
+    this.rooms ??= new Map();
+    this.rooms.set(room, position);
+  }
+
+  /** @param {JoinedRoom} room */
+  removeRoom(room) {
+    this.rooms?.delete(room);
+  }
+
+  /** @param {number} index position in the hub's list; -1: the hub has removed the connection */
+  setIndex(index) {
+    this.index = index;
+  }
+
+  /** The client has sent `hello`. */
+  greet() {
+    this.isGreeted = true;
+  }
+
+  /** The peer has sent something. */
+  markAlive() {
+    this.isAlive = true;
+  }
+
+  /** Asks the peer for a sign of life. */
+  ping() {
+    this.isAlive = false;
+    this.transport.ping();
+  }
+
+  /** The transport is closing: from now on nothing is sent. */
+  markClosed() {
+    this.isOpen = false;
+  }
+
+  /** @param {string} text a reply or push to this connection alone; ignored after the close */
   send(text) {
     if (this.isOpen) this.transport.sendText(text);
   }
 
   /**
-   * The same as `send(before + source.toString('utf8', start, end) + after)`, without the strings.
+   * Does the same as `send(before + source.toString('utf8', start, end) + after)`, without the
+   * strings.
    * @param {Buffer} before
    * @param {Buffer} source
    * @param {number} start

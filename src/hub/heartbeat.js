@@ -1,11 +1,11 @@
 // heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
 // sign of life.
 //
-// The period is divided into slots; a connection gets the next slot in turn and is pinged when the
-// wheel comes by, so that the pings of 50,000 connections are a trickle and no burst. PONG_TIMEOUT
-// later the wheel looks again: anything that came meanwhile, not only a pong, counts as life. If
-// the event loop itself stood still, the peers are not to blame: what they sent waits unread. Then
-// the look is put off by one turn of the wheel.
+// The period is divided into slots, and connections take the slots in turn. Each step of the wheel
+// pings the connections of one slot, so that the pings of 50,000 connections are a trickle and no
+// burst. PONG_TIMEOUT later the wheel checks the slot: anything the peer has sent counts as life,
+// not only a pong. If the event loop itself stood still, the peers are not to blame, because their
+// bytes wait unread. Then the check is put off by one turn of the wheel.
 
 const SLOT_MS = 250;
 const MAX_SLOTS = 240;
@@ -24,12 +24,11 @@ export class Heartbeat {
     this.stepMs = intervalMs / slots;
     this.timeoutSlots = Math.max(1, Math.min(slots - 1, Math.ceil(timeoutMs / this.stepMs)));
     this.counters = counters;
-    /** @type {Connection[][]} */
-    this.slots = Array.from({ length: slots }, () => []);
-    /** The slot whose peers are asked next. */
+    /** @type {Set<Connection>[]} */
+    this.slots = Array.from({ length: slots }, () => new Set());
+    /** The slot whose peers get the next pings. */
     this.at = 0;
-    this.nextSlot = 0;
-    /** Steps left in which no one is judged. */
+    /** Steps left without a check. */
     this.graceSteps = 0;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
@@ -48,23 +47,17 @@ export class Heartbeat {
 
   /** @param {Connection} connection */
   add(connection) {
-    const slot = this.slots[this.nextSlot];
-    connection.beatSlot = this.nextSlot;
-    connection.beatIndex = slot.length;
-    slot.push(connection);
-    this.nextSlot = (this.nextSlot + 1) % this.slots.length;
+    this.#slotOf(connection).add(connection);
+  }
+
+  /** May be called twice. @param {Connection} connection */
+  remove(connection) {
+    this.#slotOf(connection).delete(connection);
   }
 
   /** @param {Connection} connection */
-  remove(connection) {
-    if (connection.beatSlot < 0) return;
-    const slot = this.slots[connection.beatSlot];
-    const last = /** @type {Connection} */ (slot.pop());
-    if (last !== connection) {
-      slot[connection.beatIndex] = last;
-      last.beatIndex = connection.beatIndex;
-    }
-    connection.beatSlot = -1;
+  #slotOf({ number }) {
+    return this.slots[number % this.slots.length];
   }
 
   /** One step of the wheel. @param {number} nowMs */
@@ -73,25 +66,20 @@ export class Heartbeat {
     this.lastStepMs = nowMs;
     if (lateMs > Math.max(500, 2 * this.stepMs)) this.graceSteps = this.timeoutSlots;
     const { length } = this.slots;
-    const judged = this.slots[(this.at - this.timeoutSlots + length) % length];
-    if (this.graceSteps > 0) {
-      this.graceSteps--;
-      // They are asked again when the wheel comes by.
-    } else {
-      // From the end: a termination takes its connection out of this very list.
-      for (let i = judged.length - 1; i >= 0; i--) {
-        const connection = judged[i];
-        if (connection !== undefined && !connection.isAlive) {
-          this.counters.heartbeatTimeouts++;
-          connection.transport.terminate();
-        }
-      }
-    }
-    const asked = this.slots[this.at];
-    for (let i = 0; i < asked.length; i++) {
-      asked[i].isAlive = false;
-      asked[i].transport.ping();
-    }
+    const checked = this.slots[(this.at - this.timeoutSlots + length) % length];
+    // During the grace the next turn of the wheel pings and checks them again.
+    if (this.graceSteps > 0) this.graceSteps--;
+    else this.#terminateSilent(checked);
+    for (const connection of this.slots[this.at]) connection.ping();
     this.at = (this.at + 1) % length;
+  }
+
+  /** @param {Set<Connection>} connections which may shrink meanwhile */
+  #terminateSilent(connections) {
+    for (const { isAlive, transport } of connections) {
+      if (isAlive) continue;
+      this.counters.heartbeatTimeouts++;
+      transport.terminate();
+    }
   }
 }

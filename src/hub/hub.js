@@ -1,125 +1,37 @@
 // hub.js: a worker's rooms and connections.
 //
-// A room exists here while a connection of this worker is in it. The first one makes the worker
-// subscribe the room at the broker, and the join is answered only once the broker has confirmed;
-// the last one's leaving unsubscribes it. Everyone is a room too, `*`, which no client can name: a
-// broadcast takes the same path as a message.
-//
-// Members stand in an array, since a flush walks them all and an array is the cheapest to walk;
-// each connection keeps its place in it, so that leaving is O(1): the last member takes the place
-// of the one that goes.
+// A room exists here while a connection of this worker is in it. When the first connection joins,
+// the worker subscribes to the room at the broker, and answers the join when the broker has
+// confirmed. When the last connection leaves, the worker unsubscribes. All connections together are
+// a room too, `*`, which no client can name. So a broadcast takes the same path as a message.
 
 import { RareLog } from '../observability/rare-log.js';
-import { roomPrefix } from '../protocol/frame.js';
 import { isPublication, KIND, kindOf } from '../protocol/publication.js';
+import { Everyone, Room } from './room.js';
+import { RoomDelivery } from './room-delivery.js';
 
 /** The room of all connections. Not a name that isRoom() allows. */
 export const EVERYONE = '*';
 
 /** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('../recovery/room-sync.js').JoinRequest} JoinRequest */
 
 /**
  * What the hub needs of a broker.
- * @typedef
- *   {{subscribe(room: string): Promise<void>, unsubscribe(room: string): void, reportConnections(n: number): void}}
- *   Subscriptions
+ * @typedef {object} Subscriptions
+ * @property {(room: string) => Promise<void>} subscribe
+ * @property {(room: string) => void} unsubscribe
+ * @property {(connections: number) => void} reportConnections
  */
 
 /**
- * What the hub needs of recovery.
- * @typedef
- *   {{follow(room: Room, leave: (connection: Connection) => void): import('../recovery/room-sync.js').RoomSync|null, unfollow(sync: import('../recovery/room-sync.js').RoomSync): void}}
- *   Follows
+ * A request to join a room, with or without history.
+ * @typedef {object} RoomRequest
+ * @property {JoinRequest['since']} since the last publication the client has; null: not given
+ * @property {(joined: import('../recovery/room-sync.js').Joined|null) => void} onJoined the
+ *   connection is a member now: write the reply. Null: the room has no history.
+ * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
  */
-
-/**
- * A room's members on this worker and what waits for them. The outbox owns the fields from
- * `waiting` on.
- */
-export class Room {
-  /** @param {string} name */
-  constructor(name) {
-    this.name = name;
-    /** @type {Connection[]} */
-    this.members = [];
-    /** Pending while the broker has not confirmed the subscription. @type {Promise<void>|null} */
-    this.confirming = null;
-    this.prefix = roomPrefix(name);
-    /** Who its members are, in a room with presence. @type {import('./room-users.js').Roll|null} */
-    this.roll = null;
-    /** Of a room with history. @type {import('../recovery/room-sync.js').RoomSync|null} */
-    this.sync = null;
-    /** @type {Buffer[]} */
-    this.waiting = [];
-    this.waitingBytes = 0;
-    this.isQueued = false;
-    /** @type {import('./outbox.js').Flight|null} */
-    this.flight = null;
-  }
-
-  /** @param {Connection} connection */
-  has(connection) {
-    return connection.rooms?.has(this) ?? false;
-  }
-
-  /** @param {Connection} connection one that is not in it, or only expected */
-  add(connection) {
-    connection.rooms ??= new Map();
-    connection.rooms.set(this, this.members.length);
-    this.members.push(connection);
-  }
-
-  /**
-   * It is joining: the room counts for it, and nothing is sent to it yet.
-   * @param {Connection} connection
-   */
-  expect(connection) {
-    connection.rooms ??= new Map();
-    connection.rooms.set(this, NO_MEMBER);
-  }
-
-  /** @param {Connection} connection one that is in it */
-  delete(connection) {
-    const rooms = /** @type {Map<Room, number>} */ (connection.rooms);
-    const index = /** @type {number} */ (rooms.get(this));
-    rooms.delete(this);
-    if (index === NO_MEMBER) return this.sync?.forget(connection);
-    if (this.flight !== null) (this.flight.gone ??= new Set()).add(connection);
-    const last = /** @type {Connection} */ (this.members.pop());
-    if (last === connection) return;
-    this.members[index] = last;
-    /** @type {Map<Room, number>} */ (last.rooms).set(this, index);
-  }
-}
-
-/** In place of a place in `members`. */
-const NO_MEMBER = -1;
-
-/**
- * The room of all connections: the place is a field of the connection, since every one is in it.
- */
-class Everyone extends Room {
-  /** @override @param {Connection} connection */
-  has(connection) {
-    return connection.isOpen;
-  }
-
-  /** @override @param {Connection} connection */
-  add(connection) {
-    connection.index = this.members.length;
-    this.members.push(connection);
-  }
-
-  /** @override @param {Connection} connection */
-  delete(connection) {
-    const last = /** @type {Connection} */ (this.members.pop());
-    if (last !== connection) {
-      this.members[connection.index] = last;
-      last.index = connection.index;
-    }
-    connection.index = -1;
-  }
-}
 
 export class Hub {
   /**
@@ -127,15 +39,18 @@ export class Hub {
    * @param {Subscriptions} parts.broker
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
-   * @param {Follows} parts.recovery
+   * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
+   * @param {import('./room-users.js').PresenceTracker|null} [parts.tracker] null: no room has
+   *   presence
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
-  constructor({ broker, outbox, slowConsumers, recovery, counters, log }) {
+  constructor({ broker, outbox, slowConsumers, scheduler, tracker = null, counters, log }) {
     this.broker = broker;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
-    this.recovery = recovery;
+    this.scheduler = scheduler;
+    this.tracker = tracker;
     this.counters = counters;
     this.rareLog = new RareLog(log);
     this.everyone = new Everyone(EVERYONE);
@@ -143,12 +58,12 @@ export class Hub {
     this.rooms = new Map([[EVERYONE, this.everyone]]);
   }
 
-  /** Connections of this worker, to be read only. */
+  /** The connections of this worker. Only the hub changes the list. */
   get connections() {
     return this.everyone.members;
   }
 
-  /** Subscribes what every connection gets. Rejects where the broker is away. */
+  /** Subscribes to the broadcasts. Rejects if the broker is away. */
   start() {
     return this.broker.subscribe(EVERYONE);
   }
@@ -160,40 +75,43 @@ export class Hub {
     this.#count();
   }
 
-  /** Takes a connection out of everything. May be called twice. @param {Connection} connection */
+  /** Removes a connection from all rooms. May be called twice. @param {Connection} connection */
   remove(connection) {
     if (connection.index < 0) return;
-    connection.isOpen = false;
+    connection.markClosed();
     this.everyone.delete(connection);
     if (connection.rooms !== null) {
-      for (const room of connection.rooms.keys()) this.leave(connection, room);
+      for (const { name } of connection.rooms.keys())
+        this.leave(connection, /** @type {Room} */ (this.rooms.get(name)));
     }
-    if (connection.lag !== null) this.slowConsumers.forget(connection);
+    this.slowConsumers.forget(connection);
     this.counters.closed++;
     this.#count();
   }
 
   /**
-   * A room that somebody is about to join.
-   * @param {string} name
-   * @returns {Room}
-   */
-  room(name) {
-    return this.rooms.get(name) ?? this.#open(name);
-  }
-
-  /**
-   * Makes a connection a member of a room without history; one with history decides by itself
-   * (`room.follower.join`).
+   * Makes a connection a member of a room, at once or when the broker has answered.
    * @param {Connection} connection not in that room yet
    * @param {string} name
-   * @returns {Promise<void>|null} null where the room is live already; else it settles with the
-   *   broker's confirmation, and the connection is out again where that failed
+   * @param {RoomRequest} request
    */
-  join(connection, name) {
-    const room = this.room(name);
+  join(connection, name, { since, onJoined, onRefused }) {
+    const room = this.openRoom(name);
+    if (room.sync !== null) {
+      room.expect(connection);
+      room.sync.join(connection, {
+        since,
+        onJoined,
+        onRefused: (error) => {
+          this.leave(connection, room);
+          onRefused(error);
+        },
+      });
+      return;
+    }
     room.add(connection);
-    return room.confirming;
+    if (room.confirming === null) onJoined(null);
+    else room.confirming.then(() => onJoined(null), onRefused);
   }
 
   /**
@@ -202,16 +120,15 @@ export class Hub {
    */
   leave(connection, room) {
     room.delete(connection);
-    if (room.roll !== null) room.roll.leave(connection);
-    if (room.members.length === 0 && (room.sync === null || room.sync.joins.size === 0))
-      this.#close(room);
+    room.users?.leave(connection);
+    if (room.isEmpty) this.#close(room);
   }
 
   /**
-   * A publication arrived.
+   * A publication has arrived from the broker.
    * @param {string} name
    * @param {Buffer} publication
-   * @param {number} [offset] 0 where the room has no history
+   * @param {number} [offset] 0: the room has no history
    * @param {string} [epoch]
    */
   broadcast(name, publication, offset = 0, epoch = '') {
@@ -222,25 +139,24 @@ export class Hub {
     if (!isPublication(publication)) return this.#malformed(name);
     this.outbox.push(room, publication);
     if (room.sync !== null && kindOf(publication) === KIND.MESSAGE)
-      this.#unnumbered(room, room.sync);
+      this.#unnumbered(name, room.sync);
   }
 
   /**
-   * @param {Room} room
+   * @param {string} room
    * @param {import('../recovery/room-sync.js').RoomSync} sync
    */
-  #unnumbered({ name }, sync) {
+  #unnumbered(room, sync) {
     this.counters.unnumbered++;
     this.rareLog.warn(
-      { room: name },
+      { room },
       'message without an offset in a room with history: another server lacks this FANFARE_HISTORY rule',
     );
     sync.unnumbered();
   }
 
   /**
-   * Another program's message, or that of another version. It is dropped and must never harm this
-   * worker.
+   * Another program, or another version, has published something else. The worker drops it.
    * @param {string} room
    */
   #malformed(room) {
@@ -248,33 +164,32 @@ export class Hub {
     this.rareLog.warn({ room }, 'malformed publication on a room channel: dropped');
   }
 
-  /** @param {string} name */
-  #open(name) {
-    const room = new Room(name);
+  /**
+   * The room of that name. If it is not open yet, the worker subscribes to it.
+   * @param {string} name
+   * @returns {Room} the caller adds a connection to it
+   */
+  openRoom(name) {
+    const open = this.rooms.get(name);
+    if (open !== undefined) return open;
+    const room = new Room(name, this.tracker?.usersOf(name) ?? null);
     this.rooms.set(name, room);
     this.counters.rooms++;
-    const sync = this.recovery.follow(room, (connection) => this.leave(connection, room));
-    if (sync !== null) {
-      room.sync = sync;
+    if (this.scheduler.hasHistory(name)) {
+      const { outbox, slowConsumers, counters } = this;
+      const delivery = new RoomDelivery({ room, outbox, slowConsumers, counters });
+      const sync = this.scheduler.follow(name, room.prefix, delivery);
+      room.follow(sync);
       this.broker.subscribe(name).then(
         () => sync.open(),
         (error) => sync.refuse(error),
       );
-      return room;
-    }
-    room.confirming = this.broker.subscribe(name).then(
-      () => {
-        room.confirming = null;
-      },
-      (error) => {
-        // Nobody is in a room that was never subscribed. Each join is told so by its own rejection.
-        room.confirming = null;
+    } else {
+      // Without a subscription there are no members. The rejection answers each join that waits.
+      room.confirmBy(this.broker.subscribe(name), () => {
         while (room.members.length > 0) this.leave(room.members[room.members.length - 1], room);
-        throw error;
-      },
-    );
-    // The joins that wait handle it; where they have all gone, nobody is left to tell.
-    room.confirming.catch(() => {});
+      });
+    }
     return room;
   }
 
@@ -283,7 +198,7 @@ export class Hub {
     if (this.rooms.get(room.name) !== room) return;
     this.rooms.delete(room.name);
     this.counters.rooms--;
-    if (room.sync !== null) this.recovery.unfollow(room.sync);
+    if (room.sync !== null) this.scheduler.unfollow(room.sync);
     this.broker.unsubscribe(room.name);
   }
 

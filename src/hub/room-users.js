@@ -1,22 +1,21 @@
-// room-users.js: which of this worker's connections are which users, in rooms with presence.
+// room-users.js: the users behind this worker's connections, in rooms with presence.
 //
-// A user may have several connections here and counts once: presence hears of the first and the
-// last. Nothing is kept of connections in rooms without presence; a room that has none has null
-// where others have a Roll.
+// A user may have several connections here and counts once: presence gets the user's first join and
+// last leave. Rooms without presence have no RoomUsers (`room.users === null`).
 
 import { encodeMember } from '../protocol/encode.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('./hub.js').Room} Room */
 
 /**
- * What is asked of presence.
- * @typedef
- *   {{join(room: string, user: string, member: Buffer): void, leave(room: string, user: string): void, read(room: string): Promise<{count: number, members: Buffer[]|null}>}}
- *   Presence
+ * What the hub asks of presence.
+ * @typedef {object} Presence
+ * @property {(room: string, user: string, member: Buffer) => void} join
+ * @property {(room: string, user: string) => void} leave
+ * @property {(room: string) => Promise<{count: number, members: Buffer[]|null}>} read
  */
 
-export class Attendance {
+export class PresenceTracker {
   /**
    * @param {object} parts
    * @param {Presence} parts.presence
@@ -30,51 +29,52 @@ export class Attendance {
   }
 
   /**
-   * @param {Connection} connection a member of the room
-   * @param {Room} room
-   * @param {string} user
-   * @param {Buffer|null} info JSON, copied
+   * @param {string} room
+   * @returns {RoomUsers|null} null: the room has no presence
    */
-  join(connection, room, user, info) {
-    room.roll ??= new Roll(this, room.name);
-    room.roll.join(connection, user, encodeMember(user, info));
+  usersOf(room) {
+    return this.covers(room) ? new RoomUsers(this, room) : null;
+  }
+
+  /** @param {string} room */
+  read(room) {
+    return this.presence.read(room);
   }
 }
 
 /** The users of one room. */
-export class Roll {
+export class RoomUsers {
   /**
-   * @param {Attendance} attendance
+   * @param {PresenceTracker} tracker
    * @param {string} room
    */
-  constructor(attendance, room) {
-    this.attendance = attendance;
+  constructor(tracker, room) {
+    this.tracker = tracker;
     this.room = room;
     /** @type {Map<Connection, string>} */
     this.users = new Map();
-    /** How many connections each has. @type {Map<string, number>} */
+    /** The number of connections of each user. @type {Map<string, number>} */
     this.connections = new Map();
   }
 
   /**
-   * @param {Connection} connection
+   * @param {Connection} connection a member of the room
    * @param {string} user
-   * @param {Buffer} member
+   * @param {Buffer|null} info JSON, copied
    */
-  join(connection, user, member) {
-    const { presence, counters } = this.attendance;
-    // As JSON: two users that differ only in halves of surrogate pairs are the same in UTF-8.
+  join(connection, user, info) {
+    const { presence, counters } = this.tracker;
+    // As JSON, because users that differ only in halves of surrogate pairs are the same in UTF-8.
     const key = JSON.stringify(user);
     const before = this.connections.get(key) ?? 0;
     if (before === 0) counters.presenceMembers++;
     this.users.set(connection, key);
     this.connections.set(key, before + 1);
-    presence.join(this.room, key, member);
+    presence.join(this.room, key, encodeMember(user, info));
   }
 
   /**
-   * @param {Connection} connection one that leaves the room, whether it is a user there or only
-   *   watches
+   * @param {Connection} connection one that leaves the room; it may be no user but only a watcher
    */
   leave(connection) {
     const key = this.users.get(connection);
@@ -86,7 +86,7 @@ export class Roll {
       return;
     }
     this.connections.delete(key);
-    this.attendance.counters.presenceMembers--;
-    this.attendance.presence.leave(this.room, key);
+    this.tracker.counters.presenceMembers--;
+    this.tracker.presence.leave(this.room, key);
   }
 }

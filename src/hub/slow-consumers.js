@@ -1,17 +1,18 @@
 // slow-consumers.js: what happens to a connection that reads slower than it is sent to.
 //
-// Only a connection with unsent bytes ever comes here, so that the others pay nothing. A connection
-// is a slow consumer when more than maxUnsentBytes wait for it, or the oldest of them longer than
-// maxUnsentAgeMs. Its policy: `close` with 4003, or `drop`: frames are left out until it has caught
-// up. Where the room has history it is always closed: it comes back and recovers, and nothing is
-// skipped silently. Once a second `sweep` looks at those that lag: at the age of connections
-// nothing is sent to any more, and at the sum over the worker, which above its budget is shed, the
-// largest first. (The kernel takes some 4 MB per reader before the first byte waits here.)
+// Only connections with unsent bytes come here, so that the others pay nothing. A connection is a
+// slow consumer if more than maxUnsentBytes wait for it, or if the oldest byte waits longer than
+// maxUnsentAgeMs. The policy is `close` (4003) or `drop`: the worker leaves publications out until
+// the connection has caught up. In a room with history the connection is always closed. The client
+// comes back and recovers, and no publication is skipped silently. `sweep` runs once a second and
+// checks all lagging connections: their age, and the sum of their bytes. If the sum is above the
+// worker's budget, the largest are closed first. (The kernel takes some 4 MB per reader before the
+// first byte waits here.)
 //
 // The transport calls `queue` for all bytes that the kernel does not take at once. So the limits
-// hold for every reply and every push, whoever wrote it, and a connection is known to lag from its
-// first unsent byte on. `admit` is asked before a publication is written, because only publications
-// may be left out.
+// hold for every reply and every push, and a connection counts as lagging from its first unsent
+// byte on. The outbox calls `admit` before it writes a publication, because only publications may
+// be left out.
 //
 // The policy `drop` does not end a connection for its age alone. If such a connection takes no byte
 // at all for `maxStallMs`, it is closed too, because the heartbeat does not ping a socket with
@@ -20,21 +21,21 @@
 import { CLOSES } from '../protocol/codes.js';
 
 /**
- * A closed slow consumer never reads its close frame; without this, ws would hold its buffers for
- * its close time-out.
+ * A closed slow consumer does not read its close frame. Without this, ws would hold the buffers
+ * until its own close time-out.
  */
 const TERMINATE_AFTER_MS = 2000;
 
 /**
- * How far a lagging connection has got: when all bytes that waited at `sinceMs` are sent, it starts
- * anew.
+ * The progress of a lagging connection. When all bytes that waited at `sinceMs` have been sent, a
+ * new measurement begins.
  * @typedef {object} Lag
  * @property {number} sinceMs
- * @property {number} mark bytes handed to the transport by then
+ * @property {number} handedThen bytes handed to the transport up to `sinceMs`
  * @property {number} handed bytes handed to the transport until now
- * @property {number} taken how many of `handed` the kernel had taken when the sweep last saw that
+ * @property {number} taken bytes of `handed` that the kernel had taken when `sweep` last saw this
  *   number change
- * @property {number} takenMs when that was
+ * @property {number} takenMs the time of that change
  */
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -56,21 +57,22 @@ export class SlowConsumers {
     this.counters = counters;
     this.budgetBytes = budgetBytes;
     this.clock = clock;
-    /** @type {Set<Connection>} */
-    this.lagging = new Set();
+    /** @type {Map<Connection, Lag>} */
+    this.lagging = new Map();
   }
 
   /**
-   * May this publication be added to the bytes that wait for the connection? If not, the policy has
-   * been applied.
+   * May this publication be added to the bytes that wait for the connection? If not, the worker has
+   * applied the policy.
    * @param {Connection} connection
    * @param {number} bytes
-   * @param {boolean} [isOwed] may it not be left out?
+   * @param {boolean} [isOwed] is it a publication that may not be left out?
    */
   admit(connection, bytes, isOwed = false) {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
-    if (pending === 0 || this.#isWithin(connection, pending, bytes)) return true;
+    if (pending === 0) return true;
+    if (this.#isWithin(this.#follow(connection, pending), pending, bytes)) return true;
     if (this.policy === 'drop' && !isOwed) this.counters.slow.dropped++;
     else this.#close(connection, 'closed');
     return false;
@@ -90,11 +92,12 @@ export class SlowConsumers {
       return true;
     }
     if (!connection.isOpen) return false;
-    if (!this.#isWithin(connection, pending, bytes)) {
+    const lag = this.#follow(connection, pending);
+    if (!this.#isWithin(lag, pending, bytes)) {
       this.#close(connection, 'closed');
       return false;
     }
-    /** @type {Lag} */ (connection.lag).handed += bytes;
+    lag.handed += bytes;
     return true;
   }
 
@@ -102,7 +105,7 @@ export class SlowConsumers {
   sweep() {
     const now = this.clock();
     let total = 0;
-    for (const connection of this.lagging) {
+    for (const connection of this.lagging.keys()) {
       const pending = connection.isOpen ? connection.transport.pendingBytes : 0;
       if (pending === 0) {
         this.forget(connection);
@@ -117,19 +120,17 @@ export class SlowConsumers {
     if (total > this.budgetBytes) this.#shed(total);
   }
 
-  /** @param {Connection} connection one that has closed, or caught up */
+  /** @param {Connection} connection one that has closed or caught up; may be called twice */
   forget(connection) {
-    connection.lag = null;
     this.lagging.delete(connection);
   }
 
   /**
-   * @param {Connection} connection
+   * @param {Lag} lag
    * @param {number} pending above 0
    * @param {number} bytes to be added
    */
-  #isWithin(connection, pending, bytes) {
-    const { sinceMs } = this.#follow(connection, pending);
+  #isWithin({ sinceMs }, pending, bytes) {
     return pending + bytes <= this.maxBytes && this.clock() - sinceMs <= this.maxAgeMs;
   }
 
@@ -139,28 +140,23 @@ export class SlowConsumers {
    * @returns {Lag}
    */
   #follow(connection, pending) {
-    const { lag } = connection;
-    // If what waited when we last looked has been sent, the oldest byte is younger than that look.
-    return lag === null || lag.handed - pending >= lag.mark
+    const lag = this.lagging.get(connection);
+    // If all bytes that waited at the last check have been sent, the oldest byte is younger.
+    return lag === undefined || lag.handed - pending >= lag.handedThen
       ? this.#begin(connection, pending)
       : lag;
   }
 
   /**
    * @param {Connection} connection
-   * @param {number} pending bytes that wait now, all of them young
+   * @param {number} pending bytes that wait; their age counts from now
    * @returns {Lag}
    */
   #begin(connection, pending) {
     const now = this.clock();
-    this.lagging.add(connection);
-    return (connection.lag = {
-      sinceMs: now,
-      mark: pending,
-      handed: pending,
-      taken: 0,
-      takenMs: now,
-    });
+    const lag = { sinceMs: now, handedThen: pending, handed: pending, taken: 0, takenMs: now };
+    this.lagging.set(connection, lag);
+    return lag;
   }
 
   /**
@@ -180,7 +176,7 @@ export class SlowConsumers {
 
   /** @param {number} total */
   #shed(total) {
-    const largest = [...this.lagging].sort(
+    const largest = [...this.lagging.keys()].sort(
       (a, b) => b.transport.pendingBytes - a.transport.pendingBytes,
     );
     for (const connection of largest) {

@@ -1,39 +1,42 @@
-// outage-notice.js: whether clients are told that the broker is away.
+// outage-notice.js: tells clients that the broker is away, and that it is back.
 //
-// Away for GRACE_MS, it is said to all who have said hello or are in a room, and in every
-// `welcome`; a shorter absence costs nobody more than an UNAVAILABLE. It is taken back when the
-// broker is up and every room with history has been compared with it: from then on nothing is
-// missing any more that can be had. The notices of 50,000 connections are paced.
+// After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
+// are in a room, and sets it in every `welcome`. A shorter outage costs clients no more than an
+// UNAVAILABLE. The worker withdraws the notice when the broker is up and every room with history has
+// been compared with it: from then on, everything that can be recovered has been recovered. The
+// notices to 50,000 connections are paced.
 
 import { encodeDegraded } from '../protocol/encode.js';
 
 const GRACE_MS = 1000;
-/** Connections told in one turn of the event loop: some 4 ms. */
+/** Connections that get the notice in one turn of the event loop: some 4 ms. */
 const BATCH = 500;
 
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
+/** @typedef {import('../hub/connection.js').Connection} Connection */
 
-export class Degraded {
+export class OutageNotice {
   /**
-   * @param
-   *   {{hub: import('../hub/hub.js').Hub, recovery: import('./scheduler.js').SyncScheduler, graceMs?: number}}
-   *   parts
+   * @param {object} parts
+   * @param {{readonly connections: readonly Connection[]}} parts.hub
+   * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
+   * @param {number} [parts.graceMs]
    */
-  constructor({ hub, recovery, graceMs = GRACE_MS }) {
+  constructor({ hub, scheduler, graceMs = GRACE_MS }) {
     this.hub = hub;
-    this.recovery = recovery;
+    this.scheduler = scheduler;
     this.graceMs = graceMs;
-    /** What clients are told. */
+    /** Is the notice in force? */
     this.isOn = false;
     this.isUp = true;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** Rounds of notices begun: a later one ends an earlier. */
+    /** Rounds of notices begun. A later round ends an earlier one. */
     this.rounds = 0;
-    recovery.onProven = () => this.#turn(false);
+    scheduler.catchUp.listen(() => this.#turn(false));
   }
 
-  /** The broker is away as this worker starts: nobody is there to be told. */
+  /** The broker is away when this worker starts, and no client is connected yet. */
   startAway() {
     this.isUp = false;
     this.isOn = true;
@@ -44,7 +47,7 @@ export class Degraded {
     this.isUp = state === 'up';
     clearTimeout(this.timer);
     if (state === 'degraded') this.timer = setTimeout(() => this.#turn(true), this.graceMs).unref();
-    this.recovery.onState(state);
+    this.scheduler.onState(state);
   }
 
   close() {
@@ -57,17 +60,17 @@ export class Degraded {
     if (isOn === this.isOn || isOn === this.isUp) return;
     this.isOn = isOn;
     const round = ++this.rounds;
-    // What has just been fetched waits in the outbox: it comes first.
-    setImmediate(() => this.#tell([...this.hub.connections], encodeDegraded(isOn), 0, round));
+    // Publications that have just been recovered wait in the outbox: they go first.
+    setImmediate(() => this.#send([...this.hub.connections], encodeDegraded(isOn), 0, round));
   }
 
   /**
-   * @param {readonly import('../hub/connection.js').Connection[]} connections
+   * @param {readonly Connection[]} connections
    * @param {string} text
    * @param {number} from
    * @param {number} round
    */
-  #tell(connections, text, from, round) {
+  #send(connections, text, from, round) {
     if (round !== this.rounds) return;
     const end = Math.min(connections.length, from + BATCH);
     for (let i = from; i < end; i++) {
@@ -75,6 +78,6 @@ export class Degraded {
       if (connection.isGreeted || (connection.rooms !== null && connection.rooms.size > 0))
         connection.send(text);
     }
-    if (end < connections.length) setImmediate(() => this.#tell(connections, text, end, round));
+    if (end < connections.length) setImmediate(() => this.#send(connections, text, end, round));
   }
 }

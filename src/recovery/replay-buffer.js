@@ -1,34 +1,76 @@
-// replay-buffer.js: a room's recent publications as one worker has them: consecutive, up to the
-// last one it handed out.
+// replay-buffer.js: a room's recent publications in this worker: consecutive, up to the last one
+// that was handed to the outbox.
 //
-// Joins with `since` and history commands are answered from here, so that a thousand clients that
-// come back cost the broker one read. A window begins empty at the room's position; live
-// publications are appended, and one read puts in front of them what was there before (`fill`). It
-// is a cache: it may be emptied at any time, and filled again.
+// Joins with `since` and `history` commands are answered from here, so that a thousand returning
+// clients cost the broker one read. A replay buffer begins empty at the room's position. Live
+// publications are appended, and one read puts the older ones in front (`fill`). It is a cache: it
+// may be emptied at any time, and filled again.
 //
-//   … trimmed | first … next-1 | what comes
+//   … trimmed | first … next-1 | the next publication
+//
+// The replay buffers of all rooms share a budget. Above it, the least recently used are emptied.
 
 /** What an entry costs beside its bytes. */
 const ENTRY_BYTES = 200;
-/** So many places that trimming has left empty are given back together. */
+/** Trimming leaves empty places at the front; from this number on they are removed together. */
 const MAX_EMPTY = 64;
 
+/** The memory that the replay buffers of a worker share. */
+export class ReplayBudget {
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxBytes
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ maxBytes, counters }) {
+    this.maxBytes = maxBytes;
+    this.counters = counters;
+    /** Buffers that are not empty, the least recently used first. @type {Set<ReplayBuffer>} */
+    this.used = new Set();
+  }
+
+  /**
+   * A buffer has been used, and has grown or shrunk.
+   * @param {ReplayBuffer} buffer
+   * @param {number} bytes
+   */
+  resized(buffer, bytes) {
+    const { counters, used, maxBytes } = this;
+    counters.windowBytes += bytes;
+    used.delete(buffer);
+    if (buffer.length > 0) used.add(buffer);
+    if (counters.windowBytes <= maxBytes) return;
+    for (const other of used) {
+      if (counters.windowBytes <= maxBytes) return;
+      if (other === buffer) continue;
+      counters.windowsEvicted++;
+      other.evict();
+    }
+  }
+}
+
 export class ReplayBuffer {
-  /** @param {{maxCount: number, maxBytes: number}} bounds */
-  constructor({ maxCount, maxBytes }) {
+  /**
+   * @param {object} parts
+   * @param {number} parts.maxCount
+   * @param {number} parts.maxBytes
+   * @param {ReplayBudget} parts.budget
+   */
+  constructor({ maxCount, maxBytes, budget }) {
     this.maxCount = maxCount;
     this.maxBytes = maxBytes;
+    this.budget = budget;
     /** Of kind POSITIONED; the first `head` places are empty. @type {Buffer[]} */
     this.entries = [];
     this.head = 0;
     this.bytes = 0;
-    /** Offset of the first that is here; `next` where none is. */
+    /** Offset of the first publication here; `next` if there is none. */
     this.first = 1;
-    /** Offset of the next to come. */
+    /** Offset of the next publication. */
     this.next = 1;
-    /** Would a read bring nothing that is older? */
+    /** Is it known that a read would bring nothing older? */
     this.isFilled = false;
-    /** When the newest was added, in the sync's ms. */
+    /** When the newest publication was added, in the room sync's ms. */
     this.latestMs = 0;
   }
 
@@ -38,8 +80,7 @@ export class ReplayBuffer {
 
   /** Begins anew, empty. @param {number} next */
   restart(next) {
-    this.#clear(next);
-    this.isFilled = next === 1;
+    this.#clear(next, next === 1);
   }
 
   /** Empties it; a read may fill it again. */
@@ -47,19 +88,27 @@ export class ReplayBuffer {
     this.restart(this.next);
   }
 
-  /** Empties it since the store has forgotten them too. */
-  expire() {
-    this.#clear(this.next);
-    this.isFilled = true;
+  /**
+   * Empties it if its newest publication is older, because the store has deleted them too.
+   * @param {number} minMs
+   */
+  expire(minMs) {
+    if (this.length > 0 && this.latestMs < minMs) this.#clear(this.next, true);
   }
 
-  /** @param {number} next */
-  #clear(next) {
+  /**
+   * @param {number} next
+   * @param {boolean} isFilled
+   */
+  #clear(next, isFilled) {
+    const { bytes } = this;
     this.entries = [];
     this.head = 0;
     this.bytes = 0;
     this.first = next;
     this.next = next;
+    this.isFilled = isFilled;
+    this.budget.resized(this, -bytes);
   }
 
   /**
@@ -67,24 +116,31 @@ export class ReplayBuffer {
    * @param {number} nowMs
    */
   append(publication, nowMs) {
+    const before = this.bytes;
     this.entries.push(publication);
     this.next++;
     this.bytes += publication.length + ENTRY_BYTES;
     this.latestMs = nowMs;
     this.#trim();
+    this.budget.resized(this, this.bytes - before);
   }
 
   /**
-   * Puts what a read brought in front.
+   * Puts older publications in front.
    * @param {readonly Buffer[]} publications of kind POSITIONED; the last one is at `first - 1`
+   * @param {number} nowMs
+   * @param {boolean} isComplete would a read bring nothing older?
    */
-  fill(publications) {
+  fill(publications, nowMs, isComplete) {
+    const before = this.bytes;
     this.entries = [...publications, ...this.entries.slice(this.head)];
     this.head = 0;
     this.first -= publications.length;
     for (const { length } of publications) this.bytes += length + ENTRY_BYTES;
-    this.isFilled = true;
+    if (publications.length > 0 && this.latestMs === 0) this.latestMs = nowMs;
+    this.isFilled = isComplete;
     this.#trim();
+    this.budget.resized(this, this.bytes - before);
   }
 
   /**

@@ -1,51 +1,44 @@
-// room-sync.js: follows one room's stream for its members on this worker: nothing missed, nothing
-// twice, in order.
+// room-sync.js: follows one room's stream for its members on this worker: no publication is missing,
+// none comes twice, and all come in order.
 //
-// What arrives from the broker has an offset and the epoch of its stream. The follower knows the
-// last one it handed to the outbox, and
+// Each publication from the broker has an offset and the epoch of its stream. RoomSync knows the last
+// publication that it handed to the outbox, and handles an arrival by its offset:
 //
-//   the next one          goes into the window and to the outbox
-//   an older one          is a repeat, and dropped
+//   the next one          goes into the replay buffer and to the outbox
+//   an older one          is a repeat, and is dropped
 //   a later one, or one of another epoch
-//                         is held, and so is what comes behind it, while one read of the broker brings what was missed
-//                         (`#restore`). Where the read does not prove that this is all, members are told `resync`
-//                         between the old and the new, and the stream goes on from where the broker says it stands.
+//                         is held, with all that follow, while one read of the broker brings the
+//                         missing publications (`#restore`). If the read does not prove that it is
+//                         complete, members get `resync` between the old and the new publications,
+//                         and the stream continues from the broker's position.
 //
-// A stream is opened in the same way: what arrives is held until a read has said where it stands. A
-// read that fails is tried again, ever more slowly, for as long as there are members. What a cut
-// subscription has lost shows no gap until something else comes: so positions are compared
-// (`check`) when the broker is back, and every ten seconds in rooms where nothing has arrived
-// (recovery.js has the clock).
+// A stream is opened in the same way: arrivals are held until a read has brought the position. A
+// read that fails is repeated, after ever longer pauses, for as long as the room has members. A loss
+// from a cut subscription shows no gap until the next publication comes. So positions are compared
+// (`check`) when the broker is back, and every ten seconds in quiet rooms (check-wheel.js).
 //
-// An outbox that is full is a gap too: what arrives is dropped until it has drained, and is then
-// read.
+// A full outbox is a gap too: arrivals are dropped until it has drained, and are then read.
 //
-// A join is decided, the connection made a member, and the reply and the replay written in one step
-// that nothing can come between: what is in the outbox goes to it with all others, and what was
-// handed out before is in its replay.
+// A join is one step: decide, make the connection a member, write the reply and the replay. Nothing
+// runs in between. Publications that wait in the outbox go to the new member as to all others;
+// publications handed out before are in its replay.
 //
-//   … handed out before, in the window          | waiting in the outbox | arrives
+//   … handed out, in the replay buffer          | waiting in the outbox | arrives
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 
 import { framesBytes, publicationFrames } from '../protocol/frame.js';
-import {
-  encodeResyncMark,
-  isEpoch,
-  KIND,
-  kindOf,
-  offsetOf,
-  withPosition,
-} from '../protocol/publication.js';
+import { encodeResyncMark, isEpoch, withPosition } from '../protocol/publication.js';
+import { asDeliverable } from './deliverable.js';
 import { ReplayBuffer } from './replay-buffer.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
-/** In beats: the longest pause between two tries of a read. */
-const MAX_PAUSE_BEATS = 8;
+/** In ticks of the wheel: the longest pause between two tries of a read. */
+const MAX_PAUSE_TICKS = 8;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Since} Since */
-/** @typedef {import('./scheduler.js').HistoryPage} HistoryPage */
+/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
 
 /**
  * What the reply to a join says.
@@ -53,11 +46,11 @@ const MAX_PAUSE_BEATS = 8;
  */
 
 /**
- * What a connection asks for.
+ * A connection's request to join.
  * @typedef {object} JoinRequest
- * @property {Since|null} since the last publication it has; null: it does not say
- * @property {(joined: Joined) => void} onJoined it is a member now: write the reply
- * @property {(error: Error) => void} onRefused it is not in the room; a BrokerError
+ * @property {Since|null} since the last publication the client has; null: not given
+ * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
+ * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
  */
 
 /**
@@ -65,68 +58,79 @@ const MAX_PAUSE_BEATS = 8;
  * @typedef {object} Join
  * @property {Connection} connection
  * @property {JoinRequest} request
- * @property {number} born number of the latest read that had begun when it came
- * @property {(() => void)[]} after what the connection asked for meanwhile
+ * @property {number} born number of the latest read that had begun when the join came
+ * @property {(() => void)[]} after commands of the connection that wait for the join
  */
 
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
 
+/**
+ * What all rooms of a worker share.
+ * @typedef {object} Shared
+ * @property {import('./read-queue.js').ReadQueue} reads
+ * @property {import('./check-wheel.js').CheckWheel} wheel
+ * @property {import('./catch-up.js').CatchUp} catchUp
+ * @property {import('./join-budget.js').JoinBudget} joins
+ * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
+ * @property {number} maxReplayBytes of one replay
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {() => number} clock ms, monotonic
+ */
+
 export class RoomSync {
   /**
    * @param {object} parts
-   * @param {import('./scheduler.js').SyncScheduler} parts.recovery
-   * @param {import('../hub/hub.js').Room} parts.room
+   * @param {string} parts.room
+   * @param {Buffer} parts.prefix of the room's frames
    * @param {{size: number, ttlMs: number}} parts.rule
-   * @param {(connection: Connection) => void} parts.leave takes a connection out of the room
+   * @param {import('./delivery.js').Delivery} parts.delivery
+   * @param {Shared} parts.shared
    */
-  constructor({ recovery, room, rule, leave }) {
-    this.recovery = recovery;
+  constructor({ room, prefix, rule, delivery, shared }) {
     this.room = room;
+    this.prefix = prefix;
     this.rule = rule;
-    this.leave = leave;
+    this.delivery = delivery;
+    this.shared = shared;
+    this.counters = shared.counters;
     this.isClosed = false;
     /** The stream's; '': not known yet. */
     this.epoch = '';
     /** Of the last publication handed to the outbox. */
     this.offset = 0;
-    /** The epoch before this one, which does not come back. */
+    /** The epoch before this one. It does not come back. */
     this.formerEpoch = '';
-    this.window = new ReplayBuffer({ maxCount: rule.size, maxBytes: recovery.maxReplayBytes });
-    /** Resync marks in the outbox: it counts them down. */
-    this.resyncsWaiting = 0;
-    /** Not yet members. @type {Map<Connection, Join>} */
+    this.replayBuffer = new ReplayBuffer({
+      maxCount: rule.size,
+      maxBytes: shared.maxReplayBytes,
+      budget: shared.replayBudget,
+    });
+    /** Joins that are not decided yet. @type {Map<Connection, Join>} */
     this.joins = new Map();
     this.isSettling = false;
     /**
-     * What arrived while it is not known what comes next; null: it is known.
+     * Arrivals while the next offset is not known; null: it is known.
      * @type {Arrival[]|null}
      */
     this.held = [];
     this.heldBytes = 0;
-    /** Was something not held for want of room? */
+    /** Was an arrival dropped because too many were held? */
     this.isHeldCut = false;
-    /** The outbox was full: what arrives is dropped until it has drained. */
+    /** The outbox was full: arrivals are dropped until it has drained. */
     this.isBehind = false;
     this.isRestoring = false;
     this.isChecking = false;
-    /** Is the epoch to be ended by the next read? */
+    /** Does the next read end the epoch? */
     this.mustEnd = false;
     /** @type {Promise<void>|null} */
     this.filling = null;
     this.failures = 0;
-    /** Its reads that wait for a place. @type {Set<import('./scheduler.js').WaitingRead>} */
-    this.waitingReads = new Set();
     /** Reads are numbered, so that a join knows whether one has begun after it came. */
     this.readsBegun = 0;
     this.readsDone = 0;
-    /** The beat of the last publication that came in its turn, or of the last comparison. */
-    this.provenBeat = recovery.beats;
-    this.refreshedBeat = -1;
-    /**
-     * Its place on recovery's wheel, and whether it is compared there whatever has come meanwhile.
-     */
-    this.dueBeat = 0;
-    this.mustCheck = false;
+    this.timetable = shared.wheel.add(this);
+    /** The tick of the last check on behalf of a join. */
+    this.refreshedTick = -1;
     /**
      * The last replay: clients of one server that has gone have mostly the same last publication.
      * @type {{from: number, to: number, epoch: string, frames: Buffer}|null}
@@ -144,10 +148,14 @@ export class RoomSync {
     this.isClosed = true;
     this.held = null;
     this.replay = null;
-    this.#resize(() => this.window.restart(1));
+    const { reads, wheel, catchUp } = this.shared;
+    this.replayBuffer.restart(1);
+    reads.cancel(this);
+    wheel.remove(this.timetable);
+    catchUp.remove(this);
   }
 
-  /** Does it know the stream's position? */
+  /** Is the stream's position known? */
   get isLive() {
     return this.epoch !== '' && !this.isClosed;
   }
@@ -167,28 +175,31 @@ export class RoomSync {
         return;
       }
     } else if (epoch === this.formerEpoch) return;
-    else if (!isEpoch(epoch)) return void this.recovery.counters.malformed++;
+    else if (!isEpoch(epoch)) return void this.counters.malformed++;
     this.held = [];
     this.#hold(this.held, { publication, offset, epoch });
     this.#restore();
   }
 
   /**
-   * A publication without an offset has come: a server does not have the room's rule. It has no
-   * place in the stream, so no replay would bring it. The epoch ends: members are told to load
-   * their state, and a client that comes back with a place in it is not recovered. At most once a
-   * beat.
+   * A publication without an offset has come, because another server does not have the room's rule.
+   * It has no position in the stream, so no replay would bring it. So the epoch ends: members get
+   * `resync`, and a client that comes back with a position in the old epoch is not recovered. At
+   * most once a tick.
    */
   unnumbered() {
     if (this.isClosed || this.mustEnd) return;
     this.mustEnd = true;
-    this.recovery.checkIn(this, 1);
+    this.timetable.checkIn(1);
   }
 
-  /** The outbox has written something of this room, to all its members. */
-  flushed() {
+  /**
+   * The outbox has written publications of this room to all its members.
+   * @param {boolean} isDrained does no publication wait any more?
+   */
+  flushed(isDrained) {
     if (this.isClosed) return;
-    if (this.isBehind && this.room.waiting.length === 0) {
+    if (this.isBehind && isDrained) {
       this.isBehind = false;
       this.held = [];
       this.#restore();
@@ -197,21 +208,20 @@ export class RoomSync {
   }
 
   /**
-   * Makes a connection a member, at once or when that can be decided.
-   * @param {Connection} connection not in the room
+   * Makes a connection a member, at once or when its join can be decided.
+   * @param {Connection} connection one that the room expects
    * @param {JoinRequest} request
    */
   join(connection, request) {
     const join = { connection, request, born: this.readsBegun, after: [] };
-    this.room.expect(connection);
     this.joins.set(connection, join);
-    this.recovery.joining++;
-    if (this.isSettling || this.recovery.isTurnSpent()) this.#settleLater();
+    this.shared.joins.add();
+    if (this.isSettling || this.shared.joins.isSpent()) this.#settleLater();
     else this.#decide(join, null);
   }
 
   /**
-   * Calls back at once, or when a connection's join has been answered.
+   * Calls back when the connection's join has been answered; at once if it has been already.
    * @param {Connection} connection
    * @param {() => void} act
    */
@@ -221,12 +231,12 @@ export class RoomSync {
     else join.after.push(act);
   }
 
-  /** A connection leaves whose join is not answered. @param {Connection} connection */
+  /** A connection leaves before its join is answered. @param {Connection} connection */
   forget(connection) {
     const join = this.joins.get(connection);
     if (join === undefined) return;
     this.joins.delete(connection);
-    this.recovery.joining--;
+    this.shared.joins.remove();
     for (const act of join.after) act();
   }
 
@@ -235,9 +245,14 @@ export class RoomSync {
     for (const join of [...this.joins.values()]) this.#refuse(join, error);
   }
 
+  /** Compares the room's position at the next tick. */
+  checkSoon() {
+    this.timetable.checkIn(1);
+  }
+
   /**
-   * Compares positions with the broker, unless that is under way. Live publications go on
-   * meanwhile.
+   * Compares the position with the broker, unless a comparison is under way. Live publications
+   * continue meanwhile.
    */
   check() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
@@ -248,15 +263,16 @@ export class RoomSync {
     const end = () => {
       this.isChecking = false;
     };
-    this.#look(0, end).catch(() => {}); // it is tried again
+    this.#look(0, end).catch(() => {}); // #again repeats it
   }
 
   /**
-   * Reads what there was before the window, unless it is here. Rejects where the broker is away.
+   * Reads the publications before the replay buffer's first, unless they are here. Rejects if the
+   * broker is away.
    * @returns {Promise<void>}
    */
   fill() {
-    if (this.window.isFilled) return Promise.resolve();
+    if (this.replayBuffer.isFilled) return Promise.resolve();
     this.filling ??= this.#look(this.rule.size, () => {
       this.filling = null;
     });
@@ -265,35 +281,25 @@ export class RoomSync {
 
   /** Forgets what the store has forgotten. */
   expire() {
-    if (this.window.length === 0 || this.recovery.clock() - this.window.latestMs <= this.rule.ttlMs)
-      return;
-    this.#resize(() => this.window.expire());
-  }
-
-  /** Empties the window for want of room. */
-  evict() {
-    this.#resize(() => this.window.evict());
+    this.replayBuffer.expire(this.shared.clock() - this.rule.ttlMs);
   }
 
   /**
-   * A read without holding what arrives.
+   * Reads without holding arrivals.
    * @param {number} limit
-   * @param {() => void} end called when it is over, before what follows from it: that may ask for
-   *   the next one
+   * @param {() => void} end called when the read is over and before anything follows from it,
+   *   because that may begin the next read
    */
   async #look(limit, end) {
-    const { recovery, epoch, offset } = this;
+    const { shared, epoch, offset } = this;
     const number = ++this.readsBegun;
-    const { era } = recovery;
+    const { era } = shared.catchUp;
     /** @type {HistoryPage} */
     let page;
     try {
-      // More than the window takes is not read.
-      page = await recovery.read(
-        this.room.name,
-        { after: 0, limit, maxBytes: recovery.maxReplayBytes },
-        this,
-      );
+      // No more than the replay buffer holds.
+      const from = { after: 0, limit, maxBytes: shared.maxReplayBytes };
+      page = await shared.reads.read(this.room, from, this);
     } catch (error) {
       end();
       this.#again(/** @type {Error} */ (error));
@@ -301,85 +307,82 @@ export class RoomSync {
     }
     end();
     if (this.isClosed) return;
-    // What is to end the epoch came while this read was under way, and was not begun then.
-    if (this.mustEnd) recovery.checkIn(this, 1);
+    // The reason to end the epoch came after this read had begun: the next one ends it.
+    if (this.mustEnd) this.timetable.checkIn(1);
     this.#done(number);
     // A restore under way or a drain of the outbox decides by itself, and so did one that has ended
-    // since.
+    // meanwhile.
     if (this.held === null && !this.isBehind && this.epoch === epoch) {
       if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
         this.#restore();
       } else {
-        this.provenBeat = recovery.beats;
-        recovery.proven(this, era);
+        this.timetable.prove();
+        shared.catchUp.proven(this, era);
       }
     }
-    if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page);
-    // Where that brought nothing, a join would ask for the same again at once: what is under way
-    // decides it first.
+    if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page, true);
+    // If the read has not filled the buffer, a join would ask for the same read again at once. The
+    // restore or drain under way decides it first.
     const isUndecided = this.held !== null || this.isBehind;
-    if (limit > 0 && isUndecided && !this.window.isFilled) return;
+    if (limit > 0 && isUndecided && !this.replayBuffer.isFilled) return;
     this.#settle();
-  }
-
-  /** @param {HistoryPage} page */
-  #fillFrom({ offset, publications }) {
-    const { window, epoch } = this;
-    const first = offset - publications.length + 1;
-    if (offset < window.first - 1) return; // emptied since, or older than what is here
-    const older = publications.slice(0, Math.max(0, window.first - first));
-    this.#resize(() => {
-      window.fill(
-        older.map((publication, i) =>
-          withPosition(this.recovery.sound(publication), first + i, epoch),
-        ),
-      );
-      if (older.length > 0 && window.latestMs === 0) window.latestMs = this.recovery.clock();
-    });
-  }
-
-  /** Reads where the stream stands and what was missed, while what arrives is held. */
-  #restore() {
-    if (this.isRestoring || this.isClosed) return;
-    this.isRestoring = true;
-    const isOpening = this.epoch === '';
-    const number = ++this.readsBegun;
-    const { era } = this.recovery;
-    const heldBefore = this.held?.length ?? 0;
-    // Where the stream stands decides most joins: they say no `since`, or one of another stream, or
-    // have missed nothing.
-    const limit = isOpening ? 0 : this.rule.size;
-    const endedEpoch = this.mustEnd ? this.epoch : '';
-    const from = { after: this.offset, limit };
-    this.recovery
-      .read(this.room.name, endedEpoch === '' ? from : { ...from, endedEpoch }, this)
-      .then(
-        (page) => {
-          this.isRestoring = false;
-          if (endedEpoch !== '') this.mustEnd = false;
-          else if (this.mustEnd) this.recovery.checkIn(this, 1);
-          if (this.isClosed) return;
-          this.#done(number);
-          this.#restored(page, heldBefore);
-          if (this.held === null && !this.isBehind) {
-            this.provenBeat = this.recovery.beats;
-            this.recovery.proven(this, era);
-          }
-          this.#settle();
-        },
-        (error) => {
-          this.isRestoring = false;
-          if (this.isClosed) return;
-          if (this.epoch === '') this.refuse(error);
-          else this.#again(error);
-        },
-      );
   }
 
   /**
    * @param {HistoryPage} page
-   * @param {number} heldBefore how many were held before the read began
+   * @param {boolean} isComplete would a read bring nothing older?
+   */
+  #fillFrom({ offset, publications }, isComplete) {
+    const { replayBuffer, epoch, counters } = this;
+    const first = offset - publications.length + 1;
+    if (offset < replayBuffer.first - 1) return; // emptied meanwhile, or older than the buffer
+    const older = publications
+      .slice(0, Math.max(0, replayBuffer.first - first))
+      .map((one, i) => withPosition(asDeliverable(one, counters), first + i, epoch));
+    replayBuffer.fill(older, this.shared.clock(), isComplete);
+  }
+
+  /** Reads the position and the missing publications, while arrivals are held. */
+  #restore() {
+    if (this.isRestoring || this.isClosed) return;
+    this.isRestoring = true;
+    const { reads, catchUp } = this.shared;
+    const isOpening = this.epoch === '';
+    const number = ++this.readsBegun;
+    const { era } = catchUp;
+    const heldBefore = this.held?.length ?? 0;
+    // The position decides most joins: those without `since`, those of another stream, and those
+    // that have missed nothing.
+    const limit = isOpening ? 0 : this.rule.size;
+    const endedEpoch = this.mustEnd ? this.epoch : '';
+    const from = { after: this.offset, limit };
+    reads.read(this.room, endedEpoch === '' ? from : { ...from, endedEpoch }, this).then(
+      (page) => {
+        this.isRestoring = false;
+        if (endedEpoch !== '') this.mustEnd = false;
+        else if (this.mustEnd) this.timetable.checkIn(1);
+        if (this.isClosed) return;
+        this.#done(number);
+        this.#restored(page, heldBefore);
+        if (this.held === null && !this.isBehind) {
+          this.timetable.prove();
+          catchUp.proven(this, era);
+        }
+        this.#settle();
+      },
+      (error) => {
+        this.isRestoring = false;
+        if (this.isClosed) return;
+        if (this.epoch === '') this.refuse(error);
+        else this.#again(error);
+      },
+    );
+  }
+
+  /**
+   * @param {HistoryPage} page
+   * @param {number} heldBefore the number of arrivals held before the read began
    */
   #restored(page, heldBefore) {
     const { epoch, offset, publications } = page;
@@ -393,32 +396,36 @@ export class RoomSync {
       if (this.epoch !== '') this.#resync(epoch, offset);
       this.epoch = epoch;
       this.offset = offset;
-      this.#resize(() => this.window.restart(offset + 1));
-      if (publications.length > 0) {
-        this.#fillFrom(page);
-        // Of another stream, or with a gap: there may be more.
-        this.window.isFilled = false;
-      }
+      this.replayBuffer.restart(offset + 1);
+      // The page is of another stream, or has a gap before it: there may be more.
+      if (publications.length > 0) this.#fillFrom(page, false);
     } else {
       const missed = publications.slice(this.offset + 1 - first);
-      if (missed.length > 0) this.recovery.counters.gaps++;
+      if (missed.length > 0) this.counters.gaps++;
       for (const publication of missed) {
         if (!this.#deliver(publication)) break;
-        this.recovery.counters.backfilled++;
+        this.counters.backfilled++;
       }
     }
+    this.#releaseHeld(heldBefore);
+  }
+
+  /**
+   * Handles the held arrivals.
+   * @param {number} heldBefore the number of arrivals held before the read began
+   */
+  #releaseHeld(heldBefore) {
     const held = /** @type {Arrival[]} */ (this.held);
     const isCut = this.isHeldCut;
     this.held = null;
     this.heldBytes = 0;
     this.isHeldCut = false;
     for (let i = 0; i < held.length; i++) {
-      const arrival = held[i];
-      // What came before the read began and does not follow now is a repeat, or nothing the stream
-      // knows of.
-      if (i < heldBefore && !(arrival.epoch === this.epoch && arrival.offset === this.offset + 1))
-        continue;
-      this.arrive(arrival.publication, arrival.offset, arrival.epoch);
+      const { publication, offset, epoch } = held[i];
+      // An arrival from before the read that does not follow now is a repeat, or the stream does not
+      // know it.
+      if (i < heldBefore && !(epoch === this.epoch && offset === this.offset + 1)) continue;
+      this.arrive(publication, offset, epoch);
     }
     if (isCut && this.held === null && !this.isBehind) {
       this.held = [];
@@ -431,31 +438,27 @@ export class RoomSync {
    * @param {number} offset
    */
   #resync(epoch, offset) {
-    const { room, recovery } = this;
-    recovery.counters.gaps++;
-    recovery.counters.resyncs++;
+    this.counters.gaps++;
+    this.counters.resyncs++;
     if (epoch !== this.epoch) this.formerEpoch = this.epoch;
-    if (room.members.length === 0 && room.waiting.length === 0) return;
-    this.resyncsWaiting++;
-    recovery.outbox.mark(room, encodeResyncMark(offset, epoch));
+    this.delivery.markResync(encodeResyncMark(offset, epoch));
   }
 
   /**
-   * The next one.
-   * @param {Buffer} publication
-   * @returns {boolean} false where the outbox is full
+   * @param {Buffer} publication the next one
+   * @returns {boolean} false: the outbox is full
    */
   #deliver(publication) {
-    const { room, recovery } = this;
-    if (recovery.outbox.isFull(room)) {
+    const { delivery } = this;
+    if (delivery.isFull()) {
       this.isBehind = true;
       return false;
     }
-    const kept = withPosition(recovery.sound(publication), ++this.offset, this.epoch);
-    this.provenBeat = recovery.beats;
-    this.#resize(() => this.window.append(kept, recovery.clock()));
-    // Where something waits, though everyone has left, who joins now gets it, and this behind it.
-    if (room.members.length > 0 || room.waiting.length > 0) recovery.outbox.push(room, kept);
+    const valid = asDeliverable(publication, this.counters);
+    const positioned = withPosition(valid, ++this.offset, this.epoch);
+    this.timetable.prove();
+    this.replayBuffer.append(positioned, this.shared.clock());
+    delivery.deliver(positioned);
     return true;
   }
 
@@ -472,13 +475,6 @@ export class RoomSync {
     this.heldBytes += arrival.publication.length;
   }
 
-  /** @param {() => void} change of the window */
-  #resize(change) {
-    const before = this.window.bytes;
-    change();
-    this.recovery.resized(this, this.window.bytes - before);
-  }
-
   /** @param {number} number of the read that has succeeded */
   #done(number) {
     this.failures = 0;
@@ -486,27 +482,27 @@ export class RoomSync {
   }
 
   /**
-   * A read has failed: it is tried again later, and who waits for it is told.
+   * A read has failed: it is repeated later, and the joins that wait for it are refused.
    * @param {Error} error
    */
   #again(error) {
     if (this.isClosed) return;
-    this.recovery.checkIn(this, Math.min(MAX_PAUSE_BEATS, 2 ** this.failures++));
+    this.timetable.checkIn(Math.min(MAX_PAUSE_TICKS, 2 ** this.failures++));
     this.#settle(error);
   }
 
   /**
-   * Decides what can be decided, some in each turn.
-   * @param {Error|null} error of the read they wait for: all of them are told
+   * Decides the joins that can be decided, some in each turn of the event loop.
+   * @param {Error|null} error of the read that joins wait for: these are refused
    */
   #settle(error = null) {
     for (const join of this.joins.values()) {
       const { size } = this.joins;
       this.#decide(join, error);
-      // Looking at one that has to wait costs next to nothing, and must not cost those behind it
-      // their turn.
+      // A look at a join that has to wait costs next to nothing, and must not cost later joins their
+      // turn.
       const isDecided = this.joins.size < size;
-      if (isDecided && error === null && this.recovery.isTurnSpent()) return this.#settleLater();
+      if (isDecided && error === null && this.shared.joins.isSpent()) return this.#settleLater();
     }
   }
 
@@ -521,111 +517,85 @@ export class RoomSync {
 
   /**
    * @param {Join} join
-   * @param {Error|null} error why what it needs can't be read now
+   * @param {Error|null} error of the read that the join waits for
    */
   #decide(join, error) {
     const { since } = join.request;
     if (this.epoch === '') return;
-    const offset = this.#handedOut();
+    const offset = this.delivery.handedOut(this.offset);
     if (offset < 0) return;
     if (since === null) return this.#admit(join, offset, null);
     if (since.epoch === '' || since.epoch === this.formerEpoch || this.mustEnd)
       return this.#admit(join, offset, null);
     if (since.epoch !== this.epoch || since.offset > this.offset) {
-      // It may have seen more than this worker, on another one. A read that began after it came
-      // knows.
+      // The client may have seen more than this worker has, on another worker. A read that began
+      // after the join came decides.
       const isDecided = this.held === null && !this.isBehind;
       if (isDecided && this.readsDone > join.born) return this.#admit(join, offset, null);
       if (error) return this.#refuse(join, error);
       if (isDecided) this.#refresh();
       return;
     }
-    if (since.offset > offset) return; // the flush under way brings it there
+    if (since.offset > offset) return; // the next flush brings the room there
     this.expire();
-    if (since.offset + 1 < this.window.first && since.offset < offset && !this.window.isFilled) {
+    const { first, isFilled } = this.replayBuffer;
+    if (since.offset + 1 < first && since.offset < offset && !isFilled) {
       if (error) return this.#refuse(join, error);
-      this.fill().catch(() => {}); // who waits for it has been refused
+      this.fill().catch(() => {}); // #again has refused the joins that wait for it
       return;
     }
     return this.#admit(join, offset, this.#replayOf(since.offset, offset, join.connection));
   }
 
-  /** A check on behalf of a join: at most one a beat. */
+  /** Checks the position on behalf of a join, at most once a tick. */
   #refresh() {
-    const { recovery } = this;
-    if (this.refreshedBeat === recovery.beats) return recovery.checkIn(this, 1);
-    this.refreshedBeat = recovery.beats;
+    const { ticks } = this.shared.wheel;
+    if (this.refreshedTick === ticks) return this.timetable.checkIn(1);
+    this.refreshedTick = ticks;
     this.check();
   }
 
   /**
-   * @returns {number} offset of the last publication that no longer waits for members; -1: a resync
-   *   waits, and it can't be said
-   */
-  #handedOut() {
-    if (this.resyncsWaiting > 0) return -1;
-    for (const publication of this.room.waiting) {
-      if (kindOf(publication) === KIND.POSITIONED) return offsetOf(publication) - 1;
-    }
-    return this.offset;
-  }
-
-  /**
-   * The frames of what a client missed, in one buffer that all with the same place share.
+   * The frames of the publications that a client missed, in one buffer. Clients with the same
+   * position share it.
    * @param {number} since
-   * @param {number} offset the last
+   * @param {number} offset of the last publication
    * @param {Connection} connection
-   * @returns {Buffer|null} null where not all of it is here, or it is more than a connection may be
-   *   sent at once
+   * @returns {Buffer|null} null: some are not here, or they are more than a connection may be sent
+   *   at once
    */
   #replayOf(since, offset, connection) {
     if (since === offset) return NOTHING;
-    const { window, recovery, room, epoch } = this;
-    if (since + 1 < window.first) return null;
-    const maxBytes = recovery.maxReplayBytes - connection.transport.pendingBytes;
+    const { replayBuffer, prefix, epoch } = this;
+    const { maxReplayBytes } = this.shared;
+    if (since + 1 < replayBuffer.first) return null;
     let { replay } = this;
-    if (
-      replay === null ||
-      replay.from !== since ||
-      replay.to !== offset ||
-      replay.epoch !== epoch
-    ) {
-      const publications = window.slice(since + 1, offset);
-      if (framesBytes(room.prefix, publications) > recovery.maxReplayBytes) return null;
-      replay = {
-        from: since,
-        to: offset,
-        epoch,
-        frames: publicationFrames(room.prefix, publications),
-      };
+    if (replay?.from !== since || replay.to !== offset || replay.epoch !== epoch) {
+      const publications = replayBuffer.slice(since + 1, offset);
+      if (framesBytes(prefix, publications) > maxReplayBytes) return null;
+      const frames = publicationFrames(prefix, publications);
+      replay = { from: since, to: offset, epoch, frames };
       this.replay = replay;
     }
+    const maxBytes = maxReplayBytes - connection.transport.pendingBytes;
     return replay.frames.length <= maxBytes ? replay.frames : null;
   }
 
   /**
-   * From here to its end nothing else runs.
    * @param {Join} join
    * @param {number} offset
-   * @param {Buffer|null} frames what is replayed; null: not recovered
+   * @param {Buffer|null} replay frames; null: not recovered
    */
-  #admit({ connection, request, after }, offset, frames) {
-    const { recovery, room, epoch } = this;
+  #admit({ connection, request, after }, offset, replay) {
+    const { counters, epoch } = this;
     this.joins.delete(connection);
-    recovery.joining--;
-    if (request.since !== null)
-      recovery.counters.recoveries[frames === null ? 'insufficient' : 'recovered']++;
-    room.add(connection);
-    request.onJoined({ epoch, offset, recovered: frames !== null });
-    if (
-      frames !== null &&
-      frames.length > 0 &&
-      recovery.slowConsumers.admit(connection, frames.length, true)
-    ) {
-      connection.transport.write(frames);
-      recovery.counters.deliveries += offset - /** @type {Since} */ (request.since).offset;
-      recovery.counters.bytesOut += frames.length;
-    }
+    this.shared.joins.remove();
+    const { since, onJoined } = request;
+    const recovered = replay !== null;
+    if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
+    const reply = () => onJoined({ epoch, offset, recovered });
+    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING);
+    if (isReplayed) counters.deliveries += offset - /** @type {Since} */ (since).offset;
     for (const act of after) act();
   }
 
@@ -635,9 +605,8 @@ export class RoomSync {
    */
   #refuse({ connection, request, after }, error) {
     this.joins.delete(connection);
-    this.recovery.joining--;
-    if (request.since !== null) this.recovery.counters.recoveries.unavailable++;
-    this.leave(connection);
+    this.shared.joins.remove();
+    if (request.since !== null) this.counters.recoveries.unavailable++;
     request.onRefused(error);
     for (const act of after) act();
   }

@@ -162,7 +162,7 @@ class ServerWebSocket extends WebSocket {
    * @override @param {number} [code] @param {string|Buffer} [reason]
    */
   close(code, reason) {
-    if (this.connection !== undefined) this.connection.isOpen = false;
+    this.connection?.markClosed();
     super.close(code, reason);
   }
 
@@ -196,7 +196,7 @@ export class WebSockets {
    * @param {object} parts
    * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {import('../commands/dispatch.js').Commands} parts.commands
+   * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
    *   frame that is no whole message; null: nobody counts
@@ -232,7 +232,7 @@ export class WebSockets {
      */
     const onText = (websocket, text) => {
       const { connection } = /** @type {ServerWebSocket} */ (websocket);
-      connection.isAlive = true;
+      connection.markAlive();
       if (connection.isOpen) commands.receive(connection, text);
     };
     const reader = (this.reader = new FrameReader({
@@ -245,7 +245,7 @@ export class WebSockets {
       },
       onWaiting(websocket) {
         // Its pong may be among what waits.
-        /** @type {ServerWebSocket} */ (websocket).connection.isAlive = true;
+        /** @type {ServerWebSocket} */ (websocket).connection.markAlive();
       },
       admitFrame,
       counters,
@@ -258,7 +258,7 @@ export class WebSockets {
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
       const { connection } = /** @type {ServerWebSocket} */ (this);
       if (!isBinary) return onText(this, data);
-      connection.isAlive = true;
+      connection.markAlive();
       connection.close(CLOSES.UNSUPPORTED_DATA);
     };
     /**
@@ -324,13 +324,13 @@ export class WebSockets {
 /** @this {WebSocket} @param {Buffer} body */
 function websocketOnPing(body) {
   const { connection } = /** @type {ServerWebSocket} */ (this);
-  connection.isAlive = true;
+  connection.markAlive();
   if (connection.isOpen) this.pong(body);
 }
 
 /** @this {WebSocket} */
 function websocketOnPong() {
-  /** @type {ServerWebSocket} */ (this).connection.isAlive = true;
+  /** @type {ServerWebSocket} */ (this).connection.markAlive();
 }
 
 /**

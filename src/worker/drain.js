@@ -28,21 +28,21 @@ const POLL_MS = 20;
  * @param {object} parts
  * @param {import('../hub/hub.js').Hub} parts.hub
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
- * @param {import('../commands/dispatch.js').Commands} parts.commands
- * @param {{joining: number}} parts.recovery
+ * @param {import('../commands/index.js').Commands} parts.commands
+ * @param {{readonly isSettled: boolean}} parts.scheduler
  * @param {number} parts.windowMs over which the clients are told to come back
  * @param {number} parts.deadlineMs when all must be over, on the clock of performance.now()
  * @returns {Promise<{told: number, terminated: number}>}
  */
-export async function drain({ hub, outbox, commands, recovery, windowMs, deadlineMs }) {
+export async function drain({ hub, outbox, commands, scheduler, windowMs, deadlineMs }) {
   const connections = shuffled(hub.connections);
   const total = connections.length;
   for (let i = 0; i < total; i++) {
     connections[i].send(encodeShutdown(Math.floor(((i + Math.random()) / total) * windowMs)));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
-  commands.isDraining = true;
-  const isSettled = () => commands.unanswered === 0 && recovery.joining === 0;
+  commands.refusePublishes();
+  const isSettled = () => commands.isSettled() && scheduler.isSettled;
   await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
   if (total > 0) await delay(SETTLE_MS);
   // Each batch has an equal share of the time there is, and never more than BATCH_INTERVAL_MS.

@@ -6,18 +6,19 @@ import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { createBackend } from '../backend/index.js';
-import { Commands } from '../commands/dispatch.js';
+import { createCommands } from '../commands/index.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { readPart } from '../config/system-memory.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
-import { Attendance } from '../hub/room-users.js';
+import { PresenceTracker } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createCounters } from '../observability/counters.js';
 import { createMetrics } from '../observability/registry.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
-import { Degraded } from '../recovery/outage-notice.js';
+import { HistoryReader } from '../recovery/history-reader.js';
+import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
@@ -90,9 +91,8 @@ export class Worker {
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
     const presenceRules = new RoomRules(config.presence);
-    const attendance =
-      presence &&
-      new Attendance({ presence, covers: (room) => presenceRules.of(room) !== null, counters });
+    const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
+    const tracker = presence && new PresenceTracker({ presence, covers, counters });
     const slowConsumers = (this.slowConsumers = new SlowConsumers({
       config,
       counters,
@@ -108,24 +108,31 @@ export class Worker {
       fanout: metrics.fanout,
       flushSeconds: metrics.flushSeconds,
     }));
-    const recovery = (this.recovery = new SyncScheduler({
+    const scheduler = (this.scheduler = new SyncScheduler({
       broker,
       historyOf: (room) => historyRules.of(room),
-      outbox,
-      slowConsumers,
       counters,
       maxUnsentBytes: config.maxUnsentBytes,
     }));
-    const hub = (this.hub = new Hub({ broker, outbox, slowConsumers, recovery, counters, log }));
-    this.degraded = new Degraded({ hub, recovery });
+    const hub = (this.hub = new Hub({
+      broker,
+      outbox,
+      slowConsumers,
+      scheduler,
+      tracker,
+      counters,
+      log,
+    }));
+    this.outageNotice = new OutageNotice({ hub, scheduler });
     const limiter = (this.limiter = new RateLimiter(config, counters));
-    const commands = (this.commands = new Commands({
+    const commands = (this.commands = createCommands({
       config,
       hub,
       broker,
-      attendance,
-      recovery,
-      degraded: this.degraded,
+      tracker,
+      scheduler,
+      historyReader: new HistoryReader({ scheduler, counters }),
+      outageNotice: this.outageNotice,
       admitMessage: (connection, nowMs, bytes) =>
         limiter.admitMessage(connection, connection.address, nowMs, bytes),
       admitBroadcast: (connection, nowMs, bytes) =>
@@ -181,17 +188,17 @@ export class Worker {
     await broker.start({
       onPublication: (room, publication, offset, epoch) =>
         hub.broadcast(room, publication, offset, epoch),
-      onLost: (rooms) => this.recovery.onLost(rooms),
+      onLost: (rooms) => this.scheduler.onLost(rooms),
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
-        this.degraded.onState(state);
+        this.outageNotice.onState(state);
         // The state is `down` only if this worker leaves.
         log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
       },
     });
     counters.brokerUp = broker.state === 'up' ? 1 : 0;
     await presence?.start();
-    if (broker.state !== 'up') this.degraded.startAway();
+    if (broker.state !== 'up') this.outageNotice.startAway();
     // If the broker is away, it subscribes this room with all others when it returns.
     await hub
       .start()
@@ -226,7 +233,7 @@ export class Worker {
     if (this.isDraining) return 'draining';
     // Only if the configuration asks for it: a shared broker that is away would make every server
     // unready at once.
-    const isAway = this.degraded.isOn || this.backend.broker.state !== 'up';
+    const isAway = this.outageNotice.isOn || this.backend.broker.state !== 'up';
     if (this.config.readiness !== 'alone' && isAway) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
@@ -246,15 +253,15 @@ export class Worker {
       hub,
       outbox,
       commands,
-      recovery: this.recovery,
+      scheduler: this.scheduler,
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });
     for (const timer of this.timers) clearInterval(timer);
     this.heartbeat.close();
     this.health.close();
-    this.recovery.close();
-    this.degraded.close();
+    this.scheduler.close();
+    this.outageNotice.close();
     await this.http.close();
     await this.backend.close();
     log.info({ told, terminated }, 'drained');

@@ -1,12 +1,13 @@
 // hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
 
-import { Commands } from '../../src/commands/dispatch.js';
+import { createCommands } from '../../src/commands/index.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
-import { Attendance } from '../../src/hub/room-users.js';
+import { PresenceTracker } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { Degraded } from '../../src/recovery/outage-notice.js';
+import { HistoryReader } from '../../src/recovery/history-reader.js';
+import { OutageNotice } from '../../src/recovery/outage-notice.js';
 import { SyncScheduler } from '../../src/recovery/scheduler.js';
 import { FakeTransport } from './fake-transport.js';
 
@@ -21,13 +22,15 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {import('../../src/config/settings.js').Config} parts.config
  * @param {any} parts.broker
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
- * @param {ConstructorParameters<typeof Attendance>[0]['presence']} [parts.presence]
+ * @param {import('../../src/hub/room-users.js').Presence} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
+ * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
+ *   [parts.admitBroadcast]
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
- * @param {number} [parts.maxWindowBytes]
+ * @param {number} [parts.maxBufferBytes]
  * @param
  *   {{debug(fields: object, text: string): void, warn(fields: object, text: string): void, error(fields: object, text: string): void}}
  *   [parts.log]
@@ -38,10 +41,11 @@ export function buildHub({
   historyOf = () => null,
   presence,
   covers = () => true,
-  charge,
+  charge = () => {},
+  admitBroadcast = () => 0,
   clock,
   budgetBytes = 1e9,
-  maxWindowBytes,
+  maxBufferBytes,
   log = silent,
 }) {
   const counters = createCounters();
@@ -56,45 +60,49 @@ export function buildHub({
     fanout: ignore,
     flushSeconds: ignore,
   });
-  const recovery = new SyncScheduler({
+  const scheduler = new SyncScheduler({
     broker,
     historyOf,
-    outbox,
-    slowConsumers,
     counters,
     maxUnsentBytes,
-    maxWindowBytes,
+    maxBufferBytes,
     clock,
   });
-  const hub = new Hub({ broker, outbox, slowConsumers, recovery, counters, log });
+  const tracker =
+    presence === undefined ? null : new PresenceTracker({ presence, covers, counters });
+  const hub = new Hub({ broker, outbox, slowConsumers, scheduler, tracker, counters, log });
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)
       Object.assign(connection.transport, { connection, slowConsumers });
     add(connection);
   };
-  const degraded = new Degraded({ hub, recovery });
-  const commands = new Commands({
+  const outageNotice = new OutageNotice({ hub, scheduler });
+  const commands = createCommands({
     config,
     hub,
     broker,
-    recovery,
-    degraded,
-    attendance: presence === undefined ? null : new Attendance({ presence, covers, counters }),
+    scheduler,
+    historyReader: new HistoryReader({ scheduler, counters }),
+    outageNotice,
+    tracker,
     admitMessage: () => 0,
     charge,
-    admitBroadcast: () => 0,
+    admitBroadcast,
     counters,
     messageDuration: ignore,
     log,
   });
-  return { counters, slowConsumers, outbox, recovery, hub, degraded, commands };
+  return { counters, slowConsumers, outbox, scheduler, hub, outageNotice, commands };
 }
+
+/** A request to join a plain room whose answer no test reads. */
+export const QUIET = { since: null, onJoined() {}, onRefused() {} };
 
 /**
  * A message as a transport hands it over: its bytes are the next read's as soon as it has been
  * received.
- * @param {import('../../src/commands/dispatch.js').Commands} commands
+ * @param {import('../../src/commands/index.js').Commands} commands
  * @param {import('../../src/hub/connection.js').Connection} connection
  * @param {object|string} message
  */

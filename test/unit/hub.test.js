@@ -5,7 +5,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { buildHub, noHistory, receive } from '../helpers/hub.js';
+import { buildHub, noHistory, QUIET, receive } from '../helpers/hub.js';
 
 /** A hub with a broker that the test settles by hand where `manual`. */
 function build({
@@ -13,6 +13,7 @@ function build({
   manual = false,
   budgetBytes = 1e9,
   onWarning = (/** @type {string} */ _text) => {},
+  admitBroadcast = /** @type {Parameters<typeof buildHub>[0]['admitBroadcast']} */ (undefined),
 } = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
@@ -47,6 +48,7 @@ function build({
     broker,
     budgetBytes,
     clock: () => clock.now,
+    admitBroadcast,
     log: { debug() {}, warn: (_fields, text) => onWarning(text), error() {} },
   });
   const connect = () => {
@@ -86,7 +88,7 @@ test('the frames of a tick are written once to each member, in order', async () 
   const { hub, connect, counters } = build();
   const members = [connect(), connect(), connect()];
   const outsider = connect();
-  for (const { connection } of members) hub.join(connection, 'r');
+  for (const { connection } of members) hub.join(connection, 'r', QUIET);
   for (let i = 0; i < 5; i++) hub.broadcast('r', publication(i));
   await turn();
   for (const { transport } of members) {
@@ -103,7 +105,7 @@ test('a flush over many members yields, and every member keeps the order', async
   const { hub, connect } = build();
   const members = Array.from({ length: 500 }, connect);
   for (const { connection, transport } of members) {
-    hub.join(connection, 'big');
+    hub.join(connection, 'big', QUIET);
     const write = transport.write.bind(transport);
     transport.write = (frames) => {
       const end = performance.now() + 0.05; // a slow system call
@@ -124,7 +126,7 @@ test('who leaves or closes while a flush has yielded gets nothing more, and nobo
   const { hub, connect } = build();
   const members = Array.from({ length: 300 }, connect);
   for (const { connection, transport } of members) {
-    hub.join(connection, 'big');
+    hub.join(connection, 'big', QUIET);
     const write = transport.write.bind(transport);
     transport.write = (frames) => {
       const end = performance.now() + 0.05;
@@ -132,7 +134,7 @@ test('who leaves or closes while a flush has yielded gets nothing more, and nobo
       write(frames);
     };
   }
-  const room = /** @type {import('../../src/hub/hub.js').Room} */ (hub.rooms.get('big'));
+  const room = /** @type {import('../../src/hub/room.js').Room} */ (hub.rooms.get('big'));
   hub.broadcast('big', publication('x'));
   await turn();
   assert.ok(room.flight, 'it has yielded');
@@ -153,14 +155,14 @@ test('a small room does not wait for a big one', async () => {
   const { hub, connect } = build();
   for (let i = 0; i < 400; i++) {
     const { connection, transport } = connect();
-    hub.join(connection, 'big');
+    hub.join(connection, 'big', QUIET);
     transport.write = () => {
       const end = performance.now() + 0.05;
       while (performance.now() < end);
     };
   }
   const small = connect();
-  hub.join(small.connection, 'small');
+  hub.join(small.connection, 'small', QUIET);
   hub.broadcast('big', publication('x'));
   hub.broadcast('small', publication('y'));
   while (small.transport.writes.length === 0) await turn();
@@ -180,7 +182,7 @@ test('members and places stay true through any order of joining and leaving', as
       hub.leave(one.connection, room);
       inside.delete(one.connection);
     } else {
-      hub.join(one.connection, 'r');
+      hub.join(one.connection, 'r', QUIET);
       inside.add(one.connection);
     }
   }
@@ -217,7 +219,7 @@ test('commands that wait for their join are bounded in bytes, and those beyond a
   subscribing[0].resolve();
   await turn();
   assert.equal(published.length, 300 - refused.length);
-  assert.equal(commands.behindJoinsBytes, 0);
+  assert.equal(commands.pendingJoins.bytes, 0);
   say({ type: 'message', room: 'r', payload: 1 });
   assert.equal(published.length, 301 - refused.length);
 });
@@ -315,15 +317,17 @@ test('clients may not broadcast where that is off', () => {
 });
 
 test('a broadcast over its rate is answered with the time to wait and is not published; for ever on, 4005', () => {
-  const { commands, connect, published } = build({ manual: true });
-  const { connection, transport } = connect();
   /** @type {number[]} */
   const asked = [];
   const waits = [7, -1];
-  commands.admitBroadcast = (_connection, _nowMs, bytes) => {
-    asked.push(bytes);
-    return waits[asked.length - 1];
-  };
+  const { commands, connect, published } = build({
+    manual: true,
+    admitBroadcast: (_connection, _nowMs, bytes) => {
+      asked.push(bytes);
+      return waits[asked.length - 1];
+    },
+  });
+  const { connection, transport } = connect();
   receive(commands, connection, { type: 'broadcast', id: 'b', payload: 'hi' });
   const [{ error, retryAfter, id }] = transport.messages();
   assert.deepEqual([error, retryAfter, id], ['RATE_LIMIT_EXCEEDED', 7, 'b']);
@@ -380,7 +384,7 @@ test('a connection that falls behind its limit is closed as a slow consumer, and
   const slow = connect();
   const quick = connect();
   slow.transport.isStuck = true;
-  for (const { connection } of [slow, quick]) hub.join(connection, 'r');
+  for (const { connection } of [slow, quick]) hub.join(connection, 'r', QUIET);
   for (let i = 0; i < 10; i++) {
     hub.broadcast('r', publication('x'.repeat(50_000)));
     await turn();
@@ -401,7 +405,7 @@ test('where the policy is drop, publications are left out until the connection h
   });
   const slow = connect();
   slow.transport.isStuck = true;
-  hub.join(slow.connection, 'r');
+  hub.join(slow.connection, 'r', QUIET);
   for (let i = 0; i < 10; i++) {
     hub.broadcast('r', publication(String(i).repeat(50_000)));
     await turn();
@@ -421,7 +425,7 @@ test('the age of the oldest unsent byte counts, also where nothing more is sent'
   const moving = connect();
   for (const { connection, transport } of [slow, moving]) {
     transport.isStuck = true;
-    hub.join(connection, 'r');
+    hub.join(connection, 'r', QUIET);
   }
   hub.broadcast('r', publication('first'));
   await turn();
@@ -507,7 +511,7 @@ test('a worker over its budget of unsent bytes sheds the largest first', async (
   const small = connect();
   for (const { connection, transport } of [large, small]) {
     transport.isStuck = true;
-    hub.join(connection, 'r');
+    hub.join(connection, 'r', QUIET);
     transport.write(Buffer.alloc(1));
   }
   hub.broadcast('r', publication('x'.repeat(40_000)));
@@ -524,7 +528,7 @@ test('messages that are no publications are dropped, counted and logged once, an
   const lines = [];
   const { hub, connect, counters } = build({ onWarning: (text) => void lines.push(text) });
   const member = connect();
-  hub.join(member.connection, 'r');
+  hub.join(member.connection, 'r', QUIET);
   const good = publication('good');
   const changed = (/** @type {(bytes: Buffer) => void} */ change) => {
     const bytes = Buffer.from(good);
@@ -553,7 +557,7 @@ test('messages that are no publications are dropped, counted and logged once, an
 test('two hundred publications of a far future make one flush of whole frames', async () => {
   const { hub, connect } = build();
   const member = connect();
-  hub.join(member.connection, 'r');
+  hub.join(member.connection, 'r', QUIET);
   const late = publication('late');
   late.writeUIntBE(2 ** 48 - 1, 1, 6);
   for (let i = 0; i < 200; i++) hub.broadcast('r', late);
@@ -563,7 +567,7 @@ test('two hundred publications of a far future make one flush of whole frames', 
 
 test('a room that this worker can not flush in time leaves out the newest, and counts them', () => {
   const { hub, connect, counters } = build();
-  hub.join(connect().connection, 'r');
+  hub.join(connect().connection, 'r', QUIET);
   const large = publication('x'.repeat(100_000));
   for (let i = 0; i < 100; i++) hub.broadcast('r', large);
   assert.ok(counters.overflowed > 0 && counters.overflowed < 30);
@@ -573,7 +577,7 @@ test('many rooms that are each within their bound are bounded together, and smal
   const { hub, connect, counters, outbox } = build();
   const large = publication('x'.repeat(100_000));
   const { connection, transport } = connect();
-  for (let room = 0; room < 40; room++) hub.join(connection, `r${room}`);
+  for (let room = 0; room < 40; room++) hub.join(connection, `r${room}`, QUIET);
   for (let room = 0; room < 39; room++)
     for (let i = 0; i < 60; i++) hub.broadcast(`r${room}`, large);
   assert.ok(outbox.bytes < 140 * 1024 * 1024, `${outbox.bytes}`);
@@ -592,7 +596,7 @@ test('many rooms that are each within their bound are bounded together, and smal
 test('a draining worker refuses publishes, and lets joins and leaves be', async () => {
   const { connect, commands, published } = build();
   const { transport, say } = connect();
-  commands.isDraining = true;
+  commands.refusePublishes();
   say({ type: 'message', room: 'r', payload: 1, id: 1 });
   say({ type: 'broadcast', payload: 1, id: 2 });
   say({ type: 'ping' });
@@ -605,5 +609,5 @@ test('a draining worker refuses publishes, and lets joins and leaves be', async 
     ],
   );
   assert.equal(published.length, 0);
-  assert.equal(commands.broadcasts.size, 0);
+  assert.equal(commands.broadcasts.pending.size, 0);
 });

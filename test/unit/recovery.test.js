@@ -20,15 +20,15 @@ function build({
   size = 100,
   ttlMs = 60_000,
   isManual = false,
-  maxWindowBytes = 1e9,
+  maxBufferBytes = 1e9,
 } = {}) {
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
   const broker = new StreamBroker({ size, isManual });
   const clock = { now: 1000 };
   const historyOf = (/** @type {string} */ room) => (room.startsWith('h') ? { size, ttlMs } : null);
-  const parts = buildHub({ config, broker, historyOf, clock: () => clock.now, maxWindowBytes });
-  parts.recovery.close();
+  const parts = buildHub({ config, broker, historyOf, clock: () => clock.now, maxBufferBytes });
+  parts.scheduler.close();
   broker.onPublication = (...args) => parts.hub.broadcast(...args);
   const connect = () => {
     const transport = new FakeTransport();
@@ -53,7 +53,7 @@ function build({
   const beat = async (/** @type {number} */ count) => {
     for (let i = 0; i < count; i++) {
       clock.now += 250;
-      parts.recovery.beat();
+      parts.scheduler.wheel.tick();
       await settle();
     }
   };
@@ -524,7 +524,7 @@ test('a since that is none is no error', async () => {
 });
 
 test('while a join waits the room counts as joined, and what is asked meanwhile comes behind it', async () => {
-  const { broker, connect, hub, recovery } = build({
+  const { broker, connect, hub, scheduler } = build({
     isManual: true,
     env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1' },
   });
@@ -545,7 +545,7 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
       ['ROOM_LIMIT', 3],
     ],
   );
-  assert.equal(recovery.joining, 1);
+  assert.equal(scheduler.joins.waiting, 1);
   broker.subscribing[0].resolve();
   await settle();
   broker.answer();
@@ -562,7 +562,7 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
     ],
   );
   assert.equal(gone.transport.writes.length, 0);
-  assert.deepEqual([hub.rooms.size, recovery.joining, recovery.syncs.size], [1, 0, 0]);
+  assert.deepEqual([hub.rooms.size, scheduler.joins.waiting, scheduler.syncs.size], [1, 0, 0]);
 });
 
 test('with the broker away a room that is not followed can not be joined, and one that is can', async () => {
@@ -680,7 +680,7 @@ test('more than may be held during a read is read again', async () => {
 
 test('a window that was emptied while it was being filled is filled again', async () => {
   const built = build();
-  const { broker, connect, publish, recovery } = built;
+  const { broker, connect, publish, scheduler } = built;
   const member = await memberBehind(built, 5);
   broker.isManual = true;
   const late = connect();
@@ -690,7 +690,7 @@ test('a window that was emptied while it was being filled is filled again', asyn
   publish(3);
   broker.deliver();
   await settle();
-  recovery.syncs.get('h')?.evict();
+  scheduler.syncs.get('h')?.replayBuffer.evict();
   read.resolve(page);
   await settle();
   broker.answer();
@@ -740,24 +740,24 @@ test('a read for a join that another epoch answers is not repeated until the roo
 
 test('a comparison that began before the broker was away proves nothing about now', async () => {
   const built = build();
-  const { broker, degraded, publish, recovery } = built;
+  const { broker, outageNotice, publish, scheduler } = built;
   const member = await memberWith(built, 1);
   broker.isManual = true;
-  recovery.syncs.get('h')?.check();
+  scheduler.syncs.get('h')?.check();
   const [read] = broker.reads.splice(0);
   const page = broker.look('h', read);
   publish(1);
   broker.announcements = [];
-  degraded.startAway();
-  degraded.onState('up');
+  outageNotice.startAway();
+  outageNotice.onState('up');
   read.resolve(page);
   await settle();
-  assert.equal(degraded.isOn, true);
+  assert.equal(outageNotice.isOn, true);
   while (broker.reads.length > 0) {
     broker.answer();
     await settle();
   }
-  assert.equal(degraded.isOn, false);
+  assert.equal(outageNotice.isOn, false);
   assert.deepEqual(offsets(member.transport), [1, 2]);
 });
 
@@ -803,7 +803,7 @@ test('more than a connection may be sent at once is not replayed', async () => {
 });
 
 test('windows have a budget together, the least used go first, and are read again when wanted', async () => {
-  const { broker, connect, publish, counters, recovery } = build({ maxWindowBytes: 3000 });
+  const { broker, connect, publish, counters, scheduler } = build({ maxBufferBytes: 3000 });
   const member = connect();
   for (const room of ['h1', 'h2']) {
     member.say({ type: 'join', room });
@@ -823,7 +823,10 @@ test('windows have a budget together, the least used go first, and are read agai
   assert.deepEqual(offsets(client.transport), range(3, 7));
   for (const one of [member, client]) one.say({ type: 'leave', room: 'h1' });
   member.say({ type: 'leave', room: 'h2' });
-  assert.deepEqual([counters.windowBytes, recovery.used.size, recovery.timer], [0, 0, undefined]);
+  assert.deepEqual(
+    [counters.windowBytes, scheduler.replayBudget.used.size, scheduler.wheel.timer],
+    [0, 0, undefined],
+  );
 });
 
 test('a window is forgotten when the store forgets', async () => {
@@ -968,7 +971,7 @@ test('a history command reads no more than it answers, whatever place it names',
 
 test('reads of rooms that have closed meanwhile are left out, and their places go to others', async () => {
   const built = build({ isManual: true });
-  const { connect, broker, recovery } = built;
+  const { connect, broker, scheduler } = built;
   const client = connect();
   for (let i = 0; i < 64; i++) client.say({ type: 'join', room: `h-busy-${i}` });
   for (const { resolve } of broker.subscribing.splice(0)) resolve();
@@ -979,9 +982,9 @@ test('reads of rooms that have closed meanwhile are left out, and their places g
     for (let i = 0; i < 100; i++) churning.say({ type: 'join', room: `h-${round}-${i}` });
     for (const { resolve } of broker.subscribing.splice(0)) resolve();
     await settle();
-    assert.equal(recovery.waitingReads.size, 100);
+    assert.equal(scheduler.reads.waiting.size, 100);
     built.hub.remove(churning.connection);
-    assert.equal(recovery.waitingReads.size, 0);
+    assert.equal(scheduler.reads.waiting.size, 0);
   }
   const last = connect();
   last.say({ type: 'join', room: 'h-last' });
@@ -991,11 +994,11 @@ test('reads of rooms that have closed meanwhile are left out, and their places g
   await settle();
   assert.equal(broker.allReads.length, 65, 'none of the closed rooms was read');
   assert.equal(broker.allReads[64].room, 'h-last');
-  assert.equal(recovery.reads, 64);
+  assert.equal(scheduler.reads.active, 64);
 });
 
 test('beyond a bound of rooms that wait for a read, joins that would open another get UNAVAILABLE and are counted', async () => {
-  const { connect, broker, recovery, hub, counters } = build({
+  const { connect, broker, scheduler, hub, counters } = build({
     isManual: true,
     env: { FANFARE_LIMITS: 'off' },
   });
@@ -1003,7 +1006,7 @@ test('beyond a bound of rooms that wait for a read, joins that would open anothe
   for (let i = 0; i < 64 + 20_000; i++) client.say({ type: 'join', room: `h-${i}` });
   for (const { resolve } of broker.subscribing.splice(0)) resolve();
   await settle();
-  assert.equal(recovery.waitingReads.size, 20_000);
+  assert.equal(scheduler.reads.waiting.size, 20_000);
   const other = connect();
   other.say({ type: 'join', room: 'h-one-more', id: 1 });
   assert.deepEqual(
@@ -1087,11 +1090,11 @@ test('a message without an offset in a room with history ends the epoch: resync,
 
 test('a message without an offset ends the epoch of a busy room, also if a comparison is under way at the beat', async () => {
   const built = build();
-  const { broker, hub, publish, beat, counters, recovery } = built;
+  const { broker, hub, publish, beat, counters, scheduler } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   broker.isManual = true;
-  recovery.syncs.get('h')?.check();
+  scheduler.syncs.get('h')?.check();
   hub.broadcast('h', publication('unnumbered'));
   await beat(1);
   assert.equal(broker.reads.length, 1);
@@ -1125,16 +1128,16 @@ test('what another program wrote into a stream keeps its offset, and is null', a
 test('clients that have spoken are told that the broker is away, and that it is back when every room has been compared', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const built = build();
-  const { broker, connect, degraded, publish } = built;
+  const { broker, connect, outageNotice, publish } = built;
   const member = await memberWith(built, 1);
   const greeted = connect();
   greeted.say({ type: 'hello' });
   assert.equal(greeted.of('welcome')[0].degraded, false);
   const silent = connect();
-  degraded.onState('degraded');
+  outageNotice.onState('degraded');
   t.mock.timers.tick(900);
-  degraded.onState('up');
-  degraded.onState('degraded');
+  outageNotice.onState('up');
+  outageNotice.onState('degraded');
   t.mock.timers.tick(900);
   await settle();
   assert.deepEqual(member.of('degraded'), [], 'a short absence is nobody’s business');
@@ -1146,11 +1149,11 @@ test('clients that have spoken are told that the broker is away, and that it is 
   publish(1);
   broker.announcements = [];
   broker.isManual = true;
-  degraded.onState('up');
+  outageNotice.onState('up');
   await settle();
   assert.deepEqual(member.of('degraded'), [{ type: 'degraded', degraded: true }]);
   while (broker.reads.length > 0) {
-    assert.equal(degraded.isOn, true);
+    assert.equal(outageNotice.isOn, true);
     broker.answer();
     await settle();
   }
@@ -1239,7 +1242,7 @@ class Model {
 
   /** @param {Step} step */
   async run({ kind, a, b }) {
-    const { broker, hub, degraded, recovery } = this.built;
+    const { broker, hub, outageNotice, scheduler } = this.built;
     const i = a % this.clients.length;
     const one = this.clients[i];
     switch (kind) {
@@ -1299,15 +1302,15 @@ class Model {
       case 'failRead':
         return broker.reads.shift()?.reject(away());
       case 'away':
-        return degraded.onState('degraded');
+        return outageNotice.onState('degraded');
       case 'back':
-        return degraded.onState('up');
+        return outageNotice.onState('up');
       case 'turn':
         return settle();
       case 'beat':
         return this.built.beat(1 + (a % 4));
       case 'evict':
-        for (const sync of [...recovery.used]) sync.evict();
+        for (const buffer of [...scheduler.replayBudget.used]) buffer.evict();
         break;
       case 'full':
         this.maxWaiting = a % 3 === 0 ? 2 : 1000;
@@ -1384,9 +1387,9 @@ class Model {
 
   /** All faults end; within a time everybody stands where the store stands. */
   async heal() {
-    const { broker, degraded, recovery, beat, hub } = this.built;
+    const { broker, outageNotice, scheduler, beat, hub } = this.built;
     this.maxWaiting = 1000;
-    degraded.onState('up');
+    outageNotice.onState('up');
     broker.isManual = false;
     for (let round = 0; round < 3; round++) {
       for (const { resolve } of broker.subscribing.splice(0)) resolve();
@@ -1395,8 +1398,8 @@ class Model {
       await beat(TEN_SECONDS + 8);
     }
     assert.ok(broker.allReads.length < 1000, `${broker.allReads.length} reads`);
-    assert.equal(recovery.joining, 0, 'a join was never answered');
-    assert.equal(degraded.isOn, false);
+    assert.equal(scheduler.joins.waiting, 0, 'a join was never answered');
+    assert.equal(outageNotice.isOn, false);
     const { epoch, offset } = broker.stream('h');
     for (const [i, one] of this.clients.entries()) {
       this.check(i);

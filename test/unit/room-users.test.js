@@ -179,7 +179,7 @@ test('who only watches, and who is in a room without presence, is no user', asyn
   const a = connect();
   assert.equal((await a.say({ type: 'join', room: 'p', presence: false })).type, 'joined');
   assert.equal((await a.say({ type: 'join', room: 'x', presence: 'ignored' })).type, 'joined');
-  assert.equal(hub.rooms.get('x')?.roll, null);
+  assert.equal(hub.rooms.get('x')?.users, null);
   hub.remove(a.connection);
   assert.deepEqual(said, []);
 });

@@ -102,26 +102,26 @@ async function worker() {
     }),
   );
   const { broker } = backend;
+  /** @type {unknown[]} */
+  const errors = [];
   const parts = buildHub({
     config: config(),
     broker,
     historyOf,
     presence: /** @type {import('../../../src/backend/presence.js').Presence} */ (backend.presence),
     covers: (room) => presenceRules.of(room) !== null,
+    log: { debug() {}, warn() {}, error: (fields) => void errors.push(fields) },
   });
-  const { hub, recovery, commands } = parts;
+  const { hub, scheduler } = parts;
   await broker.start({
     onPublication: (room, publication, offset, epoch) =>
       hub.broadcast(room, publication, offset, epoch),
-    onLost: (rooms) => recovery.onLost(rooms),
+    onLost: (rooms) => scheduler.onLost(rooms),
     onState() {},
   });
   await hub.start();
-  /** @type {unknown[]} */
-  const errors = [];
-  commands.log = { debug() {}, error: (fields) => void errors.push(fields) };
   const close = () => {
-    recovery.close();
+    scheduler.close();
     return backend.close();
   };
   /** All that came has gone. */

@@ -1,0 +1,99 @@
+// broadcast.js: the command broadcast, and its result.
+//
+// A broadcast is a publication to the room of all connections. Its sender gets a result when this
+// worker has written the broadcast to its own connections, or after BROADCAST_RESULT_MS.
+
+import { encodeBroadcastResult } from '../protocol/encode.js';
+import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
+
+/** After this time a result no longer waits for the delivery on this worker. */
+const BROADCAST_RESULT_MS = 2000;
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./dispatch.js').Id} Id */
+
+/** @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast */
+
+export class BroadcastCommand {
+  /**
+   * @param {object} parts
+   * @param {boolean} parts.isAllowed
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {{countConnections(): Promise<number>}} parts.broker
+   * @param {import('./publish.js').Publisher} parts.publisher
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast 0:
+   *   the broadcast passes; otherwise as `admitMessage` of dispatch.js
+   */
+  constructor({ isAllowed, hub, broker, publisher, replies, admitBroadcast }) {
+    this.isAllowed = isAllowed;
+    this.hub = hub;
+    this.broker = broker;
+    this.publisher = publisher;
+    this.replies = replies;
+    this.admitBroadcast = admitBroadcast;
+    /** Broadcasts without a result yet, by tag. @type {Map<number, PendingBroadcast>} */
+    this.pending = new Map();
+    this.nextTag = 1;
+    hub.outbox.listen((room, publications) => {
+      if (room === hub.everyone && this.pending.size > 0) this.#delivered(publications);
+    });
+  }
+
+  /** @type {Handler} */
+  broadcast(connection, { id, source, payloadStart, payloadEnd }) {
+    if (payloadStart < 0) return this.replies.malformed(connection, id);
+    if (!this.isAllowed) return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    const bytes = payloadEnd - payloadStart;
+    const sinceMs = performance.now();
+    const wait = this.admitBroadcast(connection, sinceMs, bytes);
+    if (wait !== 0) return this.replies.overRate(connection, id, wait);
+    const payload = source.toString('utf8', payloadStart, payloadEnd);
+    const tag = this.nextTag;
+    this.nextTag = (tag % 0xffffffff) + 1;
+    this.pending.set(tag, { connection, id, payload, sinceMs });
+    const publication = encodePublication(
+      KIND.BROADCAST,
+      Date.now(),
+      tag,
+      connection.id,
+      source,
+      payloadStart,
+      payloadEnd,
+    );
+    const forget = () => this.pending.delete(tag);
+    this.publisher.broadcast(connection, publication, id, forget);
+  }
+
+  /** Call once a second: sends results whose own delivery did not come. */
+  sweep() {
+    const oldest = performance.now() - BROADCAST_RESULT_MS;
+    for (const [tag, pending] of this.pending) {
+      if (pending.sinceMs > oldest) return; // in order of time
+      this.pending.delete(tag);
+      this.#sendResult(pending);
+    }
+  }
+
+  /** @param {readonly Buffer[]} publications written to all connections of this worker */
+  #delivered(publications) {
+    for (let i = 0; i < publications.length; i++) {
+      const tag = tagOf(publications[i]);
+      const pending = this.pending.get(tag);
+      // Other workers count their tags from 1 as well, so the sender has to match.
+      if (pending === undefined || pending.connection.id !== senderOf(publications[i])) continue;
+      this.pending.delete(tag);
+      this.#sendResult(pending);
+    }
+  }
+
+  /** @param {PendingBroadcast} pending */
+  #sendResult({ connection, id, payload }) {
+    this.broker.countConnections().then(
+      (count) => connection.send(encodeBroadcastResult(payload, count, id)),
+      // The count is not available. The broadcast reached at least this worker's connections.
+      () => connection.send(encodeBroadcastResult(payload, this.hub.connections.length, id)),
+    );
+  }
+}

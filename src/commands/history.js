@@ -1,0 +1,39 @@
+// history.js: the command history.
+
+import { isRoom, readSince } from '../protocol/decode.js';
+import { historyPrefix, historySuffix } from '../protocol/encode.js';
+import { isLimit } from './pending.js';
+
+/** @typedef {import('./dispatch.js').Handler} Handler */
+
+export class HistoryCommand {
+  /**
+   * @param {object} parts
+   * @param {import('../recovery/history-reader.js').HistoryReader} parts.historyReader
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('./pending.js').PendingReads} parts.pendingReads
+   */
+  constructor({ historyReader, replies, pendingReads }) {
+    this.historyReader = historyReader;
+    this.replies = replies;
+    this.pendingReads = pendingReads;
+  }
+
+  /** @type {Handler} */
+  history(connection, command) {
+    const { id, room: name, limit } = command;
+    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    if (!isLimit(limit)) return this.replies.malformed(connection, id);
+    const since = readSince(command.since);
+    this.pendingReads.answer(
+      connection,
+      id,
+      () => this.historyReader.read(name, limit, since),
+      ({ messages, position }) => ({
+        before: historyPrefix(name),
+        text: messages,
+        after: historySuffix(position, id),
+      }),
+    );
+  }
+}

@@ -1,0 +1,110 @@
+// index.js: puts the commands of a worker together: one table of all types.
+
+import { BroadcastCommand } from './broadcast.js';
+import { Dispatcher } from './dispatch.js';
+import { HistoryCommand } from './history.js';
+import { JoinCommands } from './join.js';
+import { PendingJoins, PendingReads } from './pending.js';
+import { PresenceCommand } from './presence.js';
+import { MessageCommand, Publisher } from './publish.js';
+import { Replies } from './replies.js';
+import { SessionCommands } from './session.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./dispatch.js').Handler} Handler */
+
+/**
+ * What the commands ask of a broker.
+ * @typedef {object} CommandBroker
+ * @property {(room: string, publication: Buffer) => Promise<import('./publish.js').Position|void>}
+ *   publish
+ * @property {() => Promise<number>} countConnections
+ */
+
+/**
+ * @typedef {object} CommandParts
+ * @property {import('../config/settings.js').Config} config
+ * @property {import('../hub/hub.js').Hub} hub
+ * @property {CommandBroker} broker
+ * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
+ * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
+ * @property {{readonly isOn: boolean}} outageNotice
+ * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null: no room has presence
+ * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0: pass;
+ *   above 0: seconds to wait; −1: close with 4005
+ * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
+ *   same for a broadcast that has passed as a message
+ * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
+ *   against the connection's rate
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {{observe(ms: number): void}} messageDuration
+ * @property {{error(fields: object, text: string): void}} log
+ */
+
+/**
+ * @typedef {object} Commands
+ * @property {(connection: Connection, data: Buffer) => void} receive handles a text message; `data`
+ *   is not used after the call
+ * @property {() => void} sweep call it once a second
+ * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
+ * @property {() => boolean} isSettled has the broker answered all publishes?
+ * @property {PendingJoins} pendingJoins
+ * @property {BroadcastCommand} broadcasts
+ */
+
+/** @param {CommandParts} parts @returns {Commands} */
+export function createCommands(parts) {
+  const { config, hub, broker, scheduler, outageNotice, tracker, counters, log } = parts;
+  const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast: isAllowed } = config;
+  const replies = new Replies({ maxRoomsPerConnection, counters, log });
+  const publisher = new Publisher({ broker, replies, counters });
+  const pendingReads = new PendingReads({ replies, charge: parts.charge, counters });
+  const pendingJoins = new PendingJoins({ replies, counters });
+  const pending = { replies, pendingReads, pendingJoins };
+
+  const session = new SessionCommands({ config, outageNotice, replies });
+  const joins = new JoinCommands({ config, hub, scheduler, tracker, ...pending, counters });
+  const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
+  const { admitBroadcast } = parts;
+  const broadcasts = new BroadcastCommand({
+    isAllowed,
+    hub,
+    broker,
+    publisher,
+    replies,
+    admitBroadcast,
+  });
+  const histories = new HistoryCommand({ historyReader: parts.historyReader, ...pending });
+  const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, ...pending });
+
+  /** Every command there is. @type {Map<string, Handler>} */
+  const handlers = new Map([
+    ['hello', (connection, command) => session.hello(connection, command)],
+    ['join', (connection, command) => joins.join(connection, command)],
+    ['leave', (connection, command) => joins.leave(connection, command)],
+    ['message', (connection, command) => messages.message(connection, command)],
+    ['history', (connection, command) => histories.history(connection, command)],
+    ['broadcast', (connection, command) => broadcasts.broadcast(connection, command)],
+    ['echo', (connection, command) => session.echo(connection, command)],
+    ['presence', (connection, command) => presences.presence(connection, command)],
+    ['ping', (connection, command) => session.ping(connection, command)],
+  ]);
+  const isLimited =
+    config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
+  const dispatcher = new Dispatcher({
+    handlers,
+    replies,
+    admitMessage: isLimited ? parts.admitMessage : null,
+    counters,
+    messageDuration: parts.messageDuration,
+    log,
+  });
+  return {
+    receive: (connection, data) => dispatcher.receive(connection, data),
+    sweep: () => broadcasts.sweep(),
+    refusePublishes: () => publisher.refuseAll(),
+    isSettled: () => publisher.unanswered === 0,
+    pendingJoins,
+    broadcasts,
+  };
+}

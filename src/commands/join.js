@@ -1,0 +1,102 @@
+// join.js: the commands join and leave.
+
+import { isRoom, MAX_INFO_BYTES, readPresence, readSince } from '../protocol/decode.js';
+import { encodeJoined, encodeNotRecovered, encodeRoomReply } from '../protocol/encode.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @typedef {import('../protocol/decode.js').JoiningUser} JoiningUser */
+/** @typedef {import('./dispatch.js').Handler} Handler */
+
+export class JoinCommands {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
+   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null: no room has
+   *   presence
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ config, hub, scheduler, tracker, replies, pendingJoins, counters }) {
+    this.maxRooms = config.maxRoomsPerConnection;
+    this.maxRoomsMode = config.maxRoomsPerConnectionMode;
+    this.hub = hub;
+    this.scheduler = scheduler;
+    this.tracker = tracker;
+    this.replies = replies;
+    this.pendingJoins = pendingJoins;
+    this.counters = counters;
+  }
+
+  /** @type {Handler} */
+  join(connection, command) {
+    const { hub, replies } = this;
+    const { id, room: name } = command;
+    if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
+    const who = this.tracker?.covers(name) ? readPresence(command) : null;
+    if (who === undefined) return replies.malformed(connection, id);
+    if (who?.info && who.info.length > MAX_INFO_BYTES)
+      return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    const room = hub.rooms.get(name);
+    if (room?.has(connection)) return replies.error(connection, 'ALREADY_JOINED', id);
+    if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, id);
+    if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
+      this.counters.readsRefused++;
+      return replies.error(connection, 'UNAVAILABLE', id);
+    }
+    const since = readSince(command.since);
+    hub.join(connection, name, {
+      since,
+      onJoined: (joined) => {
+        if (joined !== null) connection.send(encodeJoined(name, joined, id));
+        else if (since === null) connection.send(encodeRoomReply('joined', name, id));
+        else {
+          this.counters.recoveries.insufficient++;
+          connection.send(encodeNotRecovered(name, id));
+        }
+        this.#attend(connection, name, who);
+      },
+      onRefused: (error) => replies.brokerError(connection, error, id),
+    });
+  }
+
+  /** @type {Handler} */
+  leave(connection, { id, room: name }) {
+    const { hub, replies } = this;
+    if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
+    const room = hub.rooms.get(name);
+    if (room === undefined || !room.has(connection))
+      return replies.error(connection, 'NOT_IN_ROOM', id);
+    // The join is answered first, because a connection's commands on one room keep their order.
+    this.pendingJoins.afterJoin(room, connection, id, 0, () => {
+      if (room.has(connection)) hub.leave(connection, room);
+      connection.send(encodeRoomReply('left', name, id));
+    });
+  }
+
+  /**
+   * The limit of rooms. In the mode `observe` it only counts.
+   * @param {Connection} connection
+   */
+  #mayEnterAnother({ rooms }) {
+    if ((rooms?.size ?? 0) < this.maxRooms) return true;
+    if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
+    return this.maxRoomsMode !== 'enforce';
+  }
+
+  /**
+   * Makes a connection that has joined one of the room's users.
+   * @param {Connection} connection
+   * @param {string} name
+   * @param {JoiningUser|null} who null: the connection only watches, or the room has no presence
+   */
+  #attend(connection, name, who) {
+    if (who === null) return;
+    const room = this.hub.rooms.get(name);
+    // The connection may have left while the broker confirmed the room.
+    if (room?.has(connection)) room.users?.join(connection, who.user ?? connection.id, who.info);
+  }
+}

@@ -1,0 +1,65 @@
+// presence.js: the command presence: a room's users, page by page.
+
+import { isRoom, isUser } from '../protocol/decode.js';
+import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
+import { isLimit } from './pending.js';
+
+/** The largest `presence` reply. A client asks for the rest page by page. */
+const MAX_REPLY_BYTES = 256 * 1024;
+const NOTHING = Buffer.alloc(0);
+
+/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {{count: number, members: readonly Buffer[]|null}} Attended */
+
+/** @type {Attended} */
+const NOBODY = { count: 0, members: [] };
+
+export class PresenceCommand {
+  /**
+   * @param {object} parts
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {number} parts.maxUnsentBytes of a connection
+   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null: no room has
+   *   presence
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('./pending.js').PendingReads} parts.pendingReads
+   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   */
+  constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads, pendingJoins }) {
+    this.hub = hub;
+    // A part of what may wait for a connection, so that a client can ask for the next page before it
+    // has read this one.
+    this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
+    this.tracker = tracker;
+    this.replies = replies;
+    this.pendingReads = pendingReads;
+    this.pendingJoins = pendingJoins;
+  }
+
+  /** @type {Handler} */
+  presence(connection, { id, room: name, limit, after }) {
+    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    if (!isLimit(limit) || !(after === undefined || isUser(after)))
+      return this.replies.malformed(connection, id);
+    const room = this.hub.rooms.get(name);
+    if (room === undefined || !room.has(connection))
+      return this.replies.error(connection, 'NOT_IN_ROOM', id);
+    /** @param {Attended} attended */
+    const reply = ({ count, members }) => {
+      const { maxBytes } = this;
+      const request = { after, limit: limit ?? Number.POSITIVE_INFINITY, maxBytes };
+      const page = members === null ? null : encodeMembers({ members, ...request });
+      return {
+        before: presencePrefix(name, page !== null),
+        text: page?.text ?? NOTHING,
+        after: presenceSuffix(count, page, id),
+      };
+    };
+    /** @returns {Promise<Attended>} */
+    const read = async () => (this.tracker?.covers(name) ? this.tracker.read(name) : NOBODY);
+    // The answer includes the user of a join that the client has just sent.
+    this.pendingJoins.afterJoin(room, connection, id, 0, () =>
+      this.pendingReads.answer(connection, id, read, reply),
+    );
+  }
+}

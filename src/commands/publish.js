@@ -1,0 +1,137 @@
+// publish.js: the command message, and publishing for it and for broadcast.
+
+import { EVERYONE } from '../hub/hub.js';
+import { isRoom } from '../protocol/decode.js';
+import { encodeAck } from '../protocol/encode.js';
+import { encodePublication, KIND } from '../protocol/publication.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./dispatch.js').Id} Id */
+
+/** @typedef {{epoch: string, offset: number}} Position */
+
+export class Publisher {
+  /**
+   * @param {object} parts
+   * @param {{publish(room: string, publication: Buffer): Promise<Position|void>}} parts.broker
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ broker, replies, counters }) {
+    this.broker = broker;
+    this.replies = replies;
+    this.counters = counters;
+    /** Publishes that wait for the broker's answer, all connections together. */
+    this.unanswered = 0;
+    this.isRefusing = false;
+  }
+
+  /** The worker drains: from now on each publish is refused with UNAVAILABLE. */
+  refuseAll() {
+    this.isRefusing = true;
+  }
+
+  /**
+   * Publishes a message.
+   * @param {Connection} connection
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {Id} id undefined: the client wants no ack
+   */
+  message(connection, room, publication, id) {
+    if (this.isRefusing) return this.replies.error(connection, 'UNAVAILABLE', id);
+    this.counters.publications++;
+    this.unanswered++;
+    this.broker.publish(room, publication).then(
+      (position) => {
+        this.unanswered--;
+        if (id !== undefined) connection.send(encodeAck(id, position));
+      },
+      (error) => this.#refused(connection, error, id),
+    );
+  }
+
+  /**
+   * Publishes a broadcast. It has no ack: its result follows.
+   * @param {Connection} connection
+   * @param {Buffer} publication
+   * @param {Id} id
+   * @param {() => void} onRefused called before the error reply
+   */
+  broadcast(connection, publication, id, onRefused) {
+    if (this.isRefusing) {
+      onRefused();
+      return this.replies.error(connection, 'UNAVAILABLE', id);
+    }
+    this.counters.publications++;
+    this.unanswered++;
+    this.broker.publish(EVERYONE, publication).then(
+      () => {
+        this.unanswered--;
+      },
+      (error) => {
+        onRefused();
+        this.#refused(connection, error, id);
+      },
+    );
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {unknown} error
+   * @param {Id} id
+   */
+  #refused(connection, error, id) {
+    this.unanswered--;
+    this.replies.brokerError(connection, error, id);
+  }
+}
+
+export class MessageCommand {
+  /**
+   * @param {object} parts
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Publisher} parts.publisher
+   * @param {import('./replies.js').Replies} parts.replies
+   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   */
+  constructor({ hub, publisher, replies, pendingJoins }) {
+    this.hub = hub;
+    this.publisher = publisher;
+    this.replies = replies;
+    this.pendingJoins = pendingJoins;
+  }
+
+  /** @type {Handler} */
+  message(connection, command) {
+    const { id, source, payloadStart, textStart } = command;
+    const isText = payloadStart < 0;
+    if (isText === textStart < 0) return this.replies.malformed(connection, id);
+    const name = command.room ?? onlyRoom(connection);
+    if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
+    if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    const start = isText ? textStart : payloadStart;
+    const end = isText ? command.textEnd : command.payloadEnd;
+    const now = Date.now();
+    const publication = encodePublication(KIND.MESSAGE, now, 0, connection.id, source, start, end);
+    const room = this.hub.rooms.get(name);
+    // A client that publishes right behind its join expects its own message.
+    if (room?.isJoining(connection)) {
+      this.pendingJoins.afterJoin(room, connection, id, publication.length, () =>
+        this.publisher.message(connection, name, publication, id),
+      );
+    } else {
+      this.publisher.message(connection, name, publication, id);
+    }
+  }
+}
+
+/**
+ * @param {Connection} connection
+ * @returns {string|undefined} the room that the connection is in; undefined unless it is exactly one
+ */
+function onlyRoom(connection) {
+  if (connection.rooms?.size !== 1) return undefined;
+  for (const room of connection.rooms.keys()) return room.name;
+}

@@ -1,0 +1,46 @@
+// session.js: the commands of a connection alone: hello, echo, ping.
+
+import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
+
+/** @typedef {import('./dispatch.js').Handler} Handler */
+
+export class SessionCommands {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {{readonly isOn: boolean}} parts.outageNotice
+   * @param {import('./replies.js').Replies} parts.replies
+   */
+  constructor({ config, outageNotice, replies }) {
+    const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } =
+      config;
+    this.outageNotice = outageNotice;
+    this.replies = replies;
+    this.welcome = { serverId, heartbeatMs: pingIntervalMs };
+    /** The limits that are enforced. */
+    this.limits = {
+      maxMessageBytes,
+      maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
+      messagesPerMinute: config.messagesPerMinuteMode === 'enforce' ? messagesPerMinute : undefined,
+    };
+  }
+
+  /** @type {Handler} */
+  hello(connection, { id }) {
+    connection.greet();
+    const { limits, outageNotice } = this;
+    const welcome = { connectionId: connection.id, ...this.welcome, limits };
+    connection.send(encodeWelcome({ ...welcome, degraded: outageNotice.isOn }, id));
+  }
+
+  /** @type {Handler} */
+  echo(connection, { id, source, payloadStart, payloadEnd }) {
+    if (payloadStart < 0) return this.replies.malformed(connection, id);
+    connection.sendAround(ECHO_PREFIX, source, payloadStart, payloadEnd, echoSuffix(id));
+  }
+
+  /** @type {Handler} */
+  ping(connection, { id }) {
+    connection.send(encodePong(id));
+  }
+}

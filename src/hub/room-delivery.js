@@ -1,0 +1,68 @@
+// room-delivery.js: gives recovery access to one room with history: its members and its outbox.
+
+import { KIND, kindOf, offsetOf } from '../protocol/publication.js';
+
+/** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('./room.js').Room} Room */
+
+/** @typedef {import('../recovery/delivery.js').Delivery} Delivery */
+
+/** @implements {Delivery} */
+export class RoomDelivery {
+  /**
+   * @param {object} parts
+   * @param {Room} parts.room
+   * @param {import('./outbox.js').Outbox} parts.outbox
+   * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ room, outbox, slowConsumers, counters }) {
+    this.room = room;
+    this.outbox = outbox;
+    this.slowConsumers = slowConsumers;
+    this.counters = counters;
+  }
+
+  isFull() {
+    return this.outbox.isFull(this.room);
+  }
+
+  /** @param {Buffer} publication */
+  deliver(publication) {
+    const { room } = this;
+    // If something still waits although everyone has left, a connection that joins now gets it. So
+    // this publication has to follow it.
+    if (room.members.length > 0 || room.waiting.length > 0) this.outbox.push(room, publication);
+  }
+
+  /** @param {Buffer} mark */
+  markResync(mark) {
+    const { room } = this;
+    if (room.members.length > 0 || room.waiting.length > 0) this.outbox.pushResync(room, mark);
+  }
+
+  /** @param {number} latest */
+  handedOut(latest) {
+    const { waiting, resyncsWaiting } = this.room;
+    if (resyncsWaiting > 0) return -1;
+    for (const publication of waiting) {
+      if (kindOf(publication) === KIND.POSITIONED) return offsetOf(publication) - 1;
+    }
+    return latest;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {() => void} reply
+   * @param {Buffer} frames
+   */
+  admit(connection, reply, frames) {
+    this.room.add(connection);
+    reply();
+    const { length } = frames;
+    if (length === 0 || !this.slowConsumers.admit(connection, length, true)) return false;
+    connection.transport.write(frames);
+    this.counters.bytesOut += length;
+    return true;
+  }
+}

@@ -1,0 +1,210 @@
+// room.js: a room's members on this worker, and the publications that wait for them.
+//
+// Members stand in an array, because a flush walks all of them and an array is the cheapest to walk.
+// Each connection knows its position in the array, so that leaving is O(1): the last member moves
+// to the position of the one that leaves.
+
+import { roomPrefix } from '../protocol/frame.js';
+import { KIND, kindOf } from '../protocol/publication.js';
+import { publicationFlight, resyncFlight } from './flight.js';
+
+/** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('./flight.js').Flight} Flight */
+/** @typedef {import('./room-users.js').RoomUsers} RoomUsers */
+/** @typedef {import('../recovery/room-sync.js').RoomSync} RoomSync */
+
+/** A position in `members`: the connection is joining, and no member yet. */
+const JOINING = -1;
+
+export class Room {
+  /**
+   * @param {string} name
+   * @param {RoomUsers|null} [users] null: the room has no presence
+   */
+  constructor(name, users = null) {
+    this.name = name;
+    this.users = users;
+    /** @type {Connection[]} */
+    this.members = [];
+    /** Settles when the broker has answered the subscription; null: confirmed. @type {Promise<void>|null} */
+    this.confirming = null;
+    this.prefix = roomPrefix(name);
+    /** Null: the room has no history. @type {RoomSync|null} */
+    this.sync = null;
+    /** Publications that wait for the next flush. @type {Buffer[]} */
+    this.waiting = [];
+    this.waitingBytes = 0;
+    /** Resync marks among `waiting`. */
+    this.resyncsWaiting = 0;
+    /** The flush under way. @type {Flight|null} */
+    this.flight = null;
+  }
+
+  /** Has the outbox something to write for this room? */
+  get isQueued() {
+    return this.flight !== null || this.waiting.length > 0;
+  }
+
+  /** Is no connection in the room, not even one that is joining? */
+  get isEmpty() {
+    return this.members.length === 0 && (this.sync === null || this.sync.joins.size === 0);
+  }
+
+  /** @param {RoomSync} sync of a room with history */
+  follow(sync) {
+    this.sync = sync;
+  }
+
+  /**
+   * The subscription waits for the broker.
+   * @param {Promise<void>} subscribed
+   * @param {() => void} onFailed
+   */
+  confirmBy(subscribed, onFailed) {
+    this.confirming = subscribed.then(
+      () => {
+        this.confirming = null;
+      },
+      (error) => {
+        this.confirming = null;
+        onFailed();
+        throw error;
+      },
+    );
+    // The joins that wait handle the error. If all of them have left, it has no reader.
+    this.confirming.catch(() => {});
+  }
+
+  /** @param {Connection} connection */
+  has(connection) {
+    return connection.isIn(this);
+  }
+
+  /** @param {Connection} connection one that is not in the room, or is joining */
+  add(connection) {
+    connection.setPosition(this, this.members.length);
+    this.members.push(connection);
+  }
+
+  /**
+   * A connection is joining: it counts as in the room, but gets no publication yet.
+   * @param {Connection} connection
+   */
+  expect(connection) {
+    connection.setPosition(this, JOINING);
+  }
+
+  /** @param {Connection} connection one that is in the room */
+  delete(connection) {
+    const position = connection.positionIn(this);
+    connection.removeRoom(this);
+    if (position === JOINING) return this.sync?.forget(connection);
+    this.flight?.exclude(connection);
+    const last = /** @type {Connection} */ (this.members.pop());
+    if (last === connection) return;
+    this.members[position] = last;
+    last.setPosition(this, position);
+  }
+
+  /**
+   * Does the connection's join wait for its answer?
+   * @param {Connection} connection
+   */
+  isJoining(connection) {
+    if (this.sync !== null) return this.sync.joins.has(connection);
+    return this.confirming !== null && this.has(connection);
+  }
+
+  /**
+   * Calls back when the connection's join has been answered.
+   * @param {Connection} connection one that is joining
+   * @param {() => void} act
+   */
+  afterJoin(connection, act) {
+    if (this.sync !== null) this.sync.afterJoin(connection, act);
+    else this.confirming?.then(act, act);
+  }
+
+  /** Adds a publication to those that wait. @param {Buffer} publication */
+  enqueue(publication) {
+    this.waiting.push(publication);
+    this.waitingBytes += publication.length;
+  }
+
+  /** Adds a resync mark to the publications that wait. @param {Buffer} mark */
+  enqueueResync(mark) {
+    this.resyncsWaiting++;
+    this.enqueue(mark);
+  }
+
+  /**
+   * Begins a flush: takes what waits, up to `maxFlightBytes`. A resync mark is a flush of its own.
+   * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits
+   * @returns {Flight}
+   */
+  depart({ maxFlightBytes, reloadWindowMs }) {
+    const mayHaveMark = this.resyncsWaiting > 0;
+    if (mayHaveMark && isMark(this.waiting[0])) {
+      const mark = /** @type {Buffer} */ (this.waiting.shift());
+      this.waitingBytes -= mark.length;
+      this.resyncsWaiting--;
+      this.flight = resyncFlight(this.name, mark, this.members, reloadWindowMs);
+      return this.flight;
+    }
+    let publications = this.waiting;
+    let bytes = this.waitingBytes;
+    if ((bytes > maxFlightBytes || mayHaveMark) && publications.length > 1) {
+      bytes = publications[0].length;
+      let n = 1;
+      while (n < publications.length && bytes + publications[n].length <= maxFlightBytes) {
+        if (mayHaveMark && isMark(publications[n])) break;
+        bytes += publications[n++].length;
+      }
+      this.waiting = publications.slice(n);
+      this.waitingBytes -= bytes;
+      publications = publications.slice(0, n);
+    } else {
+      this.waiting = [];
+      this.waitingBytes = 0;
+    }
+    this.flight = publicationFlight(this.prefix, publications, bytes, this.members);
+    return this.flight;
+  }
+
+  /** The flush has written to all members. */
+  arrive() {
+    this.flight = null;
+  }
+}
+
+/** @param {Buffer} publication */
+function isMark(publication) {
+  return kindOf(publication) === KIND.RESYNC;
+}
+
+/**
+ * The room of all connections. A field of the connection holds its position, because every
+ * connection is in this room.
+ */
+export class Everyone extends Room {
+  /** @override @param {Connection} connection */
+  has(connection) {
+    return connection.isOpen;
+  }
+
+  /** @override @param {Connection} connection */
+  add(connection) {
+    connection.setIndex(this.members.length);
+    this.members.push(connection);
+  }
+
+  /** @override @param {Connection} connection */
+  delete(connection) {
+    const last = /** @type {Connection} */ (this.members.pop());
+    if (last !== connection) {
+      this.members[connection.index] = last;
+      last.setIndex(connection.index);
+    }
+    connection.setIndex(-1);
+  }
+}

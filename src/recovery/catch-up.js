@@ -1,0 +1,50 @@
+// catch-up.js: which rooms have been compared with the broker since it came back.
+//
+// A read that began before the broker came back proves nothing about the time after, so such a room
+// is compared once more.
+
+/** @typedef {{check(): void}} Checked */
+
+export class CatchUp {
+  constructor() {
+    /** The number of times that the broker has come up. */
+    this.era = 0;
+    /** Rooms that have not been compared since then. @type {Set<Checked>} */
+    this.unproven = new Set();
+    this.onDone = () => {};
+  }
+
+  /** @param {() => void} onDone called when the broker is up and every room has been compared */
+  listen(onDone) {
+    this.onDone = onDone;
+  }
+
+  /** The broker is up: compares all rooms. @param {Iterable<Checked>} rooms */
+  begin(rooms) {
+    this.era++;
+    this.unproven = new Set(rooms);
+    for (const room of this.unproven) room.check();
+    this.#finish();
+  }
+
+  /**
+   * A read has compared a room's position.
+   * @param {Checked} room
+   * @param {number} era the era in which the read began
+   */
+  proven(room, era) {
+    if (!this.unproven.has(room)) return;
+    if (era !== this.era) return room.check();
+    this.unproven.delete(room);
+    this.#finish();
+  }
+
+  /** The room is closed. @param {Checked} room */
+  remove(room) {
+    if (this.unproven.delete(room)) this.#finish();
+  }
+
+  #finish() {
+    if (this.unproven.size === 0) this.onDone();
+  }
+}

@@ -1,0 +1,20 @@
+// delivery.js: what recovery asks of the hub for one room with history. The contract, alone.
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+
+/**
+ * @typedef {object} Delivery
+ * @property {() => boolean} isFull is the room's outbox full? Then nothing may be delivered.
+ * @property {(publication: Buffer) => void} deliver puts the stream's next publication, of kind
+ *   POSITIONED, into the outbox for all members
+ * @property {(mark: Buffer) => void} markResync puts a mark of kind RESYNC into the outbox: each
+ *   member gets a `resync` between the publications before and behind it. The outbox takes a mark
+ *   even if it is full.
+ * @property {(latest: number) => number} handedOut returns the offset of the last publication that
+ *   no longer waits for the members; `latest` if none waits, -1 if a resync mark waits
+ * @property {(connection: Connection, reply: () => void, frames: Buffer) => boolean} admit makes a
+ *   connection a member, then sends its reply, then its replay; nothing runs in between. `frames`
+ *   may be empty. Returns false if no replay was written.
+ */
+
+export {};

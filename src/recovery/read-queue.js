@@ -1,0 +1,112 @@
+// read-queue.js: reads of the broker's histories, a bounded number of them at a time.
+//
+// MAX_READS are under way; the others wait in their order. If the owner of a read closes before its
+// turn, the read is left out.
+
+import { isEpoch } from '../protocol/publication.js';
+
+const MAX_READS = 64;
+
+/** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
+/** @typedef {import('../backend/broker.js').ReadRequest} ReadRequest */
+
+/**
+ * What recovery needs of a broker.
+ * @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories
+ */
+
+/** @typedef {{owner: object|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
+
+export class ReadQueue {
+  /**
+   * @param {object} parts
+   * @param {Histories} parts.broker
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ broker, counters }) {
+    this.broker = broker;
+    this.counters = counters;
+    /** Reads under way. */
+    this.active = 0;
+    /** Reads that wait for their turn, in their order. @type {Set<WaitingRead>} */
+    this.waiting = new Set();
+    /** The same by owner. @type {Map<object, Set<WaitingRead>>} */
+    this.waitingByOwner = new Map();
+  }
+
+  /**
+   * Reads a page of a room's history, in turn.
+   * @param {string} room
+   * @param {ReadRequest} from
+   * @param {object|null} [owner] `cancel(owner)` leaves the read out
+   * @returns {Promise<HistoryPage>}
+   */
+  async read(room, from, owner = null) {
+    if (this.active < MAX_READS) this.active++;
+    else await this.#turn(owner);
+    if (from.limit > 0) this.counters.historyReads++;
+    else this.counters.positionChecks++;
+    try {
+      const page = await this.broker.history(room, from);
+      // Any program with access to Redis may have written the position.
+      if (isEpoch(page.epoch) && Number.isSafeInteger(page.offset) && page.offset >= 0) return page;
+      this.counters.malformed++;
+      throw unavailable(`the position of ${room} is invalid`);
+    } finally {
+      this.#next();
+    }
+  }
+
+  /** Rejects the owner's reads that wait for their turn. @param {object} owner */
+  cancel(owner) {
+    for (const waiting of this.waitingByOwner.get(owner) ?? []) {
+      this.waiting.delete(waiting);
+      waiting.reject(unavailable('the room is closed'));
+    }
+    this.waitingByOwner.delete(owner);
+  }
+
+  /**
+   * @param {object|null} owner
+   * @returns {Promise<void>}
+   */
+  #turn(owner) {
+    return new Promise((resolve, reject) => {
+      const waiting = { owner, resolve, reject };
+      this.waiting.add(waiting);
+      if (owner === null) return;
+      const own = this.waitingByOwner.get(owner);
+      if (own === undefined) this.waitingByOwner.set(owner, new Set([waiting]));
+      else own.add(waiting);
+    });
+  }
+
+  /** A read is over: the next one has its turn. */
+  #next() {
+    for (const waiting of this.waiting) {
+      this.waiting.delete(waiting);
+      if (waiting.owner !== null) this.#forget(waiting.owner, waiting);
+      waiting.resolve();
+      return;
+    }
+    this.active--;
+  }
+
+  /**
+   * @param {object} owner
+   * @param {WaitingRead} waiting
+   */
+  #forget(owner, waiting) {
+    const own = this.waitingByOwner.get(owner);
+    own?.delete(waiting);
+    if (own?.size === 0) this.waitingByOwner.delete(owner);
+  }
+}
+
+/**
+ * An error with the code of BrokerError.
+ * @param {string} message
+ */
+export function unavailable(message) {
+  return Object.assign(new Error(message), { code: 'UNAVAILABLE' });
+}
