@@ -25,15 +25,22 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { BUCKETS } from './bench/histogram.js';
-import { availableKb, cpuSecondsOf, describeMachine, ephemeralPorts } from './bench/machine.js';
-import { checkMachine } from './bench/machine-check.js';
+import {
+  availableKb,
+  checkMachine,
+  cpuSecondsOf,
+  describeMachine,
+  ephemeralPorts,
+  MAX_SOCKETS,
+} from './bench/machine.js';
+import { OPTION, stopOnSignal, withServer } from './bench/script.js';
 import { searchRate } from './bench/search.js';
-import { quiet, startServer, stopAll } from './bench/servers.js';
-import { findClient, MAX_SOCKETS, Swarm } from './bench/swarm.js';
+import { quiet } from './bench/servers.js';
+import { findClient } from './bench/swarm.js';
 import { clean, measured } from './bench/workloads.js';
-import { markdown, meanMs, withTable } from './lib/capacity-table.js';
-import { endUnused, readOptions } from './lib/options.js';
+import { markdown, withTable } from './lib/capacity-table.js';
+import { BUCKETS, meanMs } from './lib/latency.js';
+import { readOptions } from './lib/options.js';
 import { count, print } from './lib/run.js';
 
 /**
@@ -57,84 +64,31 @@ const WARM = MIX.length;
 const README = fileURLToPath(new URL('README.md', import.meta.url));
 const RESULTS = fileURLToPath(new URL('results/', import.meta.url));
 
-const SIZES = '1000,5000,10000,25000,50000';
-const options = readOptions(
-  `What one server holds on this machine, at several numbers of connections.
+const { values: options } = readOptions(
+  `Measures the load that one server holds on this machine, at several numbers of connections.
 
   npm run capacity
   npm run capacity -- --sizes 5000 --messages 2000      does it hold this? exit code 0 or 1`,
-  [
-    { name: 'sizes', value: 'LIST', default: SIZES, help: 'numbers of connections, from 10 on' },
-    {
-      name: 'seconds',
-      value: 'S',
-      default: '10',
-      min: 1,
-      max: 3600,
-      fraction: true,
-      help: 'how long a rate is held',
-    },
-    {
-      name: 'rest-seconds',
-      value: 'S',
-      default: '5',
-      min: 0,
-      max: 3600,
-      fraction: true,
-      help: 'how long it rests',
-    },
-    {
-      name: 'limit-p99-ms',
-      value: 'MS',
-      default: '250',
-      min: 0,
-      max: 600_000,
-      fraction: true,
-      help: 'p99 above which a rate is not held',
-    },
-    {
-      name: 'messages',
-      value: 'RATE',
-      min: 1,
-      max: 10_000_000,
-      fraction: true,
-      help: 'messages a second to hold, instead of a search for the most',
-    },
-    {
-      name: 'payload',
-      value: 'BYTES',
-      default: '100',
-      min: 64,
-      max: 65_536,
-      help: 'size of a payload',
-    },
-    {
-      name: 'client',
-      value: 'KIND',
-      default: 'auto',
-      oneOf: ['auto', 'c', 'node'],
-      help: 'auto (C if there is a compiler), c or node',
-    },
-    {
-      name: 'save',
-      value: 'PATH',
-      help: 'results of this machine, to which these are added; without, loadtest/results/capacity.json',
-    },
-    { name: 'readme', help: 'puts the table into loadtest/README.md, too' },
-  ],
+  `sizes LIST | | 1000,5000,10000,25000,50000 | numbers of connections, of at least 10
+  seconds S | number 1..3600 | 10 | how long a rate is held
+  rest-seconds S | number 0..3600 | 5 | how long the connections rest
+  limit-p99-ms MS | number 0..600000 | 250 | p99 above which a rate is not held
+  messages RATE | number 1..10000000 | | messages a second to hold, instead of a search
+  ${OPTION.payload}
+  ${OPTION.client}
+  save PATH | | | results of this machine, to add to; without, loadtest/results/capacity.json
+  readme | | | also writes the tables to loadtest/README.md`,
+  {
+    check: ({ values: { sizes } }) =>
+      sizes.split(',').every((/** @type {string} */ size) => Number.isInteger(+size) && +size >= 10)
+        ? undefined
+        : `--sizes are whole numbers of at least 10, separated by commas, not ${sizes}`,
+  },
 );
-const sizes = options.text('sizes').split(',').map(Number);
-const [seconds, restSeconds, limitP99Ms, payloadBytes] = [
-  'seconds',
-  'rest-seconds',
-  'limit-p99-ms',
-  'payload',
-].map((name) => options.number(name));
-const file = options.text('save') || `${RESULTS}capacity.json`;
-if (sizes.some((size) => !Number.isInteger(size) || size < 10))
-  endUnused(
-    `--sizes are whole numbers from 10 on, separated by commas, not ${options.text('sizes')}`,
-  );
+/** @type {number[]} */
+const sizes = options.sizes.split(',').map(Number);
+const { seconds, restSeconds, limitP99Ms, payload: payloadBytes } = options;
+const file = options.save || `${RESULTS}capacity.json`;
 
 /**
  * What a size needs: workers do not share connections quite evenly, so they get room for a third
@@ -152,14 +106,9 @@ for (const plan of plans) {
     print(`missing for ${count(plan.connections)} connections: ${problem}`);
   if (problems.length > 0) process.exit(1);
 }
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-  process.once(signal, async () => {
-    await stopAll();
-    process.exit(1);
-  });
-}
+stopOnSignal();
 
-const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.text('client')));
+const client = findClient(options.client);
 const machine = { ...describeMachine(), client: client.kind === 'c' ? 'C' : 'Node' };
 let failed = 0;
 for (const plan of plans) {
@@ -183,7 +132,7 @@ for (const plan of plans) {
 }
 const results = await saved();
 if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${file}`);
-if (options.flag('readme'))
+if (options.readme)
   await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
 process.exit(failed === 0 ? 0 : 1);
 
@@ -213,111 +162,106 @@ async function measure({ connections, workers, processes, sources }) {
   print(
     `\n${count(connections)} connections: ${workers} workers, ${processes} client processes, ${sources} addresses`,
   );
-  const target = await startServer('fanfare', { workers });
-  const swarm = new Swarm({ client, processes }).start();
-  try {
-    await swarm.aim(target);
-    // The code is compiled and the first rooms exist before anything counts.
-    await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
-    await swarm.run({
-      group: WARM,
-      perSecond: 500,
-      seconds: 1,
-      publishers: 2,
-      everyProcess: true,
-      payloadBytes,
-    });
-    await swarm.hangUp({ group: WARM });
-    await quiet(target, 5000);
-    const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
-
-    const openCpu = cpuOf(target, swarm);
-    const groups = await openMix(swarm, connections, sources);
-    await quiet(target, 10_000);
-    const handshakes = openCpu();
-    print(
-      `  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`,
-    );
-
-    const restCpu = cpuOf(target, swarm);
-    await sleep(restSeconds * 1000);
-    const rest = restCpu();
-    const kb = target.pssKb() - kbBefore;
-    const systemKb = systemKbBefore - availableKb();
-
-    const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
-    if (!clean(everyday))
-      throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
-
-    const most = options.has('messages') ? null : await search();
-    const rates =
-      most === null
-        ? [options.number('messages')]
-        : HELD_SHARES.map((share) => Math.round(most * share));
-    for (const rate of rates) {
-      const held = await attempt(rate, seconds);
-      if (!isHeld(held)) continue;
-      const open = await openIn(swarm, groups);
-      if (open !== connections) throw new Error(`${connections - open} connections were lost`);
-      return {
-        connections,
-        date,
-        commit: String(machine.commit),
-        workers,
-        processes,
-        rooms: groups.reduce((sum, { rooms }) => sum + rooms, 0),
-        serverMb: target.pssKb() / 1000,
-        kbPerConnection: kb / connections,
-        systemKbPerConnection: systemKb / connections,
-        handshakeCpuMs: (handshakes.server * 1000) / connections,
-        restCores: rest.server / rest.seconds,
-        everyday: loadOf(everyday),
-        most,
-        held: loadOf(held),
-      };
-    }
-    throw new Error(
-      `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
-    );
-
-    /**
-     * @param {number} rate
-     * @param {number} forSeconds
-     */
-    async function attempt(rate, forSeconds) {
-      const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
-      print(
-        `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${step.p99Ms} ms`,
-      );
-      return step;
-    }
-
-    /** @returns {Promise<number>} the highest messages/s that passed; rejects where none did */
-    async function search() {
-      const best = await searchRate({
-        start: SEARCH_START,
-        grow: 2,
-        bisections: 2,
-        retries: 1,
-        attempt: async (rate) => {
-          const step = await attempt(rate, SEARCH_SECONDS);
-          return { ok: isHeld(step), score: rate, step };
-        },
-        recover: async () => {
-          await quiet(target, 8000);
-          if ((await openIn(swarm, groups)) === connections) return;
-          for (const { group } of groups) await swarm.hangUp({ group });
-          await quiet(target, 8000);
-          await openMix(swarm, connections, sources);
-        },
+  return withServer(
+    { server: 'fanfare', client: client.kind, processes, workers },
+    async ({ target, swarm }) => {
+      // The code is compiled and the first rooms exist before anything counts.
+      await swarm.open({ count: 200, group: WARM, room: 'warm-', rooms: 10, sources });
+      await swarm.run({
+        group: WARM,
+        perSecond: 500,
+        seconds: 1,
+        publishers: 2,
+        everyProcess: true,
+        payloadBytes,
       });
-      if (best === null) throw new Error(`no rate passed with p99 within ${limitP99Ms} ms`);
-      return best.score;
-    }
-  } finally {
-    await swarm.close();
-    await target.close();
-  }
+      await swarm.hangUp({ group: WARM });
+      await quiet(target, 5000);
+      const [kbBefore, systemKbBefore] = [target.pssKb(), availableKb()];
+
+      const openCpu = cpuOf(target, swarm);
+      const groups = await openMix(swarm, connections, sources);
+      await quiet(target, 10_000);
+      const handshakes = openCpu();
+      print(
+        `  connected and joined with ${((handshakes.server * 1000) / connections).toFixed(2)} ms of server CPU each`,
+      );
+
+      const restCpu = cpuOf(target, swarm);
+      await sleep(restSeconds * 1000);
+      const rest = restCpu();
+      const kb = target.pssKb() - kbBefore;
+      const systemKb = systemKbBefore - availableKb();
+
+      const everyday = await attempt(connections * EVERYDAY_PER_CONNECTION, seconds);
+      if (!clean(everyday))
+        throw new Error(`everyday load: ${everyday.received} of ${everyday.expected} arrived`);
+
+      const most = options.messages > 0 ? null : await search();
+      const rates =
+        most === null ? [options.messages] : HELD_SHARES.map((share) => Math.round(most * share));
+      for (const rate of rates) {
+        const held = await attempt(rate, seconds);
+        if (!isHeld(held)) continue;
+        const open = await openIn(swarm, groups);
+        if (open !== connections) throw new Error(`${connections - open} connections were lost`);
+        return {
+          connections,
+          date,
+          commit: String(machine.commit),
+          workers,
+          processes,
+          rooms: groups.reduce((sum, { rooms }) => sum + rooms, 0),
+          serverMb: target.pssKb() / 1000,
+          kbPerConnection: kb / connections,
+          systemKbPerConnection: systemKb / connections,
+          handshakeCpuMs: (handshakes.server * 1000) / connections,
+          restCores: rest.server / rest.seconds,
+          everyday: loadOf(everyday),
+          most,
+          held: loadOf(held),
+        };
+      }
+      throw new Error(
+        `not held with p99 within ${limitP99Ms} ms: ${rates.map(count).join(', ')} messages/s`,
+      );
+
+      /**
+       * @param {number} rate
+       * @param {number} forSeconds
+       */
+      async function attempt(rate, forSeconds) {
+        const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
+        print(
+          `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${step.p99Ms} ms`,
+        );
+        return step;
+      }
+
+      /** @returns {Promise<number>} the highest messages/s that passed; rejects where none did */
+      async function search() {
+        const best = await searchRate({
+          start: SEARCH_START,
+          grow: 2,
+          bisections: 2,
+          retries: 1,
+          attempt: async (rate) => {
+            const step = await attempt(rate, SEARCH_SECONDS);
+            return { ok: isHeld(step), score: rate, step };
+          },
+          recover: async () => {
+            await quiet(target, 8000);
+            if ((await openIn(swarm, groups)) === connections) return;
+            for (const { group } of groups) await swarm.hangUp({ group });
+            await quiet(target, 8000);
+            await openMix(swarm, connections, sources);
+          },
+        });
+        if (best === null) throw new Error(`no rate passed with p99 within ${limitP99Ms} ms`);
+        return best.score;
+      }
+    },
+  );
 }
 
 /** @param {Step} step */
@@ -352,7 +296,7 @@ function loadOf(step) {
 
 /**
  * Opens the connections of all rows of MIX, each in a group of its own.
- * @param {Swarm} swarm @param {number} connections @param {number} sources
+ * @param {import('./bench/swarm.js').Swarm} swarm @param {number} connections @param {number} sources
  * @returns {Promise<Group[]>} rejects where one fails
  */
 async function openMix(swarm, connections, sources) {
@@ -384,7 +328,7 @@ async function openMix(swarm, connections, sources) {
 }
 
 /**
- * @param {Swarm} swarm
+ * @param {import('./bench/swarm.js').Swarm} swarm
  * @param {readonly Group[]} groups
  * @returns {Promise<number>} connections that are open now
  */
@@ -396,7 +340,7 @@ async function openIn(swarm, groups) {
 
 /**
  * All groups talk at once, each its share of the messages, members in turn.
- * @param {Swarm} swarm
+ * @param {import('./bench/swarm.js').Swarm} swarm
  * @param {readonly Group[]} groups
  * @param {number} perSecond
  * @param {number} forSeconds
@@ -422,25 +366,28 @@ async function talk(swarm, groups, perSecond, forSeconds) {
   );
   // A process's own count would have its other groups in it.
   const cpu = pids.map((pid, i) => cpuSecondsOf([pid]) - before[i]);
-  const sum = (/** @type {(result: import('./bench/swarm.js').RunResult) => number} */ of) =>
-    results.reduce((total, result) => total + of(result), 0);
+  /** @typedef {import('./bench/swarm.js').RunResult} RunResult */
+  /** @typedef {Exclude<keyof RunResult, 'histogram'>} Figure */
+  const sum = (/** @type {Figure} */ key) =>
+    results.reduce((total, result) => total + result[key], 0);
+  const most = (/** @type {Figure} */ key) => Math.max(...results.map((result) => result[key]));
   const histogram = new Float64Array(BUCKETS);
   for (const result of results)
     for (let i = 0; i < BUCKETS; i++) histogram[i] += result.histogram[i];
   return {
-    open: sum(({ open }) => open),
-    expected: sum(({ expected }) => expected),
-    received: sum(({ received }) => received),
-    inWindow: sum(({ inWindow }) => inWindow),
-    wrong: sum(({ wrong }) => wrong),
-    lost: sum(({ lost }) => lost),
-    sent: sum(({ sent }) => sent),
-    stray: sum(({ stray }) => stray),
-    // These three a process counts over all its groups.
-    frames: Math.max(...results.map(({ frames }) => frames)),
-    bytes: Math.max(...results.map(({ bytes }) => bytes)),
-    reads: Math.max(...results.map(({ reads }) => reads)),
-    maxMs: Math.max(...results.map(({ maxMs }) => maxMs)),
+    open: sum('open'),
+    expected: sum('expected'),
+    received: sum('received'),
+    inWindow: sum('inWindow'),
+    wrong: sum('wrong'),
+    lost: sum('lost'),
+    sent: sum('sent'),
+    stray: sum('stray'),
+    // A process counts these three over all its groups.
+    frames: most('frames'),
+    bytes: most('bytes'),
+    reads: most('reads'),
+    maxMs: most('maxMs'),
     cpuSeconds: cpu.reduce((total, one) => total + one, 0),
     busiest: Math.max(...cpu) / ((performance.now() - startedMs) / 1000),
     histogram,
@@ -449,7 +396,8 @@ async function talk(swarm, groups, perSecond, forSeconds) {
 
 /**
  * Starts to count processor time.
- * @param {import('./bench/servers.js').Target} target @param {Swarm} swarm
+ * @param {import('./bench/servers.js').Target} target
+ * @param {import('./bench/swarm.js').Swarm} swarm
  * @returns {() => {server: number, client: number, seconds: number}} since then, in seconds
  */
 function cpuOf(target, swarm) {

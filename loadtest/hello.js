@@ -1,37 +1,42 @@
 #!/usr/bin/env node
-// hello.js: watch a message go through: two WebSockets join a room, one says something, both get
-// it.
+// hello.js: shows that a server works: two WebSockets join a room, one sends a message, both
+// receive it.
 //
 //   node loadtest/hello.js [ws://127.0.0.1:3000/ws]
 //
-// Needs nothing but what the server itself needs.
+// It needs only the packages of the server itself.
 
 import { WebSocket } from 'ws';
 import { readOptions } from './lib/options.js';
 
-const options = readOptions(
-  `Two WebSockets join a room of a server that runs, one says something, both get it.
+const URL_HERE = 'ws://127.0.0.1:3000/ws';
+
+const { positionals } = readOptions(
+  `Two WebSockets join a room of a running server. One sends a message, and both receive it.
 
   npm run hello
   npm run hello -- ws://127.0.0.1:3000/ws`,
-  [],
+  '',
   {
     positionals: 1,
-    check: ({ positionals: [given = ''] }) =>
-      given === '' || (URL.canParse(given) && /^wss?:$/.test(new URL(given).protocol))
+    check: ({ positionals: [given = URL_HERE] }) =>
+      URL.canParse(given) && /^wss?:$/.test(new URL(given).protocol)
         ? undefined
         : `not a URL that begins with ws:// or wss://: ${given}`,
   },
 );
-const url = options.positionals[0] ?? 'ws://127.0.0.1:3000/ws';
+const url = positionals[0] ?? URL_HERE;
 const TIMEOUT_MS = 5000;
 const room = 'hello';
 const payload = `Hello from process ${process.pid}`;
 
-const timer = setTimeout(() => fail(`nothing came within ${TIMEOUT_MS / 1000} s`), TIMEOUT_MS);
+const timer = setTimeout(
+  () => fail(`no message arrived within ${TIMEOUT_MS / 1000} s`),
+  TIMEOUT_MS,
+);
 try {
   const [ann, ben] = await Promise.all([enter('Ann'), enter('Ben')]);
-  console.log(`Ann says     ${JSON.stringify({ type: 'message', payload })}`);
+  console.log(`Ann sends    ${JSON.stringify({ type: 'message', payload })}`);
   ann.websocket.send(JSON.stringify({ type: 'message', payload }));
   await Promise.all([ann.heard, ben.heard]);
   clearTimeout(timer);

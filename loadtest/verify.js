@@ -3,14 +3,15 @@
 //
 //   node loadtest/verify.js --redis --servers 2 --workers 2       two servers that share one Redis
 //   node loadtest/verify.js --embedded --servers 1 --workers 4    one server, embedded broker
-//   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off
+//   node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     running servers, with limits off
 //
 // Client i is on server i mod servers and in room ⌊i/servers⌋ mod rooms, so that each room has
-// members everywhere. Publishers are members, too. Each sends bursts of 25 to one room after
-// another, with at most `window` messages without an ack on their way: less than a burst, so that
-// messages of one publisher to one room can overtake each other if anything lets them; and four
-// publishers are at a room at a time. Each member marks what it gets; a mark missing, set twice or
-// set after a later one of the same publisher is a fault, and the exit code is 1.
+// members on every server. Publishers are members, too. Each publisher sends bursts of 25 to one
+// room after another, with at most `window` messages without an ack. The window is smaller than a
+// burst, so that messages of one publisher to one room can overtake each other if the server has a
+// fault, and four publishers send to a room at a time. Each member marks the messages that it gets.
+// A mark that is missing, set twice, or set after a later one of the same publisher is a fault, and
+// the exit code is 1.
 
 import { Latency } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
@@ -19,105 +20,42 @@ import { count, pause, print, run } from './lib/run.js';
 import { connectionsPerWorker, NO_LIMITS, scrape, startServer, urlOf } from './lib/server.js';
 import { closeAll, joinAll, openMany, WsClient } from './lib/ws-client.js';
 
-const options = readOptions(
-  `Does every member get every message exactly once, in each publisher's order?
+const { values } = readOptions(
+  `Does every member get every message exactly once, in the order of each publisher?
 
   npm run verify:redis                  two servers that share one Redis
   npm run verify:embedded               one server of four workers, embedded broker
-  node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     servers that run already, with limits off`,
-  [
-    { name: 'redis', help: 'the servers share a Redis, which is started for the run' },
-    { name: 'embedded', help: 'one server with the embedded broker: the default' },
-    {
-      name: 'url',
-      value: 'URL',
-      multiple: true,
-      help: 'a server that runs already; once for each',
-    },
-    {
-      name: 'servers',
-      value: 'N',
-      default: '1',
-      min: 1,
-      max: 16,
-      help: 'servers to start; several need --redis',
-    },
-    { name: 'workers', value: 'N', default: '2', min: 1, max: 64, help: 'workers of each server' },
-    {
-      name: 'clients',
-      value: 'N',
-      default: '2000',
-      min: 1,
-      max: 100_000,
-      help: 'clients, all in this process',
-    },
-    {
-      name: 'rooms',
-      value: 'N',
-      default: '20',
-      min: 1,
-      max: 100_000,
-      help: 'rooms; each client is in one',
-    },
-    {
-      name: 'messages',
-      value: 'N',
-      default: '10000',
-      min: 1,
-      max: 10_000_000,
-      help: 'messages in all',
-    },
-    {
-      name: 'publishers',
-      value: 'N',
-      default: '20',
-      min: 1,
-      max: 100_000,
-      help: 'clients that publish',
-    },
-    {
-      name: 'window',
-      value: 'N',
-      default: '16',
-      min: 1,
-      max: 1000,
-      help: 'messages of a publisher without an ack',
-    },
-    {
-      name: 'timeout-s',
-      value: 'S',
-      default: '120',
-      min: 1,
-      max: 86_400,
-      help: 'seconds after which the run has failed',
-    },
-  ],
+  node loadtest/verify.js --url ws://a:3000/ws --url ws://b:3000/ws     running servers, with limits off`,
+  `redis | | | the servers share a Redis, which is started for the run
+  embedded | | | one server with the embedded broker: the default
+  url URL… | | | a running server; one for each server
+  servers N | whole 1..16 | 1 | servers to start; several need --redis
+  workers N | whole 1..64 | 2 | workers of each server
+  clients N | whole 1..100000 | 2000 | clients, all in this process
+  rooms N | whole 1..100000 | 20 | rooms; each client is in one
+  messages N | whole 1..10000000 | 10000 | messages in all
+  publishers N | whole 1..100000 | 20 | clients that publish
+  window N | whole 1..1000 | 16 | messages of a publisher without an ack
+  timeout-s S | whole 1..86400 | 120 | seconds after which the run has failed`,
   {
-    check: (given) => {
-      if (given.flag('redis') && given.flag('embedded')) return '--redis or --embedded, not both';
-      const wrong = given.list('url').find((url) => !/^ws:\/\/./.test(url) || !URL.canParse(url));
+    check: ({ values: { redis, embedded, url, servers, publishers, clients } }) => {
+      if (redis && embedded) return '--redis or --embedded, not both';
+      const wrong = url.find(
+        (/** @type {string} */ one) => !/^ws:\/\/./.test(one) || !URL.canParse(one),
+      );
       if (wrong !== undefined) return `--url is a URL that begins with ws://, not ${wrong}`;
-      if (!given.flag('redis') && given.number('servers') !== 1 && !given.has('url'))
-        return 'several servers need --redis';
-      if (given.number('publishers') > given.number('clients'))
-        return '--publishers are clients: at most --clients';
+      if (!redis && servers !== 1 && url.length === 0) return 'several servers need --redis';
+      if (publishers > clients) return '--publishers must be at most --clients';
     },
   },
 );
-const [
-  serverCount,
-  workerCount,
-  clientCount,
-  roomCount,
-  messageCount,
-  publisherCount,
-  window,
-  timeoutS,
-] = ['servers', 'workers', 'clients', 'rooms', 'messages', 'publishers', 'window', 'timeout-s'].map(
-  (name) => options.number(name),
-);
-const isRedis = options.flag('redis');
-const givenUrls = options.list('url');
+const {
+  clients: clientCount,
+  rooms: roomCount,
+  messages: messageCount,
+  publishers: publisherCount,
+} = values;
+const { redis: isRedis, url: givenUrls, window } = values;
 /** Messages a publisher sends to one room before it goes to the next. */
 const BURST = 25;
 /** Publishers that are at the same room at a time. */
@@ -127,7 +65,7 @@ const SILENCE_MS = 3000;
 /** After the last one: time for a repeat to show itself. */
 const REPEAT_WAIT_MS = 500;
 
-/** What one client has got. */
+/** The messages that one client has received. */
 class Member {
   /**
    * @param {number} room
@@ -141,12 +79,12 @@ class Member {
   }
 }
 
-const broker = givenUrls.length > 0 ? 'servers given' : isRedis ? 'Redis' : 'embedded broker';
+const broker = givenUrls.length > 0 ? 'running servers' : isRedis ? 'Redis' : 'embedded broker';
 
 await run(
   `verify: ${count(clientCount)} clients, ${roomCount} rooms, ${count(messageCount)} messages of ${publisherCount} publishers; ${broker}`,
   verify,
-  timeoutS * 1000,
+  values.timeoutS * 1000,
 );
 
 /** @param {import('./lib/run.js').Run} test */
@@ -267,8 +205,8 @@ async function verify(test) {
   test.check('deliveries', count(expected), count(got.deliveries));
   test.check('missing', 0, missing);
   test.check('repeated', 0, got.repeated);
-  test.check('out of a publisher’s order', 0, got.outOfOrder);
-  test.check('of a room or kind not asked for', 0, got.strange);
+  test.check('out of order', 0, got.outOfOrder);
+  test.check('of another room or type', 0, got.strange);
   test.check('error replies', 0, got.errors + refused);
   test.check(
     'connections lost',
@@ -282,11 +220,11 @@ async function startServers(test) {
   const redis = isRedis ? await startRedis(test) : null;
   const env = {
     ...NO_LIMITS,
-    WORKERS: String(workerCount),
+    WORKERS: String(values.workers),
     ...(redis ? { REDIS_URL: redis.url } : {}),
   };
   return Promise.all(
-    Array.from({ length: serverCount }, (_, i) =>
+    Array.from({ length: values.servers }, (_, i) =>
       startServer(test, { ...env, SERVER_ID: `verify-${i + 1}` }),
     ),
   );

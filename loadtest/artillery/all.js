@@ -12,7 +12,7 @@ import { createWriteStream, mkdirSync, readdirSync, readFileSync } from 'node:fs
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readOptions } from '../lib/options.js';
-import { count, print, table } from '../lib/run.js';
+import { count, onSignal, print, table } from '../lib/run.js';
 import { findArtillery, needServer, startArtillery, TARGET } from './artillery.js';
 
 const folder = fileURLToPath(new URL('../', import.meta.url));
@@ -38,44 +38,35 @@ const SMALL_PROFILE = Object.freeze([
   { name: 'stress', duration: 10, arrivalCount: 40 },
 ]);
 
-const options = readOptions(
-  `Runs every Artillery scenario of loadtest/ in turn, and prints one table. The server runs already, with FANFARE_LIMITS=off.
+const { values } = readOptions(
+  `Runs every Artillery scenario of loadtest/ in turn, and prints one table. It needs a running server, with FANFARE_LIMITS=off.
 
   npm run loadtest:all
   npm run loadtest:all -- --only smoke,fan-out --target ws://10.0.0.7:3000`,
-  [
-    { name: 'target', value: 'URL', default: TARGET, help: 'the server' },
-    {
-      name: 'only',
-      value: 'LIST',
-      default: SCENARIOS.join(),
-      listOf: SCENARIOS,
-      help: 'scenarios, in this order',
-    },
-    {
-      name: 'full',
-      help: 'profile.yml as it is written, not with 1/500 of its arrivals in 1/6 of the time',
-    },
-    {
-      name: 'overrides',
-      value: 'JSON',
-      help: "for every scenario, as Artillery's own --overrides",
-    },
-    {
-      name: 'results',
-      value: 'DIR',
-      help: 'where to keep what Artillery printed; without, loadtest/results/artillery-TIME',
-    },
-  ],
+  `target URL | | ${TARGET} | the server
+  only LIST | list of ${SCENARIOS.join(' ')} | ${SCENARIOS.join()} | scenarios, in this order
+  full | | | the whole profile.yml, instead of 1/500 of its arrivals in 1/6 of the time
+  overrides JSON | | {} | for every scenario, the same as --overrides of Artillery
+  results DIR | | | where to keep the output of Artillery; without, loadtest/results/artillery-TIME`,
   {
-    check: checked,
-    tail: 'Exit code: 0 every scenario met its conditions · 1 one did not · 2 nothing was run',
+    check: ({ values: { target, overrides } }) => {
+      if (!URL.canParse(target) || !/^wss?:$/.test(new URL(target).protocol))
+        return `--target is a URL that begins with ws:// or wss://, not ${target}`;
+      try {
+        const value = JSON.parse(overrides);
+        if (typeof value !== 'object' || value === null || Array.isArray(value))
+          return '--overrides is a JSON object';
+      } catch (error) {
+        return `--overrides is not JSON: ${/** @type {Error} */ (error).message}`;
+      }
+    },
+    tail: 'Exit code: 0 every scenario met its conditions · 1 one did not · 2 no scenario was run',
   },
 );
-const target = options.text('target');
-const overrides = JSON.parse(options.text('overrides') || '{}');
+const { target, full } = values;
+const overrides = JSON.parse(values.overrides);
 const results =
-  options.text('results') ||
+  values.results ||
   `${folder}results/artillery-${new Date().toISOString().slice(0, 19).replaceAll(':', '')}`;
 findArtillery();
 await needServer(target);
@@ -84,12 +75,10 @@ mkdirSync(results, { recursive: true });
 /** @type {import('node:child_process').ChildProcess|null} */
 let current = null;
 let isEnding = false;
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-  process.on(signal, () => {
-    isEnding = true;
-    current?.kill('SIGTERM');
-  });
-}
+onSignal(() => {
+  isEnding = true;
+  current?.kill('SIGTERM');
+});
 
 /**
  * @typedef {{name: string, seconds: number, cells: string[], failed: string[], met: boolean}}
@@ -97,7 +86,7 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
  */
 /** @type {Outcome[]} */
 const outcomes = [];
-for (const name of options.text('only').split(',')) {
+for (const name of values.only) {
   if (isEnding) break;
   print(`${name} …`);
   const outcome = await runOne(name);
@@ -137,7 +126,7 @@ process.exit(met === outcomes.length && !isEnding ? 0 : 1);
  */
 async function runOne(name) {
   const [report, log] = [join(results, `${name}.json`), join(results, `${name}.log`)];
-  const own = name === 'profile' && !options.flag('full') ? { phases: SMALL_PROFILE } : {};
+  const own = name === 'profile' && !full ? { phases: SMALL_PROFILE } : {};
   const changed = JSON.stringify({ ...overrides, config: { ...own, ...overrides.config } });
   const startedMs = performance.now();
   const child = startArtillery(
@@ -207,21 +196,4 @@ function figures(report) {
     of('fanfare.lost'),
     of('fanfare.repeated'),
   ];
-}
-
-/**
- * @param {import('../lib/options.js').Options} given
- * @returns {string|undefined} what is wrong
- */
-function checked(given) {
-  const url = given.text('target');
-  if (!URL.canParse(url) || !/^wss?:$/.test(new URL(url).protocol))
-    return `--target is a URL that begins with ws:// or wss://, not ${url}`;
-  try {
-    const value = JSON.parse(given.text('overrides') || '{}');
-    if (typeof value !== 'object' || value === null || Array.isArray(value))
-      return '--overrides is a JSON object';
-  } catch (error) {
-    return `--overrides is not JSON: ${/** @type {Error} */ (error).message}`;
-  }
 }

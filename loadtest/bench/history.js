@@ -3,27 +3,25 @@
 //   node loadtest/bench/history.js                    some six minutes
 //   node loadtest/bench/history.js --only server --rates 1000 --rounds 3
 //
-// Twice, each first without history and then with (100 publications, 300 s), in turns:
+// Two parts, each without history and with it (100 publications, 300 s), in turns:
 // - a server: two workers, 1,000 rooms of 10 members, messages spread over all of them, at fixed rates;
-// - the broker alone, in two processes that publish to many rooms in one tick and subscribe to all of them: there nothing but
-//   the command itself is left, and a script that does nothing shows what is Lua's. More than any one server gets to.
+// - the broker alone, in two processes that publish to many rooms in one tick and subscribe to all of
+//   them. Only the command itself is left there, and a script that does nothing shows the share of Lua.
 //
 // The figure is the processor time of the redis-server process (INFO's used_cpu, µs) for a
 // publication.
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
 import { createCounters } from '../../src/observability/counters.js';
-import { parsedArgs } from '../lib/options.js';
+import { markdownTable, median, show } from '../lib/figures.js';
+import { readOptions } from '../lib/options.js';
 import { redisSettings, startRedis } from '../lib/redis.js';
-import { describeMachine } from './machine.js';
-import { startServer, stopAll } from './servers.js';
-import { findClient, Swarm } from './swarm.js';
+import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
 import { clean, measured } from './workloads.js';
 
 const WORKERS = 2;
@@ -49,54 +47,30 @@ if (process.send === undefined) await measure();
 else await work(process.argv[2]);
 
 async function measure() {
-  const { values: options } = parsedArgs({
-    options: {
-      only: { type: 'string', default: 'server,broker' },
-      rates: { type: 'string', default: '200,1000,4000' },
-      rounds: { type: 'string', default: '3' },
-      seconds: { type: 'string', default: '4' },
-      save: { type: 'string' },
-      help: { type: 'boolean', default: false },
-    },
-  });
-  if (options.help) {
-    console.log(
-      'node loadtest/bench/history.js [--only server,broker] [--rates 200,1000,4000] [--rounds 3] [--seconds 4] [--save PATH]',
-    );
-    return;
-  }
-  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-    process.once(signal, async () => {
-      await stopAll();
-      process.exit(1);
-    });
-  }
-  const startedAt = new Date().toISOString();
-  const [rounds, seconds] = [Number(options.rounds), Number(options.seconds)];
+  const { values } = readOptions(
+    'Measures the processor time of Redis for a publication, without history and with it.',
+    `only LIST | list of server broker | server,broker | parts to run
+    rates LIST | | 200,1000,4000 | messages a second, of the server
+    rounds N | whole 1..100 | 3 | rounds
+    seconds S | number 0.5..3600 | 4 | duration of each measurement
+    ${OPTION.save}`,
+  );
+  const { only, rates, rounds, seconds, save } = values;
+  stopOnSignal();
+  /** @type {string[]} */
   const lines = [];
-  for (const part of options.only.split(',')) {
-    if (part === 'server')
-      lines.push(...(await ofServer(options.rates.split(',').map(Number), rounds, seconds)), '');
-    else if (part === 'broker') lines.push(...(await ofBroker(rounds, seconds)), '');
-    else throw new Error(`--only ${part}: server or broker`);
-  }
-  const text = [
-    `# What history costs Redis, ${startedAt}`,
-    '',
-    `\`node loadtest/bench/history.js ${process.argv.slice(2).join(' ')}\`: medians of ${rounds} rounds, in brackets the range`,
-    '',
-    ...Object.entries(describeMachine()).map(([key, value]) => `- ${key}: ${value}`),
-    '',
-    ...lines,
-  ].join('\n');
-  const path =
-    options.save ??
-    fileURLToPath(
-      new URL(`./results/history-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
-    );
-  mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
-  writeFileSync(`${path}.md`, text);
-  console.log(`\n${text}\nsaved as ${path}.md`);
+  if (only.includes('server'))
+    lines.push(...(await ofServer(rates.split(',').map(Number), rounds, seconds)), '');
+  if (only.includes('broker')) lines.push(...(await ofBroker(rounds, seconds)), '');
+  const note = `medians of ${rounds} rounds, in brackets the range`;
+  saveReport({
+    script: 'history',
+    title: 'What history costs Redis',
+    note,
+    lines,
+    data: { lines },
+    save,
+  });
 }
 
 /** Processor time of a server's redis-server so far, in seconds. @param {Redis} redis */
@@ -115,44 +89,39 @@ async function cpuOf(redis) {
  * @returns {Promise<string[]>}
  */
 async function ofServer(rates, rounds, seconds) {
-  const client = findClient('auto');
   /** @type {Record<string, {redis: number[], server: number[]}[]>} by kind, a cell a rate */
   const micros = Object.fromEntries(
     KINDS.map((kind) => [kind, rates.map(() => ({ redis: [], server: [] }))]),
   );
   for (let round = 0; round < rounds; round++) {
     for (const kind of KINDS) {
-      /** @type {(() => unknown)[]} */
-      const ends = [];
-      try {
-        const { url } = await startRedis({ after: (end) => ends.unshift(end) });
-        const redis = new Redis(url);
-        ends.unshift(() => redis.disconnect());
-        /** @type {Record<string, string>} */
-        const history = kind === 'history' ? { FANFARE_HISTORY: 'room-*=100/300s' } : {};
-        const target = await startServer('fanfare', { env: { REDIS_URL: url, ...history } });
-        ends.unshift(() => target.close());
-        const swarm = new Swarm({ client, processes: 2 }).start();
-        ends.unshift(() => swarm.close());
-        await swarm.aim(target);
-        const opened = await swarm.open({ count: 10_000, rooms: 1000, room: 'room-', sources: 4 });
-        if (opened.failed > 0) throw new Error(`${opened.failed} connections failed`);
-        const load = { payloadBytes: 100, everyProcess: true, publishers: 5 };
-        // Every room has been published to by every worker: what the first time costs comes once.
-        await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
-        for (const [i, rate] of rates.entries()) {
-          const before = await cpuOf(redis);
-          const step = await measured(target, () =>
-            swarm.run({ ...load, perSecond: rate, seconds }),
-          );
-          const spent = (await cpuOf(redis)) - before;
-          if (!clean(step)) throw new Error(`messages were lost at ${rate}/s, ${kind}`);
-          micros[kind][i].redis.push((spent * 1e6) / step.sent);
-          micros[kind][i].server.push((step.serverCpuSeconds * 1e6) / step.sent);
-        }
-      } finally {
-        for (const end of ends) await end();
-      }
+      /** @type {Record<string, string>} */
+      const env = kind === 'history' ? { FANFARE_HISTORY: 'room-*=100/300s' } : {};
+      await withServer(
+        { server: 'fanfare-redis', client: 'auto', env },
+        async ({ target, swarm }) => {
+          const opened = await swarm.open({
+            count: 10_000,
+            rooms: 1000,
+            room: 'room-',
+            sources: 4,
+          });
+          if (opened.failed > 0) throw new Error(`${opened.failed} connections failed`);
+          const redis = new Redis(target.redisUrl);
+          const load = { payloadBytes: 100, everyProcess: true, publishers: 5 };
+          // Every worker has published to every room: the first publication to a room costs more.
+          await swarm.run({ ...load, perSecond: 4000, seconds: 3 });
+          for (const [i, perSecond] of rates.entries()) {
+            const before = await cpuOf(redis);
+            const step = await measured(target, () => swarm.run({ ...load, perSecond, seconds }));
+            const spent = (await cpuOf(redis)) - before;
+            if (!clean(step)) throw new Error(`messages were lost at ${perSecond}/s, ${kind}`);
+            micros[kind][i].redis.push((spent * 1e6) / step.sent);
+            micros[kind][i].server.push((step.serverCpuSeconds * 1e6) / step.sent);
+          }
+          redis.disconnect();
+        },
+      );
     }
   }
   const row = (/** @type {number} */ rate, /** @type {number} */ i) => {
@@ -160,14 +129,13 @@ async function ofServer(rates, rounds, seconds) {
       const [plain, history] = KINDS.map((kind) => micros[kind][i][whose]);
       return [figure(plain), figure(history), figure(ratiosOf(history, plain), 2)];
     });
-    return `| ${rate} | ${cells.join(' | ')} |`;
+    return [rate, ...cells];
   };
+  const head = ['messages/s', 'Redis, plain, µs', 'with history, µs', '×'];
   return shown([
     '## A server: 2 workers, 1,000 rooms of 10 members',
     '',
-    '| messages/s | Redis, plain, µs | with history, µs | × | server, plain, µs | with history, µs | × |',
-    '|---:|---:|---:|---:|---:|---:|---:|',
-    ...rates.map(row),
+    ...markdownTable([...head, 'server, plain, µs', 'with history, µs', '×'], rates.map(row)),
   ]);
 }
 
@@ -183,12 +151,8 @@ async function ofBroker(rounds, seconds) {
   try {
     const redis = new Redis(server.url);
     ends.unshift(() => redis.disconnect());
-    const lines = [
-      '## The broker alone: 2 processes, each tick of 10 ms',
-      '',
-      '| rooms × publications a tick | publications/s | plain, µs | with history, µs | × |',
-      '|---:|---:|---:|---:|---:|',
-    ];
+    /** @type {(string|number)[][]} */
+    const rows = [];
     const workers = Array.from({ length: WORKERS }, () => fork(import.meta.filename, [server.url]));
     ends.unshift(() => {
       for (const worker of workers) worker.kill();
@@ -221,9 +185,15 @@ async function ofBroker(rounds, seconds) {
           rate = accepted / seconds;
         }
       }
-      lines.push(
-        `| ${rooms} × ${publications} | ${Math.round(rate)} | ${figure(micros.plain)} | ${figure(micros.history)} | ${figure(ratiosOf(micros.history, micros.plain), 2)} |`,
-      );
+      const { plain, history } = micros;
+      const ratio = figure(ratiosOf(history, plain), 2);
+      rows.push([
+        `${rooms} × ${publications}`,
+        Math.round(rate),
+        figure(plain),
+        figure(history),
+        ratio,
+      ]);
     }
     await ask({ rooms: 0, publications: 0, kind: 'plain' });
     const idle = [];
@@ -238,8 +208,16 @@ async function ofBroker(rounds, seconds) {
       }
       idle.push((((await cpuOf(redis)) - before) * 1e6) / 20_000);
     }
-    lines.push('', `A script that does nothing, 200 in a write: ${figure(idle)} µs.`);
-    return shown(lines);
+    return shown([
+      '## The broker alone: 2 processes, each tick of 10 ms',
+      '',
+      ...markdownTable(
+        ['rooms × publications a tick', 'publications/s', 'plain, µs', 'with history, µs', '×'],
+        rows,
+      ),
+      '',
+      `A script that does nothing, 200 in a write: ${figure(idle)} µs.`,
+    ]);
   } finally {
     for (const end of ends) await end();
   }
@@ -259,7 +237,7 @@ function ratiosOf(some, base) {
   return some.map((each, i) => each / base[i]);
 }
 
-/** A worker: does as it is told until it is killed. @param {string} redisUrl */
+/** A worker: publishes until the parent ends it. @param {string} redisUrl */
 async function work(redisUrl) {
   const broker = new RedisBroker({
     config: {
@@ -302,21 +280,11 @@ async function work(redisUrl) {
 }
 
 /**
- * The median, and the range.
  * @param {number[]} values
  * @param {number} [digits]
+ * @returns {string} the median, and the range
  */
 function figure(values, digits = 1) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const [least, median, most] = [
-    sorted[0],
-    sorted[sorted.length >> 1],
-    sorted[sorted.length - 1],
-  ].map((value) => value.toFixed(digits));
-  return `${median} (${least}–${most})`;
-}
-
-/** @param {number} ms */
-function sleep(ms) {
-  return new Promise((resolve) => setTimeout(resolve, ms));
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  return `${show(median(values), digits)} (${show(least, digits)}–${show(most, digits)})`;
 }

@@ -1,160 +1,95 @@
-// loop.js: a room of 20,000 on two workers: how late do their event loops come to everything else?
+// loop.js: a room of 20,000 members on two workers: how late is the event loop?
 //
 //   node loadtest/bench/loop.js                           20,000 members at 2, 5, 10 and 50 messages a second, about a minute
 //   node loadtest/bench/loop.js --members 5000 --rates 10
 //
 // A flush over a large room must yield, or reads, pings, joins and other rooms wait for it.
-// servers/delay.cjs, preloaded into process of the server, takes the time. Fails where a message is
-// lost or the worst worker's p99 is above --limit.
+// servers/delay.cjs, preloaded into each process of the server, measures the delay. The run fails
+// if a message is lost, or if the p99 of the worst worker is above --limit.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
-import { parsedArgs } from '../lib/options.js';
-import { describeMachine } from './machine.js';
-import { checkMachine } from './machine-check.js';
-import { quiet, SERVERS, startServer, stopAll } from './servers.js';
-import { findClient, Swarm } from './swarm.js';
+import { markdownTable, show } from '../lib/figures.js';
+import { readOptions } from '../lib/options.js';
+import { demandMachine } from './machine.js';
+import { OPTION, preload, saveReport, stopOnSignal, withServer } from './script.js';
+import { quiet } from './servers.js';
 import { clean, measured } from './workloads.js';
 
-const { values: options } = parsedArgs({
-  options: {
-    members: { type: 'string', default: '20000' },
-    rates: { type: 'string', default: '2,5,10,50' },
-    seconds: { type: 'string', default: '6' },
-    limit: { type: 'string', default: '50' },
-    server: { type: 'string', default: 'fanfare' },
-    workers: { type: 'string', default: '2' },
-    payload: { type: 'string', default: '100' },
-    client: { type: 'string', default: 'auto' },
-    save: { type: 'string' },
-    help: { type: 'boolean', default: false },
-  },
-});
-if (options.help) {
-  console.log(`node loadtest/bench/loop.js [--members 20000] [--rates 2,5,10,50] [--seconds 6] [--limit 50] [--server ${Object.keys(SERVERS).join('|')}]
-  [--workers 2] [--payload 100] [--client auto|c|node] [--save PATH]`);
-  process.exit(0);
-}
-
-const members = Number(options.members);
-const workers = Number(options.workers);
-const payloadBytes = Number(options.payload);
-const seconds = Number(options.seconds);
-const limitMs = Number(options.limit);
-const processes = 2;
-const sources = 4;
-const check = checkMachine({ connections: members, workers, processes, sources });
-if (check.problems.length > 0) {
-  for (const problem of check.problems) console.error(`missing: ${problem}`);
-  process.exit(1);
-}
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-  process.once(signal, async () => {
-    await stopAll();
-    process.exit(1);
-  });
-}
-
-const startedAt = new Date().toISOString();
-const directory = mkdtempSync(join(tmpdir(), 'fanfare-loop-'));
-const preloaded = fileURLToPath(new URL('./servers/delay.cjs', import.meta.url));
-const swarm = new Swarm({
-  client: findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client)),
-  processes,
-}).start();
-const target = await startServer(options.server, {
-  workers,
-  env: { NODE_OPTIONS: `--require ${preloaded}`, BENCH_DELAY_DIR: directory },
-});
-
-/**
- * What each process of the server has seen since it was last asked; the primary, which has no
- * connections, is left out.
- */
-async function delays() {
-  const seen = [];
-  for (const pid of target.pids().slice(1)) {
-    const path = join(directory, `${pid}.json`);
-    rmSync(path, { force: true });
-    process.kill(pid, 'SIGUSR2');
-    const deadline = performance.now() + 20_000;
-    for (;;) {
-      try {
-        seen.push(
-          /** @type {{p50Ms: number, p99Ms: number, maxMs: number}} */ (
-            JSON.parse(readFileSync(path, 'utf8'))
-          ),
-        );
-        break;
-      } catch (cause) {
-        if (performance.now() > deadline)
-          throw new Error(`process ${pid} does not answer`, { cause });
-        await sleep(20);
-      }
-    }
-  }
-  return {
-    p50Ms: Math.max(...seen.map(({ p50Ms }) => p50Ms)),
-    p99Ms: Math.max(...seen.map(({ p99Ms }) => p99Ms)),
-    maxMs: Math.max(...seen.map(({ maxMs }) => maxMs)),
-  };
-}
-
-const lines = [
-  '| messages/s | loop p50, ms | loop p99, ms | loop max, ms | delivery p50, ms | delivery p99, ms | deliveries | server CPU, s |',
-  '|---:|---:|---:|---:|---:|---:|---:|---:|',
-];
+const SOURCES = 4;
+const PROCESSES = 2;
+const { values } = readOptions(
+  'Measures the event-loop delay of the workers while a large room is written to.',
+  `members N | whole 1..1000000 | 20000 | members of the room
+  rates LIST | | 2,5,10,50 | messages a second, one run each
+  seconds S | number 0.1..3600 | 6 | duration of each run
+  limit MS | number 0..60000 | 50 | p99 of the delay above which the run fails
+  workers N | whole 1..64 | 2 | workers of the server
+  ${OPTION.server}
+  ${OPTION.payload}
+  ${OPTION.client}
+  ${OPTION.save}`,
+);
+const { members, rates, seconds, limit, workers, server, payload, client, save } = values;
+demandMachine({ connections: members, workers, processes: PROCESSES, sources: SOURCES });
+stopOnSignal();
+const probe = preload('delay.cjs');
+/** @type {(string|number)[][]} */
+const rows = [];
 /** @type {string[]} */
 const failures = [];
+let title = server;
 try {
-  await swarm.aim(target);
-  const opened = await swarm.open({ count: members, sources, timeoutMs: 120_000 });
-  if (opened.failed > 0) throw new Error(`${opened.failed} of ${members} connections failed`);
-  await swarm.run({ perSecond: 5, seconds: 2, payloadBytes, drainMs: 10_000 });
-  for (const rate of options.rates.split(',').map(Number)) {
-    await quiet(target, 5000);
-    await delays();
-    const step = await measured(target, () =>
-      swarm.run({ perSecond: rate, seconds, payloadBytes, drainMs: 15_000 }),
-    );
-    const loop = await delays();
-    lines.push(
-      `| ${rate} | ${[loop.p50Ms, loop.p99Ms, loop.maxMs, step.p50Ms, step.p99Ms].map((ms) => ms.toFixed(1)).join(' | ')} | ${step.received} of ${step.expected} | ${step.serverCpuSeconds.toFixed(2)} |`,
-    );
-    console.log(lines.at(-1));
-    if (!clean(step)) failures.push(`messages were lost at ${rate}/s`);
-    if (loop.p99Ms > limitMs) failures.push(`p99 is ${loop.p99Ms.toFixed(1)} ms at ${rate}/s`);
-  }
+  await withServer(
+    { server, client, workers, processes: PROCESSES, env: probe.env },
+    async ({ target, swarm }) => {
+      title = target.title;
+      /** The largest delays of all workers since the last call; the primary has no connections. */
+      const delays = async () => {
+        const seen = await Promise.all(target.pids().slice(1).map(probe.ask));
+        return ['p50Ms', 'p99Ms', 'maxMs'].map((key) => Math.max(...seen.map((one) => one[key])));
+      };
+      const opened = await swarm.open({ count: members, sources: SOURCES, timeoutMs: 120_000 });
+      if (opened.failed > 0) throw new Error(`${opened.failed} of ${members} connections failed`);
+      await swarm.run({ perSecond: 5, seconds: 2, payloadBytes: payload, drainMs: 10_000 });
+      for (const perSecond of rates.split(',').map(Number)) {
+        await quiet(target, 5000);
+        await delays();
+        const step = await measured(target, () =>
+          swarm.run({ perSecond, seconds, payloadBytes: payload, drainMs: 15_000 }),
+        );
+        const loop = await delays();
+        const figures = [...loop, step.p50Ms, step.p99Ms].map((ms) => show(ms, 1));
+        rows.push([
+          perSecond,
+          ...figures,
+          `${step.received} of ${step.expected}`,
+          show(step.serverCpuSeconds, 2),
+        ]);
+        console.log(
+          `${perSecond} messages/s: loop p99 ${figures[1]} ms, delivery p99 ${figures[4]} ms`,
+        );
+        if (!clean(step)) failures.push(`messages were lost at ${perSecond}/s`);
+        if (loop[1] > limit) failures.push(`p99 is ${loop[1].toFixed(1)} ms at ${perSecond}/s`);
+      }
+    },
+  );
 } catch (error) {
   failures.push(error instanceof Error ? error.message : String(error));
 }
-await swarm.close();
-await target.close();
-rmSync(directory, { recursive: true, force: true });
+probe.end();
 
-const text = [
-  `# Event-loop delay with ${members} members in a room, ${startedAt}`,
-  '',
-  `\`node loadtest/bench/loop.js ${process.argv.slice(2).join(' ')}\`: ${target.title}, ${workers} workers, the worst of them; ${seconds} s for each rate`,
-  '',
-  ...Object.entries(describeMachine()).map(([key, value]) => `- ${key}: ${value}`),
-  '',
-  failures.length === 0
-    ? `**Within ${limitMs} ms** at the 99th percentile; none lost`
-    : `**Failed**: ${failures.join('; ')}`,
-  '',
-  ...lines,
-  '',
-].join('\n');
-const path =
-  options.save ??
-  fileURLToPath(
-    new URL(`./results/loop-${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url),
-  );
-mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
-writeFileSync(`${path}.md`, text);
-console.log(`\n${text}\nsaved as ${path}.md`);
+const head = ['messages/s', 'loop p50, ms', 'loop p99, ms', 'loop max, ms', 'delivery p50, ms'];
+saveReport({
+  script: 'loop',
+  title: `Event-loop delay with ${members} members in a room`,
+  note: `${title}, ${workers} workers, the worst of them; ${seconds} s for each rate`,
+  lines: [
+    failures.length === 0
+      ? `**Within ${limit} ms** at the 99th percentile; none lost`
+      : `**Failed**: ${failures.join('; ')}`,
+    '',
+    ...markdownTable([...head, 'delivery p99, ms', 'deliveries', 'server CPU, s'], rows),
+  ],
+  data: { rows, failures },
+  save,
+});
 process.exit(failures.length === 0 ? 0 : 1);

@@ -1,4 +1,4 @@
-// machine.js: what the kernel says about processes and the machine: processor time, memory, limits.
+// machine.js: processor time, memory and limits of processes and of the machine, read from the kernel.
 //
 // Linux only (/proc). Times are seconds, memory kilobytes. Processor time of a process tree is
 // utime + stime of its processes, in ticks of 10 ms: measure for seconds, not for milliseconds.
@@ -8,6 +8,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 
 const TICKS_PER_SECOND = 100;
+/** Sockets of one process: the usual hard limit of files is 20,000, and some are for other things. */
+export const MAX_SOCKETS = 19_000;
 
 /** @param {string} path */
 function read(path) {
@@ -109,6 +111,74 @@ export function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 
+/** Measured and rounded up: in the kernel (both ends), in the server and in the client. */
+const KB_PER_CONNECTION = 40;
+
+/**
+ * Compares the limits of this machine with the needs of a run.
+ * @param {object} wanted
+ * @param {number} wanted.connections
+ * @param {number} wanted.workers processes with connections in the server
+ * @param {number} wanted.processes of the client
+ * @param {number} wanted.sources source addresses
+ * @returns {{ problems: string[], lines: string[] }} problems keep the run from being possible
+ */
+export function checkMachine({ connections, workers, processes, sources }) {
+  const files = maxFiles().hard;
+  const ports = ephemeralPorts();
+  const backlog = maxBacklog();
+  const memoryKb = availableKb();
+  const problems = [];
+  const perProcess = Math.min(MAX_SOCKETS, files - 500);
+  if (connections / processes > perProcess) {
+    problems.push(
+      `${processes} client processes hold ${processes * perProcess} sockets at most (ulimit -Hn is ${files}): more --processes`,
+    );
+  }
+  if (connections / workers > perProcess) {
+    problems.push(
+      `${workers} workers hold ${workers * perProcess} sockets at most (ulimit -Hn is ${files}): more --workers`,
+    );
+  }
+  if (connections / Math.max(1, sources) > ports.count * 0.95) {
+    problems.push(
+      `${sources} source addresses have ${sources * ports.count} ports (net.ipv4.ip_local_port_range ${ports.low} ${ports.high}): more --sources, up to 250`,
+    );
+  }
+  if (connections * KB_PER_CONNECTION > memoryKb) {
+    problems.push(
+      `about ${Math.ceil((connections * KB_PER_CONNECTION) / 1e6)} GB of memory are needed, ${(memoryKb / 1e6).toFixed(1)} GB are available`,
+    );
+  }
+  if (backlog < 1024)
+    problems.push(
+      `net.core.somaxconn is ${backlog}: set it to 4096, or connections are refused while many arrive at once`,
+    );
+  return {
+    problems,
+    lines: [
+      `files per process: ${files}; connections per worker ${Math.ceil(connections / workers)}, per client process ${Math.ceil(connections / processes)}`,
+      `net.ipv4.ip_local_port_range: ${ports.low}–${ports.high} for each of ${sources} source addresses; connections per address ${Math.ceil(connections / Math.max(1, sources))}`,
+      `net.core.somaxconn: ${backlog}`,
+      `memory available: ${(memoryKb / 1e6).toFixed(1)} GB`,
+    ],
+  };
+}
+
+/**
+ * Prints the limits of this machine, and ends the process if it cannot hold the run.
+ * @param {Parameters<typeof checkMachine>[0]} wanted
+ * @returns {string[]} the limits
+ */
+export function demandMachine(wanted) {
+  const { problems, lines } = checkMachine(wanted);
+  for (const line of lines) console.log(line);
+  for (const problem of problems)
+    console.error(`missing for ${wanted.connections.toLocaleString('en')} connections: ${problem}`);
+  if (problems.length > 0) process.exit(1);
+  return lines;
+}
+
 /**
  * @param {string} command
  * @param {string[]} args
@@ -137,9 +207,4 @@ export function describeMachine() {
     maxBacklog: maxBacklog(),
     maxFiles: maxFiles().hard,
   };
-}
-
-/** Processes running or waiting to run right now, this one left out. */
-export function runnable() {
-  return Number(read('/proc/loadavg').split(' ')[3]?.split('/')[0] ?? 1) - 1;
 }

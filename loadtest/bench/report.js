@@ -1,5 +1,6 @@
 // report.js: medians, ranges and ratios, as a table for people (Markdown).
 
+import { median, show } from '../lib/figures.js';
 import { WORKLOADS } from './workloads.js';
 
 /**
@@ -16,26 +17,6 @@ import { WORKLOADS } from './workloads.js';
  * @property {number} stolenShare of the machine's time, by the hypervisor
  * @property {number} seconds
  */
-
-/** @param {readonly number[]} numbers */
-export function median(numbers) {
-  const sorted = [...numbers].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
-
-/**
- * Four digits at most, thousands separated.
- * @param {number} number
- * @param {number} [digits]
- */
-export function show(number, digits = 0) {
-  if (!Number.isFinite(number)) return '–';
-  return number.toLocaleString('en', {
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  });
-}
 
 /**
  * @param {readonly Cell[]} cells

@@ -1,9 +1,4 @@
-// run.js: the benchmark: Fanfare side by side with the servers people would write or take instead.
-//
-//   npm run bench                                     everything, 3 rounds: 35 to 40 minutes
-//   npm run bench -- --quick                          a look at everything, 1 round
-//   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
-//   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws
+// run.js: the benchmark: Fanfare side by side with other servers.
 //
 // Each cell of the table has a server process of its own and its own clients. The order is workload
 // by workload, within one server after the other (A B C A B C …), so that what slows the machine
@@ -13,11 +8,12 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { endUnused, parsedArgs } from '../lib/options.js';
+import { readOptions } from '../lib/options.js';
 import { describeMachine, machineSeconds, maxFiles } from './machine.js';
 import { PROFILES } from './profiles.js';
 import { markdown } from './report.js';
-import { externalServer, SERVERS, startServer, stopAll } from './servers.js';
+import { OPTION, stopOnSignal } from './script.js';
+import { externalServer, SERVERS, startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { measured, WORKLOADS } from './workloads.js';
 
@@ -27,60 +23,36 @@ import { measured, WORKLOADS } from './workloads.js';
 const MAX_STOLEN_SHARE = 0.05;
 const MAX_REPEATS = 2;
 
-const { values: options } = parsedArgs({
-  options: {
-    only: { type: 'string', default: Object.keys(SERVERS).join(',') },
-    workloads: { type: 'string', default: Object.keys(WORKLOADS).join(',') },
-    rounds: { type: 'string' },
-    quick: { type: 'boolean', default: false },
-    client: { type: 'string', default: 'auto' },
-    processes: { type: 'string', default: '2' },
-    sources: { type: 'string', default: '4' },
-    payload: { type: 'string', default: '100' },
-    base: { type: 'string', default: 'plain-ws' },
-    url: { type: 'string', multiple: true, default: [] },
-    profile: { type: 'string', multiple: true, default: [] },
-    name: { type: 'string', multiple: true, default: [] },
-    'server-pid': { type: 'string', multiple: true, default: [] },
-    'redis-pid': { type: 'string' },
-    save: { type: 'string' },
-    help: { type: 'boolean', default: false },
-  },
-});
+const { values: options } = readOptions(
+  `Measures Fanfare side by side with other servers. Saves Markdown and JSON in loadtest/bench/results/.
 
-if (options.help) {
-  console.log(`node loadtest/bench/run.js [options]
-  --only a,b         servers: ${Object.keys(SERVERS).join(', ')}; "none" with --url
-  --workloads a,b    ${Object.keys(WORKLOADS).join(', ')}
-  --rounds N         default 3, with --quick 1
-  --quick            small and short: to see that it works
-  --client KIND      auto (C where there is a compiler), c, node
-  --processes N      client processes, default 2
-  --sources N        source addresses 127.0.0.2 …, default 4; 0 lets the kernel choose
-  --payload BYTES    default 100
-  --base NAME        server the ratios refer to, default plain-ws
-  --url URL --profile NAME --server-pid PID[,PID] [--name NAME] [--redis-pid PID]
-                     one more server, started by you (repeatable); profiles: ${Object.keys(PROFILES).join(', ')}
-  --save PATH        without its ending; default loadtest/bench/results/<date>`);
-  process.exit(0);
-}
-
-const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
-const payloadBytes = Number(options.payload);
-const sources = Number(options.sources);
-const processes = Number(options.processes);
-const wantedServers = options.only === 'none' ? [] : options.only.split(',');
-const wantedWorkloads = options.workloads.split(',');
-for (const [name, table] of /** @type {[string, object][]} */ ([
-  ...wantedServers.map((name) => [name, SERVERS]),
-  ...wantedWorkloads.map((name) => [name, WORKLOADS]),
-])) {
-  if (!(name in table)) endUnused(`${name} is none of ${Object.keys(table).join(', ')}`);
-}
-if (!['auto', 'c', 'node'].includes(options.client)) endUnused('--client is auto, c or node');
+  npm run bench                                     everything, 3 rounds: 35 to 40 minutes
+  npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
+  npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws`,
+  `only LIST | list of none ${Object.keys(SERVERS).join(' ')} | ${Object.keys(SERVERS).join()} | servers to measure; none: only those of --url
+  workloads LIST | list of ${Object.keys(WORKLOADS).join(' ')} | ${Object.keys(WORKLOADS).join()} | workloads to run
+  rounds N | whole 1..1000 | | rounds; without, 3, or 1 with --quick
+  quick | | | small and short: to see that it works
+  ${OPTION.client}
+  processes N | whole 1..64 | 2 | client processes
+  sources N | whole 0..250 | 4 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
+  ${OPTION.payload}
+  base NAME | | plain-ws | server that the ratios refer to
+  ${OPTION.save}
+  Other servers, started by you: one of each for each server
+  url URL… | | | URL of the server
+  profile NAME… | one of ${Object.keys(PROFILES).join(' ')} | | its protocol
+  name NAME… | | | its name in the report
+  server-pid PIDS… | | | its processes, separated by commas; their children are counted too
+  redis-pid PID | whole 1.. | | the process of its Redis`,
+);
+const { payload: payloadBytes, sources, processes } = options;
+const rounds = options.rounds || (options.quick ? 1 : 3);
+const wantedServers = options.only.filter((/** @type {string} */ name) => name !== 'none');
+const wantedWorkloads = options.workloads;
 
 installServers();
-const client = findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client));
+const client = findClient(options.client);
 const startedAt = new Date().toISOString();
 const command = `node loadtest/bench/run.js ${process.argv.slice(2).join(' ')}`.trim();
 const machine = describeMachine();
@@ -88,26 +60,19 @@ const log = (/** @type {string} */ line) => process.stderr.write(`${line}\n`);
 if (maxFiles().hard < 19_500)
   log(`a process may have only ${maxFiles().hard} files here: the largest rooms will fail`);
 
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-  process.once(signal, async () => {
-    await stopAll();
-    process.exit(1);
-  });
-}
+stopOnSignal();
 
 /** @type {import('./report.js').Cell[]} */
 const cells = [];
 /** @type {{ start: () => Promise<import('./servers.js').Target>, name: string }[]} */
 const servers = [
-  ...wantedServers.map((name) => ({ name, start: () => startServer(name) })),
-  ...options.url.map((url, i) => {
-    const pids = (options['server-pid'][i] ?? '').split(',').filter(Boolean).map(Number);
-    const redisPid = options['redis-pid'] === undefined ? undefined : Number(options['redis-pid']);
+  ...wantedServers.map((/** @type {string} */ name) => ({ name, start: () => startServer(name) })),
+  ...options.url.map((/** @type {string} */ url, /** @type {number} */ i) => {
     const target = externalServer({
       url,
       profile: options.profile[i] ?? 'plain',
-      pids,
-      redisPid,
+      pids: (options.serverPid[i] ?? '').split(',').filter(Boolean).map(Number),
+      redisPid: options.redisPid || undefined,
       name: options.name[i],
     });
     return { name: target.name, start: async () => target };
@@ -283,7 +248,7 @@ async function measureClient() {
 
 function save() {
   const path =
-    options.save ??
+    options.save ||
     fileURLToPath(new URL(`./results/${startedAt.slice(0, 16).replace(':', '')}`, import.meta.url));
   mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
   const report = {

@@ -5,103 +5,92 @@
 //   node loadtest/bench/scale.js --connections 5000 --seconds 10
 //   node loadtest/bench/scale.js --server fanfare-redis --workers 8
 //
-// A process may have some 20,000 files, sockets among them, so the server gets as many workers as
-// that takes, and so does the client; a source address has some 28,000 ports, so there are several
-// of those. On the way up it stops at a few sizes, to show how memory per connection and processor
-// time per delivery grow with their number.
+// A process may have some 20,000 files, sockets among them, so server and client get as many
+// processes as that takes. A source address has some 28,000 ports, so the client uses several. On
+// the way up the script stops at a few sizes, which show how memory per connection and processor
+// time per delivery grow.
 
-import { mkdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
-import { parsedArgs } from '../lib/options.js';
+import { markdownTable, show } from '../lib/figures.js';
+import { readOptions } from '../lib/options.js';
 import {
   availableKb,
-  cpuSecondsOf,
-  describeMachine,
+  demandMachine,
+  MAX_SOCKETS,
   machineSeconds,
   processTree,
   pssKbOf,
 } from './machine.js';
-import { checkMachine } from './machine-check.js';
-import { quiet, SERVERS, startServer, stopAll } from './servers.js';
-import { findClient, MAX_SOCKETS, Swarm } from './swarm.js';
+import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
+import { quiet } from './servers.js';
 import { clean, measured } from './workloads.js';
 
-const { values: options } = parsedArgs({
-  options: {
-    connections: { type: 'string', default: '100000' },
-    server: { type: 'string', default: 'fanfare' },
-    workers: { type: 'string' },
-    processes: { type: 'string' },
-    sources: { type: 'string', default: '10' },
-    interval: { type: 'string', default: '5' },
-    seconds: { type: 'string', default: '60' },
-    payload: { type: 'string', default: '100' },
-    client: { type: 'string', default: 'auto' },
-    save: { type: 'string' },
-    help: { type: 'boolean', default: false },
-  },
-});
-if (options.help) {
-  console.log(`node loadtest/bench/scale.js [--connections 100000] [--server ${Object.keys(SERVERS).join('|')}] [--workers N] [--processes N]
-  [--sources 10] [--interval 5] [--seconds 60] [--payload 100] [--client auto|c|node] [--save PATH]`);
-  process.exit(0);
-}
-
-const connections = Number(options.connections);
-// Workers do not share connections quite evenly: room for a quarter more than the mean.
-const workers = Number(
-  options.workers ?? Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75))),
+const STAGES = [1000, 20_000, 50_000];
+const { values } = readOptions(
+  'Opens very many connections in one room, and broadcasts to them.',
+  `connections N | whole 1..10000000 | 100000 | connections in all
+  ${OPTION.server}
+  workers N | whole 1..256 | | workers of the server; without, as many as the connections need
+  processes N | whole 1..256 | | client processes; without, as many as the connections need
+  sources N | whole 0..250 | 10 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
+  interval S | number 0.01..3600 | 5 | seconds between two broadcasts
+  seconds S | number 1..86400 | 60 | duration of the broadcasts
+  ${OPTION.payload}
+  ${OPTION.client}
+  ${OPTION.save}`,
 );
-const processes = Number(options.processes ?? Math.max(2, Math.ceil(connections / MAX_SOCKETS)));
-const sources = Number(options.sources);
-const intervalSeconds = Number(options.interval);
-const seconds = Number(options.seconds);
-const payloadBytes = Number(options.payload);
+const {
+  connections,
+  server,
+  sources,
+  interval,
+  seconds,
+  payload: payloadBytes,
+  client,
+  save,
+} = values;
+// Workers do not share connections quite evenly: room for a quarter more than the mean.
+const workers = values.workers || Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75)));
+const processes = values.processes || Math.max(2, Math.ceil(connections / MAX_SOCKETS));
+const limits = demandMachine({ connections, workers, processes, sources });
+stopOnSignal();
 
-const check = checkMachine({ connections, workers, processes, sources });
-for (const line of check.lines) console.log(line);
-if (check.problems.length > 0) {
-  for (const problem of check.problems) console.error(`missing: ${problem}`);
-  process.exit(1);
-}
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-  process.once(signal, async () => {
-    await stopAll();
-    process.exit(1);
-  });
-}
-
-const startedAt = new Date().toISOString();
-const machine = describeMachine();
-const swarm = new Swarm({
-  client: findClient(/** @type {'auto' | 'c' | 'node'} */ (options.client)),
-  processes,
-}).start();
-const target = await startServer(options.server, { workers });
-/** @type {Record<string, unknown>[]} */
+/** @type {Record<string, any>[]} */
 const stages = [];
 let failure = '';
 /** @type {Record<string, any>} */
 let broadcast = {};
-let memory = { kbPerConnection: Number.NaN, systemKbPerConnection: Number.NaN };
 const opening = { seconds: 0, cpuSeconds: 0 };
+/** The share of each worker shows how evenly the connections are spread. @type {number[]} */
+let workersPssKb = [];
+let title = server;
 
-try {
-  await swarm.aim(target);
-  // The code is compiled and the first rooms exist before memory is taken as the base.
+await withServer({ server, client, processes, workers }, async ({ target, swarm }) => {
+  title = target.title;
+  try {
+    await load(target, swarm);
+  } catch (error) {
+    failure = error instanceof Error ? error.message : String(error);
+  }
+  workersPssKb = processTree([target.pids()[0]])
+    .slice(1)
+    .map((pid) => pssKbOf([pid]));
+});
+
+/**
+ * @param {import('./servers.js').Target} target
+ * @param {import('./swarm.js').Swarm} swarm
+ */
+async function load(target, swarm) {
+  // The code is compiled and the first rooms exist before the base of the memory is taken.
   await swarm.open({ count: 200, group: 1, room: 'warm', sources });
   await swarm.run({ group: 1, perSecond: 20, seconds: 1, payloadBytes });
   await swarm.hangUp({ group: 1 });
   await quiet(target, 5000);
   await sleep(1000);
-  const kbBefore = target.pssKb();
-  const availableBefore = availableKb();
+  const [kbBefore, availableBefore] = [target.pssKb(), availableKb()];
   let open = 0;
-
-  for (const size of [1000, 20_000, 50_000, connections]
-    .filter((each, i, all) => each <= connections && all.indexOf(each) === i)
-    .sort((a, b) => a - b)) {
+  for (const size of [...STAGES.filter((stage) => stage < connections), connections]) {
     const cpuBefore = target.cpuSeconds();
     const opened = await swarm.open({
       count: size - open,
@@ -116,128 +105,122 @@ try {
     open = size;
     await quiet(target, 10_000);
     await sleep(3000);
-    memory = {
-      kbPerConnection: (target.pssKb() - kbBefore) / size,
-      systemKbPerConnection: (availableBefore - availableKb()) / size,
-    };
+    const kbPerConnection = (target.pssKb() - kbBefore) / size;
+    const systemKbPerConnection = (availableBefore - availableKb()) / size;
     // Enough deliveries for the ticks of the kernel's clock to mean something.
     const messages = Math.max(5, Math.ceil(200_000 / size));
-    const step = await measured(target, () =>
-      swarm.run({
-        perSecond: Math.min(20, 40_000 / size),
-        seconds: messages / Math.min(20, 40_000 / size),
-        payloadBytes,
-        drainMs: 15_000,
-      }),
-    );
+    const perSecond = Math.min(20, 40_000 / size);
+    const run = { perSecond, seconds: messages / perSecond, payloadBytes, drainMs: 15_000 };
+    const step = await measured(target, () => swarm.run(run));
     if (!clean(step))
       throw new Error(
         `with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
       );
+    const { p50Ms, p99Ms, maxMs } = step;
+    const cpuPerMillion = step.serverCpuSeconds / (step.received / 1e6);
     stages.push({
       members: size,
-      kbPerConnection: memory.kbPerConnection,
-      systemKbPerConnection: memory.systemKbPerConnection,
-      cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
-      p50Ms: step.p50Ms,
-      p99Ms: step.p99Ms,
-      maxMs: step.maxMs,
+      kbPerConnection,
+      systemKbPerConnection,
+      cpuPerMillion,
+      p50Ms,
+      p99Ms,
+      maxMs,
     });
     console.log(
-      `${size} connections: ${memory.kbPerConnection.toFixed(2)} kB each in the server (PSS), ${memory.systemKbPerConnection.toFixed(1)} kB each of the whole machine; ` +
-        `${(step.serverCpuSeconds / (step.received / 1e6)).toFixed(1)} CPU-s per 1M deliveries, p50 ${step.p50Ms.toFixed(0)}, p99 ${step.p99Ms.toFixed(0)} ms`,
+      `${size} connections: ${kbPerConnection.toFixed(2)} kB each in the server (PSS), ${cpuPerMillion.toFixed(1)} CPU-s per 1M deliveries, p99 ${p99Ms.toFixed(0)} ms`,
     );
   }
-
-  console.log(
-    `${connections} connections after ${opening.seconds.toFixed(0)} s; now ${Math.round(seconds / intervalSeconds)} broadcasts, one every ${intervalSeconds} s`,
-  );
+  console.log(`now ${Math.round(seconds / interval)} broadcasts, one every ${interval} s`);
   const before = machineSeconds();
   const step = await measured(target, () =>
-    swarm.run({ perSecond: 1 / intervalSeconds, seconds, payloadBytes, drainMs: 20_000 }),
+    swarm.run({ perSecond: 1 / interval, seconds, payloadBytes, drainMs: 20_000 }),
   );
-  const after = machineSeconds();
   const { histogram, ...figures } = step;
-  broadcast = { ...figures, stolenSeconds: after.stolen - before.stolen };
+  broadcast = { ...figures, stolenSeconds: machineSeconds().stolen - before.stolen };
   if (!clean(step))
-    failure = `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections have not got what they should, ${step.lost} connections lost`;
-} catch (error) {
-  failure = error instanceof Error ? error.message : String(error);
+    failure = `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections did not get what they should, ${step.lost} connections lost`;
 }
 
-// Read while the server runs; a worker's share shows how evenly the connections are spread.
-const workersNow = processTree([target.pids()[0]])
-  .slice(1)
-  .map((pid) => ({ pid, pssKb: pssKbOf([pid]), cpuSeconds: cpuSecondsOf([pid]) }));
-const report = {
-  startedAt,
-  server: options.server,
-  title: target.title,
-  connections,
-  workers,
-  processes,
-  sources,
-  machine,
-  check: check.lines,
-  opening,
-  memory,
-  stages,
-  broadcast,
-  workersNow,
-  failure,
-};
-await swarm.close();
-await target.close();
-
-const number = (/** @type {unknown} */ value, digits = 1) =>
-  typeof value === 'number' && Number.isFinite(value)
-    ? value.toLocaleString('en', { maximumFractionDigits: digits })
-    : '–';
-const text = [
-  `# ${number(connections, 0)} connections, ${target.title}, ${startedAt}`,
-  '',
-  `\`node loadtest/bench/scale.js ${process.argv.slice(2).join(' ')}\`: ${workers} workers, ${processes} client processes, ${sources} source addresses`,
-  '',
-  ...Object.entries(machine).map(([key, value]) => `- ${key}: ${value}`),
-  ...check.lines.map((line) => `- ${line}`),
-  '',
-  failure === ''
-    ? `**None lost**: ${number(broadcast.received, 0)} of ${number(broadcast.expected, 0)} deliveries, each connection with every message once.`
-    : `**Failed**: ${failure}`,
-  '',
-  '| what | figure |',
-  '|---|---:|',
-  `| opened (upgraded and joined) in | ${number(opening.seconds)} s |`,
-  `| server CPU per handshake | ${number((opening.cpuSeconds * 1000) / connections, 3)} ms |`,
-  `| memory per connection in the server (PSS) | ${number(memory.kbPerConnection, 2)} kB |`,
-  `| memory per connection of the whole machine, kernel and client included | ${number(memory.systemKbPerConnection)} kB |`,
-  `| broadcasts | ${number(broadcast.sent, 0)}, one every ${intervalSeconds} s |`,
-  `| latency p50 / p99 / max | ${number(broadcast.p50Ms)} / ${number(broadcast.p99Ms)} / ${number(broadcast.maxMs)} ms |`,
-  `| server CPU during the broadcasts | ${number(broadcast.serverCpuSeconds)} s of ${number(broadcast.wallSeconds)} s; ${number(broadcast.serverCpuSeconds / (broadcast.received / 1e6))} s per 1M deliveries |`,
-  `| client CPU | ${number(broadcast.cpuSeconds)} s |`,
-  `| connections lost | ${number(broadcast.lost, 0)} |`,
-  `| time stolen by the hypervisor | ${number(broadcast.stolenSeconds, 2)} s |`,
-  '',
-  '| members | memory per connection, kB (PSS) | whole machine, kB | server CPU-s per 1M deliveries | p50, ms | p99, ms | max, ms |',
-  '|---:|---:|---:|---:|---:|---:|---:|',
-  ...stages.map(
-    (stage) =>
-      `| ${number(stage.members, 0)} | ${number(stage.kbPerConnection, 2)} | ${number(stage.systemKbPerConnection)} | ${number(stage.cpuPerMillion)} | ${number(stage.p50Ms)} | ${number(stage.p99Ms)} | ${number(stage.maxMs)} |`,
-  ),
-  '',
-  `Workers, PSS in MB: ${workersNow.map(({ pssKb }) => number(pssKb / 1000)).join(', ')}`,
-  '',
-].join('\n');
-const path =
-  options.save ??
-  fileURLToPath(
-    new URL(
-      `./results/scale-${connections}-${startedAt.slice(0, 16).replace(':', '')}`,
-      import.meta.url,
+const figure = (/** @type {number|undefined} */ value, digits = 1) =>
+  show(value ?? Number.NaN, digits);
+const last = stages.at(-1) ?? {};
+const { received, expected, sent, p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } =
+  broadcast;
+saveReport({
+  script: 'scale',
+  title: `${figure(connections, 0)} connections, ${title}`,
+  note: `${workers} workers, ${processes} client processes, ${sources} source addresses`,
+  lines: [
+    ...limits.map((line) => `- ${line}`),
+    '',
+    failure === ''
+      ? `**None lost**: ${figure(received, 0)} of ${figure(expected, 0)} deliveries, each connection with every message once.`
+      : `**Failed**: ${failure}`,
+    '',
+    ...markdownTable(
+      ['measured', 'figure'],
+      [
+        ['opened (upgraded and joined) in', `${figure(opening.seconds)} s`],
+        ['server CPU per handshake', `${figure((opening.cpuSeconds * 1000) / connections, 3)} ms`],
+        ['memory per connection in the server (PSS)', `${figure(last.kbPerConnection, 2)} kB`],
+        [
+          'memory per connection of the whole machine, kernel and client included',
+          `${figure(last.systemKbPerConnection)} kB`,
+        ],
+        ['broadcasts', `${figure(sent, 0)}, one every ${interval} s`],
+        [
+          'latency p50 / p99 / max',
+          `${[p50Ms, p99Ms, maxMs].map((ms) => figure(ms)).join(' / ')} ms`,
+        ],
+        [
+          'server CPU during the broadcasts',
+          `${figure(serverCpuSeconds)} s of ${figure(wallSeconds)} s; ${figure(serverCpuSeconds / (received / 1e6))} s per 1M deliveries`,
+        ],
+        ['client CPU', `${figure(cpuSeconds)} s`],
+        ['connections lost', figure(broadcast.lost, 0)],
+        ['time stolen by the hypervisor', `${figure(broadcast.stolenSeconds, 2)} s`],
+      ],
+      1,
     ),
-  );
-mkdirSync(new URL('./results/', import.meta.url), { recursive: true });
-writeFileSync(`${path}.json`, `${JSON.stringify(report, null, 1)}\n`);
-writeFileSync(`${path}.md`, text);
-console.log(`\n${text}\nsaved as ${path}.md and .json`);
+    '',
+    ...markdownTable(
+      [
+        'members',
+        'memory per connection, kB (PSS)',
+        'whole machine, kB',
+        'server CPU-s per 1M deliveries',
+        'p50, ms',
+        'p99, ms',
+        'max, ms',
+      ],
+      stages.map((stage) => [
+        figure(stage.members, 0),
+        figure(stage.kbPerConnection, 2),
+        ...[
+          stage.systemKbPerConnection,
+          stage.cpuPerMillion,
+          stage.p50Ms,
+          stage.p99Ms,
+          stage.maxMs,
+        ].map((value) => figure(value)),
+      ]),
+    ),
+    '',
+    `Workers, PSS in MB: ${workersPssKb.map((kb) => figure(kb / 1000)).join(', ')}`,
+  ],
+  data: {
+    server,
+    connections,
+    workers,
+    processes,
+    sources,
+    opening,
+    stages,
+    broadcast,
+    workersPssKb,
+    failure,
+  },
+  save,
+});
 process.exit(failure === '' ? 0 : 1);

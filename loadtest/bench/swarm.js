@@ -8,14 +8,8 @@ import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { addHistogram, BUCKETS } from './histogram.js';
+import { addHistogram, BUCKETS } from '../lib/latency.js';
 import { profileArguments } from './profiles.js';
-
-/**
- * Sockets one process may hold: the usual hard limit of files is 20,000, and some are for other
- * things.
- */
-export const MAX_SOCKETS = 19_000;
 
 const SOURCE = fileURLToPath(new URL('./client/client.c', import.meta.url));
 const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));

@@ -5,7 +5,7 @@
 // failed, never as fast.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { percentileMs } from './histogram.js';
+import { percentileMs } from '../lib/latency.js';
 import { machineSeconds } from './machine.js';
 import { searchRate } from './search.js';
 import { quiet } from './servers.js';
@@ -35,9 +35,17 @@ import { quiet } from './servers.js';
  * @property {string} key
  * @property {string} title
  * @property {string} unit
- * @property {'more' | 'less'} better
- * @property {number} [digits]
+ * @property {number} digits
  */
+
+/**
+ * @param {string} key
+ * @param {string} title
+ * @param {string} unit
+ * @param {number} [digits]
+ * @returns {Metric}
+ */
+const metric = (key, title, unit, digits = 0) => ({ key, title, unit, digits });
 
 /**
  * @typedef {object} Workload
@@ -59,21 +67,9 @@ export const WORKLOADS = {
   idle: {
     title: '10,000 idle connections, each opened, upgraded and joined to one room',
     metrics: [
-      { key: 'handshakesPerSecond', title: 'handshakes/s', unit: '/s', better: 'more' },
-      {
-        key: 'cpuMsPerHandshake',
-        title: 'server CPU per handshake',
-        unit: 'ms',
-        better: 'less',
-        digits: 3,
-      },
-      {
-        key: 'kbPerConnection',
-        title: 'memory per idle connection (PSS)',
-        unit: 'kB',
-        better: 'less',
-        digits: 2,
-      },
+      metric('handshakesPerSecond', 'handshakes/s', '/s'),
+      metric('cpuMsPerHandshake', 'server CPU per handshake', 'ms', 3),
+      metric('kbPerConnection', 'memory per idle connection (PSS)', 'kB', 2),
     ],
     run: idle,
   },
@@ -83,42 +79,24 @@ export const WORKLOADS = {
   ...saturated(5000),
   shootout: {
     title: `shootout: largest room in which 95 % of round trips take ≤ ${SHOOTOUT_P95_MS} ms, 4 messages on their way at a time`,
-    metrics: [{ key: 'members', title: 'members', unit: '', better: 'more' }],
+    metrics: [metric('members', 'members', '')],
     run: shootout,
   },
   echo: {
     title: 'echo: 64 connections, one message on its way each',
     metrics: [
-      { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
-      {
-        key: 'cpuUsPerMessage',
-        title: 'server CPU per message',
-        unit: 'µs',
-        better: 'less',
-        digits: 1,
-      },
-      { key: 'p99Ms', title: 'p99', unit: 'ms', better: 'less', digits: 2 },
+      metric('messagesPerSecond', 'messages/s', '/s'),
+      metric('cpuUsPerMessage', 'server CPU per message', 'µs', 1),
+      metric('p99Ms', 'p99', 'ms', 2),
     ],
     run: echo,
   },
   rooms: {
     title: `1,000 rooms of 10 members: most messages/s with p99 ≤ ${ROOMS_P99_MS} ms, none lost`,
     metrics: [
-      { key: 'messagesPerSecond', title: 'messages/s', unit: '/s', better: 'more' },
-      {
-        key: 'cpuUsPerMessage',
-        title: 'server CPU per message',
-        unit: 'µs',
-        better: 'less',
-        digits: 1,
-      },
-      {
-        key: 'redisCpuUsPerMessage',
-        title: 'Redis CPU per message',
-        unit: 'µs',
-        better: 'less',
-        digits: 1,
-      },
+      metric('messagesPerSecond', 'messages/s', '/s'),
+      metric('cpuUsPerMessage', 'server CPU per message', 'µs', 1),
+      metric('redisCpuUsPerMessage', 'Redis CPU per message', 'µs', 1),
     ],
     run: smallRooms,
   },
@@ -126,10 +104,10 @@ export const WORKLOADS = {
     title:
       'a small room beside a room of 10,000: p99 of 100 small rooms of 10, 100 messages/s, alone and while the big room gets 10 messages/s',
     metrics: [
-      { key: 'timesSlower', title: 'p99 beside ÷ alone', unit: '×', better: 'less', digits: 1 },
-      { key: 'p99AloneMs', title: 'p99 alone', unit: 'ms', better: 'less', digits: 2 },
-      { key: 'p99BesideMs', title: 'p99 beside', unit: 'ms', better: 'less', digits: 2 },
-      { key: 'bigP99Ms', title: "the big room's p99", unit: 'ms', better: 'less', digits: 1 },
+      metric('timesSlower', 'p99 beside ÷ alone', '×', 1),
+      metric('p99AloneMs', 'p99 alone', 'ms', 2),
+      metric('p99BesideMs', 'p99 beside', 'ms', 2),
+      metric('bigP99Ms', "the big room's p99", 'ms', 1),
     ],
     run: neighbours,
   },
@@ -179,17 +157,11 @@ function lowRate(members, { warmUpSeconds, warmSeconds }) {
     [`low-${members}`]: {
       title: `${members.toLocaleString('en')} members, 10 messages/s: the first 3 s of a server just started, and then warm`,
       metrics: [
-        {
-          key: 'cpuPerMillion',
-          title: 'server CPU-s per 1M deliveries',
-          unit: 's',
-          better: 'less',
-          digits: 1,
-        },
-        { key: 'warmCpuPerMillion', title: 'the same, warm', unit: 's', better: 'less', digits: 1 },
-        { key: 'p50Ms', title: 'p50, warm', unit: 'ms', better: 'less', digits: 1 },
-        { key: 'p95Ms', title: 'p95, warm', unit: 'ms', better: 'less', digits: 1 },
-        { key: 'p99Ms', title: 'p99, warm', unit: 'ms', better: 'less', digits: 1 },
+        metric('cpuPerMillion', 'server CPU-s per 1M deliveries', 's', 1),
+        metric('warmCpuPerMillion', 'the same, warm', 's', 1),
+        metric('p50Ms', 'p50, warm', 'ms', 1),
+        metric('p95Ms', 'p95, warm', 'ms', 1),
+        metric('p99Ms', 'p99, warm', 'ms', 1),
       ],
       async run({ target, swarm, quick, payloadBytes, sources, log }) {
         await swarm.aim(target);
@@ -231,15 +203,9 @@ function saturated(members) {
     [`saturated-${members}`]: {
       title: `${members.toLocaleString('en')} members, saturated: most deliveries/s with p95 ≤ ${SATURATED_P95_MS} ms, none lost`,
       metrics: [
-        { key: 'deliveriesPerSecond', title: 'deliveries/s', unit: '/s', better: 'more' },
-        {
-          key: 'cpuPerMillion',
-          title: 'server CPU-s per 1M deliveries',
-          unit: 's',
-          better: 'less',
-          digits: 2,
-        },
-        { key: 'bytesPerFrame', title: 'bytes per frame', unit: 'B', better: 'less' },
+        metric('deliveriesPerSecond', 'deliveries/s', '/s'),
+        metric('cpuPerMillion', 'server CPU-s per 1M deliveries', 's', 2),
+        metric('bytesPerFrame', 'bytes per frame', 'B'),
       ],
       async run({ target, swarm, quick, payloadBytes, sources, known, log }) {
         await swarm.aim(target);

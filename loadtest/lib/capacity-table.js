@@ -1,7 +1,7 @@
 // capacity-table.js: the rows that capacity.js measures, as a table for people, and its place in a
 // README.
 
-import { middleOf } from '../bench/histogram.js';
+import { markdownTable, show } from './figures.js';
 
 /**
  * One number of connections.
@@ -121,12 +121,11 @@ export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
  * @param {readonly Row[]} rows
  */
 function table(columns, rows) {
-  const line = (/** @type {string[]} */ cells) => `| ${cells.join(' | ')} |`;
-  return [
-    line(columns.map(([title]) => title)),
-    line(columns.map(() => '---:')),
-    ...rows.map((row) => line(columns.map(([, cell]) => cell(row)))),
-  ];
+  const titles = columns.map(([title]) => title);
+  return markdownTable(
+    titles,
+    rows.map((row) => columns.map(([, cell]) => cell(row))),
+  );
 }
 
 /**
@@ -142,33 +141,9 @@ export function withTable(text, tables) {
 }
 
 /**
- * @param {ArrayLike<number>} histogram counts by bucket
- * @returns {number} milliseconds; NaN where nothing was counted
- */
-export function meanMs(histogram) {
-  let [total, sum] = [0, 0];
-  for (let i = 0; i < histogram.length; i++) {
-    total += histogram[i];
-    sum += histogram[i] * middleOf(i);
-  }
-  return sum / total / 1000;
-}
-
-/**
  * @param {number} kb for a connection
  * @param {Row} row
  */
 function memory(kb, { connections }) {
   return kb * connections < NOISE_KB ? '–' : show(kb, 1);
-}
-
-/**
- * @param {number} number
- * @param {number} [digits]
- */
-function show(number, digits = 0) {
-  return number.toLocaleString('en-US', {
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  });
 }

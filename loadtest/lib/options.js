@@ -1,205 +1,164 @@
-// options.js: the command line of a load tool, from one table of options: the parser, --help and
-// the checks.
+// options.js: the command line of a load tool. One table gives the parser, the checks and --help.
 //
-// A wrong command line starts nothing: it is answered with one line and exit code 2.
+// A line of the table is an option: name and value | kind | default | help. Other lines are headings.
+//
+//   connections N | whole 1..100000  | 1000 | connections in all
+//   seconds S     | number 0.1..3600 | 10   | duration
+//   client KIND   | one of auto c node | auto | which client
+//   phases LIST   | list of connect burst | connect,burst | phases to run
+//   url URL…      |                  |      | a server; repeat it for several
+//   force         |                  |      | a switch has no value
+//
+// A wrong command line starts nothing: the tool prints one line and ends with exit code 2.
 
 import { parseArgs } from 'node:util';
 
 /** Exit code of a run that did not begin. */
 export const NOT_RUN = 2;
+const HELP_COLUMNS = 104;
 
-/** The command line makes no sense; the message says what would. */
+/** The command line is wrong; the message names the correct form. */
 export class UsageError extends Error {}
 
 /**
- * One option. A row without `value` is a switch; a row with `min` is a number, which is whole
- * unless `fraction` is set.
  * @typedef {object} Row
  * @property {string} name
+ * @property {string} value what --help calls its value; '' for a switch
+ * @property {boolean} multiple it may be repeated
+ * @property {string} kind
+ * @property {string} usual its default, as text; '' if it has none
  * @property {string} help
- * @property {string} [value] what --help calls its value
- * @property {string} [default]
- * @property {number} [min]
- * @property {number} [max]
- * @property {boolean} [fraction]
- * @property {readonly string[]} [oneOf] the values there are
- * @property {readonly string[]} [listOf] its value is a list of these, separated by commas
- * @property {boolean} [multiple] may be given several times
- * @property {string} [group] a heading above it in --help
  */
+/** @typedef {Record<string, any>} Values by name, `batch-size` as `batchSize` */
+/** @typedef {{values: Values, given: Set<string>, positionals: string[]}} Parsed */
 
-/** @type {Row} */
-const HELP = { name: 'help', help: 'prints this' };
-
-/** The options of one run. Reading one that is not in the table is a fault of the tool. */
-export class Options {
-  #rows;
-  #given;
-
-  /**
-   * @param {readonly Row[]} table
-   * @param {string[]} args
-   * @param {{positionals?: number}} [limits] arguments without a name, at most
-   * @throws {UsageError} names the first option that is wrong
-   */
-  constructor(table, args, { positionals = 0 } = {}) {
-    this.#rows = new Map([...table, HELP].map((row) => [row.name, row]));
-    /** @type {Record<string, {type: 'string'|'boolean'}>} */
-    const types = {};
-    for (const { name, value } of this.#rows.values())
-      types[name] = { type: value === undefined ? 'boolean' : 'string' };
-    // Not strict: Node's own messages are long, and some advise what is of no use here.
-    const { tokens } = parseArgs({
-      args,
-      options: types,
-      strict: false,
-      tokens: true,
-      allowPositionals: true,
-    });
-    /** @type {Map<string, string[]>} */
-    this.#given = new Map();
-    /** @type {string[]} */
-    this.positionals = [];
-    for (const token of tokens) {
-      if (token.kind === 'positional') this.positionals.push(token.value);
-      if (token.kind === 'option') this.#take(token);
-    }
-    if (this.positionals.length > positionals)
-      throw new UsageError(`unexpected argument: ${this.positionals[positionals]}`);
-    if (this.flag('help')) return;
-    for (const row of this.#rows.values()) this.#check(row);
-  }
-
-  /** @param {{name: string, rawName: string, value?: string}} token */
-  #take({ name, rawName, value }) {
-    const row = this.#rows.get(name);
-    if (row === undefined || !rawName.startsWith('--'))
-      throw new UsageError(`unknown option: ${rawName}`);
-    if (row.value === undefined && value !== undefined)
-      throw new UsageError(`--${name} takes no value`);
-    if (row.value !== undefined && value === undefined)
-      throw new UsageError(`--${name} needs a value`);
-    const before = this.#given.get(name) ?? [];
-    this.#given.set(name, row.multiple ? [...before, value ?? ''] : [value ?? '']);
-  }
-
-  /** @param {Row} row */
-  #check({ name, min, max = Number.POSITIVE_INFINITY, fraction = false, oneOf, listOf }) {
-    for (const text of this.list(name)) {
-      if (oneOf && !oneOf.includes(text))
-        throw new UsageError(`--${name} is one of ${oneOf.join(', ')}, not ${text}`);
-      for (const part of listOf ? text.split(',') : [])
-        if (!listOf?.includes(part))
-          throw new UsageError(`--${name} is a list of ${listOf?.join(', ')}, not ${text}`);
-      if (min === undefined) continue;
-      const value = Number(text);
-      const range = max === Number.POSITIVE_INFINITY ? `from ${min} on` : `from ${min} to ${max}`;
-      if (text.trim() === '' || !(value >= min && value <= max))
-        throw new UsageError(`--${name} is a number ${range}, not ${text}`);
-      if (!fraction && !Number.isInteger(value))
-        throw new UsageError(`--${name} is a whole number, not ${text}`);
-    }
-  }
-
-  /**
-   * @param {string} name
-   * @returns {Row}
-   */
-  #row(name) {
-    const row = this.#rows.get(name);
-    if (row === undefined) throw new Error(`no option ${name}`);
-    return row;
-  }
-
-  /**
-   * @param {string} name
-   * @returns {string[]} as often as it was given; else its default, if there is one
-   */
-  list(name) {
-    const { default: usual } = this.#row(name);
-    return this.#given.get(name) ?? (usual === undefined ? [] : [usual]);
-  }
-
-  /**
-   * @param {string} name
-   * @returns {string} '' if it was not given and has no default
-   */
-  text(name) {
-    return this.list(name).at(-1) ?? '';
-  }
-
-  /**
-   * @param {string} name of a row with `min`
-   * @returns {number} NaN if it was not given and has no default
-   */
-  number(name) {
-    const [text] = this.list(name).slice(-1);
-    return text === undefined ? Number.NaN : Number(text);
-  }
-
-  /**
-   * @param {string} name
-   * @returns {boolean}
-   */
-  flag(name) {
-    this.#row(name);
-    return this.#given.has(name);
-  }
-
-  /**
-   * @param {string} name
-   * @returns {boolean} whether it was given, default or not
-   */
-  has(name) {
-    return this.flag(name);
-  }
+/**
+ * @param {string} table
+ * @returns {(Row|string)[]} options, and headings between them
+ */
+function rowsOf(table) {
+  const lines = table.split('\n').map((line) => line.trim());
+  return lines.filter(Boolean).map((line) => {
+    if (!line.includes('|')) return line;
+    const [option, kind, usual, help] = line.split('|').map((cell) => cell.trim());
+    const [name, value = ''] = option.split(' ');
+    const multiple = value.endsWith('…');
+    return { name, value: value.replace('…', ''), multiple, kind, usual, help };
+  });
 }
 
 /**
- * The options of a tool that has just been started. Ends the process for --help, and for a wrong
- * command line.
- * @param {string} usage what the tool does and an example, in lines
- * @param {readonly Row[]} table
- * @param {object} [how]
- * @param {number} [how.positionals] arguments without a name, at most
- * @param {(options: Options) => string|undefined} [how.check] says what is wrong with the options
- *   together
- * @param {string} [how.tail] what --help says behind the options
- * @param {string[]} [how.args]
- * @returns {Options}
+ * Parses a command line.
+ * @param {string} table
+ * @param {string[]} args
+ * @param {number} [positionals] how many arguments without a name it may have
+ * @returns {Parsed|null} null: --help was given. Reading a value that is not in the table throws
+ * @throws {UsageError} names the first option that is wrong
  */
-export function readOptions(
-  usage,
-  table,
-  { positionals, check, tail = '', args = process.argv.slice(2) } = {},
-) {
+export function parse(table, args, positionals = 0) {
+  const rows = rowsOf(`${table}\nhelp | | | prints this`).filter((row) => typeof row !== 'string');
+  const byName = new Map(rows.map((row) => [row.name, row]));
+  // Not strict: Node's own messages are long, and give advice that does not help here.
+  const { tokens } = parseArgs({
+    args,
+    options: Object.fromEntries(
+      rows.map(({ name, value }) => [name, { type: value === '' ? 'boolean' : 'string' }]),
+    ),
+    strict: false,
+    tokens: true,
+    allowPositionals: true,
+  });
+  /** @type {Map<string, string[]>} */
+  const texts = new Map();
+  /** @type {string[]} */
+  const unnamed = [];
+  for (const token of tokens) {
+    if (token.kind === 'positional') unnamed.push(token.value);
+    if (token.kind !== 'option') continue;
+    const { name, rawName, value } = token;
+    const row = byName.get(name);
+    if (row === undefined || !rawName.startsWith('--'))
+      throw new UsageError(`unknown option: ${rawName}`);
+    if (row.value === '' && value !== undefined) throw new UsageError(`--${name} takes no value`);
+    if (row.value !== '' && value === undefined) throw new UsageError(`--${name} needs a value`);
+    texts.set(name, [...(row.multiple ? (texts.get(name) ?? []) : []), value ?? '']);
+  }
+  if (unnamed.length > positionals)
+    throw new UsageError(`unexpected argument: ${unnamed[positionals]}`);
+  if (texts.has('help')) return null;
+  /** @type {Values} */
+  const values = {};
+  for (const row of rows) {
+    const usual = row.usual === '' ? [] : [row.usual];
+    const read = (texts.get(row.name) ?? usual).map((text) => parsedValue(row, text));
+    const key = row.name.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
+    if (row.value === '') values[key] = texts.has(row.name);
+    else
+      values[key] = row.multiple
+        ? read
+        : (read[0] ?? (/^(whole|number)/.test(row.kind) ? Number.NaN : ''));
+  }
+  return { values: checkedReads(values), given: new Set(texts.keys()), positionals: unnamed };
+}
+
+/**
+ * @param {Row} row
+ * @param {string} text
+ * @returns {string|number|string[]}
+ */
+function parsedValue({ name, kind }, text) {
+  const [, word = '', rest = ''] = /^(whole|number|one of|list of)\s+(.*)$/.exec(kind) ?? [];
+  const choices = rest.split(' ');
+  if (word === 'one of' && !choices.includes(text))
+    throw new UsageError(`--${name} is one of ${choices.join(', ')}, not ${text}`);
+  if (word === 'list of' && !text.split(',').every((part) => choices.includes(part)))
+    throw new UsageError(`--${name} is a list of ${choices.join(', ')}, not ${text}`);
+  if (word === 'list of') return text.split(',');
+  if (word !== 'whole' && word !== 'number') return text;
+  const [min, max = Number.POSITIVE_INFINITY] = rest.split('..').filter(Boolean).map(Number);
+  const value = Number(text);
+  const range = Number.isFinite(max) ? `from ${min} to ${max}` : `of at least ${min}`;
+  if (text.trim() === '' || !(value >= min && value <= max))
+    throw new UsageError(`--${name} is a number ${range}, not ${text}`);
+  if (word === 'whole' && !Number.isInteger(value))
+    throw new UsageError(`--${name} is a whole number, not ${text}`);
+  return value;
+}
+
+/** @param {Values} values */
+function checkedReads(values) {
+  return new Proxy(values, {
+    get(target, key) {
+      if (typeof key === 'string' && !(key in target)) throw new Error(`no option ${key}`);
+      return Reflect.get(target, key);
+    },
+  });
+}
+
+/**
+ * Reads the options of a tool that has just started. Ends the process for --help, and for a wrong
+ * command line.
+ * @param {string} usage the purpose of the tool and an example, in lines
+ * @param {string} table
+ * @param {object} [how]
+ * @param {number} [how.positionals] how many arguments without a name it may have
+ * @param {(parsed: Parsed) => string|undefined} [how.check] returns a fault of the options together
+ * @param {string} [how.tail] the last lines of --help
+ * @returns {Parsed}
+ */
+export function readOptions(usage, table, { positionals, check, tail } = {}) {
   try {
-    const options = new Options(table, args, { positionals });
-    if (options.flag('help')) {
+    const parsed = parse(table, process.argv.slice(2), positionals);
+    if (parsed === null) {
       process.stdout.write(helpText(usage, table, tail));
       process.exit(0);
     }
-    const fault = check?.(options);
+    const fault = check?.(parsed);
     if (fault) throw new UsageError(fault);
-    return options;
+    return parsed;
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     endUnused(error.message);
-  }
-}
-
-/**
- * `parseArgs` of a tool that has a table of its own: a wrong command line is answered in the same
- * way.
- * @template {import('node:util').ParseArgsConfig} T
- * @param {T} config
- */
-export function parsedArgs(config) {
-  try {
-    return parseArgs(config);
-  } catch (error) {
-    // Its first sentence says what is wrong, the others how to give such an option as a value.
-    endUnused(/** @type {Error} */ (error).message.split(/\.\s/)[0]);
   }
 }
 
@@ -215,40 +174,32 @@ export function endUnused(why) {
 
 /**
  * @param {string} usage
- * @param {readonly Row[]} table
+ * @param {string} table
  * @param {string} [tail]
- * @returns {string} what --help prints
+ * @returns {string} the text of --help
  */
 export function helpText(usage, table, tail = '') {
-  const lines = [usage, ''];
-  const width = Math.max(
-    ...table.map(({ name, value = '' }) => name.length + value.length + 5),
-    24,
-  );
-  for (const row of [...table, HELP]) {
-    if (row.group) lines.push('', row.group);
-    const rows = wrapped(
-      row.default === undefined ? row.help : `${row.help} [${row.default}]`,
-      104 - width,
-    );
-    lines.push(`  ${`--${row.name} ${row.value ?? ''}`.padEnd(width)}${rows[0]}`);
-    lines.push(...rows.slice(1).map((text) => ' '.repeat(width + 2) + text));
-  }
-  if (tail !== '') lines.push('', tail);
-  return `${lines.join('\n').replaceAll(/\n{3,}/g, '\n\n')}\n`;
+  const rows = rowsOf(`${table}\nhelp | | | prints this`);
+  const heads = rows.map((row) => (typeof row === 'string' ? '' : `--${row.name} ${row.value}`));
+  const width = Math.max(24, ...heads.map((head) => head.length + 2));
+  const lines = rows.flatMap((row, i) => {
+    if (typeof row === 'string') return ['', row];
+    const help = row.usual === '' ? row.help : `${row.help} [${row.usual}]`;
+    const [first, ...more] = wrapped(help, HELP_COLUMNS - width);
+    return [
+      `  ${heads[i].padEnd(width)}${first}`,
+      ...more.map((text) => ' '.repeat(width + 2) + text),
+    ];
+  });
+  const text = [usage, '', ...lines, ...(tail === '' ? [] : ['', tail])].join('\n');
+  return `${text.replaceAll(/\n{3,}/g, '\n\n')}\n`;
 }
 
 /**
  * @param {string} text
  * @param {number} width
- * @returns {string[]}
+ * @returns {string[]} lines of at most `width` characters
  */
 function wrapped(text, width) {
-  const rows = [''];
-  for (const word of text.split(' ')) {
-    const last = rows[rows.length - 1];
-    if (last !== '' && last.length + 1 + word.length > width) rows.push(word);
-    else rows[rows.length - 1] = last === '' ? word : `${last} ${word}`;
-  }
-  return rows;
+  return text.match(new RegExp(`\\S{${width},}|\\S.{0,${width - 1}}(?=\\s|$)`, 'g')) ?? [''];
 }

@@ -88,11 +88,9 @@ export async function run(title, body, limitMs = 60_000) {
   };
   let finishing = false;
   const timer = setTimeout(() => finish(`not done within ${limitMs / 1000} s`), limitMs);
-  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
-    process.once(signal, () => {
-      if (!finishing) finish(`ended by ${signal}`);
-    });
-  }
+  onSignal((signal) => {
+    if (!finishing) finish(`ended by ${signal}`);
+  });
   process.once('uncaughtException', (error) => {
     if (!finishing) finish(error.stack ?? String(error));
   });
@@ -103,6 +101,15 @@ export async function run(title, body, limitMs = 60_000) {
     return;
   }
   if (!finishing) await finish('');
+}
+
+/**
+ * Ends a tool in an orderly way: Ctrl-C and SIGTERM no longer end the process by themselves.
+ * @param {(signal: NodeJS.Signals) => unknown} act is called for each signal
+ */
+export function onSignal(act) {
+  for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
+    process.on(signal, () => act(signal));
 }
 
 /** @param {string} line */

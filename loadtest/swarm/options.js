@@ -1,29 +1,28 @@
-// options.js: the swarm's command line: one table of options, from which come the parser, --help
-// and the checks.
+// options.js: the command line of the swarm.
 
 import { isIP } from 'node:net';
-import { Options as CommandLine, helpText, UsageError } from '../lib/options.js';
+import { helpText, parse, UsageError } from '../lib/options.js';
 import { profileOf } from './profiles.js';
 
 /**
- * In this order; the second and third need the connections of the first, the last brings its own.
+ * In this order. The second and third need the connections of the first; the last opens its own.
  */
 export const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
-/** 127.0.0.2-127.255.255.254 is a slip of the hand, and every address is tried before the start. */
+/** A larger range is a typing error, and the swarm tries every address before the start. */
 const MAX_SOURCES = 1000;
 
 /**
- * What the swarm is to do. Times are milliseconds.
+ * The options of a run. Times are milliseconds.
  * @typedef {object} Options
  * @property {URL[]} targets
  * @property {number} connections
  * @property {string[]} sources empty: the kernel chooses
- * @property {number} processes 0: as many as are needed
+ * @property {number} processes 0: as many as the connections need
  * @property {import('./profiles.js').Profile} profile
  * @property {string[]} phases
  * @property {number} batchSize
  * @property {number} connectTimeoutMs
- * @property {number} connectRate connections a second at most; 0: as fast as they are answered
+ * @property {number} connectRate connections a second at most; 0: no limit
  * @property {number} burstMessages
  * @property {number} burstBatch
  * @property {number} enduranceMs
@@ -37,252 +36,78 @@ const MAX_SOURCES = 1000;
  * @property {number} replyTimeoutMs
  * @property {number} maxErrors
  * @property {string} metrics URL; empty: none
- * @property {string} report path without an ending; empty: the caller chooses
+ * @property {string} report path without its ending; empty: the caller chooses
  * @property {boolean} force
  */
 
-/** @type {readonly import('../lib/options.js').Row[]} */
-const TABLE = Object.freeze([
-  {
-    group: 'Whom, how many, from where',
-    name: 'target',
-    value: 'URL',
-    default: 'ws://127.0.0.1:3000/ws',
-    multiple: true,
-    help: 'server; several times for several',
-  },
-  {
-    name: 'connections',
-    value: 'N',
-    default: '1000',
-    min: 1,
-    max: 10_000_000,
-    help: 'connections in all',
-  },
-  {
-    name: 'source',
-    value: 'LIST',
-    multiple: true,
-    help: 'source addresses: 127.0.0.2-127.0.0.9, or 10.0.0.5,10.0.0.6; without, the kernel chooses one',
-  },
-  {
-    name: 'processes',
-    value: 'N',
-    default: '0',
-    min: 0,
-    max: 1000,
-    help: 'client processes; 0: as many as are needed',
-  },
-  {
-    name: 'profile',
-    value: 'NAME',
-    default: 'fanfare',
-    help: 'how to speak: fanfare (any server of the echo/broadcast benchmark protocol), echo (sends back what it gets), chat (sends it to everyone), or a JSON file',
-  },
-  {
-    name: 'payload-bytes',
-    value: 'N',
-    default: '100',
-    min: 64,
-    max: 65_536,
-    help: 'size of a payload',
-  },
-  {
-    group: 'What',
-    name: 'phases',
-    value: 'LIST',
-    default: PHASES.join(),
-    help: 'of connect, burst, endurance, broadcast',
-  },
-  {
-    name: 'batch-size',
-    value: 'N',
-    default: '100',
-    min: 1,
-    max: 10_000,
-    help: 'connect: a process opens so many at once, and the next when all of them are answered',
-  },
-  {
-    name: 'connect-timeout',
-    value: 'S',
-    default: '3',
-    min: 0.01,
-    max: 600,
-    fraction: true,
-    help: 'connect: seconds a handshake may take',
-  },
-  {
-    name: 'connect-rate',
-    value: 'N',
-    default: '0',
-    min: 0,
-    max: 1_000_000,
-    fraction: true,
-    help: 'connect: connections a second at most; 0: as fast as they are answered',
-  },
-  {
-    name: 'burst-messages',
-    value: 'N',
-    default: '15',
-    min: 1,
-    max: 10_000,
-    help: 'burst: messages of each connection',
-  },
-  {
-    name: 'burst-batch',
-    value: 'N',
-    default: '1000',
-    min: 1,
-    max: 100_000,
-    help: 'burst: a process sends so many at once, and the next when all replies are there',
-  },
-  {
-    name: 'endurance',
-    value: 'S',
-    default: '60',
-    min: 0.1,
-    max: 86_400,
-    fraction: true,
-    help: 'endurance: seconds',
-  },
-  {
-    name: 'rate',
-    value: 'N',
-    default: '0',
-    min: 0,
-    max: 10_000_000,
-    fraction: true,
-    help: 'endurance: messages a second in all; 0: a tenth of the connections, so that each speaks every 10 s',
-  },
-  {
-    name: 'step-size',
-    value: 'N',
-    default: '1000',
-    min: 1,
-    max: 1_000_000,
-    help: 'broadcast: connections added in each step',
-  },
-  {
-    name: 'limit-rtt',
-    value: 'MS',
-    default: '250',
-    min: 0.1,
-    max: 600_000,
-    fraction: true,
-    help: 'broadcast: round trip, in milliseconds, above which it ends',
-  },
-  {
-    name: 'limit-percentile',
-    value: 'P',
-    default: '95',
-    min: 1,
-    max: 100,
-    fraction: true,
-    help: 'broadcast: percentile of the round trips held against that',
-  },
-  {
-    name: 'concurrent',
-    value: 'N',
-    default: '4',
-    min: 1,
-    max: 1000,
-    help: 'broadcast: on their way at a time',
-  },
-  {
-    name: 'sample-size',
-    value: 'N',
-    default: '40',
-    min: 1,
-    max: 100_000,
-    help: 'broadcast: round trips in each step',
-  },
-  {
-    group: 'When to stop, what to keep',
-    name: 'reply-timeout',
-    value: 'S',
-    default: '10',
-    min: 0.01,
-    max: 600,
-    fraction: true,
-    help: 'seconds a reply may take',
-  },
-  {
-    name: 'max-errors',
-    value: 'N',
-    default: '5000',
-    min: 1,
-    max: 10_000_000,
-    help: 'errors after which the run is over',
-  },
-  {
-    name: 'metrics',
-    value: 'URL',
-    help: "the server's Prometheus metrics, http://127.0.0.1:9090/metrics for one, for the report",
-  },
-  {
-    name: 'report',
-    value: 'PATH',
-    help: 'PATH.html and PATH.json; without, loadtest/results/swarm-TIME',
-  },
-  {
-    name: 'force',
-    help: 'go on where this machine can not open as many connections, to see what fails',
-  },
-]);
+const TABLE = `
+Targets, connections, source addresses
+target URL… | | ws://127.0.0.1:3000/ws | server; repeat it for several
+connections N | whole 1..10000000 | 1000 | connections in all
+source LIST… | | | source addresses: 127.0.0.2-127.0.0.9, or 10.0.0.5,10.0.0.6; without, the kernel chooses one
+processes N | whole 0..1000 | 0 | client processes; 0: as many as the connections need
+profile NAME | | fanfare | protocol: fanfare (any server of the echo/broadcast benchmark protocol), echo (a server that sends back each message), chat (a server that sends each message to all), or a JSON file
+payload-bytes N | whole 64..65536 | 100 | size of a payload
+Phases
+phases LIST | | ${PHASES.join()} | phases to run
+batch-size N | whole 1..10000 | 100 | connect: connections that a process opens at once; it opens the next when all of them are answered
+connect-timeout S | number 0.01..600 | 3 | connect: seconds a handshake may take
+connect-rate N | number 0..1000000 | 0 | connect: connections a second at most; 0: no limit
+burst-messages N | whole 1..10000 | 15 | burst: messages of each connection
+burst-batch N | whole 1..100000 | 1000 | burst: messages that a process sends at once; it sends the next when all replies have arrived
+endurance S | number 0.1..86400 | 60 | endurance: seconds
+rate N | number 0..10000000 | 0 | endurance: messages a second in all; 0: a tenth of the connections, so that each sends one every 10 s
+step-size N | whole 1..1000000 | 1000 | broadcast: connections added in each step
+limit-rtt MS | number 0.1..600000 | 250 | broadcast: round trip, in milliseconds, above which the phase ends
+limit-percentile P | number 1..100 | 95 | broadcast: percentile of the round trips that is compared with the limit
+concurrent N | whole 1..1000 | 4 | broadcast: broadcasts in flight at a time
+sample-size N | whole 1..100000 | 40 | broadcast: round trips in each step
+End and report
+reply-timeout S | number 0.01..600 | 10 | seconds a reply may take
+max-errors N | whole 1..10000000 | 5000 | errors after which the run ends
+metrics URL | | | Prometheus metrics of the server, for the report: http://127.0.0.1:9090/metrics
+report PATH | | | writes PATH.html and PATH.json; without, loadtest/results/swarm-TIME
+force | | | go on if this machine cannot open as many connections, to see what fails`;
 
-/** @returns {string} what --help prints */
+/** @returns {string} the text of --help */
 export function help() {
   return helpText(
-    `Opens many connections to a server, speaks on them, and says which limit was hit.
+    `Opens many connections to a server, sends messages on them, and reports which limit was hit.
 
   npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9
 
 The server needs WORKERS >= connections / 19,000 and FANFARE_LIMITS=off.`,
     TABLE,
-    'Exit code: 0 all held · 1 something failed · 2 nothing was opened: wrong usage, or this machine can not open as many',
+    'Exit code: 0 all held · 1 something failed · 2 nothing was opened: wrong usage, or this machine cannot open as many',
   );
 }
 
 /**
  * @param {string[]} args
- * @returns {Options|null} null: --help was asked for
+ * @returns {Options|null} null: --help was given
  * @throws {UsageError}
  */
 export function parseOptions(args) {
-  const given = new CommandLine(TABLE, args);
-  if (given.flag('help')) return null;
-  const text = given.text.bind(given);
-  const number = given.number.bind(given);
-  const connections = number('connections');
-  const profile = usable(() => profileOf(text('profile')));
-  const phases = phasesOf(text('phases'), profile);
-  const targets = given.list('target').map(targetOf);
-  return {
-    targets,
-    connections,
-    sources: [...new Set(given.list('source').flatMap(sourcesOf))],
-    processes: number('processes'),
-    profile,
-    phases,
-    batchSize: number('batch-size'),
-    connectTimeoutMs: number('connect-timeout') * 1000,
-    connectRate: number('connect-rate'),
-    burstMessages: number('burst-messages'),
-    burstBatch: number('burst-batch'),
-    enduranceMs: number('endurance') * 1000,
-    rate: number('rate') || Math.max(1, connections / 10),
-    stepSize: number('step-size'),
-    limitRttMs: number('limit-rtt'),
-    limitPercentile: number('limit-percentile'),
-    concurrent: number('concurrent'),
-    sampleSize: number('sample-size'),
-    payloadBytes: number('payload-bytes'),
-    replyTimeoutMs: number('reply-timeout') * 1000,
-    maxErrors: number('max-errors'),
-    metrics: text('metrics') === '' ? '' : urlOf(text('metrics'), ['http:', 'https:']).href,
-    report: text('report').replace(/\.(html|json)$/, ''),
-    force: given.flag('force'),
+  const parsed = parse(TABLE, args);
+  if (parsed === null) return null;
+  const { target, source, phases, endurance, rate, metrics, report, ...same } = {
+    ...parsed.values,
   };
+  const profile = usable(() => profileOf(same.profile));
+  return /** @type {any} */ ({
+    ...same,
+    targets: target.map(targetOf),
+    sources: [...new Set(source.flatMap(sourcesOf))],
+    profile,
+    phases: phasesOf(phases, profile),
+    connectTimeoutMs: same.connectTimeout * 1000,
+    limitRttMs: same.limitRtt,
+    enduranceMs: endurance * 1000,
+    replyTimeoutMs: same.replyTimeout * 1000,
+    rate: rate || Math.max(1, same.connections / 10),
+    metrics: metrics === '' ? '' : urlOf(metrics, ['http:', 'https:']).href,
+    report: report.replace(/\.(html|json)$/, ''),
+  });
 }
 
 /**
@@ -313,15 +138,12 @@ function phasesOf(list, profile) {
   const phases = PHASES.filter((name) => wanted.includes(name));
   if (!phases.includes('connect') && (phases.includes('burst') || phases.includes('endurance')))
     throw new UsageError('--phases: burst and endurance need connect before them');
-  // What a server can not do is left out of the default, and refused where it was asked for by
-  // name.
+  // The default leaves out the phases that the profile lacks; a phase given by name is refused.
   return phases.filter((name) => {
-    const able =
-      name === 'connect' || (name === 'broadcast' ? profile.broadcast : profile.echo) !== null;
+    const part = name === 'broadcast' ? 'broadcast' : 'echo';
+    const able = name === 'connect' || profile[part] !== null;
     if (!able && list !== PHASES.join())
-      throw new UsageError(
-        `--phases: the profile ${profile.name} has no ${name === 'broadcast' ? 'broadcast' : 'echo'}`,
-      );
+      throw new UsageError(`--phases: the profile ${profile.name} has no ${part}`);
     return able;
   });
 }
@@ -330,7 +152,7 @@ function phasesOf(list, profile) {
 function targetOf(text) {
   if (text.startsWith('wss:'))
     throw new UsageError(
-      `${text}: TLS is not spoken here; aim at the ws:// port behind what ends TLS`,
+      `${text}: the swarm does not support TLS; use the ws:// port behind the proxy that ends TLS`,
     );
   return urlOf(text, ['ws:']);
 }
@@ -341,10 +163,9 @@ function targetOf(text) {
  */
 function urlOf(text, protocols) {
   const url = URL.canParse(text) ? new URL(text) : null;
+  const starts = protocols.map((one) => `${one}//`).join(' or ');
   if (url === null || !protocols.includes(url.protocol))
-    throw new UsageError(
-      `${text} is no URL that begins with ${protocols.map((one) => `${one}//`).join(' or ')}`,
-    );
+    throw new UsageError(`${text} is no URL that begins with ${starts}`);
   return url;
 }
 
@@ -354,27 +175,22 @@ function urlOf(text, protocols) {
  * @throws {UsageError}
  */
 export function sourcesOf(list) {
-  return list.split(',').flatMap((part) => {
-    const [first, last, ...more] = part.trim().split('-');
+  return list.split(',').flatMap((entry) => {
+    const part = entry.trim();
+    const [first, last, ...more] = part.split('-');
     if (last === undefined && isIP(first) !== 0) return [first];
     if (last === undefined || more.length > 0 || isIP(first) !== 4 || isIP(last) !== 4)
       throw new UsageError(
-        `--source: ${part.trim() || 'nothing'} is neither an address nor a range like 127.0.0.2-127.0.0.9`,
+        `--source: ${part || 'nothing'} is neither an address nor a range like 127.0.0.2-127.0.0.9`,
       );
-    const [from, to] = [numberOf(first), numberOf(last)];
-    if (to < from) throw new UsageError(`--source: ${part.trim()} ends before it begins`);
+    const [from, to] = [first, last].map((address) =>
+      address.split('.').reduce((sum, byte) => sum * 256 + Number(byte), 0),
+    );
+    if (to < from) throw new UsageError(`--source: ${part} ends before it begins`);
     if (to - from >= MAX_SOURCES)
       throw new UsageError(`--source: at most ${MAX_SOURCES} addresses`);
-    return Array.from({ length: to - from + 1 }, (_, i) => addressOf(from + i));
+    return Array.from({ length: to - from + 1 }, (_, i) =>
+      [24, 16, 8, 0].map((shift) => ((from + i) >>> shift) & 255).join('.'),
+    );
   });
-}
-
-/** @param {string} address IPv4 */
-function numberOf(address) {
-  return address.split('.').reduce((sum, part) => sum * 256 + Number(part), 0);
-}
-
-/** @param {number} number */
-function addressOf(number) {
-  return [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join('.');
 }

@@ -34,25 +34,6 @@ const CASES = [
     '--messages',
     '1000',
   ],
-  [
-    'a broadcast reaches everyone, its result follows, and nothing unasked is sent',
-    'broadcast.js',
-    '--clients',
-    '200',
-    '--broadcasts',
-    '10',
-  ],
-  [
-    'the same over Redis',
-    'broadcast.js',
-    '--redis',
-    '--servers',
-    '2',
-    '--clients',
-    '200',
-    '--broadcasts',
-    '10',
-  ],
 ];
 
 for (const [name, script, ...args] of CASES) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BUCKETS, bucketOf } from '../../loadtest/bench/histogram.js';
-import { markdown, meanMs, withTable } from '../../loadtest/lib/capacity-table.js';
+import { markdown, withTable } from '../../loadtest/lib/capacity-table.js';
+import { BUCKETS, bucketOf, meanMs } from '../../loadtest/lib/latency.js';
 
 const LOAD = {
   messagesPerSecond: 1234.4,

@@ -8,7 +8,7 @@
 
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
-import { BUCKETS, bucketOf } from '../histogram.js';
+import { BUCKETS, bucketOf } from '../../lib/latency.js';
 
 const MARKER = 26;
 /** Of how many deliveries one is timed. A power of two. */

@@ -1,13 +1,13 @@
 // delay.cjs: preloaded into a server (`node --require`): how late does its event loop come to what is due?
 //
 // A timer each 5 ms. One that comes 30 ms late stands for all that would have been due meanwhile, so it counts as 30, 25, 20 …:
-// the figures are those of an event at any moment. On SIGUSR2 they go to BENCH_DELAY_DIR/<pid>.json, and begin anew.
+// the figures are those of an event at any moment. On SIGUSR2 they go to BENCH_REPORT_DIR/<pid>.json, and begin anew.
 
 const { renameSync, writeFileSync } = require('node:fs');
 const { createHistogram } = require('node:perf_hooks');
 
 const INTERVAL_MS = 5;
-const directory = process.env.BENCH_DELAY_DIR;
+const directory = process.env.BENCH_REPORT_DIR;
 
 if (directory) {
   const histogram = createHistogram();

@@ -1,14 +1,20 @@
-// bench.test.js: the benchmark's own checks: a server that loses, repeats or alters messages can't
-// win.
+// bench.test.js: the checks of the benchmark: a server that loses, repeats or alters messages fails
+// in it.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { addHistogram, BUCKETS, bucketOf, middleOf, percentileMs } from './histogram.js';
-import { ratio } from './report.js';
-import { searchRate } from './search.js';
-import { startServer } from './servers.js';
-import { findClient, Swarm } from './swarm.js';
-import { clean } from './workloads.js';
+import { ratio } from '../../loadtest/bench/report.js';
+import { searchRate } from '../../loadtest/bench/search.js';
+import { startServer } from '../../loadtest/bench/servers.js';
+import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
+import { clean } from '../../loadtest/bench/workloads.js';
+import {
+  addHistogram,
+  BUCKETS,
+  bucketOf,
+  middleOf,
+  percentileMs,
+} from '../../loadtest/lib/latency.js';
 
 const kinds = /** @type {const} */ (['c', 'node']);
 
