@@ -66,3 +66,22 @@ test('each npm script and each file that the documentation tells people to run e
       assert.ok(existsSync(root + path), `${name}: ${path}`);
   }
 });
+
+test('docs/architecture/tasks.md names files that exist', () => {
+  const text = read('docs/architecture/tasks.md');
+  const paths = [...text.matchAll(/`((?:src|test|docs|ops)\/[\w./-]+)`/g)].map(([, path]) => path);
+  assert.ok(paths.length > 40, `${paths.length} paths`);
+  for (const path of paths) assert.ok(existsSync(root + path), path);
+  assert.equal(text.match(/^## /gm)?.length, 10);
+});
+
+test('docs/protocol.md has a section for each command', () => {
+  const commands = [...read('src/commands/index.js').matchAll(/^ +\['(\w+)', \(connection/gm)];
+  assert.ok(commands.length >= 9, `${commands.length} commands`);
+  for (const [, name] of commands)
+    assert.ok(read('docs/protocol.md').includes(`\n### ${name}\n`), name);
+});
+
+test('README.md has at most 150 lines', () => {
+  assert.ok(read('README.md').trimEnd().split('\n').length <= 150);
+});
