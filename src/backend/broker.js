@@ -1,130 +1,108 @@
-// broker.js: what a broker promises. The implementations are memory, local and redis; one suite
-// tests all three.
+// broker.js: the contract of a broker. test/contract/ tests every implementation against it.
 //
-// A broker carries publications between workers and machines. It knows rooms by their names and
-// publications as opaque bytes: it never looks into them, so that no worker parses a payload it
-// only passes on.
-//
-//   - `subscribe(room)` resolves when every publication accepted from then on reaches this worker. It may be called
-//     again for a room that is subscribed, and resolves at once. It rejects with a BrokerError UNAVAILABLE; the room
-//     stays wanted all the same, and is subscribed when the broker returns, until `unsubscribe(room)`.
-//   - `unsubscribe(room)` takes effect some time later (a room that empties lingers, so that churn is no storm).
-//     Publications that still arrive for the room are the owner's to ignore.
-//   - `publish(room, publication)` resolves when the broker has accepted the publication, which says nothing about
-//     who received it. It rejects with a BrokerError: UNAVAILABLE (certainly not accepted: it will never be delivered,
-//     retry at will) or OUTCOME_UNKNOWN (it may have been accepted and may yet be delivered). The buffer belongs to
-//     the broker from the call on. Publications that one owner publishes one after another to a room are delivered in that order.
-//   - `onPublication(room, publication)` is called once for each, in the order of acceptance, the publisher's own
-//     worker included. The buffer is the owner's to keep, never to modify; it may be a slice of a larger one, so
-//     whoever keeps it for long copies it. A publication accepted while a subscriber is away is lost to it.
-//   - Rooms with history (`historyOf` names them: it is handed to every implementation) have a stream each: each accepted
-//     publication gets an offset, exactly one above the one before it, in a stream named by an epoch. Accepting,
-//     numbering, storing and announcing are one atomic step. A stored publication is accepted, even if the broker could
-//     not announce it: reads bring it. `publish` resolves with the position it got; of several
-//     publishes of one room in a tick each gets its own. `onPublication` gets offset and epoch; in other rooms 0 and ''.
-//     Within one epoch no two publications ever have the same offset: where the store may have lost some that were
-//     accepted (Redis restarted, a replica was promoted), it begins a new epoch at offset 1 and never tells the old one
-//     again. Epochs are 16 hexadecimal digits of chance, offsets safe integers.
-//   - `publish(room, publication, {idempotencyKey})` with a key that the room has had within IDEMPOTENCY_MS resolves with
-//     the first one's position and publishes nothing. Only in rooms with history.
-//   - `history(room, {after, limit})` reads a stretch in one step: where the stream stands (`epoch`, `offset`), and of the
-//     publications with offsets above `after` the newest that are still there, consecutive and up to `offset`, at most
-//     `limit` of them and some `maxBytes` (MAX_STRETCH_BYTES if left out). `first` is the offset of the first of them.
-//     With `isForward` it brings the oldest above `after` that are still there instead, consecutive from `first` on; there may be
-//     more of them than the rule's size.
-//     A read costs the store no more than it brings.
-//     `limit` 0 asks for the position alone. A room nobody has published to has a position too: offset 0 of its epoch. With
-//     `isGlance` nobody follows the room, and the epoch of a room nobody has published to may not be remembered.
-//     `endedEpoch` is one that the caller has proved to have forked: the store ends it if it still has it.
-//     The caller compares: all that it missed is there only if the epoch is the one it knew, `offset` is not below
-//     `after`, and the first publication is `after + 1`. Rejects with UNAVAILABLE, also where the store may not
-//     tell the truth. Reads of a tick leave together. It may be called for a room that is not subscribed.
-//   - A room's history is kept for its rule's time after the latest publication, and for its rule's size.
-//   - After `onState('up')` all wanted rooms are subscribed; what was accepted in between has not been announced: the
-//     owner compares positions and reads what it missed.
-//   - `onLost(rooms)`, which need not be there: these rooms are subscribed, and publications accepted a moment ago may not
-//     have been announced to this worker, though the state did not change. In a Redis Cluster a room's slot moves like
-//     that. The owner compares their positions.
-//   - `onState(state)` is called on every change: `up`, `degraded` (publishing or receiving does not work for now;
-//     it heals by itself), `down` (closed).
-//   - `reportConnections(n)`: how many connections this worker has; `countConnections()`: how many all have.
-//   - `start()` resolves when the broker is up, or degraded and trying; it rejects only for faults that waiting does
-//     not mend. `close()` waits for publications under way, may be called twice.
+// A broker carries publications between workers and machines. Rooms are names to it, and publications
+// are opaque bytes. docs/architecture/backends.md explains the choices behind this contract.
 
-/** How long an idempotency key is remembered. */
+/** How long a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;
-/** What one read of a history may bring: publications up to it, and at least one. */
+/** The default of `ReadRequest.maxBytes`, and its maximum. */
 export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 
-/** @typedef {'up'|'degraded'|'down'} BrokerState */
-
 /**
- * A place in a room's stream.
- * @typedef {object} Position
- * @property {string} epoch 16 hexadecimal digits
- * @property {number} offset of a publication; 0: before the first
+ * `up`: publishing and receiving work. `degraded`: at least one of them does not work, and the broker
+ * keeps trying. `down`: closed.
+ * @typedef {'up'|'degraded'|'down'} BrokerState
  */
 
-/**
- * What `history` read.
- * @typedef {object} HistoryPage
- * @property {string} epoch
- * @property {number} offset of the room's newest publication; 0: it has none yet
- * @property {number} first offset of the first of `publications`; where there are none, it says
- *   nothing
- * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read
- *   was forward
- */
+/** @typedef {import('../protocol/position.js').Position} Position */
 
 /**
- * What to read.
- * @typedef {object} ReadRequest
- * @property {number} after an offset
- * @property {number} limit 0: the position alone
- * @property {number} [maxBytes]
- * @property {boolean} [isForward]
- * @property {boolean} [isGlance]
- * @property {string} [endedEpoch]
- */
-
-/**
- * How much of a room is kept; null: no history.
+ * The history rule of a room, or null if the room has no history.
  * @typedef {(room: string) => import('../config/room-patterns.js').HistoryRule|null} HistoryOf
+ */
+
+/**
+ * @typedef {object} Broker
+ * @property {BrokerState} state the current state; `onState` reports changes
+ *
+ * @property {(events: BrokerEvents) => Promise<void>} start Starts the broker. Resolves when the
+ *   broker is `up`, or `degraded` and trying. Rejects only for a fault that waiting can't mend.
+ *
+ * @property {() => Promise<void>} close Waits for the publications under way, then closes. May be
+ *   called twice.
+ *
+ * @property {(room: string) => Promise<void>} subscribe Resolves when every publication that the
+ *   broker accepts from then on reaches this worker. Resolves at once if the room is subscribed
+ *   already. Rejects with UNAVAILABLE; the room stays wanted even so, and the broker subscribes it
+ *   when it returns, until `unsubscribe`.
+ *
+ * @property {(room: string) => void} unsubscribe Ends the subscription after a delay, so that rooms
+ *   which empty and fill again cause no load. Publications may still arrive meanwhile.
+ *
+ * @property
+ *   {(room: string, publication: Buffer, options?: PublishOptions) => Promise<Position|void>}
+ *   publish Resolves when the broker has accepted the publication; that says nothing about receivers.
+ *   Resolves with the publication's position if the room has history. Rejects with UNAVAILABLE (never
+ *   accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later). The buffer belongs to
+ *   the broker from the call on. Successive publications of one worker to a room keep their order.
+ *
+ * @property {(room: string, request: ReadRequest) => Promise<HistoryPage>} history Reads a room's
+ *   position and a page of its history in one atomic step. The room need not be subscribed, nor have
+ *   been published to: its offset is 0 then. Rejects with UNAVAILABLE, also if the store may have lost
+ *   data without noticing. A read costs the store no more than it returns.
+ *
+ * @property {(connections: number) => void} reportConnections Reports how many connections this
+ *   worker has.
+ *
+ * @property {() => Promise<number>} countConnections Resolves with the number of connections of all
+ *   workers.
+ */
+
+/**
+ * @typedef {object} PublishOptions
+ * @property {string} [idempotencyKey] In a room with history, a repeated key resolves with the
+ *   position of its first publication and publishes nothing. A key holds for IDEMPOTENCY_MS. Other
+ *   rooms ignore it.
  */
 
 /**
  * @typedef {object} BrokerEvents
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
- *   onPublication
- * @property {(state: BrokerState) => void} onState
- * @property {(rooms: string[]) => void} [onLost]
+ *   onPublication Called once for each publication, in the order of acceptance, on every subscribed
+ *   worker including the publisher's. A publication accepted while a subscriber is away is lost to
+ *   that subscriber. The buffer may be kept but not modified. It may be a slice of a larger one, so
+ *   copy it to keep it for long. Without history `offset` is 0 and `epoch` is ''.
+ *
+ * @property {(state: BrokerState) => void} onState Called on every change of `state`. After `up` all
+ *   wanted rooms are subscribed, but publications accepted during the outage have not been announced:
+ *   the owner compares positions and reads the publications it missed.
+ *
+ * @property {(rooms: string[]) => void} [onLost] These rooms are subscribed and the state has not
+ *   changed, but recent publications may not have been announced to this worker. The owner compares
+ *   positions. It happens when a slot of a Redis Cluster moves.
  */
 
 /**
- * @typedef {object} Broker
- * @property {BrokerState} state
- * @property {(events: BrokerEvents) => Promise<void>} start
- * @property {() => Promise<void>} close
- * @property {(room: string) => Promise<void>} subscribe
- * @property {(room: string) => void} unsubscribe
- * @property
- *   {(room: string, publication: Buffer, options?: {idempotencyKey?: string}) => Promise<Position|void>}
- *   publish a position in rooms with history
- * @property {(room: string, from: ReadRequest) => Promise<HistoryPage>} history
- * @property {(connections: number) => void} reportConnections
- * @property {() => Promise<number>} countConnections
+ * @typedef {object} ReadRequest
+ * @property {number} after an offset: the read returns publications above it
+ * @property {number} limit the most publications to return; 0 asks for the position alone
+ * @property {number} [maxBytes] roughly the most bytes to return, but at least one publication;
+ *   MAX_PAGE_BYTES if omitted
+ * @property {boolean} [isForward] returns the oldest publications above `after` instead of the
+ *   newest. They may be more than the rule's size
+ * @property {boolean} [isGlance] the caller does not follow the room, so the store need not remember
+ *   an epoch for a room without publications
+ * @property {string} [endedEpoch] an epoch that the caller has proved to have forked: the store ends
+ *   it if it is current
  */
 
-/** A failure of a broker, told apart by what the publisher may do next. */
-export class BrokerError extends Error {
-  /**
-   * @param {'UNAVAILABLE'|'OUTCOME_UNKNOWN'} code a row of codes.js
-   * @param {string} message
-   * @param {{cause?: unknown}} [options]
-   */
-  constructor(code, message, options) {
-    super(message, options);
-    this.name = 'BrokerError';
-    this.code = code;
-  }
-}
+/**
+ * A page of a room's history. The caller has missed nothing else if `epoch` is the one it knew,
+ * `offset` is not below `after`, and `first` is `after + 1`.
+ * @typedef {object} HistoryPage
+ * @property {string} epoch of the room's current stream
+ * @property {number} offset of the room's newest publication; 0 if it has none yet
+ * @property {number} first offset of the first of `publications`; meaningless if there are none
+ * @property {Buffer[]} publications consecutive; the last is the one at `offset`, unless the read
+ *   was forward
+ */

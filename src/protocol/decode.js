@@ -4,7 +4,7 @@
 // (json-scan.js). Pure: no I/O, no clock.
 
 import { scan, skipSpace, skipString, skipValue } from './json-scan.js';
-import { isEpoch } from './publication.js';
+import { isEpoch } from './position.js';
 
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;

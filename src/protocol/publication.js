@@ -21,12 +21,12 @@
 // (`withPosition`). So publications with and without a position wait in one line, frames of live
 // publications and of replays come from the same bytes, and plain rooms pay nothing.
 //
-//   last 24 bytes    offset (a double, big-endian), epoch (16 ASCII characters)
+//   last 24 bytes    the position (position.js)
 
 import { isUtf8 } from 'node:buffer';
+import { OFFSET_BYTES, POSITION_BYTES, readEpoch, readOffset, writePosition } from './position.js';
 
 const HEADER_BYTES = 12;
-const POSITION_BYTES = 24;
 /** What the header's six bytes can say: the year 10889. */
 const MAX_TIMESTAMP_MS = 2 ** 48 - 1;
 
@@ -136,7 +136,7 @@ export function withPosition(publication, offset, epoch) {
   const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
   publication.copy(kept, 0);
   kept[0] = KIND.POSITIONED;
-  writePosition(kept, end, offset, epoch);
+  writePosition(kept, end, epoch, offset);
   return kept;
 }
 
@@ -148,29 +148,18 @@ export function withPosition(publication, offset, epoch) {
 export function encodeResyncMark(offset, epoch) {
   const mark = Buffer.alloc(HEADER_BYTES + POSITION_BYTES);
   mark[0] = KIND.RESYNC;
-  writePosition(mark, HEADER_BYTES, offset, epoch);
+  writePosition(mark, HEADER_BYTES, epoch, offset);
   return mark;
-}
-
-/**
- * @param {Buffer} target
- * @param {number} at
- * @param {number} offset
- * @param {string} epoch
- */
-function writePosition(target, at, offset, epoch) {
-  target.writeDoubleBE(offset, at);
-  target.write(epoch, at + 8, 16, 'latin1');
 }
 
 /** @param {Buffer} publication of kind POSITIONED or RESYNC */
 export function offsetOf(publication) {
-  return publication.readDoubleBE(publication.length - POSITION_BYTES);
+  return readOffset(publication, publication.length - OFFSET_BYTES);
 }
 
 /** @param {Buffer} publication of kind POSITIONED or RESYNC */
 export function epochOf(publication) {
-  return publication.toString('latin1', publication.length - 16);
+  return readEpoch(publication, publication.length - POSITION_BYTES);
 }
 
 /**
@@ -247,10 +236,3 @@ function isText(b, start, end) {
   }
   return isUtf8(b.subarray(start, end));
 }
-
-/** Is this the name of a stream? @param {string} epoch */
-export function isEpoch(epoch) {
-  return EPOCH.test(epoch);
-}
-
-const EPOCH = /^[0-9a-f]{16}$/;

@@ -3,7 +3,7 @@
 // MAX_READS are under way; the others wait in their order. If the owner of a read closes before its
 // turn, the read is left out.
 
-import { isEpoch } from '../protocol/publication.js';
+import { isEpoch } from '../protocol/position.js';
 
 const MAX_READS = 64;
 

@@ -27,7 +27,8 @@
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 
 import { framesBytes, publicationFrames } from '../protocol/frame.js';
-import { encodeResyncMark, isEpoch, withPosition } from '../protocol/publication.js';
+import { isEpoch } from '../protocol/position.js';
+import { encodeResyncMark, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
 import { ReplayBuffer } from './replay-buffer.js';
 

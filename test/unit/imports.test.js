@@ -27,8 +27,10 @@ const CLOCK_OR_IO =
 const BACKEND_PARTS = [
   'backend/broker.js',
   'backend/deferred.js',
+  'backend/errors.js',
   'backend/delayed-unsubscribe.js',
   'backend/presence.js',
+  'protocol/position.js',
 ];
 
 /**
@@ -70,7 +72,7 @@ const TABLE = Object.freeze({
     node: ['node:crypto createPublicKey', 'node:util'],
   },
   // The folder's own files are the contracts, and small parts that both backends use.
-  backend: { may: ['config/'], packages: [], node: 'any' },
+  backend: { may: ['config/', 'protocol/position.js'], packages: [], node: 'any' },
   'backend/index.js': {
     may: ['backend/embedded/', 'backend/redis/index.js'],
     packages: [],

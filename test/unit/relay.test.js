@@ -257,7 +257,7 @@ test('a worker that does not read its histories gets no more of them, holds up n
   /** @type {number[]} */
   const answered = [];
   const messages = new MessageReader((buffer, start, end) => {
-    assert.equal(buffer[start + 4], OP.STRETCH);
+    assert.equal(buffer[start + 4], OP.PAGE);
     assert.ok(end - start > 4 * 1024 * 1024);
     answered.push(buffer.readUInt32BE(start + 5));
   });

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { BrokerError } from '../../src/backend/broker.js';
+import { BrokerError } from '../../src/backend/errors.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { decode, readPresence } from '../../src/protocol/decode.js';

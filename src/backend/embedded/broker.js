@@ -4,8 +4,8 @@
 // The link does the carrying; what is added here is the contract: which rooms are subscribed, that
 // an emptied room lingers, which publications are kept, and what a failure is called.
 
-import { BrokerError } from '../broker.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
+import { BrokerError } from '../errors.js';
 
 /**
  * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.

@@ -13,20 +13,25 @@
 // process stood still itself does not count.
 
 import { connect } from 'node:net';
-import { BrokerError } from '../broker.js';
+import { readPosition } from '../../protocol/position.js';
 import { deferred } from '../deferred.js';
-import { publicationsIn } from './histories.js';
+import { BrokerError } from '../errors.js';
 import {
   HEAD_BYTES,
   MAX_BATCH,
   MessageReader,
   MessageWriter,
-  OFFSET_BYTES,
   OP,
-  POSITION_BYTES,
+  readAnswer,
+  readAppend,
+  readAppended,
   readMembers,
-  readOffset,
-  readPosition,
+  readOp,
+  readPage,
+  readPositionOf,
+  readPublication,
+  readRoom,
+  readText,
 } from './relay-wire.js';
 
 /**
@@ -49,7 +54,6 @@ const CLOSE_TIMEOUT_MS = 1000;
 /** Above this much unsent the primary does not read, and nothing more is taken. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
-const NOTHING = Buffer.alloc(0);
 
 /** @typedef {import('../broker.js').Position} Position */
 /** @typedef {import('../presence.js').PresenceSnapshot} PresenceSnapshot */
@@ -322,14 +326,7 @@ export class RelayClient {
     this.#out().history(request.id, room, from);
     const { ok, body } = await request.promise;
     if (!ok) throw new BrokerError('UNAVAILABLE', 'too many reads are waiting for the relay');
-    const { epoch, offset } = readPosition(body, 0);
-    const first = readOffset(body, POSITION_BYTES);
-    return {
-      epoch,
-      offset,
-      first,
-      publications: publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES)),
-    };
+    return readPage(body);
   }
 
   // Presence. Where the link has ended the relay has taken away all that this worker has said.
@@ -478,8 +475,7 @@ export class RelayClient {
     this.writer.request(OP.SYNC_APPENDS, request.id, '');
     request.promise.then(
       ({ body }) => {
-        for (let i = 0; i < appends.length; i++)
-          appends[i].resolve(readPosition(body, i * POSITION_BYTES));
+        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPositionOf(body, i));
       },
       (error) => {
         for (const append of appends) append.reject(error);
@@ -517,46 +513,30 @@ export class RelayClient {
    */
   #receive(buffer, start, end) {
     const at = start + HEAD_BYTES;
-    const op = buffer[at - 1];
-    if (op === OP.PUBLICATION) {
-      const roomAt = at + 1;
-      const roomEnd = roomAt + buffer[at];
-      this.onPublication(
-        buffer.toString('latin1', roomAt, roomEnd),
-        buffer.subarray(roomEnd, end),
-        0,
-        '',
-      );
-      return;
+    switch (readOp(buffer, start)) {
+      case OP.PUBLICATION:
+        this.onPublication(readRoom(buffer, at, end), readPublication(buffer, at, end), 0, '');
+        break;
+      case OP.APPENDED: {
+        const { room, positionAt } = readAppend(buffer, at, end);
+        const { epoch, offset } = readPosition(buffer, positionAt);
+        this.onPublication(room, readAppended(buffer, positionAt, end), offset, epoch);
+        break;
+      }
+      case OP.GONE:
+        this.onSessionLost(readText(buffer, at, end));
+        break;
+      case OP.TELL_PLACES:
+        this.#tellPlaces();
+        break;
+      default:
+        this.#receiveAnswer(readAnswer(buffer, at, end));
     }
-    if (op === OP.APPENDED) this.#receiveAppended(buffer, at, end);
-    else if (op === OP.GONE) this.onSessionLost(buffer.toString('latin1', at, end));
-    else if (op === OP.TELL_PLACES) this.#tellPlaces();
-    else this.#receiveAnswer(op, buffer, at, end);
   }
 
-  /**
-   * @param {Buffer} buffer
-   * @param {number} at
-   * @param {number} end
-   */
-  #receiveAppended(buffer, at, end) {
-    const keyAt = at + 1 + buffer[at];
-    const positionAt = keyAt + 1 + buffer[keyAt];
-    const { epoch, offset } = readPosition(buffer, positionAt);
-    const room = buffer.toString('latin1', at + 1, keyAt);
-    this.onPublication(room, buffer.subarray(positionAt + POSITION_BYTES, end), offset, epoch);
-  }
-
-  /**
-   * @param {number} op
-   * @param {Buffer} buffer
-   * @param {number} at
-   * @param {number} end
-   */
-  #receiveAnswer(op, buffer, at, end) {
-    const id = buffer.readUInt32BE(at);
-    const isOk = op !== OP.REPLY || buffer[at + 4] === 1;
+  /** @param {Answer & {request: number}} answer */
+  #receiveAnswer({ request: id, ...answer }) {
+    const { ok } = answer;
     this.#setAnswering(true);
     const request = this.requests.get(id);
     if (request === undefined) {
@@ -564,19 +544,15 @@ export class RelayClient {
       // back.
       const address = this.late.get(id);
       this.late.delete(id);
-      if (address !== undefined && isOk && this.isOpen) this.#out().text(OP.RELEASE, address);
+      if (address !== undefined && ok && this.isOpen) this.#out().text(OP.RELEASE, address);
       return;
     }
     this.requests.delete(id);
-    if (request.address !== null && isOk) {
+    if (request.address !== null && ok) {
       this.held.set(request.address, (this.held.get(request.address) ?? 0) + 1);
       this.heldPlaces++;
     }
-    if (op === OP.REPLY) {
-      request.resolve({ ok: isOk, value: buffer.readUInt32BE(at + 5), body: NOTHING });
-    } else {
-      request.resolve({ ok: true, value: 0, body: buffer.subarray(at + 4, end) });
-    }
+    request.resolve(answer);
   }
 
   /** Every `watchMs`. */

@@ -27,13 +27,25 @@ import { Members } from './members.js';
 import {
   HEAD_BYTES,
   MAX_BATCH,
+  MalformedMessage,
   MessageReader,
   MessageWriter,
+  makeAppended,
+  makePublication,
   OP,
-  POSITION_BYTES,
-  readOffset,
+  readAcquire,
+  readAppend,
+  readAppended,
+  readEnter,
+  readExit,
+  readHistory,
+  readNumber,
+  readOp,
   readPlaces,
-  writePosition,
+  readPlacesHeld,
+  readRequest,
+  readRoom,
+  readText,
 } from './relay-wire.js';
 import { Subscriptions } from './subscriptions.js';
 
@@ -59,12 +71,6 @@ const MAX_SWEPT_FOLDERS = 100;
 const NOT_OURS = { uid: -1, mtimeMs: 0 };
 /** Names of dead workers kept for the next worker, where none was left to be told. */
 const MAX_GONE = 64;
-
-/**
- * A fault in what a worker sent. Ours, since both ends are, and yet not a reason for the primary to
- * fall.
- */
-class LinkFault extends Error {}
 
 export class RelayServer {
   /**
@@ -235,7 +241,7 @@ export class RelayServer {
     this.publications++;
     const links = this.rooms.of(room);
     if (links === undefined) return;
-    buffer[start + HEAD_BYTES - 1] = OP.PUBLICATION;
+    makePublication(buffer, start + HEAD_BYTES);
     for (const link of links) {
       if (link.pass(buffer, start, end)) this.deliveries++;
       else this.#leaveOut(link, 'plain');
@@ -289,23 +295,16 @@ export class RelayServer {
    */
   append(room, key, buffer, start, positionAt, end) {
     const rule = this.historyOf(room);
-    if (rule === null) throw new LinkFault('append to a room without history');
+    if (rule === null) throw new MalformedMessage('append to a room without history');
     const { streams } = this;
     const nowMs = performance.now();
     const first = key === '' ? null : streams.repeated(room, key, nowMs);
     if (first !== null) return first;
     this.publications++;
-    const position = streams.append(
-      room,
-      rule,
-      buffer.subarray(positionAt + POSITION_BYTES, end),
-      nowMs,
-      key,
-    );
+    const position = streams.append(room, rule, readAppended(buffer, positionAt, end), nowMs, key);
     const links = this.rooms.of(room);
     if (links === undefined) return position;
-    buffer[start + HEAD_BYTES - 1] = OP.APPENDED;
-    writePosition(buffer, positionAt, position);
+    makeAppended(buffer, start + HEAD_BYTES, positionAt, position);
     for (const link of links) {
       if (link.pass(buffer, start, end)) this.deliveries++;
       else this.#leaveOut(link, 'history');
@@ -529,15 +528,9 @@ class Link {
    * @param {number} end
    */
   #append(buffer, start, end) {
-    const at = start + HEAD_BYTES;
-    const keyAt = at + 1 + buffer[at];
-    const positionAt = keyAt + 1 + buffer[keyAt];
-    // Not a number where the buffer ends before.
-    if (!(positionAt + POSITION_BYTES <= end))
-      throw new LinkFault('room or key longer than its message');
-    if (this.positions.length >= MAX_BATCH) throw new LinkFault('too many appends in one batch');
-    const room = buffer.toString('latin1', at + 1, keyAt);
-    const key = buffer.toString('utf8', keyAt + 1, positionAt);
+    const { room, key, positionAt } = readAppend(buffer, start + HEAD_BYTES, end);
+    if (this.positions.length >= MAX_BATCH)
+      throw new MalformedMessage('too many appends in one batch');
     this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
   }
 
@@ -571,7 +564,7 @@ class Link {
     try {
       reader.read(chunk);
     } catch (error) {
-      if (!(error instanceof LinkFault) && !(error instanceof RangeError)) throw error;
+      if (!(error instanceof MalformedMessage) && !(error instanceof RangeError)) throw error;
       this.relay.log.error(
         { err: error, pid: this.pid },
         'relay: malformed message, closing the link',
@@ -588,119 +581,97 @@ class Link {
    */
   receive(buffer, start, end) {
     const { relay } = this;
-    const op = buffer[start + HEAD_BYTES - 1];
+    const op = readOp(buffer, start);
     const at = start + HEAD_BYTES;
     switch (op) {
-      case OP.PUBLISH: {
-        const roomAt = at + 1;
-        const roomEnd = roomAt + buffer[at];
-        if (roomEnd > end) throw new LinkFault('room longer than its message');
-        relay.publish(buffer.toString('latin1', roomAt, roomEnd), buffer, start, end);
+      case OP.PUBLISH:
+        relay.publish(readRoom(buffer, at, end), buffer, start, end);
         return;
-      }
       case OP.APPEND:
         this.#append(buffer, start, end);
         return;
       case OP.SYNC_APPENDS:
-        this.out().positions(buffer.readUInt32BE(at), this.positions);
+        this.out().positions(readRequest(buffer, at, end).request, this.positions);
         this.positions = [];
         return;
       case OP.HISTORY:
-        this.#askRead({
-          request: buffer.readUInt32BE(at),
-          after: readOffset(buffer, at + 4),
-          limit: buffer.readUInt32BE(at + 12),
-          maxBytes: buffer.readUInt32BE(at + 16),
-          isForward: buffer[at + 20] === 1,
-          room: buffer.toString('latin1', at + 21, end),
-        });
+        this.#askRead(readHistory(buffer, at, end));
         return;
       case OP.SYNC:
         // Messages are taken in order, so all that came before has been accepted.
-        this.out().reply(buffer.readUInt32BE(at), true, 0);
+        this.out().reply(readRequest(buffer, at, end).request, true, 0);
         return;
-      case OP.SUBSCRIBE:
-        relay.rooms.subscribe(buffer.toString('latin1', at + 4, end), this);
-        this.out().reply(buffer.readUInt32BE(at), true, 0);
+      case OP.SUBSCRIBE: {
+        const { request, text } = readRequest(buffer, at, end);
+        relay.rooms.subscribe(text, this);
+        this.out().reply(request, true, 0);
         return;
+      }
       case OP.UNSUBSCRIBE:
-        relay.rooms.unsubscribe(buffer.toString('latin1', at, end), this);
+        relay.rooms.unsubscribe(readText(buffer, at, end), this);
         return;
-      case OP.ACQUIRE:
-        relay.acquire(
-          this,
-          buffer.toString('latin1', at + 9, end),
-          buffer.readUInt32BE(at + 4),
-          buffer[at + 8] === 1,
-          buffer.readUInt32BE(at),
-        );
+      case OP.ACQUIRE: {
+        const { request, cap, force, address } = readAcquire(buffer, at, end);
+        relay.acquire(this, address, cap, force, request);
         return;
+      }
       case OP.RELEASE:
-        this.#release(buffer.toString('latin1', at, end));
+        this.#release(readText(buffer, at, end));
         return;
       case OP.PLACES_HELD: {
-        const held = buffer.readUInt32BE(at);
-        const isSame = this.places >= held && this.places <= held + buffer.readUInt32BE(at + 4);
+        const { held, asked } = readPlacesHeld(buffer, at);
+        const isSame = this.places >= held && this.places <= held + asked;
         if (!isSame) this.out().text(OP.TELL_PLACES, '');
         return;
       }
       case OP.PLACES:
-        relay.reconcile(this, readPlaces(buffer.subarray(at, end)));
+        relay.reconcile(this, readPlaces(buffer, at, end));
         return;
       case OP.CONNECTIONS: {
-        const connections = buffer.readUInt32BE(at);
+        const connections = readNumber(buffer, at);
         relay.connections += connections - this.connections;
         this.connections = connections;
         return;
       }
       case OP.COUNT:
-        this.out().reply(buffer.readUInt32BE(at), true, relay.connections);
+        this.out().reply(readRequest(buffer, at, end).request, true, relay.connections);
         return;
       case OP.HELLO:
-        this.pid = buffer.readUInt32BE(at);
+        this.pid = readNumber(buffer, at);
         return;
       case OP.ENTER: {
-        const roomEnd = at + 1 + buffer[at];
-        const userEnd = roomEnd + 2 + (roomEnd + 2 <= end ? buffer.readUInt16BE(roomEnd) : 0);
-        if (!(roomEnd + 2 <= end && userEnd <= end))
-          throw new LinkFault('user longer than its message');
-        const room = buffer.toString('latin1', at + 1, roomEnd);
-        const user = buffer.toString('utf8', roomEnd + 2, userEnd);
-        // Copied: it is kept, and must not keep all that was read with it.
-        relay.members.join(this, room, user, Buffer.from(buffer.subarray(userEnd, end)));
+        const { room, user, member } = readEnter(buffer, at, end);
+        // Copied, because it is kept, and a slice would keep the whole chunk that it was read with.
+        relay.members.join(this, room, user, Buffer.from(member));
         return;
       }
       case OP.EXIT: {
-        const roomEnd = at + 1 + buffer[at];
-        if (!(roomEnd <= end)) throw new LinkFault('room longer than its message');
-        relay.members.leave(
-          this,
-          buffer.toString('latin1', at + 1, roomEnd),
-          buffer.toString('utf8', roomEnd, end),
-        );
+        const { room, user } = readExit(buffer, at, end);
+        relay.members.leave(this, room, user);
         return;
       }
       case OP.EXIT_ALL:
         relay.members.remove(this);
         return;
       case OP.WHO: {
-        const { count, members } = relay.members.read(buffer.toString('latin1', at + 4, end));
-        this.out().members(buffer.readUInt32BE(at), count, members);
+        const { request, text } = readRequest(buffer, at, end);
+        const { count, members } = relay.members.read(text);
+        this.out().members(request, count, members);
         return;
       }
       case OP.NAME:
-        this.name = buffer.toString('latin1', at, end);
+        this.name = readText(buffer, at, end);
         for (const name of relay.gone.splice(0)) this.out().text(OP.GONE, name);
         return;
       default:
-        throw new LinkFault(`unknown message type ${op}`);
+        throw new MalformedMessage(`no such message: ${op}`);
     }
   }
 
   /** @param {string} address */
   #release(address) {
     if (!this.addresses.has(address))
-      throw new LinkFault('released an address that was not acquired');
+      throw new MalformedMessage('released an address that was not acquired');
     this.relay.giveBack(this, address);
   }
 }

@@ -27,10 +27,10 @@
 //   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
 //               u8 key length, key, position, bytes
 //   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
-//   HISTORY     u32 request, u64 after, u32 limit,    STRETCH      u32 request, position, u64 offset of the first,
+//   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
 //               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
 //                                                     (or a REPLY: not now)
-//   A position: an epoch of 16 characters, u64 offset
+//   A position: protocol/position.js
 //
 // Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is
 // called there, so that others can take its users away when it dies.
@@ -45,6 +45,16 @@
 // PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too,
 // so that the relay passes a publication on as it came. Whole messages are found in what was read
 // without copying it; what leaves in one tick is gathered in slabs and written at once.
+
+import {
+  OFFSET_BYTES,
+  POSITION_BYTES,
+  readOffset,
+  readPosition,
+  writeOffset,
+  writePosition,
+} from '../../protocol/position.js';
+import { publicationsIn } from './histories.js';
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -65,7 +75,7 @@ export const OP = Object.freeze({
   PUBLICATION: 17,
   APPENDED: 18,
   POSITIONS: 19,
-  STRETCH: 20,
+  PAGE: 20,
   TELL_PLACES: 21,
   ENTER: 32,
   EXIT: 33,
@@ -82,55 +92,16 @@ export const HEAD_BYTES = 5;
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
 /** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
 export const MAX_BATCH = 100_000;
-const EPOCH_BYTES = 16;
-export const OFFSET_BYTES = 8;
-export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
+const NOTHING = Buffer.alloc(0);
 
-/** @typedef {import('../broker.js').Position} Position */
+/** @typedef {import('../../protocol/position.js').Position} Position */
+/** @typedef {import('../broker.js').HistoryPage} HistoryPage */
 
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {Position}
- */
-export function readPosition(buffer, at) {
-  return {
-    epoch: buffer.toString('latin1', at, at + EPOCH_BYTES),
-    offset: readOffset(buffer, at + EPOCH_BYTES),
-  };
-}
-
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @param {Position} position
- */
-export function writePosition(buffer, at, { epoch, offset }) {
-  buffer.write(epoch, at, 'latin1');
-  writeOffset(buffer, at + EPOCH_BYTES, offset);
-}
-
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @returns {number} a safe integer
- */
-export function readOffset(buffer, at) {
-  return buffer.readUInt32BE(at) * 2 ** 32 + buffer.readUInt32BE(at + 4);
-}
-
-/**
- * @param {Buffer} buffer
- * @param {number} at
- * @param {number} offset a safe integer
- */
-function writeOffset(buffer, at, offset) {
-  buffer.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
-  buffer.writeUInt32BE(offset % 2 ** 32, at + 4);
-}
+/** A message whose fields contradict its length or the protocol. */
+export class MalformedMessage extends Error {}
 
 /** Finds the messages in what a socket reads. */
 export class MessageReader {
@@ -185,20 +156,62 @@ export class MessageReader {
   }
 }
 
+// Readers, in the order of the writers below. `at` is where a message's fields start, and `end` where
+// the message ends.
+
 /**
- * @param {Buffer} body of a MEMBERS, behind its request; the members stay slices of it
- * @returns {import('../presence.js').PresenceSnapshot}
+ * @param {Buffer} buffer
+ * @param {number} start of the message
+ * @returns {number} its OP
  */
-export function readMembers(body) {
-  const count = body.readUInt32BE(0);
-  if (body[4] === 0) return { count, members: null };
-  const members = [];
-  for (let i = 5; i < body.length; ) {
-    const length = body.readUInt32BE(i);
-    members.push(body.subarray(i + 4, i + 4 + length));
-    i += 4 + length;
-  }
-  return { count, members };
+export function readOp(buffer, start) {
+  return buffer[start + LENGTH_BYTES];
+}
+
+/**
+ * HELLO, CONNECTIONS.
+ * @param {Buffer} buffer
+ * @param {number} at
+ */
+export function readNumber(buffer, at) {
+  return buffer.readUInt32BE(at);
+}
+
+/**
+ * UNSUBSCRIBE, RELEASE, NAME, GONE.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ */
+export function readText(buffer, at, end) {
+  return buffer.toString('latin1', at, end);
+}
+
+/**
+ * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, WHO.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{request: number, text: string}}
+ */
+export function readRequest(buffer, at, end) {
+  return { request: buffer.readUInt32BE(at), text: buffer.toString('latin1', at + 4, end) };
+}
+
+/**
+ * ACQUIRE.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{request: number, cap: number, force: boolean, address: string}}
+ */
+export function readAcquire(buffer, at, end) {
+  return {
+    request: buffer.readUInt32BE(at),
+    cap: buffer.readUInt32BE(at + 4),
+    force: buffer[at + 8] === 1,
+    address: buffer.toString('latin1', at + 9, end),
+  };
 }
 
 /**
@@ -207,21 +220,207 @@ export function readMembers(body) {
  */
 
 /**
- * @param {Buffer} body of a PLACES
+ * PLACES_HELD.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {Places}
+ */
+export function readPlacesHeld(buffer, at) {
+  return { held: buffer.readUInt32BE(at), asked: buffer.readUInt32BE(at + 4) };
+}
+
+/**
+ * PLACES.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
  * @returns {Map<string, Places>} by address
  */
-export function readPlaces(body) {
+export function readPlaces(buffer, at, end) {
   /** @type {Map<string, Places>} */
   const places = new Map();
-  for (let at = 0; at < body.length; ) {
-    const end = at + 1 + body[at];
-    places.set(body.toString('latin1', at + 1, end), {
-      held: body.readUInt32BE(end),
-      asked: body.readUInt32BE(end + 4),
-    });
-    at = end + 8;
+  const body = buffer.subarray(at, end);
+  for (let next = 0; next < body.length; ) {
+    const addressEnd = next + 1 + body[next];
+    const address = body.toString('latin1', next + 1, addressEnd);
+    places.set(address, readPlacesHeld(body, addressEnd));
+    next = addressEnd + 8;
   }
   return places;
+}
+
+/**
+ * REPLY, POSITIONS, PAGE, MEMBERS.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{request: number, ok: boolean, value: number, body: Buffer}} of a REPLY `ok` and `value`;
+ *   of the others `body`, for one of the readers below
+ */
+export function readAnswer(buffer, at, end) {
+  const request = buffer.readUInt32BE(at);
+  if (buffer[at - 1] !== OP.REPLY)
+    return { request, ok: true, value: 0, body: buffer.subarray(at + 4, end) };
+  return { request, ok: buffer[at + 4] === 1, value: buffer.readUInt32BE(at + 5), body: NOTHING };
+}
+
+/**
+ * PUBLISH, PUBLICATION, EXIT.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {string}
+ * @throws {MalformedMessage} if the room is longer than its message
+ */
+export function readRoom(buffer, at, end) {
+  const roomEnd = at + 1 + buffer[at];
+  if (!(roomEnd <= end)) throw new MalformedMessage('room longer than its message');
+  return buffer.toString('latin1', at + 1, roomEnd);
+}
+
+/**
+ * The bytes behind the room of a PUBLICATION.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {Buffer} a slice
+ */
+export function readPublication(buffer, at, end) {
+  return buffer.subarray(at + 1 + buffer[at], end);
+}
+
+/**
+ * Turns a PUBLISH into a PUBLICATION, in place.
+ * @param {Buffer} buffer
+ * @param {number} at
+ */
+export function makePublication(buffer, at) {
+  buffer[at - 1] = OP.PUBLICATION;
+}
+
+/**
+ * ENTER.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{room: string, user: string, member: Buffer}} `member` is a slice
+ * @throws {MalformedMessage} if the user is longer than the message
+ */
+export function readEnter(buffer, at, end) {
+  const roomEnd = at + 1 + buffer[at];
+  const userAt = roomEnd + 2;
+  const userEnd = userAt + (userAt <= end ? buffer.readUInt16BE(roomEnd) : 0);
+  if (!(userAt <= end && userEnd <= end))
+    throw new MalformedMessage('user longer than its message');
+  return {
+    room: buffer.toString('latin1', at + 1, roomEnd),
+    user: buffer.toString('utf8', userAt, userEnd),
+    member: buffer.subarray(userEnd, end),
+  };
+}
+
+/**
+ * EXIT.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{room: string, user: string}}
+ * @throws {MalformedMessage} if the room is longer than the message
+ */
+export function readExit(buffer, at, end) {
+  const room = readRoom(buffer, at, end);
+  return { room, user: buffer.toString('utf8', at + 1 + buffer[at], end) };
+}
+
+/**
+ * @param {Buffer} body of a MEMBERS
+ * @returns {import('../presence.js').PresenceSnapshot} members are slices
+ */
+export function readMembers(body) {
+  const count = body.readUInt32BE(0);
+  return { count, members: body[4] === 0 ? null : publicationsIn(body.subarray(5)) };
+}
+
+/**
+ * APPEND, APPENDED.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ * @returns {{room: string, key: string, positionAt: number}} the position's place; the publication
+ *   follows it
+ * @throws {MalformedMessage} if the room or the key is longer than the message
+ */
+export function readAppend(buffer, at, end) {
+  const keyAt = at + 1 + buffer[at];
+  const positionAt = keyAt + 1 + buffer[keyAt];
+  // Not a number if the buffer ends before.
+  if (!(positionAt + POSITION_BYTES <= end))
+    throw new MalformedMessage('room or key longer than its message');
+  return {
+    room: buffer.toString('latin1', at + 1, keyAt),
+    key: buffer.toString('utf8', keyAt + 1, positionAt),
+    positionAt,
+  };
+}
+
+/**
+ * The publication of an APPEND or APPENDED.
+ * @param {Buffer} buffer
+ * @param {number} positionAt
+ * @param {number} end
+ * @returns {Buffer} a slice
+ */
+export function readAppended(buffer, positionAt, end) {
+  return buffer.subarray(positionAt + POSITION_BYTES, end);
+}
+
+/**
+ * Turns an APPEND into an APPENDED, in place.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} positionAt
+ * @param {Position} position
+ */
+export function makeAppended(buffer, at, positionAt, { epoch, offset }) {
+  buffer[at - 1] = OP.APPENDED;
+  writePosition(buffer, positionAt, epoch, offset);
+}
+
+/**
+ * @param {Buffer} body of a POSITIONS
+ * @param {number} index
+ * @returns {Position}
+ */
+export function readPositionOf(body, index) {
+  return readPosition(body, index * POSITION_BYTES);
+}
+
+/**
+ * HISTORY.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @param {number} end
+ */
+export function readHistory(buffer, at, end) {
+  return {
+    request: buffer.readUInt32BE(at),
+    after: readOffset(buffer, at + 4),
+    limit: buffer.readUInt32BE(at + 12),
+    maxBytes: buffer.readUInt32BE(at + 16),
+    isForward: buffer[at + 20] === 1,
+    room: buffer.toString('latin1', at + 21, end),
+  };
+}
+
+/**
+ * @param {Buffer} body of a PAGE
+ * @returns {HistoryPage} publications are slices
+ */
+export function readPage(body) {
+  const { epoch, offset } = readPosition(body, 0);
+  const first = readOffset(body, POSITION_BYTES);
+  const publications = publicationsIn(body.subarray(POSITION_BYTES + OFFSET_BYTES));
+  return { epoch, offset, first, publications };
 }
 
 /**
@@ -476,7 +675,7 @@ export class MessageWriter {
     slab.writeUInt32BE(request, at);
     at += 4;
     for (const position of positions) {
-      writePosition(slab, at, position);
+      writePosition(slab, at, position.epoch, position.offset);
       at += POSITION_BYTES;
     }
   }
@@ -506,9 +705,9 @@ export class MessageWriter {
     const { runs } = page;
     let bytes = 0;
     for (const run of runs) bytes += run.length;
-    const at = this.#open(OP.STRETCH, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
+    const at = this.#open(OP.PAGE, 4 + POSITION_BYTES + OFFSET_BYTES, bytes);
     this.slab.writeUInt32BE(request, at);
-    writePosition(this.slab, at + 4, page);
+    writePosition(this.slab, at + 4, page.epoch, page.offset);
     writeOffset(this.slab, at + 4 + POSITION_BYTES, page.first);
     if (bytes === 0) return;
     this.#cut();

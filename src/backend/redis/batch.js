@@ -13,14 +13,19 @@
 // Another program, or another version, may publish on these channels too: splitMessage() never
 // throws and never reads past the end.
 
+import {
+  EPOCH_BYTES,
+  isEpoch,
+  POSITION_BYTES,
+  readEpoch,
+  readOffset,
+} from '../../protocol/position.js';
+
 export const HEAD_BYTES = 4;
-export const EPOCH_BYTES = 16;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
-const POSITION_BYTES = EPOCH_BYTES + 8;
 /** A UUID has 36. */
 const MAX_ID_BYTES = 64;
-const EPOCH = /^[0-9a-f]{16}$/;
 
 /**
  * @template T
@@ -79,9 +84,9 @@ export function splitMessage(message, receiver, to) {
     } else {
       at = start + POSITION_BYTES;
       if (head !== POSITION + POSITION_BYTES || at > length) return false;
-      epoch = message.toString('latin1', start, start + EPOCH_BYTES);
-      offset = message.readUInt32BE(at - 8) * 0x100000000 + message.readUInt32BE(at - 4);
-      if (!EPOCH.test(epoch) || offset === 0 || !Number.isSafeInteger(offset)) return false;
+      epoch = readEpoch(message, start);
+      offset = readOffset(message, start + EPOCH_BYTES);
+      if (!isEpoch(epoch) || offset === 0 || !Number.isSafeInteger(offset)) return false;
       continue;
     }
     if (epoch !== '') offset++;

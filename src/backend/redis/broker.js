@@ -13,7 +13,7 @@
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
 import { RoomRules } from '../../config/room-patterns.js';
-import { BrokerError } from '../broker.js';
+import { BrokerError } from '../errors.js';
 import { RedisCluster } from './cluster.js';
 import { RedisClusterClient } from './cluster-client.js';
 import { ConnectionCount } from './connection-count.js';

@@ -13,7 +13,7 @@
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
-import { BrokerError } from '../broker.js';
+import { BrokerError } from '../errors.js';
 import { SLOTS, slotOf, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;

@@ -20,8 +20,10 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { ReplyError } from 'ioredis';
-import { BrokerError, IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
-import { EPOCH_BYTES, HEAD_BYTES, splitMessage } from './batch.js';
+import { EPOCH_BYTES } from '../../protocol/position.js';
+import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
+import { BrokerError } from '../errors.js';
+import { HEAD_BYTES, splitMessage } from './batch.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
 
 const PLAIN = scriptOf('PUBLISH');

@@ -19,8 +19,8 @@
 
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { BrokerError } from '../broker.js';
 import { deferred } from '../deferred.js';
+import { BrokerError } from '../errors.js';
 
 const BEAT_INTERVAL_MS = 10_000;
 const TTL_MS = 30_000;

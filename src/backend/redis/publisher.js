@@ -13,8 +13,8 @@
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { MAX_BYTES_TO_REDIS } from '../../config/system-limits.js';
-import { BrokerError } from '../broker.js';
 import { deferred } from '../deferred.js';
+import { BrokerError } from '../errors.js';
 import { encodeReference, HEAD_BYTES, writePublication } from './batch.js';
 
 const MAX_MESSAGES = 10_000;

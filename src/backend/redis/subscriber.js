@@ -12,9 +12,9 @@
 // what was published in between is lost, and its owner is told.
 
 import { ReplyError } from 'ioredis';
-import { BrokerError } from '../broker.js';
 import { deferred } from '../deferred.js';
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
+import { BrokerError } from '../errors.js';
 import { slotOf } from './slots.js';
 
 const CHUNK_CHANNELS = 1000;

@@ -3,9 +3,9 @@
 // Publications of a tick are delivered together after it, in one order for all. So a subscriber that
 // publishes while it is being called does not overtake publications that others have not got yet.
 
-import { BrokerError } from '../../../src/backend/broker.js';
 import { Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
+import { BrokerError } from '../../../src/backend/errors.js';
 
 /** @typedef {import('../../../src/backend/broker.js').Broker} Broker */
 /** @typedef {import('../../../src/backend/broker.js').BrokerEvents} BrokerEvents */

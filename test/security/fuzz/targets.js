@@ -15,12 +15,7 @@ import { createAddressResolver } from '../../../src/admission/address.js';
 import { Admission } from '../../../src/admission/admission.js';
 import { publicationsIn } from '../../../src/backend/embedded/histories.js';
 import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
-import {
-  MessageReader,
-  OP,
-  readMembers,
-  readPosition,
-} from '../../../src/backend/embedded/relay-wire.js';
+import { MessageReader, OP, readMembers } from '../../../src/backend/embedded/relay-wire.js';
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
@@ -29,6 +24,7 @@ import { Connection } from '../../../src/hub/connection.js';
 import { createCounters } from '../../../src/observability/counters.js';
 import { ERRORS } from '../../../src/protocol/codes.js';
 import { decode } from '../../../src/protocol/decode.js';
+import { readPosition } from '../../../src/protocol/position.js';
 import { ANNOUNCEMENTS } from '../../../src/protocol/publication.js';
 import { HttpServer } from '../../../src/transport/http-server.js';
 import { WebSockets } from '../../../src/transport/websocket.js';

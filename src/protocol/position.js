@@ -1,0 +1,74 @@
+// position.js: a place in a room's stream, and its one encoding.
+//
+// The same 24 bytes stand in the relay's messages, in the messages of Redis, and behind the payload of
+// a publication that a worker keeps:
+//
+//   epoch    16 ASCII bytes
+//   offset   u64, big-endian
+
+export const EPOCH_BYTES = 16;
+export const OFFSET_BYTES = 8;
+export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
+
+const EPOCH = /^[0-9a-f]{16}$/;
+
+/**
+ * A place in a room's stream. Within one epoch no two publications have the same offset, and each
+ * offset is one above the offset before it.
+ * @typedef {object} Position
+ * @property {string} epoch names the stream: 16 random hexadecimal digits
+ * @property {number} offset of a publication, from 1; 0 stands before the first
+ */
+
+/** @param {string} epoch */
+export function isEpoch(epoch) {
+  return EPOCH.test(epoch);
+}
+
+/**
+ * @param {Buffer} target
+ * @param {number} at
+ * @param {string} epoch 16 characters
+ * @param {number} offset a safe integer
+ */
+export function writePosition(target, at, epoch, offset) {
+  target.write(epoch, at, EPOCH_BYTES, 'latin1');
+  writeOffset(target, at + EPOCH_BYTES, offset);
+}
+
+/**
+ * @param {Buffer} source
+ * @param {number} at of the position
+ * @returns {string}
+ */
+export function readEpoch(source, at) {
+  return source.toString('latin1', at, at + EPOCH_BYTES);
+}
+
+/**
+ * @param {Buffer} source
+ * @param {number} at of the offset, which stands EPOCH_BYTES behind the start of a position
+ * @returns {number} perhaps not a safe integer, if another program wrote it
+ */
+export function readOffset(source, at) {
+  return source.readUInt32BE(at) * 2 ** 32 + source.readUInt32BE(at + 4);
+}
+
+/**
+ * @param {Buffer} target
+ * @param {number} at
+ * @param {number} offset a safe integer
+ */
+export function writeOffset(target, at, offset) {
+  target.writeUInt32BE(Math.floor(offset / 2 ** 32), at);
+  target.writeUInt32BE(offset % 2 ** 32, at + 4);
+}
+
+/**
+ * @param {Buffer} source
+ * @param {number} at
+ * @returns {Position}
+ */
+export function readPosition(source, at) {
+  return { epoch: readEpoch(source, at), offset: readOffset(source, at + EPOCH_BYTES) };
+}
