@@ -1,10 +1,9 @@
 #!/usr/bin/env node
-// main.js: the entry point: reads the configuration, then is the primary, one of its workers, or
-// the doctor.
+// main.js: the entry point. It reads the configuration and runs the primary, a worker or a command.
 //
-// The only file that reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the
-// environment of the workers it forks, so that a worker never reads the file and all workers of one
-// roll agree.
+// Only this file reads the environment. A primary adds the values of FANFARE_CONFIG_FILE to the
+// environment of the workers it forks, so a worker never reads the file and all workers of one
+// reload agree.
 
 import cluster from 'node:cluster';
 import { readFile } from 'node:fs/promises';
@@ -13,17 +12,49 @@ import { fileURLToPath } from 'node:url';
 import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
 import { createLog } from './observability/log.js';
 
-/** sysexits.h: EX_CONFIG. */
+/** sysexits.h: EX_USAGE and EX_CONFIG. */
+const EXIT_USAGE = 64;
 const EXIT_CONFIG = 78;
+
+const USAGE = `Usage: fanfare [command]
+
+Without a command, fanfare starts the server. The settings come from the environment
+and from FANFARE_CONFIG_FILE: see docs/configuration.md.
+
+  fanfare doctor [options]  report how many connections this machine can hold (doctor --help)
+  fanfare --help            print this help
+  fanfare --version         print the version
+
+Signals of a running server: SIGTERM drains it and exits, SIGHUP reloads the configuration.
+Exit codes: 0 stopped, 1 failed, ${EXIT_USAGE} unknown argument, ${EXIT_CONFIG} invalid configuration.
+`;
+
+/** The commands, by the first argument. @type {Record<string, (args: string[]) => unknown>} */
+const COMMANDS = { doctor, help, '--help': help, '-h': help, '--version': version, '-v': version };
 
 /** @typedef {import('./config/settings.js').Config} Config */
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
 
-// Rooms of the other kind of process are never loaded: a primary needs no hub, a worker no
-// supervisor.
+// Each kind of process loads only its own modules: a primary needs no hub, a worker no supervisor.
 if (cluster.isWorker) await worker();
-else if (process.argv[2] === 'doctor') await doctor();
-else await primary();
+else await command(process.argv.slice(2));
+
+/** @param {string[]} args */
+async function command([name, ...args]) {
+  if (name === undefined) return primary();
+  if (Object.hasOwn(COMMANDS, name)) return COMMANDS[name](args);
+  process.stderr.write(`unknown argument: ${name}\n\n${USAGE}`);
+  process.exitCode = EXIT_USAGE;
+}
+
+function help() {
+  process.stdout.write(USAGE);
+}
+
+async function version() {
+  const manifest = await readFile(new URL('../package.json', import.meta.url), 'utf8');
+  process.stdout.write(`${JSON.parse(manifest).version}\n`);
+}
 
 async function primary() {
   const { settings, faults } = await readSettings();
@@ -39,26 +70,26 @@ async function primary() {
 }
 
 async function worker() {
-  // The terminal's Ctrl-C reaches workers too, and may come before they are up; the primary says
-  // what becomes of it.
+  // The terminal's Ctrl-C reaches workers too, and may come before they are up. The primary decides
+  // what follows.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
   const { config, faults } = loadConfig(process.env);
   if (!config) return refuse(faults);
   const { runWorker } = await import('./worker/process.js');
   runWorker(config, logFor(config));
-  // What the primary said while modules were loading nobody has heard: it waits for this.
+  // Messages that arrive while the modules load are lost, so the primary waits for this one.
   process.send?.({ type: 'loaded' });
 }
 
-/** `npm run doctor`: what will this machine hold? */
-async function doctor() {
+/** How many connections can this machine hold? @param {string[]} args */
+async function doctor(args) {
   const { runDoctor } = await import('./doctor/doctor.js');
-  process.exitCode = await runDoctor({ args: process.argv.slice(3), loadSettings: readSettings });
+  process.exitCode = await runDoctor({ args, loadSettings: readSettings });
 }
 
 /**
- * The environment over the configuration file.
+ * Reads the configuration file and lays the environment over it.
  * @param {Readonly<Record<string, string|undefined>>} [environment]
  * @returns {Promise<{settings: Settings|null, faults: string[]}>}
  */
@@ -82,9 +113,9 @@ async function readSettings(environment = process.env) {
 }
 
 /**
- * For a reload: also refuses what only a restart can change.
+ * Reads the settings for a reload, which can't change those that the primary uses.
  * @param {Config} previous
- * @param {Settings} fallback returned beside faults, where it is not used
+ * @param {Settings} fallback returned with faults, if the new settings are invalid
  */
 async function reloadSettings(previous, fallback) {
   const { settings, faults } = await readSettings();
@@ -100,7 +131,7 @@ async function reloadSettings(previous, fallback) {
 function logFor({ logLevel, logFormat, serverId }) {
   const { NODE_ENV, NO_COLOR = '', TERM } = process.env;
   const format = logFormat === 'auto' && NODE_ENV === 'production' ? 'json' : logFormat;
-  // https://no-color.org: set, to whatever, but not empty.
+  // https://no-color.org: any value that is not empty.
   return createLog({
     level: logLevel,
     name: serverId,
@@ -109,12 +140,12 @@ function logFor({ logLevel, logFormat, serverId }) {
   });
 }
 
-/** All faults at once: one start, not one for each. @param {readonly string[]} faults */
+/** Prints all faults at once. @param {readonly string[]} faults */
 function refuse(faults) {
   process.stderr.write(
     `fanfare cannot start, the configuration is invalid:\n${faults.map((fault) => `  ${fault}\n`).join('')}`,
   );
   process.exitCode = EXIT_CONFIG;
-  // A worker's channel to its primary would keep it alive.
+  // The IPC channel would keep a worker alive.
   if (cluster.isWorker) process.exit(EXIT_CONFIG);
 }

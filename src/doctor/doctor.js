@@ -14,17 +14,18 @@ const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
 
-const USAGE = `Usage: npm run doctor -- [options]   (for --json: npm --silent run doctor -- --json)
+const USAGE = `Usage: fanfare doctor [options]   (in a checkout: npm run doctor -- [options])
 
-  --connections N          connections this server is to hold (${DEFAULT_WANTED})
-  --pid PID                of a server that runs: its limits and its settings, instead of this shell's
-  --clients here           this machine dials the connections: a load balancer or a load generator runs on it
-  --clients elsewhere      it does not
-  --lb-idle-timeout TIME   of the load balancer in front, with its unit: 60s, 2m
-  --json                   for programs
+  --connections N          connections that this server must hold (${DEFAULT_WANTED})
+  --pid PID                process of a running server: use its limits and settings, not those of this shell
+  --clients here           this machine also opens the connections: it runs the load balancer or load generator
+  --clients elsewhere      other machines open the connections
+  --lb-idle-timeout TIME   idle time-out of the load balancer, with its unit: 60s, 2m
+  --json                   print JSON (in a checkout: npm --silent run doctor -- --json)
+  --help                   print this help
 
-WORKERS, REDIS_URL and the other settings are read as the server reads them. Exit code 0: nothing is too low;
-1: something is; 2: the command line or the settings are at fault.
+The doctor reads WORKERS, REDIS_URL and the other settings like the server does.
+Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or settings.
 `;
 
 /** @typedef {import('../config/settings.js').Config} Config */

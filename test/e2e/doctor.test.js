@@ -79,7 +79,7 @@ test(
 test('a wrong command line and a wrong setting exit with 2', OPTIONS, () => {
   const wrong = run(['--wanted', '5']);
   assert.equal(wrong.status, 2);
-  assert.match(wrong.stderr, /'--wanted'[\s\S]*Usage: npm run doctor/);
+  assert.match(wrong.stderr, /'--wanted'[\s\S]*Usage: fanfare doctor/);
   const unset = run([], { env: { WORKERS: 'many' } });
   assert.equal(unset.status, 2);
   assert.match(unset.stderr, /The server would not start:\n {2}WORKERS: "many"/);
