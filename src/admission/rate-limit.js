@@ -110,6 +110,8 @@ export class Rate {
   }
 }
 
+/** @typedef {Pick<import('../hub/connection.js').Connection, 'rate'>} Limited */
+
 export class RateLimiter {
   /** @type {Map<string, Allowance>} */
   #addresses = new Map();
@@ -142,7 +144,7 @@ export class RateLimiter {
   /**
    * A message has come. It takes its tokens of its connection and of its address, or, refused by
    * either, none at all. An observed limit counts what it would have refused, and lets it pass.
-   * @param {{rate: Allowance|null}} connection its `rate` is ours: made when it first speaks
+   * @param {Limited} connection its `rate` is made with its first message
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
    * @param {number} [bytes] of the message
@@ -152,8 +154,7 @@ export class RateLimiter {
   admitMessage(connection, address, nowMs, bytes = 0) {
     const { connectionMode, addressMode, connectionRate, addressRate } = this;
     if (connectionMode === 'off' && addressMode === 'off') return 0;
-    connection.rate ??= new Allowance();
-    const own = connection.rate;
+    const own = allowanceOf(connection);
     const shared = addressMode === 'off' ? null : this.#allowanceOf(address);
     const ownCost = connectionRate.costOf(bytes);
     const sharedCost = addressRate.costOf(bytes);
@@ -186,7 +187,7 @@ export class RateLimiter {
   /**
    * A broadcast has come, and has passed as a message. It costs its address tokens of a bucket of
    * their own, as many for its bytes as a message costs.
-   * @param {{rate: Allowance|null}} connection
+   * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
    * @param {number} bytes
@@ -206,15 +207,14 @@ export class RateLimiter {
       this.counters.observed.broadcasts_per_ip++;
       return 0;
     }
-    connection.rate ??= new Allowance();
-    if (this.#refusedTooOften(connection.rate, nowMs)) return -1;
+    if (this.#refusedTooOften(allowanceOf(connection), nowMs)) return -1;
     return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
   }
 
   /**
    * A message is answered with so many bytes. Beyond the first token, which the message has paid,
    * they cost what they would cost if they came; later messages wait for that.
-   * @param {{rate: Allowance|null}} connection
+   * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
    * @param {number} bytes
@@ -223,8 +223,7 @@ export class RateLimiter {
     const more = bytes - BYTES_PER_TOKEN;
     if (more <= 0) return;
     if (this.connectionMode !== 'off') {
-      connection.rate ??= new Allowance();
-      this.connectionRate.owe(connection.rate, nowMs, this.connectionRate.costOf(more));
+      this.connectionRate.owe(allowanceOf(connection), nowMs, this.connectionRate.costOf(more));
     }
     if (this.addressMode !== 'off') {
       this.addressRate.owe(this.#allowanceOf(address), nowMs, this.addressRate.costOf(more));
@@ -294,4 +293,13 @@ export class RateLimiter {
     }
     return ++own.refused > this.maxRefused;
   }
+}
+
+/**
+ * @param {Limited} connection
+ * @returns {Allowance} made for a connection's first message, because most connections are silent
+ */
+function allowanceOf(connection) {
+  connection.rate ??= new Allowance();
+  return connection.rate;
 }

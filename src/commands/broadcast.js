@@ -10,8 +10,8 @@ import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publicatio
 const BROADCAST_RESULT_MS = 2000;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./dispatch.js').Handler} Handler */
-/** @typedef {import('./dispatch.js').Id} Id */
+/** @typedef {import('./handler.js').Handler} Handler */
+/** @typedef {import('./handler.js').Id} Id */
 
 /** @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast */
 

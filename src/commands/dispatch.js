@@ -18,9 +18,7 @@ const MAX_REFUSED_BYTES = 4096;
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Command} Command */
 
-/** A command's `id`: the reply repeats it. @typedef {string|number|undefined} Id */
-
-/** @typedef {(connection: Connection, command: Command) => void} Handler */
+/** @typedef {import('./handler.js').Handler} Handler */
 
 export class Dispatcher {
   /**

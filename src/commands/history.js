@@ -4,7 +4,7 @@ import { isRoom, readSince } from '../protocol/decode.js';
 import { historyPrefix, historySuffix } from '../protocol/encode.js';
 import { isLimit } from './pending.js';
 
-/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./handler.js').Handler} Handler */
 
 export class HistoryCommand {
   /**

@@ -11,7 +11,7 @@ import { Replies } from './replies.js';
 import { SessionCommands } from './session.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./handler.js').Handler} Handler */
 
 /**
  * What the commands ask of a broker.

@@ -6,7 +6,7 @@ import { encodeJoined, encodeNotRecovered, encodeRoomReply } from '../protocol/e
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Command} Command */
 /** @typedef {import('../protocol/decode.js').JoiningUser} JoiningUser */
-/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./handler.js').Handler} Handler */
 
 export class JoinCommands {
   /**

@@ -9,7 +9,7 @@ const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 const COMMAND_BYTES = 512;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./dispatch.js').Id} Id */
+/** @typedef {import('./handler.js').Id} Id */
 
 /** Answers commands that read. */
 export class PendingReads {

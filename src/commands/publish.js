@@ -6,8 +6,8 @@ import { encodeAck } from '../protocol/encode.js';
 import { encodePublication, KIND } from '../protocol/publication.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('./dispatch.js').Handler} Handler */
-/** @typedef {import('./dispatch.js').Id} Id */
+/** @typedef {import('./handler.js').Handler} Handler */
+/** @typedef {import('./handler.js').Id} Id */
 
 /** @typedef {{epoch: string, offset: number}} Position */
 

@@ -12,7 +12,7 @@ const MAX_MALFORMED = 3;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
-/** @typedef {import('./dispatch.js').Id} Id */
+/** @typedef {import('./handler.js').Id} Id */
 
 export class Replies {
   /**

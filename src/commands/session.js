@@ -2,7 +2,7 @@
 
 import { ECHO_PREFIX, echoSuffix, encodePong, encodeWelcome } from '../protocol/encode.js';
 
-/** @typedef {import('./dispatch.js').Handler} Handler */
+/** @typedef {import('./handler.js').Handler} Handler */
 
 export class SessionCommands {
   /**

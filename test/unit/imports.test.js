@@ -1,8 +1,9 @@
 // imports.test.js: who may import whom. The table here is the one of src/README.md; a folder that
 // is not in it fails.
 //
-// Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so they do
-// not count.
+// Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so the table
+// does not cover them. The check for cycles covers both: a file may not import itself through
+// others, by `import`, by a type in JSDoc, or by a mixture of the two.
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -165,6 +166,40 @@ test('every import leads to a file or to a package that a production install has
 test('worker.js names no backend', () => {
   const source = readFileSync(`${src}worker/worker.js`, 'utf8');
   assert.deepEqual(source.match(/[Rr]edis|[Ee]mbedded|Local|Memory/g) ?? [], []);
+});
+
+test('no file of src imports itself through others, types in JSDoc included', () => {
+  assert.deepEqual(cyclesOf(sourcesOfSrc()), []);
+});
+
+/** Each is found in the real sources with one line more. */
+const CYCLES = /** @type {const} */ ([
+  ['an import', 'hub/connection.js', "import { Room } from './room.js';"],
+  ['an import of a file by itself', 'hub/room.js', "import { Room as Other } from './room.js';"],
+  ['an import through another folder', 'protocol/frame.js', "import '../hub/room.js';"],
+  ['an export', 'hub/flight.js', "export { Room } from './room.js';"],
+  ['an import at run time', 'hub/flight.js', "const later = () => import('./room.js');"],
+  ['a type', 'hub/connection.js', "/** @typedef {import('./room.js').Room} Room */"],
+  ['a type of a parameter', 'hub/flight.js', "/** @param {import('./hub.js').Hub} hub */"],
+  ['a type after a line break', 'hub/flight.js', "/** @type {import(\n * './hub.js').Hub} */"],
+  ['an @import tag', 'hub/connection.js', "/** @import { Room } from './room.js' */"],
+]);
+
+for (const [name, path, line] of CYCLES) {
+  test(`the check for cycles finds ${name}`, () => {
+    const sources = sourcesOfSrc();
+    sources.set(path, `${sources.get(path)}\n${line}\n`);
+    const cycles = cyclesOf(sources);
+    assert.equal(cycles.length, 1);
+    assert.ok(cycles[0].includes(path));
+  });
+}
+
+test('the check for cycles lets prose and strings pass', () => {
+  const sources = sourcesOfSrc();
+  const lines = "// Unlike './room.js', from which this imports nothing.\nconst a = './room.js';\n";
+  sources.set('hub/connection.js', sources.get('hub/connection.js') + lines);
+  assert.deepEqual(cyclesOf(sources), []);
 });
 
 const FAULTS = /** @type {const} */ ([
@@ -365,6 +400,67 @@ function isAllowed({ names, specifier }, path, unit, row) {
 function unitOf(path) {
   const keys = Object.keys(TABLE).filter((key) => path === key || path.startsWith(`${key}/`));
   return keys.reduce((longest, key) => (key.length > longest.length ? key : longest), '');
+}
+
+/** @returns {Map<string, string>} the sources of src by path */
+function sourcesOfSrc() {
+  const paths = readdirSync(src, { recursive: true }).map(String);
+  const files = paths.filter((path) => path.endsWith('.js'));
+  return new Map(files.map((path) => [path, readFileSync(`${src}${path}`, 'utf8')]));
+}
+
+/**
+ * The files that a source names in imports and in types of JSDoc.
+ * @param {string} path from src
+ * @param {string} source
+ */
+function namedBy(path, source) {
+  const specifiers = importsOf(withoutComments(source)).map(({ specifier }) => specifier);
+  for (const [comment] of source.matchAll(/\/\*\*[\s\S]*?\*\//g)) {
+    for (const [, , specifier] of comment.matchAll(
+      /(\bimport\s*\([\s*]*|@import\b[^@]*?\bfrom\s*)['"]([^'"]+)['"]/g,
+    ))
+      specifiers.push(specifier);
+  }
+  return specifiers
+    .filter((specifier) => specifier.startsWith('.'))
+    .map((specifier) => posix.join(posix.dirname(path), specifier));
+}
+
+/**
+ * Groups of files that name each other in a circle (Tarjan's strongly connected components).
+ * @param {ReadonlyMap<string, string>} sources by path
+ * @returns {string[][]}
+ */
+function cyclesOf(sources) {
+  const named = new Map([...sources].map(([path, source]) => [path, namedBy(path, source)]));
+  /** @type {string[][]} */
+  const cycles = [];
+  /** @type {string[]} */
+  const stack = [];
+  /** In the order of the visits; Infinity: its group is complete. @type {Map<string, number>} */
+  const numbers = new Map();
+  /**
+   * @param {string} path
+   * @returns {number} the lowest number that it leads to
+   */
+  const visit = (path) => {
+    const known = numbers.get(path);
+    if (known !== undefined) return known;
+    const number = numbers.size;
+    numbers.set(path, number);
+    stack.push(path);
+    let lowest = number;
+    const targets = (named.get(path) ?? []).filter((target) => sources.has(target));
+    for (const target of targets) lowest = Math.min(lowest, visit(target));
+    if (lowest < number) return lowest;
+    const group = stack.splice(stack.indexOf(path));
+    for (const member of group) numbers.set(member, Number.POSITIVE_INFINITY);
+    if (group.length > 1 || targets.includes(path)) cycles.push(group);
+    return Number.POSITIVE_INFINITY;
+  };
+  for (const path of sources.keys()) visit(path);
+  return cycles;
 }
 
 /**
