@@ -51,18 +51,21 @@ const MEMORY_SHARE = 0.9;
  */
 
 /**
- * @typedef {object} PlanRow
- * @property {string} limit
- * @property {number} permits connections; Infinity where it could not be read
- * @property {string} detail how that is reckoned
- * @property {string} why it is a limit
- * @property {string} fix what to do to have more
+ * A limit of this machine: how many connections it permits (Infinity if it could not be read), how
+ * that is computed, why it is a limit, and how to raise it.
+ * @typedef {{limit: string, permits: number, detail: string, why: string, fix: string}} PlanRow
  */
 /**
- * @typedef
- *   {{asked: number, most: number, first: PlanRow, rows: PlanRow[], processes: number, ports: number[], fits: boolean}}
- *   Plan `ports`: for ports.js; none where their range is not known
+ * @typedef {object} Plan
+ * @property {number} asked connections
+ * @property {number} most connections that this machine can open
+ * @property {PlanRow} first
+ * @property {PlanRow[]} rows
+ * @property {number} processes
+ * @property {number[]} ports for ports.js; empty if their range is not known
+ * @property {boolean} fits
  */
+/** @typedef {{address: string, port: number}} Place */
 
 /**
  * @param {(path: string) => string} [read] the file's text, or '' where there is none
@@ -92,7 +95,7 @@ export function readLimits(read = readOrNothing) {
  * @param {object} wanted
  * @param {number} wanted.connections
  * @param {string[]} wanted.sources
- * @param {{address: string, port: number}[]} wanted.targets
+ * @param {Place[]} wanted.targets
  * @param {number} wanted.processes 0: as many as are needed
  * @returns {Plan}
  */
@@ -129,7 +132,7 @@ export function plan(limits, { connections, sources, targets, processes }) {
  * @param {number[]} ports
  * @param {number} connections
  * @param {string[]} sources
- * @param {{address: string, port: number}[]} targets
+ * @param {Place[]} targets
  * @returns {PlanRow}
  */
 function portsRow({ portRange, sockets }, ports, connections, sources, targets) {
@@ -168,7 +171,7 @@ function portsRow({ portRange, sockets }, ports, connections, sources, targets) 
  * @param {LocalSocket[]} sockets
  * @param {Set<number>} ports
  * @param {string[]} sources
- * @param {{address: string, port: number}[]} targets
+ * @param {Place[]} targets
  */
 function takenPorts(sockets, ports, sources, targets) {
   const inRange = sockets.filter(({ port }) => ports.has(port));

@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { fallen, samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { fallen } from '../helpers/counters.js';
 
 const OPTIONS = { timeout: 60_000 };
 

@@ -8,7 +8,6 @@ import { readdirSync } from 'node:fs';
 import { count, pause } from '../../loadtest/lib/run.js';
 import {
   connectionsPerWorker,
-  fallen,
   NO_LIMITS,
   readiness,
   scrape,
@@ -18,6 +17,7 @@ import {
 } from '../../loadtest/lib/server.js';
 import { closeAll, each, joinAll, openMany, WsClient } from '../../loadtest/lib/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
+import { fallen } from '../helpers/counters.js';
 
 const CLIENTS = 1000;
 const WORKERS = 4;

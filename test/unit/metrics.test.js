@@ -2,11 +2,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { fallen, samples } from '../../loadtest/lib/server.js';
+import { samples } from '../../loadtest/lib/server.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
 import { createMetrics, createPrimaryMetrics } from '../../src/observability/registry.js';
+import { fallen } from '../helpers/counters.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const noPrlimit = spawnSync('prlimit', ['--version']).error && 'no prlimit here';
