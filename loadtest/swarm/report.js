@@ -9,27 +9,30 @@ import { processWords } from './plan.js';
 import { SIDE } from './verdict.js';
 
 /**
- * The server's metrics that are drawn where they are there: Fanfare's, and those that every server
- * with prom-client has. `rate`: per second, of a counter.
- * @type {readonly {name: string, title: string, unit: string, rate?: boolean, factor?: number}[]}
+ * Metrics of the server to draw, if it has them: those of Fanfare, and of every server with
+ * prom-client. Name | title | unit | factor. With the unit /s or cores the chart shows the rate of a
+ * counter.
  */
-const METRICS = Object.freeze([
-  { name: 'websocket_connections_total', title: 'Connections, as the server counts', unit: '' },
-  { name: 'websocket_messages_total', title: 'Messages received', unit: '/s', rate: true },
-  { name: 'process_cpu_seconds_total', title: 'Processor time', unit: ' cores', rate: true },
-  { name: 'process_resident_memory_bytes', title: 'Resident memory', unit: ' MB', factor: 1e-6 },
-  { name: 'nodejs_heap_used_bytes', title: 'Heap used', unit: ' MB', factor: 1e-6 },
-  {
-    name: 'fanfare_event_loop_lag_seconds',
-    title: 'Event-loop lag, the worst worker',
-    unit: ' ms',
-    factor: 1000,
-  },
-  { name: 'message_queue_depth', title: 'Publications not yet written', unit: '' },
-  { name: 'fanfare_deliveries_total', title: 'Deliveries', unit: '/s', rate: true },
-  { name: 'fanfare_admissions_refused_total', title: 'Admissions refused', unit: '/s', rate: true },
-  { name: 'fanfare_slow_consumers_total', title: 'Slow consumers', unit: '/s', rate: true },
-]);
+const METRICS = Object.freeze(
+  [
+    'websocket_connections_total | Connections, as the server counts | |',
+    'websocket_messages_total | Messages received | /s |',
+    'process_cpu_seconds_total | Processor time | cores | 1',
+    'process_resident_memory_bytes | Resident memory | MB | 1e-6',
+    'nodejs_heap_used_bytes | Heap used | MB | 1e-6',
+    'fanfare_event_loop_lag_seconds | Event-loop lag, the worst worker | ms | 1000',
+    'message_queue_depth | Publications not yet written | |',
+    'fanfare_deliveries_total | Deliveries | /s |',
+    'fanfare_admissions_refused_total | Admissions refused | /s |',
+    'fanfare_slow_consumers_total | Slow consumers | /s |',
+  ].map((row) => {
+    const [name, title, unit, factor] = row.split('|').map((cell) => cell.trim());
+    return {
+      ...{ name, title, rate: unit === '/s' || unit === 'cores', factor: Number(factor || 1) },
+      unit: unit === '' || unit === '/s' ? unit : ` ${unit}`,
+    };
+  }),
+);
 
 /** Letters of a table's cell that wants a wide column. */
 const LONG = 60;
@@ -173,86 +176,68 @@ function stretchNote({ timeline: { samples, spans } }) {
   return isStretched ? '<p class="note">Short phases are drawn wider than their time.</p>' : '';
 }
 
+/** @typedef {import('./timeline.js').Sample} Sample */
+/** @typedef {[name: string, tone: number, value: (sample: Sample) => number|null]} Line */
+/** @type {readonly {title: string, unit: string, log?: boolean, note?: string, lines: Line[]}[]} */
+const CLIENT_CHARTS = Object.freeze([
+  {
+    title: 'Connections open',
+    unit: '',
+    lines: [
+      ['open', 0, ({ open }) => open],
+      ['errors so far', 3, ({ errors }) => errors],
+    ],
+  },
+  {
+    title: 'Connections opened',
+    unit: '/s',
+    lines: [['opened', 0, ({ openedPerSecond }) => openedPerSecond]],
+  },
+  {
+    title: 'Latency',
+    unit: ' ms',
+    log: true,
+    lines: [
+      ['p50', 1, ({ p50 }) => p50],
+      ['p95', 0, ({ p95 }) => p95],
+      ['p99', 2, ({ p99 }) => p99],
+    ],
+    note: 'Handshakes during connect, then round trips; in endurance from the time a message was due.',
+  },
+  {
+    title: 'Messages received',
+    unit: '/s',
+    lines: [
+      ['replies', 0, ({ repliesPerSecond }) => repliesPerSecond],
+      ['deliveries of broadcasts', 1, ({ deliveriesPerSecond }) => deliveriesPerSecond],
+    ],
+  },
+  {
+    title: 'Busiest client process',
+    unit: ' %',
+    lines: [['of a core', 0, ({ clientCpu }) => clientCpu * 100]],
+    note: 'Near 100 % the client measures itself.',
+  },
+  {
+    title: 'Memory of the client processes',
+    unit: ' MB',
+    lines: [['resident', 0, ({ residentMb }) => residentMb]],
+    note: 'All processes; the sockets in the kernel come on top.',
+  },
+]);
+
 /** @param {Run} run */
-function clientCharts({ timeline }) {
-  const { samples, spans } = timeline;
-  /** @typedef {import('./timeline.js').Sample} Sample */
-  /**
-   * @param {(sample: Sample) => number|null} value
-   * @returns {(readonly [number, number|null])[]}
-   */
-  const points = (value) => samples.map((sample) => [sample.t, value(sample)]);
-  const hasErrors = samples.some(({ errors }) => errors > 0);
-  return [
-    chartFigure({
-      title: 'Connections open',
-      unit: '',
-      xUnit: ' s',
-      spans,
-      series: [
-        { name: 'open', tone: 0, points: points(({ open }) => open) },
-        ...(hasErrors
-          ? [{ name: 'errors so far', tone: 3, points: points(({ errors }) => errors) }]
-          : []),
-      ],
-    }),
-    chartFigure({
-      title: 'Connections opened',
-      unit: '/s',
-      xUnit: ' s',
-      spans,
-      series: [
-        { name: 'opened', tone: 0, points: points(({ openedPerSecond }) => openedPerSecond) },
-      ],
-    }),
-    chartFigure({
-      title: 'Latency',
-      unit: ' ms',
-      xUnit: ' s',
-      spans,
-      log: true,
-      series: [
-        { name: 'p50', tone: 1, points: points(({ p50 }) => p50) },
-        { name: 'p95', tone: 0, points: points(({ p95 }) => p95) },
-        { name: 'p99', tone: 2, points: points(({ p99 }) => p99) },
-      ],
-      note: 'Handshakes while connecting, then round trips; in endurance from the time a message was due.',
-    }),
-    chartFigure({
-      title: 'Messages received',
-      unit: '/s',
-      xUnit: ' s',
-      spans,
-      series: [
-        { name: 'replies', tone: 0, points: points(({ repliesPerSecond }) => repliesPerSecond) },
-        ...(samples.some(({ deliveriesPerSecond }) => deliveriesPerSecond > 0)
-          ? [
-              {
-                name: 'deliveries of broadcasts',
-                tone: 1,
-                points: points(({ deliveriesPerSecond }) => deliveriesPerSecond),
-              },
-            ]
-          : []),
-      ],
-    }),
-    chartFigure({
-      title: 'Busiest client process',
-      unit: ' %',
-      xUnit: ' s',
-      spans,
-      series: [{ name: 'of a core', tone: 0, points: points(({ clientCpu }) => clientCpu * 100) }],
-      note: 'Near 100 % the client measures itself.',
-    }),
-    chartFigure({
-      title: 'Memory of the client processes',
-      unit: ' MB',
-      xUnit: ' s',
-      spans,
-      series: [{ name: 'resident', tone: 0, points: points(({ residentMb }) => residentMb) }],
-      note: 'All of them; the kernel holds the sockets beside it.',
-    }),
-  ].join('\n');
+function clientCharts({ timeline: { samples, spans } }) {
+  return CLIENT_CHARTS.map(({ lines, ...chart }) => {
+    const series = lines.map(([name, tone, value]) => ({
+      name,
+      tone,
+      points: samples.map((sample) => /** @type {const} */ ([sample.t, value(sample)])),
+    }));
+    // The first line stays; a second one that is always 0 does not help.
+    const shown = series.filter(({ points }, i) => i === 0 || points.some(([, y]) => y !== 0));
+    return chartFigure({ ...chart, xUnit: ' s', spans, series: shown });
+  }).join('\n');
 }
 
 /** @param {Run} run */
@@ -307,7 +292,7 @@ function broadcastSection({ results }) {
 /** @param {Run} run */
 function serverSection({ options, timeline }) {
   const { scrapes, scrapeFault, spans } = timeline;
-  const charts = METRICS.map(({ name, title, unit, rate = false, factor = 1 }) => {
+  const charts = METRICS.map(({ name, title, unit, rate, factor }) => {
     /** @type {(readonly [number, number|null])[]} */
     const points = scrapes.flatMap(({ t, values }, i) => {
       if (!(name in values)) return [];
