@@ -46,7 +46,7 @@ export function readRedisSettings(values, isSet) {
     faults.push(`${way}: conflicts with ${ways[0]}; set only one of them`);
   const way = ways[0] ?? '';
   // In a cluster the first braces of a name decide on its slot: they belong to the room
-  // (redis-names.js).
+  // (backend/redis/keys.js).
   if (/[{}]/.test(String(values.redisPrefix ?? '')))
     faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
   const settings = {

@@ -97,7 +97,7 @@ const CONFIG = Object.freeze({
 const KILL = {
   memory: ({ presence }) => void presence.close(),
   embedded: ({ machine }) => void machine.socket?.destroy(),
-  redis: ({ broker }) => void (/** @type {RedisBroker} */ (broker).shard?.commands.close()),
+  redis: ({ broker }) => void (/** @type {RedisBroker} */ (broker).node?.commands.close()),
 };
 
 for (const name of Object.keys(KILL)) {
@@ -137,7 +137,7 @@ function redisWorker(redis, times) {
     { presenceTimes: { beatMs: BEAT_MS, ttlMs: TTL_MS, settleMs: SETTLE_MS, ...times } },
   );
   assert.ok(presence);
-  return { broker, presence, counters, kill: () => broker.shard?.commands.close() };
+  return { broker, presence, counters, kill: () => broker.node?.commands.close() };
 }
 
 /**
@@ -496,7 +496,7 @@ withRedis(
     const a = await attach('room');
     a.join('room', 'ann');
     await a.read('room');
-    await a.parts.broker.shard?.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
+    await a.parts.broker.node?.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
     await redis.cli('FLUSHALL');
     await until(async () => (await a.read('room')) === '1: ann');
     assert.deepEqual(a.events, ['room +ann']);

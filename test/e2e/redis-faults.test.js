@@ -85,7 +85,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
       5000,
     );
     const noticedMs = performance.now() - frozenAt;
-    await eventually(() => !b.shard.subscriptions.isLive, 5000 - noticedMs);
+    await eventually(() => !b.node.subscriptions.isLive, 5000 - noticedMs);
     t.diagnostic(`dead subscriber noticed after ${Math.round(performance.now() - frozenAt)} ms`);
     await new Promise((resolve) => setTimeout(resolve, 8000 - (performance.now() - frozenAt)));
     redis.thaw();
@@ -130,8 +130,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     await redis.kill();
     assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
-    assert.equal(a.shard.publisher.messages, 0);
-    assert.equal(a.shard.publisher.bytes, 0);
+    assert.equal(a.node.publisher.messages, 0);
+    assert.equal(a.node.publisher.bytes, 0);
   });
 
   test('a full Redis refuses a large publication, and nothing of it is delivered', {
@@ -164,7 +164,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const fetch = b.broker.inbox.fetch;
     // The body is deleted between its arrival and its being fetched.
     b.broker.inbox.fetch = async (...reference) => {
-      await redis.cli('DEL', b.broker.names.blobOf(reference[0], reference[1]));
+      await redis.cli('DEL', b.broker.keys.blobOf(reference[0], reference[1]));
       return fetch(...reference);
     };
     await Promise.all([
@@ -218,7 +218,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.state, 'degraded');
     await assert.rejects(a.broker.subscribe('room'), { code: 'UNAVAILABLE' });
     await new Promise((resolve) => setTimeout(resolve, 1000));
-    assert.ok(a.shard.subscriptions.refusals < 10);
+    assert.ok(a.node.subscriptions.refusals < 10);
     assert.ok(a.lines.some(({ reason }) => /NOPERM/.test(`${reason}`)));
     await redis.cli('ACL', 'SETUSER', 'default', 'allchannels');
     await eventually(() => a.state === 'up', 3000);
@@ -236,7 +236,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.state, 'degraded');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'UNAVAILABLE');
     await new Promise((resolve) => setTimeout(resolve, 1500));
-    const { attempts } = a.shard.commands;
+    const { attempts } = a.node.commands;
     assert.ok(attempts > 1 && attempts < 12, `${attempts} attempts`);
     const lines = JSON.stringify(a.lines);
     assert.match(lines, /WRONGPASS/);
@@ -298,7 +298,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
         ),
       );
     }
-    assert.ok(a.shard.publisher.bytes <= 32 * 1024 * 1024);
+    assert.ok(a.node.publisher.bytes <= 32 * 1024 * 1024);
     await Promise.all(published);
     assert.deepEqual([...outcomes.keys()].sort(), ['OUTCOME_UNKNOWN', 'UNAVAILABLE']);
     assert.ok(outcomes.get('UNAVAILABLE') > 100);
@@ -331,13 +331,13 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     // As after a failover that cuts no clients: only new connections lead to the new primary.
     address.target = current.port;
     await old.cli('CLIENT', 'KILL', 'TYPE', 'pubsub');
-    await eventually(() => a.shard.subscriptions.isLive && a.shard.publisher.obstacle !== '');
+    await eventually(() => a.node.subscriptions.isLive && a.node.publisher.obstacle !== '');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('astray'))), 'UNAVAILABLE');
     assert.equal(await outcome(a.broker.history('kept', { after: 0, limit: 1 })), 'UNAVAILABLE');
     assert.equal(a.state, 'degraded');
     assert.match(await old.cli('CLIENT', 'LIST'), /name=faults:commands/);
     // It has lasted.
-    a.shard.provenMs -= 20_000;
+    a.node.provenMs -= 20_000;
     await delivers(a, b, 8000);
     await eventually(() => a.state === 'up');
     assert.doesNotMatch(await old.cli('CLIENT', 'LIST'), /name=faults/);
@@ -356,8 +356,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     const a = await start(t, { settings: redisSettings({ REDIS_URL: address.url }) });
     // A replica passes messages on.
     address.target = replica.port;
-    a.shard.subscriber.destroy('a test');
-    await eventually(() => a.shard.identity.isSplit && a.state === 'up');
+    a.node.subscriber.destroy('a test');
+    await eventually(() => a.node.identity.isSplit && a.state === 'up');
     assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OK');
   });
 
@@ -390,7 +390,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
       assert.equal(a.state, 'up');
       // Nothing is under way: Node calls data and a reset that arrive together an end.
       assert.equal(await outcome(a.broker.publish('room', Buffer.from('x'))), 'OK');
-      a.shard.commands.destroy('a test');
+      a.node.commands.destroy('a test');
       await eventually(() => ends.length === 1);
       await eventually(() => a.state === 'up');
       await a.broker.close();

@@ -170,8 +170,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
       assert.deepEqual([a.state, b.state], ['up', 'up']);
       // Redis cuts no clients here, and nothing is published meanwhile that would be refused.
       if (!isTold)
-        for (const { shard } of [a, b])
-          await shard.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
+        for (const { node } of [a, b]) await node.commands.redis.call('CLIENT', 'TRACKING', 'OFF');
       await isLinked(stale, redis);
       await redis.cli('REPLICAOF', 'NO', 'ONE');
       await eventually(
@@ -334,12 +333,12 @@ describe('history on Redis', { concurrency: 4 }, () => {
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
     const a = await start(t, redis, { history });
-    await eventually(() => a.shard.identity.line !== '');
-    const { line } = a.shard.identity;
+    await eventually(() => a.node.identity.replicationId !== '');
+    const { replicationId } = a.node.identity;
     const [{ epoch }] = await publish(a, 'kept', ['1', '2']);
     await publish(a, 'kept-untouched', ['1']);
     await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
-    await eventually(() => a.shard.identity.line !== line);
+    await eventually(() => a.node.identity.replicationId !== replicationId);
     assert.equal((await read(a, 'kept')).epoch, epoch);
     const b = await start(t, redis, { history });
     assert.deepEqual(await read(b, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
@@ -357,8 +356,8 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
     const [a, b, c] = await Promise.all([1, 2, 3].map(() => start(t, redis, { history })));
     /** Notices nothing by itself any more. @param {Worker} worker */
-    const blind = async ({ shard: { identity } }) => {
-      await eventually(() => identity.line !== '' && !identity.isAsking);
+    const blind = async ({ node: { identity } }) => {
+      await eventually(() => identity.replicationId !== '' && !identity.isAsking);
       identity.askedMs = Number.POSITIVE_INFINITY;
     };
     await blind(b);
@@ -366,15 +365,15 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const [{ epoch }] = await publish(a, 'kept', ['1']);
     for (const worker of [b, c]) await read(worker, 'kept');
     for (const room of ['kept-b', 'kept-c']) await publish(a, room, ['1']);
-    const { line } = a.shard.identity;
+    const { replicationId } = a.node.identity;
     await startRedis(t, { args: ['--replicaof', '127.0.0.1', `${redis.port}`] });
-    await eventually(() => a.shard.identity.line !== line);
+    await eventually(() => a.node.identity.replicationId !== replicationId);
 
     // A call of `c` is under way when it notices; its answer has the line of before.
-    const { identity, history: histories, publisher } = c.shard;
+    const { identity, history: histories, publisher } = c.node;
     const reading = read(c, 'kept');
     publisher.flush();
-    histories.moveOn(identity.runIds.commands, line, a.shard.identity.line);
+    histories.moveOn(identity.runIds.commands, replicationId, a.node.identity.replicationId);
     assert.deepEqual(await reading, { epoch, offset: 1, texts: ['1'] });
 
     // `a` renames the line of the room.
@@ -401,7 +400,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.ok((await ttlMs('meta')) <= 120_000);
     assert.equal((await glance()).epoch, epoch);
     // The first publication makes it last, also if the publisher is not to see to lifetimes.
-    b.shard.history.known('kept').caredMs = performance.now();
+    b.node.history.cache('kept').maintainedMs = performance.now();
     assert.deepEqual(await publish(b, 'kept', ['1']), [{ epoch, offset: 1 }]);
     assert.ok((await ttlMs('meta')) > 3_600_000);
     assert.ok((await ttlMs('stream')) > 0);
@@ -572,7 +571,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const without = async (command, text, key) => {
       await redis.cli('ACL', 'SETUSER', 'default', `-${command}`);
       // Trimming and lifetimes are part of every call.
-      a.shard.history.known('kept').caredMs = Number.NEGATIVE_INFINITY;
+      a.node.history.cache('kept').maintainedMs = Number.NEGATIVE_INFINITY;
       const code = await outcome(
         a.broker.publish('kept', Buffer.from(text), { idempotencyKey: key }),
       );
@@ -704,15 +703,15 @@ describe('history on Redis', { concurrency: 4 }, () => {
     const started = performance.now();
     assert.equal(await outcome(a.broker.history('kept', ALL)), 'UNAVAILABLE');
     assert.ok(performance.now() - started < 50);
-    assert.equal(a.shard.history.reading, 0);
-    assert.equal(a.shard.history.waiting.size, 0);
-    assert.equal(a.shard.history.latest.size, 0);
+    assert.equal(a.node.history.reading, 0);
+    assert.equal(a.node.history.waiting.size, 0);
+    assert.equal(a.node.history.latest.size, 0);
   });
 
   test('many reads take turns, and all are answered', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis, { history });
-    const { history: part } = a.shard;
+    const { history: part } = a.node;
     await publish(a, 'kept', numbered('', 100));
     const reads = Array.from({ length: 3000 }, (_, i) =>
       read(a, 'kept', { after: 50, limit: i % 3 === 0 ? 100 : 0 }),

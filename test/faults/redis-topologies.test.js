@@ -130,7 +130,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     const streams = [...rooms, ...still].map((room) => new Stream(a, room, 5));
     t.after(() => streams.forEach((stream) => void stream.end()));
     await eventually(() => streams.every(({ results }) => results.length > 50));
-    const channel = (/** @type {string} */ room) => slotOf(b.broker.names.channelOf(room));
+    const channel = (/** @type {string} */ room) => slotOf(b.broker.keys.channelOf(room));
     const { primaries } = cluster;
     for (let turn = 0; turn < 3; turn++) {
       for (const [i, room] of rooms.entries()) {

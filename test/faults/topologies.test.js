@@ -12,7 +12,7 @@ import { historyMemberships, newLine, OPTIONS, smoke } from './smoke.js';
 const DOWN_AFTER_MS = 1500;
 const MAX_OUTAGE_MS = 15_000;
 /**
- * In a few seconds with a shard away: a line when it goes, one when it comes, and not one for each
+ * In a few seconds with a node away: a line when it goes, one when it comes, and not one for each
  * attempt.
  */
 const MAX_LINES = 20;

@@ -73,8 +73,8 @@ export class Worker {
     return this.broker.state;
   }
 
-  get shard() {
-    return /** @type {import('../../src/backend/redis/node.js').RedisNode} */ (this.broker.shard);
+  get node() {
+    return /** @type {import('../../src/backend/redis/node.js').RedisNode} */ (this.broker.node);
   }
 }
 

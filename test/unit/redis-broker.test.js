@@ -13,7 +13,7 @@ import {
 } from '../../src/backend/redis/batch.js';
 import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
 import { Inbox } from '../../src/backend/redis/inbox.js';
-import { RedisProbe } from '../../src/backend/redis/loopback-probe.js';
+import { LoopbackProbe } from '../../src/backend/redis/loopback-probe.js';
 import { SharedRules } from '../../src/backend/redis/shared-rules.js';
 import { StallAwareClock } from '../../src/backend/redis/stall-aware-clock.js';
 import { parseHistoryRules, RoomRules } from '../../src/config/room-patterns.js';
@@ -369,7 +369,7 @@ test('workers that are invented on the census channel are bounded in number', (t
 function probeOf(publish, ping = () => Promise.resolve()) {
   /** @type {string[]} */
   const seen = [];
-  const probe = new RedisProbe({
+  const probe = new LoopbackProbe({
     publish,
     ping,
     onRoundTrip: () => seen.push('round trip'),

@@ -9,7 +9,7 @@ import { BrokerError } from '../errors.js';
 
 /**
  * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.
- * @typedef {object} Link
+ * @typedef {object} RelayLink
  * @property {boolean} isOpen
  * @property {boolean} isAnswering false: it is open and does not answer
  * @property {(listeners: Partial<import('./relay-client.js').RelayListeners>) => void} listen
@@ -26,7 +26,7 @@ import { BrokerError } from '../errors.js';
 export class EmbeddedBroker {
   /**
    * @param {object} parts
-   * @param {Link} parts.link opened and closed by its owner
+   * @param {RelayLink} parts.link opened and closed by its owner
    * @param {number} parts.roomLingerMs
    * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the relay's
    * @param {{probeMisses: number}} [parts.counters]
@@ -40,7 +40,9 @@ export class EmbeddedBroker {
     this.events = null;
     /** Subscribed or being so, lingering ones included. @type {Map<string, Promise<void>>} */
     this.rooms = new Map();
-    this.linger = new DelayedUnsubscribe(roomLingerMs, (rooms) => this.#unsubscribe(rooms));
+    this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (rooms) =>
+      this.#unsubscribe(rooms),
+    );
     /**
      * The publications under way that close() waits for: the last stands for all.
      * @type {Promise<void>}
@@ -79,7 +81,7 @@ export class EmbeddedBroker {
     this.isClosed = true;
     // Where they fail their publishers have been told.
     await Promise.allSettled([this.lastPublish, this.lastAppend]);
-    this.linger.clear();
+    this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.link.reportConnections(0);
     this.link.listen({ onPublication: () => {} });
@@ -89,7 +91,7 @@ export class EmbeddedBroker {
   /** @param {string} room */
   subscribe(room) {
     if (this.isClosed) return Promise.reject(closed());
-    this.linger.delete(room);
+    this.delayedUnsubscribe.delete(room);
     let confirming = this.rooms.get(room);
     if (confirming === undefined) {
       confirming = this.link.subscribe(room).catch((error) => {
@@ -105,7 +107,7 @@ export class EmbeddedBroker {
 
   /** @param {string} room */
   unsubscribe(room) {
-    if (this.rooms.has(room)) this.linger.add(room);
+    if (this.rooms.has(room)) this.delayedUnsubscribe.add(room);
     // Its confirmation failed, and the relay may have it all the same.
     else this.link.unsubscribe(room);
   }

@@ -5,7 +5,7 @@
 /**
  * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere;
  * reads reject with a BrokerError.
- * @typedef {object} Link
+ * @typedef {object} RelayLink
  * @property {(room: string, user: string, member: Buffer) => void} enter
  * @property {(room: string, user: string) => void} exit
  * @property {() => void} exitAll
@@ -14,7 +14,7 @@
 
 /** @implements {Presence} */
 export class EmbeddedPresence {
-  /** @param {Link} link opened and closed by its owner */
+  /** @param {RelayLink} link opened and closed by its owner */
   constructor(link) {
     this.link = link;
   }

@@ -1,14 +1,14 @@
 // broker.js: the broker of many machines, over Redis pub/sub.
 //
-//   publish, history --> shard of the room --> redis-arrivals --> onPublication
+//   publish, history --> node of the room --> inbox --> onPublication
 //
-// A shard is a Redis primary with two connections (redis-shard.js). One server has one, whether
-// Sentinels name it or not; a cluster has several (redis-cluster.js), and a room's name tells
+// A node is a Redis primary with two connections (node.js). One server has one, whether
+// Sentinels name it or not; a cluster has several (cluster.js), and a room's name tells
 // which. The broker is `up` while all are. While one is not, publishing to its rooms is refused at
-// once where it can't work: nothing waits for Redis to return. redis-census tells how many
+// once where it can't work: nothing waits for Redis to return. connection-count.js tells how many
 // connections the fleet has.
 //
-// redis-names.js has the names of channels and keys.
+// keys.js has the names of channels and keys.
 
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
@@ -88,44 +88,44 @@ export class RedisBroker {
     // A worker's id may come again: its process id is another's after a restart, and 1 in every
     // container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
-    const names = (this.names = new Keys(config.redisPrefix));
+    const keys = (this.keys = new Keys(config.redisPrefix));
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
-    /** @param {import('../../config/redis.js').Address} [node] of a cluster */
-    const makeShard = (node) => {
-      const place = node === undefined ? '' : addressText(node);
-      const shard = new RedisNode({
+    /** @param {import('../../config/redis.js').Address} [address] of a cluster */
+    const makeNode = (address) => {
+      const place = address === undefined ? '' : addressText(address);
+      const node = new RedisNode({
         settings,
-        node,
+        address,
         config,
-        names,
+        keys,
         clock: this.clock,
         counters,
         events: {
           onUpdate: () => this.#update(),
           onAway: (reason) => this.#onAway(reason, place),
-          onMessage: (channel, message) => this.#shardOnMessage(channel, message),
-          onMoved: (channels) => this.#shardOnMoved(channels),
-          onStale: () => this.cluster?.stale(shard),
+          onMessage: (channel, message) => this.#nodeOnMessage(channel, message),
+          onMoved: (channels) => this.#nodeOnMoved(channels),
+          onStale: () => this.cluster?.stale(node),
           onPublishLag,
           onRoundTrip,
         },
       });
-      return shard;
+      return node;
     };
     this.access = { settings, timeoutMs: config.redisTimeoutMs };
     /** Made when it is asked for. @type {RedisClusterClient|null} */
     this.client = null;
-    this.probeChannel = names.probeChannelOf(id, '');
+    this.probeChannel = keys.probeChannelOf(id, '');
     /** The only one; null in a cluster. @type {RedisNode|null} */
-    this.shard = settings.kind === 'cluster' ? null : makeShard();
+    this.node = settings.kind === 'cluster' ? null : makeNode();
     /** @type {RedisCluster|null} */
     this.cluster =
-      this.shard !== null
+      this.node !== null
         ? null
         : new RedisCluster({
             ...this.access,
-            makeShard,
-            probeChannelOf: (tag) => names.probeChannelOf(id, tag),
+            makeNode,
+            probeChannelOf: (tag) => keys.probeChannelOf(id, tag),
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
@@ -133,7 +133,7 @@ export class RedisBroker {
       deliver: (room, publication, offset, epoch) => {
         // In a cluster a node that is demoted ends the subscriptions, and with them all that is
         // known.
-        if (offset > 0) this.shard?.history.see(room, offset, epoch);
+        if (offset > 0) this.node?.history.see(room, offset, epoch);
         this.events?.onPublication(room, publication, offset, epoch);
       },
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
@@ -142,8 +142,8 @@ export class RedisBroker {
     });
     /** @param {Buffer} message best effort: the next one tells the same or better */
     const sendToAll = (message) => {
-      this.#censusShard()
-        ?.publisher.send(names.censusChannel, message)
+      this.#fleetNode()
+        ?.publisher.send(keys.fleetChannel, message)
         .catch(() => {});
     };
     this.rules = new SharedRules({
@@ -172,9 +172,9 @@ export class RedisBroker {
       this.onSettled = () => resolve(undefined);
     });
     const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
-    this.shard?.open(this.probeChannel);
+    this.node?.open(this.probeChannel);
     // It is among what is wanted, whatever becomes of it now.
-    this.#subscribe(this.names.censusChannel).catch(() => {});
+    this.#subscribe(this.keys.fleetChannel).catch(() => {});
     this.cluster?.tick();
     await settled;
     clearTimeout(timer);
@@ -191,13 +191,13 @@ export class RedisBroker {
     this.connectionCount.leave();
     const timer = deadline(CLOSE_TIMEOUT_MS);
     await Promise.race([
-      Promise.all(this.#shards().map(({ publisher }) => publisher.drained())),
+      Promise.all(this.#nodes().map(({ publisher }) => publisher.drained())),
       timer.promise,
     ]);
     timer.clear();
     this.clock.close();
     this.inbox.close();
-    this.shard?.close();
+    this.node?.close();
     this.cluster?.close();
     this.client?.close();
     this.#become('down');
@@ -210,14 +210,14 @@ export class RedisBroker {
    */
   subscribe(room) {
     if (this.closing !== null) return closed();
-    return this.#subscribe(this.names.channelOf(room));
+    return this.#subscribe(this.keys.channelOf(room));
   }
 
   /** @param {string} room */
   unsubscribe(room) {
     if (this.closing !== null) return;
-    const channel = this.names.channelOf(room);
-    if (this.shard !== null) this.shard.subscriptions.unsubscribe(channel);
+    const channel = this.keys.channelOf(room);
+    if (this.node !== null) this.node.subscriptions.unsubscribe(channel);
     else this.cluster?.unsubscribe(channel);
   }
 
@@ -229,11 +229,11 @@ export class RedisBroker {
    */
   publish(room, publication, options) {
     if (this.closing !== null) return closed();
-    const shard = this.#shardOf(room);
-    if (shard === null) return homeless();
+    const node = this.#nodeOf(room);
+    if (node === null) return homeless();
     const rule = this.historyOf(room);
-    if (rule === null) return shard.publisher.publish(room, publication);
-    return shard.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
+    if (rule === null) return node.publisher.publish(room, publication);
+    return node.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
   }
 
   /**
@@ -243,12 +243,12 @@ export class RedisBroker {
    */
   history(room, from) {
     if (this.closing !== null) return closed();
-    const shard = this.#shardOf(room);
-    if (shard === null) return homeless();
+    const node = this.#nodeOf(room);
+    if (node === null) return homeless();
     const rule = this.historyOf(room);
     if (rule === null)
       return Promise.reject(new BrokerError('UNAVAILABLE', 'the room has no history'));
-    return shard.history.read(room, rule, from);
+    return node.history.read(room, rule, from);
   }
 
   /**
@@ -257,7 +257,7 @@ export class RedisBroker {
    * @returns {RedisConnection|RedisClusterClient}
    */
   get connection() {
-    if (this.shard !== null) return this.shard.commands;
+    if (this.node !== null) return this.node.commands;
     if (this.client === null) {
       this.client = new RedisClusterClient(this.access);
       this.client.open();
@@ -277,7 +277,7 @@ export class RedisBroker {
 
   /** @param {number} nowMs */
   #tick(nowMs) {
-    for (const shard of this.#shards()) shard.tick(nowMs);
+    for (const node of this.#nodes()) node.tick(nowMs);
     this.cluster?.tick();
     this.connectionCount.tick(nowMs);
     this.rules.tick();
@@ -287,17 +287,17 @@ export class RedisBroker {
    * @param {string} room
    * @returns {RedisNode|null} null: no node of the cluster serves this slot
    */
-  #shardOf(room) {
-    return this.shard ?? this.cluster?.of(slotOfTag(room)) ?? null;
+  #nodeOf(room) {
+    return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;
   }
 
-  #censusShard() {
-    return this.shard ?? this.cluster?.of(slotOf(this.names.censusChannel)) ?? null;
+  #fleetNode() {
+    return this.node ?? this.cluster?.of(slotOf(this.keys.fleetChannel)) ?? null;
   }
 
   /** @returns {RedisNode[]} */
-  #shards() {
-    return this.shard !== null ? [this.shard] : [...(this.cluster?.shards.values() ?? [])];
+  #nodes() {
+    return this.node !== null ? [this.node] : [...(this.cluster?.nodes.values() ?? [])];
   }
 
   /**
@@ -305,7 +305,7 @@ export class RedisBroker {
    * @returns {Promise<void>}
    */
   #subscribe(channel) {
-    if (this.shard !== null) return this.shard.subscriptions.subscribe(channel);
+    if (this.node !== null) return this.node.subscriptions.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
   }
 
@@ -317,22 +317,22 @@ export class RedisBroker {
    * @returns {Promise<Buffer|null>}
    */
   #fetch(room, id, offset, epoch) {
-    const shard = this.#shardOf(room);
-    if (shard === null) return homeless();
-    if (id === '') return shard.history.body(room, offset, epoch);
-    return shard.commands.redis.getBuffer(this.names.blobOf(room, id));
+    const node = this.#nodeOf(room);
+    if (node === null) return homeless();
+    if (id === '') return node.history.body(room, offset, epoch);
+    return node.commands.redis.getBuffer(this.keys.blobOf(room, id));
   }
 
   /**
    * @param {Buffer} channel
    * @param {Buffer} message
    */
-  #shardOnMessage(channel, message) {
-    switch (this.names.kindOf(channel)) {
+  #nodeOnMessage(channel, message) {
+    switch (this.keys.kindOf(channel)) {
       case CHANNEL_KIND.ROOM:
-        this.inbox.receive(this.names.roomOf(channel), message);
+        this.inbox.receive(this.keys.roomOf(channel), message);
         break;
-      case CHANNEL_KIND.CENSUS:
+      case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
         else if (!this.rules.receive(message)) this.#onMalformed('census');
         break;
@@ -340,30 +340,33 @@ export class RedisBroker {
   }
 
   /** @param {string[]} channels */
-  #shardOnMoved(channels) {
+  #nodeOnMoved(channels) {
     const bytes = channels.map((channel) => Buffer.from(channel));
-    const rooms = bytes.filter((channel) => this.names.kindOf(channel) === CHANNEL_KIND.ROOM);
-    if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.names.roomOf(channel)));
+    const rooms = bytes.filter((channel) => this.keys.kindOf(channel) === CHANNEL_KIND.ROOM);
+    if (rooms.length > 0) this.events?.onLost?.(rooms.map((channel) => this.keys.roomOf(channel)));
   }
 
   /**
    * @param {string} reason
-   * @param {string} node of a cluster, or empty
+   * @param {string} address of a node of a cluster, or empty
    */
-  #onAway(reason, node) {
+  #onAway(reason, address) {
     if (this.closing !== null) return;
     this.#update();
     // Not for every attempt: for every reason.
     if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
       this.reasons.add(reason);
-      this.log.warn(node === '' ? { reason } : { node, reason }, 'Redis is unavailable');
+      this.log.warn(
+        address === '' ? { reason } : { node: address, reason },
+        'Redis is unavailable',
+      );
     }
     this.onSettled();
   }
 
   #update() {
-    const isUp = this.shard?.isUp ?? this.cluster?.isUp ?? false;
-    this.#updateCensus();
+    const isUp = this.node?.isUp ?? this.cluster?.isUp ?? false;
+    this.#updateFleet();
     if (isUp === (this.state === 'up') || this.state === 'down') return;
     if (isUp) {
       const awayMs = Math.round(performance.now() - this.awaySince);
@@ -376,9 +379,9 @@ export class RedisBroker {
     if (isUp) this.onSettled();
   }
 
-  /** It goes by its own shard: in a cluster another may be away, and the workers count on. */
-  #updateCensus() {
-    const isLive = this.#censusShard()?.isUp ?? false;
+  /** It goes by its own node: in a cluster another may be away, and the workers count on. */
+  #updateFleet() {
+    const isLive = this.#fleetNode()?.isUp ?? false;
     if (isLive === this.isCounting || this.closing !== null) return;
     this.isCounting = isLive;
     if (isLive) {

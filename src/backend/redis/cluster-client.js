@@ -1,6 +1,6 @@
 // cluster-client.js: ioredis' own client of a cluster, for commands that may be done twice.
 //
-// It finds each key's node by itself. What publishes does not go through it: redis-cluster.js says
+// It finds each key's node by itself. What publishes does not go through it: cluster.js says
 // why.
 
 import { Cluster } from 'ioredis';

@@ -1,13 +1,13 @@
 // cluster.js: the primaries of a Redis Cluster, and which of them has which slots.
 //
-// Each primary is a shard with connections of its own (redis-shard.js), as a single Redis is: what
+// Each primary is a node with connections of its own (node.js), as a single Redis is: what
 // is lost with one of them is lost for its slots alone, its answers come in order, and a
 // publication is never sent twice. ioredis' own cluster client does neither: it sends again what a
 // lost connection may have carried, and does not tell when a subscription was refused. What it
 // would add is the map below.
 //
 // The map is what `CLUSTER SLOTS` says. It is asked for again where a node says that a slot is not
-// its own (MOVED, the end of a sharded subscription), all the time while a shard is away, since
+// its own (MOVED, the end of a sharded subscription), all the time while a node is away, since
 // another may take its place, and now and then. Then the channels of a slot that has moved are
 // moved to its new shard.
 
@@ -20,12 +20,12 @@ const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
 /** Between two looks at the map, whatever happens. */
 const MIN_INTERVAL_MS = 20;
-/** While it is not whole, or a shard is away; grows by as much up to the largest. */
+/** While it is not whole, or a node is away; grows by as much up to the largest. */
 const RETRY_STEP_MS = 100;
 const MAX_RETRY_MS = 1000;
 /** While nothing is amiss. */
 const INTERVAL_MS = 10_000;
-/** A shard without slots has this long to answer what is under way. */
+/** A node without slots has this long to answer what is under way. */
 const RETIRE_TIMEOUT_MS = 2000;
 
 /** @typedef {import('./node.js').RedisNode} RedisNode */
@@ -36,30 +36,30 @@ export class RedisCluster {
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
-   * @param {(node: Address) => RedisNode} parts.makeShard
+   * @param {(address: Address) => RedisNode} parts.makeNode
    * @param {(tag: string) => string} parts.probeChannelOf a channel with this hash tag
    * @param {() => void} parts.onUpdate `isUp` may have changed
    * @param {(reason: string) => void} parts.onAway no node tells the map
    */
-  constructor({ settings, timeoutMs, makeShard, probeChannelOf, onUpdate, onAway }) {
+  constructor({ settings, timeoutMs, makeNode, probeChannelOf, onUpdate, onAway }) {
     this.settings = settings;
     this.timeoutMs = timeoutMs;
-    this.makeShard = makeShard;
+    this.makeNode = makeNode;
     this.probeChannelOf = probeChannelOf;
     this.onUpdate = onUpdate;
     this.onAway = onAway;
     /** By address. @type {Map<string, RedisNode>} */
-    this.shards = new Map();
+    this.nodes = new Map();
     /**
      * Nodes that were heard of, primaries and replicas, by address.
      * @type {Map<string, Address>}
      */
-    this.nodes = new Map();
+    this.addresses = new Map();
     /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
-    /** Every slot has a shard. */
+    /** Every slot has a node. */
     this.isWhole = false;
-    /** Wanted channels whose slot has none. @type {Set<string>} */
+    /** Subscription channels whose slot has none. @type {Set<string>} */
     this.waiting = new Set();
     this.isClosed = false;
     this.isAsking = false;
@@ -73,7 +73,7 @@ export class RedisCluster {
 
   get isUp() {
     if (!this.isWhole) return false;
-    for (const shard of this.shards.values()) if (!shard.isUp) return false;
+    for (const node of this.nodes.values()) if (!node.isUp) return false;
     return true;
   }
 
@@ -90,8 +90,8 @@ export class RedisCluster {
    * @returns {Promise<void>}
    */
   subscribe(channel) {
-    const shard = this.of(slotOf(channel));
-    if (shard !== null) return shard.subscriptions.subscribe(channel);
+    const node = this.of(slotOf(channel));
+    if (node !== null) return node.subscriptions.subscribe(channel);
     this.waiting.add(channel);
     return Promise.reject(
       new BrokerError('UNAVAILABLE', 'no node of the cluster serves this slot'),
@@ -122,7 +122,7 @@ export class RedisCluster {
 
   close() {
     this.isClosed = true;
-    for (const shard of this.shards.values()) shard.close();
+    for (const node of this.nodes.values()) node.close();
   }
 
   async #refresh() {
@@ -158,29 +158,29 @@ export class RedisCluster {
    * @returns {Generator<() => Promise<{ranges: Range[], host: string}>>}
    */
   *#sources(witness) {
-    const shards = [...this.shards].sort(() => Math.random() - 0.5);
+    const nodes = [...this.nodes].sort(() => Math.random() - 0.5);
     if (witness !== null)
-      shards.sort(([, a], [, b]) => Number(b === witness) - Number(a === witness));
-    for (const [address, { commands }] of shards) {
+      nodes.sort(([, a], [, b]) => Number(b === witness) - Number(a === witness));
+    for (const [address, { commands }] of nodes) {
       if (!commands.isWritable) continue;
-      const { host } = /** @type {Address} */ (this.nodes.get(address));
+      const { host } = /** @type {Address} */ (this.addresses.get(address));
       yield async () => ({ ranges: await commands.redis.cluster('SLOTS'), host });
     }
-    const nodes = new Map(
+    const addresses = new Map(
       this.settings.addresses.map((address) => [addressText(address), address]),
     );
-    for (const [text, address] of this.nodes) nodes.set(text, address);
-    for (const address of [...nodes.values()].sort(() => Math.random() - 0.5))
+    for (const [text, address] of this.addresses) addresses.set(text, address);
+    for (const address of [...addresses.values()].sort(() => Math.random() - 0.5))
       yield () => this.#askAnew(address);
   }
 
   /**
-   * @param {Address} node
+   * @param {Address} address
    * @returns {Promise<{ranges: Range[], host: string}>}
    */
-  async #askAnew(node) {
+  async #askAnew(address) {
     const redis = new Redis({
-      ...redisOptions(this.settings, node),
+      ...redisOptions(this.settings, address),
       lazyConnect: true,
       connectTimeout: CONNECT_TIMEOUT_MS,
       disconnectTimeout: DISCONNECT_TIMEOUT_MS,
@@ -197,7 +197,7 @@ export class RedisCluster {
     });
     try {
       await redis.connect();
-      return { ranges: await redis.cluster('SLOTS'), host: node.host };
+      return { ranges: await redis.cluster('SLOTS'), host: address.host };
     } catch (error) {
       throw cause ?? error;
     } finally {
@@ -214,12 +214,12 @@ export class RedisCluster {
     const primaries = new Map();
     /** @type {string[]} */
     const next = Array(SLOTS).fill('');
-    this.nodes.clear();
-    for (const [first, last, ...nodes] of ranges) {
-      const addresses = nodes.map(([name, port]) => {
+    this.addresses.clear();
+    for (const [first, last, ...endpoints] of ranges) {
+      const addresses = endpoints.map(([name, port]) => {
         // Without a name it is the one asked (cluster-preferred-endpoint-type unknown-endpoint).
         const address = { host: name === null || name === '' || name === '?' ? host : name, port };
-        this.nodes.set(addressText(address), address);
+        this.addresses.set(addressText(address), address);
         return addressText(address);
       });
       next.fill(addresses[0], first, last + 1);
@@ -228,42 +228,42 @@ export class RedisCluster {
     /** @type {RedisNode[]} */
     const fresh = [];
     for (const address of primaries.keys()) {
-      if (this.shards.has(address)) continue;
-      const shard = this.makeShard(/** @type {Address} */ (this.nodes.get(address)));
-      this.shards.set(address, shard);
-      fresh.push(shard);
+      if (this.nodes.has(address)) continue;
+      const node = this.makeNode(/** @type {Address} */ (this.addresses.get(address)));
+      this.nodes.set(address, node);
+      fresh.push(node);
     }
     const isChanged = next.some(
-      (address, slot) => (this.shards.get(address) ?? null) !== this.owners[slot],
+      (address, slot) => (this.nodes.get(address) ?? null) !== this.owners[slot],
     );
     if (isChanged) {
-      this.owners = next.map((address) => this.shards.get(address) ?? null);
+      this.owners = next.map((address) => this.nodes.get(address) ?? null);
       this.isWhole = !this.owners.includes(null);
-      for (const [address, shard] of this.shards) {
-        if (!fresh.includes(shard)) this.#move(shard);
-        if (primaries.has(address)) this.#settle(shard, fresh.includes(shard));
-        else this.#retire(address, shard);
+      for (const [address, node] of this.nodes) {
+        if (!fresh.includes(node)) this.#move(node);
+        if (primaries.has(address)) this.#settle(node, fresh.includes(node));
+        else this.#retire(address, node);
       }
       for (const channel of this.waiting) {
-        const shard = this.of(slotOf(channel));
-        if (shard === null) continue;
+        const node = this.of(slotOf(channel));
+        if (node === null) continue;
         this.waiting.delete(channel);
-        shard.subscriptions.subscribe(channel).catch(() => {}); // it is wanted there now, whatever becomes of this
+        node.subscriptions.subscribe(channel).catch(() => {}); // it is wanted there now, whatever becomes of this
       }
     }
     this.onUpdate();
   }
 
-  /** Takes from a shard what is no longer its own. @param {RedisNode} shard */
-  #move(shard) {
-    /** @type {Map<RedisNode|null, import('./subscriber.js').Wanted[]>} */
+  /** Takes from a node what is no longer its own. @param {RedisNode} node */
+  #move(node) {
+    /** @type {Map<RedisNode|null, import('./subscriber.js').Subscription[]>} */
     const byOwner = new Map();
-    for (const wanted of shard.subscriptions.take((slot) => this.owners[slot] === shard)) {
-      if (wanted.channel === shard.probeChannel) continue;
-      const owner = this.owners[wanted.slot];
+    for (const subscription of node.subscriptions.take((slot) => this.owners[slot] === node)) {
+      if (subscription.channel === node.probeChannel) continue;
+      const owner = this.owners[subscription.slot];
       const those = byOwner.get(owner);
-      if (those === undefined) byOwner.set(owner, [wanted]);
-      else those.push(wanted);
+      if (those === undefined) byOwner.set(owner, [subscription]);
+      else those.push(subscription);
     }
     for (const [owner, those] of byOwner) {
       if (owner !== null) owner.subscriptions.adopt(those);
@@ -279,33 +279,33 @@ export class RedisCluster {
   }
 
   /**
-   * Sees that a shard probes through a slot of its own.
-   * @param {RedisNode} shard
+   * Sees that a node probes through a slot of its own.
+   * @param {RedisNode} node
    * @param {boolean} isNew
    */
-  #settle(shard, isNew) {
-    const isOurs = (/** @type {number} */ slot) => this.owners[slot] === shard;
-    if (!isNew && isOurs(slotOf(shard.probeChannel))) return;
+  #settle(node, isNew) {
+    const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
+    if (!isNew && isOurs(slotOf(node.probeChannel))) return;
     // Every slot has a short number that leads to it.
     let tag = 0;
     while (!isOurs(slotOfTag(String(tag)))) tag++;
     const channel = this.probeChannelOf(String(tag));
-    if (isNew) shard.open(channel);
-    else shard.probeOn(channel);
+    if (isNew) node.open(channel);
+    else node.probeOn(channel);
   }
 
   /**
-   * Ends a shard that has no slots any more.
+   * Ends a node that has no slots any more.
    * @param {string} address
-   * @param {RedisNode} shard
+   * @param {RedisNode} node
    */
-  #retire(address, shard) {
-    this.shards.delete(address);
-    shard.probe.stop();
-    const timer = setTimeout(() => shard.close(), RETIRE_TIMEOUT_MS).unref();
-    shard.publisher.drained().then(() => {
+  #retire(address, node) {
+    this.nodes.delete(address);
+    node.probe.stop();
+    const timer = setTimeout(() => node.close(), RETIRE_TIMEOUT_MS).unref();
+    node.publisher.drained().then(() => {
       clearTimeout(timer);
-      shard.close();
+      node.close();
     });
   }
 }

@@ -31,14 +31,14 @@ export class RedisConnection {
   /**
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
-   * @param {import('../../config/redis.js').Address} [parts.node] of a cluster
+   * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
    * @param {string} parts.name what `CLIENT LIST` shows
    * @param {number} parts.timeoutMs for each answer
    * @param {() => void} parts.onReady it can be written to
    * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
    * @throws {Error} where a certificate's file can't be read
    */
-  constructor({ settings, node, name, timeoutMs, onReady, onAway }) {
+  constructor({ settings, address, name, timeoutMs, onReady, onAway }) {
     this.onAway = onAway;
     this.isReady = false;
     this.isClosed = false;
@@ -50,7 +50,7 @@ export class RedisConnection {
     this.revival = null;
     /** @type {Redis} */
     this.redis = new Redis({
-      ...redisOptions(settings, node),
+      ...redisOptions(settings, address),
       lazyConnect: true,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
       disableClientInfo: true,

@@ -10,7 +10,7 @@
 // The push lies in front of the answers that must not be believed. ioredis drops it, and so the
 // bytes are searched before ioredis gets them. A payload can't contain it: JSON has no line breaks
 // in strings and no `>` outside of them. If Redis does not know the command or the ACL user may not
-// use it, redis-identity.js and the heartbeat of presence notice later.
+// use it, identity.js and the heartbeat of presence notice later.
 
 const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];

@@ -29,7 +29,7 @@ import { Message, NO_BODY, unavailable } from './publisher.js';
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
 /**
- * Meta outlives the stream by far: while it is there an empty stream is known to be cut short, and
+ * Meta outlives the stream by far: while it is there an empty stream is cache to be cut short, and
  * not new.
  */
 const META_TTL_FACTOR = 10;
@@ -37,21 +37,21 @@ const MIN_META_TTL_MS = 86_400_000;
 /**
  * What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it.
  */
-const CARE_SHARE = 0.125;
-/** Above 1 + CARE_SHARE: calls may be late. */
+const MAINTENANCE_SHARE = 0.125;
+/** Above 1 + MAINTENANCE_SHARE: calls may be late. */
 const TTL_FACTOR = 1.25;
 /** Rooms that are remembered. */
 const MAX_ROOMS = 20_000;
 /** Ended epochs that are remembered of a room. */
 const MAX_ENDED = 4;
 const FENCE_BYTES = 32;
-/** Of each of its two parts: the server and its line of replication. */
+/** Of each of its two parts: the server and its incarnation of replication. */
 const FENCE_PART_BYTES = 16;
 /** Of one call: the script is not to hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
 /** What reads under way may weigh: 512 positions, or 16 stretches of MAX_PAGE_BYTES. */
 const MAX_READING = 512;
-const STRETCH_WEIGHT = 32;
+const PAGE_WEIGHT = 32;
 const MAX_WAITING = 100_000;
 /** Random bytes for epochs, drawn many at a time. */
 const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
@@ -65,23 +65,23 @@ export class RedisHistory {
   /**
    * @param {object} parts
    * @param {import('./publisher.js').RedisPublisher} parts.publisher
-   * @param {import('./keys.js').Keys} parts.names
+   * @param {import('./keys.js').Keys} parts.keys
    * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
    */
-  constructor({ publisher, names, isSharded, maxPubsubBytes, fence }) {
+  constructor({ publisher, keys, isSharded, maxPubsubBytes, fence }) {
     this.script = isSharded ? SHARDED : PLAIN;
     this.publisher = publisher;
-    this.names = names;
+    this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
     this.isTrusting = fence === 'trust';
     /**
      * Of the server at the other end of this connection, and perhaps the one before it; empty: not
-     * known yet.
+     * cache yet.
      */
     this.fence = '';
-    /** @type {Map<string, Known>} */
+    /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
     /** Has this connection sent the whole script? */
     this.isLoaded = false;
@@ -101,11 +101,11 @@ export class RedisHistory {
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
     this.isLoaded = false;
-    for (const known of this.rooms.values()) known.forget();
+    for (const cache of this.rooms.values()) cache.forget();
   }
 
   /**
-   * Redis is on another line of replication, and has lost nothing.
+   * Redis is on another incarnation of replication, and has lost nothing.
    * @param {string} server its `run_id`
    * @param {string} former `master_replid`
    * @param {string} current
@@ -115,7 +115,7 @@ export class RedisHistory {
     const part = (/** @type {string} */ id) => id.slice(0, FENCE_PART_BYTES);
     this.fence = part(server) + part(current) + part(server) + part(former);
     // Their lines name the former fence: the script renames each when it comes to it.
-    for (const known of this.rooms.values()) known.forget();
+    for (const cache of this.rooms.values()) cache.forget();
   }
 
   /**
@@ -133,7 +133,7 @@ export class RedisHistory {
     const isLarge = size > this.maxPubsubBytes;
     let message = this.latest.get(room);
     if (message === undefined || isLarge || idempotencyKey !== '' || !message.takes(size)) {
-      const key = idempotencyKey === '' ? '' : this.names.idempotencyOf(room, idempotencyKey);
+      const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
       message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key);
       this.latest.set(room, message);
       publisher.gather(message);
@@ -156,7 +156,7 @@ export class RedisHistory {
   read(room, rule, from) {
     const refusal = this.publisher.refusal(0);
     if (refusal !== '') return unavailable(refusal);
-    if (from.endedEpoch) this.known(room).end(from.endedEpoch);
+    if (from.endedEpoch) this.cache(room).end(from.endedEpoch);
     const read = new HistoryRead(this, room, rule, from);
     if (this.waiting.size === 0 && this.#hasTurn(read)) this.#begin(read);
     else if (this.waiting.size < MAX_WAITING) this.waiting.add(read);
@@ -197,7 +197,7 @@ export class RedisHistory {
   async body(room, offset, epoch) {
     const { redis } = this.publisher.connection;
     const entries = /** @type {[Buffer, [Buffer, Buffer]][]} */ (
-      await redis.xrangeBuffer(this.names.streamOf(room), offset, offset)
+      await redis.xrangeBuffer(this.keys.streamOf(room), offset, offset)
     );
     /** @type {Found} */
     const found = { epoch, above: offset - 1, first: offset, publications: [] };
@@ -206,34 +206,35 @@ export class RedisHistory {
   }
 
   /** @param {string} room */
-  known(room) {
-    let known = this.rooms.get(room);
-    if (known === undefined) {
+  cache(room) {
+    let cache = this.rooms.get(room);
+    if (cache === undefined) {
       if (this.rooms.size >= MAX_ROOMS)
         for (const oldest of this.rooms.keys()) if (this.rooms.delete(oldest)) break;
-      known = new Known();
-      this.rooms.set(room, known);
+      cache = new RoomCache();
+      this.rooms.set(room, cache);
     }
-    return known;
+    return cache;
   }
 
   /**
    * @param {string} room
-   * @param {string} line as the script says it
+   * @param {string} incarnation as the script says it
    */
-  learn(room, line) {
-    const known = this.known(room);
-    const before = known.line;
-    if (before !== line) known.learn(line, !this.isTrusting);
+  learn(room, incarnation) {
+    const cache = this.cache(room);
+    const before = cache.incarnation;
+    if (before !== incarnation) cache.learn(incarnation, !this.isTrusting);
     if (this.isTrusting) return;
-    const fence = line.slice(0, FENCE_BYTES);
+    const fence = incarnation.slice(0, FENCE_BYTES);
     if (this.fence.slice(FENCE_BYTES) === fence) {
       // The call was written before the fence changed: the next one renames the line.
-      known.forget();
+      cache.forget();
     } else if (!this.fence.startsWith(fence)) {
       // If another worker has renamed the line of an epoch, it has watched the change: this
       // worker's other rooms go on too.
-      const isRenamed = before !== '' && before.slice(FENCE_BYTES) === line.slice(FENCE_BYTES);
+      const isRenamed =
+        before !== '' && before.slice(FENCE_BYTES) === incarnation.slice(FENCE_BYTES);
       this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
     }
   }
@@ -245,8 +246,8 @@ export class RedisHistory {
    * @param {string} epoch
    */
   see(room, offset, epoch) {
-    const known = this.rooms.get(room);
-    if (known !== undefined && known.epoch === epoch && offset > known.top) known.top = offset;
+    const cache = this.rooms.get(room);
+    if (cache !== undefined && cache.epoch === epoch && offset > cache.top) cache.top = offset;
   }
 
   /**
@@ -260,7 +261,7 @@ export class RedisHistory {
    */
   isCutShort(room, epoch, top, floor) {
     if (this.isTrusting || epoch !== floor.epoch || top >= floor.top) return false;
-    this.known(room).end(epoch);
+    this.cache(room).end(epoch);
     this.publisher.connection.destroy('Redis lost publications without an error');
     return true;
   }
@@ -284,7 +285,7 @@ export class RedisHistory {
     // rest.
     const { evalsha, eval: whole } = this.script;
     return (
-      (this.isLoaded ? evalsha : whole).length + (this.names.prefix.length + room.length) * 12 + 768
+      (this.isLoaded ? evalsha : whole).length + (this.keys.prefix.length + room.length) * 12 + 768
     );
   }
 }
@@ -294,11 +295,11 @@ export class RedisHistory {
 /** @type {Floor} */
 const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
 
-/** What is known of a room. */
-class Known {
+/** What is cache of a room. */
+class RoomCache {
   constructor() {
-    /** Fence and epoch on this connection; empty: not known yet. */
-    this.line = '';
+    /** Fence and epoch on this connection; empty: not cache yet. */
+    this.incarnation = '';
     /** The latest, whatever the connection. */
     this.epoch = '';
     /** The highest offset of that epoch that this worker has heard of. */
@@ -306,32 +307,32 @@ class Known {
     /** Epochs that have ended, the latest first, one behind the other. */
     this.ended = '';
     /** Publications since a call saw to trimming and lifetimes, and when that was. */
-    this.uncared = 0;
-    this.caredMs = Number.NEGATIVE_INFINITY;
+    this.unmaintained = 0;
+    this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
   /** The connection is a new one. */
   forget() {
-    this.line = '';
-    this.caredMs = Number.NEGATIVE_INFINITY;
+    this.incarnation = '';
+    this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
   /**
-   * @param {string} line
+   * @param {string} incarnation
    * @param {boolean} isFenced does its epoch end the one before?
    */
-  learn(line, isFenced) {
-    const epoch = line.slice(-EPOCH_BYTES);
+  learn(incarnation, isFenced) {
+    const epoch = incarnation.slice(-EPOCH_BYTES);
     if (this.epoch !== epoch && this.epoch !== '' && isFenced) this.end(this.epoch);
-    this.line = line;
+    this.incarnation = incarnation;
     if (this.epoch !== epoch) this.top = 0;
     this.epoch = epoch;
-    this.caredMs = Number.NEGATIVE_INFINITY;
+    this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
   /** @param {string} epoch */
   end(epoch) {
-    if (this.line.endsWith(epoch)) this.line = '';
+    if (this.incarnation.endsWith(epoch)) this.incarnation = '';
     if (!this.ended.includes(epoch))
       this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
@@ -346,13 +347,16 @@ class Known {
    * @param {number} publications
    * @param {HistoryRule} rule
    */
-  isDue(publications, rule) {
-    this.uncared += publications;
+  isMaintenanceDue(publications, rule) {
+    this.unmaintained += publications;
     const nowMs = performance.now();
-    if (this.uncared < rule.size * CARE_SHARE && nowMs - this.caredMs < rule.ttlMs * CARE_SHARE)
+    if (
+      this.unmaintained < rule.size * MAINTENANCE_SHARE &&
+      nowMs - this.maintainedMs < rule.ttlMs * MAINTENANCE_SHARE
+    )
       return false;
-    this.uncared = 0;
-    this.caredMs = nowMs;
+    this.unmaintained = 0;
+    this.maintainedMs = nowMs;
     return true;
   }
 }
@@ -371,7 +375,7 @@ class HistoryPublish extends Message {
    * @param {string} idempotencyKey in Redis; empty: none
    */
   constructor(history, room, rule, previous, isLarge, idempotencyKey) {
-    super(history.publisher, history.names.channelOf(room), null, idempotencyKey, NO_BODY);
+    super(history.publisher, history.keys.channelOf(room), null, idempotencyKey, NO_BODY);
     this.history = history;
     this.room = room;
     this.rule = rule;
@@ -382,7 +386,7 @@ class HistoryPublish extends Message {
     /** A later one of the room has been written. */
     this.isFollowed = false;
     /** What the script was shown. */
-    this.line = '';
+    this.incarnation = '';
     this.floor = NO_FLOOR;
     /** @type {Buffer[]} */
     this.publications = [];
@@ -409,26 +413,26 @@ class HistoryPublish extends Message {
    */
   write(buffer, start) {
     const { history, room, rule, key, previous } = this;
-    const { names } = history;
+    const { keys } = history;
     this.isClosed = true;
     if (previous !== null) previous.isFollowed = true;
     this.previous = null;
-    const known = history.known(room);
+    const cache = history.cache(room);
     const hasKey = key !== '';
-    const isCare = known.isDue(this.publications.length, rule);
-    this.line = known.line;
-    this.floor = known.floor();
+    const isMaintenanceDue = cache.isMaintenanceDue(this.publications.length, rule);
+    this.incarnation = cache.incarnation;
+    this.floor = cache.floor();
     const head =
-      history.callHead(hasKey ? 3 : 2, isCare ? 9 : hasKey ? 6 : 5) +
-      keysOf(names, room) +
+      history.callHead(hasKey ? 3 : 2, isMaintenanceDue ? 9 : hasKey ? 6 : 5) +
+      keysOf(keys, room) +
       (hasKey ? bulk(key) : '') +
-      bulk(known.line || history.fence) +
-      bulk(newEpoch() + known.ended) +
+      bulk(cache.incarnation || history.fence) +
+      bulk(newEpoch() + cache.ended) +
       bulk(this.channel) +
       bulk(this.isLarge ? '0' : String(this.publications.length));
     let tail = '\r\n';
-    if (hasKey || isCare) tail += bulk(String(IDEMPOTENCY_MS));
-    if (isCare)
+    if (hasKey || isMaintenanceDue) tail += bulk(String(IDEMPOTENCY_MS));
+    if (isMaintenanceDue)
       tail +=
         bulk(String(rule.size)) +
         bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) +
@@ -443,17 +447,19 @@ class HistoryPublish extends Message {
   /** @override */
   forgetBytes() {}
 
-  /** @override @param {number|[line: Buffer, offset: number]} reply */
+  /** @override @param {number|[incarnation: Buffer, offset: number]} reply */
   resolve(reply) {
     this.#leave();
     this.answered();
-    let [line, offset] =
-      typeof reply === 'number' ? [this.line, reply] : [reply[0].toString('latin1'), reply[1]];
+    let [incarnation, offset] =
+      typeof reply === 'number'
+        ? [this.incarnation, reply]
+        : [reply[0].toString('latin1'), reply[1]];
     // Of an idempotency key that was there it is the epoch alone.
-    const isRepeated = line.length === EPOCH_BYTES;
-    const epoch = line.slice(-EPOCH_BYTES);
+    const isRepeated = incarnation.length === EPOCH_BYTES;
+    const epoch = incarnation.slice(-EPOCH_BYTES);
     if (!isRepeated) {
-      if (line !== this.line) this.history.learn(this.room, line);
+      if (incarnation !== this.incarnation) this.history.learn(this.room, incarnation);
       const last = offset;
       offset -= this.publications.length - 1;
       if (this.history.isCutShort(this.room, epoch, offset - 1, this.floor)) {
@@ -469,14 +475,14 @@ class HistoryPublish extends Message {
   reject(error) {
     if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
       this.history.isLoaded = false;
-      this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
+      this.history.cache(this.room).maintainedMs = Number.NEGATIVE_INFINITY;
       if (!this.isFollowed && !this.isExpired) {
         this.publisher.gatherAgain(this);
         return;
       }
     }
     this.#leave();
-    this.history.known(this.room).caredMs = Number.NEGATIVE_INFINITY;
+    this.history.cache(this.room).maintainedMs = Number.NEGATIVE_INFINITY;
     super.reject(error);
   }
 
@@ -516,7 +522,7 @@ class HistoryRead extends Message {
     this.isForward = isForward;
     this.isGlance = isGlance;
     this.floor = NO_FLOOR;
-    this.weight = limit > 0 ? Math.ceil((STRETCH_WEIGHT * this.maxBytes) / MAX_PAGE_BYTES) : 1;
+    this.weight = limit > 0 ? Math.ceil((PAGE_WEIGHT * this.maxBytes) / MAX_PAGE_BYTES) : 1;
   }
 
   /** @override */
@@ -531,13 +537,13 @@ class HistoryRead extends Message {
    */
   write(buffer, start) {
     const { history, room, isGlance } = this;
-    const known = history.rooms.get(room);
-    if (known !== undefined) this.floor = known.floor();
+    const cache = history.rooms.get(room);
+    if (cache !== undefined) this.floor = cache.floor();
     const text =
       history.callHead(2, 10) +
-      keysOf(history.names, room) +
-      bulk(known?.line || history.fence) +
-      bulk(newEpoch() + (known?.ended ?? '')) +
+      keysOf(history.keys, room) +
+      bulk(cache?.incarnation || history.fence) +
+      bulk(newEpoch() + (cache?.ended ?? '')) +
       bulk('') +
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
@@ -549,13 +555,13 @@ class HistoryRead extends Message {
     return start + buffer.write(text, start);
   }
 
-  /** @override @param {[line: Buffer, offset: number, messages: Buffer[]]} reply */
+  /** @override @param {[incarnation: Buffer, offset: number, messages: Buffer[]]} reply */
   resolve(reply) {
     this.answered();
-    const line = reply[0].toString('latin1');
-    const epoch = line.slice(-EPOCH_BYTES);
+    const incarnation = reply[0].toString('latin1');
+    const epoch = incarnation.slice(-EPOCH_BYTES);
     // Nobody has published to it, and Redis does not remember the epoch.
-    if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, line);
+    if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, incarnation);
     if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
       this.#fail('Redis lost publications');
     } else {
@@ -650,11 +656,11 @@ const collector = {
 };
 
 /**
- * @param {import('./keys.js').Keys} names
+ * @param {import('./keys.js').Keys} keys
  * @param {string} room
  */
-function keysOf(names, room) {
-  return bulk(names.metaOf(room)) + bulk(names.streamOf(room));
+function keysOf(keys, room) {
+  return bulk(keys.metaOf(room)) + bulk(keys.streamOf(room));
 }
 
 /**

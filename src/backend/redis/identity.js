@@ -16,7 +16,7 @@
 
 const INTERVAL_MS = 1500;
 const MAX_BLIND_MS = 5000;
-const NO_LINE = /^0+$/;
+const NO_REPLICATION_ID = /^0+$/;
 
 /**
  * @typedef {Pick<import('./connection.js').RedisConnection, 'isWritable'|'destroy'|'redis'>}
@@ -28,9 +28,9 @@ export class RedisIdentity {
    * @param {object} parts
    * @param {Connection} parts.commands
    * @param {Connection} parts.subscriber
-   * @param {boolean} parts.isFenced does the line of replication matter?
+   * @param {boolean} parts.isFenced does the replicationId of replication matter?
    * @param {() => void} parts.onUpdate `isSplit` may have changed
-   * @param {(server: string, former: string, line: string) => void} parts.onMoved to another line,
+   * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved to another replicationId,
    *   and nothing was lost
    */
   constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
@@ -41,8 +41,8 @@ export class RedisIdentity {
     this.onMoved = onMoved;
     /** The servers' `run_id`; empty: not known. */
     this.runIds = { commands: '', subscriber: '' };
-    /** The line of replication of `commands`; empty: not known. */
-    this.line = '';
+    /** The replicationId of replication of `commands`; empty: not known. */
+    this.replicationId = '';
     /** Of the latest look that was answered: where replication stood, and when that was. */
     this.offset = 0;
     this.seenAt = 0;
@@ -59,7 +59,7 @@ export class RedisIdentity {
 
   /** @param {number} nowMs on the live clock */
   commandsOnReady(nowMs) {
-    this.line = '';
+    this.replicationId = '';
     this.isAsking = false;
     this.#ask(nowMs);
     this.#identify('commands');
@@ -92,23 +92,23 @@ export class RedisIdentity {
     const replication = await info(this.commands, 'replication');
     if (replication === null) return;
     this.isAsking = false;
-    const line = replication.get('master_replid') ?? '';
-    if (line === '') return;
-    const former = this.line;
+    const replicationId = replication.get('master_replid') ?? '';
+    if (replicationId === '') return;
+    const former = this.replicationId;
     const offset = Number(replication.get('master_repl_offset'));
-    if (former !== '' && former !== line) {
+    if (former !== '' && former !== replicationId) {
       const isContinued =
         replication.get('role') === 'master' &&
-        NO_LINE.test(replication.get('master_replid2') ?? '') &&
+        NO_REPLICATION_ID.test(replication.get('master_replid2') ?? '') &&
         offset >= this.offset &&
         performance.now() - this.seenAt < MAX_BLIND_MS;
       if (!isContinued || this.runIds.commands === '') {
         this.commands.destroy('Redis has another replication history now');
         return;
       }
-      this.onMoved(this.runIds.commands, former, line);
+      this.onMoved(this.runIds.commands, former, replicationId);
     }
-    this.line = line;
+    this.replicationId = replicationId;
     this.offset = offset;
     this.seenAt = performance.now();
   }

@@ -30,7 +30,7 @@ export function createBackend(parts, { presenceTimes } = {}) {
       connection: broker.connection,
       publishCommand: config.redis?.kind === 'cluster' ? 'SPUBLISH' : 'PUBLISH',
       prefix: config.redisPrefix,
-      channelOf: (room) => broker.names.channelOf(room),
+      channelOf: (room) => broker.keys.channelOf(room),
       maxMembers: config.presenceMaxMembers,
       announcements,
       workerId,

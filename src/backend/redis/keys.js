@@ -14,14 +14,14 @@
 import { createHash } from 'node:crypto';
 
 /** What a channel is for, by the first byte behind the prefix. */
-export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, CENSUS: 0x63 });
+export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63 });
 
 export class Keys {
   /** @param {string} prefix */
   constructor(prefix) {
     this.prefix = prefix;
     this.roomHead = `${prefix}room:{`;
-    this.censusChannel = `${prefix}census`;
+    this.fleetChannel = `${prefix}census`;
     this.kindAt = Buffer.byteLength(prefix);
     this.roomAt = Buffer.byteLength(this.roomHead);
   }

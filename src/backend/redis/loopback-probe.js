@@ -10,7 +10,7 @@ const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
 const MAX_MISSES = 2;
 
-export class RedisProbe {
+export class LoopbackProbe {
   /**
    * @param {object} parts
    * @param {(token: Buffer) => Promise<void>} parts.publish

@@ -1,15 +1,15 @@
 // node.js: one Redis primary: all of the rooms, or in a cluster those of its slots.
 //
-//   publish --> redis-publisher ==commands==> Redis ==subscriber==> onMessage
-//   publish to a room with history, history --> redis-history --> redis-publisher
-//   subscribe, unsubscribe --> redis-subscriptions ==subscriber==> Redis
+//   publish --> publisher ==commands==> Redis ==subscriber==> onMessage
+//   publish to a room with history, history --> history --> publisher
+//   subscribe, unsubscribe --> subscriber.js ==subscriber==> Redis
 //
 // Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted
-// channel is subscribed, and a probe (redis-probe) has come back over these very connections: a
+// channel is subscribed, and a probe (loopback-probe.js) has come back over these very connections: a
 // Redis that answers handshakes may still hold back writes.
 //
 // Both connections must lead to the same server, and that server must stay what it was
-// (redis-identity, redis-emptied). While they lead to different ones and no probe comes back,
+// (identity.js, data-loss.js). While they lead to different ones and no probe comes back,
 // publishes and reads are refused. New subscribers follow the address; if none of them gets a probe
 // for PATIENCE_MS, the commands follow it too.
 
@@ -18,9 +18,9 @@ import { trackEmptying, watchEmptying } from './data-loss.js';
 import { RedisPushes } from './fast/push-reader.js';
 import { RedisHistory } from './history.js';
 import { RedisIdentity } from './identity.js';
-import { RedisProbe } from './loopback-probe.js';
+import { LoopbackProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
-import { RedisSubscriptions } from './subscriber.js';
+import { Subscriber } from './subscriber.js';
 
 /** What Redis answers where a slot is not, or no longer, this node's to serve. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
@@ -29,11 +29,11 @@ const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 const PATIENCE_MS = 20_000;
 
 /**
- * @typedef {object} ShardEvents
+ * @typedef {object} NodeEvents
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
  * @property {(channel: Buffer, message: Buffer) => void} onMessage but not its own probes
- * @property {(channels: string[]) => void} onMoved have come from another shard, and may have
+ * @property {(channels: string[]) => void} onMoved have come from another node, and may have
  *   missed something
  * @property {() => void} onStale it has no longer the slots it had
  * @property {(ms: number) => void} [onPublishLag]
@@ -43,29 +43,29 @@ const PATIENCE_MS = 20_000;
 /**
  * @typedef
  *   {Pick<import('../../config/settings.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
- *   ShardConfig
+ *   NodeConfig
  */
 
 export class RedisNode {
   /**
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
-   * @param {import('../../config/redis.js').Address} [parts.node] of a cluster
-   * @param {ShardConfig} parts.config
-   * @param {import('./keys.js').Keys} parts.names
+   * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
+   * @param {NodeConfig} parts.config
+   * @param {import('./keys.js').Keys} parts.keys
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param
    *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'>}
    *   parts.counters
-   * @param {ShardEvents} parts.events
+   * @param {NodeEvents} parts.events
    */
-  constructor({ settings, node, config, names, clock, counters, events }) {
+  constructor({ settings, address, config, keys, clock, counters, events }) {
     const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
-    const isSharded = node !== undefined;
+    const isSharded = address !== undefined;
     this.clock = clock;
     this.counters = counters;
     this.events = events;
-    this.names = names;
+    this.keys = keys;
     this.probeChannel = '';
     /** Has a probe come back over these connections? */
     this.isProven = false;
@@ -77,7 +77,7 @@ export class RedisNode {
     this.isClosed = false;
     this.commands = new RedisConnection({
       settings,
-      node,
+      address,
       name: `${prefix}commands`,
       timeoutMs,
       onReady: () => this.#commandsOnReady(),
@@ -85,14 +85,14 @@ export class RedisNode {
     });
     this.subscriber = new RedisConnection({
       settings,
-      node,
+      address,
       name: `${prefix}subscriber`,
       timeoutMs,
       onReady: () => this.#subscriberOnReady(),
       onAway: (reason) => this.#subscriberOnAway(reason),
     });
     const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ message) => {
-      if (names.isProbe(channel)) this.probe.receive(message);
+      if (keys.isProbe(channel)) this.probe.receive(message);
       else events.onMessage(channel, message);
     };
     const { redis } = this.subscriber;
@@ -107,7 +107,7 @@ export class RedisNode {
     this.publisher = new RedisPublisher({
       connection: this.commands,
       clock,
-      names,
+      keys,
       isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       timeoutMs,
@@ -118,12 +118,12 @@ export class RedisNode {
     });
     this.history = new RedisHistory({
       publisher: this.publisher,
-      names,
+      keys,
       isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       fence: config.historyFence,
     });
-    this.subscriptions = new RedisSubscriptions({
+    this.subscriptions = new Subscriber({
       connection: this.subscriber,
       isSharded,
       roomLingerMs: config.roomLingerMs,
@@ -139,14 +139,14 @@ export class RedisNode {
       subscriber: this.subscriber,
       isFenced: config.historyFence === 'strict',
       onUpdate: () => this.#checkSplit(),
-      onMoved: (server, former, line) => {
-        this.history.moveOn(server, former, line);
+      onMoved: (server, former, replicationId) => {
+        this.history.moveOn(server, former, replicationId);
         // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew
         // that starts now.
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
-    this.probe = new RedisProbe({
+    this.probe = new LoopbackProbe({
       publish: (token) => this.publisher.send(this.probeChannel, token),
       ping: () => this.subscriber.redis.ping(),
       onRoundTrip: (seconds) => events.onRoundTrip?.(seconds),

@@ -8,7 +8,7 @@
 //
 // In a cluster the channels are sharded: SSUBSCRIBE takes those of one slot at a time, so each is a
 // command of its own, and Redis ends them itself when their slot moves to another node.
-// redis-cluster.js then takes them out of here and gives them to the subscriptions of that node;
+// cluster.js then takes them out of here and gives them to the subscriptions of that node;
 // what was published in between is lost, and its owner is told.
 
 import { ReplyError } from 'ioredis';
@@ -21,8 +21,8 @@ const CHUNK_CHANNELS = 1000;
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
 
-/** A channel that is wanted. */
-export class Wanted {
+/** A channel that is subscription. */
+export class Subscription {
   /**
    * @param {string} channel
    * @param {number} slot 0 outside of a cluster
@@ -40,7 +40,7 @@ export class Wanted {
   }
 }
 
-export class RedisSubscriptions {
+export class Subscriber {
   /**
    * @param {object} parts
    * @param {import('./connection.js').RedisConnection} parts.connection
@@ -48,7 +48,7 @@ export class RedisSubscriptions {
    * @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
    * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is
-   *   wanted: tried again
+   *   subscription: tried again
    * @param {(channels: string[]) => void} parts.onMoved these have moved here, and may have missed
    *   something on the way
    */
@@ -58,14 +58,16 @@ export class RedisSubscriptions {
     this.onLive = onLive;
     this.onRefused = onRefused;
     this.onMoved = onMoved;
-    /** Everything wanted is confirmed, or about to be. */
+    /** Everything subscription is confirmed, or about to be. */
     this.isLive = false;
-    /** @type {Map<string, Wanted>} */
+    /** @type {Map<string, Subscription>} */
     this.channels = new Map();
-    this.linger = new DelayedUnsubscribe(roomLingerMs, (channels) => this.#leave(channels));
-    /** To be subscribed at the end of this tick. @type {Map<string, Wanted>} */
+    this.delayedUnsubscribe = new DelayedUnsubscribe(roomLingerMs, (channels) =>
+      this.#leave(channels),
+    );
+    /** To be subscribed at the end of this tick. @type {Map<string, Subscription>} */
     this.joining = new Map();
-    /** To be unsubscribed then. @type {Map<string, Wanted>} */
+    /** To be unsubscribed then. @type {Map<string, Subscription>} */
     this.leaving = new Map();
     this.isScheduled = false;
     /** Tells a connection's answers from those of the one before. */
@@ -81,64 +83,66 @@ export class RedisSubscriptions {
    * @returns {Promise<void>}
    */
   subscribe(channel) {
-    this.linger.delete(channel);
-    let wanted = this.channels.get(channel) ?? this.leaving.get(channel);
-    if (wanted === undefined) wanted = new Wanted(channel, this.isSharded ? slotOf(channel) : 0);
+    this.delayedUnsubscribe.delete(channel);
+    let subscription = this.channels.get(channel) ?? this.leaving.get(channel);
+    if (subscription === undefined)
+      subscription = new Subscription(channel, this.isSharded ? slotOf(channel) : 0);
     this.leaving.delete(channel);
-    this.channels.set(channel, wanted);
+    this.channels.set(channel, subscription);
     if (!this.isLive) return Promise.reject(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
-    if (wanted.isConfirmed) return Promise.resolve();
-    if (wanted.confirming === null) {
-      wanted.confirming = deferred();
-      this.joining.set(channel, wanted);
+    if (subscription.isConfirmed) return Promise.resolve();
+    if (subscription.confirming === null) {
+      subscription.confirming = deferred();
+      this.joining.set(channel, subscription);
       this.#schedule();
     }
-    return wanted.confirming.promise;
+    return subscription.confirming.promise;
   }
 
   /** @param {string} channel */
   unsubscribe(channel) {
-    const wanted = this.channels.get(channel);
-    if (wanted === undefined) return;
-    if (wanted.isConfirmed || wanted.confirming !== null) this.linger.add(channel);
+    const subscription = this.channels.get(channel);
+    if (subscription === undefined) return;
+    if (subscription.isConfirmed || subscription.confirming !== null)
+      this.delayedUnsubscribe.add(channel);
     else this.channels.delete(channel);
   }
 
   /**
    * Takes out what is now another node's; Redis has ended it here.
    * @param {(slot: number) => boolean} isOurs
-   * @returns {Wanted[]} to be adopted there
+   * @returns {Subscription[]} to be adopted there
    */
   take(isOurs) {
     const taken = [];
-    for (const wanted of this.channels.values()) {
-      if (isOurs(wanted.slot)) continue;
-      const { channel, slot } = wanted;
+    for (const subscription of this.channels.values()) {
+      if (isOurs(subscription.slot)) continue;
+      const { channel, slot } = subscription;
       this.channels.delete(channel);
       this.joining.delete(channel);
       // What is under way for it here counts no more.
-      wanted.isLeft = true;
-      if (this.linger.delete(channel)) {
-        this.#fail(wanted, 'unsubscribed before the confirmation');
+      subscription.isLeft = true;
+      if (this.delayedUnsubscribe.delete(channel)) {
+        this.#fail(subscription, 'unsubscribed before the confirmation');
         continue;
       }
-      const moving = new Wanted(channel, slot);
-      moving.isMoving = wanted.isConfirmed || wanted.isMoving;
-      moving.confirming = wanted.confirming;
-      wanted.confirming = null;
+      const moving = new Subscription(channel, slot);
+      moving.isMoving = subscription.isConfirmed || subscription.isMoving;
+      moving.confirming = subscription.confirming;
+      subscription.confirming = null;
       taken.push(moving);
     }
-    for (const wanted of this.leaving.values())
-      if (!isOurs(wanted.slot)) this.leaving.delete(wanted.channel);
+    for (const subscription of this.leaving.values())
+      if (!isOurs(subscription.slot)) this.leaving.delete(subscription.channel);
     return taken;
   }
 
-  /** @param {Wanted[]} taken from another node's */
+  /** @param {Subscription[]} taken from another node's */
   adopt(taken) {
-    for (const wanted of taken) {
-      this.channels.set(wanted.channel, wanted);
-      if (this.isLive) this.joining.set(wanted.channel, wanted);
-      else this.#fail(wanted, 'Redis is unavailable');
+    for (const subscription of taken) {
+      this.channels.set(subscription.channel, subscription);
+      if (this.isLive) this.joining.set(subscription.channel, subscription);
+      else this.#fail(subscription, 'Redis is unavailable');
     }
     if (this.joining.size > 0) this.#schedule();
   }
@@ -146,11 +150,12 @@ export class RedisSubscriptions {
   /** @param {string[]} channels that have lingered long enough */
   #leave(channels) {
     for (const channel of channels) {
-      const wanted = this.channels.get(channel);
-      if (wanted === undefined) continue;
+      const subscription = this.channels.get(channel);
+      if (subscription === undefined) continue;
       this.channels.delete(channel);
-      if (this.joining.delete(channel)) this.#fail(wanted, 'unsubscribed before the confirmation');
-      else this.leaving.set(channel, wanted);
+      if (this.joining.delete(channel))
+        this.#fail(subscription, 'unsubscribed before the confirmation');
+      else this.leaving.set(channel, subscription);
     }
     this.#schedule();
   }
@@ -170,7 +175,7 @@ export class RedisSubscriptions {
     if (!this.isLive || !this.connection.isWritable) {
       // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes
       // an end of them.
-      for (const wanted of joining) this.#fail(wanted, 'Redis is unavailable');
+      for (const subscription of joining) this.#fail(subscription, 'Redis is unavailable');
       return;
     }
     this.leaving.clear();
@@ -187,10 +192,11 @@ export class RedisSubscriptions {
           this.onRefused(this.connection.describe(error));
           this.#retry(RETRY_STEP_MS);
         } else
-          for (const wanted of chunk) this.#fail(wanted, 'Redis refused the subscription', error);
+          for (const subscription of chunk)
+            this.#fail(subscription, 'Redis refused the subscription', error);
       });
     }
-    for (const wanted of leaving) wanted.isLeft = true;
+    for (const subscription of leaving) subscription.isLeft = true;
     for (let i = 0; i < leaving.length; i += CHUNK_CHANNELS) {
       this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
         // A refusal leaves publications coming that nobody wants: they are ignored.
@@ -202,18 +208,18 @@ export class RedisSubscriptions {
   }
 
   /**
-   * @param {Wanted} wanted
+   * @param {Subscription} subscription
    * @param {string} message
    * @param {unknown} [cause]
    */
-  #fail(wanted, message, cause) {
-    const { confirming } = wanted;
-    wanted.confirming = null;
+  #fail(subscription, message, cause) {
+    const { confirming } = subscription;
+    subscription.confirming = null;
     confirming?.reject(new BrokerError('UNAVAILABLE', message, { cause }));
   }
 
   /**
-   * @param {Wanted[]} chunk
+   * @param {Subscription[]} chunk
    * @returns {Promise<unknown>}
    */
   #unsubscribe(chunk) {
@@ -223,7 +229,7 @@ export class RedisSubscriptions {
   }
 
   /**
-   * @param {Wanted[]} chunk
+   * @param {Subscription[]} chunk
    * @throws {unknown} what Redis answered to some of it, after it has answered to all
    */
   async #confirm(chunk) {
@@ -243,22 +249,22 @@ export class RedisSubscriptions {
     }
     if (generation !== this.generation) return;
     const moved = [];
-    for (const wanted of confirmed) {
-      wanted.isConfirmed = true;
-      if (wanted.isMoving && !wanted.isLeft) moved.push(wanted.channel);
-      wanted.isMoving = false;
-      wanted.confirming?.resolve();
-      wanted.confirming = null;
+    for (const subscription of confirmed) {
+      subscription.isConfirmed = true;
+      if (subscription.isMoving && !subscription.isLeft) moved.push(subscription.channel);
+      subscription.isMoving = false;
+      subscription.confirming?.resolve();
+      subscription.confirming = null;
       // Unsubscribed while this was under way, and not told to Redis.
-      if (!wanted.isLeft && !this.channels.has(wanted.channel))
-        this.leaving.set(wanted.channel, wanted);
+      if (!subscription.isLeft && !this.channels.has(subscription.channel))
+        this.leaving.set(subscription.channel, subscription);
     }
     if (this.leaving.size > 0) this.#schedule();
     if (moved.length > 0) this.onMoved(moved);
     if (refused !== undefined) throw refused.reason;
   }
 
-  /** The connection is there: subscribes all that is wanted. */
+  /** The connection is there: subscribes all that is subscription. */
   restore() {
     this.#restore(++this.generation);
   }
@@ -268,7 +274,9 @@ export class RedisSubscriptions {
     try {
       while (generation === this.generation) {
         // Channels may come while the others are confirmed.
-        const missing = [...this.channels.values()].filter((wanted) => !wanted.isConfirmed);
+        const missing = [...this.channels.values()].filter(
+          (subscription) => !subscription.isConfirmed,
+        );
         if (missing.length === 0) break;
         for (let i = 0; i < missing.length && generation === this.generation; i += CHUNK_CHANNELS) {
           await this.#confirm(missing.slice(i, i + CHUNK_CHANNELS));
@@ -281,8 +289,8 @@ export class RedisSubscriptions {
         return;
       }
       this.isLive = false;
-      for (const wanted of this.channels.values())
-        this.#fail(wanted, 'Redis refused the subscription', error);
+      for (const subscription of this.channels.values())
+        this.#fail(subscription, 'Redis refused the subscription', error);
       this.onRefused(this.connection.describe(error));
       this.#retry(Math.min(RETRY_STEP_MS * ++this.refusals, MAX_RETRY_MS));
       return;
@@ -312,14 +320,14 @@ export class RedisSubscriptions {
     this.retrying = null;
     this.joining.clear();
     this.leaving.clear();
-    for (const channel of this.linger.clear()) {
-      const wanted = this.channels.get(channel);
+    for (const channel of this.delayedUnsubscribe.clear()) {
+      const subscription = this.channels.get(channel);
       this.channels.delete(channel);
-      if (wanted !== undefined) this.#fail(wanted, 'Redis is unavailable');
+      if (subscription !== undefined) this.#fail(subscription, 'Redis is unavailable');
     }
-    for (const wanted of this.channels.values()) {
-      wanted.isConfirmed = false;
-      this.#fail(wanted, 'Redis is unavailable');
+    for (const subscription of this.channels.values()) {
+      subscription.isConfirmed = false;
+      this.#fail(subscription, 'Redis is unavailable');
     }
   }
 }

@@ -1,32 +1,32 @@
 -- history.lua: publishes to a room with history, or reads it, in one atomic step.
 --
 --   KEYS  1 meta   2 stream   3 idempotency key, where there is one
---   ARGV  1 line of the room as the caller knows it, or only its fence, or ''; 'trust': the epoch outlives the server
---           a fence and the one before it: the caller has watched the change, and nothing was lost (redis-identity.js)
+--   ARGV  1 incarnation of the room as the caller knows it, or only its fence, or ''; 'trust': the epoch outlives the server
+--           a fence and the one before it: the caller has watched the change, and nothing was lost (identity.js)
 --         2 an epoch to begin where one has to: random, and never given twice; then epochs that have ended, as the caller knows
 --         3 channel, 4 publications in the body, 0: it is one that is too large to announce, 5 body,
 --           6 milliseconds to keep the idempotency key
 --           now and then  7 publications to keep, 8 milliseconds to keep them, 9 milliseconds to keep meta
 --     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta, 8 '1': the oldest above `after`, not the newest
 --           9 '1': nobody follows the room, and without meta it gets none, 10 '1': ask whether Redis was promoted meanwhile
---   reply  offset of the last published, after the line where it is not the caller's; epoch and offset of a repeated key
---     or   line, offset of the latest, messages, newest first; oldest first if 8 is '1'
+--   reply  offset of the last published, after the incarnation where it is not the caller's; epoch and offset of a repeated key
+--     or   incarnation, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
--- A line is a fence and an epoch. The fence names a server and its line of replication: where meta
+-- An incarnation is a fence and an epoch. The fence names a server and its replication ID: where meta
 -- was written under another, Redis has come back from an older snapshot or a replica was promoted.
 -- What others were told may be gone, so the epoch ends. It ends too if the caller knows that it
 -- has: the address of Redis led to another server meanwhile, and what was published there is not
--- here. Meta is a hash of one field, named after the line, with the offset of the latest
--- publication + 1: that it rises is enough to know that the caller's line holds. Where it does not,
+-- here. Meta is a hash of one field, named after the incarnation, with the offset of the latest
+-- publication + 1: that it rises is enough to know that the caller's incarnation holds. Where it does not,
 -- Redis itself is asked who it is, in the same step (INFO): a caller that is out of date does no
 -- harm. Each call from Lua costs more than what it does; hence so few of them, and with strings: a
 -- number would be printed as a double.
 --
 -- The stream has messages as they were announced; the id of each is the offset of its last
 -- publication. The body is publications with their lengths in front; with the position before it it
--- is a message (redis-message.js).
+-- is a message (batch.js).
 
-local call, pcall, meta, stream, line = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
+local call, pcall, meta, stream, incarnation = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
 if isLarge and not isRead then count = 1 end
 
@@ -36,50 +36,50 @@ if KEYS[3] then
 end
 
 local top
-if #line == 48 then
+if #incarnation == 48 then
   if isRead then
-    top = tonumber(call('HGET', meta, line) or 0) - 1
+    top = tonumber(call('HGET', meta, incarnation) or 0) - 1
     -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was
-    -- promoted since it said that line: a replica has another primary's data. (Without a second id
+    -- promoted since it said that incarnation: a replica has another primary's data. (Without a second id
     -- it has only got its first replica.)
     if ARGV[10] == '1' and top >= 0 then
       local replication = call('INFO', 'replication')
-      local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(line, 17, 32)
-      if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then line, top = '', nil end
+      local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(incarnation, 17, 32)
+      if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then incarnation, top = '', nil end
     end
   else
     -- Where it fails nothing has happened: writes come behind it.
-    top = call('HINCRBY', meta, line, isLarge and '1' or ARGV[4]) - 1 - count
-    if top < 0 then call('HDEL', meta, line) end
+    top = call('HINCRBY', meta, incarnation, isLarge and '1' or ARGV[4]) - 1 - count
+    if top < 0 then call('HDEL', meta, incarnation) end
   end
 end
 local isKnown = top and top >= 0
 if not isKnown then
   local was = call('HGETALL', meta)
-  local wasFence, fence = was[1] and string.sub(was[1], 1, 32), string.sub(line, 1, 32)
-  if line == 'trust' then
+  local wasFence, fence = was[1] and string.sub(was[1], 1, 32), string.sub(incarnation, 1, 32)
+  if incarnation == 'trust' then
     fence = wasFence or string.rep('0', 32)
   elseif wasFence ~= fence then
     -- Half of each is random enough, and a hash with names over 64 bytes takes twice the memory.
     local server, replication = call('INFO', 'server'), call('INFO', 'replication')
     fence = string.match(server, 'run_id:(%x+)'):sub(1, 16) .. string.match(replication, 'master_replid:(%x+)'):sub(1, 16)
-    if #line == 64 and fence .. (wasFence or '') == line then
+    if #incarnation == 64 and fence .. (wasFence or '') == incarnation then
       call('HSET', meta, fence .. string.sub(was[1], 33), was[2])
       call('HDEL', meta, was[1])
       was[1], wasFence = fence .. string.sub(was[1], 33), fence
     end
   end
   if wasFence == fence and not string.find(ARGV[2], string.sub(was[1], 33), 17, true) then
-    line, top = was[1], tonumber(was[2]) - 1
+    incarnation, top = was[1], tonumber(was[2]) - 1
   else
-    line, top = fence .. string.sub(ARGV[2], 1, 16), 0
+    incarnation, top = fence .. string.sub(ARGV[2], 1, 16), 0
     if not (isRead and ARGV[9] == '1') then
-      call('HSET', meta, line, 1)
+      call('HSET', meta, incarnation, 1)
       if was[1] then call('HDEL', meta, was[1]) end
       call('UNLINK', stream)
     end
   end
-  if not isRead then call('HINCRBY', meta, line, count) end
+  if not isRead then call('HINCRBY', meta, incarnation, count) end
 end
 
 if isRead then
@@ -100,7 +100,7 @@ if isRead then
         -- The first may be later than wanted, because what was before it is no longer kept. Behind
         -- it there is no gap.
         local isBehindGap = #messages > 0 and struct.unpack('>I8', message, 21) ~= wanted
-        if (bytes < 0 and #messages > 0) or isBehindGap then return { line, top, messages } end
+        if (bytes < 0 and #messages > 0) or isBehindGap then return { incarnation, top, messages } end
         messages[#messages + 1] = message
         largest = math.max(largest, #message)
         wanted = tonumber(string.match(entry[1], '^%d+')) + 1
@@ -109,7 +109,7 @@ if isRead then
       if #entries < chunk then break end
       chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
     end
-    return { line, top, messages }
+    return { incarnation, top, messages }
   end
   local lowest = math.max(count, top - ARGV[5])
   while expected > lowest do
@@ -121,7 +121,7 @@ if isRead then
       bytes = bytes - #message
       -- One at least. None behind a gap: somebody else has been at the stream.
       if (bytes < 0 and #messages > 0) or tonumber(string.match(entry[1], '^%d+')) ~= expected then
-        return { line, top, messages }
+        return { incarnation, top, messages }
       end
       messages[#messages + 1] = message
       largest = math.max(largest, #message)
@@ -132,19 +132,19 @@ if isRead then
     -- More at a time where they are small, but not many times what may be sent.
     chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
   end
-  return { line, top, messages }
+  return { incarnation, top, messages }
 end
 
 local last = top + count
-local position = '\64\0\0\24' .. string.sub(line, 33) .. struct.pack('>I8', top + 1)
+local position = '\64\0\0\24' .. string.sub(incarnation, 33) .. struct.pack('>I8', top + 1)
 local message = position .. ARGV[5]
-local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', string.sub(line, 33), last), 'PX', ARGV[6])
+local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', string.sub(incarnation, 33), last), 'PX', ARGV[6])
 if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
 if type(refused) == 'table' then
   if KEYS[3] then pcall('DEL', KEYS[3]) end
   -- Its number is the next one's: a number that nobody has is a gap, and readers would load their
   -- state anew.
-  pcall('HINCRBY', meta, line, -count)
+  pcall('HINCRBY', meta, incarnation, -count)
   return refused
 end
 -- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user
@@ -164,4 +164,4 @@ elseif top == 0 or not isKnown then
 end
 pcall('PUBLISH', ARGV[3], isLarge and position .. '\128\0\0\0' or message)
 if isKnown then return last end
-return { line, last }
+return { incarnation, last }
