@@ -426,7 +426,7 @@ export const LIMITS = Object.freeze([
     needs: ['redisPersistence'],
     source: 'Redis: `INFO`, `CONFIG GET save`, `appendfsync`',
     meaning:
-      'Live delivery keeps nothing, and needs none. What is kept (large publications for a minute; room history, which this version does not have) outlives a crash of Redis only as far as this goes. It is low where Redis refuses writes since it could not save.',
+      'Redis keeps room histories, presence, and large publications for a minute; live delivery needs no persistence. After a crash of Redis, only the data that it had saved is left. The verdict is low if Redis refuses writes because it could not save.',
     judge({ redisPersistence }, { config }) {
       if (redisPersistence === null) return null;
       const { save, append, failed } = redisPersistence;
