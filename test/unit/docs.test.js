@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { basename, dirname } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CLOSES, ERRORS, WS_CLOSES } from '../../src/protocol/codes.js';
@@ -39,19 +40,23 @@ test('src uses each error code and each close code, so none is documented before
   for (const { code } of Object.values(WS_CLOSES)) assert.ok(receiver.includes(`${code},`));
 });
 
-test('src/README.md names every file and folder of src, and no other', () => {
-  const paths = readdirSync(`${root}src`, { recursive: true, withFileTypes: true });
-  const files = new Set(paths.filter((entry) => entry.isFile()).map(({ name }) => name));
-  files.delete('README.md');
+test('the map in src/README.md has each folder with its files, and no others', () => {
   const text = read('src/README.md');
-  const map = text.slice(text.indexOf('## Map'), text.indexOf('## Who may import whom'));
-  for (const file of files) assert.ok(map.includes(`\`${file}\``), `${file} is missing`);
-  for (const entry of paths) {
-    if (entry.isDirectory()) assert.ok(map.includes(`${entry.name}/**`), entry.name);
+  assert.ok(text.trimEnd().split('\n').length <= 100, 'src/README.md has at most 100 lines');
+  /** @type {Map<string, string[]>} */
+  const map = new Map();
+  for (const [, folder, files] of text.matchAll(/^\| `([\w/.-]+)` \| (.*?) \| .*\|$/gm)) {
+    const names = [...files.matchAll(/`([\w-]+\.(?:js|lua))`/g)].map(([, name]) => name);
+    map.set(folder.replace(/\/$/, ''), names.sort());
   }
-  for (const [, name] of map.matchAll(/`([\w-]+\.js)`/g)) {
-    assert.ok(files.has(name), `there is no ${name}`);
+  /** @type {Map<string, string[]>} */
+  const tree = new Map();
+  for (const path of readdirSync(`${root}src`, { recursive: true }).map(String)) {
+    if (!/\.(?:js|lua)$/.test(path)) continue;
+    const folder = dirname(path);
+    tree.set(folder, [...(tree.get(folder) ?? []), basename(path)].sort());
   }
+  assert.deepEqual(Object.fromEntries(map), Object.fromEntries(tree));
 });
 
 test('each npm script and each file that the documentation tells people to run exists', () => {

@@ -134,6 +134,22 @@ test('every folder of src is in the table, and nothing else is', () => {
   );
 });
 
+test('the map in src/README.md has the same table', () => {
+  const readme = readFileSync(`${src}README.md`, 'utf8');
+  for (const [, folder, cell] of readme.matchAll(/^\| `([\w/.-]+)` \| .*? \| (.*) \|$/gm)) {
+    if (cell.startsWith('as `')) continue;
+    const key = folder === '.' ? 'main.js' : folder.replace(/\/$/, '');
+    const rows = key === 'backend' ? [TABLE[key], TABLE['backend/index.js']] : [TABLE[key]];
+    assert.deepEqual(
+      [...cell.matchAll(/`([\w-]+\/[\w/.-]*)`/g)].map(([, path]) => path).sort(),
+      rows.flatMap((row) => row?.may ?? []).sort(),
+      folder,
+    );
+  }
+  const folders = Object.keys(TABLE).filter((key) => !key.endsWith('.js'));
+  for (const folder of folders) assert.ok(readme.includes(`\n| \`${folder}/\` |`), folder);
+});
+
 test('every import of src is allowed, and only main.js reads the environment', () => {
   const files = readdirSync(src, { recursive: true })
     .map(String)
