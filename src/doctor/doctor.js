@@ -63,19 +63,21 @@ export async function runDoctor({ args, loadSettings }) {
     return EXIT.ok;
   }
   if (pid !== null && !existsSync(`/proc/${pid}`)) {
-    process.stderr.write(`--pid: there is no process ${pid}\n`);
+    process.stderr.write(`--pid: no process ${pid}\n`);
     return EXIT.usage;
   }
   /** @type {string[]} */
   const notes = [];
   const env = pid === null ? undefined : environmentOf(pid);
   if (env instanceof Unread)
-    notes.push(`Settings are those of this shell: of process ${pid}, ${env.why}.`);
+    notes.push(
+      `The settings are those of this shell, because those of process ${pid} cannot be read: ${env.why}.`,
+    );
   if (pid === null)
-    notes.push('Limits are those of this shell; a server that runs may have others: --pid PID.');
+    notes.push('The limits are those of this shell. For those of a running server, use --pid PID.');
   else if (isElsewhere(pid)) {
     notes.push(
-      `Process ${pid} is in another network namespace: for its net.* settings, sudo nsenter -t ${pid} -n.`,
+      `Process ${pid} is in another network namespace. For its net.* settings, run the doctor under sudo nsenter -t ${pid} -n.`,
     );
   }
   const { settings, faults } = await loadSettings(env instanceof Unread ? undefined : env);
@@ -114,7 +116,7 @@ export function glance(config, read) {
     limits,
   );
   if (report.verdict === 'ok') return '';
-  return `this machine is short of ${summary(report)}: npm run doctor says what to do`;
+  return `low system limit: ${summary(report)}: run "npm run doctor" (or "fanfare doctor") for the fix`;
 }
 
 /**
@@ -136,11 +138,11 @@ export function parseOptions(args) {
   });
   const { connections, pid, clients } = values;
   if (!/^[1-9]\d{0,8}$/.test(connections))
-    throw new Error(`--connections: ${connections} is not a number from 1 on`);
+    throw new Error(`--connections: ${connections} is not a positive integer`);
   if (pid !== undefined && !/^[1-9]\d*$/.test(pid))
-    throw new Error(`--pid: ${pid} is not a process id`);
+    throw new Error(`--pid: ${pid} is not a process ID`);
   if (clients !== undefined && clients !== 'here' && clients !== 'elsewhere') {
-    throw new Error(`--clients: ${clients} is neither here nor elsewhere`);
+    throw new Error(`--clients: ${clients} is not "here" or "elsewhere"`);
   }
   return {
     wanted: Number(connections),
@@ -161,6 +163,8 @@ function durationMs(text) {
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);
   // Without a unit it is milliseconds to HAProxy and seconds to nginx.
   if (match === null)
-    throw new Error(`--lb-idle-timeout: ${text} is not a time with its unit: 60s, 2m, 4000ms`);
+    throw new Error(
+      `--lb-idle-timeout: ${text} is not a time with a unit, such as 60s, 2m or 4000ms`,
+    );
   return Number(match[1]) * UNITS_MS[/** @type {keyof typeof UNITS_MS} */ (match[2])];
 }

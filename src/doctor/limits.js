@@ -96,18 +96,18 @@ export const LIMITS = Object.freeze([
     needs: ['openFiles'],
     source: '`/proc/PID/limits`',
     meaning:
-      'Open files of one process: one a connection, times `WORKERS`, less a reserve (256) and what a worker has open anyway (64). Node raises its soft limit to the hard one.',
+      'Open files of one process, one per connection, times `WORKERS`, minus a reserve (256) and the files that a worker has open anyway (64). Node raises its soft limit to the hard limit.',
     judge({ openFiles: { soft, hard } }, { config, wanted }) {
       const each = connectionsOf(soft, config);
       const files = powerOfTwo(Math.ceil(wanted / config.workers) + 320);
       const workers = Math.ceil(wanted / each);
       const raise = `sudo prlimit --pid $$ --nofile=${files}:${files} and start the server from this shell (systemd: LimitNOFILE=${files}; docker: --ulimit nofile=${files}:${files})`;
       return {
-        value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} a process, ${plural(config.workers, 'worker')}`,
+        value: `${soft === hard ? count(soft) : `${count(soft)} of ${count(hard)}`} per process, ${plural(config.workers, 'worker')}`,
         permits: config.workers * each,
         fix:
           each > 0 && workers <= 1024
-            ? `${raise}; where it can not be raised: WORKERS=${workers}`
+            ? `${raise}; if that is not possible: WORKERS=${workers}`
             : raise,
       };
     },
@@ -116,7 +116,7 @@ export const LIMITS = Object.freeze([
     name: 'fs.nr_open',
     needs: ['nrOpen'],
     source: '`/proc/sys/fs/nr_open`',
-    meaning: 'The most `nofile` may be raised to, by root too.',
+    meaning: 'Upper bound of `nofile`, even for root.',
     judge({ nrOpen }, { config, wanted }) {
       return {
         value: count(nrOpen),
@@ -131,7 +131,7 @@ export const LIMITS = Object.freeze([
     needs: ['files', 'tcpSockets'],
     source: '`/proc/sys/fs/file-nr`',
     meaning:
-      'Open files of the whole machine: one a connection, less those in use now that are no TCP sockets.',
+      'Open files of the whole machine, one per connection, minus the open files that are not TCP sockets.',
     judge({ files: { used, max }, tcpSockets }, { wanted }) {
       const others = Math.max(0, used - tcpSockets);
       return {
@@ -146,12 +146,12 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['memoryBytes'],
     source: '`/proc/meminfo`',
-    meaning: `The machine's memory: ${count(CONNECTION_BYTES)} bytes a connection (${count(SERVER_BYTES)} in the server, ${count(KERNEL_BYTES)} in the kernel, measured idle), from 80 % of it less 40 MB a process.`,
+    meaning: `Memory of the machine: ${count(CONNECTION_BYTES)} bytes per connection (${count(SERVER_BYTES)} in the server, ${count(KERNEL_BYTES)} in the kernel, measured idle), from 80 % of the memory minus 40 MB per process.`,
     judge({ memoryBytes }, { config, wanted }) {
       return {
         value: bytes(memoryBytes),
         permits: connectionsIn(memoryBytes, config),
-        fix: `a machine with ${bytes(memoryFor(wanted, config))}, or several`,
+        fix: `a machine with ${bytes(memoryFor(wanted, config))}, or several machines`,
       };
     },
   },
@@ -160,16 +160,16 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['cgroupMemory'],
     source:
-      '`memory.max`, `memory.high` or `memory.limit_in_bytes` of the process’s control group and those above it',
+      '`memory.max`, `memory.high` or `memory.limit_in_bytes` of the control group of the process and its parents',
     meaning:
-      'The same for a container or a systemd unit; the kernel’s part of a connection counts there too.',
+      'The same for a container or a systemd unit. The kernel memory of a connection counts there too.',
     judge({ cgroupMemory: { bytes: limit, file } }, { config, wanted }) {
       if (limit === Number.POSITIVE_INFINITY) return { value: 'no limit', permits: null };
       const needed = Math.ceil(memoryFor(wanted, config) / 2 ** 20);
       return {
         value: `${bytes(limit)} (${file})`,
         permits: connectionsIn(limit, config),
-        fix: `docker update --memory ${needed}m --memory-swap ${needed}m CONTAINER; systemd: MemoryMax=${needed}M; else echo ${needed}M | sudo tee ${file}`,
+        fix: `docker update --memory ${needed}m --memory-swap ${needed}m CONTAINER; systemd: MemoryMax=${needed}M; otherwise echo ${needed}M | sudo tee ${file}`,
       };
     },
   },
@@ -178,7 +178,7 @@ export const LIMITS = Object.freeze([
     atStart: true,
     needs: ['heapBytes', 'memoryBytes', 'cgroupMemory'],
     source: 'V8; memory divided by `WORKERS`',
-    meaning: `Heap of a worker, three quarters of its part of the memory at most: at \`FANFARE_MAX_HEAP_PERCENT\` of its limit it takes no new connections; ${count(SERVER_BYTES)} bytes a connection, times \`WORKERS\`.`,
+    meaning: `Heap of a worker, at most three quarters of its share of the memory. At \`FANFARE_MAX_HEAP_PERCENT\` of the limit it accepts no new connections. ${count(SERVER_BYTES)} bytes per connection, times \`WORKERS\`.`,
     judge({ heapBytes: limit, memoryBytes, cgroupMemory }, { config, wanted }) {
       const share = config.maxHeapPercent / 100;
       const part = partOfWorker(Math.min(memoryBytes, cgroupMemory.bytes), config.workers);
@@ -187,7 +187,7 @@ export const LIMITS = Object.freeze([
         ((wanted / config.workers) * SERVER_BYTES + IDLE_HEAP_BYTES) / share / 2 ** 20,
       );
       return {
-        value: `${bytes(heapBytes)} a worker`,
+        value: `${bytes(heapBytes)} per worker`,
         permits:
           config.workers *
           Math.max(0, Math.floor((heapBytes * share - IDLE_HEAP_BYTES) / SERVER_BYTES)),
@@ -204,7 +204,7 @@ export const LIMITS = Object.freeze([
     needs: ['conntrack'],
     source: '`/proc/sys/net/netfilter/nf_conntrack_max`; absent: nothing is tracked',
     meaning:
-      'Connections a firewall on this machine can track: one entry each. A full table drops new ones without a word.',
+      'Connections that a firewall on this machine can track, one entry each. If the table is full, the kernel silently drops new connections.',
     judge({ conntrack }, { wanted }) {
       if (conntrack === null) return null;
       return {
@@ -218,7 +218,7 @@ export const LIMITS = Object.freeze([
     name: 'net.core.somaxconn',
     needs: ['somaxconn'],
     source: '`/proc/sys/net/core/somaxconn`',
-    meaning: `Connections waiting to be accepted: the smaller of this and the ${count(LISTEN_BACKLOG)} the server asks for (listen(2)). It has to hold a second of a return that is spread over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
+    meaning: `Length of the accept queue: the smaller of this value and the ${count(LISTEN_BACKLOG)} that the server requests (listen(2)). It must hold the connections of one second while clients reconnect over \`FANFARE_RECONNECT_WINDOW_MS\`.`,
     judge({ somaxconn }, { config, wanted }) {
       const seconds = windowSeconds(config);
       const backlog = Math.min(somaxconn, LISTEN_BACKLOG);
@@ -240,7 +240,7 @@ export const LIMITS = Object.freeze([
     needs: ['synBacklog', 'synCookies', 'somaxconn'],
     source: '`/proc/sys/net/ipv4/tcp_max_syn_backlog`, `tcp_syncookies`',
     meaning:
-      'Connections half open. With SYN cookies, the default, a full queue loses none; without, three quarters of it are for clients not seen before (tcp(7)), and it has to hold the same second.',
+      'Half-open connections. With SYN cookies, the default, a full queue loses none. Without them, three quarters of the queue are for new clients (tcp(7)), and it must hold the connections of the same second.',
     judge({ synBacklog, synCookies, somaxconn }, { config }) {
       if (synCookies > 0) return { value: `${count(synBacklog)}, SYN cookies on`, permits: null };
       const queue = Math.min(Math.floor(synBacklog * 0.75), somaxconn, LISTEN_BACKLOG);
@@ -256,13 +256,13 @@ export const LIMITS = Object.freeze([
     needs: ['deviceBacklog', 'packets'],
     source: '`/proc/sys/net/core/netdev_max_backlog`, `/proc/net/softnet_stat`',
     meaning:
-      'Packets one processor has not dealt with yet: a broadcast through loopback or a container’s bridge is a burst of one a receiver. No number of connections: it is low where more than one packet in 10,000 was dropped for it since boot.',
+      'Received packets that wait for one processor. A broadcast through loopback or a container bridge is a burst of one packet per receiver. The limit is too low if more than one packet in 10,000 was dropped since boot.',
     judge({ deviceBacklog, packets: { seen, dropped } }) {
       const isLow = dropped * DROPPED_ONE_IN > seen;
       return {
         value: `${count(deviceBacklog)}, ${plural(dropped, 'packet')} dropped`,
         permits: null,
-        fault: isLow ? `it has dropped ${count(dropped)} of ${count(seen)} packets` : undefined,
+        fault: isLow ? `${count(dropped)} of ${count(seen)} packets were dropped` : undefined,
         fix: sysctl('net.core.netdev_max_backlog', Math.max(16_384, 2 * deviceBacklog)),
       };
     },
@@ -272,18 +272,18 @@ export const LIMITS = Object.freeze([
     needs: ['ports'],
     source: '`/proc/sys/net/ipv4/ip_local_port_range`, `ip_local_reserved_ports`',
     meaning:
-      'Ports of connections this machine makes: a load balancer or load generator on it (`--clients here`) has so many to one address and port, for each source address it has. Clients elsewhere are not held back (`--clients elsewhere`). Where it is not said, only a range narrower than Linux’ own (28,232) counts.',
+      'Ports for outgoing connections. A load balancer or load generator on this machine (`--clients here`) has that many per source address and destination. Clients on other machines are not limited (`--clients elsewhere`). Without either option, only a range narrower than the default of Linux (28,232) counts.',
     judge({ ports: { first, last, reserved } }, { wanted, clients }) {
       const permits = Math.max(0, last - first + 1 - reserved);
       const addresses = Math.ceil(wanted / WIDE_PORTS.count);
       const widen = sysctl('net.ipv4.ip_local_port_range', WIDE_PORTS.range);
       return {
-        value: `${first}–${last}${reserved > 0 ? `, ${count(reserved)} reserved` : ''}, a source address`,
+        value: `${first}–${last}${reserved > 0 ? `, ${count(reserved)} reserved` : ''} per source address`,
         permits,
         isAside: clients === 'elsewhere' || (clients === null && permits >= DEFAULT_PORTS),
         fix:
           addresses > 1
-            ? `${widen} and ${addresses} source addresses (nginx: proxy_bind; HAProxy: a server line with source for each)`
+            ? `${widen} and ${addresses} source addresses (nginx: proxy_bind; HAProxy: one server line with source per address)`
             : widen,
       };
     },
@@ -293,7 +293,7 @@ export const LIMITS = Object.freeze([
     needs: ['tcpMem'],
     source: '`/proc/sys/net/ipv4/tcp_mem`',
     meaning:
-      'Memory of all TCP buffers, in pages: a page for each connection that has a message under way, up to the second number, from which on the kernel saves.',
+      'Memory of all TCP buffers, in pages: one page per connection with data in flight, up to the second number. Above it, the kernel reduces buffers.',
     judge({ tcpMem: [, pressure] }, { wanted }) {
       return { value: `${count(pressure)} pages`, permits: pressure, fix: tcpMemFix(wanted) };
     },
@@ -303,7 +303,7 @@ export const LIMITS = Object.freeze([
     needs: ['tcpWmem', 'tcpMem', 'pageBytes'],
     source: '`/proc/sys/net/ipv4/tcp_wmem`, `tcp_mem`',
     meaning:
-      'What the kernel takes, at most (the third number), for a client that does not read: one connection in a thousand may be such, within `tcp_mem`.',
+      'Maximum send buffer (the third number), which a client fills if it does not read. Assumed: one connection in a thousand does so, within `tcp_mem`.',
     judge: ({ tcpWmem, tcpMem, pageBytes }, { wanted }) =>
       buffers('net.ipv4.tcp_wmem', tcpWmem, 2, tcpMem, pageBytes, wanted),
   },
@@ -312,7 +312,7 @@ export const LIMITS = Object.freeze([
     needs: ['tcpRmem', 'tcpMem', 'pageBytes'],
     source: '`/proc/sys/net/ipv4/tcp_rmem`, `tcp_mem`',
     meaning:
-      'What a client may send before it is read (the second number; the third is for those read fast): one connection in a thousand may do so at once, within `tcp_mem`.',
+      'Receive buffer that a client can fill before the server reads it (the second number; the third applies to fast readers). Assumed: one connection in a thousand does so at once, within `tcp_mem`.',
     judge: ({ tcpRmem, tcpMem, pageBytes }, { wanted }) =>
       buffers('net.ipv4.tcp_rmem', tcpRmem, 1, tcpMem, pageBytes, wanted),
   },
@@ -321,7 +321,7 @@ export const LIMITS = Object.freeze([
     needs: [],
     source: '`FANFARE_MAX_CONNECTIONS_PER_IP`, `TRUST_PROXY`',
     meaning:
-      'The server’s own limit for one client address. With `--clients here` and no `TRUST_PROXY` everybody has this machine’s address, and it binds.',
+      'Connections that the server accepts from one client address. With `--clients here` and without `TRUST_PROXY`, all clients have the address of this machine.',
     judge(
       _readings,
       { config: { maxConnectionsPerIp, maxConnectionsPerIpMode, trustProxy }, clients },
@@ -330,7 +330,7 @@ export const LIMITS = Object.freeze([
         return { value: `not enforced (${maxConnectionsPerIpMode})`, permits: null };
       const isShared = clients === 'here' && trustProxy === '';
       return {
-        value: `${count(maxConnectionsPerIp)} an address`,
+        value: `${count(maxConnectionsPerIp)} per address`,
         permits: isShared ? maxConnectionsPerIp : null,
         fix: 'behind a load balancer: TRUST_PROXY=127.0.0.1/32; for a load test: FANFARE_LIMITS=off',
       };
@@ -341,17 +341,17 @@ export const LIMITS = Object.freeze([
     needs: [],
     source: '`--lb-idle-timeout`',
     meaning:
-      'How long a load balancer keeps a connection on which nothing moves. It must be longer than `FANFARE_PING_INTERVAL_MS`, or every quiet connection is cut, and should be longer by `FANFARE_PONG_TIMEOUT_MS`, since a ping may be late.',
+      'Idle time-out of the load balancer. It must be longer than `FANFARE_PING_INTERVAL_MS`, or the load balancer closes every idle connection. It should be longer by `FANFARE_PONG_TIMEOUT_MS`, because a ping may be late.',
     judge(_readings, { config: { pingIntervalMs, pongTimeoutMs }, idleTimeoutMs }) {
       if (idleTimeoutMs === null) return null;
       const needed = Math.ceil((pingIntervalMs + pongTimeoutMs) / 1000);
       const isCut = idleTimeoutMs <= pingIntervalMs;
       return {
-        value: `${idleTimeoutMs / 1000} s, a ping each ${pingIntervalMs / 1000} s`,
+        value: `${idleTimeoutMs / 1000} s, a ping every ${pingIntervalMs / 1000} s`,
         permits: isCut ? 0 : null,
         fault:
           idleTimeoutMs < needed * 1000
-            ? 'a quiet connection is cut before its ping or its pong'
+            ? 'an idle connection is closed before its ping or its pong'
             : undefined,
         fix: `nginx: proxy_read_timeout ${needed}s; proxy_send_timeout ${needed}s; HAProxy: timeout tunnel ${needed}s; or FANFARE_PING_INTERVAL_MS=${Math.floor(idleTimeoutMs / 2)} FANFARE_PONG_TIMEOUT_MS=${Math.floor(idleTimeoutMs / 4)}`,
       };
@@ -361,15 +361,15 @@ export const LIMITS = Object.freeze([
     name: 'redis-version',
     needs: ['redisVersion'],
     source: 'Redis: `INFO`',
-    meaning: 'Before 6.0 Redis has no RESP3, with which pushes and replies can’t be mixed up.',
+    meaning: 'Redis before 6.0 has no RESP3, which separates pushes from replies.',
     judge({ redisVersion }) {
       if (redisVersion === null) return null;
       const isOld = Number.parseInt(redisVersion, 10) < 6;
       return {
         value: redisVersion,
         permits: null,
-        fault: isOld ? 'it is older than 6.0, and no longer maintained' : undefined,
-        fix: 'a Redis of a version that is still maintained',
+        fault: isOld ? 'this version is older than 6.0 and no longer maintained' : undefined,
+        fix: 'install a maintained version of Redis',
       };
     },
   },
@@ -377,7 +377,7 @@ export const LIMITS = Object.freeze([
     name: 'redis-pubsub-buffer',
     needs: ['redisPubsub'],
     source: 'Redis: `CONFIG GET client-output-buffer-limit`',
-    meaning: `What Redis holds for a worker that is behind before it cuts it off, and what was published meanwhile is lost to that worker. A burst of ${bytes(MAX_BYTES_TO_REDIS)}, which one worker may send, has to fit; the soft limit counts where its seconds are fewer than \`FANFARE_WORKER_TIMEOUT_MS\`.`,
+    meaning: `Output buffer of a subscriber. If a worker falls further behind, Redis disconnects it, and the worker loses the publications until it reconnects. The buffer must hold a burst of ${bytes(MAX_BYTES_TO_REDIS)}, which one worker may send. The soft limit counts if its time is shorter than \`FANFARE_WORKER_TIMEOUT_MS\`.`,
     judge({ redisPubsub }, { config }) {
       if (redisPubsub === null) return null;
       const { hard, soft, seconds } = redisPubsub;
@@ -390,7 +390,7 @@ export const LIMITS = Object.freeze([
         permits: null,
         fault:
           holds < MAX_BYTES_TO_REDIS
-            ? `a worker that is ${bytes(holds)} behind is cut off`
+            ? `Redis disconnects a worker that is ${bytes(holds)} behind`
             : undefined,
         fix: redisCli(config, 'client-output-buffer-limit "pubsub 268435456 67108864 60"'),
       };
@@ -401,7 +401,7 @@ export const LIMITS = Object.freeze([
     needs: ['redisMemory'],
     source: 'Redis: `INFO`',
     meaning:
-      'Publications over `FANFARE_MAX_PUBSUB_BYTES` are kept in Redis until they are fetched. Full, Redis refuses them with `noeviction`, and their publisher is told; any other policy may throw away what was accepted.',
+      'Redis stores publications over `FANFARE_MAX_PUBSUB_BYTES`, histories and presence. When it is full, `noeviction` refuses new ones with an error to the publisher. Any other policy may evict accepted publications.',
     judge({ redisMemory }, { config }) {
       if (redisMemory === null) return null;
       const { max, used, policy } = redisMemory;
@@ -412,10 +412,10 @@ export const LIMITS = Object.freeze([
       };
       if (max === 0) return judgement;
       if (policy !== 'noeviction') {
-        judgement.fault = `${policy} throws away accepted publications when memory runs out`;
+        judgement.fault = `${policy} evicts accepted publications when memory runs out`;
         judgement.fix = redisCli(config, 'maxmemory-policy noeviction');
       } else if (used > REDIS_FULL * max) {
-        judgement.fault = 'it is nearly full, and about to refuse publications';
+        judgement.fault = 'Redis is nearly full and about to refuse publications';
         judgement.fix = redisCli(config, `maxmemory ${powerOfTwo(2 * max)}`);
       }
       return judgement;
@@ -521,7 +521,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
   const isShort = binds && permits < situation.wanted;
   const isLow = isShort || fault !== '';
   const short = isShort
-    ? `${count(permits)} connections of the ${count(situation.wanted)} wanted`
+    ? `${count(permits)} of the ${count(situation.wanted)} wanted connections`
     : '';
   return {
     name,

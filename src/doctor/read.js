@@ -107,7 +107,7 @@ export const READERS = {
    * than its part allows.
    */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
-    if (pid !== 'self') throw new Error('the heap limit of another process can not be read');
+    if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');
     return getHeapStatistics().heap_size_limit;
   },
 };
@@ -229,7 +229,7 @@ async function readServer(settings, node) {
       return value ?? '';
     };
     return {
-      redisVersion: info.get('redis_version') ?? new Unread('INFO names no redis_version'),
+      redisVersion: info.get('redis_version') ?? new Unread('INFO has no redis_version'),
       redisPubsub: await setting('client-output-buffer-limit')
         .then(parsePubsubBuffer)
         .catch((error) => unread(error)),
@@ -295,7 +295,7 @@ export function parseInfo(text) {
 export function parsePubsubBuffer(text) {
   const match = /\bpubsub (\d+) (\d+) (\d+)/.exec(text);
   if (match === null)
-    throw new Error('CONFIG GET client-output-buffer-limit answers nothing about pubsub');
+    throw new Error('CONFIG GET client-output-buffer-limit returned nothing about pubsub');
   const [hard, soft, seconds] = match.slice(1).map(Number);
   return { hard, soft, seconds };
 }
@@ -340,7 +340,7 @@ function reasonOf(error) {
     /** @type {NodeJS.ErrnoException & {errors?: Error[]}} */ (
       error instanceof Error ? error : new Error(String(error))
     );
-  if (code === 'ENOENT' && path) return `there is no ${path} here`;
+  if (code === 'ENOENT' && path) return `${path} does not exist`;
   if ((code === 'EACCES' || code === 'EPERM') && path) return `no permission to read ${path}`;
   // Node tries all of a name's addresses and wraps their errors in one without a message.
   return message || errors?.map((each) => each.message).join('; ') || code || 'unknown';

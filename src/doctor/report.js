@@ -49,7 +49,7 @@ export function toText(report, notes) {
   for (const { name, verdict, why } of limits) {
     if (verdict === 'cannot read') unread.set(why, [...(unread.get(why) ?? []), name]);
   }
-  if (unread.size > 0) lines.push('', 'Can not be read:');
+  if (unread.size > 0) lines.push('', 'Cannot be read:');
   for (const [why, names] of unread) lines.push(`  ${names.join(', ')}: ${why}`);
   if (notes.length > 0) lines.push('', ...notes);
   return lines.join('\n');
@@ -61,9 +61,9 @@ export function toText(report, notes) {
  */
 export function summary({ first, permits, verdict, limits }) {
   const one = limits.find(({ name }) => name === first);
-  if (one === undefined) return 'nothing that could be read';
+  if (one === undefined) return 'unknown, because no limit could be read';
   if (permits === null) return `${one.name}: ${one.why}`;
-  return `${one.name}, at ${count(permits)} connections${verdict === 'ok' ? ': enough' : ''}`;
+  return `${one.name}, at ${count(permits)} connections${verdict === 'ok' ? ' (enough)' : ''}`;
 }
 
 /** @param {Finding} finding */

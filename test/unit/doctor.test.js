@@ -105,7 +105,7 @@ const LOWEST = [
     'cgroup-memory',
     { cgroupMemory: { bytes: GIB / 2, file: '/sys/fs/cgroup/a/memory.max' } },
     21_448,
-    /MemoryMax=877M; else echo 877M \| sudo tee \/sys\/fs\/cgroup\/a\/memory\.max$/,
+    /MemoryMax=877M; otherwise echo 877M \| sudo tee \/sys\/fs\/cgroup\/a\/memory\.max$/,
   ],
   // 4 x (0.8 x 64 MiB - 15 MB) / 6,300 bytes.
   ['heap', { heapBytes: 64 * 2 ** 20 }, 24_560, /^NODE_OPTIONS=--max-old-space-size=112$/],
@@ -238,7 +238,7 @@ test('what can not be read is said so, holds nobody back, and names nothing', ()
     [row.verdict, row.why, row.permits],
     ['cannot read', 'no permission to read it', null],
   );
-  assert.match(toText(report, []), /First to bind: nothing that could be read/);
+  assert.match(toText(report, []), /First to bind: unknown, because no limit could be read/);
 });
 
 test('one reading that is missing spoils only the limits that need it', () => {
@@ -309,7 +309,7 @@ test('without the reserve of descriptors a worker takes all it has', () => {
   const readings = { ...plenty(), openFiles: { soft: 4096, hard: 8192 } };
   const { permits, value } = rowOf(look(readings, { env: { FANFARE_LIMITS: 'off' } }), 'nofile');
   assert.equal(permits, 4 * (4096 - 64));
-  assert.equal(value, '4,096 of 8,192 a process, 4 workers');
+  assert.equal(value, '4,096 of 8,192 per process, 4 workers');
   assert.equal(
     rowOf(look({ ...plenty(), openFiles: { soft: 50, hard: 50 } }), 'nofile').permits,
     0,
@@ -476,10 +476,7 @@ test('of files that are missing, forbidden or not understood it is said why', ()
     // No such file is how a kernel says that it tracks no connections.
     if (key === 'conntrack') assert.equal(reading, null);
     else
-      assert.ok(
-        reading instanceof Unread && /^there is no \/proc\/\S+ here$/.test(reading.why),
-        key,
-      );
+      assert.ok(reading instanceof Unread && /^\/proc\/\S+ does not exist$/.test(reading.why), key);
   }
   const forbidden = readMachine(['nrOpen'], 'self', reader(FILES, ['/proc/sys/fs/nr_open'])).nrOpen;
   assert.deepEqual(forbidden, new Unread('no permission to read /proc/sys/fs/nr_open'));
@@ -488,7 +485,7 @@ test('of files that are missing, forbidden or not understood it is said why', ()
   assert.ok(!(heapBytes instanceof Unread));
   for (const [key, reading] of Object.entries(rest)) {
     assert.ok(
-      reading instanceof Unread && /^\/proc\/\S+ is not in the form expected$/.test(reading.why),
+      reading instanceof Unread && /^\/proc\/\S+ has an unexpected format$/.test(reading.why),
       key,
     );
   }
@@ -645,7 +642,7 @@ test('a server’s start is told of what it is short of, and of nothing else', (
   );
   assert.equal(
     glance(config, read),
-    'this machine is short of nofile, at 2,816 connections: npm run doctor says what to do',
+    'low system limit: nofile, at 2,816 connections: run "npm run doctor" (or "fanfare doctor") for the fix',
   );
   // Not Linux: nothing can be read, and nothing is wrong.
   assert.equal(glance(config, reader({})), '');
@@ -690,7 +687,7 @@ test('the command line', () => {
     [['--connections', '1e5'], /--connections: 1e5/],
     [['--pid', 'self'], /--pid: self/],
     [['--clients', 'there'], /--clients: there/],
-    [['--lb-idle-timeout', '60'], /with its unit/],
+    [['--lb-idle-timeout', '60'], /with a unit/],
     [['--wanted', '1'], /--wanted/],
     [['1000'], /1000/],
   ];
@@ -729,11 +726,11 @@ test('the table has a row for each limit, and says what to do about the low ones
   assert.match(text, /^First to bind: net\.core\.somaxconn, at 2,560 connections$/m);
   assert.match(
     text,
-    /^net\.core\.somaxconn: 2,560 connections of the 50,000 wanted\n(?: {2}.*\n)+ {2}Fix: sudo sysctl -w/m,
+    /^net\.core\.somaxconn: 2,560 of the 50,000 wanted connections\n(?: {2}.*\n)+ {2}Fix: sudo sysctl -w/m,
   );
   assert.ok(text.endsWith('\n\na note'));
   assert.equal(
     summary(look({ ...plenty(), redisVersion: '5.0.1' })),
-    'redis-version: it is older than 6.0, and no longer maintained',
+    'redis-version: this version is older than 6.0 and no longer maintained',
   );
 });
