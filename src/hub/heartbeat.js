@@ -1,14 +1,14 @@
 // heartbeat.js: pings, spread evenly over their period, and the end of connections that give no
 // sign of life.
 //
-// The period is divided into slots, and connections take the slots in turn. Each step of the wheel
-// pings the connections of one slot, so that the pings of 50,000 connections are a trickle and no
-// burst. PONG_TIMEOUT later the wheel checks the slot: anything the peer has sent counts as life,
+// The period is a wheel of places, and connections take the places in turn. Each step of the wheel
+// pings the connections of one place, so that the pings of 50,000 connections are a trickle and no
+// burst. PONG_TIMEOUT later the wheel checks the place: anything the peer has sent counts as life,
 // not only a pong. If the event loop itself stood still, the peers are not to blame, because their
 // bytes wait unread. Then the check is put off by one turn of the wheel.
 
-const SLOT_MS = 250;
-const MAX_SLOTS = 240;
+const PLACE_MS = 250;
+const MAX_PLACES = 240;
 
 /** @typedef {import('./connection.js').Connection} Connection */
 
@@ -20,13 +20,13 @@ export class Heartbeat {
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ intervalMs, timeoutMs, counters }) {
-    const slots = Math.max(2, Math.min(MAX_SLOTS, Math.floor(intervalMs / SLOT_MS)));
-    this.stepMs = intervalMs / slots;
-    this.timeoutSlots = Math.max(1, Math.min(slots - 1, Math.ceil(timeoutMs / this.stepMs)));
+    const places = Math.max(2, Math.min(MAX_PLACES, Math.floor(intervalMs / PLACE_MS)));
+    this.stepMs = intervalMs / places;
+    this.timeoutPlaces = Math.max(1, Math.min(places - 1, Math.ceil(timeoutMs / this.stepMs)));
     this.counters = counters;
     /** @type {Set<Connection>[]} */
-    this.slots = Array.from({ length: slots }, () => new Set());
-    /** The slot whose peers get the next pings. */
+    this.places = Array.from({ length: places }, () => new Set());
+    /** The place whose peers get the next pings. */
     this.at = 0;
     /** Steps left without a check. */
     this.graceSteps = 0;
@@ -47,30 +47,30 @@ export class Heartbeat {
 
   /** @param {Connection} connection */
   add(connection) {
-    this.#slotOf(connection).add(connection);
+    this.#placeOf(connection).add(connection);
   }
 
   /** May be called twice. @param {Connection} connection */
   remove(connection) {
-    this.#slotOf(connection).delete(connection);
+    this.#placeOf(connection).delete(connection);
   }
 
   /** @param {Connection} connection */
-  #slotOf({ number }) {
-    return this.slots[number % this.slots.length];
+  #placeOf({ number }) {
+    return this.places[number % this.places.length];
   }
 
   /** One step of the wheel. @param {number} nowMs */
   step(nowMs) {
     const lateMs = nowMs - this.lastStepMs - this.stepMs;
     this.lastStepMs = nowMs;
-    if (lateMs > Math.max(500, 2 * this.stepMs)) this.graceSteps = this.timeoutSlots;
-    const { length } = this.slots;
-    const checked = this.slots[(this.at - this.timeoutSlots + length) % length];
+    if (lateMs > Math.max(500, 2 * this.stepMs)) this.graceSteps = this.timeoutPlaces;
+    const { length } = this.places;
+    const checked = this.places[(this.at - this.timeoutPlaces + length) % length];
     // During the grace the next turn of the wheel pings and checks them again.
     if (this.graceSteps > 0) this.graceSteps--;
     else this.#terminateSilent(checked);
-    for (const connection of this.slots[this.at]) connection.ping();
+    for (const connection of this.places[this.at]) connection.ping();
     this.at = (this.at + 1) % length;
   }
 

@@ -14,10 +14,10 @@ import { RoomDelivery } from './room-delivery.js';
 export const EVERYONE = '*';
 
 /** @typedef {import('./connection.js').Connection} Connection */
-/** @typedef {import('../recovery/room-sync.js').JoinRequest} JoinRequest */
+/** @typedef {import('../recovery/room-joins.js').JoinRequest} JoinRequest */
 
 /**
- * What the hub needs of a broker.
+ * The hub's part of the broker's contract.
  * @typedef {object} Subscriptions
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
@@ -28,7 +28,7 @@ export const EVERYONE = '*';
  * A request to join a room, with or without history.
  * @typedef {object} RoomRequest
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
- * @property {(joined: import('../recovery/room-sync.js').Joined|null) => void} onJoined the
+ * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
  */
@@ -99,7 +99,7 @@ export class Hub {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
-      room.sync.join(connection, {
+      room.sync.joins.add(connection, {
         since,
         onJoined,
         onRefused: (error) => {
@@ -182,7 +182,7 @@ export class Hub {
       room.follow(sync);
       this.broker.subscribe(name).then(
         () => sync.open(),
-        (error) => sync.refuse(error),
+        (error) => sync.joins.refuseAll(error),
       );
     } else {
       // Without a subscription there are no members. The rejection answers each join that waits.

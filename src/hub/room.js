@@ -98,7 +98,7 @@ export class Room {
   delete(connection) {
     const position = connection.positionIn(this);
     connection.removeRoom(this);
-    if (position === JOINING) return this.sync?.forget(connection);
+    if (position === JOINING) return this.sync?.joins.forget(connection);
     this.flight?.exclude(connection);
     const last = /** @type {Connection} */ (this.members.pop());
     if (last === connection) return;
@@ -121,7 +121,7 @@ export class Room {
    * @param {() => void} act
    */
   afterJoin(connection, act) {
-    if (this.sync !== null) this.sync.afterJoin(connection, act);
+    if (this.sync !== null) this.sync.joins.after(connection, act);
     else this.confirming?.then(act, act);
   }
 

@@ -19,64 +19,22 @@
 //
 // A full outbox is a gap too: arrivals are dropped until it has drained, and are then read.
 //
-// A join is one step: decide, make the connection a member, write the reply and the replay. Nothing
-// runs in between. Publications that wait in the outbox go to the new member as to all others;
-// publications handed out before are in its replay.
-//
-//   … handed out, in the replay buffer          | waiting in the outbox | arrives
-//   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
+// Joins of the room wait for the position, and some of them for older publications (room-joins.js).
 
-import { framesBytes, publicationFrames } from '../protocol/frame.js';
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
 import { ReplayBuffer } from './replay-buffer.js';
+import { RoomJoins } from './room-joins.js';
 
 const MAX_HELD = 10_000;
 const MAX_HELD_BYTES = 8 * 1024 * 1024;
 /** In ticks of the wheel: the longest pause between two tries of a read. */
 const MAX_PAUSE_TICKS = 8;
 
-/** @typedef {import('../hub/connection.js').Connection} Connection */
-/** @typedef {import('../protocol/decode.js').Since} Since */
 /** @typedef {import('../backend/broker.js').HistoryPage} HistoryPage */
 
-/**
- * What the reply to a join says.
- * @typedef {{epoch: string, offset: number, recovered: boolean}} Joined
- */
-
-/**
- * A connection's request to join.
- * @typedef {object} JoinRequest
- * @property {Since|null} since the last publication the client has; null: not given
- * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
- * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
- */
-
-/**
- * A join that is not decided yet.
- * @typedef {object} Join
- * @property {Connection} connection
- * @property {JoinRequest} request
- * @property {number} born number of the latest read that had begun when the join came
- * @property {(() => void)[]} after commands of the connection that wait for the join
- */
-
 /** @typedef {{publication: Buffer, offset: number, epoch: string}} Arrival */
-
-/**
- * What all rooms of a worker share.
- * @typedef {object} Shared
- * @property {import('./read-queue.js').ReadQueue} reads
- * @property {import('./check-wheel.js').CheckWheel} wheel
- * @property {import('./catch-up.js').CatchUp} catchUp
- * @property {import('./join-budget.js').JoinBudget} joins
- * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
- * @property {number} maxReplayBytes of one replay
- * @property {import('../observability/counters.js').Counters} counters
- * @property {() => number} clock ms, monotonic
- */
 
 export class RoomSync {
   /**
@@ -85,11 +43,10 @@ export class RoomSync {
    * @param {Buffer} parts.prefix of the room's frames
    * @param {{size: number, ttlMs: number}} parts.rule
    * @param {import('./delivery.js').Delivery} parts.delivery
-   * @param {Shared} parts.shared
+   * @param {import('./room-joins.js').Shared} parts.shared
    */
   constructor({ room, prefix, rule, delivery, shared }) {
     this.room = room;
-    this.prefix = prefix;
     this.rule = rule;
     this.delivery = delivery;
     this.shared = shared;
@@ -106,9 +63,6 @@ export class RoomSync {
       maxBytes: shared.maxReplayBytes,
       budget: shared.replayBudget,
     });
-    /** Joins that are not decided yet. @type {Map<Connection, Join>} */
-    this.joins = new Map();
-    this.isSettling = false;
     /**
      * Arrivals while the next offset is not known; null: it is known.
      * @type {Arrival[]|null}
@@ -132,11 +86,8 @@ export class RoomSync {
     this.timetable = shared.wheel.add(this);
     /** The tick of the last check on behalf of a join. */
     this.refreshedTick = -1;
-    /**
-     * The last replay: clients of one server that has gone have mostly the same last publication.
-     * @type {{from: number, to: number, epoch: string, frames: Buffer}|null}
-     */
-    this.replay = null;
+    /** Joins that are not decided yet. */
+    this.joins = new RoomJoins({ stream: this, prefix, delivery, shared });
   }
 
   /** The subscription is confirmed. */
@@ -148,12 +99,17 @@ export class RoomSync {
   close() {
     this.isClosed = true;
     this.held = null;
-    this.replay = null;
+    this.joins.close();
     const { reads, wheel, catchUp } = this.shared;
     this.replayBuffer.restart(1);
     reads.cancel(this);
     wheel.remove(this.timetable);
     catchUp.remove(this);
+  }
+
+  /** Is the next offset known, so that arrivals go on at once? */
+  get isInStep() {
+    return this.held === null && !this.isBehind;
   }
 
   /** Is the stream's position known? */
@@ -205,45 +161,7 @@ export class RoomSync {
       this.held = [];
       this.#restore();
     }
-    if (this.joins.size > 0) this.#settle();
-  }
-
-  /**
-   * Makes a connection a member, at once or when its join can be decided.
-   * @param {Connection} connection one that the room expects
-   * @param {JoinRequest} request
-   */
-  join(connection, request) {
-    const join = { connection, request, born: this.readsBegun, after: [] };
-    this.joins.set(connection, join);
-    this.shared.joins.add();
-    if (this.isSettling || this.shared.joins.isSpent()) this.#settleLater();
-    else this.#decide(join, null);
-  }
-
-  /**
-   * Calls back when the connection's join has been answered; at once if it has been already.
-   * @param {Connection} connection
-   * @param {() => void} act
-   */
-  afterJoin(connection, act) {
-    const join = this.joins.get(connection);
-    if (join === undefined) act();
-    else join.after.push(act);
-  }
-
-  /** A connection leaves before its join is answered. @param {Connection} connection */
-  forget(connection) {
-    const join = this.joins.get(connection);
-    if (join === undefined) return;
-    this.joins.delete(connection);
-    this.shared.joins.remove();
-    for (const act of join.after) act();
-  }
-
-  /** Subscribing the room has failed. @param {Error} error */
-  refuse(error) {
-    for (const join of [...this.joins.values()]) this.#refuse(join, error);
+    if (this.joins.size > 0) this.joins.settle();
   }
 
   /** Compares the room's position at the next tick. */
@@ -313,7 +231,7 @@ export class RoomSync {
     this.#done(number);
     // A restore under way or a drain of the outbox decides by itself, and so did one that has ended
     // meanwhile.
-    if (this.held === null && !this.isBehind && this.epoch === epoch) {
+    if (this.isInStep && this.epoch === epoch) {
       if (page.epoch !== epoch || page.offset > this.offset || page.offset < offset) {
         this.held = [];
         this.#restore();
@@ -325,9 +243,8 @@ export class RoomSync {
     if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page, true);
     // If the read has not filled the buffer, a join would ask for the same read again at once. The
     // restore or drain under way decides it first.
-    const isUndecided = this.held !== null || this.isBehind;
-    if (limit > 0 && isUndecided && !this.replayBuffer.isFilled) return;
-    this.#settle();
+    if (limit > 0 && !this.isInStep && !this.replayBuffer.isFilled) return;
+    this.joins.settle();
   }
 
   /**
@@ -366,16 +283,16 @@ export class RoomSync {
         if (this.isClosed) return;
         this.#done(number);
         this.#restored(page, heldBefore);
-        if (this.held === null && !this.isBehind) {
+        if (this.isInStep) {
           this.timetable.prove();
           catchUp.proven(this, era);
         }
-        this.#settle();
+        this.joins.settle();
       },
       (error) => {
         this.isRestoring = false;
         if (this.isClosed) return;
-        if (this.epoch === '') this.refuse(error);
+        if (this.epoch === '') this.joins.refuseAll(error);
         else this.#again(error);
       },
     );
@@ -428,7 +345,7 @@ export class RoomSync {
       if (i < heldBefore && !(epoch === this.epoch && offset === this.offset + 1)) continue;
       this.arrive(publication, offset, epoch);
     }
-    if (isCut && this.held === null && !this.isBehind) {
+    if (isCut && this.isInStep) {
       this.held = [];
       this.#restore();
     }
@@ -489,128 +406,14 @@ export class RoomSync {
   #again(error) {
     if (this.isClosed) return;
     this.timetable.checkIn(Math.min(MAX_PAUSE_TICKS, 2 ** this.failures++));
-    this.#settle(error);
-  }
-
-  /**
-   * Decides the joins that can be decided, some in each turn of the event loop.
-   * @param {Error|null} error of the read that joins wait for: these are refused
-   */
-  #settle(error = null) {
-    for (const join of this.joins.values()) {
-      const { size } = this.joins;
-      this.#decide(join, error);
-      // A look at a join that has to wait costs next to nothing, and must not cost later joins their
-      // turn.
-      const isDecided = this.joins.size < size;
-      if (isDecided && error === null && this.shared.joins.isSpent()) return this.#settleLater();
-    }
-  }
-
-  #settleLater() {
-    if (this.isSettling) return;
-    this.isSettling = true;
-    setImmediate(() => {
-      this.isSettling = false;
-      if (!this.isClosed) this.#settle();
-    });
-  }
-
-  /**
-   * @param {Join} join
-   * @param {Error|null} error of the read that the join waits for
-   */
-  #decide(join, error) {
-    const { since } = join.request;
-    if (this.epoch === '') return;
-    const offset = this.delivery.handedOut(this.offset);
-    if (offset < 0) return;
-    if (since === null) return this.#admit(join, offset, null);
-    if (since.epoch === '' || since.epoch === this.formerEpoch || this.mustEnd)
-      return this.#admit(join, offset, null);
-    if (since.epoch !== this.epoch || since.offset > this.offset) {
-      // The client may have seen more than this worker has, on another worker. A read that began
-      // after the join came decides.
-      const isDecided = this.held === null && !this.isBehind;
-      if (isDecided && this.readsDone > join.born) return this.#admit(join, offset, null);
-      if (error) return this.#refuse(join, error);
-      if (isDecided) this.#refresh();
-      return;
-    }
-    if (since.offset > offset) return; // the next flush brings the room there
-    this.expire();
-    const { first, isFilled } = this.replayBuffer;
-    if (since.offset + 1 < first && since.offset < offset && !isFilled) {
-      if (error) return this.#refuse(join, error);
-      this.fill().catch(() => {}); // #again has refused the joins that wait for it
-      return;
-    }
-    return this.#admit(join, offset, this.#replayOf(since.offset, offset, join.connection));
+    this.joins.settle(error);
   }
 
   /** Checks the position on behalf of a join, at most once a tick. */
-  #refresh() {
+  refresh() {
     const { ticks } = this.shared.wheel;
     if (this.refreshedTick === ticks) return this.timetable.checkIn(1);
     this.refreshedTick = ticks;
     this.check();
   }
-
-  /**
-   * The frames of the publications that a client missed, in one buffer. Clients with the same
-   * position share it.
-   * @param {number} since
-   * @param {number} offset of the last publication
-   * @param {Connection} connection
-   * @returns {Buffer|null} null: some are not here, or they are more than a connection may be sent
-   *   at once
-   */
-  #replayOf(since, offset, connection) {
-    if (since === offset) return NOTHING;
-    const { replayBuffer, prefix, epoch } = this;
-    const { maxReplayBytes } = this.shared;
-    if (since + 1 < replayBuffer.first) return null;
-    let { replay } = this;
-    if (replay?.from !== since || replay.to !== offset || replay.epoch !== epoch) {
-      const publications = replayBuffer.slice(since + 1, offset);
-      if (framesBytes(prefix, publications) > maxReplayBytes) return null;
-      const frames = publicationFrames(prefix, publications);
-      replay = { from: since, to: offset, epoch, frames };
-      this.replay = replay;
-    }
-    const maxBytes = maxReplayBytes - connection.transport.pendingBytes;
-    return replay.frames.length <= maxBytes ? replay.frames : null;
-  }
-
-  /**
-   * @param {Join} join
-   * @param {number} offset
-   * @param {Buffer|null} replay frames; null: not recovered
-   */
-  #admit({ connection, request, after }, offset, replay) {
-    const { counters, epoch } = this;
-    this.joins.delete(connection);
-    this.shared.joins.remove();
-    const { since, onJoined } = request;
-    const recovered = replay !== null;
-    if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
-    const reply = () => onJoined({ epoch, offset, recovered });
-    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING);
-    if (isReplayed) counters.deliveries += offset - /** @type {Since} */ (since).offset;
-    for (const act of after) act();
-  }
-
-  /**
-   * @param {Join} join
-   * @param {Error} error
-   */
-  #refuse({ connection, request, after }, error) {
-    this.joins.delete(connection);
-    this.shared.joins.remove();
-    if (request.since !== null) this.counters.recoveries.unavailable++;
-    request.onRefused(error);
-    for (const act of after) act();
-  }
 }
-
-const NOTHING = Buffer.alloc(0);

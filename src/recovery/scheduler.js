@@ -42,11 +42,20 @@ export class SyncScheduler {
     this.reads = new ReadQueue({ broker, counters });
     this.wheel = new CheckWheel();
     this.catchUp = new CatchUp();
-    this.joins = new JoinBudget(clock);
+    this.joinBudget = new JoinBudget(clock);
     this.replayBudget = new ReplayBudget({ maxBytes: maxBufferBytes, counters });
-    const { reads, wheel, catchUp, joins, replayBudget, maxReplayBytes } = this;
-    /** @type {import('./room-sync.js').Shared} */
-    this.shared = { reads, wheel, catchUp, joins, replayBudget, maxReplayBytes, counters, clock };
+    const { reads, wheel, catchUp, joinBudget, replayBudget, maxReplayBytes } = this;
+    /** @type {import('./room-joins.js').Shared} */
+    this.shared = {
+      reads,
+      wheel,
+      catchUp,
+      joinBudget,
+      replayBudget,
+      maxReplayBytes,
+      counters,
+      clock,
+    };
     /** By room. @type {Map<string, RoomSync>} */
     this.syncs = new Map();
   }
@@ -62,7 +71,7 @@ export class SyncScheduler {
 
   /** Has every join been decided? */
   get isSettled() {
-    return this.joins.waiting === 0;
+    return this.joinBudget.waiting === 0;
   }
 
   /**

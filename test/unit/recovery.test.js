@@ -545,7 +545,7 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
       ['ROOM_LIMIT', 3],
     ],
   );
-  assert.equal(scheduler.joins.waiting, 1);
+  assert.equal(scheduler.joinBudget.waiting, 1);
   broker.subscribing[0].resolve();
   await settle();
   broker.answer();
@@ -562,7 +562,7 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
     ],
   );
   assert.equal(gone.transport.writes.length, 0);
-  assert.deepEqual([hub.rooms.size, scheduler.joins.waiting, scheduler.syncs.size], [1, 0, 0]);
+  assert.deepEqual([hub.rooms.size, scheduler.joinBudget.waiting, scheduler.syncs.size], [1, 0, 0]);
 });
 
 test('with the broker away a room that is not followed can not be joined, and one that is can', async () => {
@@ -1398,7 +1398,7 @@ class Model {
       await beat(TEN_SECONDS + 8);
     }
     assert.ok(broker.allReads.length < 1000, `${broker.allReads.length} reads`);
-    assert.equal(scheduler.joins.waiting, 0, 'a join was never answered');
+    assert.equal(scheduler.joinBudget.waiting, 0, 'a join was never answered');
     assert.equal(outageNotice.isOn, false);
     const { epoch, offset } = broker.stream('h');
     for (const [i, one] of this.clients.entries()) {

@@ -1,0 +1,264 @@
+// room-joins.js: the joins of one room with history, until they are decided.
+//
+// A join is one step: decide, make the connection a member, write the reply and the replay. Nothing
+// runs in between. Publications that wait in the outbox go to the new member as to all others;
+// publications handed out before are in its replay.
+//
+//   … handed out, in the replay buffer          | waiting in the outbox | arrives
+//   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
+//
+// A join without `since` needs the stream's position only. A join with `since` may need older
+// publications than this worker has, or a read that proves the position. It then waits.
+
+import { framesBytes, publicationFrames } from '../protocol/frame.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/decode.js').Since} Since */
+
+/**
+ * The content of the reply to a join.
+ * @typedef {{epoch: string, offset: number, recovered: boolean}} Joined
+ */
+
+/**
+ * A connection's request to join.
+ * @typedef {object} JoinRequest
+ * @property {Since|null} since the last publication the client has; null: not given
+ * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
+ * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
+ */
+
+/**
+ * A join that is not decided yet.
+ * @typedef {object} Join
+ * @property {Connection} connection
+ * @property {JoinRequest} request
+ * @property {number} born number of the latest read that had begun when the join came
+ * @property {(() => void)[]} after commands of the connection that wait for the join
+ */
+
+/**
+ * The room's stream as its joins see it. RoomSync implements it.
+ * @typedef {object} Stream
+ * @property {string} epoch '': not known yet
+ * @property {string} formerEpoch the epoch before, which does not come back
+ * @property {number} offset of the last publication handed to the outbox
+ * @property {boolean} isInStep is the next offset known, so that arrivals go on at once?
+ * @property {boolean} mustEnd does the next read end the epoch?
+ * @property {number} readsBegun reads are numbered, so that a join knows whether one has begun
+ *   after it came
+ * @property {number} readsDone the number of the last read that has succeeded
+ * @property {import('./replay-buffer.js').ReplayBuffer} replayBuffer
+ * @property {() => void} expire forgets what the store has forgotten
+ * @property {() => Promise<void>} fill reads older publications into the replay buffer
+ * @property {() => void} refresh compares the position with the broker
+ */
+
+/**
+ * The parts that all rooms of a worker share.
+ * @typedef {object} Shared
+ * @property {import('./read-queue.js').ReadQueue} reads
+ * @property {import('./check-wheel.js').CheckWheel} wheel
+ * @property {import('./catch-up.js').CatchUp} catchUp
+ * @property {import('./join-budget.js').JoinBudget} joinBudget
+ * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
+ * @property {number} maxReplayBytes of one replay
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {() => number} clock ms, monotonic
+ */
+
+export class RoomJoins {
+  /**
+   * @param {object} parts
+   * @param {Stream} parts.stream
+   * @param {Buffer} parts.prefix of the room's frames
+   * @param {import('./delivery.js').Delivery} parts.delivery
+   * @param {Shared} parts.shared
+   */
+  constructor({ stream, prefix, delivery, shared }) {
+    this.stream = stream;
+    this.prefix = prefix;
+    this.delivery = delivery;
+    this.joinBudget = shared.joinBudget;
+    this.maxReplayBytes = shared.maxReplayBytes;
+    this.counters = shared.counters;
+    /** @type {Map<Connection, Join>} */
+    this.pending = new Map();
+    this.isSettling = false;
+    this.isClosed = false;
+    /**
+     * The last replay. Clients of one server that has gone mostly have the same last publication.
+     * @type {{from: number, to: number, epoch: string, frames: Buffer}|null}
+     */
+    this.replay = null;
+  }
+
+  get size() {
+    return this.pending.size;
+  }
+
+  /** @param {Connection} connection */
+  has(connection) {
+    return this.pending.has(connection);
+  }
+
+  /** The room has no members any more. */
+  close() {
+    this.isClosed = true;
+    this.replay = null;
+  }
+
+  /**
+   * Makes a connection a member, at once or when its join can be decided.
+   * @param {Connection} connection one that the room expects
+   * @param {JoinRequest} request
+   */
+  add(connection, request) {
+    const join = { connection, request, born: this.stream.readsBegun, after: [] };
+    this.pending.set(connection, join);
+    this.joinBudget.add();
+    if (this.isSettling || this.joinBudget.isSpent()) this.#settleLater();
+    else this.#decide(join, null);
+  }
+
+  /**
+   * Calls back when the connection's join has been answered; at once if it has been already.
+   * @param {Connection} connection
+   * @param {() => void} act
+   */
+  after(connection, act) {
+    const join = this.pending.get(connection);
+    if (join === undefined) act();
+    else join.after.push(act);
+  }
+
+  /** A connection leaves before its join is answered. @param {Connection} connection */
+  forget(connection) {
+    const join = this.pending.get(connection);
+    if (join === undefined) return;
+    this.pending.delete(connection);
+    this.joinBudget.remove();
+    for (const act of join.after) act();
+  }
+
+  /** The room can not be subscribed or read: refuses all joins. @param {Error} error */
+  refuseAll(error) {
+    for (const join of [...this.pending.values()]) this.#refuse(join, error);
+  }
+
+  /**
+   * Decides the joins that can be decided, some in each turn of the event loop.
+   * @param {Error|null} error of the read that joins wait for: these are refused
+   */
+  settle(error = null) {
+    for (const join of this.pending.values()) {
+      const { size } = this.pending;
+      this.#decide(join, error);
+      // A look at a join that has to wait costs next to nothing, and must not cost later joins their
+      // turn.
+      const isDecided = this.pending.size < size;
+      if (isDecided && error === null && this.joinBudget.isSpent()) return this.#settleLater();
+    }
+  }
+
+  #settleLater() {
+    if (this.isSettling) return;
+    this.isSettling = true;
+    setImmediate(() => {
+      this.isSettling = false;
+      if (!this.isClosed) this.settle();
+    });
+  }
+
+  /**
+   * @param {Join} join
+   * @param {Error|null} error of the read that the join waits for
+   */
+  #decide(join, error) {
+    const { stream } = this;
+    const { since } = join.request;
+    if (stream.epoch === '') return;
+    const offset = this.delivery.handedOut(stream.offset);
+    if (offset < 0) return;
+    if (since === null) return this.#admit(join, offset, null);
+    if (since.epoch === '' || since.epoch === stream.formerEpoch || stream.mustEnd)
+      return this.#admit(join, offset, null);
+    if (since.epoch !== stream.epoch || since.offset > stream.offset) {
+      // The client may have seen more than this worker has, on another worker. A read that began
+      // after the join came decides.
+      const { isInStep } = stream;
+      if (isInStep && stream.readsDone > join.born) return this.#admit(join, offset, null);
+      if (error) return this.#refuse(join, error);
+      if (isInStep) stream.refresh();
+      return;
+    }
+    if (since.offset > offset) return; // the next flush brings the room there
+    stream.expire();
+    const { first, isFilled } = stream.replayBuffer;
+    if (since.offset + 1 < first && since.offset < offset && !isFilled) {
+      if (error) return this.#refuse(join, error);
+      stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
+      return;
+    }
+    return this.#admit(join, offset, this.#replayOf(since.offset, offset, join.connection));
+  }
+
+  /**
+   * The frames of the publications that a client missed, in one buffer. Clients with the same
+   * position share it.
+   * @param {number} since
+   * @param {number} offset of the last publication
+   * @param {Connection} connection
+   * @returns {Buffer|null} null: some are not here, or they are more than a connection may be sent
+   *   at once
+   */
+  #replayOf(since, offset, connection) {
+    if (since === offset) return NOTHING;
+    const { prefix, maxReplayBytes } = this;
+    const { replayBuffer, epoch } = this.stream;
+    if (since + 1 < replayBuffer.first) return null;
+    let { replay } = this;
+    if (replay?.from !== since || replay.to !== offset || replay.epoch !== epoch) {
+      const publications = replayBuffer.slice(since + 1, offset);
+      if (framesBytes(prefix, publications) > maxReplayBytes) return null;
+      const frames = publicationFrames(prefix, publications);
+      replay = { from: since, to: offset, epoch, frames };
+      this.replay = replay;
+    }
+    const maxBytes = maxReplayBytes - connection.transport.pendingBytes;
+    return replay.frames.length <= maxBytes ? replay.frames : null;
+  }
+
+  /**
+   * @param {Join} join
+   * @param {number} offset
+   * @param {Buffer|null} replay frames; null: not recovered
+   */
+  #admit({ connection, request, after }, offset, replay) {
+    const { counters } = this;
+    const { epoch } = this.stream;
+    this.pending.delete(connection);
+    this.joinBudget.remove();
+    const { since, onJoined } = request;
+    const recovered = replay !== null;
+    if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
+    const reply = () => onJoined({ epoch, offset, recovered });
+    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING);
+    if (isReplayed) counters.deliveries += offset - /** @type {Since} */ (since).offset;
+    for (const act of after) act();
+  }
+
+  /**
+   * @param {Join} join
+   * @param {Error} error
+   */
+  #refuse({ connection, request, after }, error) {
+    this.pending.delete(connection);
+    this.joinBudget.remove();
+    if (request.since !== null) this.counters.recoveries.unavailable++;
+    request.onRefused(error);
+    for (const act of after) act();
+  }
+}
+
+const NOTHING = Buffer.alloc(0);
