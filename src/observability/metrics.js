@@ -287,12 +287,12 @@ export const METRICS = Object.freeze([
     'fanfare_window_bytes',
     'Bytes of recent publications in the replay buffers of rooms.',
     'sum',
-    ({ counters }) => counters.windowBytes,
+    ({ counters }) => counters.replayBufferBytes,
   ),
   counter(
     'fanfare_windows_evicted_total',
     'Replay buffers evicted to free memory.',
-    ({ counters }) => counters.windowsEvicted,
+    ({ counters }) => counters.replayBuffersEvicted,
   ),
   histogram(
     'fanfare_bus_round_trip_seconds',

@@ -36,14 +36,14 @@ export class ReplayBudget {
    */
   resized(buffer, bytes) {
     const { counters, used, maxBytes } = this;
-    counters.windowBytes += bytes;
+    counters.replayBufferBytes += bytes;
     used.delete(buffer);
     if (buffer.length > 0) used.add(buffer);
-    if (counters.windowBytes <= maxBytes) return;
+    if (counters.replayBufferBytes <= maxBytes) return;
     for (const other of used) {
-      if (counters.windowBytes <= maxBytes) return;
+      if (counters.replayBufferBytes <= maxBytes) return;
       if (other === buffer) continue;
-      counters.windowsEvicted++;
+      counters.replayBuffersEvicted++;
       other.evict();
     }
   }

@@ -812,8 +812,11 @@ test('windows have a budget together, the least used go first, and are read agai
     broker.deliver();
     await settle();
   }
-  assert.equal(counters.windowsEvicted, 1);
-  assert.ok(counters.windowBytes > 0 && counters.windowBytes <= 3000, `${counters.windowBytes}`);
+  assert.equal(counters.replayBuffersEvicted, 1);
+  assert.ok(
+    counters.replayBufferBytes > 0 && counters.replayBufferBytes <= 3000,
+    `${counters.replayBufferBytes}`,
+  );
   const { epoch } = broker.stream('h1');
   const { length } = broker.allReads;
   const client = connect();
@@ -824,7 +827,7 @@ test('windows have a budget together, the least used go first, and are read agai
   for (const one of [member, client]) one.say({ type: 'leave', room: 'h1' });
   member.say({ type: 'leave', room: 'h2' });
   assert.deepEqual(
-    [counters.windowBytes, scheduler.replayBudget.used.size, scheduler.wheel.timer],
+    [counters.replayBufferBytes, scheduler.replayBudget.used.size, scheduler.wheel.timer],
     [0, 0, undefined],
   );
 });
@@ -843,7 +846,7 @@ test('a window is forgotten when the store forgets', async () => {
   await settle();
   assert.equal(late.of('joined')[0].recovered, false);
   assert.equal(current.of('joined')[0].recovered, true);
-  assert.equal(built.counters.windowBytes, 0);
+  assert.equal(built.counters.replayBufferBytes, 0);
 });
 
 test('history is answered from the window, and by one read where the room is not followed', async () => {
@@ -1407,7 +1410,7 @@ class Model {
     }
     for (const one of this.clients) if (one !== null) hub.remove(one.client.connection);
     assert.deepEqual(
-      [hub.rooms.size, this.built.counters.windowBytes, this.built.counters.queueDepth],
+      [hub.rooms.size, this.built.counters.replayBufferBytes, this.built.counters.queueDepth],
       [1, 0, 0],
     );
   }
