@@ -739,6 +739,15 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
         'What `/readyz` of the public port depends on: the worker `alone`, or `redis` too. With `redis`, an outage of Redis takes every server out of the load balancer at once.',
     },
     {
+      env: 'FANFARE_FAST_PATHS',
+      key: 'fastPaths',
+      type: 'enum',
+      default: 'on',
+      values: ['on', 'off'],
+      meaning:
+        'Whether to use undocumented parts of Node, `ws` and `ioredis` if they work as expected. `off` uses documented interfaces only and costs CPU.',
+    },
+    {
       env: 'FANFARE_REDIS_PREFIX',
       key: 'redisPrefix',
       type: 'string',

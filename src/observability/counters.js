@@ -45,6 +45,21 @@ export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'des
  */
 export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
+/**
+ * Fast paths, by the places that use them (src/transport/fast/README.md): the closed label set of
+ * `fanfare_fast_path`.
+ */
+export const FAST_PATHS = /** @type {const} */ ([
+  'direct_write',
+  'shared_reads',
+  'ws_listener',
+  'http_listeners',
+  'redis_pushes',
+  'redis_commands',
+  'redis_reset',
+]);
+/** @typedef {typeof FAST_PATHS[number]} FastPath */
+
 /** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
 /** What became of a join with `since`: the closed label set of `fanfare_recoveries_total`. */
@@ -84,6 +99,8 @@ export function createCounters() {
     readerCloses: zeros(READER_CLOSES),
     /** reads that waited for a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
+    /** by name: '' in use, else why not; without an entry if it does not apply */
+    fastPaths: /** @type {Partial<Record<FastPath, string>>} */ ({}),
     /** gauge: 1 up, 0 not */ brokerUp: 0,
     brokerReconnects: 0,
     probeMisses: 0,

@@ -214,6 +214,17 @@ export const METRICS = Object.freeze([
     ({ counters }) => counters.overflowed,
   ),
 
+  gauge(
+    'fanfare_fast_path',
+    'Fast paths: 1 in use by every worker, 0 not in use by some.',
+    'min',
+    ({ counters }) =>
+      Object.fromEntries(
+        Object.entries(counters.fastPaths).map(([name, reason]) => [name, reason === '' ? 1 : 0]),
+      ),
+    'name',
+  ),
+
   // Broker.
   gauge(
     'fanfare_broker_up',
@@ -493,7 +504,7 @@ function labelled(name, help, label, read) {
  * @param {string} name
  * @param {string} help
  * @param {'sum'|'max'|'min'|'first'} aggregator
- * @param {(source: Source) => number} read
+ * @param {(source: Source) => number|Record<string, number>} read
  * @param {string} [label]
  * @returns {Row}
  */

@@ -28,9 +28,13 @@
 // (crowd.js). Sockets of a trusted proxy each count as an address of their own.
 
 import { createServer, STATUS_CODES } from 'node:http';
+import { createServer as createAcceptor } from 'node:net';
+import { useFastPath } from '../config/fast-paths.js';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
+import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
+import { FeedStream } from './feed-stream.js';
 import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
@@ -107,7 +111,6 @@ const HANDSHAKE = Symbol('handshake');
  *   {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
  *   Decided
  */
-/** @typedef {(this: import('node:http').Server, socket: TrackedSocket) => void} SpeakHttp */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
 
 /** What there is to know about one socket. It lives as long. */
@@ -125,10 +128,12 @@ class Handshake {
     /** @type {Admitted|null} */
     this.admitted = null;
     /**
-     * Node's own listener for data, as long as the socket speaks HTTP.
+     * Passes bytes to Node's parser, as long as the socket speaks HTTP.
      * @type {((bytes: Buffer) => void)|null}
      */
     this.parse = null;
+    /** The HTTP server reads it instead of the socket. @type {FeedStream|null} */
+    this.stream = null;
     /** What was read and is not parsed yet. @type {Buffer} */
     this.ahead = NOTHING;
     /** What it counts for while it has no WebSocket; see Admission.peerOf. @type {string|null} */
@@ -165,8 +170,13 @@ export class HttpServer {
   );
   /** Those whose admission took more than a turn. @type {TimeSlicedQueue<Decided>} */
   #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
-  /** Node's own listener, that makes a socket speak HTTP. @type {SpeakHttp} */
-  #speakHttp;
+  /**
+   * The HTTP server's own listener for connections; null: it reads FeedStreams.
+   * @type {import('./fast/http-listeners.js').ConnectionListener|null}
+   */
+  #connect;
+  /** Sockets with a FeedStream. @type {Set<TrackedSocket>} */
+  #fed = new Set();
 
   /**
    * @param {object} parts
@@ -195,7 +205,7 @@ export class HttpServer {
      * all.
      */
     this.maxSockets = admission.health.descriptorLimit - OWN_DESCRIPTORS;
-    this.server = createServer({
+    const http = (this.http = createServer({
       maxHeaderSize: MAX_HEADER_BYTES,
       headersTimeout: HEADERS_TIMEOUT_MS,
       requestTimeout: REQUEST_TIMEOUT_MS,
@@ -203,33 +213,32 @@ export class HttpServer {
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       requireHostHeader: false, // plainAnswer() does it: Node's own answers are past all that is counted here
       noDelay: true,
+    }));
+    http.maxHeadersCount = MAX_HEADERS + 1;
+    http.on('request', (request, response) => this.#request(request, response));
+    // No body is wanted, so there is nothing to continue with.
+    http.on('checkContinue', (request, response) => this.#request(request, response));
+    // Without a listener Node answers 417 by itself, past all that is counted here.
+    http.on('checkExpectation', (request, response) => this.#request(request, response));
+    http.on('upgrade', (request, stream, head) => {
+      const socket = socketOf(stream);
+      this.#upgrade(request, socket, this.#endHttp(socket, head));
     });
-    this.server.maxHeadersCount = MAX_HEADERS + 1;
-    this.#speakHttp = /** @type {SpeakHttp} */ (this.server.listeners('connection')[0]);
-    this.server.removeListener('connection', this.#speakHttp);
+    http.on('connect', (_request, stream, head) => {
+      const socket = socketOf(stream);
+      this.#endHttp(socket, head);
+      this.#reject(socket, 405, 'This server is not a proxy.', { Allow: 'GET' });
+    });
+    http.on('clientError', (error, stream) => this.#clientError(error, socketOf(stream)));
+    const takesListeners = useFastPath('http_listeners', config, counters, httpListenersFault);
+    this.#connect = takesListeners ? takeConnectionListener(http) : null;
+    if (this.#connect === null) {
+      // An HTTP server that does not listen does not look for requests that take too long.
+      http.timeout = REQUEST_TIMEOUT_MS;
+      this.server = createAcceptor({ allowHalfOpen: true, noDelay: true });
+    } else this.server = http;
     this.server.on('connection', (socket) =>
       this.#connected(/** @type {TrackedSocket} */ (socket)),
-    );
-    this.server.on('request', (request, response) => this.#request(request, response));
-    // No body is wanted, so there is nothing to continue with.
-    this.server.on('checkContinue', (request, response) => this.#request(request, response));
-    // Without a listener Node answers 417 by itself, past all that is counted here.
-    this.server.on('checkExpectation', (request, response) => this.#request(request, response));
-    this.server.on('upgrade', (request, socket, head) =>
-      this.#upgrade(
-        request,
-        /** @type {TrackedSocket} */ (socket),
-        this.#endHttp(/** @type {TrackedSocket} */ (socket), head),
-      ),
-    );
-    this.server.on('connect', (_request, socket, head) => {
-      this.#endHttp(/** @type {TrackedSocket} */ (socket), head);
-      this.#reject(/** @type {TrackedSocket} */ (socket), 405, 'This server is not a proxy.', {
-        Allow: 'GET',
-      });
-    });
-    this.server.on('clientError', (error, socket) =>
-      this.#clientError(error, /** @type {TrackedSocket} */ (socket)),
     );
   }
 
@@ -276,6 +285,10 @@ export class HttpServer {
     if (this.#stopped) return;
     this.#stopped = true;
     if (this.server.listening) this.server.close();
+    // An HTTP server that listens does this by itself.
+    for (const socket of this.#fed) {
+      if (socket[HANDSHAKE].crowd === this.#plain) socket.destroy();
+    }
   }
 
   /**
@@ -294,7 +307,8 @@ export class HttpServer {
     );
     for (const socket of this.#waiting) socket.destroy();
     for (const socket of this.#closing) socket.destroy();
-    this.server.closeAllConnections(); // keep-alive ones; it does not know of upgraded ones
+    this.http.closeAllConnections(); // keep-alive ones; it does not know of upgraded ones
+    for (const socket of this.#fed) socket.destroy();
     await Promise.all(gone);
   }
 
@@ -415,12 +429,13 @@ export class HttpServer {
     if (socket.readableEnded) return void socket.destroy();
     // At once, and not when the stream flows: a slice is to know what it has spent.
     if (handshake.parse === null) {
-      this.#speakHttp.call(this.server, socket);
-      const [parse] = /** @type {((bytes: Buffer) => void)[]} */ (socket.listeners('data'));
-      socket.removeListener('data', parse);
-      handshake.parse = parse;
+      if (this.#connect === null) this.#feedHttp(socket);
+      else {
+        handshake.parse = speakHttp(this.http, this.#connect, socket);
+        socket.removeListener('error', socketOnError);
+        if (handshake.parse === null) return this.#discard(socket);
+      }
       socket.on('data', socketOnData);
-      socket.removeListener('error', socketOnError);
       socket.read();
     } else {
       socket.resume();
@@ -433,6 +448,16 @@ export class HttpServer {
     if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes)
       this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
+  }
+
+  /** The HTTP server reads a stream from now on. @param {TrackedSocket} socket */
+  #feedHttp(socket) {
+    const stream = new FeedStream(socket);
+    const handshake = socket[HANDSHAKE];
+    handshake.stream = stream;
+    handshake.parse = (bytes) => stream.feed(bytes);
+    this.#fed.add(socket);
+    this.http.emit('connection', stream);
   }
 
   /**
@@ -461,7 +486,8 @@ export class HttpServer {
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
       if (handshake.parse === null || handshake.phase === CLOSING || socket.destroyed) return;
       // Node waits for a peer that does not read its answers.
-      if (at > 0 && socket.isPaused()) return this.#discard(socket);
+      const isPaused = handshake.stream?.isPaused() ?? (at > 0 && socket.isPaused());
+      if (isPaused) return this.#discard(socket);
       handshake.ahead =
         at + PIECE_BYTES < bytes.length ? bytes.subarray(at + PIECE_BYTES) : NOTHING;
       handshake.parse(bytes.subarray(at, at + PIECE_BYTES));
@@ -480,6 +506,12 @@ export class HttpServer {
     socket.removeListener('data', socketOnData);
     handshake.parse = null;
     handshake.ahead = NOTHING;
+    if (handshake.stream !== null) {
+      handshake.stream.release();
+      handshake.stream = null;
+      this.#fed.delete(socket);
+      socket.pause(); // bytes behind the request wait for the next reader
+    }
     return ahead.length === 0 ? head : Buffer.concat([head, ahead]);
   }
 
@@ -489,7 +521,7 @@ export class HttpServer {
    * @param {ServerResponse} response
    */
   #request(request, response) {
-    const socket = /** @type {TrackedSocket} */ (request.socket);
+    const socket = socketOf(request.socket);
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
     handshake.phase = PLAIN;
@@ -611,6 +643,7 @@ export class HttpServer {
     handshake.address = null;
     handshake.admitted = decision;
     this.onUpgrade(request, socket, head, decision.address);
+    if (this.#connect === null) socket.resume();
   }
 
   /**
@@ -756,6 +789,7 @@ export class HttpServer {
     this.counters.sockets--;
     this.#waiting.delete(socket);
     this.#closing.delete(socket);
+    this.#fed.delete(socket);
     this.#leave(socket);
     handshake.admitted?.release();
   }
@@ -839,7 +873,16 @@ function isWebSocketPath(path) {
  * @param {TrackedSocket} socket
  */
 function takeOver(socket) {
-  if (!socket.listeners('error').includes(socketOnError)) socket.on('error', socketOnError);
+  socket.removeListener('error', socketOnError);
+  socket.on('error', socketOnError);
+}
+
+/**
+ * @param {import('node:stream').Duplex} stream that the HTTP server reads
+ * @returns {TrackedSocket}
+ */
+function socketOf(stream) {
+  return /** @type {TrackedSocket} */ (stream instanceof FeedStream ? stream.socket : stream);
 }
 
 /** @this {TrackedSocket} */

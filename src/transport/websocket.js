@@ -13,9 +13,8 @@
 // Every listener is one shared function that finds its connection on the WebSocket: no closure per
 // connection.
 
-import { writeSync } from 'node:fs';
-
 import { WebSocket, WebSocketServer } from 'ws';
+import { useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
@@ -26,7 +25,11 @@ import {
   textFrame,
   writeFrameAround,
 } from '../protocol/frame.js';
-import { FrameReader } from './fast/frame-reader.js';
+import { descriptorOf, directWriteFault, writeDirectly } from './fast/direct-write.js';
+import { sharedReadsFault } from './fast/shared-reads.js';
+import { wsListenerFault } from './fast/ws-listener.js';
+import { FeedStream } from './feed-stream.js';
+import { FrameReader } from './frame-reader.js';
 
 /**
  * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
@@ -46,6 +49,7 @@ const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
 /** Where replies are built; a longer one gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
+const NOTHING = Buffer.alloc(0);
 
 /**
  * No context is kept on either side: 118 KB a connection saved, and one compressed frame serves
@@ -59,10 +63,6 @@ const DEFLATE = {
 
 /** @typedef {import('../hub/connection.js').Transport} Transport */
 /** @typedef {import('node:net').Socket} Socket */
-/**
- * @typedef {{_handle?: {fd?: unknown}|null}} Handled Node's own field; null once the socket is
- *   destroyed
- */
 
 /**
  * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
@@ -127,24 +127,11 @@ class ServerWebSocket extends WebSocket {
   /**
    * @param {Buffer} buffer
    * @param {number} length
-   * @returns {number} bytes the kernel has taken
+   * @returns {number} bytes that the kernel has taken
    */
   #writeDirectly(buffer, length) {
-    // The handle goes as soon as the socket is destroyed; its descriptor may be another socket's a
-    // moment later.
-    if (
-      this.descriptor >= 0 &&
-      this.pendingBytes === 0 &&
-      /** @type {Handled} */ (/** @type {unknown} */ (this.socket))._handle
-    ) {
-      try {
-        return writeSync(this.descriptor, buffer, 0, length);
-      } catch {
-        // The kernel's buffer is full, or the peer is gone: the stream meets it again on its own
-        // write, and handles it.
-      }
-    }
-    return 0;
+    if (this.descriptor < 0 || this.pendingBytes > 0) return 0;
+    return writeDirectly(this.socket, this.descriptor, buffer, length);
   }
 
   /** @param {Buffer} frames */
@@ -206,6 +193,18 @@ export class WebSockets {
     this.hub = hub;
     this.heartbeat = heartbeat;
     this.address = '';
+    /** @type {Socket|null} */
+    this.socket = null;
+    /** @type {FeedStream|null} */
+    this.stream = null;
+    this.counters = counters;
+    this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
+    const isShared = useFastPath('shared_reads', config, counters, sharedReadsFault);
+    // Node may read on from a paused socket if reads are not shared, and the end would pass bytes that
+    // wait for their turn.
+    this.takesListener = useFastPath('ws_listener', config, counters, () =>
+      isShared ? wsListenerFault() : 'it needs shared_reads',
+    );
     const options = {
       noServer: true,
       clientTracking: false,
@@ -249,6 +248,7 @@ export class WebSockets {
       },
       admitFrame,
       counters,
+      isShared,
     }));
     /**
      * What the reader left to ws. @this {WebSocket}
@@ -290,8 +290,14 @@ export class WebSockets {
    * @param {string} address the client's
    */
   upgrade(request, socket, head, address) {
-    this.address = address; // handleUpgrade calls back before it returns
-    this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
+    // handleUpgrade calls back before it returns.
+    this.address = address;
+    this.socket = socket;
+    if (this.takesListener)
+      return this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
+    if (head.length > 0) socket.unshift(head);
+    const stream = (this.stream = new FeedStream(socket));
+    this.server.handleUpgrade(request, stream, NOTHING, this.websocketOnUpgrade);
   }
 
   /**
@@ -302,9 +308,9 @@ export class WebSockets {
     const ws = /** @type {ServerWebSocket} */ (websocket);
     const connection = new Connection(ws, this.address);
     ws.connection = connection;
-    ws.socket = request.socket;
+    const socket = (ws.socket = /** @type {Socket} */ (this.socket));
     ws.slowConsumers = this.hub.slowConsumers;
-    ws.descriptor = descriptorOf(request.socket);
+    if (this.writesDirectly) ws.descriptor = descriptorOf(socket);
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
     // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always
     // allowed.
@@ -315,7 +321,8 @@ export class WebSockets {
     ws.on('pong', websocketOnPong);
     ws.on('error', this.websocketOnError);
     ws.on('close', this.websocketOnClose);
-    this.reader.attach(ws.socket, ws);
+    if (!this.reader.attach(socket, ws, this.stream ?? socket))
+      this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
     this.hub.add(connection);
     this.heartbeat.add(connection);
   }
@@ -331,16 +338,4 @@ function websocketOnPing(body) {
 /** @this {WebSocket} */
 function websocketOnPong() {
   /** @type {ServerWebSocket} */ (this).connection.markAlive();
-}
-
-/**
- * The descriptor that frames may be written to, past the socket's stream.
- * @param {Socket} socket
- * @returns {number} -1: there is none, TLS is in between, or this Node names the field in another
- *   way
- */
-export function descriptorOf(socket) {
-  if ('encrypted' in socket) return -1;
-  const fd = /** @type {Handled} */ (/** @type {unknown} */ (socket))._handle?.fd;
-  return typeof fd === 'number' && Number.isInteger(fd) && fd >= 0 ? fd : -1;
 }

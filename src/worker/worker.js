@@ -7,6 +7,7 @@ import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
 import { createBackend } from '../backend/index.js';
 import { createCommands } from '../commands/index.js';
+import { describeFastPaths } from '../config/fast-paths.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { readPart } from '../config/system-memory.js';
 import { Heartbeat } from '../hub/heartbeat.js';
@@ -82,6 +83,7 @@ export class Worker {
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
+    this.slot = parts.slot;
     this.onBeat = parts.onBeat;
     this.onOrphaned = parts.onOrphaned;
     this.counters = counters;
@@ -221,6 +223,9 @@ export class Worker {
         Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
       ),
     );
+    // Every worker of a server decides the same.
+    const level = this.slot === 0 ? 'info' : 'debug';
+    log[level](describeFastPaths(counters.fastPaths), 'fast paths');
     return this.http.listen();
   }
 

@@ -67,8 +67,10 @@ export class FrameServer {
           : (allowance) => limiter.admitFrame(allowance, this.nowMs),
       counters: this.counters,
     }));
-    if (!hasReader) websockets.reader.attach = () => {};
-    else {
+    if (!hasReader) {
+      websockets.takesListener = true; // ws reads the socket itself
+      websockets.reader.attach = () => true;
+    } else {
       const { onText } = websockets.reader;
       websockets.reader.onText = (websocket, text) => {
         this.direct++;

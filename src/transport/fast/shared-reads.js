@@ -1,19 +1,22 @@
-// shared-reads.js: one buffer that all sockets are read into.
+// shared-reads.js: reads all sockets into one buffer.
 //
-// Node reads into 64 KB that it asks for each time, and makes an ArrayBuffer, a Buffer and a turn
-// through the socket's stream of it: 5 of the 21 us that an echoed message costs. A socket made
-// with `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) is read into a buffer that
-// it was given. The sockets of an HTTP server can't be made so, but may become so: by what that
-// option sets. Where this Node has it differently, sockets are read as usual.
+// By default Node allocates 64 KB for each read, makes an ArrayBuffer and a Buffer of it, and passes
+// it through the socket's stream: 5 of the 21 us that an echoed message costs. A socket made with
+// the option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) is read into a buffer
+// of the caller instead. An HTTP server's sockets can't be made with it, so this sets the fields that
+// the option sets.
+//
+// Private: the symbols `kBuffer` and `kBufferCb` of a socket, and `_handle.useUserBuffer`.
 
 import { Socket } from 'node:net';
+import { probe } from './probe.js';
 
-/** As much as Node reads at a time. */
+/** The most that Node reads at a time. */
 export const READ_BYTES = 65_536;
 const shared = Buffer.allocUnsafeSlow(READ_BYTES);
 
 /**
- * Node's own fields of a socket, by what they are called; null without the option.
+ * Node's symbols, found by their descriptions; null if this version of Node has others.
  * @type {Readonly<{buffer: symbol, callback: symbol}>|null}
  */
 const FIELDS = fieldsOf(new Socket());
@@ -23,12 +26,23 @@ const FIELDS = fieldsOf(new Socket());
  *   Fields
  */
 
+/** @returns {string} '' if sockets can share a buffer here; else why not */
+export function sharedReadsFault() {
+  if (FIELDS === null) return 'sockets have no fields kBuffer and kBufferCb';
+  return probe((socket) => {
+    const { _handle: handle } = /** @type {Fields} */ (/** @type {unknown} */ (socket));
+    return typeof handle?.useUserBuffer === 'function'
+      ? ''
+      : 'sockets have no method _handle.useUserBuffer';
+  });
+}
+
 /**
- * From now on a socket is read into the shared buffer, and its stream gets nothing but the end.
- * @param {Socket} socket that speaks TCP itself
- * @param {(this: Socket, size: number, buffer: Buffer) => void} onRead the first bytes of the
- *   buffer are what was read, and are to be used before it returns
- * @returns {boolean} false: it is read as usual
+ * From now on the socket is read into the shared buffer, and its stream gets only the end.
+ * @param {Socket} socket
+ * @param {(this: Socket, size: number, buffer: Buffer) => void} onRead uses the first `size` bytes of
+ *   the buffer before it returns
+ * @returns {boolean} false: nothing has changed, because of TLS or a missing field
  */
 export function shareReads(socket, onRead) {
   const fields = /** @type {Fields} */ (/** @type {unknown} */ (socket));
@@ -41,7 +55,7 @@ export function shareReads(socket, onRead) {
   return true;
 }
 
-/** @param {Socket} socket that was made without the option */
+/** @param {Socket} socket made without the option */
 function fieldsOf(socket) {
   const fields = /** @type {Fields} */ (/** @type {unknown} */ (socket));
   const find = (/** @type {string} */ name) =>

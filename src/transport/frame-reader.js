@@ -30,8 +30,10 @@
 // is what ws gets.
 
 import { isUtf8 } from 'node:buffer';
-import { TimeSlicedQueue } from '../time-sliced-queue.js';
-import { READ_BYTES, shareReads } from './shared-reads.js';
+import { READ_BYTES, shareReads } from './fast/shared-reads.js';
+import { takeWsListener } from './fast/ws-listener.js';
+import { FeedStream } from './feed-stream.js';
+import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 // RFC 6455 5.2: FIN, no reserved bit, and the opcode.
 const TEXT = 0x81;
@@ -110,7 +112,8 @@ const UNFINISHED_MS = 30_000;
 const READING = Symbol('reading');
 
 /** @typedef {import('ws').WebSocket} WebSocket */
-/** @typedef {(this: Socket, bytes: Buffer) => void} DataListener */
+/** @typedef {import('node:stream').Duplex} Duplex */
+/** @typedef {import('./fast/ws-listener.js').DataListener} DataListener */
 /** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
 /**
  * Gets valid UTF-8, to be used before it returns. As with ws, messages go on coming when the
@@ -127,10 +130,12 @@ const READING = Symbol('reading');
 class Reading {
   /**
    * @param {WebSocket} websocket
-   * @param {DataListener} websocketOnData ws's own listener
+   * @param {Duplex} stream that ws reads: the socket, or its FeedStream
+   * @param {DataListener|null} websocketOnData ws's own listener; null: the stream is a FeedStream
    */
-  constructor(websocket, websocketOnData) {
+  constructor(websocket, stream, websocketOnData) {
     this.websocket = websocket;
+    this.stream = stream;
     this.websocketOnData = websocketOnData;
     /** The beginning of a frame whose rest has not come. @type {Buffer|null} */
     this.held = null;
@@ -193,6 +198,7 @@ export class FrameReader {
    * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a
    *   frame that is no whole message; null: nobody counts
    * @param {{readsDeferred: number}} parts.counters
+   * @param {boolean} [parts.isShared] sockets are read into one buffer
    * @param {() => number} [parts.clock]
    */
   constructor({
@@ -202,6 +208,7 @@ export class FrameReader {
     onWaiting,
     admitFrame,
     counters,
+    isShared = true,
     clock = () => performance.now(),
   }) {
     this.maxMessageBytes = maxMessageBytes;
@@ -210,6 +217,7 @@ export class FrameReader {
     this.onWaiting = onWaiting;
     this.admitFrame = admitFrame;
     this.counters = counters;
+    this.isShared = isShared;
     this.clock = clock;
     // Tests make these smaller.
     this.unitsPerClock = UNITS_PER_CLOCK;
@@ -226,7 +234,11 @@ export class FrameReader {
     };
     const reader = this;
     // Made once a server, shared by all sockets.
-    /** What came with the handshake, and all where reads are not shared. @type {DataListener} */
+    /**
+     * Gets the bytes behind the handshake, and all reads if they are not shared.
+     * @this {Socket}
+     * @param {Buffer} bytes
+     */
     this.socketOnData = function socketOnData(bytes) {
       reader.#read(this, bytes);
     };
@@ -238,11 +250,23 @@ export class FrameReader {
     this.socketOnRead = function socketOnRead(size, buffer) {
       reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
-    /** ws takes more again. @this {Socket} */
-    this.socketOnResume = function socketOnResume() {
-      const progress = this[READING]?.progress;
-      if (progress?.rest)
-        reader.#wait(this, /** @type {Reading} */ (this[READING]), reader.heavyLine);
+    /**
+     * ws takes more again.
+     * @this {Duplex}
+     */
+    this.streamOnResume = function streamOnResume() {
+      const socket = socketOf(this);
+      const reading = /** @type {Reading} */ (socket[READING]);
+      if (reading.progress?.rest) reader.#wait(socket, reading, reader.heavyLine);
+    };
+    /**
+     * ws takes more again, and nothing of what was read waits for it.
+     * @this {Duplex}
+     */
+    this.streamOnDrain = function streamOnDrain() {
+      const { progress } = /** @type {Reading} */ (socketOf(this)[READING]);
+      if (progress !== null && (progress.rest !== null || progress.isInLine)) return;
+      /** @type {FeedStream} */ (this).unhold();
     };
   }
 
@@ -252,24 +276,26 @@ export class FrameReader {
   }
 
   /**
-   * Reads for ws from now on. Call it before the socket can have said anything: in the turn of the
-   * upgrade.
+   * Reads for ws from now on. Call it in the turn of the upgrade, before the socket can have read
+   * anything.
    * @param {Socket} socket
-   * @param {WebSocket} websocket ws's, which listens already
+   * @param {WebSocket} websocket which listens already
+   * @param {Duplex} [stream] that the WebSocket reads: the socket itself, or its FeedStream
+   * @returns {boolean} false: nothing has changed, because ws does not read as expected
    */
-  attach(socket, websocket) {
-    const listeners = /** @type {DataListener[]} */ (socket.listeners('data'));
-    if (listeners.length !== 1) return; // something is not as we know it: then ws does it all
-    const reading = new Reading(websocket, listeners[0]);
+  attach(socket, websocket, stream = socket) {
+    const listener = stream === socket ? takeWsListener(socket) : null;
+    if (stream === socket && listener === null) return false;
+    const reading = new Reading(websocket, stream, listener);
     if (websocket.extensions !== '') {
       const progress = progressOf(reading);
       progress.isWs = true;
       progress.isDeflated = true;
     }
     socket[READING] = reading;
-    socket.removeListener('data', listeners[0]);
     socket.on('data', this.socketOnData);
-    shareReads(socket, this.socketOnRead);
+    if (this.isShared) shareReads(socket, this.socketOnRead);
+    return true;
   }
 
   /** Nothing more is wanted of this socket: what comes is discarded. @param {Socket} socket */
@@ -323,7 +349,7 @@ export class FrameReader {
         return this.#fail(reading, 'overload');
       this.#waitingBytes += bytes.length;
       progress.rest = Buffer.concat([progress.rest, bytes]);
-      websocket.pause();
+      pause(reading);
       return;
     }
     const { length } = bytes;
@@ -353,12 +379,15 @@ export class FrameReader {
     const { rest } = progress;
     progress.isInLine = false;
     if (socket.destroyed) return this.#finish(reading);
-    if (rest === null) return websocket.resume();
+    if (rest === null) return this.#resume(reading);
     if (progress.isDeflated) {
-      websocket.resume();
-      // ws has not inflated what it has: it resumes the socket by itself.
-      if (socket.isPaused()) return void socket.once('resume', this.socketOnResume);
-      websocket.pause();
+      if (reading.stream === socket) websocket.resume();
+      // ws has not inflated everything that it has. It resumes its stream when it has.
+      if (reading.stream.isPaused()) {
+        reading.stream.once('resume', this.streamOnResume);
+        return;
+      }
+      pause(reading);
     }
     progress.rest = null;
     this.#isLine = true;
@@ -368,7 +397,7 @@ export class FrameReader {
     if (done < rest.length) {
       this.#waitingBytes -= rest.length - done;
       this.#keep(socket, reading, done === 0 ? rest : rest.subarray(done), this.heavyLine);
-    } else websocket.resume();
+    } else this.#resume(reading);
   }
 
   /**
@@ -383,8 +412,8 @@ export class FrameReader {
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
     // ws inflates, and has paused the socket meanwhile: its turn comes when ws resumes it.
-    if (reading.progress?.isDeflated && !reading.websocket.isPaused && socket.isPaused()) {
-      socket.once('resume', this.socketOnResume);
+    if (reading.progress?.isDeflated && isPausedByWs(reading)) {
+      reading.stream.once('resume', this.streamOnResume);
     } else this.#wait(socket, reading, line);
   }
 
@@ -395,7 +424,7 @@ export class FrameReader {
    */
   #wait(socket, reading, line) {
     const progress = progressOf(reading);
-    reading.websocket.pause();
+    pause(reading);
     if (progress.isInLine) return;
     this.counters.readsDeferred++;
     progress.isInLine = true;
@@ -409,7 +438,17 @@ export class FrameReader {
   #fail(reading, fault) {
     this.#finish(reading);
     this.onFault(reading.websocket, fault);
-    reading.websocket.resume();
+    this.#resume(reading);
+  }
+
+  /**
+   * Lets the socket be read again, as soon as ws takes more.
+   * @param {Reading} reading
+   */
+  #resume({ websocket, stream }) {
+    if (!(stream instanceof FeedStream)) websocket.resume();
+    else if (stream.isPaused()) stream.once('resume', this.streamOnDrain);
+    else stream.unhold();
   }
 
   /** @param {Reading} reading that needs no more bytes */
@@ -699,8 +738,9 @@ export class FrameReader {
    * @param {Reading} reading
    * @param {Buffer} bytes whole frames, ws's own from here on
    */
-  #feed(socket, { websocketOnData }, bytes) {
-    websocketOnData.call(socket, bytes);
+  #feed(socket, { websocketOnData, stream }, bytes) {
+    if (websocketOnData !== null) websocketOnData.call(socket, bytes);
+    else if (stream instanceof FeedStream) stream.feed(bytes);
   }
 
   /**
@@ -745,6 +785,31 @@ export class FrameReader {
     progress.isWatched = true;
     this.#unfinished.add(socket);
   }
+}
+
+/**
+ * @param {Duplex} stream that ws reads
+ * @returns {Socket}
+ */
+function socketOf(stream) {
+  return stream instanceof FeedStream ? stream.socket : /** @type {Socket} */ (stream);
+}
+
+/**
+ * Stops reading the socket. If ws reads the socket itself, ws must know that it is paused.
+ * @param {Reading} reading
+ */
+function pause({ websocket, stream }) {
+  if (stream instanceof FeedStream) stream.hold();
+  else websocket.pause();
+}
+
+/**
+ * @param {Reading} reading
+ * @returns {boolean} whether ws has paused its stream, because it inflates
+ */
+function isPausedByWs({ websocket, stream }) {
+  return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
 }
 
 /** @param {Reading} reading */

@@ -1,0 +1,39 @@
+// tls-reset.js: resets the TCP connection below a TLS socket.
+//
+// Node's resetAndDestroy() refuses TLS sockets. After a plain destroy() the kernel goes on sending
+// the bytes that have not reached Redis for some two minutes. So a publish of unknown outcome could
+// take effect behind later ones of the same client. Without this path a TLS socket is only closed.
+//
+// Private: `socket._handle._parent`, which is the handle of the TCP connection, and its `reset`.
+
+/** @typedef {import('node:tls').TLSSocket} TLSSocket */
+/** @typedef {{reset?: () => void, close: () => void}} Handle */
+
+/**
+ * @param {TLSSocket} socket that is connected
+ * @returns {string} '' if its connection can be reset; else why not
+ */
+export function tlsResetFault(socket) {
+  return typeof handleBelow(socket)?.reset === 'function'
+    ? ''
+    : 'TLS sockets have no method _handle._parent.reset';
+}
+
+/**
+ * Destroys the socket, and discards the bytes that have not reached the peer.
+ * @param {TLSSocket} socket
+ */
+export function resetTls(socket) {
+  const tcp = handleBelow(socket);
+  if (typeof tcp?.reset === 'function') tcp.close = tcp.reset;
+  socket.destroy();
+}
+
+/**
+ * @param {TLSSocket} socket
+ * @returns {Handle|undefined}
+ */
+function handleBelow(socket) {
+  return /** @type {{_handle?: {_parent?: Handle}}} */ (/** @type {unknown} */ (socket))._handle
+    ?._parent;
+}

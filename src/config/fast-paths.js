@@ -1,0 +1,33 @@
+// fast-paths.js: decides whether a fast path is used.
+//
+// A fast path uses something that Node, ws or ioredis does not document. Each one lies in a `fast/`
+// folder, has a guard that looks for what it needs, and a slower way beside it that uses documented
+// interfaces only. src/transport/fast/README.md lists them.
+
+/** @typedef {import('../observability/counters.js').FastPath} FastPath */
+
+/**
+ * Decides once for this process, and records the decision for the metric and the start-up log.
+ * @param {FastPath} name
+ * @param {{fastPaths: 'on'|'off'}} config
+ * @param {{fastPaths: Partial<Record<FastPath, string>>}} counters
+ * @param {() => string} guard '' if the fast path works here; else why not
+ * @returns {boolean} whether to use it
+ */
+export function useFastPath(name, config, counters, guard) {
+  const reason = config.fastPaths === 'off' ? 'FANFARE_FAST_PATHS is off' : guard();
+  counters.fastPaths[name] = reason;
+  return reason === '';
+}
+
+/**
+ * @param {Partial<Record<FastPath, string>>} paths
+ * @returns {{inUse: string[], notInUse: Record<string, string>}} for the log
+ */
+export function describeFastPaths(paths) {
+  const all = /** @type {[string, string][]} */ (Object.entries(paths));
+  return {
+    inUse: all.flatMap(([name, reason]) => (reason === '' ? [name] : [])),
+    notInUse: Object.fromEntries(all.filter(([, reason]) => reason !== '')),
+  };
+}

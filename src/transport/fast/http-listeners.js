@@ -1,0 +1,63 @@
+// http-listeners.js: takes the listeners through which Node's HTTP server reads a socket.
+//
+// The public port decides when a new socket is read and how many bytes the parser gets at once. It
+// calls the server's own `connection` listener, then the `data` listener that this one sets. Without
+// this path the HTTP server reads a FeedStream.
+//
+// Private: an HTTP server has exactly one `connection` listener of its own, and that listener sets
+// exactly one `data` listener on the socket, which works without a `this`.
+
+import { createServer } from 'node:http';
+import { Duplex } from 'node:stream';
+
+/** @typedef {import('node:http').Server} Server */
+/** @typedef {import('node:stream').Duplex} Stream */
+/** @typedef {(this: Server, socket: Stream) => void} ConnectionListener */
+/** @typedef {(bytes: Buffer) => void} Parse */
+
+/**
+ * Tries it: a request on a stream of no one.
+ * @returns {string} '' if a server can be fed through its listeners; else why not
+ */
+export function httpListenersFault() {
+  let fault = 'the HTTP server does not parse what its listener gets';
+  const server = createServer((_request, response) => {
+    fault = '';
+    response.end();
+  });
+  const connect = takeConnectionListener(server);
+  if (connect === null) return 'HTTP servers have not exactly one listener for connections';
+  const stream = new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
+  const parse = speakHttp(server, connect, stream);
+  if (parse === null) return 'HTTP servers have not exactly one listener for data';
+  parse(Buffer.from('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'));
+  stream.destroy();
+  return fault;
+}
+
+/**
+ * Takes a server's own listener for connections off it.
+ * @param {Server} server as it was made
+ * @returns {ConnectionListener|null} null: nothing has changed
+ */
+export function takeConnectionListener(server) {
+  const listeners = /** @type {ConnectionListener[]} */ (server.listeners('connection'));
+  if (listeners.length !== 1) return null;
+  server.removeListener('connection', listeners[0]);
+  return listeners[0];
+}
+
+/**
+ * From now on the socket speaks HTTP, with the bytes that `parse` is given.
+ * @param {Server} server
+ * @param {ConnectionListener} connect the server's
+ * @param {Stream} socket without a listener for data
+ * @returns {Parse|null} null: the socket speaks HTTP, and has other than one listener for data
+ */
+export function speakHttp(server, connect, socket) {
+  connect.call(server, socket);
+  const listeners = /** @type {Parse[]} */ (socket.listeners('data'));
+  if (listeners.length !== 1) return null;
+  socket.removeListener('data', listeners[0]);
+  return listeners[0];
+}

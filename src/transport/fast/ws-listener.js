@@ -1,0 +1,56 @@
+// ws-listener.js: takes the listener through which ws reads a socket, so that the frame reader can
+// call it.
+//
+// The frame reader hands ws whole frames. It calls the listener that ws has set for `data`, with the
+// socket as `this`. Without this path, ws reads a FeedStream instead of the socket.
+//
+// Private: ws has exactly one `data` listener on its socket, and is fed by calling it.
+
+import { Duplex } from 'node:stream';
+import { WebSocketServer } from 'ws';
+
+/** @typedef {(this: import('node:stream').Duplex, bytes: Buffer) => void} DataListener */
+
+/**
+ * Tries it: a handshake on a stream of no one, and a frame.
+ * @returns {string} '' if ws can be fed through its listener; else why not
+ */
+export function wsListenerFault() {
+  const stream = new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
+  const headers = {
+    upgrade: 'websocket',
+    connection: 'upgrade',
+    'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+    'sec-websocket-version': '13',
+  };
+  const request = /** @type {import('node:http').IncomingMessage} */ (
+    /** @type {unknown} */ ({ method: 'GET', url: '/', headers })
+  );
+  let fault = 'ws does not complete a handshake at once';
+  const server = new WebSocketServer({ noServer: true, autoPong: false });
+  server.handleUpgrade(request, stream, Buffer.alloc(0), (websocket) => {
+    const listener = takeWsListener(stream);
+    fault = 'ws has not exactly one listener for data';
+    if (listener === null) return;
+    fault = 'ws does not read what its listener gets';
+    websocket.on('ping', () => {
+      fault = '';
+    });
+    websocket.on('error', () => {});
+    listener.call(stream, Buffer.from([0x89, 0x80, 0, 0, 0, 0])); // a masked, empty ping
+  });
+  stream.destroy();
+  return fault;
+}
+
+/**
+ * Takes ws's listener off the socket.
+ * @param {import('node:stream').Duplex} socket that ws reads
+ * @returns {DataListener|null} null: nothing has changed, because ws reads in another way
+ */
+export function takeWsListener(socket) {
+  const listeners = /** @type {DataListener[]} */ (socket.listeners('data'));
+  if (listeners.length !== 1) return null;
+  socket.removeListener('data', listeners[0]);
+  return listeners[0];
+}

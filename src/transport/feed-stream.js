@@ -1,0 +1,131 @@
+// feed-stream.js: a stream that stands for a socket. ws or Node's HTTP server reads it instead.
+//
+// It reads nothing by itself: its owner pushes bytes into it. What is written to it goes to the
+// socket. This is the documented way to control what ws and Node's HTTP server read, since both
+// accept any Duplex. It costs a second stream for each socket, so the fast paths avoid it.
+
+import { Duplex } from 'node:stream';
+
+/** @typedef {import('node:net').Socket} Socket */
+
+export class FeedStream extends Duplex {
+  /** @param {Socket} socket */
+  constructor(socket) {
+    super({ allowHalfOpen: socket.allowHalfOpen });
+    this.socket = socket;
+    /** The end of the socket waits for bytes that are not fed yet. */
+    this.isHeld = false;
+    this.hasEnded = false;
+    this.onEnd = () => {
+      this.hasEnded = true;
+      if (!this.isHeld) this.push(null);
+    };
+    this.onClose = () => this.destroy();
+    this.onTimeout = () => void this.emit('timeout');
+    this.onError = (/** @type {Error} */ error) => this.destroy(error);
+    // The socket's errors reach whoever listens; without a listener they would end the process.
+    this.on('error', () => {});
+    socket.on('end', this.onEnd);
+    socket.on('close', this.onClose);
+    socket.on('error', this.onError);
+    socket.on('timeout', this.onTimeout);
+  }
+
+  /** The address of the peer, for admission and for logs. */
+  get remoteAddress() {
+    return this.socket.remoteAddress;
+  }
+
+  /**
+   * Both of the stream's readers set time-outs if the stream has them.
+   * @param {number} ms
+   */
+  setTimeout(ms) {
+    this.socket.setTimeout(ms);
+  }
+
+  /** @param {boolean} [on] */
+  setNoDelay(on) {
+    this.socket.setNoDelay(on);
+  }
+
+  /** As a socket has it: ends the stream, then destroys it. */
+  destroySoon() {
+    if (this.writable) this.end();
+    if (this.writableFinished) this.destroy();
+    else this.once('finish', () => this.destroy());
+  }
+
+  /**
+   * Passes bytes to the reader before it returns, unless the reader has paused the stream.
+   * @param {Buffer} bytes
+   */
+  feed(bytes) {
+    // A stream that has never been read would pass the first bytes on in a later step.
+    if (!this.readableDidRead) this.read(0);
+    this.push(bytes);
+  }
+
+  /** Bytes of the socket wait: stops reading it, and keeps its end back. */
+  hold() {
+    this.isHeld = true;
+    this.socket.pause();
+  }
+
+  /** No bytes of the socket wait any more. */
+  unhold() {
+    this.isHeld = false;
+    if (this.hasEnded) this.push(null);
+    else this.socket.resume();
+  }
+
+  /** Lets go of the socket: someone else reads and writes it from now on. */
+  release() {
+    const { socket } = this;
+    socket.removeListener('end', this.onEnd);
+    socket.removeListener('close', this.onClose);
+    socket.removeListener('error', this.onError);
+    socket.removeListener('timeout', this.onTimeout);
+  }
+
+  /** @override The owner pushes. */
+  _read() {}
+
+  /**
+   * @override
+   * @param {Buffer} bytes
+   * @param {BufferEncoding} encoding
+   * @param {(error?: Error|null) => void} done
+   */
+  _write(bytes, encoding, done) {
+    this.socket.write(bytes, encoding, done);
+  }
+
+  /**
+   * Several writes at once, as ws makes for a close frame, leave together.
+   * @override
+   * @param {{chunk: Buffer}[]} writes
+   * @param {(error?: Error|null) => void} done
+   */
+  _writev(writes, done) {
+    this.socket.write(Buffer.concat(writes.map(({ chunk }) => chunk)), done);
+  }
+
+  /**
+   * @override
+   * @param {(error?: Error|null) => void} done
+   */
+  _final(done) {
+    this.socket.end(done);
+  }
+
+  /**
+   * @override
+   * @param {Error|null} error
+   * @param {(error?: Error|null) => void} done
+   */
+  _destroy(error, done) {
+    this.socket.destroy(error ?? undefined);
+    done(error);
+  }
+}

@@ -1,0 +1,82 @@
+// fields.js: the private fields of Node, ws and ioredis that the fast paths use, and how a test hides
+// each of them: by a change of the source that asks for another name, as after a renaming.
+
+/**
+ * @typedef {object} Field
+ * @property {import('../../../src/observability/counters.js').FastPath|'all'} path that its gauge
+ *   names
+ * @property {string} file from the root
+ * @property {string} text in the file
+ * @property {string} hidden in its place
+ */
+
+/** @type {Readonly<Record<string, Field>>} by the name that TEST_HIDDEN_FIELD gives */
+export const FIELDS = Object.freeze({
+  fd: {
+    path: 'direct_write',
+    file: 'src/transport/fast/direct-write.js',
+    text: '._handle?.fd',
+    hidden: '._hidden?.fd',
+  },
+  kBuffer: {
+    path: 'shared_reads',
+    file: 'src/transport/fast/shared-reads.js',
+    text: "find('kBuffer')",
+    hidden: "find('kHidden')",
+  },
+  kBufferCb: {
+    path: 'shared_reads',
+    file: 'src/transport/fast/shared-reads.js',
+    text: "find('kBufferCb')",
+    hidden: "find('kHidden')",
+  },
+  useUserBuffer: {
+    path: 'shared_reads',
+    file: 'src/transport/fast/shared-reads.js',
+    text: 'handle?.useUserBuffer',
+    hidden: 'handle?.hidden',
+  },
+  'ws-data': {
+    path: 'ws_listener',
+    file: 'src/transport/fast/ws-listener.js',
+    text: "socket.listeners('data')",
+    hidden: "socket.listeners('hidden')",
+  },
+  'http-connection': {
+    path: 'http_listeners',
+    file: 'src/transport/fast/http-listeners.js',
+    text: "server.listeners('connection')",
+    hidden: "server.listeners('hidden')",
+  },
+  'http-data': {
+    path: 'http_listeners',
+    file: 'src/transport/fast/http-listeners.js',
+    text: "socket.listeners('data')",
+    hidden: "socket.listeners('hidden')",
+  },
+  'redis-data': {
+    path: 'redis_pushes',
+    file: 'src/backend/redis/fast/push-reader.js',
+    text: "stream.listeners('data')",
+    hidden: "stream.listeners('hidden')",
+  },
+  'redis-command': {
+    path: 'redis_commands',
+    file: 'src/backend/redis/fast/own-commands.js',
+    text: 'Object.getOwnPropertyNames(Command.prototype)',
+    hidden: "[...Object.getOwnPropertyNames(Command.prototype), 'setHidden']",
+  },
+  _parent: {
+    path: 'redis_reset',
+    file: 'src/backend/redis/fast/tls-reset.js',
+    text: '?._parent;',
+    hidden: '?._hidden;',
+  },
+  // Not a field: the setting's default, for tests that read a configuration of their own.
+  off: {
+    path: 'all',
+    file: 'src/config/settings.js',
+    text: "key: 'fastPaths',\n      type: 'enum',\n      default: 'on'",
+    hidden: "key: 'fastPaths',\n      type: 'enum',\n      default: 'off'",
+  },
+});
