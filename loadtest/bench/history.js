@@ -247,6 +247,7 @@ async function work(redisUrl) {
       maxPubsubBytes: 65_536,
       roomLingerMs: 1000,
       historyFence: 'strict',
+      fastPaths: 'on',
     },
     log: pino({ level: 'warn' }),
     counters: createCounters(),

@@ -2,11 +2,16 @@
 
 import pino from 'pino';
 import { RedisBroker } from '../../src/backend/redis/broker.js';
+import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../../src/config/redis.js').RedisSettings} RedisSettings */
+
+const defaults = /** @type {import('../../src/config/settings.js').Config} */ (
+  loadConfig({}).config
+);
 
 /** A broker as a worker has it, and what it told. */
 export class Worker {
@@ -35,6 +40,7 @@ export class Worker {
         redisTimeoutMs: 1500,
         maxPubsubBytes: 65_536,
         roomLingerMs: 100,
+        fastPaths: defaults.fastPaths,
         ...config,
       },
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),

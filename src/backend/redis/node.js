@@ -13,9 +13,13 @@
 // publishes and reads are refused. New subscribers follow the address; if none of them gets a probe
 // for PATIENCE_MS, the commands follow it too.
 
+import { TLSSocket } from 'node:tls';
+import { useFastPath } from '../../config/fast-paths.js';
 import { RedisConnection } from './connection.js';
 import { trackEmptying, watchEmptying } from './data-loss.js';
+import { ownCommandsFault } from './fast/own-commands.js';
 import { RedisPushes } from './fast/push-reader.js';
+import { tlsResetFault } from './fast/tls-reset.js';
 import { RedisHistory } from './history.js';
 import { RedisIdentity } from './identity.js';
 import { LoopbackProbe } from './loopback-probe.js';
@@ -42,7 +46,7 @@ const PATIENCE_MS = 20_000;
 
 /**
  * @typedef
- *   {Pick<import('../../config/settings.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'>}
+ *   {Pick<import('../../config/settings.js').Config, 'redisPrefix'|'redisTimeoutMs'|'maxPubsubBytes'|'roomLingerMs'|'historyFence'|'fastPaths'>}
  *   NodeConfig
  */
 
@@ -55,7 +59,7 @@ export class RedisNode {
    * @param {import('./keys.js').Keys} parts.keys
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param
-   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'>}
+   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'fastPaths'>}
    *   parts.counters
    * @param {NodeEvents} parts.events
    */
@@ -75,11 +79,15 @@ export class RedisNode {
     this.provenMs = 0;
     this.isReconnect = { commands: false, subscriber: false };
     this.isClosed = false;
+    const checkReset = (/** @type {import('node:net').Socket} */ stream) =>
+      stream instanceof TLSSocket &&
+      useFastPath('redis_reset', config, counters, () => tlsResetFault(stream));
     this.commands = new RedisConnection({
       settings,
       address,
       name: `${prefix}commands`,
       timeoutMs,
+      checkReset,
       onReady: () => this.#commandsOnReady(),
       onAway: (reason) => this.#onAway(reason),
     });
@@ -88,6 +96,7 @@ export class RedisNode {
       address,
       name: `${prefix}subscriber`,
       timeoutMs,
+      checkReset,
       onReady: () => this.#subscriberOnReady(),
       onAway: (reason) => this.#subscriberOnAway(reason),
     });
@@ -97,7 +106,9 @@ export class RedisNode {
     };
     const { redis } = this.subscriber;
     const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
-    redis.on('connect', () => pushes.attach(redis.stream));
+    redis.on('connect', () => {
+      useFastPath('redis_pushes', config, counters, () => pushes.attach(redis.stream));
+    });
     const { redis: commands } = this.commands;
     commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
     // From a Redis that does not push.
@@ -111,6 +122,7 @@ export class RedisNode {
       isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       timeoutMs,
+      usesOwnCommands: useFastPath('redis_commands', config, counters, ownCommandsFault),
       onPublishLag: events.onPublishLag,
       onRefused: ({ message }) => {
         if (isSharded && STALE.test(message)) events.onStale();

@@ -16,6 +16,8 @@ import { MAX_BYTES_TO_REDIS } from '../../config/system-limits.js';
 import { deferred } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { encodeReference, HEAD_BYTES, writePublication } from './batch.js';
+import { OwnCommand, queueOf } from './fast/own-commands.js';
+import { sendPlain } from './plain-commands.js';
 
 const MAX_MESSAGES = 10_000;
 /** What a small publication costs beside its bytes. */
@@ -24,8 +26,6 @@ const BLOB_TTL_MS = 60_000;
 export const NO_BODY = Buffer.alloc(0);
 /** @type {Buffer[]} */
 const NO_PUBLICATIONS = [];
-
-/** @typedef {import('ioredis').Command} Command */
 
 export class RedisPublisher {
   /**
@@ -36,6 +36,7 @@ export class RedisPublisher {
    * @param {boolean} parts.isSharded its channels are a cluster's: SPUBLISH
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
+   * @param {boolean} [parts.usesOwnCommands] commands of fast/own-commands.js
    * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
    * @param {(error: Error) => void} parts.onRefused Redis has answered with an error
    */
@@ -46,6 +47,7 @@ export class RedisPublisher {
     isSharded,
     maxPubsubBytes,
     timeoutMs,
+    usesOwnCommands = true,
     onPublishLag,
     onRefused,
   }) {
@@ -73,12 +75,8 @@ export class RedisPublisher {
     this.answeredMs = 0;
     /** @type {import('../deferred.js').Deferred<void>|null} */
     this.idle = null;
-    /** Commands bring no bytes of their own: flush() writes for all. */
-    this.nowhere = {
-      isPipeline: /** @type {const} */ (true),
-      destination: { redis: connection.redis },
-      write: () => undefined,
-    };
+    /** null: ioredis writes each command. */
+    this.queue = usesOwnCommands ? queueOf(connection.redis) : null;
     this.flush = this.flush.bind(this);
   }
 
@@ -198,12 +196,14 @@ export class RedisPublisher {
     let at = 0;
     for (const message of gathered) {
       message.batch = batch;
-      at = message.write(buffer, at);
+      const start = at;
+      at = message.write(buffer, start);
       message.forgetBytes();
-      redis.sendCommand(/** @type {Command} */ (/** @type {unknown} */ (message)), this.nowhere);
+      if (this.queue !== null) this.queue(message);
+      else sendPlain(redis, message, buffer.subarray(start, at));
     }
     this.batches.push(batch);
-    redis.stream.write(at === bytes ? buffer : buffer.subarray(0, at));
+    if (this.queue !== null) redis.stream.write(at === bytes ? buffer : buffer.subarray(0, at));
   }
 
   /**
@@ -273,13 +273,10 @@ class Batch {
 }
 
 /**
- * One Redis message, and the command that publishes it: what ioredis' sendCommand and reply
- * handling ask of a Command (ioredis 6.0: built/Redis.js, sendCommand; built/DataHandler.js,
- * returnReply and returnError; built/redis/event_handler.js, closeHandler), without a promise, a
- * timer and copies of its own.
+ * One Redis message, and the command that publishes it.
  * @template [T=void] what the answer says
  */
-export class Message {
+export class Message extends OwnCommand {
   /**
    * @param {RedisPublisher} publisher
    * @param {string} channel
@@ -288,13 +285,7 @@ export class Message {
    * @param {Buffer} stored
    */
   constructor(publisher, channel, body, key, stored) {
-    this.name = 'publish';
-    /**
-     * An error reply keys its command with these: none, so that no payload is ever logged.
-     * @type {string[]}
-     */
-    this.args = [];
-    this.isTraced = true;
+    super();
     this.publisher = publisher;
     this.channel = channel;
     this.body = body;
@@ -364,14 +355,6 @@ export class Message {
     this.publications = NO_PUBLICATIONS;
     this.body = null;
     this.stored = NO_BODY;
-  }
-
-  setReplyContext() {}
-
-  setTimeout() {}
-
-  toWritable() {
-    return '';
   }
 
   /** @param {unknown} _reply */

@@ -49,17 +49,17 @@ export class RedisPushes {
   }
 
   /**
-   * Reads for ioredis from now on. To be called when its own listener is there and nothing has been
-   * read.
+   * Reads for ioredis from now on. Call it when ioredis listens and before anything has been read.
    * @param {Stream} stream
+   * @returns {string} '' if it reads; else why not
    */
   attach(stream) {
     const listeners = /** @type {DataListener[]} */ (stream.listeners('data'));
-    // It is ioredis's alone, or something is not as we know it: then ioredis does it all.
-    if (listeners.length !== 1) return;
+    if (listeners.length !== 1) return 'ioredis has not exactly one listener for data';
     stream.removeListener('data', listeners[0]);
     const reading = new Reading(stream, listeners[0], this.head, this.onMessage);
     stream.on('data', reading.onData);
+    return '';
   }
 }
 

@@ -1,0 +1,50 @@
+// plain-commands.js: sends a command through ioredis's documented interface, from its RESP bytes.
+//
+// The publisher and the history write their commands as RESP. With fast paths the bytes go to Redis as
+// they are (fast/own-commands.js). Without them, this takes the arguments out of the bytes again.
+
+import { Command } from 'ioredis';
+
+const CR = 0x0d;
+
+/** The publisher has a time-out of its own, which also notices a Redis that answers nothing. */
+class PlainCommand extends Command {
+  /** @override */
+  setTimeout() {}
+}
+
+/**
+ * @param {import('ioredis').Redis} redis
+ * @param {{resolve(reply: unknown): void, reject(error: Error): void}} command gets the answer
+ * @param {Buffer} bytes the command as RESP
+ */
+export function sendPlain(redis, command, bytes) {
+  const [name, ...args] = argumentsOf(bytes);
+  const plain = new PlainCommand(name.toString().toLowerCase(), args);
+  plain.promise.then(
+    (reply) => command.resolve(reply),
+    (error) => {
+      // An error reply names its command by its arguments, and no payload may be logged.
+      if (error.command !== undefined) error.command = { name: plain.name, args: [] };
+      command.reject(error);
+    },
+  );
+  redis.sendCommand(plain);
+}
+
+/**
+ * @param {Buffer} bytes `*<count>`, then `$<length>` and the bytes of each argument
+ * @returns {Buffer[]}
+ */
+function argumentsOf(bytes) {
+  const found = [];
+  let at = bytes.indexOf(CR) + 2;
+  while (at < bytes.length) {
+    const lineEnd = bytes.indexOf(CR, at);
+    const start = lineEnd + 2;
+    const end = start + Number(bytes.toString('latin1', at + 1, lineEnd));
+    found.push(bytes.subarray(start, end));
+    at = end + 2;
+  }
+  return found;
+}
