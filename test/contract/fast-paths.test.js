@@ -32,12 +32,12 @@ function isOff(name) {
  */
 async function exchange(t, redis, config) {
   const worker = await start(t, redis, config);
-  const { shard } = worker;
+  const { node } = worker;
   let emitted = 0;
-  shard.subscriber.redis.on('messageBuffer', (channel) => {
+  node.subscriber.redis.on('messageBuffer', (channel) => {
     if (!String(channel).includes('probe')) emitted++;
   });
-  const commands = /** @type {any} */ (shard.commands.redis);
+  const commands = /** @type {any} */ (node.commands.redis);
   let queued = 0;
   const send = commands.sendCommand;
   commands.sendCommand = (/** @type {any} */ command, /** @type {unknown} */ stream) => {
@@ -85,7 +85,7 @@ test('a TLS connection to Redis that is given up is reset', limit, async (t) => 
   const worker = await start(t, { settings: tls.settings() });
   const { paths } = { paths: worker.counters.fastPaths };
   assert.equal(paths.redis_reset === '', !isOff('redis_reset'), paths.redis_reset);
-  const socket = /** @type {any} */ (worker.shard.commands.redis).stream;
+  const socket = /** @type {any} */ (worker.node.commands.redis).stream;
   const tcp = socket._handle._parent;
   let isReset = false;
   const { reset } = tcp;
@@ -93,7 +93,7 @@ test('a TLS connection to Redis that is given up is reset', limit, async (t) => 
     isReset = true;
     return reset.apply(tcp, parts);
   };
-  worker.shard.commands.destroy('for a test');
+  worker.node.commands.destroy('for a test');
   await once(socket, 'close');
   assert.equal(isReset, !isOff('redis_reset'));
 });
