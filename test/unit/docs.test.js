@@ -90,3 +90,15 @@ test('docs/protocol.md has a section for each command', () => {
 test('README.md has at most 150 lines', () => {
   assert.ok(read('README.md').trimEnd().split('\n').length <= 150);
 });
+
+test('each example of JSON in the documentation is valid JSON', () => {
+  let found = 0;
+  for (const path of readdirSync(`${root}docs`, { recursive: true }).map(String)) {
+    if (!path.endsWith('.md')) continue;
+    for (const [, block] of read(`docs/${path}`).matchAll(/```json\n([\s\S]*?)```/g)) {
+      found++;
+      assert.doesNotThrow(() => JSON.parse(block), `${path}: ${block}`);
+    }
+  }
+  assert.ok(found > 0);
+});
