@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// capacity.js: what one server holds on this machine, at several numbers of connections: memory,
+// capacity.js: the load that one server holds on this machine, at several numbers of connections: memory,
 // processor time, the messages a second it keeps up with, and their latency. One row each, in a
 // table with all that is needed to repeat it.
 //
@@ -14,12 +14,12 @@
 // 2. rest, with nothing but the heartbeat: memory (PSS), processor time;
 // 3. everyday: each connection says something once a minute, for --seconds;
 // 4. search: the rate grows until a message is lost or p99 exceeds --limit-p99-ms, then bisection, 2 s a step;
-// 5. hold: --seconds at 70 % of what was found, or where that fails at 50 or 35 %. With --messages: that, and no search.
+// 5. hold: --seconds at 70 % of that rate, or if that fails at 50 or 35 %. With --messages: that rate, and no search.
 //
-// A row is there only where no message was lost, repeated or altered, and no connection dropped.
-// Who is in which room, and who talks, is MIX below. Client and server share the processors, so
-// absolute figures are too low: the clients' part stands beside them. What lasts is the cost of
-// each thing; README.md makes a fleet's size from it.
+// A row exists only if no message was lost, repeated or altered, and no connection was lost. MIX
+// below has the rooms and their shares of the messages. Client and server share the processors, so
+// absolute figures are too low; the figures of the clients stand beside them. README.md computes the
+// size of a fleet from the costs.
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -44,9 +44,9 @@ import { readOptions } from './lib/options.js';
 import { count, print } from './lib/run.js';
 
 /**
- * Who is where: most people in conversations, many in channels, a tenth in one hall that grows with
- * the number of connections; and of the messages, hardly any go to the hall. Shares are of
- * connections and of messages.
+ * Most members are in conversations, many in channels, and a tenth in one hall that grows with the
+ * number of connections. Hardly any messages go to the hall. Shares are of connections and of
+ * messages.
  */
 const MIX = Object.freeze([
   { room: 'conversation-', size: 10, connections: 0.6, messages: 0.65 },
@@ -55,7 +55,7 @@ const MIX = Object.freeze([
 ]);
 const SEARCH_START = 250;
 const SEARCH_SECONDS = 2;
-/** What is held, as a share of what was found; where that fails, the next. */
+/** Shares of the highest rate to hold: the next if one fails. */
 const HELD_SHARES = [0.7, 0.5, 0.35];
 const EVERYDAY_PER_CONNECTION = 1 / 60;
 const MOST_MEMBERS_WHO_TALK = 20;
@@ -91,8 +91,7 @@ const { seconds, restSeconds, limitP99Ms, payload: payloadBytes } = options;
 const file = options.save || `${RESULTS}capacity.json`;
 
 /**
- * What a size needs: workers do not share connections quite evenly, so they get room for a third
- * more than the mean.
+ * Workers do not share connections quite evenly, so they get room for a third more than the mean.
  */
 const plans = sizes.map((connections) => ({
   connections,
@@ -137,8 +136,7 @@ if (options.readme)
 process.exit(failed === 0 ? 0 : 1);
 
 /**
- * What was measured before on the same machine with the same versions and options, to which this
- * run adds its sizes.
+ * Earlier results of the same machine with the same versions and options. This run adds its sizes.
  * @returns {Promise<import('./lib/capacity-table.js').Results>}
  */
 async function saved() {
@@ -154,7 +152,7 @@ async function saved() {
 /**
  * One size, from the server's start to its end.
  * @param {{connections: number, workers: number, processes: number, sources: number}} plan
- * @returns {Promise<import('./lib/capacity-table.js').Row>} rejects where connections fail or
+ * @returns {Promise<import('./lib/capacity-table.js').Row>} rejects if connections fail or
  *   nothing can be held
  */
 async function measure({ connections, workers, processes, sources }) {
@@ -238,7 +236,7 @@ async function measure({ connections, workers, processes, sources }) {
         return step;
       }
 
-      /** @returns {Promise<number>} the highest messages/s that passed; rejects where none did */
+      /** @returns {Promise<number>} the highest messages/s that passed; rejects if none did */
       async function search() {
         const best = await searchRate({
           start: SEARCH_START,
@@ -297,7 +295,7 @@ function loadOf(step) {
 /**
  * Opens the connections of all rows of MIX, each in a group of its own.
  * @param {import('./bench/swarm.js').Swarm} swarm @param {number} connections @param {number} sources
- * @returns {Promise<Group[]>} rejects where one fails
+ * @returns {Promise<Group[]>} rejects if one fails
  */
 async function openMix(swarm, connections, sources) {
   /** @type {Group[]} */

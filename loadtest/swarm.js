@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-// swarm.js: opens as many connections to a server as one asks for, speaks on them, and says which
-// limit was hit.
+// swarm.js: opens many connections to a server, sends messages on them, and reports which limit was
+// hit.
 //
-//   npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9      --help says the rest
+//   npm run swarm -- --target ws://127.0.0.1:3000/ws --connections 50000 --source 127.0.0.2-127.0.0.9      --help lists the options
 //
-//   plan       what can this client machine open? Refused where it is less than was asked for (exit code 2, or --force)
+//   plan       how many connections can this client machine open? Too few: exit code 2, or --force
 //   phases     connect, burst, endurance, broadcast: swarm/phases.js, by client processes: swarm/client.js
 //   verdict    did all hold? If not: which limit was hit first, whose, and the setting to change
 //   report     PATH.json and PATH.html
@@ -72,9 +72,7 @@ async function swarm(options, args) {
   for (const fault of faults) print(fault);
   if (!planned.fits || faults.length > 0) {
     if (!options.force) {
-      print(
-        '\nNothing was opened. --force goes on all the same, and says of each failure what it was.',
-      );
+      print('\nNothing was opened. --force goes on all the same, and reports each failure.');
       return EXIT.REFUSED;
     }
     print('\nForced: going on all the same.');
@@ -195,7 +193,7 @@ async function swarm(options, args) {
  * Looks the host up once, not for each connection.
  * @param {URL} url
  * @param {string[]} sources decide between IPv4 and IPv6
- * @throws {UsageError} where it has no address
+ * @throws {UsageError} if it has no address
  */
 async function locate(url, sources) {
   const host = url.hostname.replace(/^\[|\]$/g, '');

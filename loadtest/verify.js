@@ -60,7 +60,7 @@ const { redis: isRedis, url: givenUrls, window } = values;
 const BURST = 25;
 /** Publishers that are at the same room at a time. */
 const AT_A_ROOM = 4;
-/** No delivery for so long: what is missing will not come. */
+/** After this time without a delivery, missing ones will not come. */
 const SILENCE_MS = 3000;
 /** After the last one: time for a repeat to show itself. */
 const REPEAT_WAIT_MS = 500;

@@ -4,8 +4,8 @@
 //   npm run loadtest:all                                        against ws://localhost:3000; some eleven minutes
 //   npm run loadtest:all -- --only smoke,fan-out --target ws://10.0.0.7:3000
 //
-// Exits with 0 if every scenario met all its conditions. What Artillery printed and its figures are
-// kept beside each other.
+// Exits with 0 if every scenario met all its conditions. The output of Artillery and its figures
+// are kept beside each other.
 
 import { once } from 'node:events';
 import { createWriteStream, mkdirSync, readdirSync, readFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// artillery.js: starts Artillery, or says in one line what is missing for it.
+// artillery.js: starts Artillery, or prints in one line what it lacks.
 //
 //   npm run loadtest [-- options of Artillery]        runs `artillery run loadtest/smoke.yml`
 //
@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
 import { NOT_RUN } from '../lib/options.js';
 
-/** Where every scenario aims if nothing else is said. */
+/** The default target of every scenario. */
 export const TARGET = 'ws://localhost:3000';
 const DIAL_MS = 5000;
 

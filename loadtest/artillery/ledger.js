@@ -1,4 +1,4 @@
-// ledger.js: what was accepted in each room, and so what each of its members must have got.
+// ledger.js: the accepted messages of each room, and so the messages that each member must get.
 //
 // A publisher numbers what was accepted of it 1, 2, 3 …: a refused message's number goes to the
 // next one. To each member the server owes every one of these, once, in that order, from its join

@@ -1,14 +1,14 @@
 // processor.mjs: the steps that the scenarios of loadtest/*.yml name, and the check of every
 // delivery.
 //
-// Artillery's WebSocket engine counts what it sends. These functions number the messages, wait for
-// their answers, look at every delivery (ledger.js says what is due to whom) and report what they
-// find as metrics, which the scenarios' `ensure` holds to thresholds. A step that fails throws,
-// which makes Artillery count its user as failed.
+// Artillery's WebSocket engine counts the messages that it sends. These functions number them, wait
+// for their answers, check every delivery (ledger.js has the rules) and report metrics, which the
+// scenarios' `ensure` compares with thresholds. A step that fails throws, so that Artillery counts
+// its user as failed.
 //
-// Artillery runs one thread for each processor but one, each with its own copy of this module. They
-// tell each other what was accepted, so that a member in one thread is checked against publishers
-// in all.
+// Artillery runs one thread for each processor but one, each with its own copy of this module. The
+// threads exchange which messages were accepted, so that a member in one thread is checked against
+// the publishers in all.
 //
 // ".mjs": Artillery 2.0 takes any other name for CommonJS.
 
@@ -21,8 +21,8 @@ import { Ledger } from './ledger.js';
 /** How long an answer may take. */
 const REPLY_TIMEOUT_MS = 10_000;
 /**
- * How long what is due may take when its member wants to leave; then it is lost.
- * `{{ settleSeconds }}` says otherwise.
+ * Seconds that a missing message may take when its member wants to leave; then it is lost.
+ * `{{ settleSeconds }}` overrides it.
  */
 const SETTLE_SECONDS = 10;
 const SETTLE_POLL_MS = 50;
@@ -48,7 +48,7 @@ const COUNTERS = [
 ];
 
 /**
- * @typedef {object} Context what Artillery hands from step to step of a user
+ * @typedef {object} Context the state that Artillery passes from step to step of a user
  * @property {Record<string, any>} vars the scenario's `variables` and Artillery's own
  * @property {WebSocket} ws
  * @property {User} [user]
@@ -96,7 +96,7 @@ class User {
     this.ws = ws;
     this.metrics = metrics;
     this.room = String(vars.room ?? 'general');
-    /** Deliveries of another run, or of another program, are none of ours. */
+    /** Deliveries of another run, or of another program, do not count. */
     this.run = String(vars.$testId);
     this.settleMs = Number(vars.settleSeconds ?? SETTLE_SECONDS) * 1000;
     /** @type {ReturnType<Ledger['join']>|null} null while nothing is due */
@@ -150,7 +150,7 @@ class User {
   /**
    * Sends a command and waits for its answer.
    * @param {Record<string, unknown>} command
-   * @returns {Promise<Record<string, any>>} an `error` too; rejects where none comes
+   * @returns {Promise<Record<string, any>>} an `error` too; rejects if none comes
    */
   async request(command) {
     if (this.closeCode !== 0) throw new Error(`closed ${this.closeCode}`);
@@ -206,7 +206,7 @@ class User {
     }
   }
 
-  /** Waits for what is due; what does not come is lost. */
+  /** Waits for the messages that are due. Those that do not arrive are lost. */
   async settle() {
     const { member } = this;
     if (member === null) return;
@@ -216,7 +216,7 @@ class User {
       await sleep(SETTLE_POLL_MS);
       missing = member.outstanding();
     }
-    // Behind the deadline may stand only our own slowness: what the server has sent is before its
+    // This process may be late, not the server: messages that the server has sent come before its
     // next answer.
     if (missing > 0) {
       await this.request({ type: 'ping' });
@@ -401,7 +401,7 @@ let isWatching = false;
 
 /**
  * Once a second: how late this thread's event loop was, and the processor time of the whole
- * process. Where these are high, Artillery is the limit and its other figures are about itself.
+ * process. If these are high, Artillery is the limit, and its other figures describe itself.
  * @param {Metrics} metrics
  */
 function watch(metrics) {

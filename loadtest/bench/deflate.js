@@ -1,4 +1,4 @@
-// deflate.js: what compressing a publication costs, and what it saves, by its size:
+// deflate.js: the cost of compressing a publication, and the bytes it saves, by size:
 // `node loadtest/bench/deflate.js`.
 //
 // Shared: once a publication, as Fanfare does it. Each: once a receiver, as a server does that

@@ -1,4 +1,4 @@
-// history.js: what history costs Redis.
+// history.js: the cost of history in Redis.
 //
 //   node loadtest/bench/history.js                    some six minutes
 //   node loadtest/bench/history.js --only server --rates 1000 --rounds 3
@@ -30,7 +30,7 @@ const WARM_MS = 500;
 const BYTES = 150;
 const RULE = Object.freeze({ size: 100, ttlMs: 300_000 });
 
-/** What a worker publishes each TICK_MS. */
+/** The load of a worker in each TICK_MS. */
 const LOADS = Object.freeze([
   { rooms: 1, publications: 1 },
   { rooms: 20, publications: 1 },
@@ -65,7 +65,7 @@ async function measure() {
   const note = `medians of ${rounds} rounds, in brackets the range`;
   saveReport({
     script: 'history',
-    title: 'What history costs Redis',
+    title: 'The cost of history in Redis',
     note,
     lines,
     data: { lines },

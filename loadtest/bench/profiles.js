@@ -1,9 +1,8 @@
-// profiles.js: how to talk to a server: join, publish, recognise a delivery.
+// profiles.js: the protocol of a server: how to join, publish and recognise a delivery.
 //
-// A profile is all the client knows of a server's protocol, so that any other server can be
-// measured by its URL and a few strings. A delivery is recognised by the marker within the payload,
-// wherever the server puts the payload into its messages, so there is nothing to say about their
-// shape.
+// With a URL and the few strings of a profile, the benchmark can measure any other server. The
+// client recognises a delivery by the marker in its payload, at any place in a message, so a profile
+// does not describe the form of messages.
 
 /**
  * @typedef {object} Profile
@@ -19,7 +18,7 @@
  * @property {string} [pong] the answer
  * @property
  *   {{ path?: string, join?: Profile['join'], ready?: string, before: string, after: string } | null}
- *   echo how to be sent one's own message back; null where the server can't
+ *   echo how to be sent one's own message back; null if the server can't
  */
 
 /** @type {Record<string, Profile>} */

@@ -12,7 +12,7 @@ const KNOWN_BISECTIONS = 2;
  */
 
 /**
- * The best attempt that passed, by its score, or null where none did.
+ * The best attempt that passed, by its score, or null if none did.
  *
  * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared
  * machine one bad moment must not decide. One of the bisection is not: it moves the result by no

@@ -1,8 +1,8 @@
 // swarm.js: steers the client processes: several, each with many connections.
 //
-// Commands go to all of them at once, as lines on stdin; answers come back as lines of JSON
-// (client/client.c says which). The clocks of the processes are one (CLOCK_MONOTONIC), so a run has
-// one start for all, and a message sent by one process is timed where it arrives in another.
+// Commands go to all processes at once, as lines on stdin; answers come back as lines of JSON
+// (client/client.c lists them). The processes share one clock (CLOCK_MONOTONIC), so a run starts at
+// one time for all, and one process can time a message that another one sent.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, statSync } from 'node:fs';
@@ -18,7 +18,7 @@ const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.
 /** @typedef {Record<string, any>} Answer one line of a client process, as it wrote it */
 
 /**
- * What a run came to, over all processes.
+ * The result of a run, over all processes.
  * @typedef {object} RunResult
  * @property {number} open connections at its end
  * @property {number} expected deliveries
@@ -226,13 +226,13 @@ export class Swarm {
   }
 
   /**
-   * Publishes in an open loop and counts what arrives.
+   * Publishes in an open loop and counts the deliveries.
    * @param {object} options
    * @param {number} options.perSecond messages, over all rooms
    * @param {number} options.seconds
    * @param {number} [options.group]
    * @param {number} [options.payloadBytes]
-   * @param {number} [options.drainMs] how long to wait for what is still on its way
+   * @param {number} [options.drainMs] how long to wait for deliveries in flight
    * @param {boolean} [options.everyProcess] all of them publish, not only the first
    * @param {number} [options.publishers] members of each room that take turns, in each publishing
    *   process

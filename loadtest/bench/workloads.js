@@ -1,4 +1,4 @@
-// workloads.js: what is measured, one function each.
+// workloads.js: the workloads, one function each.
 //
 // A workload gets a fresh server and a fresh swarm of client processes and answers with figures. A
 // figure of a run that lost or repeated a message does not exist (null): the report shows it as
@@ -11,7 +11,7 @@ import { searchRate } from './search.js';
 import { quiet } from './servers.js';
 
 /**
- * @typedef {object} Bench what a workload works with
+ * @typedef {object} Bench the means of a workload
  * @property {import('./servers.js').Target} target
  * @property {import('./swarm.js').Swarm} swarm
  * @property {boolean} quick shorter and smaller: to see that it works, not to compare
@@ -24,8 +24,7 @@ import { quiet } from './servers.js';
 /**
  * @typedef {object} Figures
  * @property {Record<string, number | null>} values by the metric's key
- * @property {string[]} flags what a reader must know: the client was the limit, messages were lost,
- *   …
+ * @property {string[]} flags remarks for the reader: the client was the limit, messages were lost, …
  * @property {Record<string, unknown>} detail kept in the JSON report
  * @property {number} [load] the one a search found
  */
@@ -456,7 +455,7 @@ async function rest(step, target, swarm, options) {
 }
 
 /**
- * Does something and says what it cost the server, Redis, the client and the rest of the machine.
+ * Runs some work and measures its cost for the server, Redis, the client and the machine.
  * @template {import('./swarm.js').RunResult} T
  * @param {import('./servers.js').Target} target
  * @param {() => Promise<T>} work
@@ -490,7 +489,7 @@ export async function measured(target, work) {
 /** @typedef {Awaited<ReturnType<typeof measured<import('./swarm.js').RunResult>>>} Step */
 
 /**
- * Everything sent has arrived, once, at everyone, and nobody was disconnected.
+ * Whether each message arrived once at each member, and no connection was lost.
  * @param {import('./swarm.js').RunResult} step
  */
 export function clean(step) {
@@ -512,7 +511,7 @@ function flagsOf(step) {
   return flags;
 }
 
-/** What every row has beside its figures. @param {Step} step */
+/** Figures that every row has. @param {Step} step */
 function costs(step) {
   return {
     serverCpuSeconds: step.serverCpuSeconds,

@@ -13,13 +13,12 @@ import { markdownTable, show } from './figures.js';
  * @property {number} processes of the client
  * @property {number} rooms
  * @property {number} serverMb memory of all the server's processes (PSS) after the run, in MB
- * @property {number} kbPerConnection what a connection adds to the server's processes, at rest, in
- *   kB
+ * @property {number} kbPerConnection memory of the server's processes for a connection, at rest, in kB
  * @property {number} systemKbPerConnection … to the whole machine: kernel, both ends, and client
  * @property {number} handshakeCpuMs the server's processor time for a connection and its join
- * @property {number} restCores processors the server uses while nobody talks
+ * @property {number} restCores processors that the server uses without messages
  * @property {Load} everyday each connection says something once a minute
- * @property {number|null} most the highest messages/s of the search; null where there was none
+ * @property {number|null} most the highest messages/s of the search; null without a search
  * @property {Load} held
  */
 
@@ -53,7 +52,7 @@ const END = '<!-- end -->';
  * connection says nothing.
  */
 const NOISE_KB = 15_000;
-/** A client process that takes more of a processor than this is what was measured. */
+/** Above this share of a processor, the client process is the limit. */
 const BUSY = 0.85;
 
 /** @typedef {readonly [title: string, cell: (row: Row) => string][]} Columns */
@@ -92,7 +91,7 @@ const AT_REST = [
 
 /**
  * @param {Results} results
- * @returns {string} three tables, and what they were measured with
+ * @returns {string} three tables, and the machine and options of the run
  */
 export function markdown({ machine, limitP99Ms, seconds, payloadBytes, rows }) {
   const highest = rows.map(
@@ -131,7 +130,7 @@ function table(columns, rows) {
 /**
  * @param {string} text of a README
  * @param {string} tables
- * @returns {string} with them between the marks; throws where there are none
+ * @returns {string} with them between the marks; throws if it has no marks
  */
 export function withTable(text, tables) {
   const begin = text.indexOf(BEGIN);

@@ -21,7 +21,7 @@ export function middleOf(bucket) {
 }
 
 /**
- * Adds what a client process wrote ("bucket:count,…") to `into`.
+ * Adds the counts of a client process ("bucket:count,…") to `into`.
  * @param {Float64Array} into
  * @param {string} text
  */
@@ -36,7 +36,7 @@ export function addHistogram(into, text) {
 /**
  * @param {Float64Array} histogram
  * @param {number} share 0.95 for the 95th percentile
- * @returns {number} milliseconds; NaN where nothing was counted
+ * @returns {number} milliseconds; NaN if nothing was counted
  */
 export function percentileMs(histogram, share) {
   let total = 0;
@@ -93,7 +93,7 @@ export class Latency {
 
   /**
    * @param {number} percent 95 for the 95th percentile
-   * @returns {number|null} milliseconds; null where nothing was counted
+   * @returns {number|null} milliseconds; null if nothing was counted
    */
   percentile(percent) {
     return this.count === 0
@@ -101,7 +101,7 @@ export class Latency {
       : Math.min(percentileMs(this.buckets, percent / 100), this.maxMs);
   }
 
-  /** What was counted since the last call, to send to another process. @returns {Drained} */
+  /** The counts since the last call, to send to another process. @returns {Drained} */
   drain() {
     /** @type {Drained} */
     const drained = { pairs: [], maxMs: this.maxMs };

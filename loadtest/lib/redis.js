@@ -48,7 +48,7 @@ export class RedisServer {
   /**
    * @param {string} folder
    * @param {string[]} args
-   * @param {string} [sentinelFile] its configuration, where it is a Sentinel
+   * @param {string} [sentinelFile] its configuration, if it is a Sentinel
    */
   constructor(folder, args, sentinelFile) {
     this.folder = folder;
@@ -137,7 +137,7 @@ export class RedisServer {
   /**
    * Runs redis-cli.
    * @param {...string} command
-   * @returns {Promise<string>} what it prints
+   * @returns {Promise<string>} its output
    */
   async cli(...command) {
     const { stdout } = await run('redis-cli', ['-p', `${this.port}`, ...command], {
@@ -163,7 +163,7 @@ export function redisSettings(env) {
  */
 function answers(port, pid) {
   return new Promise((resolve) => {
-    // From another address: where nobody listens, a socket may get the very port it asks for and
+    // From another address: if no process listens, a socket may get the very port it asks for and
     // connect to itself.
     const from = { port, host: '127.0.0.1', localAddress: '127.0.0.2' };
     const socket = connect(from, () => socket.write('INFO server\r\n'));
@@ -172,7 +172,7 @@ function answers(port, pid) {
     socket.on('data', (data) => {
       text += data.toString('latin1');
       const process = /process_id:(\d+)\r/.exec(text);
-      // -NOAUTH where the test wants a password.
+      // -NOAUTH if the test sets a password.
       if (process === null && !text.startsWith('-')) return;
       resolve(process === null || Number(process[1]) === pid);
       socket.destroy();
@@ -201,8 +201,8 @@ export function isListening(port) {
 }
 
 /**
- * A port nobody listens on and that the kernel gives to no outgoing connection: while a server is
- * down its port must stay free for it to come back to.
+ * A free port that the kernel gives to no outgoing connection: while a server is down, its port must
+ * stay free until it returns.
  */
 export async function freePort() {
   const range = await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').catch(

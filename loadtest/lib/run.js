@@ -61,7 +61,7 @@ export class Run {
 }
 
 /**
- * Runs one load test and exits with 0 where all that is required was met, else with 1.
+ * Runs one load test and exits with 0 if every requirement is met, else with 1.
  * @param {string} title
  * @param {(test: Run) => Promise<void>} body
  * @param {number} [limitMs]

@@ -17,7 +17,7 @@ const POLL_MS = 20;
 /** The settings of a run that does not test a limit. */
 export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info' });
 
-/** What ends with the test: a `node:test` context, or a `Run` of a load tool. */
+/** The owner of a process, which ends with it: a `node:test` context, or a `Run` of a load tool. */
 /** @typedef {{after: (cleanup: () => unknown) => void}} Owner */
 
 /** @typedef {Record<string, any>} LogLine */
@@ -59,7 +59,7 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
       HOST: '127.0.0.1',
       WORKERS: '2',
       FANFARE_DRAIN_DELAY_MS: '0',
-      // A machine that stands still for a moment is not what a test is about, unless it says so.
+      // Most tests do not test a machine that stands still for a moment.
       FANFARE_MAX_LOOP_LAG_MS: '10000',
       ...env,
     },

@@ -1,7 +1,7 @@
 // ws-client.js: a light WebSocket client on a raw socket, for many thousands a process.
 //
-// It reads what a server may send without extensions (RFC 6455: unmasked, unfragmented frames),
-// counts it, and hands texts to one callback. All connections share one read buffer: a text is
+// It reads the frames that a server may send without extensions (RFC 6455: unmasked, unfragmented),
+// counts them, and passes texts to one callback. All connections share one read buffer: a text is
 // decoded before the next read, and only a frame cut in two is kept. What a server must not send
 // ends the connection with an error, so that it can't go unseen.
 
@@ -31,7 +31,7 @@ export class HandshakeError extends Error {
 
 export class WsClient {
   /**
-   * @param {string|URL} url ws://host:port/path; parsed once where many are opened
+   * @param {string|URL} url ws://host:port/path; parse it once if you open many
    * @param {object} [options]
    * @param {string} [options.localAddress] source address, 127.0.0.2 for one; the kernel chooses
    *   without
@@ -58,14 +58,14 @@ export class WsClient {
     this.isOpen = false;
     /** Our close frame is sent. */
     this.isClosing = false;
-    /** 0 while open; 1006 where no close frame came. */
+    /** 0 while open; 1006 if no close frame came. */
     this.closeCode = 0;
     this.closeReason = '';
     /** When the close frame came, or without one the end; on the clock of performance.now(). */
     this.closedMs = 0;
     /** The turn of the event loop in which that was read: see currentTurn. */
     this.closedTurn = 0;
-    /** Why it ended, where that is the server's fault or the network's. @type {Error|null} */
+    /** The reason of its end, if the server or the network ended it. @type {Error|null} */
     this.error = null;
     /** @type {Map<number, (reply: Message) => void>|null} */
     this.pending = null;
@@ -83,7 +83,7 @@ export class WsClient {
   /**
    * Connects and shakes hands.
    * @param {number} [timeoutMs]
-   * @returns {Promise<this>} rejects with a HandshakeError where the server refuses
+   * @returns {Promise<this>} rejects with a HandshakeError if the server refuses
    */
   open(timeoutMs = OPEN_TIMEOUT_MS) {
     return new Promise((resolve, reject) => {
@@ -140,10 +140,10 @@ export class WsClient {
   }
 
   /**
-   * Sends a command and awaits what answers it: its reply, or an error reply.
+   * Sends a command and awaits its reply, or an error reply.
    * @param {Message} command gets an `id`
    * @param {number} [timeoutMs]
-   * @returns {Promise<Message>} rejects where the connection ends first or no answer comes
+   * @returns {Promise<Message>} rejects if the connection ends first or no answer comes
    */
   request(command, timeoutMs = REPLY_TIMEOUT_MS) {
     const id = ++this.lastId;
@@ -224,7 +224,7 @@ export class WsClient {
       data = data.subarray(end + 4);
     }
     const used = this.#frames(data);
-    // Copied: what it is part of is read into again.
+    // Copied, because the next read overwrites the buffer.
     this.rest = used === data.length ? NO_BYTES : Buffer.from(data.subarray(used));
   }
 
@@ -330,8 +330,8 @@ let turn = 0;
 let isTurning = false;
 
 /**
- * Numbers the turns of the event loop. What is read from two sockets in one turn was there when it
- * began, in whatever order; what is read in a later turn came later.
+ * Numbers the turns of the event loop. Bytes that are read from two sockets in one turn had arrived
+ * when it began, in an unknown order. Bytes that are read in a later turn arrived later.
  */
 export function currentTurn() {
   if (!isTurning) {

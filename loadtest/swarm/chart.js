@@ -1,7 +1,8 @@
 // chart.js: a line chart as SVG, drawn when the report is written: it is there without any script,
 // and when printed.
 //
-// The figure carries its data, for the report's script to say the values under the pointer.
+// The figure carries its data, so that the script of the report can show the values under the
+// pointer.
 
 /** @typedef {{name: string, from: number, to: number}} Span */
 
@@ -46,7 +47,7 @@ const PHONE_LETTER = 14;
 
 /**
  * @param {Chart} chart
- * @returns {string} HTML; nothing where there is nothing to draw
+ * @returns {string} HTML; '' if there is nothing to draw
  */
 export function chartFigure({
   title,
@@ -170,7 +171,7 @@ export function stretched(low, high, spans) {
       isShort: false,
     };
   });
-  // What one part gets more, the others get less, so that the next one may be too narrow.
+  // If one part gets more, the others get less, so that the next one may be too narrow.
   let perTime = 0;
   for (let before = -1, short = 0; short !== before; ) {
     before = short;

@@ -1,11 +1,11 @@
-// client.js: one client process of the swarm. It holds its part of the connections and does with
-// them what it is asked.
+// client.js: one client process of the swarm, with its part of the connections. The parent asks it
+// for one step after another.
 //
 //   parent --{id, step, ...}--> this          --{id, answer, tick}--> parent
 //                                             --{tick}--------------> parent   unasked, every TICK_MS
 //
-// A tick is what has happened since the one before, and comes with every answer too, so that a
-// phase's figures are complete when its last answer is there. Message payloads carry a mark, by
+// A tick has the counts since the tick before. Every answer has one, too, so that the figures of a
+// phase are complete with its last answer. Message payloads carry a mark, by
 // which a reply is recognised and timed: swarm:e12:345:1234567.890:17:xxx is an echo of step 12, of
 // connection 345, due at that time, the process's 17th message. All processes of a machine share
 // the clock, so that a broadcast is timed wherever it arrives.
@@ -18,7 +18,7 @@ import { Ways } from './ports.js';
 
 export const TICK_MS = 500;
 const MARK = 'swarm:';
-/** Longest an endurance sender sleeps: what comes due meanwhile is late by that. */
+/** Longest sleep of an endurance sender: messages that come due meanwhile are late by that. */
 const NAP_MS = 2;
 /** How often it looks, with everything sent, whether the phase has been cut short. */
 const LOOK_MS = 50;
@@ -115,7 +115,7 @@ class ClientProcess {
     return tick;
   }
 
-  /** As it was before, where there is no descriptor left to ask with. */
+  /** The figure of the last call, if no descriptor is left to read it with. */
   #residentBytes() {
     try {
       this.residentBytes = process.memoryUsage.rss();
@@ -192,8 +192,8 @@ class ClientProcess {
     const mostPending = Math.max(1, (rate * this.replyTimeoutMs) / 1000);
     const startedMs = clockMs();
     const endMs = startedMs + durationMs;
-    // Without a connection nothing can be sent, and what was due is no failure beside that of the
-    // connections.
+    // Without a connection the process can send nothing. The lost connections are the failures, not
+    // the messages that were due.
     const isOver = () => this.stopped || this.members.length === 0;
     let behindMs = 0;
     for (let n = 0; n < messages && !isOver(); ) {
@@ -230,7 +230,7 @@ class ClientProcess {
    * Lanes of broadcasts, each by a random connection, the next as soon as the one before is back at
    * its sender.
    * @param {{lanes: number[], timeoutMs: number}} ask broadcasts of each lane
-   * @returns {Promise<{trips: number[], refused: number}>} milliseconds, Infinity where it did not
+   * @returns {Promise<{trips: number[], refused: number}>} milliseconds, Infinity if it did not
    *   come back; `refused`: those answered with an error, or whose sender lost its connection: that
    *   failure is counted
    */
@@ -250,7 +250,7 @@ class ClientProcess {
     return { trips, refused };
   }
 
-  /** What has come of this step's broadcasts. */
+  /** The deliveries of this step's broadcasts. */
   async delivered() {
     const { buckets, maxMs } = this.deliveryLatency;
     return { deliveries: this.stepDeliveries, buckets: [...buckets], maxMs };
@@ -343,7 +343,7 @@ class ClientProcess {
     }
     const missing = this.stopped ? 0 : this.pending;
     if (missing > 0) this.#fail('no reply', missing);
-    // What comes later belongs to no step.
+    // Later replies belong to no step.
     this.pending = 0;
     if (missing > 0) for (const member of this.members) member.waiting = 0;
     this.step++;

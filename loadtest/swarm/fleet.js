@@ -1,5 +1,5 @@
-// fleet.js: the client processes. A step is asked of one or of all of them; what they report on the
-// way is summed up.
+// fleet.js: the client processes. The parent asks one or all of them for a step, and adds up their
+// reports.
 
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -86,8 +86,8 @@ export class Fleet {
    * @param {number} process
    * @param {string} step a method of ClientProcess
    * @param {object} ask
-   * @param {number} [takesMs] what it may take by itself
-   * @returns {Promise<any>} its answer; rejects where the process is gone, or silent for too long
+   * @param {number} [takesMs] time that the step itself may take
+   * @returns {Promise<any>} its answer; rejects if the process is gone, or silent for too long
    */
   ask(process, step, ask, takesMs = 0) {
     if (this.#failure) return Promise.reject(this.#failure);

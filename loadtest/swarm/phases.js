@@ -1,4 +1,4 @@
-// phases.js: what the swarm does, one after another, and what each phase came to.
+// phases.js: the phases of the swarm, one after another, and their results.
 //
 // connect     batches of connections: each process opens one batch, and the next when all of it is answered
 // burst       each connection sends its messages, a batch of a process at a time, each batch when the one before has its replies
@@ -6,14 +6,14 @@
 // broadcast   from one step's connections on, more in each: round trips of messages that reach everyone, a few on their way
 //             at a time, until their percentile is over the limit
 //
-// Each phase ends early where the run is stopped: too many errors, or Ctrl-C.
+// Each phase ends early if the run is stopped: too many errors, or Ctrl-C.
 
 import { Latency } from '../lib/latency.js';
 import { pause } from '../lib/run.js';
 
 /**
- * Endurance: a rate is held where so much of it was sent, all of that was answered, and no later
- * than so after the end. A server that loses 15,000 other connections at once, as when another
+ * Endurance: a rate is held if this share of it was sent, all of that was answered, and no later
+ * than this after the end. A server that loses 15,000 other connections at once, as when another
  * network of netns.sh ends, is 0.7 s late.
  */
 const HELD_SHARE = 0.97;
@@ -64,7 +64,7 @@ const POLL_MS = 20;
 /**
  * @typedef {object} Step
  * @property {number} connections
- * @property {number} p50 of the round trips, as their sender saw them, milliseconds; Infinity where
+ * @property {number} p50 of the round trips, as their sender saw them, milliseconds; Infinity if
  *   they did not come back
  * @property {number} pLimit their percentile that is held against the limit
  * @property {number} maxMs
@@ -88,7 +88,7 @@ const POLL_MS = 20;
  */
 
 /**
- * What the phases work with.
+ * The means of a phase.
  * @typedef {object} Context
  * @property {import('./options.js').Options} options
  * @property {import('./fleet.js').Fleet} fleet
@@ -302,7 +302,7 @@ async function broadcastStep({ options, fleet, timeline, fail, isStopped }, numb
     Math.min(SILENCE_MS, replyTimeoutMs),
     isStopped,
   );
-  // What did not reach a connection that was lost is no failure beside that.
+  // The lost connection is the failure, not the deliveries that it did not get.
   const missing = expected - deliveries - (connections - timeline.open) * trips.length;
   if (missing > 0 && !isStopped()) fail('not delivered', missing);
   const pLimit = ranked(trips, limitPercentile);
@@ -367,7 +367,7 @@ function share(whole, parts, part) {
  * The nearest rank.
  * @param {readonly number[]} sorted
  * @param {number} percent
- * @returns {number} Infinity where there is none
+ * @returns {number} Infinity if there is none
  */
 export function ranked(sorted, percent) {
   return (

@@ -1,10 +1,10 @@
-// plan.js: what this client machine can open, computed before anything is opened, and which of its
-// limits comes first.
+// plan.js: how many connections this client machine can open, and which of its limits comes first.
+// The swarm computes both before it opens any.
 //
 // A connection is four things: source address, source port, target address, target port, so there
 // can be as many as ports × source addresses × targets. The ports are those of
 // net.ipv4.ip_local_port_range, less ip_local_reserved_ports. With
-// --source the swarm names address and port itself (ports.js says why); without, connect() chooses both, and there is one
+// --source the swarm names address and port itself (ports.js has the reason); without, connect() chooses both, and there is one
 // address. Past the last one, connect() fails with EADDRNOTAVAIL. A port in TIME_WAIT counts as
 // taken: after a run whose client closed first, for 60 s.
 
@@ -30,13 +30,13 @@ const WORTH_A_PROCESS = 5000;
  */
 const PROCESS_KB = 100_000;
 const CONNECTION_KB = 16;
-/** The server's side of a connection, where it is on this machine too. */
+/** The server's side of a connection, if the server is on this machine, too. */
 const SERVER_CONNECTION_KB = 16;
 /** Of the memory that is left, so much may be planned with. */
 const MEMORY_SHARE = 0.9;
 
 /**
- * What the kernel says of this machine. Null is what could not be read.
+ * Limits of this machine, from the kernel. Null: it could not be read.
  * @typedef {object} Limits
  * @property {import('./ports.js').PortRange|null} portRange
  * @property {[number, number][]} reserved ranges of ports, both ends included
@@ -68,7 +68,7 @@ const MEMORY_SHARE = 0.9;
 /** @typedef {{address: string, port: number}} Place */
 
 /**
- * @param {(path: string) => string} [read] the file's text, or '' where there is none
+ * @param {(path: string) => string} [read] the file's text, or '' if there is none
  * @returns {Limits}
  */
 export function readLimits(read = readOrNothing) {
@@ -298,7 +298,7 @@ function unread(limit, what) {
 
 /**
  * @param {Plan} plan
- * @returns {string} what to say before the start; many lines
+ * @returns {string} the lines to print before the start
  */
 export function planText({ asked, most, first, rows, processes, fits }) {
   if (fits)
@@ -326,7 +326,7 @@ export function processWords(number) {
 /**
  * Binds each address once.
  * @param {string[]} sources
- * @returns {Promise<string[]>} what is wrong with them, in words
+ * @returns {Promise<string[]>} their faults, in words
  */
 export async function sourceFaults(sources) {
   const faults = await Promise.all(
@@ -405,7 +405,7 @@ const LISTEN = '0A';
 const IS_LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 /**
- * The machine's, or what is left to this container where that is less.
+ * The memory of the machine, or of this container if that is less.
  * @param {(path: string) => string} read
  * @returns {number|null}
  */

@@ -1,5 +1,4 @@
-// ports.js: from where to connect: for each source address and target, the ports to use, chosen
-// here.
+// ports.js: chooses the source port of each connection, for each source address and target.
 //
 // Left to the kernel, a bound source address is slow and wasteful. libuv binds it with SO_REUSEADDR
 // and port 0, before the target is known. Linux then gives each port once, however many targets
@@ -59,8 +58,8 @@ export class Ways {
   }
 
   /**
-   * A way that has a port left, each in its turn. Where none has, a port in use: the kernel says
-   * what it thinks of that.
+   * A way that has a port left, each in its turn. If none has, a port in use, which the kernel
+   * refuses.
    * @returns {{way: Way, port: number|undefined}}
    */
   take() {

@@ -1,9 +1,8 @@
-// profiles.js: how to speak with a server: what to send to have it back, what to send that goes to
-// everyone.
+// profiles.js: the protocol of a server: a message that comes back to its sender, and one that goes
+// to all.
 //
-// All the swarm knows of a server's protocol. A reply or a delivery is recognised by the mark
-// within the payload, wherever the server puts the payload, so nothing is said about the shape of
-// its messages.
+// The swarm recognises a reply or a delivery by the mark in its payload, at any place in a message,
+// so a profile does not describe the form of messages.
 
 import { readFileSync } from 'node:fs';
 

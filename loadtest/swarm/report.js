@@ -307,7 +307,7 @@ function serverSection({ options, timeline }) {
         ],
       ];
     });
-    // A line of zeros says less than no line.
+    // A line of zeros does not help.
     if (points.length < 2 || points.every(([, value]) => value === 0)) return '';
     return chartFigure({
       title,

@@ -1,5 +1,5 @@
-// timeline.js: what happened when: the clients' ticks summed up per sample, and the server's
-// metrics beside them.
+// timeline.js: the course of a run: the ticks of the clients, added up per sample, and the metrics
+// of the server.
 
 import { Latency } from '../lib/latency.js';
 import { scrape } from '../lib/server.js';
@@ -12,7 +12,7 @@ const CPU_SAMPLES = 4;
 /** @typedef {import('./client.js').Tick} Tick */
 
 /**
- * One moment. Rates are per second, since the sample before; latencies milliseconds, null where
+ * One moment. Rates are per second, since the sample before; latencies milliseconds, null if
  * nothing was timed.
  * @typedef {object} Sample
  * @property {number} t seconds since the start

@@ -1,5 +1,5 @@
-// verdict.js: what a run came to, in words: each phase in a line, the first limit that was hit, and
-// what to change.
+// verdict.js: the result of a run in words: a line for each phase, the first limit that was hit, and
+// the setting to change.
 
 import { count } from '../lib/run.js';
 
@@ -28,7 +28,7 @@ const NEAR = 0.01;
  * @param {object} run
  * @param {import('./phases.js').Results} run.results
  * @param {Failure[]} run.failures in the order in which they began
- * @param {string} run.stopped why it ended early; '' where it did not
+ * @param {string} run.stopped why it ended early; '' if it did not
  * @param {number} run.asked connections
  * @param {number} run.peak connections open at once
  * @param {import('./timeline.js').Span[]} run.spans
@@ -154,7 +154,7 @@ function notes({ failures, peak, asked, spans, addresses }) {
 }
 
 /**
- * Without the phases: each was said as it ended.
+ * Without the phases: each was printed as it ended.
  * @param {Verdict} verdict
  * @returns {string} many lines
  */

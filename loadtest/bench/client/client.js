@@ -1,10 +1,10 @@
 // client.js: client.c once more, in Node, for machines without a C compiler.
 //
-// The same lines in and out, the same marker, the same checks; client.c explains them. What keeps
-// it light: raw sockets that all read into one buffer (`onread`), frames counted by their headers,
-// the marker looked for where the last one was, its time read in every 16th delivery only, no
-// object per delivery. Still it costs two to three times the C client (README.md has the figures),
-// so where it says that it is the limit, it is.
+// It has the same lines in and out, the same marker and the same checks as client.c, which explains
+// them. Raw sockets share one read buffer (`onread`), and frames are counted by their headers. The
+// client looks for the marker at its last place, reads the time in every 16th delivery only, and
+// makes no object per delivery. It still costs two to three times the C client (README.md has the
+// figures).
 
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
