@@ -70,7 +70,7 @@ async function smoke(t, target, room) {
   };
 }
 
-test('smoke.yml passes where every delivery arrives, and fails where some are lost', {
+test('smoke.yml passes if every delivery arrives, and fails if some are lost', {
   timeout: 60_000,
 }, async (t) => {
   const server = await startServer(t, { FANFARE_LIMITS: 'off' });
@@ -107,7 +107,7 @@ test('smoke.yml passes where every delivery arrives, and fails where some are lo
   );
 });
 
-test('npm run loadtest:all prints a row for each scenario, and its exit code says whether all met their conditions', {
+test('npm run loadtest:all prints a row for each scenario, and exits with 0 only if all met their conditions', {
   timeout: 60_000,
 }, async (t) => {
   const server = await startServer(t, { FANFARE_LIMITS: 'off' });
@@ -160,7 +160,7 @@ test('npm run loadtest:all prints a row for each scenario, and its exit code say
   assert.match(bad.said, /^0 of 1 scenarios met their conditions$/m);
 });
 
-test('fanfare.closed counts what the server closed, and none of the client’s own hang-ups', async (t) => {
+test('fanfare.closed counts connections that the server closed, and none that the client closed', async (t) => {
   const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
   await once(server, 'listening');
   t.after(() => server.close());
@@ -213,7 +213,7 @@ test('fanfare.closed counts what the server closed, and none of the client’s o
   }
 });
 
-test('every scenario is there, checks every delivery, and names only steps there are', async () => {
+test('every scenario exists, checks every delivery, and names only existing steps', async () => {
   const names = (await readdir(`${root}loadtest`)).filter((name) => name.endsWith('.yml')).sort();
   assert.deepEqual(names, [
     'fan-out.yml',

@@ -96,7 +96,7 @@ test('a search finds the largest load that passes, within a bisection step', asy
   assert.ok(tried.length < 12);
 });
 
-test('a search goes down from a start that is too high, and gives up where nothing passes', async () => {
+test('a search goes down from a start that is too high, and gives up if nothing passes', async () => {
   const search = (/** @type {number} */ limit) =>
     searchRate({
       start: 1000,
@@ -111,7 +111,7 @@ test('a search goes down from a start that is too high, and gives up where nothi
   assert.equal(await search(0), null);
 });
 
-test('a search around a known load is short, and goes as far as it must where that no longer holds', async () => {
+test('a search around a known load is short, and goes further if that load no longer holds', async () => {
   const search = async (/** @type {number} */ limit, /** @type {number} */ grain) => {
     let tried = 0;
     const best = await searchRate({

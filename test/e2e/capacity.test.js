@@ -35,7 +35,7 @@ async function capacity(t, ...args) {
   return { code, said, save };
 }
 
-test('a rate that is held becomes a row; one that is not, or a number that does not fit, is none', {
+test('capacity adds a row for a rate that holds, and none for a rate or a number that does not', {
   timeout: 60_000,
 }, async (t) => {
   const small = ['--messages', '300', '--rest-seconds', '0'];

@@ -75,26 +75,30 @@ test(
   },
 );
 
-test('workers that die again and again are loud, and the server goes on', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  const [survivor] = server.workerPids();
-  for (let death = 1; death <= 5; death++) {
+test(
+  'workers that die again and again are logged as errors, and the server goes on',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    const [survivor] = server.workerPids();
+    for (let death = 1; death <= 5; death++) {
+      await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
+      const victim = server.workerPids().find((pid) => pid !== survivor);
+      process.kill(/** @type {number} */ (victim), 'SIGKILL');
+      await until(() => !isAlive(/** @type {number} */ (victim)));
+    }
+    await server.line(
+      ({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'),
+    );
     await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-    const victim = server.workerPids().find((pid) => pid !== survivor);
-    process.kill(/** @type {number} */ (victim), 'SIGKILL');
-    await until(() => !isAlive(/** @type {number} */ (victim)));
-  }
-  await server.line(
-    ({ level, msg }) => level === 50 && msg.startsWith('5 workers died within 60 s'),
-  );
-  await until(async () => (await readyWorkers(server.metricsPort)).ready === 2);
-  const metrics = samples(
-    await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
-  );
-  assert.equal(metrics.get('fanfare_worker_crash_loop'), 1);
-  assert.equal(metrics.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
-  assert.ok(isAlive(survivor));
-});
+    const metrics = samples(
+      await (await fetch(`http://127.0.0.1:${server.metricsPort}/metrics`)).text(),
+    );
+    assert.equal(metrics.get('fanfare_worker_crash_loop'), 1);
+    assert.equal(metrics.get('fanfare_worker_deaths_total{cause="crashed"}'), 5);
+    assert.ok(isAlive(survivor));
+  },
+);
 
 test('a hung worker is killed and replaced', OPTIONS, async (t) => {
   const server = await startServer(t, { FANFARE_WORKER_TIMEOUT_MS: '1000' });
@@ -234,7 +238,7 @@ test(
   },
 );
 
-test('a public port in use is said and fatal at once', OPTIONS, async (t) => {
+test('a public port in use is logged and fatal at once', OPTIONS, async (t) => {
   const taken = createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');
   t.after(() => taken.close());
@@ -246,7 +250,7 @@ test('a public port in use is said and fatal at once', OPTIONS, async (t) => {
   assert.equal(server.lines.filter(({ msg }) => msg === 'replacing worker').length, 0);
 });
 
-test('an operations port in use is said and fatal at once', OPTIONS, async (t) => {
+test('an operations port in use is logged and fatal at once', OPTIONS, async (t) => {
   const taken = createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');
   t.after(() => taken.close());
@@ -258,19 +262,23 @@ test('an operations port in use is said and fatal at once', OPTIONS, async (t) =
   );
 });
 
-test('every fault of the configuration is said at once, with exit 78', OPTIONS, async (t) => {
-  const path = configFile(t, 'FANFARE_NO_SUCH=1\n');
-  const server = spawnServer(t, {
-    PORT: 'abc',
-    FANFARE_PING_INTERVAL_MS: '1',
-    FANFARE_CONFIG_FILE: path,
-  });
-  assert.deepEqual(await server.exited, { code: 78, signal: null });
-  for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH'])
-    assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
-});
+test(
+  'all faults of the configuration are logged at once, with exit code 78',
+  OPTIONS,
+  async (t) => {
+    const path = configFile(t, 'FANFARE_NO_SUCH=1\n');
+    const server = spawnServer(t, {
+      PORT: 'abc',
+      FANFARE_PING_INTERVAL_MS: '1',
+      FANFARE_CONFIG_FILE: path,
+    });
+    assert.deepEqual(await server.exited, { code: 78, signal: null });
+    for (const name of ['PORT', 'FANFARE_PING_INTERVAL_MS', 'FANFARE_NO_SUCH'])
+      assert.match(server.stderr(), new RegExp(`\\b${name}\\b`));
+  },
+);
 
-test('a configuration file that is not there is a fault', OPTIONS, async (t) => {
+test('a missing configuration file is a fault', OPTIONS, async (t) => {
   const server = spawnServer(t, { FANFARE_CONFIG_FILE: '/nowhere/fanfare.env' });
   assert.equal((await server.exited).code, 78);
   assert.match(server.stderr(), /FANFARE_CONFIG_FILE.*nowhere/);

@@ -89,7 +89,7 @@ test('a wrong command line and a wrong setting exit with 2', OPTIONS, () => {
   assert.equal(run(['--help']).status, 0);
 });
 
-test('with few descriptors nofile is first, and a server holds exactly what the doctor said', {
+test('with few descriptors nofile is the first limit, and a server holds exactly the number of the doctor', {
   ...OPTIONS,
   skip: noPrlimit,
 }, async (t) => {
@@ -115,7 +115,7 @@ test('with few descriptors nofile is first, and a server holds exactly what the 
   assert.equal(await dial(t, server.port), 503);
 });
 
-test('a server with enough of everything does not mention it', OPTIONS, async (t) => {
+test('a server with high limits does not mention them', OPTIONS, async (t) => {
   // Whether this machine has enough is the doctor's to say.
   const { verdict } = examined([]);
   const server = await startServer(t);
@@ -142,7 +142,7 @@ const DIAL = `
     }
   });`;
 
-test('in a namespace with few ports they are first, and so many can be dialled', {
+test('in a namespace with few ports these are the first limit, and as many connections can be opened', {
   ...OPTIONS,
   skip: noNamespaces,
 }, () => {
@@ -170,7 +170,7 @@ test('in a namespace with few ports they are first, and so many can be dialled',
   assert.notEqual(examined(['--clients', 'elsewhere'], { prefix: narrow }).first, PORTS);
 });
 
-test('each command it gives for the network does what is wanted', {
+test('each network command of the doctor has the effect that it promises', {
   ...OPTIONS,
   skip: noNamespaces,
 }, () => {
@@ -208,7 +208,7 @@ test('each command it gives for the network does what is wanted', {
     assert.equal(rowOf(after, name).verdict, 'ok', `${name} after ${fixes}`);
 });
 
-test('without root it reads as much', {
+test('the doctor reads the same limits without root', {
   ...OPTIONS,
   skip: !isRoot && 'the other tests have no root either',
 }, (t) => {
@@ -230,7 +230,7 @@ test('without root it reads as much', {
   );
 });
 
-test('in a control group with little memory that is first', OPTIONS, (t) => {
+test('in a control group with little memory, memory is the first limit', OPTIONS, (t) => {
   const group = memoryGroup(t, 128 * 2 ** 20);
   if (typeof group === 'string') return t.skip(group);
   const prefix = ['sh', '-c', `echo $$ > ${group.folder}/cgroup.procs && exec "$@"`, 'sh'];

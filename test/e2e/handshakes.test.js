@@ -20,7 +20,7 @@ async function scrape({ metricsPort }) {
   return samples(await response.text());
 }
 
-test('with few descriptors plain HTTP and silent connections of one address keep nobody else out', {
+test('with few descriptors, plain HTTP and silent connections of one address do not lock out other addresses', {
   ...OPTIONS,
   skip: noPrlimit,
 }, async (t) => {

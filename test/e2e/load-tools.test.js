@@ -95,13 +95,13 @@ describe('the load tools', { concurrency: 2 }, () => {
   }
 
   for (const tool of ['loadtest/artillery/artillery.js', 'loadtest/artillery/all.js']) {
-    test(`without Artillery ${tool} says in one line what to install`, async (t) => {
+    test(`without Artillery ${tool} names in one line what to install`, async (t) => {
       const { code, out, err } = await run(t, [tool]);
       assert.deepEqual([code, out], [2, '']);
       assert.match(err, /^Artillery is not installed: run `npm ci`.*\n$/);
     });
 
-    test(`without a server ${tool} says in one line how to start one`, async (t) => {
+    test(`without a server ${tool} shows in one line how to start one`, async (t) => {
       const target = `ws://127.0.0.1:${await freePort()}`;
       const { code, out, err } = await run(t, [join(root, tool), '--target', target]);
       assert.deepEqual([code, out], [2, '']);
@@ -112,7 +112,7 @@ describe('the load tools', { concurrency: 2 }, () => {
     });
   }
 
-  test('npm run loadtest and npm run loadtest:all run these', () => {
+  test('npm run loadtest and npm run loadtest:all run these tools', () => {
     const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     assert.equal(scripts.loadtest, 'node loadtest/artillery/artillery.js');
     assert.equal(scripts['loadtest:all'], 'node loadtest/artillery/all.js');

@@ -6,7 +6,7 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { connect } from '../helpers/clients.js';
 
-test('a server without the rule of another numbers what it publishes there, and nothing is missing after a recovery', {
+test('a server without the rule of another numbers its publications there, and a recovery misses none', {
   timeout: 40_000,
 }, async (t) => {
   const redis = await startRedis(t);

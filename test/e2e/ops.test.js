@@ -37,32 +37,36 @@ async function chatter(t, port, count) {
   }
 }
 
-test('metrics of all workers are added up, under the names dashboards use', OPTIONS, async (t) => {
-  const server = await startServer(t);
-  await chatter(t, server.port, 6);
-  const values = samples(await scrape(server));
-  assert.equal(values.get('websocket_connections_total'), 6);
-  assert.equal(values.get('websocket_messages_total'), 6);
-  // Which worker accepts is the kernel's to say.
-  const [first, second] = [0, 1].map(
-    (slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN,
-  );
-  assert.equal(first + second, 6);
-  // One message in eight is timed, the first of each worker among them.
-  assert.equal(
-    values.get('websocket_message_duration_ms_count'),
-    Math.sign(first) + Math.sign(second),
-  );
-  assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
-  assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
-  assert.equal(values.get('fanfare_broker_up'), 1);
-  for (const name of [
-    'nodejs_heap_used_bytes',
-    'nodejs_heap_size_used_bytes',
-    'process_resident_memory_bytes',
-  ])
-    assert.ok((values.get(name) ?? 0) > 0, name);
-});
+test(
+  'the metrics of all workers are added up, under the names that dashboards use',
+  OPTIONS,
+  async (t) => {
+    const server = await startServer(t);
+    await chatter(t, server.port, 6);
+    const values = samples(await scrape(server));
+    assert.equal(values.get('websocket_connections_total'), 6);
+    assert.equal(values.get('websocket_messages_total'), 6);
+    // Which worker accepts is the kernel's to say.
+    const [first, second] = [0, 1].map(
+      (slot) => values.get(`fanfare_worker_connections{worker="${slot}"}`) ?? Number.NaN,
+    );
+    assert.equal(first + second, 6);
+    // One message in eight is timed, the first of each worker among them.
+    assert.equal(
+      values.get('websocket_message_duration_ms_count'),
+      Math.sign(first) + Math.sign(second),
+    );
+    assert.equal(values.get('fanfare_worker_up{worker="0"}'), 1);
+    assert.equal(values.get('fanfare_worker_up{worker="1"}'), 1);
+    assert.equal(values.get('fanfare_broker_up'), 1);
+    for (const name of [
+      'nodejs_heap_used_bytes',
+      'nodejs_heap_size_used_bytes',
+      'process_resident_memory_bytes',
+    ])
+      assert.ok((values.get(name) ?? 0) > 0, name);
+  },
+);
 
 test(
   'a port in use is named with its setting, and another one is suggested',
@@ -192,7 +196,7 @@ test(
   },
 );
 
-test('livez, readyz and everything else', OPTIONS, async (t) => {
+test('livez, readyz and other paths answer as documented', OPTIONS, async (t) => {
   const server = await startServer(t);
   const url = `http://127.0.0.1:${server.metricsPort}`;
   const live = await fetch(`${url}/livez`);

@@ -114,7 +114,7 @@ test('embedded: users come and go over two workers, and those of a killed worker
   if (watcher.close === null) assert.ok(events(watcher).length > before);
 });
 
-test('over Redis: a user counts once over two servers; a killed worker is told at once by its machine', {
+test('over Redis: a user counts once over two servers; the machine of a killed worker reports it at once', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);

@@ -23,7 +23,7 @@ const examples = readFileSync(PAGE, 'utf8')
     })),
   );
 
-test('each example of docs/protocol.md is what a server answers', async (t) => {
+test('a server answers as each example of docs/protocol.md shows', async (t) => {
   assert.ok(examples.length >= 10);
   const { port } = await startServer(t, {
     FANFARE_HISTORY: 'chat.*=100/300s',

@@ -14,7 +14,9 @@ import { startTcpProxy } from '../helpers/tcp-proxy.js';
 const TIMEOUT_MS = 30_000;
 const { rules: history } = parseHistoryRules(['kept=100/300s']);
 
-test('a stall of this process is not held against Redis', { timeout: TIMEOUT_MS }, async (t) => {
+test('a stall of this process does not count as a fault of Redis', {
+  timeout: TIMEOUT_MS,
+}, async (t) => {
   const redis = await startRedis(t);
   const a = await start(t, redis);
   const published = outcome(a.broker.publish('room', Buffer.from('x')));
@@ -115,7 +117,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     );
   });
 
-  test('what is under way when Redis is killed has an unknown outcome, never UNAVAILABLE', {
+  test('a publish in flight when Redis is killed has an unknown outcome, never UNAVAILABLE', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -134,7 +136,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.node.publisher.bytes, 0);
   });
 
-  test('a full Redis refuses a large publication, and nothing of it is delivered', {
+  test('a full Redis refuses a large publication, and no part of it is delivered', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -196,7 +198,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(await redis.cli('DBSIZE'), '2');
   });
 
-  test('Redis refuses publishing: UNAVAILABLE and degraded; permitted again: up', {
+  test('if Redis refuses publishing, the answer is UNAVAILABLE and the broker degraded, until it is permitted again', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -209,7 +211,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.equal(a.counters.probeMisses, 0);
   });
 
-  test('Redis does not permit subscribing: tried again slowly', {
+  test('if Redis does not permit subscribing, the worker retries slowly', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -226,7 +228,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await eventually(() => a.texts.includes('x'), 1000);
   });
 
-  test('a wrong password: a clear line without the password, tried again slowly, healed when it is right', {
+  test('a wrong password logs a clear line without the password, and the worker retries slowly until it is right', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--requirepass', 'right-secret'] });
@@ -254,7 +256,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await eventually(() => a.state === 'up', 3000);
   });
 
-  test('Redis is away at the start: degraded, and up when it comes', {
+  test('if Redis is away at the start, the broker is degraded until it arrives', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -285,7 +287,9 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     assert.ok(tookMs > 3000);
   });
 
-  test('too much under way is refused, not gathered', { timeout: TIMEOUT_MS }, async (t) => {
+  test('too many publishes in flight are refused, not queued', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis);
     redis.freeze();
@@ -320,7 +324,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     await eventually(() => a.state === 'up');
   });
 
-  test('connections that lead to two servers: refused and degraded, then both follow the address', {
+  test('connections that lead to two servers are refused and degraded, then both follow the address', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const [old, current] = [await startRedis(t), await startRedis(t)];
@@ -362,7 +366,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
   });
 
   for (const kind of ['TCP', 'TLS']) {
-    test(`a connection over ${kind} that is given up or closed is reset: the kernel sends nothing later`, {
+    test(`a connection over ${kind} that is given up or closed is reset, so that the kernel sends nothing later`, {
       timeout: TIMEOUT_MS,
     }, async (t) => {
       const tls = kind === 'TLS' ? await startTlsRedis(t) : null;
@@ -399,7 +403,7 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     });
   }
 
-  test('the end comes in time though Redis is frozen', { timeout: TIMEOUT_MS }, async (t) => {
+  test('a worker closes in time though Redis is frozen', { timeout: TIMEOUT_MS }, async (t) => {
     const redis = await startRedis(t);
     const a = await start(t, redis);
     redis.freeze();

@@ -114,7 +114,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     });
   }
 
-  test('a primary that was a replica meanwhile: refused, left, and a new epoch', {
+  test('a primary that was a replica meanwhile is refused and left, and the next epoch is new', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -185,7 +185,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     });
   }
 
-  test('of a primary that took the data of another server, no answer behind that is believed', {
+  test('no answer of a primary is accepted after it took the data of another server', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const args = ['--repl-diskless-sync-delay', '0'];
@@ -225,7 +225,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     );
   });
 
-  test('a primary that took the data of another server: a read right after it is of a new epoch', {
+  test('a read right after a primary took the data of another server returns a new epoch', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const args = ['--repl-diskless-sync-delay', '0'];
@@ -257,7 +257,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(after?.texts, []);
   });
 
-  test('a stream that got shorter without a word: no offset is accepted twice, and the epoch ends', {
+  test('if a stream got shorter, no offset is accepted twice, and the epoch ends', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -297,7 +297,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     }
   });
 
-  test('an address that leads back to a server it had left: the epoch there has ended', {
+  test('if an address leads back to an earlier server, the epoch there has ended', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const [first, second] = [await startRedis(t), await startRedis(t)];
@@ -328,7 +328,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal((await read(b, 'kept-read')).epoch, page.epoch);
   });
 
-  test('a first replica is attached: epochs stay, also for workers that come later', {
+  test('epochs stay when a first replica is attached, also for later workers', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
@@ -350,7 +350,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal(a.counters.brokerReconnects, 0);
   });
 
-  test('a first replica is attached: epochs stay while workers notice it one after another', {
+  test('epochs stay while workers notice a first replica one after another', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t, { args: ['--repl-diskless-sync-delay', '0'] });
@@ -386,7 +386,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal((await publish(c, 'kept-c', ['2']))[0].offset, 2);
   });
 
-  test('a room that nobody has published to leaves nothing in Redis, or a position for two minutes', {
+  test('a room without publications leaves no key in Redis, or a position for two minutes', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -408,7 +408,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.ok((await ttlMs('meta')) > 3_600_000);
   });
 
-  test('another program empties its own database: a new connection, and nothing is lost', {
+  test('if another program empties its own database, the server reconnects and loses no publication', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -421,7 +421,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(await read(a, 'kept'), { epoch, offset: 2, texts: ['1', '2'] });
   });
 
-  test('an emptied Redis: a new epoch, also for workers that knew the old one', {
+  test('an emptied Redis starts a new epoch, also for workers that knew the old one', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -556,7 +556,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     });
   }
 
-  test('what Redis refuses after it has stored a publication does not make it refused', {
+  test('a stored publication is not refused because Redis refuses a later step', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -596,7 +596,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.doesNotMatch(stream, /without/);
   });
 
-  test('a script that Redis has forgotten is sent again, and nothing is lost', {
+  test('a script that Redis has forgotten is sent again, and no publication is lost', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -614,7 +614,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     await eventually(() => b.positions.length === 20);
   });
 
-  test('a script that Redis forgets under load: order holds, and a refusal is one', {
+  test('if Redis forgets a script under load, the order holds, and no refused publication is stored', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -653,7 +653,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     );
   });
 
-  test('an idempotency key tells what became of a publish whose outcome was unknown', {
+  test('an idempotency key shows the result of a publish whose outcome was unknown', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -682,7 +682,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual(b.texts, ['1', '2', '3']);
   });
 
-  test('a read fails at once without Redis, and in time where Redis is mute', {
+  test('a read fails at once without Redis, and in time if Redis does not answer', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);
@@ -745,7 +745,7 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.deepEqual((await read(a, 'short')).texts, numbered('y', 20).slice(10));
   });
 
-  test('a stretch is bounded in bytes, and ends at a gap that others made', {
+  test('a page of history is bounded in bytes, and ends at a gap that other programs made', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startRedis(t);

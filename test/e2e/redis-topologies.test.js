@@ -9,7 +9,7 @@ import { eventually, start } from '../helpers/redis-worker.js';
 
 const TIMEOUT_MS = 30_000;
 
-test('in a cluster, keys of all slots are reached by one client, with a node away too', {
+test('in a cluster, one client reaches the keys of all slots, also while a node is away', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const cluster = await startCluster(t);
@@ -24,7 +24,7 @@ test('in a cluster, keys of all slots are reached by one client, with a node awa
   assert.equal(await connection.redis.get(keys[1]), keys[1]);
 });
 
-test('who can not prove that Redis is who it says, or is not let in, is told and nothing is sent', {
+test('without a valid certificate or password of Redis, the worker logs the reason and sends nothing', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const { redis, settings, tlsPort } = await startTlsRedis(t, { asksClients: true });

@@ -23,7 +23,7 @@ const FLAGS = [
 /** Narrower, a phase can't be seen. */
 const MIN_PHASE_PX = 24;
 
-test('the report fits a desktop and a phone, in letters of one size, with every phase to be seen', async (t) => {
+test('the report fits a desktop and a phone, in letters of one size, and shows every phase', async (t) => {
   if (CHROMIUM === '') return t.skip('there is no chromium; npm run test:setup');
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-report-'));
   t.after(() => rmSync(folder, { recursive: true }));

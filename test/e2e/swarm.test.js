@@ -104,7 +104,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     await t.test('in Chromium, without network, errors or empty charts', () => drawn(t, html));
   });
 
-  test('the cap of connections per address is said to be the server’s limit, and errors end the run', {
+  test('the swarm reports the cap of connections per address as the limit of the server, and errors end the run', {
     timeout: LIMIT_MS,
   }, async (t) => {
     const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: '50' });
@@ -138,7 +138,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.equal(results.burst, undefined);
   });
 
-  test('a server that is not there ends the run at once', { timeout: LIMIT_MS }, async (t) => {
+  test('a missing server ends the run at once', { timeout: LIMIT_MS }, async (t) => {
     const port = await freePort();
     const { code, said, report } = await swarm(t, [
       '--target',
@@ -154,7 +154,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.deepEqual(Object.keys(report().results), ['connect']);
   });
 
-  test('connections that a dying server takes with it are counted, and the report says how far it came', {
+  test('the swarm counts the connections of a server that dies, and reports the figures so far', {
     timeout: LIMIT_MS,
   }, async (t) => {
     const server = await startServer(t, { FANFARE_LIMITS: 'off' });
@@ -297,7 +297,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.match(mixed.said, /285 × not understood/);
   });
 
-  test('another server that sends to everyone holds; one that leaves somebody out does not', {
+  test('another server that sends to all holds; one that leaves out a client does not', {
     timeout: LIMIT_MS,
   }, async (t) => {
     const phases = [
@@ -331,7 +331,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.match(missing.said, /first limit hit: deliveries \(the server\)/);
   });
 
-  test('file descriptors that run out are the client’s: said before, and found when forced', {
+  test('missing file descriptors of the client are reported before the start, and found when forced', {
     timeout: LIMIT_MS,
   }, async (t) => {
     const server = await shared;
@@ -357,7 +357,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     );
   });
 
-  test('ports that run out are the client’s: said before, and found when forced', {
+  test('missing ports of the client are reported before the start, and found when forced', {
     timeout: LIMIT_MS,
   }, async (t) => {
     if (process.getuid?.() !== 0) return t.skip('network namespaces need root');

@@ -67,7 +67,7 @@ class Member {
   }
 }
 
-test('a server with half of 1,000 users is killed: told within a minute, no ghost, no double join', {
+test('after the kill of a server with half of 1,000 users, all leave within a minute, without ghosts or double joins', {
   timeout: 110_000,
 }, async (t) => {
   const redis = await startRedis(t);

@@ -24,47 +24,51 @@ const SETTING = Object.freeze({
 });
 const MAX_P99_MS = 250;
 
-test('22: slow readers are closed and recover, and nobody waits for them', OPTIONS, async (t) => {
-  const path = join(tmpdir(), `fanfare-slow-${process.pid}.jsonl`);
-  t.after(() => rmSync(path, { force: true }));
-  /** @type {Set<number>} */
-  let slow = new Set();
-  const { trial, report } = await smoke(t, { path, ...SETTING }, async (trial) => {
-    const readers = trial.random.shuffled(trial.workload.clients).slice(0, SLOW);
-    slow = new Set(readers.map(({ id }) => id));
-    const areClosed = async () => {
-      // A scrape costs the workers something, too.
-      await pause(250);
-      return (await trial.server.metrics()).get(CLOSED) === SLOW;
-    };
-    await trial.suffer(
-      {
-        ...NEMESES.slowReaders,
-        async inflict() {
-          for (const reader of readers) reader.pause();
-          return () => {
-            for (const reader of readers) reader.resume();
-          };
+test(
+  '22: slow readers are closed and recover, and no other reader waits for them',
+  OPTIONS,
+  async (t) => {
+    const path = join(tmpdir(), `fanfare-slow-${process.pid}.jsonl`);
+    t.after(() => rmSync(path, { force: true }));
+    /** @type {Set<number>} */
+    let slow = new Set();
+    const { trial, report } = await smoke(t, { path, ...SETTING }, async (trial) => {
+      const readers = trial.random.shuffled(trial.workload.clients).slice(0, SLOW);
+      slow = new Set(readers.map(({ id }) => id));
+      const areClosed = async () => {
+        // A scrape costs the workers something, too.
+        await pause(250);
+        return (await trial.server.metrics()).get(CLOSED) === SLOW;
+      };
+      await trial.suffer(
+        {
+          ...NEMESES.slowReaders,
+          async inflict() {
+            for (const reader of readers) reader.pause();
+            return () => {
+              for (const reader of readers) reader.resume();
+            };
+          },
         },
-      },
-      0,
-      async () => {
-        const closedMs = await tookMs(areClosed, 30_000, 'the end of slow readers');
-        t.diagnostic(`closed within ${Math.round(closedMs)} ms`);
-      },
-    );
-    await trial.workload.joined();
-  });
-  assert.deepEqual(new Set(closedClients(trial).map(({ id }) => id)), slow);
-  // 4003, where it got there before the connection was given up.
-  for (const code of report.figures.closes.keys())
-    assert.ok(code === 4003 || code === 1006, `${code}`);
-  // They had missed less than a replay may bring.
-  assert.equal(report.figures.notRecovered, 0);
-  const latency = latencyOfOthers(path, slow);
-  t.diagnostic(`the others: ${latency}`);
-  assert.ok((latency.percentile(99) ?? 0) < MAX_P99_MS, `${latency}`);
-});
+        0,
+        async () => {
+          const closedMs = await tookMs(areClosed, 30_000, 'the end of slow readers');
+          t.diagnostic(`closed within ${Math.round(closedMs)} ms`);
+        },
+      );
+      await trial.workload.joined();
+    });
+    assert.deepEqual(new Set(closedClients(trial).map(({ id }) => id)), slow);
+    // 4003, where it got there before the connection was given up.
+    for (const code of report.figures.closes.keys())
+      assert.ok(code === 4003 || code === 1006, `${code}`);
+    // They had missed less than a replay may bring.
+    assert.equal(report.figures.notRecovered, 0);
+    const latency = latencyOfOthers(path, slow);
+    t.diagnostic(`the others: ${latency}`);
+    assert.ok((latency.percentile(99) ?? 0) < MAX_P99_MS, `${latency}`);
+  },
+);
 
 /**
  * From sending to receiving, of the clients that read.

@@ -119,7 +119,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     assert.match(await redis.replica.cli('CLIENT', 'LIST'), /name=faults:commands/);
   });
 
-  test('row 18: slots move under traffic: what is lost is told, and nothing stays mute', {
+  test('row 18: slots move under traffic: lost publications are reported, and no room stays silent', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const cluster = await startCluster(t);

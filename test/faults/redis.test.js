@@ -157,36 +157,40 @@ test(
   },
 );
 
-test('14: a stale replica promoted: a new epoch, and everybody is told', OPTIONS, async (t) => {
-  const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
-    const { redis, proxy } = trial;
-    const replica = await startRedis(t, {
-      args: [...USER_ARGS, '--replicaof', '127.0.0.1', `${redis.port}`],
-    });
-    await until(async () =>
-      (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
-    );
-    await pause(500);
-    await trial.suffer(
-      {
-        ...NEMESES.redisEmptied,
-        async inflict() {
-          // From now on it falls behind.
-          await replica.cli('REPLICAOF', '127.0.0.1', '1');
-          await pause(1000);
-          await redis.kill();
-          await replica.cli('REPLICAOF', 'NO', 'ONE');
-          if (proxy) proxy.target = replica.port;
-          trial.nodes = [replica];
-          return () => {};
+test(
+  '14: a stale replica promoted: a new epoch, and every client gets a resync',
+  OPTIONS,
+  async (t) => {
+    const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
+      const { redis, proxy } = trial;
+      const replica = await startRedis(t, {
+        args: [...USER_ARGS, '--replicaof', '127.0.0.1', `${redis.port}`],
+      });
+      await until(async () =>
+        (await replica.cli('INFO', 'replication')).includes('master_link_status:up'),
+      );
+      await pause(500);
+      await trial.suffer(
+        {
+          ...NEMESES.redisEmptied,
+          async inflict() {
+            // From now on it falls behind.
+            await replica.cli('REPLICAOF', '127.0.0.1', '1');
+            await pause(1000);
+            await redis.kill();
+            await replica.cli('REPLICAOF', 'NO', 'ONE');
+            if (proxy) proxy.target = replica.port;
+            trial.nodes = [replica];
+            return () => {};
+          },
         },
-      },
-      0,
-    );
-  });
-  assertNobodyLeft(report);
-  assertAllTold(trial, report);
-});
+        0,
+      );
+    });
+    assertNobodyLeft(report);
+    assertAllTold(trial, report);
+  },
+);
 
 test(
   '15: Redis restarted from a snapshot: a new epoch, and everybody is told',

@@ -27,22 +27,30 @@ testPrivately(TITLE, FILE, { ...OPTIONS, timeout: 4 * OPTIONS.timeout }, () => {
     },
   );
 
-  test('Redis emptied, rolled back or replaced: everybody is told', OPTIONS, async (t) => {
-    const faults = {
-      redisFlushed: 0,
-      redisRolledBack: 1000,
-      redisRolledBackUnseen: 1000,
-      redisReplaced: 3000,
-    };
-    const { report } = await suffer(t, faults);
-    assert.ok((report.figures.counts.resync ?? 0) > 0);
-    assert.ok(report.figures.notRecovered > 0);
-  });
+  test(
+    'if Redis is emptied, rolled back or replaced, every client gets a resync',
+    OPTIONS,
+    async (t) => {
+      const faults = {
+        redisFlushed: 0,
+        redisRolledBack: 1000,
+        redisRolledBackUnseen: 1000,
+        redisReplaced: 3000,
+      };
+      const { report } = await suffer(t, faults);
+      assert.ok((report.figures.counts.resync ?? 0) > 0);
+      assert.ok(report.figures.notRecovered > 0);
+    },
+  );
 
-  test('writes held by Redis for 12 s: clients are told that it is away', OPTIONS, async (t) => {
-    const { report } = await suffer(t, { redisWritesHeld: 12_000 });
-    assert.ok((report.findings.find(({ id }) => id === 'I15')?.checks ?? 0) > 0);
-  });
+  test(
+    'if Redis holds back writes for 12 s, clients are notified that it is away',
+    OPTIONS,
+    async (t) => {
+      const { report } = await suffer(t, { redisWritesHeld: 12_000 });
+      assert.ok((report.findings.find(({ id }) => id === 'I15')?.checks ?? 0) > 0);
+    },
+  );
 
   test(
     'packets dropped in one direction or both: what was given up on does not come late',
