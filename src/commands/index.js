@@ -14,7 +14,7 @@ import { SessionCommands } from './session.js';
 /** @typedef {import('./handler.js').Handler} Handler */
 
 /**
- * What the commands ask of a broker.
+ * The commands' part of the broker's contract.
  * @typedef {object} CommandBroker
  * @property {(room: string, publication: Buffer) => Promise<import('./publish.js').Position|void>}
  *   publish

@@ -36,9 +36,9 @@ export class JoinCommands {
     const { hub, replies } = this;
     const { id, room: name } = command;
     if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
-    const who = this.tracker?.covers(name) ? readPresence(command) : null;
-    if (who === undefined) return replies.malformed(connection, id);
-    if (who?.info && who.info.length > MAX_INFO_BYTES)
+    const user = this.tracker?.covers(name) ? readPresence(command) : null;
+    if (user === undefined) return replies.malformed(connection, id);
+    if (user?.info && user.info.length > MAX_INFO_BYTES)
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const room = hub.rooms.get(name);
     if (room?.has(connection)) return replies.error(connection, 'ALREADY_JOINED', id);
@@ -57,7 +57,7 @@ export class JoinCommands {
           this.counters.recoveries.insufficient++;
           connection.send(encodeNotRecovered(name, id));
         }
-        this.#attend(connection, name, who);
+        this.#attend(connection, name, user);
       },
       onRefused: (error) => replies.brokerError(connection, error, id),
     });
@@ -91,12 +91,12 @@ export class JoinCommands {
    * Makes a connection that has joined one of the room's users.
    * @param {Connection} connection
    * @param {string} name
-   * @param {JoiningUser|null} who null: the connection only watches, or the room has no presence
+   * @param {JoiningUser|null} user null: the connection only watches, or the room has no presence
    */
-  #attend(connection, name, who) {
-    if (who === null) return;
+  #attend(connection, name, user) {
+    if (user === null) return;
     const room = this.hub.rooms.get(name);
     // The connection may have left while the broker confirmed the room.
-    if (room?.has(connection)) room.users?.join(connection, who.user ?? connection.id, who.info);
+    if (room?.has(connection)) room.users?.join(connection, user.user ?? connection.id, user.info);
   }
 }

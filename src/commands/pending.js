@@ -5,7 +5,7 @@
 const MAX_WAITING_READS = 10_000;
 /** Memory of commands that wait for their connection's join. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
-/** What one of these costs beside its publication. */
+/** The memory of one of these beside its publication. */
 const COMMAND_BYTES = 512;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */

@@ -41,7 +41,7 @@ export class Replies {
   }
 
   /**
-   * The message is no command, or lacks what its type asks for.
+   * The message is no command, or lacks a field that its type needs.
    * @param {Connection} connection
    * @param {Id} [id]
    */

@@ -16,7 +16,7 @@
 // all rooms MAX_WORKER_BYTES. Above the second bound, each room may still hold SPARED_BYTES. Beyond
 // the bounds the newest publications are left out and counted, because then the worker itself is the
 // bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
-// history, and reads later what did not fit. A resync mark is a flush of its own (flight.js).
+// history, and reads later the publications that did not fit. A resync mark is a flush of its own (flight.js).
 
 const SLICE_MS = 4;
 /**

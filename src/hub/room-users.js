@@ -8,7 +8,7 @@ import { encodeMember } from '../protocol/encode.js';
 /** @typedef {import('./connection.js').Connection} Connection */
 
 /**
- * What the hub asks of presence.
+ * The hub's part of the contract of presence.
  * @typedef {object} Presence
  * @property {(room: string, user: string, member: Buffer) => void} join
  * @property {(room: string, user: string) => void} leave

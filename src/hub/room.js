@@ -138,7 +138,7 @@ export class Room {
   }
 
   /**
-   * Begins a flush: takes what waits, up to `maxFlightBytes`. A resync mark is a flush of its own.
+   * Begins a flush: takes the waiting publications, up to `maxFlightBytes`. A resync mark is a flush of its own.
    * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits
    * @returns {Flight}
    */

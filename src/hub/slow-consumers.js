@@ -1,4 +1,4 @@
-// slow-consumers.js: what happens to a connection that reads slower than it is sent to.
+// slow-consumers.js: limits for connections that read slower than the worker writes to them.
 //
 // Only connections with unsent bytes come here, so that the others pay nothing. A connection is a
 // slow consumer if more than maxUnsentBytes wait for it, or if the oldest byte waits longer than

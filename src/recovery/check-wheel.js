@@ -16,10 +16,10 @@ const MIN_QUIET_TICKS = 28;
 const MAX_QUIET_TICKS = 37;
 
 /**
- * What the wheel calls.
+ * A room as the wheel sees it.
  * @typedef {object} Checked
  * @property {() => void} check compares the position
- * @property {() => void} expire forgets what the store has forgotten
+ * @property {() => void} expire forgets publications that the store has deleted
  */
 
 export class CheckWheel {

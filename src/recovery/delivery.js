@@ -1,4 +1,4 @@
-// delivery.js: what recovery asks of the hub for one room with history. The contract, alone.
+// delivery.js: the contract between recovery and the hub, for one room with history.
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 
@@ -11,7 +11,7 @@
  *   member gets a `resync` between the publications before and behind it. The outbox takes a mark
  *   even if it is full.
  * @property {(latest: number) => number} handedOut returns the offset of the last publication that
- *   no longer waits for the members; `latest` if none waits, -1 if a resync mark waits
+ *   no longer waits for the members; `latest` if no publication waits, -1 if a resync mark waits
  * @property {(connection: Connection, reply: () => void, frames: Buffer) => boolean} admit makes a
  *   connection a member, then sends its reply, then its replay; nothing runs in between. `frames`
  *   may be empty. Returns false if no replay was written.

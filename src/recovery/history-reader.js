@@ -68,7 +68,7 @@ export class HistoryReader {
       throw unavailable('too many reads are waiting');
     }
     if (since !== null && since.epoch !== '') {
-      // The stream's position tells whether the client's position is in it.
+      // The stream's epoch decides whether the client's position is in it.
       const position = await reads.read(room, { after: 0, limit: 0, isGlance: true });
       if (since.epoch === position.epoch) {
         if (since.offset >= position.offset) return position;

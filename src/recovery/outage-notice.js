@@ -1,4 +1,4 @@
-// outage-notice.js: tells clients that the broker is away, and that it is back.
+// outage-notice.js: the notice to clients that the broker is away, and that it is back.
 //
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
 // are in a room, and sets it in every `welcome`. A shorter outage costs clients no more than an

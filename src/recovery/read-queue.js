@@ -11,7 +11,7 @@ const MAX_READS = 64;
 /** @typedef {import('../backend/broker.js').ReadRequest} ReadRequest */
 
 /**
- * What recovery needs of a broker.
+ * Recovery's part of the broker's contract.
  * @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories
  */
 

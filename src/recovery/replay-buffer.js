@@ -10,7 +10,7 @@
 //
 // The replay buffers of all rooms share a budget. Above it, the least recently used are emptied.
 
-/** What an entry costs beside its bytes. */
+/** The memory of an entry beside its bytes. */
 const ENTRY_BYTES = 200;
 /** Trimming leaves empty places at the front; from this number on they are removed together. */
 const MAX_EMPTY = 64;

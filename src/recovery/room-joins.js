@@ -49,7 +49,7 @@ import { framesBytes, publicationFrames } from '../protocol/frame.js';
  *   after it came
  * @property {number} readsDone the number of the last read that has succeeded
  * @property {import('./replay-buffer.js').ReplayBuffer} replayBuffer
- * @property {() => void} expire forgets what the store has forgotten
+ * @property {() => void} expire forgets publications that the store has deleted
  * @property {() => Promise<void>} fill reads older publications into the replay buffer
  * @property {() => void} refresh compares the position with the broker
  */

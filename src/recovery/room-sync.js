@@ -1,5 +1,5 @@
-// room-sync.js: follows one room's stream for its members on this worker: no publication is missing,
-// none comes twice, and all come in order.
+// room-sync.js: follows one room's stream for its members on this worker. No publication is missing,
+// no publication comes twice, and all come in order.
 //
 // Each publication from the broker has an offset and the epoch of its stream. RoomSync knows the last
 // publication that it handed to the outbox, and handles an arrival by its offset:
@@ -198,7 +198,7 @@ export class RoomSync {
     return this.filling;
   }
 
-  /** Forgets what the store has forgotten. */
+  /** Forgets publications that the store has deleted. */
   expire() {
     this.replayBuffer.expire(this.shared.clock() - this.rule.ttlMs);
   }

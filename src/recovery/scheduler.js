@@ -1,5 +1,5 @@
-// scheduler.js: the rooms with history of a worker, and what they share: reads of the broker, the
-// wheel of position checks, the memory for replays, the time for joins.
+// scheduler.js: the rooms with history of a worker, and the parts that they share: reads of the
+// broker, the wheel of position checks, the memory for replays, the time for joins.
 
 import { CatchUp } from './catch-up.js';
 import { CheckWheel } from './check-wheel.js';

@@ -7,7 +7,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, QUIET, receive } from '../helpers/hub.js';
 
-/** A hub with a broker that the test settles by hand where `manual`. */
+/** A hub with a broker. If `manual`, the test settles the broker's promises. */
 function build({
   env = {},
   manual = false,
@@ -122,7 +122,7 @@ test('a flush over many members yields, and every member keeps the order', async
   for (const { transport } of members) assert.deepEqual(payloads(transport), ['first', 'second']);
 });
 
-test('who leaves or closes while a flush has yielded gets nothing more, and nobody else is skipped or served twice', async () => {
+test('a connection that leaves or closes while a flush has yielded gets nothing more, and all others get each frame once', async () => {
   const { hub, connect } = build();
   const members = Array.from({ length: 300 }, connect);
   for (const { connection, transport } of members) {
@@ -151,7 +151,7 @@ test('who leaves or closes while a flush has yielded gets nothing more, and nobo
   }
 });
 
-test('a small room does not wait for a big one', async () => {
+test('a small room does not wait for a big room', async () => {
   const { hub, connect } = build();
   for (let i = 0; i < 400; i++) {
     const { connection, transport } = connect();
@@ -166,10 +166,10 @@ test('a small room does not wait for a big one', async () => {
   hub.broadcast('big', publication('x'));
   hub.broadcast('small', publication('y'));
   while (small.transport.writes.length === 0) await turn();
-  assert.ok(hub.rooms.get('big')?.flight, 'the big one is still at it');
+  assert.ok(hub.rooms.get('big')?.flight, 'the big room is still being written');
 });
 
-test('members and places stay true through any order of joining and leaving', async () => {
+test('members and their positions stay correct in any order of joining and leaving', async () => {
   const { hub, connect } = build();
   const all = Array.from({ length: 20 }, connect);
   const inside = new Set();
@@ -192,7 +192,7 @@ test('members and places stay true through any order of joining and leaving', as
   assert.equal(hub.connections.length, 0);
 });
 
-test('a join is answered once the broker has confirmed, and a message behind it waits for that', async () => {
+test('a join is answered when the broker has confirmed, and a message behind it waits for the answer', async () => {
   const { connect, subscribing, published } = build({ manual: true });
   const { transport, say } = connect();
   say({ type: 'join', room: 'r', id: 1 });
@@ -206,7 +206,7 @@ test('a join is answered once the broker has confirmed, and a message behind it 
   assert.equal(published[0].room, 'r');
 });
 
-test('commands that wait for their join are bounded in bytes, and those beyond are told at once', async () => {
+test('commands that wait for a join are bounded in bytes, and commands beyond the bound are refused at once', async () => {
   const { connect, subscribing, published, counters, commands } = build({ manual: true });
   const { transport, say } = connect();
   say({ type: 'join', room: 'r' });
@@ -240,7 +240,7 @@ test('a join that the broker refuses is answered UNAVAILABLE, and the connection
   assert.equal(subscribing.length, 2);
 });
 
-test('each command is answered as the protocol says', async () => {
+test('each command has the answer that the protocol defines', async () => {
   const { connect, published } = build();
   const { transport, say, connection } = connect();
   const answer = async (/** @type {object|string} */ message) => {
@@ -279,7 +279,7 @@ test('a message has exactly one of payload and text', async () => {
   }
 });
 
-test('a publish the broker refuses is answered with what the broker said', async () => {
+test('a publish that the broker refuses is answered with the broker’s error code', async () => {
   for (const code of ['UNAVAILABLE', 'OUTCOME_UNKNOWN']) {
     const { connect, published, counters } = build();
     const { transport, say } = connect();
@@ -309,14 +309,14 @@ test('a broadcast reaches every connection, and its result follows its own deliv
   assert.deepEqual(other.transport.messages(), [{ type: 'broadcast', payload: { n: 1 } }]);
 });
 
-test('clients may not broadcast where that is off', () => {
+test('clients may not broadcast if FANFARE_CLIENT_BROADCAST is off', () => {
   const { connect } = build({ env: { FANFARE_CLIENT_BROADCAST: 'off' } });
   const { transport, say } = connect();
   say({ type: 'broadcast', payload: 1 });
   assert.equal(transport.messages()[0].error, 'PERMISSION_DENIED');
 });
 
-test('a broadcast over its rate is answered with the time to wait and is not published; for ever on, 4005', () => {
+test('a broadcast over its rate is answered with the time to wait and is not published; repeated, it closes with 4005', () => {
   /** @type {number[]} */
   const asked = [];
   const waits = [7, -1];
@@ -350,7 +350,7 @@ test('the third malformed message within ten seconds closes with 4501', () => {
   assert.equal(transport.messages().filter((m) => m.error === 'INVALID_MESSAGE_FORMAT').length, 3);
 });
 
-test('a connection may be in so many rooms and no more', () => {
+test('a connection may be in maxRoomsPerConnection rooms and no more', () => {
   const { connect } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '2' } });
   const { transport, say } = connect();
   for (const room of ['a', 'b', 'c']) say({ type: 'join', room });
@@ -363,7 +363,7 @@ test('a connection may be in so many rooms and no more', () => {
   assert.equal(observed.counters.observed.rooms, 1);
 });
 
-test('a handler that throws costs its own connection and no other', () => {
+test('a handler that throws closes its own connection and no other', () => {
   const { connect, hub } = build();
   const bad = connect();
   const good = connect();
@@ -395,7 +395,7 @@ test('a connection that falls behind its limit is closed as a slow consumer, and
   assert.equal(payloads(quick.transport).length, 10);
 });
 
-test('where the policy is drop, publications are left out until the connection has caught up', async () => {
+test('with the policy drop, publications are left out until the connection has caught up', async () => {
   const { hub, connect, counters } = build({
     env: {
       FANFARE_MAX_UNSENT_BYTES: '200000',
@@ -419,7 +419,7 @@ test('where the policy is drop, publications are left out until the connection h
   assert.equal(payloads(slow.transport).at(-1), 'after');
 });
 
-test('the age of the oldest unsent byte counts, also where nothing more is sent', async () => {
+test('the age of the oldest unsent byte counts, even if nothing more is sent', async () => {
   const { hub, connect, clock, slowConsumers } = build();
   const slow = connect();
   const moving = connect();
@@ -444,7 +444,7 @@ test('the age of the oldest unsent byte counts, also where nothing more is sent'
   assert.equal(moving.transport.closed, null);
 });
 
-test('a connection that asks and does not read is closed as a slow consumer, whatever it asks for', () => {
+test('a connection that sends commands and does not read is closed as a slow consumer, for every command', () => {
   for (const policy of ['close', 'drop']) {
     for (const type of ['echo', 'ping', 'hello', 'nonsense', 'join', 'presence']) {
       const { connect, counters } = build({
@@ -465,7 +465,7 @@ test('a connection that asks and does not read is closed as a slow consumer, wha
   }
 });
 
-test('one reply that is not read is enough to be ended by its age, and to count in the budget of the worker', () => {
+test('one unread reply counts by its age, and in the budget of the worker', () => {
   const { connect, clock, slowConsumers, counters } = build({ budgetBytes: 10_000 });
   const [old, large] = [connect(), connect()];
   for (const { transport } of [old, large]) transport.isStuck = true;
@@ -480,7 +480,7 @@ test('one reply that is not read is enough to be ended by its age, and to count 
   assert.equal(counters.slow.closed, 1);
 });
 
-test('where the policy is drop, a connection that takes no byte is ended after the time of a missed ping', () => {
+test('with the policy drop, a connection that takes no byte is closed after the time of a missed ping', () => {
   const { connect, clock, slowConsumers, counters, config } = build({
     env: { FANFARE_SLOW_CONSUMER: 'drop' },
   });
@@ -523,7 +523,7 @@ test('a worker over its budget of unsent bytes sheds the largest first', async (
   assert.equal(counters.slow.shed, 1);
 });
 
-test('messages that are no publications are dropped, counted and logged once, and the room goes on', async () => {
+test('malformed publications are dropped, counted and logged once, and the room continues', async () => {
   /** @type {string[]} */
   const lines = [];
   const { hub, connect, counters } = build({ onWarning: (text) => void lines.push(text) });
@@ -565,7 +565,7 @@ test('two hundred publications of a far future make one flush of whole frames', 
   assert.equal(member.transport.messages().length, 200);
 });
 
-test('a room that this worker can not flush in time leaves out the newest, and counts them', () => {
+test('a room that this worker cannot flush in time leaves out the newest publications, and counts them', () => {
   const { hub, connect, counters } = build();
   hub.join(connect().connection, 'r', QUIET);
   const large = publication('x'.repeat(100_000));
@@ -573,7 +573,7 @@ test('a room that this worker can not flush in time leaves out the newest, and c
   assert.ok(counters.overflowed > 0 && counters.overflowed < 30);
 });
 
-test('many rooms that are each within their bound are bounded together, and small ones go on', async () => {
+test('many rooms, each within its own bound, are bounded together, and small rooms continue', async () => {
   const { hub, connect, counters, outbox } = build();
   const large = publication('x'.repeat(100_000));
   const { connection, transport } = connect();
@@ -593,7 +593,7 @@ test('many rooms that are each within their bound are bounded together, and smal
   assert.equal(counters.overflowed, overflowed);
 });
 
-test('a draining worker refuses publishes, and lets joins and leaves be', async () => {
+test('a draining worker refuses publishes and still answers other commands', async () => {
   const { connect, commands, published } = build();
   const { transport, say } = connect();
   commands.refusePublishes();

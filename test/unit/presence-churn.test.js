@@ -7,7 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { RedisPresence } from '../../src/backend/redis/presence.js';
 import { createCounters } from '../../src/observability/counters.js';
 
-/** Presence over a Redis whose answers to `sadd` and to changes the test gives. */
+/** Presence over a Redis: the test gives the answers to `sadd` and to changes. */
 function build() {
   /** @type {(() => void)[]} */
   const waiting = [];
@@ -51,7 +51,7 @@ function build() {
 
 const member = Buffer.from('{}');
 
-test('users who come and go while Redis is busy are forgotten, and the others are said', async (t) => {
+test('users who join and leave while Redis is busy are forgotten, and the others are announced', async (t) => {
   const { presence, said, answer } = build();
   t.after(() => presence.close());
   presence.setUp(true);
@@ -59,7 +59,7 @@ test('users who come and go while Redis is busy are forgotten, and the others ar
   presence.join('first', 'bob', member);
   await turn();
   await turn();
-  // Redis holds the round back: the two are on their way.
+  // Redis holds the round back: two changes are under way.
   for (let i = 0; i < 20_000; i++) {
     presence.join(`room-${i}`, 'u', member);
     presence.join(`room-${i}`, 'u', member);
@@ -75,13 +75,13 @@ test('users who come and go while Redis is busy are forgotten, and the others ar
   const key = (/** @type {string} */ room) => `presence:{${room}}:members`;
   assert.deepEqual(said, [
     `${key('first')} join ann`,
-    // Bob may have been left out, or told: but not left behind.
+    // Bob may have been left out or announced, but must not be left behind.
     ...said.filter((line) => line === `${key('first')} join bob`),
     ...said.filter((line) => line === `${key('first')} leave bob`),
     `${key('second')} join kim`,
   ]);
   assert.deepEqual([presence.changed.size, presence.rooms.size], [0, 2]);
-  // Of users that Redis has, a leave is said, and so is one who comes back.
+  // Leaves of users that Redis has are announced, and so is a user who comes back.
   presence.leave('first', 'ann');
   presence.join('first', 'ann', member);
   presence.leave('first', 'ann');

@@ -9,7 +9,7 @@ import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
 import { away, StreamBroker } from '../helpers/stream-broker.js';
 
-/** Ten seconds, as the server's timer counts them. */
+/** Ten seconds, in ticks of the wheel. */
 const TEN_SECONDS = 40;
 
 /** @typedef {ReturnType<typeof build>} Built */
@@ -71,7 +71,7 @@ const publication = (/** @type {unknown} */ payload) => {
  */
 const ofType = (transport, type) => transport.messages().filter((message) => message.type === type);
 
-/** Lets promises and flushes run. */
+/** Waits until promises and flushes have run. */
 async function settle() {
   await turn();
   await turn();
@@ -86,7 +86,7 @@ const offsets = (/** @type {FakeTransport} */ transport) =>
   ofType(transport, 'message').map(({ offset }) => offset);
 
 /**
- * A member that has got `count` publications.
+ * A member that has received `count` publications.
  * @param {Built} built
  * @param {number} count
  */
@@ -102,7 +102,7 @@ async function memberWith(built, count) {
 }
 
 /**
- * A member that has come after `count` publications, of which the window has none.
+ * A member that has joined after `count` publications; the replay buffer has none of them.
  * @param {Built} built
  * @param {number} count
  */
@@ -115,7 +115,7 @@ async function memberBehind(built, count) {
   return member;
 }
 
-test('members get offset and epoch with each message, and a plain room neither', async () => {
+test('members get offset and epoch with each message, and members of a plain room get neither', async () => {
   const built = build();
   const { connect, broker, hub } = built;
   const member = await memberWith(built, 2);
@@ -131,7 +131,7 @@ test('members get offset and epoch with each message, and a plain room neither',
   member.say({ type: 'message', room: 'h', payload: 3, id: 7 });
   await settle();
   assert.deepEqual(member.of('ack'), [{ type: 'ack', epoch, offset: 3, id: 7 }]);
-  // What another program publishes past the stream has no place in it.
+  // A publication of another program, past the stream, has no position in it.
   hub.broadcast('h', publication('plain'));
   broker.deliver();
   await settle();
@@ -151,7 +151,7 @@ test('members get offset and epoch with each message, and a plain room neither',
   assert.deepEqual(plain.of('joined'), [{ type: 'joined', room: 'p' }]);
 });
 
-test('a join with since gets what it missed, then what follows, and the window is read once', async () => {
+test('a join with since gets the missed publications, then the new ones, and the replay buffer is read once', async () => {
   const built = build();
   const { connect, broker, publish } = built;
   publish(10);
@@ -177,7 +177,7 @@ test('a join with since gets what it missed, then what follows, and the window i
   ]);
 });
 
-test('what waits in the outbox is not told as handed out, and nothing comes twice', async () => {
+test('publications that wait in the outbox do not count as handed out, and none comes twice', async () => {
   const built = build();
   const { connect, broker, publish } = built;
   await memberWith(built, 3);
@@ -191,7 +191,7 @@ test('what waits in the outbox is not told as handed out, and nothing comes twic
   await settle();
   assert.equal(late.of('joined')[0].offset, 3);
   assert.deepEqual(offsets(late.transport), range(2, 5));
-  // It had seen on another worker what was about to be written here.
+  // It had seen on another worker the publication that was about to be written here.
   assert.deepEqual([ahead.of('joined')[0].offset, ahead.of('joined')[0].recovered], [5, true]);
   publish(1);
   broker.deliver();
@@ -199,7 +199,7 @@ test('what waits in the outbox is not told as handed out, and nothing comes twic
   assert.deepEqual(offsets(ahead.transport), [6]);
 });
 
-test('forged positions and stream entries harm nobody: dropped, or null where the stream counts them', async () => {
+test('forged positions are dropped, and forged stream entries become null', async () => {
   const built = build();
   const { broker, hub, counters, publish } = built;
   const member = await memberWith(built, 1);
@@ -224,7 +224,7 @@ test('forged positions and stream entries harm nobody: dropped, or null where th
       [4, 4],
     ],
   );
-  // The store itself may have been written to.
+  // Another program may have written into the store itself.
   broker.stream('h').epoch = '"forged"';
   const late = built.connect();
   late.say({ type: 'history', room: 'h', since: { epoch, offset: 0 }, id: 1 });
@@ -239,7 +239,7 @@ test('forged positions and stream entries harm nobody: dropped, or null where th
   assert.ok(counters.malformed > 2);
 });
 
-test('since in a room without history is answered, always with recovered: false', async () => {
+test('a join with since in a room without history is answered with recovered: false', async () => {
   const { connect, counters } = build();
   const sinces = [{ epoch: '0123456789abcdef', offset: 3 }, {}, 7];
   for (const since of sinces) {
@@ -257,7 +257,7 @@ test('since in a room without history is answered, always with recovered: false'
   assert.equal(counters.recoveries.insufficient, sinces.length);
 });
 
-test('a storm of joins with since costs one look and one read, and all are recovered', async () => {
+test('a storm of joins with since costs one position check and one read, and all are recovered', async () => {
   const built = build({ isManual: true });
   const { connect, broker, publish, counters } = built;
   publish(50);
@@ -284,7 +284,7 @@ test('a storm of joins with since costs one look and one read, and all are recov
   assert.equal(counters.recoveries.recovered, 2500);
 });
 
-test('of joins that come at once a turn takes eight milliseconds of work, and they are decided in order', async () => {
+test('a turn of the event loop spends eight milliseconds on joins, and decides them in order', async () => {
   const built = build();
   const { broker, clock, connect, counters } = built;
   await memberWith(built, 3);
@@ -300,7 +300,7 @@ test('of joins that come at once a turn takes eight milliseconds of work, and th
     };
     say({ type: 'join', room: 'h', since: { epoch, offset: 1 } });
   }
-  // Three take nine milliseconds. The first of a later turn starts its clock.
+  // Three joins take nine milliseconds. The first join of a later turn starts its clock.
   for (let decided = 3; decided < 20; decided += 4) {
     assert.deepEqual(order, range(0, decided - 1));
     assert.equal(counters.recoveries.recovered, decided);
@@ -310,7 +310,7 @@ test('of joins that come at once a turn takes eight milliseconds of work, and th
   for (const { transport } of clients) assert.deepEqual(offsets(transport), [2, 3]);
 });
 
-test('a gap is filled by one read, in order, while what comes behind it waits', async () => {
+test('a gap is filled by one read, in order, while later publications wait', async () => {
   const built = build();
   const { broker, publish, counters } = built;
   const member = await memberWith(built, 3);
@@ -332,7 +332,7 @@ test('a gap is filled by one read, in order, while what comes behind it waits', 
   assert.ok(counters.backfilled >= 5);
 });
 
-test('repeats are dropped, and so is what a former epoch still says', async () => {
+test('repeats are dropped, and so are publications of a former epoch', async () => {
   const built = build();
   const { broker, publish, hub } = built;
   const member = await memberWith(built, 3);
@@ -349,7 +349,7 @@ test('repeats are dropped, and so is what a former epoch still says', async () =
   assert.deepEqual(offsets(member.transport), [1, 2, 3]);
 });
 
-test('where a gap can not be filled, resync stands between the old and the new, with a place for each member', async () => {
+test('if a gap cannot be filled, resync stands between the old and the new, with its own delay for each member', async () => {
   const built = build({ size: 3 });
   const { broker, publish, connect, counters } = built;
   const first = await memberWith(built, 2);
@@ -383,7 +383,7 @@ test('where a gap can not be filled, resync stands between the old and the new, 
   assert.equal(counters.resyncs, 1);
 });
 
-test('a new epoch is a resync, and who comes from the old one is not recovered', async () => {
+test('a new epoch is a resync, and a client with a position in the old epoch is not recovered', async () => {
   const built = build();
   const { broker, publish, connect } = built;
   const member = await memberWith(built, 5);
@@ -409,7 +409,7 @@ test('a new epoch is a resync, and who comes from the old one is not recovered',
   assert.deepEqual(offsets(current.transport), [4, 5]);
 });
 
-test('a loss that nothing shows is found within ten seconds, and rooms that are alive are not asked about', async () => {
+test('a loss without a visible gap is found within ten seconds, and busy rooms cost no position check', async () => {
   const built = build();
   const { broker, publish, beat } = built;
   const member = await memberWith(built, 1);
@@ -426,7 +426,7 @@ test('a loss that nothing shows is found within ten seconds, and rooms that are 
   assert.equal(broker.allReads.length, length);
 });
 
-test('a thousand quiet rooms are compared spread over the time, each in its ten seconds', async () => {
+test('the position checks of a thousand quiet rooms are spread over time, each within ten seconds', async () => {
   const { broker, connect, beat } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1000' } });
   const member = connect();
   for (let i = 0; i < 1000; i++) member.say({ type: 'join', room: `h${i}` });
@@ -440,14 +440,14 @@ test('a thousand quiet rooms are compared spread over the time, each in its ten 
       for (const { room } of broker.allReads.slice(length)) seen.add(room);
       most = Math.max(most, broker.allReads.length - length);
     }
-    // A room's first place on the wheel is at random, so the first round is the last one's
-    // beginning.
+    // A room's first place on the wheel is random, so rooms of the first round may come again at the
+    // end of the last one.
     assert.equal(seen.size, 1000, `round ${round}`);
     assert.ok(most < 300, `${most} at once`);
   }
 });
 
-test('a read that fails is tried again, ever more slowly, until it succeeds', async () => {
+test('a read that fails is repeated with growing pauses until it succeeds', async () => {
   const built = build();
   const { broker, publish, beat } = built;
   const member = await memberWith(built, 1);
@@ -464,7 +464,7 @@ test('a read that fails is tried again, ever more slowly, until it succeeds', as
   assert.deepEqual(offsets(member.transport), [1, 2, 3]);
 });
 
-test('a client that has seen more than this worker makes it look, at most once a beat', async () => {
+test('a client that has seen more than this worker causes a position check, at most once a tick', async () => {
   const built = build();
   const { broker, publish, connect, beat } = built;
   const member = await memberWith(built, 3);
@@ -488,7 +488,7 @@ test('a client that has seen more than this worker makes it look, at most once a
   for (const { of } of liars) assert.equal(of('joined')[0].recovered, false);
 });
 
-test('a since that is none is no error', async () => {
+test('an invalid since is no error', async () => {
   const built = build();
   await memberWith(built, 3);
   const { epoch } = built.broker.stream('h');
@@ -523,7 +523,7 @@ test('a since that is none is no error', async () => {
   assert.equal(built.counters.recoveries.insufficient, none.length + 3);
 });
 
-test('while a join waits the room counts as joined, and what is asked meanwhile comes behind it', async () => {
+test('while a join waits the room counts as joined, and later commands are answered behind it', async () => {
   const { broker, connect, hub, scheduler } = build({
     isManual: true,
     env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1' },
@@ -565,7 +565,7 @@ test('while a join waits the room counts as joined, and what is asked meanwhile 
   assert.deepEqual([hub.rooms.size, scheduler.joinBudget.waiting, scheduler.syncs.size], [1, 0, 0]);
 });
 
-test('with the broker away a room that is not followed can not be joined, and one that is can', async () => {
+test('while the broker is away, only rooms that are already followed can be joined', async () => {
   const built = build();
   const { broker, connect, hub, counters, beat } = built;
   const member = await memberWith(built, 3);
@@ -584,7 +584,7 @@ test('with the broker away a room that is not followed can not be joined, and on
   assert.equal(ahead.of('error')[0].error, 'UNAVAILABLE');
   assert.equal(hub.rooms.get('h')?.has(ahead.connection), false);
   assert.equal(counters.recoveries.unavailable, 2);
-  // The reading fails, not the subscribing: the same.
+  // If the read fails and not the subscription, the result is the same.
   broker.subscribe = async () => {};
   const other = connect();
   other.say({ type: 'join', room: 'h-third' });
@@ -596,7 +596,7 @@ test('with the broker away a room that is not followed can not be joined, and on
   assert.deepEqual(offsets(member.transport), [1, 2, 3]);
 });
 
-test('an outbox that is full is filled up from the broker when it has drained', async () => {
+test('after a full outbox has drained, the missing publications are read from the broker', async () => {
   const built = build({ size: 1000 });
   const { broker, outbox, publish, counters } = built;
   const member = await memberWith(built, 1);
@@ -609,7 +609,7 @@ test('an outbox that is full is filled up from the broker when it has drained', 
   assert.equal(counters.overflowed, 0);
 });
 
-test('who leaves and is back while a flush has yielded gets nothing twice', async () => {
+test('a connection that leaves and comes back while a flush has yielded gets nothing twice', async () => {
   const built = build();
   const { broker, connect, publish, hub } = built;
   const members = range(1, 300).map(connect);
@@ -639,7 +639,7 @@ test('who leaves and is back while a flush has yielded gets nothing twice', asyn
   for (const { transport } of members) assert.deepEqual(offsets(transport), [1, 2]);
 });
 
-test('what waits for members that have left is followed by what comes, for who joins then', async () => {
+test('a connection that joins gets the publications that waited for members who left, then the new ones', async () => {
   const built = build();
   const { broker, connect, publish } = built;
   const member = await memberWith(built, 1);
@@ -660,7 +660,7 @@ test('what waits for members that have left is followed by what comes, for who j
   assert.deepEqual([ahead.of('joined')[0].offset, ahead.of('joined')[0].recovered], [4, true]);
 });
 
-test('more than may be held during a read is read again', async () => {
+test('publications beyond the bound of held ones are read again', async () => {
   const built = build({ size: 20_000 });
   const { broker, publish } = built;
   const member = await memberWith(built, 1);
@@ -678,7 +678,7 @@ test('more than may be held during a read is read again', async () => {
   assert.deepEqual(offsets(member.transport), range(1, 10_053));
 });
 
-test('a window that was emptied while it was being filled is filled again', async () => {
+test('a replay buffer that was emptied while it was being filled is filled again', async () => {
   const built = build();
   const { broker, connect, publish, scheduler } = built;
   const member = await memberBehind(built, 5);
@@ -700,15 +700,15 @@ test('a window that was emptied while it was being filled is filled again', asyn
   assert.deepEqual(offsets(member.transport), range(6, 8));
 });
 
-test('a read for a join that another epoch answers is not repeated until the room stands in that epoch', async () => {
+test('a read for a join that finds another epoch is not repeated until the room is in that epoch', async () => {
   const built = build();
   const { broker, connect, publish, outbox, hub } = built;
   const member = await memberBehind(built, 5);
   broker.isManual = true;
   let isFull = false;
   outbox.isFull = () => isFull;
-  // The last publication does not find a place; until the outbox has drained the room asks for
-  // nothing by itself.
+  // The outbox is full at the last publication. Until it has drained, the room reads nothing by
+  // itself.
   publish(2);
   broker.deliver(1);
   isFull = true;
@@ -738,7 +738,7 @@ test('a read for a join that another epoch answers is not repeated until the roo
   );
 });
 
-test('a comparison that began before the broker was away proves nothing about now', async () => {
+test('a position check that began before the outage proves nothing after it', async () => {
   const built = build();
   const { broker, outageNotice, publish, scheduler } = built;
   const member = await memberWith(built, 1);
@@ -761,7 +761,7 @@ test('a comparison that began before the broker was away proves nothing about no
   assert.deepEqual(offsets(member.transport), [1, 2]);
 });
 
-test('a slow consumer of a room with history is closed where others are skipped', async () => {
+test('a slow consumer of a room with history is closed even if the policy is drop', async () => {
   const env = {
     FANFARE_SLOW_CONSUMER: 'drop',
     FANFARE_MAX_UNSENT_BYTES: '20000',
@@ -781,7 +781,7 @@ test('a slow consumer of a room with history is closed where others are skipped'
   assert.equal(counters.slow.dropped, 0);
 });
 
-test('more than a connection may be sent at once is not replayed', async () => {
+test('a replay larger than a connection may be sent at once is refused', async () => {
   const { broker, connect } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },
   });
@@ -802,7 +802,7 @@ test('more than a connection may be sent at once is not replayed', async () => {
   assert.deepEqual(offsets(few.transport), range(16, 20));
 });
 
-test('windows have a budget together, the least used go first, and are read again when wanted', async () => {
+test('replay buffers share a budget, the least recently used are emptied first, and are read again when needed', async () => {
   const { broker, connect, publish, counters, scheduler } = build({ maxBufferBytes: 3000 });
   const member = connect();
   for (const room of ['h1', 'h2']) {
@@ -832,7 +832,7 @@ test('windows have a budget together, the least used go first, and are read agai
   );
 });
 
-test('a window is forgotten when the store forgets', async () => {
+test('a replay buffer expires when the store expires', async () => {
   const built = build({ ttlMs: 60_000 });
   const { broker, connect, clock } = built;
   await memberWith(built, 5);
@@ -849,7 +849,7 @@ test('a window is forgotten when the store forgets', async () => {
   assert.equal(built.counters.replayBufferBytes, 0);
 });
 
-test('history is answered from the window, and by one read where the room is not followed', async () => {
+test('history is answered from the replay buffer, or by one read if the room is not followed', async () => {
   const built = build();
   const { broker, connect } = built;
   const member = await memberWith(built, 5);
@@ -886,7 +886,7 @@ test('history is answered from the window, and by one read where the room is not
   member.say({ type: 'leave', room: 'h' });
   assert.deepEqual(await seen({ limit: 2 }), [4, 5]);
   assert.deepEqual(await seen({ since: { epoch, offset: 1 }, limit: 2 }), [2, 3]);
-  // Where the stream stands is looked up for `since` alone.
+  // Only `since` needs the stream's position.
   assert.equal(broker.allReads.length, length + 3);
   assert.deepEqual(await ask({ room: 'plain' }), { type: 'history', room: 'plain', messages: [] });
   assert.equal((await ask({ limit: 0 })).error, 'INVALID_MESSAGE_FORMAT');
@@ -895,7 +895,7 @@ test('history is answered from the window, and by one read where the room is not
   assert.equal((await ask({})).error, 'UNAVAILABLE');
 });
 
-test('a history reply is bounded in bytes, from the end that was asked for', async () => {
+test('a history reply is bounded in bytes, and keeps the end that was asked for', async () => {
   const { broker, connect } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },
   });
@@ -914,7 +914,7 @@ test('a history reply is bounded in bytes, from the end that was asked for', asy
   assert.ok(oldest.length >= 8 && oldest.length < 12);
 });
 
-test('a history command reads no more than it answers, whatever place it names', async () => {
+test('a history command reads no more than it answers, for every position', async () => {
   const { broker, connect } = build({ size: 1000 });
   for (let i = 1; i <= 1000; i++) broker.accept('h', publication(String(i).padEnd(1000)));
   const { epoch } = broker.stream('h');
@@ -960,7 +960,7 @@ test('a history command reads no more than it answers, whatever place it names',
   const { seen, read } = await ask({ limit: 1000 });
   assert.ok(seen.length > 450 && seen.at(-1) === 1000);
   assert.ok(Math.abs(read - seen.length) < 20, `${read} KB read for ${seen.length}`);
-  // A worker whose window is smaller than the store reads what lies before it.
+  // If the replay buffer is smaller than the store, the worker reads the older publications.
   const member = connect();
   member.say({ type: 'join', room: 'h' });
   await settle();
@@ -972,7 +972,7 @@ test('a history command reads no more than it answers, whatever place it names',
   });
 });
 
-test('reads of rooms that have closed meanwhile are left out, and their places go to others', async () => {
+test('reads of rooms that have closed meanwhile are left out, and other reads take their turn', async () => {
   const built = build({ isManual: true });
   const { connect, broker, scheduler } = built;
   const client = connect();
@@ -1000,7 +1000,7 @@ test('reads of rooms that have closed meanwhile are left out, and their places g
   assert.equal(scheduler.reads.active, 64);
 });
 
-test('beyond a bound of rooms that wait for a read, joins that would open another get UNAVAILABLE and are counted', async () => {
+test('beyond a bound of rooms that wait for a read, joins that would open another room get UNAVAILABLE and are counted', async () => {
   const { connect, broker, scheduler, hub, counters } = build({
     isManual: true,
     env: { FANFARE_LIMITS: 'off' },
@@ -1017,7 +1017,7 @@ test('beyond a bound of rooms that wait for a read, joins that would open anothe
     [['UNAVAILABLE', 1]],
   );
   assert.deepEqual([counters.readsRefused, hub.rooms.has('h-one-more')], [1, false]);
-  // A room that is open costs no read, and a plain one neither.
+  // An open room costs no read, and a plain room costs none either.
   other.say({ type: 'join', room: 'h-1' });
   other.say({ type: 'join', room: 'plain' });
   assert.equal(other.of('error').length, 1);
@@ -1054,7 +1054,7 @@ test('a join reads publications only if it has missed some of this stream', asyn
   assert.deepEqual(offsets(behind.transport), range(41, 50));
 });
 
-test('a message without an offset in a room with history ends the epoch: resync, and nobody is recovered falsely', async () => {
+test('a message without an offset in a room with history ends the epoch: members get resync, and no recovery is false', async () => {
   const built = build();
   const { broker, hub, connect, publish, beat, counters } = built;
   const member = await memberWith(built, 2);
@@ -1091,7 +1091,7 @@ test('a message without an offset in a room with history ends the epoch: resync,
   assert.equal(counters.resyncs, 1);
 });
 
-test('a message without an offset ends the epoch of a busy room, also if a comparison is under way at the beat', async () => {
+test('a message without an offset ends the epoch of a busy room, also if a position check is under way at the tick', async () => {
   const built = build();
   const { broker, hub, publish, beat, counters, scheduler } = built;
   const member = await memberWith(built, 2);
@@ -1114,7 +1114,7 @@ test('a message without an offset ends the epoch of a busy room, also if a compa
   assert.deepEqual([counters.unnumbered, counters.resyncs], [1, 1]);
 });
 
-test('what another program wrote into a stream keeps its offset, and is null', async () => {
+test('an entry that another program wrote into a stream keeps its offset, and is null', async () => {
   const built = build();
   const { broker, connect } = built;
   broker.accept('h', Buffer.from('nonsense'));
@@ -1128,7 +1128,7 @@ test('what another program wrote into a stream keeps its offset, and is null', a
   );
 });
 
-test('clients that have spoken are told that the broker is away, and that it is back when every room has been compared', async (t) => {
+test('greeted clients get degraded when the broker is away, and again when it is back and every room has been compared', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const built = build();
   const { broker, connect, outageNotice, publish } = built;
@@ -1143,7 +1143,7 @@ test('clients that have spoken are told that the broker is away, and that it is 
   outageNotice.onState('degraded');
   t.mock.timers.tick(900);
   await settle();
-  assert.deepEqual(member.of('degraded'), [], 'a short absence is nobody’s business');
+  assert.deepEqual(member.of('degraded'), [], 'a short outage is not announced');
   t.mock.timers.tick(200);
   await settle();
   const late = connect();
@@ -1171,7 +1171,7 @@ test('clients that have spoken are told that the broker is away, and that it is 
   const seen = member.transport
     .messages()
     .filter(({ type }) => type === 'message' || type === 'degraded');
-  assert.equal(seen.at(-1).type, 'degraded', 'what was missed comes before the all-clear');
+  assert.equal(seen.at(-1).type, 'degraded', 'missed publications come before the notice');
   assert.equal(silent.transport.writes.length, 0);
 });
 
@@ -1194,9 +1194,10 @@ test('reads are bounded, and all of them are done', async () => {
   assert.ok(most <= 64 && most > 10, `${most}`);
 });
 
-// The model: one room, a broker that loses, delays and swaps announcements, answers reads early,
-// late or never, comes and goes and begins new epochs, and clients that join, leave and come back
-// with what they last saw, all at random. Each client is checked as its application would see it.
+// The model: one room, a broker and clients, with random events. The broker loses, delays and swaps
+// announcements, answers reads early, late or never, goes away and comes back, and begins new epochs.
+// Clients join, leave and come back with their last position. Each client is checked as its
+// application would see it.
 
 /** @typedef {{kind: string, a: number, b: number}} Step */
 const KINDS = [
@@ -1292,7 +1293,7 @@ class Model {
       case 'answer':
         return broker.answer();
       case 'executeFirst': {
-        // The store has answered, and the answer is under way for a while.
+        // The store has answered, and the answer is under way.
         const read = broker.reads[0];
         if (read === undefined) break;
         const page = broker.look(read.room, read);
@@ -1336,7 +1337,7 @@ class Model {
     const client = this.built.connect();
     const { epoch, offset } = broker.stream('h');
     const kept = this.past[i] ?? null;
-    // What it last saw; or nothing; or what it has seen on another worker, which is as far as the
+    // The client's last position; or nothing; or a position from another worker, as far as the
     // store; or a lie.
     const since = [
       kept,
@@ -1388,7 +1389,7 @@ class Model {
     one.seen = messages.length;
   }
 
-  /** All faults end; within a time everybody stands where the store stands. */
+  /** All faults end. After some time all clients are at the position of the store. */
   async heal() {
     const { broker, outageNotice, scheduler, beat, hub } = this.built;
     this.maxWaiting = 1000;
@@ -1416,7 +1417,7 @@ class Model {
   }
 }
 
-test('under any faults no client has a gap, a repeat or a false recovery, and all end where the store is', async () => {
+test('under any faults no client has a gap, a repeat or a false recovery, and all end at the position of the store', async () => {
   const totals = { recovered: 0, insufficient: 0, resyncs: 0, messages: 0 };
   const step = fc.record({ kind: fc.constantFrom(...KINDS), a: fc.nat(1000), b: fc.nat(1000) });
   await fc.assert(
@@ -1435,12 +1436,12 @@ test('under any faults no client has a gap, a repeat or a false recovery, and al
     ),
     {
       numRuns: Number(process.env.RUNS ?? 400),
-      // A failure is made smaller, but not until the file is out of time: then nothing would be
-      // known of it.
+      // fast-check shrinks a failure. It stops before the file's time-out, because the time-out would
+      // hide the failure.
       plugins: [fc.interruptAfterTimeLimit(60_000, { failOnInterrupt: true })],
     },
   );
-  // It has to have been about something.
+  // The runs must have reached the interesting states.
   assert.ok(
     totals.recovered > 50 && totals.resyncs > 50 && totals.messages > 500,
     JSON.stringify(totals),

@@ -1,5 +1,5 @@
-// room-users.test.js: from a join with `presence` to what presence is told, and from its events to
-// frames.
+// room-users.test.js: from a join with `presence` to the calls of the presence store, and from
+// presence events to frames.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -20,7 +20,7 @@ import { FakeTransport, messagesOf } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
 
 /**
- * A hub whose presence is a list of what it was told; rooms whose name begins with `p` have
+ * A hub whose presence store lists the calls it gets. Rooms whose name begins with `p` have
  * presence.
  */
 function build() {
@@ -88,7 +88,7 @@ const read = (presence) => {
   return who && { user: who.user, info: who.info && String(who.info) };
 };
 
-test('what a join says of presence is read, and its info stays as it was written', () => {
+test('the presence of a join is read, and its info stays as it was written', () => {
   const nobody = { user: undefined, info: null };
   assert.deepEqual(read('null'), nobody);
   assert.deepEqual(read('{}'), nobody);
@@ -123,7 +123,7 @@ test('presence of another shape is malformed', () => {
   assert.equal(read(`{"user":"${'x'.repeat(129)}"}`), undefined);
 });
 
-test('an event of presence is a publication that becomes a push', () => {
+test('a presence event is a publication that becomes a push', () => {
   const ann = encodeMember('ann "\ud800', Buffer.from('{"n":1e400}'));
   const json = Buffer.from('"text"');
   const publications = [
@@ -152,7 +152,7 @@ test('an event of presence is a publication that becomes a push', () => {
   assert.deepEqual(rest, []);
 });
 
-test('a user with several connections is told to presence at each join and only at the last leave', async () => {
+test('presence gets each join of a user with several connections, and only the last leave', async () => {
   const { connect, said, hub, counters } = build();
   const [a, b, c] = [connect(), connect(), connect()];
   const join = { type: 'join', room: 'p', presence: { user: 'ann', info: 1 } };
@@ -174,7 +174,7 @@ test('a user with several connections is told to presence at each join and only 
   assert.equal(counters.presenceMembers, 0);
 });
 
-test('who only watches, and who is in a room without presence, is no user', async () => {
+test('a connection that only watches, or is in a room without presence, is no user', async () => {
   const { connect, said, hub } = build();
   const a = connect();
   assert.equal((await a.say({ type: 'join', room: 'p', presence: false })).type, 'joined');
@@ -200,7 +200,7 @@ test('a join whose presence is malformed or too large is refused and joins nothi
   );
 });
 
-test('a connection that goes while the broker confirms its join is never told', async () => {
+test('a connection that closes while the broker confirms its join is never announced', async () => {
   const { connect, said, hub, commands, confirm } = build();
   const [a, b] = [connect(), connect()];
   receive(commands, a.connection, '{"type":"join","room":"p"}');
@@ -211,11 +211,11 @@ test('a connection that goes while the broker confirms its join is never told', 
   assert.deepEqual(said, [`p +"${b.connection.id}" {"user":"${b.connection.id}"}`]);
 });
 
-test('a list of members is told in pages: each member once, whoever leaves or comes between two pages', async () => {
+test('a list of members comes in pages: each member once, even if others join or leave between two pages', async () => {
   const { connect, setRead } = build();
   const a = connect();
   await a.say({ type: 'join', room: 'p' });
-  // Users that are beginnings of each other, and such that need an escape.
+  // Some users are prefixes of others, and some need an escape.
   const users = [
     'a',
     'a ',
@@ -229,7 +229,7 @@ test('a list of members is told in pages: each member once, whoever leaves or co
     ...Array.from({ length: 20 }, (_, i) => `u${i}`),
   ];
   let present = users.map((user) => encodeMember(user, Buffer.from('1')));
-  // As Redis does, in another order each time.
+  // Redis too answers in another order each time.
   setRead(async () => ({ count: present.length, members: present.toReversed() }));
   /** @param {(page: number) => void} between */
   const pages = async (between) => {
@@ -250,25 +250,25 @@ test('a list of members is told in pages: each member once, whoever leaves or co
   const seen = await pages(() => {});
   assert.deepEqual([...seen].sort(), [...users].sort());
   assert.equal(seen.length, users.length);
-  // The last of a page leaves: the next page begins behind its place all the same.
+  // The last user of a page leaves. The next page begins behind that user all the same.
   const others = await pages((page) => {
     if (page === 2)
       present = present.filter((member) => JSON.parse(String(member)).user !== seen[7]);
   });
   assert.deepEqual(others, seen);
-  // One page that holds all is told in one.
+  // If one page holds all users, the reply has no next page.
   const whole = await a.say({ type: 'presence', room: 'p', limit: 100 });
   assert.equal(whole.members.length, users.length - 1);
   assert.equal(whole.more, undefined);
 });
 
-test('a page of members is bounded in bytes, and costs the rate what it weighs', async () => {
+test('a page of members is bounded in bytes, and its bytes count against the rate', async () => {
   const { connect, setRead, charged } = build();
   const a = connect();
   await a.say({ type: 'join', room: 'p' });
   const info = Buffer.from(JSON.stringify('x'.repeat(1000)));
   const members = Array.from({ length: 1000 }, (_, i) => encodeMember(`user-${i}`, info));
-  // What another program has left in Redis is no member.
+  // An entry of another program in Redis is no member.
   setRead(async () => ({
     count: 1000,
     members: [...members, Buffer.from('forged"'), Buffer.alloc(0)],
@@ -288,7 +288,7 @@ test('a page of members is bounded in bytes, and costs the rate what it weighs',
   assert.equal(seen.size, 1000);
 });
 
-test('a limit or a place in the list that is none is malformed', async () => {
+test('an invalid limit or position in the list is malformed', async () => {
   for (const change of [
     { limit: 0 },
     { limit: 1.5 },
@@ -324,7 +324,7 @@ test('beyond a bound of commands that wait for a read, more are refused and coun
   assert.equal(counters.readsRefused, 3);
 });
 
-test('presence is answered to members, with members or their count alone, or why not', async () => {
+test('members get the list of a room, or its count alone, and others get an error', async () => {
   const { connect, setRead } = build();
   const a = connect();
   const ask = { type: 'presence', room: 'p', id: 7 };
