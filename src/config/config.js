@@ -16,15 +16,15 @@ import { compileTrustProxy } from './trust-proxy.js';
 /** @typedef {import('./settings.js').Setting} Setting */
 
 /**
- * What later versions read and this one does not: with one of them set, running open to everyone
- * would be a surprise.
+ * Settings of later versions. If one is set, the operator expects tokens to be checked, so this
+ * version refuses to start.
  */
 const TOKEN_NAMES = ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL'];
 
 /**
- * Kubernetes puts a service's address into the environment of every pod beside it: one named
- * `fanfare` is FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://…, FANFARE_PORT_3000_TCP_ADDR. They are
- * nobody's typing errors.
+ * Kubernetes puts the address of each service into the environment of the pods of its namespace. A
+ * service named `fanfare` gives FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://… and
+ * FANFARE_PORT_3000_TCP_ADDR. These names are not typing errors.
  */
 const SERVICE_LINK =
   /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
@@ -48,7 +48,7 @@ export function loadConfig(env) {
     if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
     else if (fault !== '') faults.push(fault);
   }
-  // A limit without a mode of its own follows FANFARE_LIMITS.
+  // A limit without its own mode follows FANFARE_LIMITS.
   for (const { type, key } of SETTINGS) if (type === 'mode') values[key] ??= values.limits;
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
@@ -80,7 +80,7 @@ export function loadConfig(env) {
   if (faults.length > 0) return { config: null, faults };
 
   for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
-  // `auto` is yes while no tokens are configured, and this version knows none.
+  // `auto` means yes if no tokens are configured, and this version has no tokens.
   values.clientBroadcast = values.clientBroadcast !== 'off';
   Object.freeze(values.allowedOrigins);
   return {
@@ -91,10 +91,10 @@ export function loadConfig(env) {
 
 /**
  * Reads the text of FANFARE_CONFIG_FILE: lines `NAME=value`, empty lines, and comments that begin
- * with `#`. A value may stand in single or double quotes; nothing is expanded.
+ * with `#`. A value may be in single or double quotes. Nothing is expanded.
  * @param {string} text
- * @returns {{env: Record<string, string>, faults: string[]}} the caller lays the environment over
- *   `env`
+ * @returns {{env: Record<string, string>, faults: string[]}} the caller gives the environment
+ *   precedence over `env`
  */
 export function parseConfigFile(text) {
   /** @type {Record<string, string>} */
@@ -122,7 +122,7 @@ export function parseConfigFile(text) {
 }
 
 /**
- * What a rolling reload can't change, because it belongs to the primary.
+ * Finds changed settings that a rolling reload can't apply, because the primary uses them.
  * @param {Config} old
  * @param {Config} next
  * @returns {string[]} environment names of fixed settings that differ
@@ -137,7 +137,7 @@ export function changedFixed(old, next) {
 }
 
 /**
- * The configuration in words, for the banner.
+ * Describes the configuration for the banner.
  * @param {Config} config
  * @returns {{broker: string, limits: string, access: string}} without secrets
  */
@@ -167,7 +167,7 @@ function mark(mode) {
 /**
  * @param {Readonly<Record<string, string|undefined>>} env
  * @param {string} name
- * @returns {string} trimmed; an empty value counts as none
+ * @returns {string} trimmed; '' if the variable is absent
  */
 function textOf(env, name) {
   return (env[name] ?? '').trim();
@@ -180,12 +180,12 @@ function controlCharacters(text) {
 }
 
 /**
- * Reads one setting into `values`; its default too where it is at fault, so that contradictions can
- * be looked for.
+ * Reads one setting into `values`. If the text is invalid, `values` gets the default, so that other
+ * checks can go on.
  * @param {Setting} setting
  * @param {string} text
  * @param {Record<string, unknown>} values
- * @returns {string} the fault, or nothing
+ * @returns {string} the fault, or ''
  */
 function read(setting, text, values) {
   const { env, key, type, min = 0, max = Number.MAX_SAFE_INTEGER } = setting;
@@ -194,12 +194,12 @@ function read(setting, text, values) {
   const given = setting.secret ? 'its value' : JSON.stringify(text);
   switch (type) {
     case 'integer': {
-      // Strict: parseInt reads "12abc" as 12 and Number reads "1e3" and "0x10"; each is more often
-      // a slip than meant.
+      // Strict: parseInt reads "12abc" as 12 and Number reads "1e3" and "0x10"; both are usually
+      // mistakes.
       const number = Number(text);
       if (!/^-?\d{1,16}$/.test(text) || number < min || number > max) {
-        // Kubernetes sets REDIS_PORT=tcp://… beside a service named redis; without a REDIS_HOST
-        // nobody reads it.
+        // Kubernetes sets REDIS_PORT=tcp://… for a service named redis. It is unused without
+        // REDIS_HOST.
         if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '')
           return '';
         return `${env}: ${given} is not an integer from ${min} to ${max}`;
@@ -240,7 +240,7 @@ function trustFaults(values) {
 }
 
 /**
- * Checks the origins and puts them into the form a browser sends.
+ * Checks the origins and normalizes them to the form that browsers send.
  * @param {Record<string, unknown>} values
  */
 function originFaults(values) {
@@ -260,14 +260,13 @@ function originFaults(values) {
 
 /**
  * @param {string} text
- * @returns {string} as a browser writes it in its Origin header; empty: not an origin
+ * @returns {string} as a browser writes it in its Origin header; '' if the text is not an origin
  */
 function normalOrigin(text) {
   if (!/^[a-z][a-z0-9+.-]*:\/\/[^/\\?#@*\s]+$/i.test(text)) return '';
   const url = parseUrl(text);
   if (url === null || url.host === '') return '';
-  // URL knows no origin of schemes that are not the web's (capacitor://localhost), yet their web
-  // views send one.
+  // URL has no origin for non-web schemes (capacitor://localhost), but their web views send one.
   return url.origin === 'null' ? `${url.protocol}//${url.host}` : url.origin;
 }
 
@@ -318,7 +317,7 @@ function parseUrl(text) {
   try {
     return new URL(text);
   } catch {
-    return null; // not a URL: that is the answer
+    return null; // not a URL
   }
 }
 
@@ -330,7 +329,7 @@ function isKnown(name) {
 /**
  * @param {string} name
  * @param {string} text
- * @returns {string} the fault, or nothing
+ * @returns {string} the fault, or ''
  */
 function unknownName(name, text) {
   if (!/^FANFARE_/i.test(name) || isKnown(name)) return '';
@@ -340,14 +339,14 @@ function unknownName(name, text) {
 
 /**
  * @param {string} name
- * @returns {string} the nearest name there is, if one is near
+ * @returns {string} a hint with the nearest name, if one is near, or ''
  */
 function suggestion(name) {
   const upper = name.toUpperCase();
   let nearest = '';
   let least = Number.POSITIVE_INFINITY;
   for (const { env } of SETTINGS) {
-    // The prefix too many or too few is the likeliest slip of all.
+    // A missing or superfluous prefix is the likeliest mistake.
     const steps =
       `FANFARE_${env}` === upper || `FANFARE_${upper}` === env ? 0 : distance(upper, env);
     if (steps < least) [nearest, least] = [env, steps];
@@ -356,7 +355,7 @@ function suggestion(name) {
 }
 
 /**
- * Levenshtein's.
+ * The Levenshtein distance.
  * @param {string} a
  * @param {string} b
  */

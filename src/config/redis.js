@@ -1,12 +1,12 @@
-// redis.js: where Redis is and how to get in: from the settings REDIS_*, as ioredis takes it, and
-// in words.
+// redis.js: the connection to Redis, read from the settings REDIS_*: as options for ioredis, and as
+// text for people.
 //
 //   REDIS_URL, or REDIS_HOST        one server
-//   REDIS_SENTINELS                 one primary among several servers; Sentinels know which
+//   REDIS_SENTINELS                 one primary among several servers, named by Sentinels
 //   REDIS_CLUSTER                   many primaries; each has some of the rooms
 //
-// Certificates are named here and read when a worker connects (`redisOptions`): a rolling reload
-// takes renewed ones.
+// The settings name certificate files. A worker reads them when it connects (`redisOptions`), so a
+// rolling reload takes renewed certificates.
 
 import { accessSync, constants, readFileSync } from 'node:fs';
 
@@ -20,7 +20,7 @@ const SENTINEL_PORT = 26_379;
  * @property {'server'|'sentinel'|'cluster'} kind
  * @property {readonly Address[]} addresses the server; or the Sentinels; or some nodes of the
  *   cluster
- * @property {string} name what the Sentinels call the primary
+ * @property {string} name of the primary, at the Sentinels
  * @property {number} database
  * @property {string} username
  * @property {string} password
@@ -34,8 +34,8 @@ const SENTINEL_PORT = 26_379;
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
  * @param {(name: string) => boolean} isSet in the environment
- * @returns {{settings: RedisSettings|null, faults: string[]}} null: no Redis is configured, or with
- *   a fault
+ * @returns {{settings: RedisSettings|null, faults: string[]}} null if no Redis is configured or a
+ *   setting is at fault
  */
 export function readRedisSettings(values, isSet) {
   const text = (/** @type {string} */ key) => String(values[key]);
@@ -45,7 +45,7 @@ export function readRedisSettings(values, isSet) {
   for (const way of ways.slice(1))
     faults.push(`${way}: conflicts with ${ways[0]}; set only one of them`);
   const way = ways[0] ?? '';
-  // In a cluster the first braces of a name decide on its slot: they belong to the room
+  // In a cluster the first braces of a name select its hash slot, so they must be those of the room
   // (backend/redis/keys.js).
   if (/[{}]/.test(String(values.redisPrefix ?? '')))
     faults.push('FANFARE_REDIS_PREFIX: braces are not allowed');
@@ -90,7 +90,8 @@ export function readRedisSettings(values, isSet) {
     }
     case 'REDIS_HOST': {
       const address = readAddress(bracketed(text('redisHost')), Number(values.redisPort), false);
-      // Not shown: whoever takes it for REDIS_URL writes the password into it.
+      // The value is not shown: an operator who confuses it with REDIS_URL writes the password
+      // here.
       if (address === null) {
         faults.push(
           'REDIS_HOST: its value is not a host name or an address; for a user or a database use REDIS_URL',
@@ -136,8 +137,8 @@ export function readRedisSettings(values, isSet) {
 }
 
 /**
- * What is set and does nothing.
- * @param {string} way that leads to Redis
+ * Faults for settings that have no effect.
+ * @param {string} way the setting that names the servers
  * @param {boolean} isTls
  * @param {(name: string) => boolean} isSet
  */
@@ -230,7 +231,7 @@ function readUrl(text) {
 /**
  * @param {string} name
  * @param {unknown} list
- * @param {number} port where an entry has none
+ * @param {number} port of entries without one
  * @param {string[]} faults
  */
 function addresses(name, list, port, faults) {
@@ -243,7 +244,7 @@ function addresses(name, list, port, faults) {
 
 /**
  * @param {string} text
- * @param {number} port where it has none
+ * @param {number} port if the text has none
  * @param {boolean} mayHavePort
  * @returns {Address|null}
  */
@@ -270,7 +271,7 @@ export function addressText({ host, port }) {
   return `${bracketed(host)}:${port}`;
 }
 
-/** Without secrets, for people. @param {RedisSettings} redis */
+/** For people, without secrets. @param {RedisSettings} redis */
 export function describeRedis({ kind, addresses: all, name, database, tls }) {
   const places = all.map(addressText).join(', ');
   const how = tls === null ? '' : ', TLS';
@@ -280,10 +281,10 @@ export function describeRedis({ kind, addresses: all, name, database, tls }) {
 }
 
 /**
- * How ioredis gets there. Reads the certificates.
+ * The options of ioredis. Reads the certificates.
  * @param {RedisSettings} redis
  * @param {Address} [node] of a cluster
- * @throws {Error} where a file can't be read any more
+ * @throws {Error} if a file can no longer be read
  */
 export function redisOptions(redis, node = redis.addresses[0]) {
   const access = redisAccess(redis);
@@ -302,7 +303,7 @@ export function redisOptions(redis, node = redis.addresses[0]) {
   };
 }
 
-/** The same of every node. @param {RedisSettings} redis */
+/** The options that all nodes share. @param {RedisSettings} redis */
 export function redisAccess({ username, password, tls }) {
   return {
     username: username || undefined,
@@ -321,7 +322,7 @@ function tlsOptions({ caFile, certFile, keyFile, servername }) {
 }
 
 /**
- * What of it must never be shown, as it is and as a URL has it.
+ * The secrets, plain and URL-encoded, which must never be shown.
  * @param {RedisSettings} redis
  * @returns {string[]}
  */
@@ -331,7 +332,7 @@ export function redisSecrets({ password, sentinelPassword }) {
 }
 
 /**
- * An error in words.
+ * The text of an error, without secrets.
  * @param {unknown} error
  * @param {readonly string[]} secrets
  * @returns {string}
@@ -339,7 +340,7 @@ export function redisSecrets({ password, sentinelPassword }) {
 export function withoutSecrets(error, secrets) {
   const { message, code, errors } =
     /** @type {{message?: string, code?: string, errors?: Error[]}} */ (error);
-  // Node tries all of a name's addresses and wraps their errors in one without a message.
+  // Node tries all addresses of a name and wraps their errors in one error without a message.
   const text = message || errors?.map((each) => each.message).join('; ') || code || String(error);
   return secrets.reduce((told, secret) => told.replaceAll(secret, '***'), text);
 }

@@ -1,12 +1,12 @@
-// room-patterns.js: what holds for rooms by their names: which have history, and how much; which
-// have presence.
+// room-patterns.js: rules for rooms by their names: which rooms have history, and how much, and
+// which have presence.
 //
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
 //   FANFARE_PRESENCE=chat.*, lobby
 //
-// A pattern is a room's name in which `*` stands for any characters, none included. The first that
-// fits holds. Names are looked up once for every publication, so answers are remembered, for as
-// many rooms as MAX_REMEMBERED.
+// A pattern is a room name in which `*` matches any number of characters. The first rule that
+// matches applies. Each publication looks up its room, so the results of up to MAX_REMEMBERED rooms
+// are cached.
 
 const PATTERN = /^[A-Za-z0-9_.:@/*-]{1,200}$/;
 const MAX_REMEMBERED = 20_000;
@@ -18,23 +18,23 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
 );
 
 /**
- * How much of a room is kept.
+ * How much of a room's history is stored.
  * @typedef {object} HistoryRule
  * @property {number} size publications
- * @property {number} ttlMs after the latest publication; then all of them are gone
+ * @property {number} ttlMs after the latest publication, when the whole history is deleted
  */
 
 /**
- * A rule for the rooms that fit a pattern.
+ * A rule for the rooms that match a pattern.
  * @template T
  * @typedef {{pattern: string, value: T}} Rule
  */
 
-/** Looks up what holds for a room. @template T */
+/** Looks up the rule of a room. @template T */
 export class RoomRules {
   /** @param {readonly Rule<T>[]} rules */
   constructor(rules) {
-    /** Those it was made with. */
+    /** The rules given at construction. */
     this.own = rules;
     /** @type {Set<string>} */
     this.patterns = new Set();
@@ -47,7 +47,7 @@ export class RoomRules {
   }
 
   /**
-   * Rules behind those that are there: for rooms that none of them fits.
+   * Adds rules with a lower priority than the existing ones.
    * @param {readonly Rule<T>[]} rules
    */
   add(rules) {
@@ -66,13 +66,13 @@ export class RoomRules {
 
   /**
    * @param {string} room
-   * @returns {T|null} null where no pattern fits
+   * @returns {T|null} null if no pattern matches
    */
   of(room) {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
     if (known !== undefined) return known;
-    // `*` alone is the room of all connections, which broadcasts go to: no client joins it.
+    // `*` alone is the room of all connections, for broadcasts. Clients can't join it.
     const value =
       room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
@@ -83,15 +83,15 @@ export class RoomRules {
 
 /**
  * @param {unknown} value
- * @returns {value is string} a room's name, or one in which `*` stands for any characters
+ * @returns {value is string} a room name, or a pattern
  */
 export function isRoomPattern(value) {
   return typeof value === 'string' && PATTERN.test(value);
 }
 
 /**
- * Each part is looked for behind the one before, leftmost first: no pattern takes long, as a
- * regular expression's may.
+ * Searches each part behind the previous one, leftmost first. Unlike a regular expression, no
+ * pattern can take exponential time.
  * @param {readonly string[]} parts a pattern, split at its stars
  * @param {string} room
  */
@@ -141,7 +141,7 @@ export function parsePresenceRules(entries) {
 /**
  * @template T
  * @param {readonly string[]} entries
- * @param {(entry: string) => Rule<T>|string} read a string is a fault
+ * @param {(entry: string) => Rule<T>|string} read returns a string for a fault
  */
 function parse(entries, read) {
   /** @type {Rule<T>[]} */

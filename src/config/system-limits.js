@@ -1,28 +1,26 @@
-// system-limits.js: what a worker takes of the system, and what it keeps back for itself.
+// system-limits.js: the system resources that a worker uses, and those that it reserves.
 //
-// Kept in one place since the server lives by these figures and the doctor (doctor/) foretells by
-// them.
+// The server and the doctor (doctor/) share these figures, so the doctor predicts the server's
+// behaviour.
 
 /**
- * Connections that wait to be accepted: what listen(2) is asked for. The kernel gives no more than
- * net.core.somaxconn.
+ * Length of the accept queue, requested from listen(2). The kernel limits it to net.core.somaxconn.
  */
 export const LISTEN_BACKLOG = 4096;
 
 /**
- * What a worker may have under way to Redis: a burst of it has to fit into another worker's output
- * buffer there.
+ * Unanswered bytes of a worker to Redis. A burst of this size must fit into another worker's output
+ * buffer in Redis.
  */
 export const MAX_BYTES_TO_REDIS = 32 * 1024 * 1024;
 
-/** Descriptors a worker has open before its first connection, rounded up. */
+/** Descriptors that a worker has open before its first connection, rounded up. */
 export const OWN_DESCRIPTORS = 64;
 /**
- * Descriptors kept for what is no client: Redis, the relay, logs, and the sockets that are being
- * refused.
+ * Descriptors reserved for Redis, the relay, logs, and sockets that are being refused.
  */
 const RESERVED_DESCRIPTORS = 256;
-/** Where there are few descriptors at all, the reserve is this part of them. */
+/** Upper bound of the reserve, as a share of the limit, for low limits. */
 const RESERVED_PART = 0.25;
 
 /**
@@ -34,11 +32,11 @@ export function usableDescriptors(limit) {
 }
 
 /**
- * The limit of open files in the text of /proc/PID/limits (proc(5)). The soft one is in force; Node
- * raises its own to the hard one as it starts.
+ * The limit of open files in the text of /proc/PID/limits (proc(5)). The soft limit applies. Node
+ * raises its soft limit to the hard limit when it starts.
  * @param {string} text
- * @returns {{soft: number, hard: number}|null} Infinity where it says unlimited; null where the
- *   text has no such line
+ * @returns {{soft: number, hard: number}|null} Infinity for "unlimited"; null if the text has no
+ *   such line
  */
 export function parseOpenFiles(text) {
   const line = /^Max open files\s+(\d+|unlimited)\s+(\d+|unlimited)/m.exec(text);

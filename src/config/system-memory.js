@@ -1,30 +1,30 @@
-// system-memory.js: how much memory there is, which part of it is a worker's, and how much of it
-// this process has.
+// system-memory.js: the memory available to the server, a worker's share of it, and the use of this
+// process.
 //
-//   all   = the machine's memory, or the least limit of the control groups this process is in
-//   part  = (all - what the primary keeps) / WORKERS
+//   all   = the memory of the machine, or the lowest limit of the control groups of this process
+//   part  = (all - the reserve of the primary) / WORKERS
 //
-// A worker's heap is limited to a share of its part, because buffers lie outside of the heap. Only
-// private memory counts as used: program text and libraries are there once for all processes.
+// The heap of a worker is limited to a share of its part, because buffers are outside the heap.
+// Only private memory counts as used, because all processes share program text and libraries.
 
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 
 /**
- * cgroup v1 writes "no limit" as the greatest multiple of a page in a signed 64-bit number; 2^60 is
- * beyond any machine.
+ * cgroup v1 represents "no limit" by the largest multiple of a page in a signed 64-bit number. 2^60
+ * is more than any machine has.
  */
 const V1_UNLIMITED = 2 ** 60;
-/** Kept for the primary, which has the histories of the embedded broker. */
+/** Reserve of the primary, which stores the histories of the embedded broker. */
 const PRIMARY_BYTES = 512 * 1024 * 1024;
-/** Of a small machine the primary keeps no more than this share. */
+/** Upper bound of that reserve, as a share of the memory, for small machines. */
 const PRIMARY_SHARE = 0.25;
-/** Share of a worker's part that its heap may have. */
+/** Share of a worker's part that its heap may use. */
 const HEAP_SHARE = 0.75;
-/** A worker does not start with less. */
+/** Least heap of a worker. */
 const MIN_PART_BYTES = 96 * 1024 * 1024;
 
-/** @typedef {(path: string) => string} ReadFile throws as readFileSync does */
+/** @typedef {(path: string) => string} ReadFile throws like readFileSync */
 
 /** @type {ReadFile} */
 const fromSystem = (path) => readFileSync(path, 'utf8');
@@ -35,8 +35,8 @@ export function memoryBytes(read) {
 }
 
 /**
- * The part of a worker.
- * @param {number} all bytes there are for this server
+ * The share of one worker.
+ * @param {number} all bytes available to this server
  * @param {number} workers
  */
 export function partOfWorker(all, workers) {
@@ -45,16 +45,16 @@ export function partOfWorker(all, workers) {
 }
 
 /**
- * The heap limit that a worker is given.
+ * The heap limit of a worker.
  * @param {number} part of the worker, in bytes
- * @param {number} limit V8's own, in bytes: it is never raised
+ * @param {number} limit the default of V8, in bytes, which is never raised
  */
 export function heapOfWorker(part, limit) {
   return Math.min(limit, Math.floor(part * HEAP_SHARE));
 }
 
 /**
- * The part of each of this server's workers, as far as the system tells.
+ * The share of each worker of this server, as far as the system reports it.
  * @param {number} workers
  * @param {ReadFile} [read]
  * @returns {number} bytes
@@ -64,7 +64,7 @@ export function readPart(workers, read = fromSystem) {
   try {
     all = Math.min(all, cgroupMemory(read, 'self').bytes);
   } catch {
-    // Not Linux, or hidden: the machine's memory is all that is known.
+    // Not Linux, or hidden: only the memory of the machine is known.
   }
   return partOfWorker(all, workers);
 }
@@ -72,10 +72,10 @@ export function readPart(workers, read = fromSystem) {
 let latestBytes = 0;
 
 /**
- * Memory that only this process has: resident or swapped out, in the heap or outside of it.
+ * Private memory of this process: resident or swapped out, inside or outside the heap.
  * @param {ReadFile} [read]
- * @returns {number} bytes, with shared memory if the system does not tell them apart; the latest
- *   known if it can not be read now
+ * @returns {number} bytes, including shared memory if the system does not separate them; the latest
+ *   known value if it can't be read now
  */
 export function privateBytes(read = fromSystem) {
   try {
@@ -92,16 +92,15 @@ export function privateBytes(read = fromSystem) {
   try {
     latestBytes = process.memoryUsage.rss();
   } catch {
-    // No descriptor is free: Node opens a file for it too.
+    // No descriptor is free. Node opens a file for this call too.
   }
   return latestBytes;
 }
 
 /**
- * The least memory limit of a process's control group and of those above it, as far as they can be
- * seen from here; Infinity where there is none. Both hierarchies are looked at: where v1 has the
- * memory controller v2 has no limit, and the other way round. In a container the group's path may
- * be the host's: then the mount itself is the group.
+ * The lowest memory limit of a process's control group and its visible parents; Infinity if there
+ * is none. It reads both hierarchies, because only one of v1 and v2 has the memory controller. In a
+ * container the path of the group may be that of the host. Then the mount itself is the group.
  * @param {ReadFile} read
  * @param {string} pid
  * @returns {{bytes: number, file: string}}
@@ -111,7 +110,7 @@ export function cgroupMemory(read, pid) {
   let least = { bytes: Number.POSITIVE_INFINITY, file: '' };
   /**
    * @param {string} file
-   * @param {number|null} bytes null: the root group has none
+   * @param {number|null} bytes null for the root group, which has none
    */
   const consider = (file, bytes) => {
     if (bytes !== null && bytes < least.bytes && bytes < V1_UNLIMITED) least = { bytes, file };
@@ -129,7 +128,7 @@ export function cgroupMemory(read, pid) {
     const top = mount.root.replace(/\/$/, '');
     let folder = path.startsWith(`${top}/`) ? path.slice(top.length).replace(/\/$/, '') : '';
     if (!isV2) {
-      // Groups above a v1 mount can't be seen, but count here.
+      // Groups above a v1 mount are invisible, but this value includes them.
       const stat = unlessAbsent(() => read(`${mount.point}${folder}/memory.stat`)) ?? '';
       const total = /^hierarchical_memory_limit (\d+)/m.exec(stat);
       if (total) consider(`${mount.point}${folder}/memory.limit_in_bytes`, Number(total[1]));
@@ -157,7 +156,7 @@ function mountOf(line) {
   return { root, point: point === '/' ? '' : point, type, options: options.split(',') };
 }
 
-/** Blanks and the like are written in octal. @param {string} text */
+/** Decodes blanks and similar characters, which the kernel writes in octal. @param {string} text */
 function plain(text) {
   return text.replace(/\\([0-7]{3})/g, (_all, octal) =>
     String.fromCharCode(Number.parseInt(octal, 8)),
@@ -190,7 +189,7 @@ export function kilobytes(read, path, name) {
 /**
  * @template T
  * @param {() => T} read
- * @returns {T|null} null where there is no such file
+ * @returns {T|null} null if the file does not exist
  */
 export function unlessAbsent(read) {
   try {

@@ -1,13 +1,13 @@
-// trust-proxy.js: which hops of a request are believed when they say whom they forward for.
+// trust-proxy.js: which hops of a request are trusted to name the client in X-Forwarded-For.
 //
-// One reading of TRUST_PROXY for the check at the start (config.js) and for every request
-// (admission/address.js).
+// The check at start (config.js) and every request (admission/address.js) share this parser of
+// TRUST_PROXY.
 
 import { isIP } from 'node:net';
 
 import proxyAddr from 'proxy-addr';
 
-/** More hops than this is a typing error. */
+/** A larger hop count is a typing error. */
 const MAX_HOPS = 32;
 const NAMES = ['loopback', 'linklocal', 'uniquelocal'];
 
@@ -19,8 +19,8 @@ const NAMES = ['loopback', 'linklocal', 'uniquelocal'];
 /**
  * @param {string} text a hop count as in Express, or CIDRs, addresses and proxy-addr's names,
  *   separated by commas
- * @returns {Trust|null} null: nobody is trusted
- * @throws {TypeError} what is wrong, without the setting's name
+ * @returns {Trust|null} null: no hop is trusted
+ * @throws {TypeError} with the fault, without the name of the setting
  */
 export function compileTrustProxy(text) {
   if (text === '' || text === '0') return null;
@@ -35,11 +35,11 @@ export function compileTrustProxy(text) {
     .filter((entry) => entry !== '');
   if (networks.length === 0) throw new TypeError('the list is empty');
   for (const network of networks) {
-    // proxy-addr takes what no operator means: "10/8" for 0.0.0.0/8, "010.0.0.1" for 8.0.0.1.
+    // proxy-addr accepts surprising forms: "10/8" as 0.0.0.0/8, "010.0.0.1" as 8.0.0.1.
     if (!NAMES.includes(network) && isIP(network.split('/', 1)[0]) === 0)
       throw new TypeError(`"${network}" is neither a hop count nor a CIDR`);
   }
   const trust = proxyAddr.compile(networks);
-  // Entries of the header are anything a client wrote; only plain addresses are compared.
+  // A client can write anything into the header. Only plain addresses are compared.
   return (address, hop) => isIP(address) !== 0 && trust(address, hop);
 }

@@ -1,4 +1,4 @@
-// aggregate.js: adds up the workers' metrics to those of the server.
+// aggregate.js: adds up the metrics of the workers.
 //
 // Each worker sends its values as prom-client's JSON. The primary adds them up and keeps the counts
 // of workers that have exited, because Prometheus reads a counter that falls as a restart.
@@ -18,11 +18,11 @@ const GRID = 2 ** 20;
  */
 
 /**
- * Adds up the workers' snapshots.
+ * Adds up the snapshots of the workers.
  *
- * A worker's last snapshot stands for it until the worker has left; then its counters and
- * histograms move to an account of the departed and its gauges vanish. So a counter never goes
- * down: what a crash loses is what nobody had seen yet.
+ * The last snapshot of a worker counts until the worker has exited. Then its counters and
+ * histograms move to the account of departed workers, and its gauges are dropped. So a counter
+ * never decreases. A crash loses only counts that no snapshot had.
  */
 export class Aggregate {
   constructor() {
@@ -33,10 +33,10 @@ export class Aggregate {
   }
 
   /**
-   * @param {number} id of a process, never used again
-   * @param {number} sequence of the question this answers: an answer older than the last one is
-   *   passed over
-   * @param {Snapshot[]} metrics ours from now on: its values are rounded
+   * @param {number} id of a process, never reused
+   * @param {number} sequence of the request that this answers. Answers older than the last one are
+   *   ignored
+   * @param {Snapshot[]} metrics owned by the aggregate from now on; its values are rounded
    */
   update(id, sequence, metrics) {
     const last = this.last.get(id);
@@ -47,7 +47,7 @@ export class Aggregate {
     this.last.set(id, { sequence, metrics });
   }
 
-  /** The process is gone for good: no update of it may follow. @param {number} id */
+  /** The process has exited: no update of it may follow. @param {number} id */
   depart(id) {
     const last = this.last.get(id);
     if (!last) return;
@@ -78,7 +78,7 @@ export class Aggregate {
   }
 
   /**
-   * @param {Snapshot[]} [own] the primary's
+   * @param {Snapshot[]} [own] of the primary
    * @returns {Promise<string>} in Prometheus' text format
    */
   async text(own = []) {
@@ -92,10 +92,9 @@ export class Aggregate {
 }
 
 /**
- * Rounds to a multiple of 2^-20. Seconds of GC or CPU added up in another order, as when a worker
- * leaves, differ in the last bit, and a counter that falls by one bit has been reset, to
- * Prometheus. Multiples of a power of two add up exactly (as long as the sum stays below 2^33), so
- * in any order.
+ * Rounds to a multiple of 2^-20. When a worker exits, the seconds of GC or CPU are added in another
+ * order, and the sum may differ in its last bit. To Prometheus, a counter that decreases by one bit
+ * was reset. Multiples of a power of two add up exactly in any order, if the sum is below 2^33.
  * @param {number} value
  */
 function onGrid(value) {
@@ -104,7 +103,7 @@ function onGrid(value) {
 
 /** @param {Snapshot} metric */
 function isCumulative({ type }) {
-  // prom-client's JSON names the type; its typings have an enum of numbers.
+  // prom-client's JSON has the name of the type, but its typings have a numeric enum.
   const name = String(type);
   return name === 'counter' || name === 'histogram';
 }

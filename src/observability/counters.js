@@ -1,11 +1,11 @@
-// counters.js: a worker's plain counters, read by the rows of metrics.js at each scrape.
+// counters.js: the plain counters of a worker. The rows of metrics.js read them at each scrape.
 //
-// The hot path adds to a number in an object, nothing more: a labelled prom-client counter hashes
-// its labels on every inc(), which at millions of deliveries a second is a core of its own.
+// The hot path only adds to a number in an object. A labelled prom-client counter hashes its labels
+// on every inc(), which costs a whole core at millions of deliveries per second.
 
 import { ERRORS } from '../protocol/codes.js';
 
-/** Why an admission was refused: the closed label set of `fanfare_admissions_refused_total`. */
+/** Reasons of refused admissions: the labels of `fanfare_admissions_refused_total`. */
 export const REFUSALS = /** @type {const} */ ([
   'origin',
   'per_ip',
@@ -19,7 +19,7 @@ export const REFUSALS = /** @type {const} */ ([
   'bad_request',
 ]);
 
-/** Limits that can be observed: the closed label set of `fanfare_limits_observed_total`. */
+/** Limits with a mode `observe`: the labels of `fanfare_limits_observed_total`. */
 export const OBSERVED = /** @type {const} */ ([
   'connections_per_ip',
   'messages',
@@ -35,18 +35,16 @@ export const OBSERVED = /** @type {const} */ ([
 ]);
 
 /**
- * Why an idle socket was closed to make room: the closed label set of
- * `fanfare_idle_sockets_closed_total`.
+ * Resources for which idle sockets are closed: the labels of `fanfare_idle_sockets_closed_total`.
  */
 export const EVICTIONS = /** @type {const} */ (['handshakes', 'plain_http', 'descriptors']);
 /**
- * Why a connection was closed for how it sends: the closed label set of
- * `fanfare_reader_closes_total`.
+ * Reasons for closing a connection while reading: the labels of `fanfare_reader_closes_total`.
  */
 export const READER_CLOSES = /** @type {const} */ (['flood', 'unfinished', 'overload']);
 
 /**
- * Fast paths, by the places that use them (src/transport/fast/README.md): the closed label set of
+ * Fast paths, by the places that use them (src/transport/fast/README.md): the labels of
  * `fanfare_fast_path`.
  */
 export const FAST_PATHS = /** @type {const} */ ([
@@ -60,9 +58,9 @@ export const FAST_PATHS = /** @type {const} */ ([
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
 
-/** What became of joins and leaves: the closed label set of `fanfare_presence_events_total`. */
+/** Kinds of presence events: the labels of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
-/** What became of a join with `since`: the closed label set of `fanfare_recoveries_total`. */
+/** Results of a join with `since`: the labels of `fanfare_recoveries_total`. */
 export const RECOVERIES = /** @type {const} */ (['recovered', 'insufficient', 'unavailable']);
 
 /**
@@ -74,7 +72,7 @@ function zeros(keys) {
   return /** @type {Record<K, number>} */ (Object.fromEntries(keys.map((key) => [key, 0])));
 }
 
-/** @returns one worker's counters, all zero; gauges say so. */
+/** @returns the counters of a worker, all zero. Gauges are marked. */
 export function createCounters() {
   return {
     /** gauge */ connections: 0,
@@ -88,16 +86,16 @@ export function createCounters() {
     deliveries: 0,
     bytesOut: 0,
     flushes: 0,
-    /** gauge: frames gathered and not yet written to all members */ queueDepth: 0,
+    /** gauge: frames queued and not yet written to all members */ queueDepth: 0,
     /** gauge */ rooms: 0,
     slow: zeros(/** @type {const} */ (['closed', 'dropped', 'shed'])),
-    /** publications left out because a room's outbox was full: the worker itself is too slow */ overflowed: 0,
+    /** publications dropped because a room's outbox was full: the worker itself is too slow */ overflowed: 0,
     refused: zeros(REFUSALS),
     observed: zeros(OBSERVED),
     heartbeatTimeouts: 0,
     rateLimitCloses: 0,
     readerCloses: zeros(READER_CLOSES),
-    /** reads that waited for a later turn of the event loop, in whole or in part */ readsDeferred: 0,
+    /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
     /** by name: '' in use, else why not; without an entry if it does not apply */
     fastPaths: /** @type {Partial<Record<FastPath, string>>} */ ({}),
@@ -106,19 +104,19 @@ export function createCounters() {
     probeMisses: 0,
     /** gauge: users here in rooms with presence */ presenceMembers: 0,
     presenceEvents: zeros(PRESENCE_EVENTS),
-    /** dead workers whose users this one has taken out of presence */ presenceReaped: 0,
+    /** dead workers whose users this worker removed from presence */ presenceReaped: 0,
     /** broker reads of publications */ historyReads: 0,
     /** broker reads of a position alone */ positionChecks: 0,
     recoveries: zeros(RECOVERIES),
-    /** times a worker found that it had missed publications */ gaps: 0,
-    /** missed publications that were read and delivered */ backfilled: 0,
-    /** times members were told that they may have missed some */ resyncs: 0,
+    /** times this worker detected missing publications */ gaps: 0,
+    /** missing publications that were read and delivered */ backfilled: 0,
+    /** times the members of a room got `resync` */ resyncs: 0,
     /** gauge */ replayBufferBytes: 0,
     /** replay buffers emptied because all of them together were too large */ replayBuffersEvicted: 0,
-    /** publications announced by the broker whose body this worker could not get */ skipped: 0,
+    /** publications announced by the broker whose body this worker could not fetch */ skipped: 0,
     /** reads for joins, `history` and `presence` refused because too many waited */ readsRefused: 0,
-    /** messages without an offset that came to a room with history */ unnumbered: 0,
-    /** publications and positions from the broker that are not valid */ malformed: 0,
+    /** messages without an offset in a room with history */ unnumbered: 0,
+    /** malformed publications and positions from the broker */ malformed: 0,
   };
 }
 

@@ -1,12 +1,11 @@
-// log-text.js: a log line for people: one event a line, in colour on a terminal.
+// log-text.js: log lines for people: one event per line, in colour on a terminal.
 //
 //   09:41:02.123 info  worker ready  worker=0 workerPid=4711
 //   09:41:02.456 ERROR worker died  signal=SIGKILL
-//       Error: …                          (of an error: its stack below)
+//       Error: …                          (the stack of an error follows)
 //
-// What pino writes is JSON, and is taken apart again here. That is for terminals only, which are
-// read by people: a few lines a second. pino-pretty would do the same with ten packages more in
-// every installation.
+// It parses the JSON that pino writes. That is fast enough for terminals, with a few lines per
+// second. pino-pretty would do the same, but adds ten packages to every installation.
 
 const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} */ ({
   10: ['trace', '\x1b[90m'],
@@ -19,12 +18,13 @@ const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} *
 const DIM = '\x1b[90m';
 const BOLD = '\x1b[1m';
 const RESET = '\x1b[0m';
-/** Of every line: they say nothing on one's own terminal. */
+/** Fields of every line, which are useless on one's own terminal. */
 const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
 
 /**
  * @param {boolean} isColoured
- * @returns {(line: string) => string} from a line of JSON to a line of text; what is no JSON stays
+ * @returns {(line: string) => string} formats a line of JSON as text; other lines are returned
+ *   unchanged
  */
 export function textFormat(isColoured) {
   /**
@@ -65,7 +65,7 @@ export function bannerText([title, ...lines], isColoured) {
 }
 
 /**
- * Below a warning only the message: a stack is of no use there.
+ * Below level warn only the message, without the stack.
  * @param {Record<string, any>} fields
  */
 function errorText({ level, err }) {
@@ -91,7 +91,7 @@ function clock(timeMs) {
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${ms}`;
 }
 
-/** Without what a terminal would obey: a stranger's text may be in a line. @param {string} text */
+/** Removes control characters, because a line may contain text of a client. @param {string} text */
 function plain(text) {
   return text.replace(
     /[\p{Cc}\u2028\u2029]/gu,

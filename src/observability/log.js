@@ -1,10 +1,11 @@
-// log.js: one logger per process: JSON lines to stdout, text on a terminal, secrets left out.
+// log.js: the logger of a process. It writes JSON lines to stdout, or text on a terminal, without
+// secrets.
 //
-// The log must never be why a server stops or stalls. So it has a destination of its own: lines
-// wait in a bounded queue and are written off the event loop; where they can't be written (full
-// disk, closed pipe) they are dropped and counted. sonic-boom, pino's own, was tried: after a write
-// error its `flushSync` at exit retries for ever, and a thread of the pool that is stuck in
-// write(2), because nobody reads the pipe, keeps the process from exiting at all.
+// The log must never stop or stall a server, so it has its own destination. Lines wait in a bounded
+// queue and are written off the event loop. Lines that can't be written (full disk, closed pipe)
+// are dropped and counted. pino's sonic-boom was tried: after a write error its `flushSync` at exit
+// retries for ever. If no process reads the pipe, a pool thread stuck in write(2) keeps the process
+// from exiting.
 
 import { closeSync, constants, fstatSync, openSync, write, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
@@ -12,20 +13,19 @@ import { isatty } from 'node:tty';
 import pino from 'pino';
 import { bannerText, textFormat } from './log-text.js';
 
-/** Bytes of log that may wait; a line that finds no room is dropped. */
+/** Bytes of log that may wait. Further lines are dropped. */
 const MAX_QUEUED_BYTES = 1_048_576;
 /**
- * Whole lines up to PIPE_BUF bytes a write: on a pipe shared by several processes such a write is
- * never torn apart.
+ * PIPE_BUF: on a pipe that several processes share, a write of whole lines up to this size is never
+ * interleaved.
  */
 const MAX_WRITE_BYTES = 4096;
 const RETRY_FULL_PIPE_MS = 20;
 const RETRY_AFTER_ERROR_MS = 1000;
-/** At exit: how long a reader that is behind may take. */
+/** Time at exit for a slow reader of a full pipe. */
 const EXIT_WAIT_MS = 200;
 /**
- * At exit: how long a write under way may take, for which a busy machine may not find a thread at
- * once.
+ * Time at exit for a pending write. A busy machine may not have a thread for it at once.
  */
 const EXIT_WRITE_MS = 50;
 const EXIT_STEP_MS = 5;
@@ -44,10 +44,10 @@ const destinations = [];
 /**
  * @param {object} options
  * @param {string} options.level
- * @param {string} [options.name] of the server, in every line
+ * @param {string} [options.name] of the server, written in every line
  * @param {'auto'|'json'|'text'} [options.format] `auto`: text on a terminal, else JSON
  * @param {boolean} [options.colour] on a terminal
- * @param {number} [options.descriptor] where to; stdout
+ * @param {number} [options.descriptor] of the destination; stdout by default
  * @returns {Logger}
  */
 export function createLog({ level, name, format = 'auto', colour = true, descriptor = 1 }) {
@@ -61,7 +61,7 @@ export function createLog({ level, name, format = 'auto', colour = true, descrip
     formatters: {
       log: (fields) => /** @type {Record<string, unknown>} */ (withoutSecrets(fields, 0)),
     },
-    // The whole line once more: a URL may stand in a message, a stack or a field of any name.
+    // Redacts the whole line, because a URL may be in a message, a stack or a field of any name.
     hooks: { streamWrite: redactUrl },
   };
   const isColoured = isTerminal && colour;
@@ -72,7 +72,7 @@ export function createLog({ level, name, format = 'auto', colour = true, descrip
 }
 
 /**
- * Writes the banner as it is, if the log is text.
+ * Writes the banner, if the log is text.
  * @param {readonly string[]} lines
  * @returns {boolean} false: the log is JSON
  */
@@ -83,14 +83,14 @@ export function writeBanner(lines) {
   return true;
 }
 
-/** Lines of this process that could not be written so far: `fanfare_log_lines_dropped_total`. */
+/** Lines of this process that could not be written: `fanfare_log_lines_dropped_total`. */
 export function droppedLines() {
   return destinations.reduce((sum, destination) => sum + destination.dropped, 0);
 }
 
 /**
- * Resolves when every line is written or dropped, or after `timeoutMs`. Before process.exit(),
- * which waits for nothing.
+ * Resolves when every line is written or dropped, or after `timeoutMs`. Call it before
+ * process.exit(), which does not wait.
  * @param {number} [timeoutMs]
  */
 export async function flushLog(timeoutMs = 500) {
@@ -101,7 +101,7 @@ export async function flushLog(timeoutMs = 500) {
 }
 
 /**
- * Text without the credentials and queries of the URLs in it:
+ * Removes the credentials and queries of URLs:
  * `redis://user:secret@host/0?password=x` becomes `redis://[redacted]@host/0?[redacted]`.
  * @param {string} text
  */
@@ -109,15 +109,15 @@ export function redactUrl(text) {
   let result = text;
   if (result.includes('://'))
     result = result.replace(/([a-z][a-z\d+.-]*:\/\/)[^\s"'<>@/]*@/gi, `$1${REDACTED}@`);
-  // A query, of a URL or a bare path; in JSON it ends at the quote or an escape.
+  // The query of a URL or a bare path. In JSON it ends at the quote or an escape.
   if (result.includes('?')) result = result.replace(/\?[\w.~%+-]+=[^\s"'\\<>]*/g, `?${REDACTED}`);
   if (/bearer /i.test(result)) result = result.replace(/(bearer )[\w.~+/=-]+/gi, `$1${REDACTED}`);
   return result;
 }
 
 /**
- * A copy with the values of SECRET_KEY's keys left out; what is no plain object or array is passed
- * on.
+ * Copies a value without those of the keys in SECRET_KEY. Values other than plain objects and
+ * arrays are returned as they are.
  * @param {unknown} value
  * @param {number} depth
  * @returns {unknown}
@@ -126,8 +126,8 @@ function withoutSecrets(value, depth) {
   if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return value;
   if (Array.isArray(value)) return value.map((item) => withoutSecrets(item, depth + 1));
   const isPlain = [Object.prototype, null].includes(Object.getPrototypeOf(value));
-  // The error serializer's result is an object of its own prototype; errors themselves go to it
-  // untouched.
+  // The error serializer returns an object with its own prototype. It needs the errors themselves
+  // unchanged.
   if (!isPlain && !('raw' in value)) return value;
   /** @type {Record<string, unknown>} */
   const copy = {};
@@ -144,7 +144,8 @@ function withoutSecrets(value, depth) {
 export class Destination {
   /**
    * @param {number} descriptor
-   * @param {(line: string) => string} [format] of each line
+   * string} [format] of each line => @param {(line: string) => string} [format] of each line =>
+   * string} [format] of each line
    */
   constructor(descriptor, format) {
     this.descriptor = withoutBlocking(descriptor);
@@ -155,7 +156,7 @@ export class Destination {
     this.queuedBytes = 0;
     this.dropped = 0;
     this.reported = 0;
-    /** @type {Buffer|undefined} what is being written, from where it goes on */
+    /** The rest of the pending batch. @type {Buffer|undefined} */
     this.batch = undefined;
     this.batchLines = 0;
     this.isWriting = false;
@@ -174,7 +175,7 @@ export class Destination {
     this.queue(this.format === undefined ? line : this.format(line));
   }
 
-  /** @param {string} line as it is to be written */
+  /** @param {string} line already formatted */
   queue(line) {
     const bytes = Buffer.byteLength(line);
     if (this.queuedBytes + bytes > MAX_QUEUED_BYTES) {
@@ -198,7 +199,7 @@ export class Destination {
     });
   }
 
-  /** The rest of the batch under way, or a new one of whole lines. @returns {Buffer|undefined} */
+  /** The rest of the pending batch, or a new batch of whole lines. @returns {Buffer|undefined} */
   #nextBatch() {
     if (this.batch) return this.batch;
     if (this.lines.length === 0) return undefined;
@@ -209,7 +210,7 @@ export class Destination {
       count < this.lines.length &&
       bytes + Buffer.byteLength(this.lines[count]) <= MAX_WRITE_BYTES
     );
-    // A line of which only a part could be written must not run into this one.
+    // The previous line may have been written in part: this line must not continue it.
     const text = (this.isTorn ? '\n' : '') + this.lines.splice(0, count).join('');
     this.queuedBytes -= bytes;
     this.batchLines = count;
@@ -234,8 +235,8 @@ export class Destination {
   #failed(error) {
     const isFull = error.code === 'EAGAIN';
     if (!isFull) {
-      // ENOSPC, EPIPE, EIO: these lines are lost. Writing goes on after a pause, since a disk may
-      // have room again.
+      // ENOSPC, EPIPE, EIO: these lines are lost. Writing resumes after a pause, because the disk
+      // may have space again.
       this.dropped += this.batchLines;
       this.batch = undefined;
     }
@@ -248,11 +249,11 @@ export class Destination {
   }
 
   /**
-   * The last lines, which say why. At most EXIT_WRITE_MS and EXIT_WAIT_MS; a destination that fails
-   * gets nothing more.
+   * Writes the last lines, which have the reason of the exit, in at most EXIT_WRITE_MS and
+   * EXIT_WAIT_MS. After an error it writes no more.
    */
   #flushAtExit() {
-    // The callback of a write under way can't come any more, but the thread that does it ends it.
+    // The callback of a pending write can't run any more, but its thread completes the write.
     if (this.isWriting) {
       pause(EXIT_WRITE_MS);
       this.batch = undefined;
@@ -270,23 +271,23 @@ export class Destination {
   }
 }
 
-/** Keep a descriptor non-blocking. @type {Socket[]} */
+/** Keeps descriptors non-blocking. @type {Socket[]} */
 const sockets = [];
 
 /**
- * A descriptor that does not block: a thread of the pool that waits in write(2) for a reader keeps
- * the process from exiting. Of a pipe or a terminal (which Ctrl-S stops) it is our own end, opened
- * anew, since the flag of the one we have would hold for every process that shares it, the shell's
- * included. Where that does not work (not Linux, another owner's pipe), and for files, the
- * descriptor as it is.
+ * Returns a descriptor that does not block, because a pool thread that waits in write(2) for a
+ * reader keeps the process from exiting. For a pipe or a terminal (which Ctrl-S stops) it is
+ * reopened: a flag on the given descriptor would apply to every process that shares it, including
+ * the shell. If that fails (not Linux, another owner's pipe), and for files, the given descriptor
+ * is returned.
  * @param {number} descriptor
  */
 function withoutBlocking(descriptor) {
   try {
     const stat = fstatSync(descriptor);
     if (stat.isSocket()) {
-      // A socket, as systemd's journal gives, can't be opened anew. libuv makes it non-blocking
-      // when it takes it; we write.
+      // A socket, such as systemd's journal, can't be reopened. libuv makes it non-blocking when it
+      // takes it. Writes stay ours.
       const socket = new Socket({ fd: descriptor, readable: false, writable: true });
       socket.on('error', () => {}); // the errors that matter are write's
       socket.unref();
@@ -298,7 +299,7 @@ function withoutBlocking(descriptor) {
     if (fstatSync(own).isFIFO() || isatty(own)) return own;
     closeSync(own);
   } catch {
-    // As said above.
+    // Not Linux, or another owner's pipe: see above.
   }
   return descriptor;
 }

@@ -15,16 +15,16 @@ import { droppedLines } from './log.js';
 /** @typedef {import('./counters.js').Counters} Counters */
 
 /**
- * What a worker's rows may read.
+ * The sources of a worker's rows.
  * @typedef {object} Source
  * @property {Counters} counters
  * @property {() => number} connectionRate
  * @property {() => number} loopLagSeconds
- * @property {number} memoryBytes this worker's part of the memory
+ * @property {number} memoryBytes this worker's share of the memory
  */
 
 /**
- * What the primary's rows may read.
+ * The sources of the primary's rows.
  * @typedef {object} PrimarySource
  * @property {() => Record<string, number>} workersUp 1 or 0 by slot
  * @property {() => number} restarts
@@ -45,10 +45,9 @@ import { droppedLines } from './log.js';
  * @property {string} help
  * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms
  *   always add up
- * @property {string} [label] the one label; its values are the keys of what `read` returns
+ * @property {string} [label] the only label; its values are the keys that `read` returns
  * @property {readonly number[]} [buckets] of a histogram, ascending
- * @property {(source: Source) => number|Record<string, number>} [read] absent: observed, see
- *   createMetrics
+ * @property {(source: Source) => number|Record<string, number>} [read] absent for histograms
  */
 
 const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
@@ -99,7 +98,7 @@ export const METRICS = Object.freeze([
     'sum',
     ({ counters }) => counters.queueDepth,
   ),
-  // Not process.memoryUsage(): that opens a file, and fails if no descriptor is left.
+  // process.memoryUsage() opens a file and fails if no descriptor is left.
   gauge(
     'nodejs_heap_used_bytes',
     'Used heap, in bytes.',
@@ -343,7 +342,7 @@ export const METRICS = Object.freeze([
 ]);
 
 /**
- * One series per worker: the sum over workers hides an imbalance or a leak.
+ * One series per worker, because a sum over the workers hides an imbalance or a leak.
  * @type {readonly Row[]}
  */
 export const WORKER_METRICS = Object.freeze([
@@ -489,7 +488,7 @@ function counter(name, help, read) {
 }
 
 /**
- * A counter with a label of a closed set.
+ * A counter with one label.
  * @param {string} name
  * @param {string} help
  * @param {string} label

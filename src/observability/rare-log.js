@@ -1,7 +1,7 @@
-// rare-log.js: at most one log line a minute for events that may come by the thousand.
+// rare-log.js: at most one log line per minute for events that may occur thousands of times.
 //
-// The first event of a kind is logged at once. Later ones of the minute are counted, and the next
-// line says how many there were.
+// The first event of a kind is logged at once. Later events of the same minute are counted, and the
+// next line has their number.
 
 const INTERVAL_MS = 60_000;
 
@@ -16,7 +16,7 @@ export class RareLog {
     this.log = log;
     this.clock = clock;
     /**
-     * By text, of which the source has few.
+     * By text. The source has few texts.
      * @type {Map<string, {nextMs: number, unsaid: number}>}
      */
     this.kinds = new Map();

@@ -1,8 +1,8 @@
-// registry.js: the registry of a worker's metrics, and that of the primary's.
+// registry.js: the registries of the metrics of a worker and of the primary.
 //
-// Made from the rows of metrics.js. prom-client collects at a scrape; what it costs there, or
-// can't do, is mended here: a histogram for the hot path, the event loop's lag, and default metrics
-// that a process with 20,000 sockets can afford.
+// They are made from the rows of metrics.js. prom-client collects at a scrape. Some of its parts are
+// replaced here: a histogram for the hot path, the event-loop lag, and default metrics that are too
+// expensive in a process with 20,000 sockets.
 
 import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
@@ -18,8 +18,8 @@ import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 /** @typedef {import('./aggregate.js').MetricValue} MetricValue */
 
 /**
- * prom-client's defaults that walk over every socket of the process: 20 ms at 8,000 sockets, so not
- * at every scrape.
+ * Default metrics of prom-client that walk over every socket of the process. They take 20 ms at
+ * 8,000 sockets, so they are not collected at every scrape.
  */
 const COSTLY = [
   'process_open_fds',
@@ -31,22 +31,22 @@ const COSTLY_INTERVAL_MS = 15_000;
 const COSTLY_STEP_MS = 5000;
 const RATE_SAMPLE_MS = 1000;
 const RATE_SAMPLES = 5;
-/** A worst lag is shown for so long, though several scrape. */
+/** The highest lag is reported for this time, because several Prometheus servers may scrape. */
 const LAG_SHOWN_MS = 10_000;
-/** prom-client has a monitor of its own, which can't be left out: once in 24 days. */
+/** prom-client's own lag monitor can't be disabled, so it runs once in 24 days. */
 const NEVER_MS = 2 ** 31 - 1;
 
 /**
- * A worker's metrics.
+ * The metrics of a worker.
  * @param {Counters} counters
- * @param {{worker: number, memoryBytes?: number}} options its slot, and its part of the memory
+ * @param {{worker: number, memoryBytes?: number}} options its slot, and its share of the memory
  */
 export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
   const registry = new Registry();
   const lag = new LoopLag();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
   tameDefaults(registry, lag);
-  const rate = new Rate(() => counters.accepted);
+  const rate = new ConnectionRate(() => counters.accepted);
   /** @type {Source} */
   const source = {
     counters,
@@ -55,33 +55,33 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     memoryBytes,
   };
   /** @type {Map<string, FastHistogram>} */
-  const tallies = new Map();
+  const histograms = new Map();
   for (const row of METRICS) {
     const { read } = row;
     if (read) register(registry, row, () => read(source));
-    else tallies.set(row.name, FastHistogram.register(registry, row));
+    else histograms.set(row.name, FastHistogram.register(registry, row));
   }
   for (const row of WORKER_METRICS) {
     const { read } = row;
     if (read) register(registry, row, () => ({ [worker]: /** @type {number} */ (read(source)) }));
   }
   /** @param {string} name */
-  const tally = (name) => {
-    const found = tallies.get(name);
+  const histogram = (name) => {
+    const found = histograms.get(name);
     if (!found) throw new Error(`unknown histogram: ${name}`);
     return found;
   };
   return {
     registry,
-    messageDuration: tally('websocket_message_duration_ms'),
-    publishLag: tally('redis_publish_lag_ms'),
-    fanout: tally('fanfare_fanout_members'),
-    flushSeconds: tally('fanfare_flush_seconds'),
-    busRoundTrip: tally('fanfare_bus_round_trip_seconds'),
+    messageDuration: histogram('websocket_message_duration_ms'),
+    publishLag: histogram('redis_publish_lag_ms'),
+    fanout: histogram('fanfare_fanout_members'),
+    flushSeconds: histogram('fanfare_flush_seconds'),
+    busRoundTrip: histogram('fanfare_bus_round_trip_seconds'),
     loopLag: lag,
     /** All values, for the primary. */
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
-    /** Stops the sampler, which does not keep a process alive. */
+    /** Stops the sampler. */
     close() {
       rate.close();
     },
@@ -89,7 +89,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
 }
 
 /**
- * The primary's metrics.
+ * The metrics of the primary.
  * @param {PrimarySource} source
  */
 export function createPrimaryMetrics(source) {
@@ -104,8 +104,8 @@ export function createPrimaryMetrics(source) {
 export const CONTENT_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;
 
 /**
- * A histogram without labels. prom-client's takes 240 ns for one observation (labels are hashed, a
- * closure is made); this takes about 30 ns.
+ * A histogram without labels. An observation takes about 30 ns. In prom-client's histogram it takes
+ * 240 ns, because that hashes labels and makes a closure.
  */
 export class FastHistogram {
   /** @param {Row} row */
@@ -122,13 +122,12 @@ export class FastHistogram {
    * @param {Row} row
    */
   static register(registry, row) {
-    const tally = new FastHistogram(row);
-    // All a registry asks of a metric is a name and get(); its own aggregate() registers such
-    // objects too.
+    const histogram = new FastHistogram(row);
+    // A registry only needs a name and get(). prom-client's aggregate() registers such objects too.
     registry.registerMetric(
-      /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (tally)),
+      /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (histogram)),
     );
-    return tally;
+    return histogram;
   }
 
   /** @param {number} value in the unit of the name */
@@ -140,7 +139,7 @@ export class FastHistogram {
     this.sum += value;
   }
 
-  /** Read by the registry: buckets are cumulative there. */
+  /** Called by the registry. Its buckets are cumulative. */
   async get() {
     const { name, help, bounds, counts, sum } = this;
     /** @type {MetricValue[]} */
@@ -160,8 +159,8 @@ export class FastHistogram {
   }
 }
 
-/** New ones of a growing count a second, over the last seconds. */
-class Rate {
+/** The growth of a counter per second, over the last seconds. */
+class ConnectionRate {
   /** @param {() => number} read */
   constructor(read) {
     this.read = read;
@@ -189,23 +188,23 @@ class Rate {
 }
 
 /**
- * How late the event loop is, as the worker's own timer finds it four times a second. prom-client's
- * monitor wakes an idle worker 40 times a second at a resolution of 25 ms, which was half of what
- * it did, and counts that period as lag.
+ * The lag of the event loop, measured by a timer of the worker four times a second. prom-client's
+ * monitor wakes an idle worker 40 times a second at a resolution of 25 ms. That was half of an idle
+ * worker's CPU time, and the monitor counts the period as lag.
  */
 class LoopLag {
   constructor() {
     this.histogram = createHistogram();
-    /** Of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
+    /** Highest lags of the latest scrapes. @type {{atMs: number, seconds: number}[]} */
     this.maxima = [];
   }
 
-  /** @param {number} ms how much later than it was due a timer ran */
+  /** @param {number} ms delay of a timer */
   observe(ms) {
     this.histogram.record(Math.max(1, Math.round(ms * 1e6))); // it takes no zero
   }
 
-  /** What was seen since the last call, in seconds. */
+  /** The lag since the last call, in seconds. */
   read() {
     const { histogram } = this;
     const { count } = histogram;
@@ -227,7 +226,7 @@ class LoopLag {
     return seen;
   }
 
-  /** The worst that was read of late, in seconds. */
+  /** The highest recent lag, in seconds. */
   worst() {
     return Math.max(0, ...this.maxima.map(({ seconds }) => seconds));
   }
@@ -246,8 +245,7 @@ function register(registry, row, read) {
     new Counter({
       ...common,
       collect() {
-        // A counter of prom-client can only grow, and the truth is elsewhere: start anew and add
-        // all of it.
+        // A prom-client counter can only grow, so it is reset and set to the current value.
         this.reset();
         each(read(), label, (labels, value) =>
           labels ? this.inc(labels, value) : this.inc(value),
@@ -279,7 +277,7 @@ function each(value, label, act) {
 }
 
 /**
- * prom-client's defaults, made fit for a process with 20,000 sockets and for adding up.
+ * Adapts prom-client's default metrics to a process with 20,000 sockets, and to aggregation.
  * @param {Registry} registry
  * @param {LoopLag} lag
  */
@@ -293,7 +291,7 @@ function tameDefaults(registry, lag) {
   const find = (name) =>
     /** @type {Default|undefined} */ (/** @type {unknown} */ (registry.getSingleMetric(name)));
   for (const metric of registry.getMetricsAsArray()) {
-    // One worker that lags is what matters; an average over many hides it.
+    // The maximum shows one worker that lags. An average over many workers hides it.
     if (metric.name.startsWith('nodejs_eventloop_lag'))
       /** @type {Default} */ (/** @type {unknown} */ (metric)).aggregator = 'max';
   }
@@ -312,8 +310,8 @@ function tameDefaults(registry, lag) {
       try {
         openFds.set((await readdir('/proc/self/fd')).length);
       } catch {
-        // No descriptor is left to read the folder with: the last value stays, and the other
-        // metrics are not lost.
+        // No descriptor is left to read the folder: the gauge keeps its last value, and the scrape
+        // succeeds.
       }
     };
   }
@@ -324,7 +322,7 @@ function tameDefaults(registry, lag) {
     let nextMs = 0;
     metric.collect = () => {
       if (performance.now() < nextMs) return undefined;
-      // Each on a beat of its own, so that they don't stall the worker together.
+      // Each has its own period, so that they don't stall the worker together.
       nextMs = performance.now() + COSTLY_INTERVAL_MS + index * COSTLY_STEP_MS;
       return collect();
     };
