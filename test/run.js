@@ -1,5 +1,8 @@
-// run.js: runs test suites with node:test: `node test/run.js`, `node test/run.js unit e2e`,
-// `node test/run.js faults/sigterm`.
+// run.js: runs the test suites with node:test, all of them or those named:
+// `node test/run.js unit e2e`.
+//
+// FANFARE_FAST_PATHS=off runs them without fast paths. TEST_HIDDEN_FIELD runs them with one private
+// field of Node, ws or ioredis hidden (helpers/hidden/fields.js).
 //
 // Node 20's `--test` expands no globs, so this file does. It runs two files at a time, because the
 // end-to-end suites start whole clusters: more of them on a small machine measure only each other.
@@ -26,7 +29,14 @@ const wanted =
   given.length > 0 ? given : [...SUITES, ...SHORT_FAULTS.map((name) => `faults/${name}`)];
 const files = wanted.flatMap(filesOf);
 // Debian keeps haproxy, nginx and ip outside a normal user's PATH.
+/** @type {NodeJS.ProcessEnv} */
 const env = { ...process.env, PATH: `${process.env.PATH}:/usr/local/sbin:/usr/sbin:/sbin` };
+// Tests make configurations of their own, and servers with an environment of their own.
+if (env.FANFARE_FAST_PATHS === 'off') env.TEST_HIDDEN_FIELD ??= 'off';
+if (env.TEST_HIDDEN_FIELD !== undefined) {
+  const preload = new URL('./helpers/hidden/preload.js', import.meta.url).href;
+  env.NODE_OPTIONS = `${env.NODE_OPTIONS ?? ''} --import ${preload}`;
+}
 const areFaults = wanted.includes(FAULTS);
 const options = [
   '--test',

@@ -37,6 +37,10 @@ export const NO_LIMITS = Object.freeze({ FANFARE_LIMITS: 'off', LOG_LEVEL: 'info
  * @property {() => number[]} workerPids of the processes the primary has now
  */
 
+/** A field that the test suite hides from all processes (test/run.js). */
+const { TEST_HIDDEN_FIELD, NODE_OPTIONS } = process.env;
+const HIDDEN = TEST_HIDDEN_FIELD === undefined ? {} : { TEST_HIDDEN_FIELD, NODE_OPTIONS };
+
 /**
  * @typedef {object} Launch
  * @property {string[]} [prefix] command that becomes the server: `prlimit --nofile=400`
@@ -54,6 +58,7 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
   const child = spawn(command, args, {
     env: {
       PATH: process.env.PATH,
+      ...HIDDEN,
       PORT: '0',
       METRICS_PORT: '0',
       HOST: '127.0.0.1',

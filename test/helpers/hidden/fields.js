@@ -72,11 +72,11 @@ export const FIELDS = Object.freeze({
     text: '?._parent;',
     hidden: '?._hidden;',
   },
-  // Not a field: the setting's default, for tests that read a configuration of their own.
+  // Not a field: as if FANFARE_FAST_PATHS were off in every configuration that a test makes.
   off: {
     path: 'all',
-    file: 'src/config/settings.js',
-    text: "key: 'fastPaths',\n      type: 'enum',\n      default: 'on'",
-    hidden: "key: 'fastPaths',\n      type: 'enum',\n      default: 'off'",
+    file: 'src/config/fast-paths.js',
+    text: "config.fastPaths === 'off'",
+    hidden: "config.fastPaths !== 'always'",
   },
 });
