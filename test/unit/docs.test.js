@@ -57,6 +57,8 @@ test('the map in src/README.md has each folder with its files, and no others', (
     tree.set(folder, [...(tree.get(folder) ?? []), basename(path)].sort());
   }
   assert.deepEqual(Object.fromEntries(map), Object.fromEntries(tree));
+  const names = [...tree.values()].flat();
+  for (const [, name] of text.matchAll(/`([\w-]+\.js)`/g)) assert.ok(names.includes(name), name);
 });
 
 test('each npm script and each file that the documentation tells people to run exists', () => {
