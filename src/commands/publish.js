@@ -9,7 +9,7 @@ import { encodePublication, KIND } from '../protocol/publication.js';
 /** @typedef {import('./handler.js').Handler} Handler */
 /** @typedef {import('./handler.js').Id} Id */
 
-/** @typedef {{epoch: string, offset: number}} Position */
+/** @typedef {import('../protocol/position.js').Position} Position */
 
 export class Publisher {
   /**

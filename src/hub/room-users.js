@@ -9,7 +9,7 @@ import { encodeMember } from '../protocol/encode.js';
 
 /**
  * The hub's part of the contract of presence.
- * @typedef {object} Presence
+ * @typedef {object} PresenceStore
  * @property {(room: string, user: string, member: Buffer) => void} join
  * @property {(room: string, user: string) => void} leave
  * @property {(room: string) => Promise<{count: number, members: Buffer[]|null}>} read
@@ -18,7 +18,7 @@ import { encodeMember } from '../protocol/encode.js';
 export class PresenceTracker {
   /**
    * @param {object} parts
-   * @param {Presence} parts.presence
+   * @param {PresenceStore} parts.presence
    * @param {(room: string) => boolean} parts.covers does the room have presence?
    * @param {import('../observability/counters.js').Counters} parts.counters
    */

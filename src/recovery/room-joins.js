@@ -39,7 +39,7 @@ import { framesBytes, publicationFrames } from '../protocol/frame.js';
 
 /**
  * The room's stream as its joins see it. RoomSync implements it.
- * @typedef {object} Stream
+ * @typedef {object} RoomStream
  * @property {string} epoch '': not known yet
  * @property {string} formerEpoch the epoch before, which does not come back
  * @property {number} offset of the last publication handed to the outbox
@@ -70,7 +70,7 @@ import { framesBytes, publicationFrames } from '../protocol/frame.js';
 export class RoomJoins {
   /**
    * @param {object} parts
-   * @param {Stream} parts.stream
+   * @param {RoomStream} parts.stream
    * @param {Buffer} parts.prefix of the room's frames
    * @param {import('./delivery.js').Delivery} parts.delivery
    * @param {Shared} parts.shared

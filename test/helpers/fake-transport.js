@@ -1,5 +1,5 @@
-// fake-transport.js: a transport for the hub's unit tests: keeps what is written, and can be made
-// to lag.
+// fake-transport.js: a transport for the hub's unit tests. It keeps all written frames, and a test
+// can make it lag.
 
 import { frameAround, textFrame } from '../../src/protocol/frame.js';
 
@@ -14,7 +14,7 @@ export class FakeTransport {
     this.isDeflated = false;
     this.isStuck = false;
     /**
-     * As the real transport has them; set by buildHub.
+     * The real transport has them too; buildHub sets them.
      * @type {import('../../src/hub/slow-consumers.js').SlowConsumers|null}
      */
     this.slowConsumers = null;

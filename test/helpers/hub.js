@@ -1,4 +1,4 @@
-// hub.js: a worker's hub and its parts, put together for unit tests as worker.js does.
+// hub.js: a worker's hub and its parts for unit tests, put together as in worker.js.
 
 import { createCommands } from '../../src/commands/index.js';
 import { Hub } from '../../src/hub/hub.js';
@@ -14,7 +14,7 @@ import { FakeTransport } from './fake-transport.js';
 const ignore = { observe() {} };
 const silent = { debug() {}, warn() {}, error() {} };
 
-/** What a broker without history answers. */
+/** The `history` of a broker without history. */
 export const noHistory = () => Promise.reject(new Error('no room here has history'));
 
 /**
@@ -22,7 +22,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  * @param {import('../../src/config/settings.js').Config} parts.config
  * @param {any} parts.broker
  * @param {(room: string) => {size: number, ttlMs: number}|null} [parts.historyOf]
- * @param {import('../../src/hub/room-users.js').Presence} [parts.presence]
+ * @param {import('../../src/hub/room-users.js').PresenceStore} [parts.presence]
  * @param {(room: string) => boolean} [parts.covers] which rooms have presence
  * @param {(connection: import('../../src/hub/connection.js').Connection, bytes: number) => void}
  *   [parts.charge]
@@ -100,8 +100,8 @@ export function buildHub({
 export const QUIET = { since: null, onJoined() {}, onRefused() {} };
 
 /**
- * A message as a transport hands it over: its bytes are the next read's as soon as it has been
- * received.
+ * Receives a message as from a transport. Its bytes are overwritten afterwards, because the real
+ * transport uses them for the next read.
  * @param {import('../../src/commands/index.js').Commands} commands
  * @param {import('../../src/hub/connection.js').Connection} connection
  * @param {object|string} message

@@ -1,6 +1,6 @@
-// stream-broker.js: a broker of one worker, for unit tests, whose every step is the test's to take:
-// subscriptions are confirmed, announcements delivered, lost or swapped, and reads answered when
-// the test says so. It keeps the truth.
+// stream-broker.js: a broker for one worker in unit tests. The test takes each step: it confirms
+// subscriptions, delivers, loses or swaps announcements, and answers reads. The broker keeps the true
+// streams.
 
 /** @typedef {{room: string, publication: Buffer, offset: number, epoch: string}} Announcement */
 /** @typedef {import('../../src/backend/broker.js').HistoryPage} HistoryPage */
@@ -9,7 +9,7 @@
 /** @param {string} [text] */
 export const away = (text = 'away') => Object.assign(new Error(text), { code: 'UNAVAILABLE' });
 
-/** Reads that follow each other without end fail from here on: a test that hangs says nothing. */
+/** From this number on reads fail, because a test that hangs shows no reason. */
 const MAX_READS = 10_000;
 
 export class StreamBroker {
@@ -22,7 +22,7 @@ export class StreamBroker {
     this.isManual = isManual;
     this.epochs = 0;
     this.isAway = false;
-    /** Of all publications that reads have brought. */
+    /** Bytes of all publications that reads have brought. */
     this.readBytes = 0;
     /**
      * @type
@@ -38,7 +38,7 @@ export class StreamBroker {
      *   {(ReadRequest & {room: string, resolve: (page: HistoryPage) => void, reject: (error: Error) => void})[]}
      */
     this.reads = [];
-    /** All there were. @type {(ReadRequest & {room: string})[]} */
+    /** All reads so far. @type {(ReadRequest & {room: string})[]} */
     this.allReads = [];
     /** @type {(room: string, publication: Buffer, offset: number, epoch: string) => void} */
     this.onPublication = () => {};
@@ -107,13 +107,13 @@ export class StreamBroker {
     return { epoch, offset, first: wanted[0]?.offset ?? offset + 1, publications: read };
   }
 
-  /** Answers the oldest read under way, with what is there now. */
+  /** Answers the oldest read under way with the present state. */
   answer() {
     const read = this.reads.shift();
     read?.resolve(this.look(read.room, read));
   }
 
-  // What the hub sees.
+  // The contract of a broker.
 
   /** @param {string} room */
   subscribe(room) {
