@@ -6,13 +6,14 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { DelayedUnsubscribe } from '../../src/backend/delayed-unsubscribe.js';
 import {
+  BatchReader,
   encodeReference,
   HEAD_BYTES,
-  splitMessage,
   writePublication,
 } from '../../src/backend/redis/batch.js';
 import { ConnectionCount } from '../../src/backend/redis/connection-count.js';
 import { Inbox } from '../../src/backend/redis/inbox.js';
+import { Keys } from '../../src/backend/redis/keys.js';
 import { LoopbackProbe } from '../../src/backend/redis/loopback-probe.js';
 import { SharedRules } from '../../src/backend/redis/shared-rules.js';
 import { StallAwareClock } from '../../src/backend/redis/stall-aware-clock.js';
@@ -28,16 +29,23 @@ function encode(publications) {
   return message;
 }
 
+const keys = new Keys('p:');
+
+/** @param {string} room */
+function channelOf(room) {
+  return Buffer.from(keys.channelOf(room));
+}
+
 /** @param {Buffer} message */
 function split(message) {
-  /** @type {(string|Buffer)[]} */
   const seen = [];
-  const receiver = {
-    publication: (/** @type {null} */ _to, /** @type {Buffer} */ publication) =>
-      seen.push(publication),
-    reference: (/** @type {null} */ _to, /** @type {string} */ id) => seen.push(id),
-  };
-  return { isWhole: splitMessage(message, receiver, null), seen };
+  const at = [];
+  const batch = new BatchReader(message);
+  while (batch.next()) {
+    seen.push(batch.publication ?? batch.id);
+    at.push([batch.offset, batch.epoch]);
+  }
+  return { isWhole: !batch.isMalformed, seen, at };
 }
 
 /** Lets promises that are settled run. */
@@ -54,7 +62,11 @@ test('a message splits into what it was made of', () => {
       assert.deepEqual(seen, publications);
     }),
   );
-  assert.deepEqual(split(encodeReference('some-id')), { isWhole: true, seen: ['some-id'] });
+  assert.deepEqual(split(encodeReference('some-id')), {
+    isWhole: true,
+    seen: ['some-id'],
+    at: [[0, '']],
+  });
 });
 
 /**
@@ -71,20 +83,6 @@ function positionOf(epoch, offset) {
 }
 
 test('behind a position publications and references have consecutive offsets, before it none', () => {
-  /** @type {unknown[]} */
-  const seen = [];
-  const receiver = {
-    publication: (
-      /** @type {null} */ _to,
-      /** @type {Buffer} */ publication,
-      /** @type {unknown[]} */ ...at
-    ) => seen.push([`${publication}`, ...at]),
-    reference: (
-      /** @type {null} */ _to,
-      /** @type {string} */ id,
-      /** @type {unknown[]} */ ...at
-    ) => seen.push([`to ${id}`, ...at]),
-  };
   const epoch = '0123456789abcdef';
   const first = Number.MAX_SAFE_INTEGER - 5;
   const body = Buffer.concat([
@@ -92,21 +90,21 @@ test('behind a position publications and references have consecutive offsets, be
     encodeReference(''),
     encode([Buffer.from('c')]),
   ]);
-  assert.ok(splitMessage(Buffer.concat([positionOf(epoch, first), body]), receiver, null));
-  assert.deepEqual(seen, [
-    ['a', first, epoch],
-    ['b', first + 1, epoch],
-    ['to ', first + 2, epoch],
-    ['c', first + 3, epoch],
-  ]);
-  seen.length = 0;
-  assert.ok(splitMessage(encode([Buffer.from('a'), Buffer.from('b')]), receiver, null));
-  assert.deepEqual(seen, [
-    ['a', 0, ''],
-    ['b', 0, ''],
+  const whole = split(Buffer.concat([positionOf(epoch, first), body]));
+  assert.ok(whole.isWhole);
+  assert.deepEqual(whole.seen.map(String), ['a', 'b', '', 'c']);
+  assert.deepEqual(
+    whole.at,
+    [0, 1, 2, 3].map((i) => [first + i, epoch]),
+  );
+  const plain = split(encode([Buffer.from('a'), Buffer.from('b')]));
+  assert.ok(plain.isWhole);
+  assert.deepEqual(plain.at, [
+    [0, ''],
+    [0, ''],
   ]);
   for (let length = 1; length < 28; length++)
-    assert.equal(splitMessage(positionOf(epoch, 1).subarray(0, length), receiver, null), false);
+    assert.equal(split(positionOf(epoch, 1).subarray(0, length)).isWhole, false);
 });
 
 test('publications that wait for a body keep their offsets', async () => {
@@ -115,6 +113,7 @@ test('publications that wait for a body keep their offsets', async () => {
   /** @type {(body: Buffer|null) => void} */
   let fetched = () => {};
   const inbox = new Inbox({
+    keys,
     deliver: (_room, publication, offset, epoch) =>
       delivered.push([`${publication}`, offset, epoch]),
     fetch: (_room, id, offset, epoch) => {
@@ -126,9 +125,12 @@ test('publications that wait for a body keep their offsets', async () => {
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
-  inbox.receive('room', Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]));
   inbox.receive(
-    'room',
+    channelOf('room'),
+    Buffer.concat([positionOf('fedcba9876543210', 7), encodeReference('')]),
+  );
+  inbox.receive(
+    channelOf('room'),
     Buffer.concat([positionOf('fedcba9876543210', 8), encode([Buffer.from('b')])]),
   );
   await turn();
@@ -161,13 +163,14 @@ for (const [name, message] of Object.entries(FORGED)) {
     /** @type {string[]} */
     const malformed = [];
     const inbox = new Inbox({
+      keys,
       deliver: (_room, publication) => delivered.push(`${publication}`),
       fetch: () => Promise.resolve(assert.fail('nothing is to be fetched')),
       onSkipped: (reason) => assert.fail(reason),
       onMalformed: (channel) => malformed.push(channel),
     });
     inbox.receive(
-      'a',
+      channelOf('a'),
       Buffer.concat([encode([Buffer.from('before')]), message, encode([Buffer.from('behind')])]),
     );
     assert.deepEqual(delivered, ['before']);
@@ -194,17 +197,18 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
   /** @type {string[]} */
   const skipped = [];
   const inbox = new Inbox({
+    keys,
     deliver: (room, publication) => delivered.push(`${room} ${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.set(id, resolve)),
     onSkipped: (reason) => skipped.push(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
-  inbox.receive('a', encode([Buffer.from('1')]));
-  inbox.receive('a', encodeReference('x'));
-  inbox.receive('a', encode([Buffer.from('3')]));
-  inbox.receive('a', encodeReference('y'));
-  inbox.receive('a', encode([Buffer.from('5')]));
-  inbox.receive('b', encode([Buffer.from('1')]));
+  inbox.receive(channelOf('a'), encode([Buffer.from('1')]));
+  inbox.receive(channelOf('a'), encodeReference('x'));
+  inbox.receive(channelOf('a'), encode([Buffer.from('3')]));
+  inbox.receive(channelOf('a'), encodeReference('y'));
+  inbox.receive(channelOf('a'), encode([Buffer.from('5')]));
+  inbox.receive(channelOf('b'), encode([Buffer.from('1')]));
   assert.deepEqual(delivered, ['a 1', 'b 1']);
   await turn();
   asked.get('y')?.(null);
@@ -216,7 +220,7 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
   assert.equal(skipped.length, 1);
   assert.equal(inbox.heldBytes, 0);
   assert.equal(inbox.held.size, 0);
-  inbox.receive('a', encode([Buffer.from('6')]));
+  inbox.receive(channelOf('a'), encode([Buffer.from('6')]));
   assert.equal(delivered.at(-1), 'a 6');
 });
 
@@ -226,13 +230,14 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
   /** @type {{id: string, resolve: (body: Buffer) => void}[]} */
   const asked = [];
   const inbox = new Inbox({
+    keys,
     deliver: (_room, publication) => delivered.push(`${publication}`),
     fetch: (_room, id) => new Promise((resolve) => asked.push({ id, resolve })),
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
   });
   const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
-  for (const id of ids) inbox.receive('room', encodeReference(id));
+  for (const id of ids) inbox.receive(channelOf('room'), encodeReference(id));
   let answered = 0;
   while (answered < ids.length) {
     await turn();

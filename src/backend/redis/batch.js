@@ -1,18 +1,20 @@
-// batch.js: what one Redis message of a room holds: a sequence of publications.
+// batch.js: the publications that share one Redis message of a room, and their framing.
 //
 //   publication   u32 length (big-endian), the publication's bytes
-//   reference     u32 length with the top bit set, the id (ASCII) under which one too large for pub/sub is stored; without
-//                 an id it is in its room's history
-//   position      u32 length with the second bit set, the epoch (16 ASCII bytes), u64 the offset of what comes next. In rooms
-//                 with history it comes first, and offsets are consecutive; lua/history.lua writes it
+//   reference     u32 length with the top bit set, an id (ASCII): the publication was too large for
+//                 pub/sub and is stored under this id, or in its room's history if the id is empty
+//   position      u32 length with the second bit set, the position (protocol/position.js) of the next
+//                 publication. Rooms with history begin with one; offsets behind it are consecutive
 //
-// Publications of one tick for one room share a message: the cost of a message is Redis' and each
-// subscriber's, and under load it is paid once for many. Split without parsing: a publication stays
-// a slice of what was read.
+// Scripts frame what they publish with the functions of lua/batch.lua.
 //
-// Another program, or another version, may publish on these channels too: splitMessage() never
-// throws and never reads past the end.
+// The publications of one tick for one room share a message, because Redis and each subscriber pay
+// for every message. A publication stays a slice of the bytes that were read.
+//
+// Another program, or another version, may publish on these channels too. A BatchReader never throws
+// and never reads past the end.
 
+import { readFileSync } from 'node:fs';
 import {
   EPOCH_BYTES,
   isEpoch,
@@ -26,14 +28,6 @@ const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
 /** A UUID has 36. */
 const MAX_ID_BYTES = 64;
-
-/**
- * @template T
- * @typedef {object} MessageReceiver
- * @property {(to: T, publication: Buffer, offset: number, epoch: string) => void} publication
- *   offset 0 and '' without history
- * @property {(to: T, id: string, offset: number, epoch: string) => void} reference
- */
 
 /**
  * @param {Buffer} buffer
@@ -58,38 +52,69 @@ export function encodeReference(id) {
 }
 
 /**
- * @template T
- * @param {Buffer} message
- * @param {MessageReceiver<T>} receiver
- * @param {T} to handed on, so that no closure is made per message
- * @returns {boolean} false where the message is not one of ours; what came before the fault has
- *   been handed over
+ * Reads one message. It is a cursor, and calls nobody, so that a publication takes few stack frames
+ * on its way to the sockets.
  */
-export function splitMessage(message, receiver, to) {
-  const { length } = message;
-  let at = 0;
-  let epoch = '';
-  let offset = 0;
-  while (at + HEAD_BYTES <= length) {
-    const head = message.readUInt32BE(at);
-    const start = at + HEAD_BYTES;
-    if (head < POSITION) {
-      at = start + head;
-      if (at > length) return false;
-      receiver.publication(to, message.subarray(start, at), offset, epoch);
-    } else if (head >= REFERENCE) {
-      at = start + head - REFERENCE;
-      if (at > length || at - start > MAX_ID_BYTES) return false;
-      receiver.reference(to, message.toString('latin1', start, at), offset, epoch);
-    } else {
-      at = start + POSITION_BYTES;
-      if (head !== POSITION + POSITION_BYTES || at > length) return false;
-      epoch = readEpoch(message, start);
-      offset = readOffset(message, start + EPOCH_BYTES);
-      if (!isEpoch(epoch) || offset === 0 || !Number.isSafeInteger(offset)) return false;
-      continue;
-    }
-    if (epoch !== '') offset++;
+export class BatchReader {
+  /** @param {Buffer} message */
+  constructor(message) {
+    this.message = message;
+    /** Of the item that `next` found. A slice of the message. @type {Buffer|null} */
+    this.publication = null;
+    /** If `publication` is null: the id of a reference. */
+    this.id = '';
+    /** Of the item; 0 without a position. */
+    this.offset = 0;
+    this.epoch = '';
+    /** The message is not one of ours, or not from here on. */
+    this.isMalformed = false;
+    this.at = 0;
+    this.nextOffset = 0;
   }
-  return at === length;
+
+  /** @returns {boolean} false at the end of the message, or at its first fault */
+  next() {
+    const { message } = this;
+    const { length } = message;
+    while (this.at + HEAD_BYTES <= length) {
+      const head = message.readUInt32BE(this.at);
+      const start = this.at + HEAD_BYTES;
+      if (head < POSITION) {
+        const end = start + head;
+        if (end > length) return this.#fail();
+        this.publication = message.subarray(start, end);
+        return this.#advance(end);
+      }
+      if (head >= REFERENCE) {
+        const end = start + head - REFERENCE;
+        if (end > length || end - start > MAX_ID_BYTES) return this.#fail();
+        this.publication = null;
+        this.id = message.toString('latin1', start, end);
+        return this.#advance(end);
+      }
+      const end = start + POSITION_BYTES;
+      if (head !== POSITION + POSITION_BYTES || end > length) return this.#fail();
+      this.epoch = readEpoch(message, start);
+      this.nextOffset = readOffset(message, start + EPOCH_BYTES);
+      const isOffset = this.nextOffset > 0 && Number.isSafeInteger(this.nextOffset);
+      if (!isOffset || !isEpoch(this.epoch)) return this.#fail();
+      this.at = end;
+    }
+    return this.at === length ? false : this.#fail();
+  }
+
+  /** @param {number} end of the item */
+  #advance(end) {
+    this.at = end;
+    if (this.nextOffset > 0) this.offset = this.nextOffset++;
+    return true;
+  }
+
+  #fail() {
+    this.isMalformed = true;
+    return false;
+  }
 }
+
+/** The framing, for scripts: to be put in front of their own text. */
+export const LUA_FRAMING = readFileSync(new URL('lua/batch.lua', import.meta.url), 'latin1');

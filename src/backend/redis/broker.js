@@ -89,6 +89,18 @@ export class RedisBroker {
     // container.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     const keys = (this.keys = new Keys(config.redisPrefix));
+    this.inbox = new Inbox({
+      keys,
+      onNumbered: (room, offset, epoch) => {
+        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker reads
+        // the positions of all rooms anew.
+        this.node?.history.see(room, offset, epoch);
+      },
+      onOther: (channel, message) => this.#inboxOnOther(channel, message),
+      fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
+      onSkipped: (reason) => this.#onSkipped(reason),
+      onMalformed: (channel) => this.#onMalformed(channel),
+    });
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
     /** @param {import('../../config/redis.js').Address} [address] of a cluster */
     const makeNode = (address) => {
@@ -103,7 +115,7 @@ export class RedisBroker {
         events: {
           onUpdate: () => this.#update(),
           onAway: (reason) => this.#onAway(reason, place),
-          onMessage: (channel, message) => this.#nodeOnMessage(channel, message),
+          onMessage: this.inbox.receive,
           onMoved: (channels) => this.#nodeOnMoved(channels),
           onStale: () => this.cluster?.stale(node),
           onPublishLag,
@@ -129,17 +141,6 @@ export class RedisBroker {
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
-    this.inbox = new Inbox({
-      deliver: (room, publication, offset, epoch) => {
-        // In a cluster a node that is demoted ends the subscriptions, and with them all that is
-        // known.
-        if (offset > 0) this.node?.history.see(room, offset, epoch);
-        this.events?.onPublication(room, publication, offset, epoch);
-      },
-      fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
-      onSkipped: (reason) => this.#onSkipped(reason),
-      onMalformed: (channel) => this.#onMalformed(channel),
-    });
     /** @param {Buffer} message best effort: the next one tells the same or better */
     const sendToAll = (message) => {
       this.#fleetNode()
@@ -166,6 +167,7 @@ export class RedisBroker {
   /** @param {BrokerEvents} events */
   async start(events) {
     this.events = events;
+    this.inbox.listen(events.onPublication);
     this.awaySince = performance.now();
     this.clock.start();
     const settled = new Promise((resolve) => {
@@ -327,10 +329,10 @@ export class RedisBroker {
    * @param {Buffer} channel
    * @param {Buffer} message
    */
-  #nodeOnMessage(channel, message) {
+  #inboxOnOther(channel, message) {
     switch (this.keys.kindOf(channel)) {
-      case CHANNEL_KIND.ROOM:
-        this.inbox.receive(this.keys.roomOf(channel), message);
+      case CHANNEL_KIND.PROBE:
+        for (const node of this.#nodes()) node.receiveProbe(channel, message);
         break;
       case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);

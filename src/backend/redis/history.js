@@ -23,7 +23,7 @@ import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { BrokerError } from '../errors.js';
-import { HEAD_BYTES, splitMessage } from './batch.js';
+import { BatchReader, HEAD_BYTES, LUA_FRAMING } from './batch.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
 
 const PLAIN = scriptOf('PUBLISH');
@@ -201,7 +201,7 @@ export class RedisHistory {
     );
     /** @type {Found} */
     const found = { epoch, above: offset - 1, first: offset, publications: [] };
-    for (const [, [, message]] of entries) splitMessage(message, collector, found);
+    for (const [, [, message]] of entries) collect(message, found);
     return found.publications[0] ?? null;
   }
 
@@ -587,7 +587,7 @@ class HistoryRead extends Message {
       publications: [],
     };
     if (!isForward) messages.reverse();
-    for (const message of messages) splitMessage(message, collector, found);
+    for (const message of messages) collect(message, found);
     const { first, publications } = found;
     return {
       epoch,
@@ -643,17 +643,21 @@ class HistoryRead extends Message {
  * @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found
  */
 
-/** @type {import('./batch.js').MessageReceiver<Found>} */
-const collector = {
-  publication: (found, publication, offset, epoch) => {
-    if (offset <= found.above || epoch !== found.epoch) return;
+/**
+ * Adds the publications of a message that are wanted. A stream has no references: what was announced
+ * by reference is stored whole.
+ * @param {Buffer} message
+ * @param {Found} found
+ */
+function collect(message, found) {
+  const batch = new BatchReader(message);
+  while (batch.next()) {
+    const { publication, offset } = batch;
+    if (publication === null || offset <= found.above || batch.epoch !== found.epoch) continue;
     if (found.publications.length === 0) found.first = offset;
     found.publications.push(publication);
-  },
-  reference: () => {
-    // What is announced by reference is stored whole.
-  },
-};
+  }
+}
 
 /**
  * @param {import('./keys.js').Keys} keys
@@ -696,10 +700,8 @@ function bulk(text) {
  * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
  */
 function scriptOf(publish) {
-  const text = readFileSync(new URL('lua/history.lua', import.meta.url), 'latin1').replace(
-    "'PUBLISH'",
-    `'${publish}'`,
-  );
+  const source = readFileSync(new URL('lua/history.lua', import.meta.url), 'latin1');
+  const text = LUA_FRAMING + source.replace("'PUBLISH'", `'${publish}'`);
   const sha = createHash('sha1').update(text, 'latin1').digest('hex');
   return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

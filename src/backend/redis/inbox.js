@@ -5,7 +5,8 @@
 // that publication) and in bytes. In rooms with history the offsets show what was skipped.
 
 import { setTimeout as delay } from 'node:timers/promises';
-import { splitMessage } from './batch.js';
+import { BatchReader } from './batch.js';
+import { CHANNEL_KIND } from './keys.js';
 
 const FETCH_TIMEOUT_MS = 3000;
 const RETRY_MS = 100;
@@ -23,16 +24,23 @@ const OVERHEAD_BYTES = 128;
 export class Inbox {
   /**
    * @param {object} parts
-   * @param {(room: string, publication: Buffer, offset: number, epoch: string) => void}
-   *   parts.deliver
+   * @param {import('./keys.js').Keys} parts.keys
+   * @param {BrokerEvents['onPublication']} [parts.deliver]
+   * @param {(room: string, offset: number, epoch: string) => void} [parts.onNumbered] called before
+   *   each publication with an offset
+   * @param {(channel: Buffer, message: Buffer) => void} [parts.onOther] a message of a channel that
+   *   is no room's
    * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>}
    *   parts.fetch of a reference's body
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
    * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from
    *   its first fault on
    */
-  constructor({ deliver, fetch, onSkipped, onMalformed }) {
-    this.deliver = deliver;
+  constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed }) {
+    this.keys = keys;
+    this.deliver = deliver ?? (() => {});
+    this.onNumbered = onNumbered ?? (() => {});
+    this.onOther = onOther ?? (() => {});
     this.fetch = fetch;
     this.onSkipped = onSkipped;
     this.onMalformed = onMalformed;
@@ -43,32 +51,52 @@ export class Inbox {
     /** Fetches that wait for their turn. @type {(() => void)[]} */
     this.turns = [];
     this.isClosed = false;
+    this.receive = this.receive.bind(this);
+  }
+
+  /** @param {BrokerEvents['onPublication']} deliver called with each publication */
+  listen(deliver) {
+    this.deliver = deliver;
   }
 
   /**
-   * @param {string} room
+   * A message from Redis. The hot path: a publication goes straight to `deliver`.
+   * @param {Buffer} channel
    * @param {Buffer} message
    */
-  receive(room, message) {
-    if (!splitMessage(message, this, room)) this.onMalformed(`room ${room}`);
+  receive(channel, message) {
+    const { keys } = this;
+    if (keys.kindOf(channel) !== CHANNEL_KIND.ROOM) {
+      this.onOther(channel, message);
+      return;
+    }
+    const room = keys.roomOf(channel);
+    const batch = new BatchReader(message);
+    while (batch.next()) {
+      const { publication, offset, epoch } = batch;
+      if (publication === null) this.#reference(room, batch.id, offset, epoch);
+      else if (this.held.has(room)) this.#wait(room, publication, offset, epoch);
+      else {
+        if (offset > 0) this.onNumbered(room, offset, epoch);
+        this.deliver(room, publication, offset, epoch);
+      }
+    }
+    if (batch.isMalformed) this.onMalformed(`room ${room}`);
   }
 
   /**
+   * Holds a publication back behind those that wait in its room.
    * @param {string} room
    * @param {Buffer} publication
    * @param {number} offset
    * @param {string} epoch
    */
-  publication(room, publication, offset, epoch) {
-    const queue = this.held.get(room);
-    if (queue === undefined) {
-      this.deliver(room, publication, offset, epoch);
-      return;
-    }
+  #wait(room, publication, offset, epoch) {
     const bytes = publication.length + OVERHEAD_BYTES;
     if (!this.#hold(bytes)) return;
-    // Copied, so that a few bytes do not keep all that was read with them.
-    queue.push({ body: Buffer.from(publication), isHere: true, bytes, offset, epoch });
+    // Copied, because a slice would keep the whole read that it came with.
+    const body = Buffer.from(publication);
+    this.held.get(room)?.push({ body, isHere: true, bytes, offset, epoch });
   }
 
   /**
@@ -77,7 +105,7 @@ export class Inbox {
    * @param {number} offset
    * @param {string} epoch
    */
-  reference(room, id, offset, epoch) {
+  #reference(room, id, offset, epoch) {
     if (!this.#hold(OVERHEAD_BYTES)) return;
     const queue = this.held.get(room) ?? [];
     this.held.set(room, queue);
@@ -122,7 +150,9 @@ export class Inbox {
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {
       this.heldBytes -= bytes;
-      if (body !== null && !this.isClosed) this.deliver(room, body, offset, epoch);
+      if (body === null || this.isClosed) continue;
+      if (offset > 0) this.onNumbered(room, offset, epoch);
+      this.deliver(room, body, offset, epoch);
     }
   }
 
@@ -164,3 +194,5 @@ export class Inbox {
     this.isClosed = true;
   }
 }
+
+/** @typedef {import('../broker.js').BrokerEvents} BrokerEvents */

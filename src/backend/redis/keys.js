@@ -52,11 +52,6 @@ export class Keys {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
   }
 
-  /** @param {Buffer} channel */
-  isProbe(channel) {
-    return channel[this.kindAt] === CHANNEL_KIND.PROBE;
-  }
-
   /**
    * @param {string} room
    * @param {string} id

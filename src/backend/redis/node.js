@@ -36,7 +36,7 @@ const PATIENCE_MS = 20_000;
  * @typedef {object} NodeEvents
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
- * @property {(channel: Buffer, message: Buffer) => void} onMessage but not its own probes
+ * @property {(channel: Buffer, message: Buffer) => void} onMessage its own probes included
  * @property {(channels: string[]) => void} onMoved have come from another node, and may have
  *   missed something
  * @property {() => void} onStale it has no longer the slots it had
@@ -100,10 +100,7 @@ export class RedisNode {
       onReady: () => this.#subscriberOnReady(),
       onAway: (reason) => this.#subscriberOnAway(reason),
     });
-    const onMessage = (/** @type {Buffer} */ channel, /** @type {Buffer} */ message) => {
-      if (keys.isProbe(channel)) this.probe.receive(message);
-      else events.onMessage(channel, message);
-    };
+    const { onMessage } = events;
     const { redis } = this.subscriber;
     const pushes = new RedisPushes({ kind: isSharded ? 'smessage' : 'message', onMessage });
     redis.on('connect', () => {
@@ -192,6 +189,15 @@ export class RedisNode {
         // It is among what is wanted, and #subscriptionsOnLive starts with it.
       },
     );
+  }
+
+  /**
+   * A probe of one of this worker's nodes has come back.
+   * @param {Buffer} channel
+   * @param {Buffer} message
+   */
+  receiveProbe(channel, message) {
+    if (channel.equals(Buffer.from(this.probeChannel))) this.probe.receive(message);
   }
 
   get isUp() {

@@ -21,6 +21,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { deferred } from '../deferred.js';
 import { BrokerError } from '../errors.js';
+import { LUA_FRAMING } from './batch.js';
 
 const BEAT_INTERVAL_MS = 10_000;
 const TTL_MS = 30_000;
@@ -47,7 +48,7 @@ const CHUNK_ROOMS = 1000;
 const MAX_PAST = 16;
 
 const SCRIPTS = {
-  presenceMembers: { numberOfKeys: 3, lua: lua('members') },
+  presenceMembers: { numberOfKeys: 3, lua: LUA_FRAMING + lua('members') },
   presenceWorkers: { numberOfKeys: 4, lua: lua('sessions') },
   presenceCleared: { numberOfKeys: 2, lua: lua('cleared') },
   presenceRead: { numberOfKeys: 1, lua: lua('read-members') },

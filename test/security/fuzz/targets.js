@@ -18,6 +18,7 @@ import { RelayServer } from '../../../src/backend/embedded/relay-server.js';
 import { MessageReader, OP, readMembers } from '../../../src/backend/embedded/relay-wire.js';
 import { RedisPushes } from '../../../src/backend/redis/fast/push-reader.js';
 import { Inbox } from '../../../src/backend/redis/inbox.js';
+import { Keys } from '../../../src/backend/redis/keys.js';
 import { loadConfig, parseConfigFile } from '../../../src/config/config.js';
 import { RoomRules } from '../../../src/config/room-patterns.js';
 import { Connection } from '../../../src/hub/connection.js';
@@ -441,7 +442,10 @@ const redis = {
     const { hub, commands, isClean, close } = await worker();
     /** @type {string[]} */
     let skipped = [];
+    const keys = new Keys('');
+    const channelOf = (/** @type {string} */ room) => Buffer.from(keys.channelOf(room));
     const inbox = new Inbox({
+      keys,
       deliver: (room, publication, offset, epoch) =>
         hub.broadcast(room, publication, offset, epoch),
       fetch: async () => null,
@@ -462,8 +466,8 @@ const redis = {
           });
           await turn();
           skipped = [];
-          for (const { room } of members) inbox.receive(room, Buffer.from(input));
-          inbox.receive('*', Buffer.from(input));
+          for (const { room } of members) inbox.receive(channelOf(room), Buffer.from(input));
+          inbox.receive(channelOf('*'), Buffer.from(input));
           await turns();
           const kinds = new Set(skipped.map(() => 'skipped'));
           for (const { transport, connection } of members) {

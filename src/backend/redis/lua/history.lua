@@ -99,7 +99,7 @@ if isRead then
         bytes = bytes - #message
         -- The first may be later than wanted, because what was before it is no longer kept. Behind
         -- it there is no gap.
-        local isBehindGap = #messages > 0 and struct.unpack('>I8', message, 21) ~= wanted
+        local isBehindGap = #messages > 0 and firstOffset(message) ~= wanted
         if (bytes < 0 and #messages > 0) or isBehindGap then return { incarnation, top, messages } end
         messages[#messages + 1] = message
         largest = math.max(largest, #message)
@@ -125,7 +125,7 @@ if isRead then
       end
       messages[#messages + 1] = message
       largest = math.max(largest, #message)
-      expected = struct.unpack('>I8', message, 21) - 1
+      expected = firstOffset(message) - 1
       if expected <= lowest then break end
     end
     if #entries < chunk then break end
@@ -136,7 +136,7 @@ if isRead then
 end
 
 local last = top + count
-local position = '\64\0\0\24' .. string.sub(incarnation, 33) .. struct.pack('>I8', top + 1)
+local position = positionHead(string.sub(incarnation, 33), top + 1)
 local message = position .. ARGV[5]
 local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', string.sub(incarnation, 33), last), 'PX', ARGV[6])
 if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
@@ -162,6 +162,6 @@ elseif top == 0 or not isKnown then
   pcall('PEXPIRE', stream, 86400000)
   pcall('PEXPIRE', meta, 86400000)
 end
-pcall('PUBLISH', ARGV[3], isLarge and position .. '\128\0\0\0' or message)
+pcall('PUBLISH', ARGV[3], isLarge and position .. LARGE or message)
 if isKnown then return last end
 return { incarnation, last }

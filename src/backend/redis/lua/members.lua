@@ -38,7 +38,7 @@ local function say(event, user, member, size)
   end
   counts[event] = counts[event] + 1
   local length = #ARGV[2 + event] + #member
-  body[#body + 1] = struct.pack('>I4', length)
+  body[#body + 1] = publicationHead(length)
   body[#body + 1] = ARGV[2 + event]
   body[#body + 1] = member
   events[#events + 1], events[#events + 2], events[#events + 3] = event, user, member

@@ -1,0 +1,5 @@
+-- batch.lua: the framing of batch.js, for scripts that publish. It stands in front of their text.
+local LARGE = '\128\0\0\0'
+local function positionHead(epoch, offset) return '\64\0\0\24' .. epoch .. struct.pack('>I8', offset) end
+local function firstOffset(message) return struct.unpack('>I8', message, 21) end
+local function publicationHead(length) return struct.pack('>I4', length) end

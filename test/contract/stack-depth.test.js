@@ -1,0 +1,99 @@
+// stack-depth.test.js: how many functions of ours a publication passes on its way through a worker,
+// from the bytes that Redis sends to the write to a member's socket.
+//
+// The way has two synchronous legs: the arrival, up to Outbox.push, and the flush at the end of the
+// tick. Each function that only forwards costs every publication, and every reader of the code.
+
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import { test } from 'node:test';
+import WebSocket from 'ws';
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { until } from '../../loadtest/lib/server.js';
+import { RelayServer } from '../../src/backend/embedded/relay-server.js';
+import { loadConfig } from '../../src/config/config.js';
+import { createWorker } from '../../src/worker/worker.js';
+import { log } from './suite.js';
+
+const MAX_FRAMES = 12;
+
+/**
+ * The functions on the stack that lie in src/ or in a package, the innermost first.
+ * @returns {string[]}
+ */
+function ownFrames() {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 50;
+  const lines = String(new Error().stack).split('\n').slice(1);
+  Error.stackTraceLimit = stackTraceLimit;
+  return lines
+    .filter((line) => /\/(?:src|node_modules)\/(?!.*\.test\.js)/.test(line))
+    .map((line) => /at (?:async )?(.+?) \(/.exec(line)?.[1] ?? 'anonymous');
+}
+
+test(`from a Redis byte to the socket there are at most ${MAX_FRAMES} functions, each with a name`, {
+  timeout: 20_000,
+}, async (t) => {
+  const redis = await startRedis(t);
+  const relay = new RelayServer({ log });
+  await relay.start();
+  t.after(() => relay.close());
+  const { config, faults } = loadConfig({
+    PORT: '0',
+    HOST: '127.0.0.1',
+    FANFARE_LIMITS: 'off',
+    REDIS_URL: `redis://127.0.0.1:${redis.port}`,
+  });
+  assert.ok(config, faults.join());
+  const worker = await createWorker({
+    config,
+    log,
+    slot: 0,
+    relayPath: relay.path,
+    onBeat() {},
+    onOrphaned() {},
+  });
+  const { port } = await worker.start();
+  t.after(() => worker.drain(500));
+  const client = new WebSocket(`ws://127.0.0.1:${port}/ws`);
+  t.after(() => client.terminate());
+  /** @type {string[]} */
+  const received = [];
+  client.on('message', (data) => received.push(String(data)));
+  await new Promise((resolve) => client.once('open', resolve));
+  client.send('{"type":"join","room":"r","id":"1"}');
+  await until(() => received.length >= 1);
+
+  /** @type {string[]} */
+  let arrival = [];
+  /** @type {string[]} */
+  let flush = [];
+  const { outbox } = worker;
+  const push = outbox.push.bind(outbox);
+  t.mock.method(outbox, 'push', (/** @type {Parameters<typeof push>} */ ...args) => {
+    arrival = ['Outbox.push', ...ownFrames()];
+    push(...args);
+  });
+  const { writeSync } = fs;
+  t.mock.method(fs, 'writeSync', (/** @type {[number, Buffer, number, number]} */ ...args) => {
+    const frames = ownFrames();
+    if (frames.some((frame) => frame.includes('Outbox'))) flush = frames;
+    return writeSync(...args);
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  client.send('{"type":"message","room":"r","id":"2","payload":{"text":"hello"}}');
+  await until(() => received.some((text) => text.includes('hello')));
+  assert.ok(arrival.length > 1 && flush.length > 1, `${arrival} / ${flush}`);
+  const frames = [...flush, ...arrival];
+  t.diagnostic(frames.toReversed().join(' > '));
+  assert.deepEqual(
+    frames.filter((name) => /anonymous/.test(name)),
+    [],
+  );
+  assert.ok(frames.length <= MAX_FRAMES, `${frames.length}: ${frames.join(' < ')}`);
+});
