@@ -29,7 +29,7 @@ const TTL_MS = 1500;
 const LONG_TTL_MS = 3000;
 /** The same where a worker has to mend its own affairs. */
 const NEVER_MS = 600_000;
-const BEAT_MS = 200;
+const HEARTBEAT_MS = 200;
 const DURABLE = ['--appendonly', 'yes', '--appendfsync', 'always'];
 const SETTLE_MS = 300;
 
@@ -102,7 +102,7 @@ const KILL = {
 
 for (const name of Object.keys(KILL)) {
   suite(name, async (t) => {
-    const presenceTimes = { beatMs: BEAT_MS, ttlMs: LONG_TTL_MS, settleMs: SETTLE_MS };
+    const presenceTimes = { heartbeatMs: HEARTBEAT_MS, ttlMs: LONG_TTL_MS, settleMs: SETTLE_MS };
     const make = await startServer(t, name, CONFIG, { presenceTimes });
     return async () => {
       const { broker, presence, machine } = await make();
@@ -134,7 +134,7 @@ function redisWorker(redis, times) {
       machine: new RelayClient({ path: '', log }),
       events: { onPublishLag() {}, onRoundTrip() {} },
     },
-    { presenceTimes: { beatMs: BEAT_MS, ttlMs: TTL_MS, settleMs: SETTLE_MS, ...times } },
+    { presenceTimes: { heartbeatMs: HEARTBEAT_MS, ttlMs: TTL_MS, settleMs: SETTLE_MS, ...times } },
   );
   assert.ok(presence);
   return { broker, presence, counters, kill: () => broker.node?.commands.close() };
@@ -390,7 +390,7 @@ withRedis(
     await until(() => b.events.length === 2);
     const presence = /** @type {RedisPresence} */ (a.presence);
     // What others do with a worker that does not beat; as if it had been frozen meanwhile.
-    /** @type {RedisPresence} */ (b.presence).died(presence.name);
+    /** @type {RedisPresence} */ (b.presence).died(presence.session.name);
     await until(() => b.events.length === 4, 5000, 'leave and join');
     assert.deepEqual(b.events.slice(2), ['room -ann', 'room +ann']);
     assert.equal(b.counters.presenceReaped, 1);
@@ -557,8 +557,8 @@ test('redis: events that Redis refuses to publish are told when it permits them'
   assert.deepEqual({ ...presenceEvents }, { join: 2, leave: 0, suppressed: 0 });
   assert.equal(await b.read('room'), '2: bob cid');
   // A new name in between must not forget them.
-  parts.presence.doubts++;
-  await until(() => parts.presence.settled === parts.presence.doubts);
+  parts.presence.session.doubt();
+  await until(() => parts.presence.session.isSure);
   await redis.cli('ACL', 'SETUSER', 'limited', 'allchannels');
   await until(() => b.events.length === 4, 5000, `${b.events}`);
   assert.deepEqual(b.events.slice(2).sort(), ['room +bob', 'room -ann']);
@@ -593,7 +593,7 @@ withRedis(
     const [a, b, c] = workers;
     for (let i = 0; i < 4; i++) a.join('room', `user-${i}`);
     await until(() => c.events.length === 4);
-    const { name } = /** @type {RedisPresence} */ (a.presence);
+    const { name } = /** @type {RedisPresence} */ (a.presence).session;
     a.kill();
     /** @type {RedisPresence} */ (b.presence).died(name);
     /** @type {RedisPresence} */ (c.presence).died(name);

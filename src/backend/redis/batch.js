@@ -14,7 +14,6 @@
 // Another program, or another version, may publish on these channels too. A BatchReader never throws
 // and never reads past the end.
 
-import { readFileSync } from 'node:fs';
 import {
   EPOCH_BYTES,
   isEpoch,
@@ -22,6 +21,8 @@ import {
   readEpoch,
   readOffset,
 } from '../../protocol/position.js';
+
+import { readScript } from './scripts.js';
 
 export const HEAD_BYTES = 4;
 const REFERENCE = 0x80000000;
@@ -117,4 +118,4 @@ export class BatchReader {
 }
 
 /** The framing, for scripts: to be put in front of their own text. */
-export const LUA_FRAMING = readFileSync(new URL('lua/batch.lua', import.meta.url), 'latin1');
+export const LUA_FRAMING = readScript('batch');

@@ -18,13 +18,13 @@
 // - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
 
 import { createHash, randomFillSync } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 import { BrokerError } from '../errors.js';
 import { BatchReader, HEAD_BYTES, LUA_FRAMING } from './batch.js';
 import { Message, NO_BODY, unavailable } from './publisher.js';
+import { readScript } from './scripts.js';
 
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
@@ -700,8 +700,7 @@ function bulk(text) {
  * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
  */
 function scriptOf(publish) {
-  const source = readFileSync(new URL('lua/history.lua', import.meta.url), 'latin1');
-  const text = LUA_FRAMING + source.replace("'PUBLISH'", `'${publish}'`);
+  const text = LUA_FRAMING + readScript('history').replace("'PUBLISH'", `'${publish}'`);
   const sha = createHash('sha1').update(text, 'latin1').digest('hex');
   return { eval: bulk('EVAL') + bulk(text), evalsha: bulk('EVALSHA') + bulk(sha) };
 }

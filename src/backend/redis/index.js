@@ -4,7 +4,7 @@ import { RedisBroker } from './broker.js';
 import { RedisPresence } from './presence.js';
 
 /** @typedef {import('../backend.js').BackendParts} BackendParts */
-/** @typedef {{beatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
+/** @typedef {{heartbeatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
 
 /**
  * @param {BackendParts} parts

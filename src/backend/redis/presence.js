@@ -1,79 +1,40 @@
-// presence.js: the presence of many machines. What each worker says is kept in Redis, and each
-// worker looks after the others.
+// presence.js: presence over Redis: each worker writes its users, and the workers clear up after each
+// other.
 //
-//   presence:{<room>}:members        user -> member              one script changes these three and publishes the events on
-//   presence:{<room>}:owners         user -> how many have it    the room's channel (lua/members.lua)
-//   presence:{<room>}:users:<name>   the users that a worker has
-//   presence:{*}:workers             name -> last heartbeat, by Redis' clock; dead, cleared, mark: lua/sessions.lua
-//   presence:{*}:rooms:<name>        where to look when that worker is dead; no room is called *
+//   presence:{<room>}:members           user -> member
+//   presence:{<room>}:owners            user -> number of sessions that have it
+//   presence:{<room>}:users:<session>   the users of a session
 //
-// - The truth about a worker's users is in its own memory. What Redis does not have yet waits as changes, one a user and
-//   room, and goes there in rounds: all that has come meanwhile, many changes a call, so that 5,000 clients joining at once
-//   are some twenty calls. A change is forgotten when Redis has confirmed it, and may be made again.
-// - A worker has a name for each time it begins. When it can't be sure that Redis still has all it said (Redis was away, or
-//   has lost its data, or somebody took the worker for dead) it takes a new name, says everything again, and then clears up
-//   after its old name: nobody is gone in between, and what an old name left behind is found.
-// - A heartbeat each `beatMs`; a name without one for `ttlMs` is dead, and whoever finds it clears up. The relay tells at once
-//   when a worker of its machine dies. Who has just begun judges nobody: after an outage all have been silent.
-// - Nothing is written under a name whose heartbeat is too old: it may have been declared dead.
+// lua/members.lua changes these three in one step and publishes the events on the room's channel.
+// presence-session.js has the keys of the sessions.
+//
+// - The truth about a worker's users is in its own memory. Changes that Redis does not have yet wait,
+//   one for each user and room. They leave in rounds of many changes a call: 5,000 clients that join at
+//   once are some twenty calls.
+// - A change is forgotten when Redis has confirmed it. It does no harm to make a change twice.
 
-import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { deferred } from '../deferred.js';
 import { BrokerError } from '../errors.js';
 import { LUA_FRAMING } from './batch.js';
+import { PresenceSession } from './presence-session.js';
+import { readScript } from './scripts.js';
 
-const BEAT_INTERVAL_MS = 10_000;
-const TTL_MS = 30_000;
-/** After this time another worker clears up too. */
-const CLEARING_MS = 15_000;
 const RETRY_MS = 1000;
 /**
- * After Redis has lost its data: the time others have to say again who is there, before leaves of
- * the outage are told.
+ * After Redis has lost its data: the time for other workers to write their users again, before this
+ * worker announces the leaves of the outage.
  */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** Of one call: some 2 ms of Redis' time. */
+/** In one call: some 2 ms of Redis' time. */
 const MAX_CHANGES = 256;
 /** Calls under way at once. */
 const MAX_CALLS = 16;
-/** Rooms cleared in one step. */
-const CLEARED_ROOMS = 64;
-/** Rooms in one SADD or SREM. */
-const CHUNK_ROOMS = 1000;
-/**
- * Old names kept to be cleared by their own worker; of more, the heartbeat's time-out takes care.
- */
-const MAX_PAST = 16;
 
 const SCRIPTS = {
-  presenceMembers: { numberOfKeys: 3, lua: LUA_FRAMING + lua('members') },
-  presenceWorkers: { numberOfKeys: 4, lua: lua('sessions') },
-  presenceCleared: { numberOfKeys: 2, lua: lua('cleared') },
-  presenceRead: { numberOfKeys: 1, lua: lua('read-members') },
+  presenceMembers: { numberOfKeys: 3, lua: LUA_FRAMING + readScript('members') },
+  presenceRead: { numberOfKeys: 1, lua: readScript('read-members') },
 };
-
-/** @param {string} name */
-function lua(name) {
-  return readFileSync(new URL(`lua/${name}.lua`, import.meta.url), 'utf8');
-}
-
-/**
- * What is asked of a connection to Redis: the broker's own for commands.
- * @typedef {object} Connection
- * @property {boolean} isWritable
- * @property {Redis} redis
- * @property {(error: unknown) => string} describe
- */
-
-/**
- * @typedef {object} Redis an ioredis client, of one server or of a cluster
- * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
- * @property {(key: string, ...members: string[]) => Promise<number>} sadd
- * @property {(key: string, ...members: string[]) => Promise<number>} srem
- * @property {(key: string, count: number) => Promise<string[]>} srandmember
- */
 
 /**
  * The scripts, as ioredis makes them methods.
@@ -81,20 +42,16 @@ function lua(name) {
  * @property
  *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>}
  *   presenceMembersBuffer
- * @property
- *   {(...args: (string|number)[]) => Promise<[mark: string, isNew: number, taken: string[], declared: string[]]>}
- *   presenceWorkers
- * @property {(...args: string[]) => Promise<number>} presenceCleared
  * @property {(...args: (string|number)[]) => Promise<[count: number, members?: Buffer[]]>}
  *   presenceReadBuffer
  */
 
 /**
- * What Redis has not confirmed; see lua/members.lua. A join that is new, because nothing of that
- * user in that room is in Redis or on its way there, and that has not been sent, is forgotten when
- * the user leaves: so churn leaves nothing behind.
+ * A change that Redis has not confirmed. `what` is explained in lua/members.lua. A join is new if Redis
+ * has nothing of that user in that room and nothing is on its way there. If the user leaves before a
+ * new join was sent, the worker drops the join.
  * @typedef
- *   {{what: 'join'|'put'|'hush'|'tell'|'leave'|'gone', member: Buffer, isNew?: boolean, isSent?: boolean}}
+ *   {{what: 'join'|'restore'|'restoreSilently'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
  *   Change
  */
 
@@ -107,22 +64,22 @@ function lua(name) {
 /**
  * @typedef {object} User
  * @property {Buffer} member
- * @property {boolean} isTold Redis has had it, so that others may know
- * @property {boolean} isRefused Redis has refused to publish the event of the join
+ * @property {boolean} isWritten Redis has had the user, so others may know of it
+ * @property {boolean} isRefused Redis refused to publish the user's join
  */
 
-/** A room this worker has users in, or has changes for. */
-class Room {
+/** A room in which this worker has users or changes. */
+class PresenceRoom {
   /** @param {string} name */
   constructor(name) {
     this.name = name;
-    /** The truth. @type {Map<string, User>} */
+    /** The users of this worker. @type {Map<string, User>} */
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();
-    /** Is it among the rooms where to look when this worker is dead? */
+    /** The session has this room among its rooms. */
     this.isRegistered = false;
-    /** Is it one of those that the round under way is about? */
+    /** The round under way includes the room. */
     this.isInRound = false;
   }
 }
@@ -131,20 +88,20 @@ class Room {
 export class RedisPresence {
   /**
    * @param {object} parts
-   * @param {Connection} parts.connection
+   * @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {(room: string) => string} parts.channelOf a room's
    * @param {'PUBLISH'|'SPUBLISH'} [parts.publishCommand]
    * @param {number} parts.maxMembers
    * @param {import('../presence.js').Announcements} parts.announcements
    * @param {string} parts.workerId
-   * @param {(name: string) => void} [parts.onName] what to call this worker when it has died;
-   *   empty: nothing is left of it
+   * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
+   *   empty: its session has ended
    * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}}
    *   parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
-   * @param {number} [parts.beatMs]
+   * @param {number} [parts.heartbeatMs]
    * @param {number} [parts.ttlMs]
    * @param {number} [parts.settleMs]
    */
@@ -164,61 +121,39 @@ export class RedisPresence {
     /** What every call of lua/members.lua has in common. */
     this.common = [publishCommand, announcements.join, announcements.leave, maxMembers];
     this.maxMembers = maxMembers;
-    /**
-     * What all names of this worker begin with. A worker's id may come again: after a restart, and
-     * in every container.
-     */
-    this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
-    this.onName = parts.onName ?? (() => {});
     this.counters = parts.counters;
     this.log = parts.log;
-    this.beatIntervalMs = parts.beatMs ?? BEAT_INTERVAL_MS;
-    this.ttlMs = parts.ttlMs ?? TTL_MS;
     this.settleMs = parts.settleMs ?? SETTLE_MS;
-
-    this.generation = 0;
-    /** Of this generation; empty before the first. */
-    this.name = '';
-    /** Has anything been said under it? */
-    this.isUsed = false;
-    /**
-     * Times there was reason to doubt that Redis has all it has confirmed, and how many of them are
-     * settled.
-     */
-    this.doubts = 1;
-    this.settled = 0;
+    this.session = new PresenceSession({
+      connection,
+      prefix,
+      workerId,
+      onName: parts.onName ?? (() => {}),
+      onDue: () => this.#work(),
+      clearRoom: (room, session) => this.#clearRoom(room, session),
+      counters: parts.counters,
+      log: parts.log,
+      heartbeatMs: parts.heartbeatMs,
+      ttlMs: parts.ttlMs,
+    });
     this.isUp = false;
     this.isClosed = false;
-    this.mark = '';
-    /** When the last heartbeat that was answered had been sent. */
-    this.beatenMs = Number.NEGATIVE_INFINITY;
-    this.isBeatDue = false;
-    /** When the name was taken. */
-    this.namedMs = 0;
-    /** @type {Map<string, Room>} */
+    /** @type {Map<string, PresenceRoom>} */
     this.rooms = new Map();
-    /** Those with changes. @type {Set<Room>} */
+    /** Rooms with changes. @type {Set<PresenceRoom>} */
     this.changed = new Set();
     /**
-     * Asked for since the last round began.
+     * Reads since the last round began.
      * @type
      *   {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>}
      */
     this.reads = new Map();
-    /** Own names of before, and where they had users. @type {{name: string, rooms: string[]}[]} */
-    this.past = [];
-    /** Names that the relay says are dead. @type {string[]} */
-    this.dead = [];
-    /** Names to be cleared up after. @type {string[]} */
-    this.clearing = [];
     /** The work under way; null: none is. @type {Promise<void>|null} */
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;
     /** Redis has refused to publish events since the work began. */
     this.hasRefused = false;
-    /** @type {NodeJS.Timeout|undefined} */
-    this.beatTimer = undefined;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
     for (const [name, script] of Object.entries(SCRIPTS))
@@ -227,15 +162,15 @@ export class RedisPresence {
   }
 
   async start() {
-    this.#beatLater();
+    this.session.start();
   }
 
-  /** Redis is there, or is not; to be told whenever that changes. @param {boolean} isUp */
+  /** Called whenever Redis becomes available or unavailable. @param {boolean} isUp */
   setUp(isUp) {
     if (isUp === this.isUp || this.isClosed) return;
     this.isUp = isUp;
-    // What it has now may be older than what it said.
-    this.doubts++;
+    // The data that Redis has now may be older than its answers were.
+    this.session.doubt();
     if (isUp) this.#work();
     else this.#refuseReads(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
   }
@@ -243,10 +178,10 @@ export class RedisPresence {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
-    clearTimeout(this.beatTimer);
+    this.session.stop();
     for (const timer of this.timers) clearTimeout(timer);
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'presence is closed'));
-    if (this.name === '') return;
+    if (this.session.name === '') return;
     /** @type {NodeJS.Timeout|undefined} */
     let timer;
     const late = new Promise((resolve) => {
@@ -256,11 +191,9 @@ export class RedisPresence {
     clearTimeout(timer);
   }
 
-  /** @param {string} name of another worker of this machine that has died */
-  died(name) {
-    if (name === this.name || this.dead.length >= MAX_CHANGES) return;
-    this.dead.push(name);
-    this.#work();
+  /** @param {string} session of another worker of this machine that has died */
+  died(session) {
+    this.session.reportDead(session);
   }
 
   /**
@@ -272,12 +205,12 @@ export class RedisPresence {
     if (this.isClosed) return;
     const one = this.#room(room);
     const entry = one.users.get(user);
-    const { isTold = false, isRefused = false } = entry ?? {};
+    const { isWritten = false, isRefused = false } = entry ?? {};
     const before = one.changes.get(user);
     const isNew =
       before === undefined ? entry === undefined : before.isNew === true && !before.isSent;
-    one.users.set(user, { member, isTold, isRefused });
-    this.#change(one, user, { what: isRefused ? 'tell' : 'join', member, isNew });
+    one.users.set(user, { member, isWritten, isRefused });
+    this.#change(one, user, { what: isRefused ? 'announceJoin' : 'join', member, isNew });
   }
 
   /**
@@ -291,10 +224,10 @@ export class RedisPresence {
     one.users.delete(user);
     const change = one.changes.get(user);
     const isUnsent = change?.isNew === true && !change.isSent;
-    // Who came and goes while Redis is away is nobody's business, and an outage may be long.
-    if (isUnsent || (!entry.isTold && !this.isUp && this.working === null)) {
+    // A user that came and went while Redis was away leaves no change: an outage may be long.
+    if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
       one.changes.delete(user);
-      // The round under way, or the next one, looks whether anything is left of the room.
+      // The round under way, or the next one, removes the room if nothing is left of it.
       if (one.changes.size > 0 || one.isInRound) return;
       if (one.isRegistered && one.users.size === 0) return;
       this.changed.delete(one);
@@ -323,16 +256,16 @@ export class RedisPresence {
 
   /**
    * @param {string} name
-   * @returns {Room}
+   * @returns {PresenceRoom}
    */
   #room(name) {
     let room = this.rooms.get(name);
-    if (room === undefined) this.rooms.set(name, (room = new Room(name)));
+    if (room === undefined) this.rooms.set(name, (room = new PresenceRoom(name)));
     return room;
   }
 
   /**
-   * @param {Room} room
+   * @param {PresenceRoom} room
    * @param {string} user
    * @param {Change} change
    */
@@ -342,7 +275,7 @@ export class RedisPresence {
     this.#schedule();
   }
 
-  /** All of a tick goes together. */
+  /** The changes of a tick leave together. */
   #schedule() {
     if (this.isScheduled || this.working !== null || this.hasFailed || !this.isUp) return;
     this.isScheduled = true;
@@ -356,44 +289,31 @@ export class RedisPresence {
     if (this.working !== null || !this.isUp || this.isClosed) return;
     this.working = this.#workOff().finally(() => {
       this.working = null;
-      // It does no harm to make a change again.
       if (this.hasFailed) this.#later(RETRY_MS, () => this.#work());
-      // Something may have come between the last look and now.
+      // More work may have come since the loop ended.
       else if (this.#hasWork) this.#schedule();
     });
   }
 
-  get #isSure() {
-    return this.settled === this.doubts;
-  }
-
-  get #isBeatDue() {
-    // Late: this process stood still, and may have been declared dead.
-    return (
-      this.isBeatDue || this.dead.length > 0 || performance.now() - this.beatenMs > this.ttlMs / 2
-    );
-  }
-
   get #hasWork() {
-    const { changed, reads, dead, past, clearing } = this;
-    const isIdle = changed.size + reads.size + dead.length + past.length + clearing.length === 0;
-    return !isIdle || this.isBeatDue || !this.#isSure;
+    return this.changed.size + this.reads.size > 0 || this.session.hasWork;
   }
 
-  /** One thing after another, the most urgent first, until nothing is left. Never rejects. */
+  /** Does the most urgent work first, until nothing is left. Never rejects. */
   async #workOff() {
+    const { session } = this;
     try {
       this.hasRefused = false;
       while (this.#hasWork && this.isUp && !this.isClosed) {
         if (!this.connection.isWritable)
           throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
-        if (!this.#isSure) await this.#begin();
-        else if (this.#isBeatDue) await this.#pulse();
+        if (!session.isSure) await this.#begin();
+        else if (session.isHeartbeatDue) await session.pulse();
         else {
           if (this.changed.size > 0 || this.reads.size > 0) await this.#round();
-          // All is said under the new name: what was said under an old one may go.
-          if (this.changed.size === 0 && this.past.length > 0) await this.#clearPast();
-          else if (this.clearing.length > 0) await this.#clear(this.clearing[0]);
+          // All users are written under the current session, so the old ones may go.
+          if (this.changed.size === 0 && session.past.length > 0) await session.clearPast();
+          else if (session.clearing.length > 0) await session.clearNext();
         }
         if (this.hasRefused)
           throw new BrokerError('UNAVAILABLE', 'Redis refused to publish presence events');
@@ -407,7 +327,7 @@ export class RedisPresence {
   /** @param {unknown} error */
   #onFailure(error) {
     const reason = this.connection.describe(error);
-    // The broker has told of a connection that is away.
+    // If the connection is away, the broker has logged it.
     if (!this.hasFailed && this.isUp) this.log.warn({ reason }, 'cannot write presence');
     this.hasFailed = true;
     this.#refuseReads(new BrokerError('UNAVAILABLE', 'cannot read presence', { cause: error }));
@@ -426,61 +346,38 @@ export class RedisPresence {
     this.timers.add(timer);
   }
 
-  #beatLater() {
-    // Spread, so that a fleet started together does not beat together.
-    const wait = this.beatIntervalMs * (0.9 + 0.2 * Math.random());
-    this.beatTimer = setTimeout(() => {
-      this.isBeatDue = true;
-      this.#work();
-      this.#beatLater();
-    }, wait).unref();
-  }
-
-  /**
-   * Takes a new name, where something was said under the old one, and marks everything to be said
-   * under it.
-   */
+  /** Starts a session and queues all users to be written under it. */
   async #begin() {
-    const { doubts } = this;
-    if (this.isUsed) {
-      this.past.push({ name: this.name, rooms: [...this.rooms.keys()] });
-      if (this.past.length > MAX_PAST) this.past.shift();
-      this.isUsed = false;
-    }
-    if (this.name === '' || this.past.at(-1)?.name === this.name) {
-      this.name = `${this.base}:${++this.generation}`;
-      this.namedMs = performance.now();
-      this.onName(this.name);
-    }
-    const { mark, declared } = await this.#beat(this.past.slice(-1).map(({ name }) => name));
-    const hasLostAll = this.mark !== '' && this.mark !== mark;
-    this.mark = mark;
-    for (const room of this.rooms.values()) this.#sayAgain(room, declared.length > 0, hasLostAll);
-    this.settled = doubts;
+    const { session } = this;
+    const { isDeclaredDead, hasLostAll, doubts } = await session.begin(() => [
+      ...this.rooms.keys(),
+    ]);
+    for (const room of this.rooms.values()) this.#rewrite(room, isDeclaredDead, hasLostAll);
+    session.settle(doubts);
   }
 
   /**
-   * @param {Room} room
+   * @param {PresenceRoom} room
    * @param {boolean} isDeclaredDead
    * @param {boolean} hasLostAll
    */
-  #sayAgain(room, isDeclaredDead, hasLostAll) {
-    /** Who has left meanwhile. @type {[user: string, member: Buffer][]} */
+  #rewrite(room, isDeclaredDead, hasLostAll) {
+    /** Users that have left meanwhile. @type {[user: string, member: Buffer][]} */
     const left = [];
     room.isRegistered = false;
     for (const [user, { what, member }] of room.changes) {
-      if (what !== 'leave' && what !== 'gone') continue;
-      // The old name does not have that user: clearing up after it would not tell.
-      if (what === 'gone' && !hasLostAll) continue;
-      // Clearing up after the old name tells it; where Redis knows nothing of that name any more,
-      // nothing would.
+      if (what !== 'leave' && what !== 'announceLeave') continue;
+      // The old session does not have that user, so clearing it would announce nothing.
+      if (what === 'announceLeave' && !hasLostAll) continue;
+      // Clearing the old session announces the leave. If Redis has lost that session, nothing would.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
-    if (left.length > 0) this.#later(this.settleMs, () => this.#tellGone(room.name, left));
-    for (const [user, { member, isTold, isRefused }] of room.users) {
-      const told = isDeclaredDead ? 'put' : 'hush';
-      room.changes.set(user, { what: isRefused ? 'tell' : isTold ? told : 'join', member });
+    if (left.length > 0) this.#later(this.settleMs, () => this.#announceLeaves(room.name, left));
+    for (const [user, { member, isWritten, isRefused }] of room.users) {
+      const restore = isDeclaredDead ? 'restore' : 'restoreSilently';
+      const what = isRefused ? 'announceJoin' : isWritten ? restore : 'join';
+      room.changes.set(user, { what, member });
     }
     if (room.changes.size > 0) this.changed.add(room);
     else this.changed.delete(room);
@@ -491,51 +388,15 @@ export class RedisPresence {
    * @param {string} name
    * @param {[user: string, member: Buffer][]} left
    */
-  #tellGone(name, left) {
+  #announceLeaves(name, left) {
     const room = this.#room(name);
     for (const [user, member] of left) {
-      if (!room.users.has(user)) this.#change(room, user, { what: 'gone', member });
+      if (!room.users.has(user)) this.#change(room, user, { what: 'announceLeave', member });
     }
     if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(name);
   }
 
-  /** Shows that this worker lives, and finds out whether the others thought otherwise. */
-  async #pulse() {
-    const { mark, isNew } = await this.#beat([]);
-    if (isNew || mark !== this.mark) this.doubts++;
-  }
-
-  /**
-   * @param {string[]} asked names
-   * @returns {Promise<{mark: string, isNew: boolean, declared: string[]}>} the store's mark,
-   *   whether it had not known this worker's name, and those of the asked that had been declared
-   *   dead
-   */
-  async #beat(asked) {
-    const sentMs = performance.now();
-    const dead = this.dead.slice();
-    const [mark, isNew, taken, declared] = await this.scripts.presenceWorkers(
-      this.#key('workers'),
-      this.#key('dead'),
-      this.#key('cleared'),
-      this.#key('mark'),
-      this.name,
-      this.ttlMs,
-      CLEARING_MS,
-      randomBytes(8).toString('hex'),
-      sentMs - this.namedMs > this.ttlMs / 2 ? 1 : 0,
-      dead.length,
-      ...dead,
-      ...asked,
-    );
-    this.isBeatDue = false;
-    this.beatenMs = sentMs;
-    this.dead.splice(0, dead.length);
-    for (const name of taken) if (!this.clearing.includes(name)) this.clearing.push(name);
-    return { mark, isNew: isNew === 1, declared };
-  }
-
-  /** Sends all that waits, then answers the reads that were asked for before. */
+  /** Sends the changes that wait, then answers the reads that came before. */
   async #round() {
     const { reads } = this;
     this.reads = new Map();
@@ -543,17 +404,10 @@ export class RedisPresence {
     try {
       for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
-      // First where to look, then what is there: who dies in between leaves nothing that is not
-      // found.
-      for (let i = 0; i < fresh.length; i += CHUNK_ROOMS) {
-        const chunk = fresh.slice(i, i + CHUNK_ROOMS);
-        this.isUsed = true;
-        await this.connection.redis.sadd(
-          this.#key(`rooms:${this.name}`),
-          ...chunk.map(({ name }) => name),
-        );
-        for (const room of chunk) room.isRegistered = true;
-      }
+      // The rooms of the session first, then the users: if the worker dies in between, every user can
+      // be found.
+      if (fresh.length > 0) await this.session.register(fresh.map(({ name }) => name));
+      for (const room of fresh) room.isRegistered = true;
       const calls = rooms
         .filter(({ isRegistered, users }) => isRegistered || users.size === 0)
         .flatMap(callsOf);
@@ -566,7 +420,7 @@ export class RedisPresence {
       await this.#answer([...reads]);
     } catch (error) {
       for (const [room, read] of reads) {
-        // Those that were answered stay so.
+        // A read that has been answered ignores this.
         read.reject(
           new BrokerError('UNAVAILABLE', `cannot read presence of ${room}`, { cause: error }),
         );
@@ -578,28 +432,29 @@ export class RedisPresence {
   }
 
   /**
-   * @param {Room} room
+   * @param {PresenceRoom} room
    * @param {[user: string, change: Change][]} changes
    */
   async #send(room, changes) {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
-    const { refused } = await this.#call(room.name, this.name, 0, args);
+    const { refused } = await this.#call(room.name, this.session.name, 0, args);
     for (const [user, change] of changes) {
       // Another change of that user may have come since.
       if (room.changes.get(user) === change) room.changes.delete(user);
       const entry = room.users.get(user);
-      if (entry === undefined || change.what === 'leave' || change.what === 'gone') continue;
-      entry.isTold = true;
-      if (change.what === 'tell') entry.isRefused = false;
+      if (entry === undefined || change.what === 'leave' || change.what === 'announceLeave')
+        continue;
+      entry.isWritten = true;
+      if (change.what === 'announceJoin') entry.isRefused = false;
     }
     if (room.changes.size === 0) this.changed.delete(room);
     this.#announceLater(room, refused);
   }
 
   /**
-   * Redis has made changes and has refused to publish their events: they are announced when the
-   * work is tried again.
-   * @param {Room} room
+   * Redis has made changes and refused to publish their events. The worker announces them when it
+   * tries again.
+   * @param {PresenceRoom} room
    * @param {Refused} refused
    */
   #announceLater(room, refused) {
@@ -610,9 +465,10 @@ export class RedisPresence {
         // A user that has left meanwhile needs no event.
         if (entry === undefined) continue;
         entry.isRefused = true;
-        this.#change(room, user, { what: 'tell', member: entry.member });
+        this.#change(room, user, { what: 'announceJoin', member: entry.member });
       } else if (entry === undefined && !room.changes.has(user)) {
-        this.#change(room, user, { what: 'gone', member: /** @type {Buffer} */ (refused[i + 2]) });
+        const member = /** @type {Buffer} */ (refused[i + 2]);
+        this.#change(room, user, { what: 'announceLeave', member });
       }
     }
     if (refused.length > 0) this.hasRefused = true;
@@ -620,17 +476,18 @@ export class RedisPresence {
 
   /**
    * @param {string} room
-   * @param {string} name of the worker whose users change
-   * @param {number} take users to be taken from it
+   * @param {string} session whose users change
+   * @param {number} take how many users to take from the session
    * @param {(string|Buffer)[]} changes
-   * @returns {Promise<{left: number, refused: Refused}>} left: users it still has in that room
+   * @returns {Promise<{left: number, refused: Refused}>} left: users that the session still has in
+   *   that room
    */
-  async #call(room, name, take, changes) {
+  async #call(room, session, take, changes) {
     const head = this.#roomKey(room, '');
     const [joins, leaves, suppressed, left, refused] = await this.scripts.presenceMembersBuffer(
       `${head}members`,
       `${head}owners`,
-      `${head}users:${name}`,
+      `${head}users:${session}`,
       this.channelOf(room),
       ...this.common,
       take,
@@ -643,7 +500,7 @@ export class RedisPresence {
     return { left, refused };
   }
 
-  /** @param {Room[]} rooms those without users are no longer looked after */
+  /** @param {PresenceRoom[]} rooms of which those without users and changes are removed */
   async #forget(rooms) {
     const empty = rooms.filter(({ users, changes }) => users.size === 0 && changes.size === 0);
     for (const room of empty) {
@@ -651,12 +508,7 @@ export class RedisPresence {
       this.changed.delete(room);
     }
     const names = empty.filter(({ isRegistered }) => isRegistered).map(({ name }) => name);
-    for (let i = 0; i < names.length; i += CHUNK_ROOMS) {
-      await this.connection.redis.srem(
-        this.#key(`rooms:${this.name}`),
-        ...names.slice(i, i + CHUNK_ROOMS),
-      );
-    }
+    await this.session.unregister(names);
   }
 
   /**
@@ -679,69 +531,22 @@ export class RedisPresence {
     }
   }
 
-  /** Takes an old name of this worker among those to be cleared up after. */
-  async #clearPast() {
-    const { name, rooms } = this.past[0];
-    const key = this.#key(`rooms:${name}`);
-    // Redis may have forgotten them, or never have got them.
-    for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
-      await this.connection.redis.sadd(key, ...rooms.slice(i, i + CHUNK_ROOMS));
-    }
-    this.dead.push(name);
-    if (!this.clearing.includes(name)) this.clearing.push(name);
-    this.past.shift();
-  }
-
-  /** Takes away some of what a dead worker has left. @param {string} name */
-  async #clear(name) {
-    const key = this.#key(`rooms:${name}`);
-    const rooms = await this.connection.redis.srandmember(key, CLEARED_ROOMS);
-    if (rooms.length > 0) {
-      for (let i = 0; i < rooms.length; i += MAX_CALLS) {
-        await Promise.all(rooms.slice(i, i + MAX_CALLS).map((room) => this.#clearRoom(room, name)));
-      }
-      await this.connection.redis.srem(key, ...rooms);
-      return;
-    }
-    await this.scripts.presenceCleared(this.#key('dead'), this.#key('cleared'), name);
-    this.clearing.shift();
-    // One's own old name is no death.
-    if (name.startsWith(this.base)) return;
-    this.counters.presenceReaped++;
-    this.log.info({ name }, 'removed the users of a dead worker from presence');
-  }
-
   /**
+   * Removes the users of a session from a room.
    * @param {string} room
-   * @param {string} name
+   * @param {string} session
    */
-  async #clearRoom(room, name) {
+  async #clearRoom(room, session) {
     for (;;) {
-      const { left, refused } = await this.#call(room, name, MAX_CHANGES, []);
+      const { left, refused } = await this.#call(room, session, MAX_CHANGES, []);
       if (refused.length > 0) this.#announceLater(this.#room(room), refused);
       if (left === 0) return;
     }
   }
 
-  /** Says goodbye: as if dead, and cleared up by itself. */
   async #retire() {
     await this.working;
-    try {
-      const names = [this.name, ...this.past.map(({ name }) => name)];
-      this.dead = names.slice();
-      await this.#beat([]);
-      this.clearing = names;
-      while (this.clearing.length > 0) await this.#clear(this.clearing[0]);
-      this.onName('');
-    } catch {
-      // Redis is away: others find the name, which the relay tells or which has no heartbeat any
-      // more.
-    }
-  }
-
-  /** @param {string} key */
-  #key(key) {
-    return `${this.prefix}presence:{*}:${key}`;
+    await this.session.retire();
   }
 
   /**
@@ -762,8 +567,8 @@ export class RedisPresence {
 
 /**
  * A room's changes, some to each call.
- * @param {Room} room
- * @returns {{room: Room, changes: [user: string, change: Change][]}[]}
+ * @param {PresenceRoom} room
+ * @returns {{room: PresenceRoom, changes: [user: string, change: Change][]}[]}
  */
 function callsOf(room) {
   const all = [...room.changes];

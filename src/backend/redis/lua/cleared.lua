@@ -1,5 +1,7 @@
--- All is cleared up after a dead worker. It is remembered for an hour, should it only have slept.
--- KEYS   1 dead   2 cleared     ARGV   1 its name
+-- cleared.lua: a dead session has been cleared. Redis remembers it for an hour, in case its worker was
+-- only stalled.
+-- KEYS   1 dead   2 cleared
+-- ARGV   1 the session
 local now = redis.call('TIME')[1] * 1000
 redis.call('ZREM', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[2], now, ARGV[1])

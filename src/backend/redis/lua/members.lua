@@ -1,18 +1,23 @@
--- Changes who is in a room, and publishes what of it is news: one step, so that events have the
--- order of the changes.
+-- members.lua: changes the users of a room and publishes the events: one step, so that the events have
+-- the order of the changes.
 --
--- KEYS   1 members: user -> member     2 owners: user -> how many workers have it     3 the users that this worker has
--- ARGV   1 channel  2 PUBLISH or SPUBLISH  3, 4 heads of a join's and a leave's publication  5 size above which a room is large
---        6 how many users to take from the worker, whoever they are; then, of each change: what, user, member
--- What   join: it has the user, the member is the latest   put: the same after an outage   hush: so too, without an event
---        tell: like join, and the event is published although Redis has the user already
---        leave: it has it no more   gone: say that the user left, if nobody has it
--- Says   joins, leaves, events left out, users the worker still has, then the events that Redis refused to publish:
---        1 or 2 (join or leave), user, member of each
+-- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
+--          3 the users of the session
+-- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
+--          5 the size above which a room is large   6 how many users to take from the session, in any
+--          order; then for each change: what, user, member
+-- what     join             the session has the user; the member is the latest
+--          restore          the same after an outage; an older member does not replace the latest
+--          restoreSilently  the same without an event
+--          announceJoin     like join, and publishes the event even if Redis has the user
+--          leave            the session has the user no more
+--          announceLeave    publishes a leave if no session has the user
+-- returns  joins, leaves, events left out, users that the session still has, then the events that Redis
+--          refused to publish: 1 or 2 (join or leave), user, member of each
 --
--- Every change may be made again: what counts is whether the worker's set changes. If Redis refuses
--- PUBLISH (an ACL user without the rights), the changes stand, and the caller announces the refused
--- events later.
+-- Every change may be made again, because only a change of the session's set has an effect. If Redis
+-- refuses PUBLISH (an ACL user without the right), the changes stand, and the caller announces the
+-- refused events later.
 local members, owners, own = KEYS[1], KEYS[2], KEYS[3]
 local max = tonumber(ARGV[5])
 local counts = { 0, 0, 0 }
@@ -31,7 +36,7 @@ local function publish()
 end
 
 -- size: of the room with that member
-local function say(event, user, member, size)
+local function announce(event, user, member, size)
   if size > max then
     counts[3] = counts[3] + 1
     return
@@ -48,26 +53,30 @@ end
 
 local function enter(what, user, member)
   local first = redis.call('SADD', own, user) == 1 and redis.call('HINCRBY', owners, user, 1) == 1
-  if first or what == 'join' or what == 'tell' then redis.call('HSET', members, user, member) end
-  if first and what ~= 'hush' or what == 'tell' then say(1, user, member, redis.call('HLEN', members)) end
+  if first or what == 'join' or what == 'announceJoin' then redis.call('HSET', members, user, member) end
+  if first and what ~= 'restoreSilently' or what == 'announceJoin' then
+    announce(1, user, member, redis.call('HLEN', members))
+  end
 end
 
--- It is out of the worker's set already.
+-- The caller has removed the user from the session's set.
 local function exit(user)
   if redis.call('HINCRBY', owners, user, -1) > 0 then return end
   local member = redis.call('HGET', members, user)
   local size = redis.call('HLEN', members)
   redis.call('HDEL', owners, user)
   redis.call('HDEL', members, user)
-  if member then say(2, user, member, size) end
+  if member then announce(2, user, member, size) end
 end
 
 for i = 7, #ARGV, 3 do
   local what, user = ARGV[i], ARGV[i + 1]
   if what == 'leave' then
     if redis.call('SREM', own, user) == 1 then exit(user) end
-  elseif what == 'gone' then
-    if redis.call('HEXISTS', owners, user) == 0 then say(2, user, ARGV[i + 2], redis.call('HLEN', members) + 1) end
+  elseif what == 'announceLeave' then
+    if redis.call('HEXISTS', owners, user) == 0 then
+      announce(2, user, ARGV[i + 2], redis.call('HLEN', members) + 1)
+    end
   else
     enter(what, user, ARGV[i + 2])
   end

@@ -1,12 +1,13 @@
--- A worker's heartbeat, and who is dead. Times are Redis' own: the clocks of machines differ.
+-- sessions.lua: a session's heartbeat, and the search for dead sessions. Times are those of Redis,
+-- because the clocks of machines differ.
 --
--- KEYS   1 workers: name -> last heartbeat   2 dead: name -> when somebody took it to clear up after it   3 cleared: name -> when
---        4 the store's mark
--- ARGV   1 own name  2 silence that means death, ms  3 time to clear up, ms  4 a mark, for a store that has none
---        5 may it judge the silence of others? 0 or 1  6 how many names follow that are known to be dead; then names that
---        are asked about
--- Says   the mark (another one: the store has lost everything), whether the own name is new, the names to clear up after,
---        and those of the asked that had been declared dead
+-- KEYS     1 workers: session -> last heartbeat   2 dead: session -> when a worker took it to clear it
+--          3 cleared: session -> when   4 the mark, which names the data set
+-- ARGV     1 own session   2 silence that means death, ms   3 time to clear a session, ms   4 a mark for
+--          a data set without one   5 may this session judge others by their silence? 0 or 1   6 how many
+--          sessions follow that are known to be dead; then sessions that the caller asks about
+-- returns  the mark (a new one: Redis has lost everything), whether the own session is new, the sessions
+--          to clear, and those of the asked that had been declared dead
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('SET', KEYS[4], ARGV[4], 'NX')
@@ -21,12 +22,12 @@ local function declare(name)
 end
 local known = 6 + tonumber(ARGV[6])
 for i = 7, known do declare(ARGV[i]) end
--- Who was silent itself knows nothing of the others' silence: Redis was away from all, or they all
--- stood still.
+-- A session that was silent itself can't judge the silence of others: Redis was away from all of them, or
+-- all were stalled.
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 16)) do declare(name) end
 end
--- Who took these has died over it, or is slow: a second one does no harm.
+-- The workers that took these have died meanwhile or are slow. It does no harm if a second one helps.
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[3], 'LIMIT', 0, 16)) do
   redis.call('ZADD', KEYS[2], now, name)
   taken[#taken + 1] = name

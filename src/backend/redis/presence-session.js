@@ -1,0 +1,324 @@
+// presence-session.js: the name under which a worker writes its users to Redis, and the removal of
+// the users of sessions that have ended.
+//
+//   presence:{*}:workers           session -> last heartbeat, by the clock of Redis
+//   presence:{*}:dead, :cleared    sessions that have ended; presence:{*}:mark names the data set
+//   presence:{*}:rooms:<session>   where to look for users of that session; no room is called *
+//
+// - If Redis may have lost writes (an outage, lost data, or a worker taken for dead), the worker
+//   starts a new session, rewrites all its users, then clears the old session. So no user disappears
+//   in between.
+// - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
+//   relay reports the death of a worker of its machine at once.
+// - A session judges others only after it has lived for half of `ttlMs`, because after an outage all
+//   sessions have been silent.
+// - The worker writes nothing under a session whose heartbeat is late: the session may have been
+//   declared dead.
+
+import { randomBytes } from 'node:crypto';
+import { readScript } from './scripts.js';
+
+const HEARTBEAT_INTERVAL_MS = 10_000;
+const TTL_MS = 30_000;
+/** After this time a second worker clears a dead session too. */
+const CLEARING_MS = 15_000;
+/** Rooms cleared in one step. */
+const CLEARED_ROOMS = 64;
+/** Rooms in one SADD or SREM. */
+const CHUNK_ROOMS = 1000;
+/** Calls under way at once. */
+const MAX_CALLS = 16;
+/**
+ * Old sessions that their own worker clears. Any more are cleared when their heartbeat times out.
+ */
+const MAX_PAST = 16;
+/** Reports of dead sessions that wait. */
+const MAX_DEAD = 256;
+
+/**
+ * A connection for commands: the broker's own.
+ * @typedef {object} Connection
+ * @property {boolean} isWritable
+ * @property {Redis} redis
+ * @property {(error: unknown) => string} describe
+ */
+
+/**
+ * @typedef {object} Redis an ioredis client, of one server or of a cluster
+ * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
+ * @property {(key: string, ...members: string[]) => Promise<number>} sadd
+ * @property {(key: string, ...members: string[]) => Promise<number>} srem
+ * @property {(key: string, count: number) => Promise<string[]>} srandmember
+ */
+
+/**
+ * The scripts, as ioredis makes them methods.
+ * @typedef {object} Scripts
+ * @property
+ *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[], declared: string[]]>}
+ *   presenceHeartbeat
+ * @property {(...args: string[]) => Promise<number>} presenceCleared
+ */
+
+export class PresenceSession {
+  /**
+   * @param {object} parts
+   * @param {Connection} parts.connection
+   * @param {string} parts.prefix of keys
+   * @param {string} parts.workerId
+   * @param {(session: string) => void} parts.onName the name to report when this worker dies; empty:
+   *   the session has ended
+   * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
+   * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of a
+   *   session from a room
+   * @param {{presenceReaped: number}} parts.counters
+   * @param {{info(fields: object, text: string): void}} parts.log
+   * @param {number} [parts.heartbeatMs]
+   * @param {number} [parts.ttlMs]
+   */
+  constructor(parts) {
+    const { connection, workerId } = parts;
+    this.connection = connection;
+    this.prefix = parts.prefix;
+    this.onName = parts.onName;
+    this.onDue = parts.onDue;
+    this.clearRoom = parts.clearRoom;
+    this.counters = parts.counters;
+    this.log = parts.log;
+    this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
+    this.ttlMs = parts.ttlMs ?? TTL_MS;
+    /**
+     * The start of all session names of this worker. The random part is needed because a worker's id
+     * may come again: after a restart, and in every container.
+     */
+    this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
+    this.generation = 0;
+    /** The current session; empty before the first. */
+    this.name = '';
+    /** Something has been written under it. */
+    this.isUsed = false;
+    /** When the session began. */
+    this.beganMs = 0;
+    /**
+     * Reasons so far to doubt that Redis has all confirmed writes, and how many of them new sessions
+     * have settled.
+     */
+    this.doubts = 1;
+    this.settled = 0;
+    /** Names the data set of Redis: another one means that Redis has lost everything. */
+    this.storeId = '';
+    /** When the last heartbeat that was answered had been sent. */
+    this.heartbeatSentMs = Number.NEGATIVE_INFINITY;
+    this.isTimerDue = false;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+    /** Own old sessions, and the rooms in which they had users. */
+    /** @type {{name: string, rooms: string[]}[]} */
+    this.past = [];
+    /** Sessions reported as dead. @type {string[]} */
+    this.dead = [];
+    /** Sessions to clear. @type {string[]} */
+    this.clearing = [];
+    connection.redis.defineCommand('presenceHeartbeat', {
+      numberOfKeys: 4,
+      lua: readScript('sessions'),
+    });
+    connection.redis.defineCommand('presenceCleared', {
+      numberOfKeys: 2,
+      lua: readScript('cleared'),
+    });
+    this.scripts = /** @type {Scripts} */ (/** @type {unknown} */ (connection.redis));
+  }
+
+  start() {
+    // At random, so that a fleet that starts together does not send its heartbeats together.
+    const wait = this.heartbeatMs * (0.9 + 0.2 * Math.random());
+    this.timer = setTimeout(() => {
+      this.isTimerDue = true;
+      this.onDue();
+      this.start();
+    }, wait).unref();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+  }
+
+  /** Redis may no longer have all confirmed writes: a new session is needed. */
+  doubt() {
+    this.doubts++;
+  }
+
+  get isSure() {
+    return this.settled === this.doubts;
+  }
+
+  get isHeartbeatDue() {
+    // Late if this process was stalled: the session may have been declared dead.
+    const isLate = performance.now() - this.heartbeatSentMs > this.ttlMs / 2;
+    return this.isTimerDue || this.dead.length > 0 || isLate;
+  }
+
+  get hasWork() {
+    const isIdle = this.dead.length + this.past.length + this.clearing.length === 0;
+    return !isIdle || this.isHeartbeatDue || !this.isSure;
+  }
+
+  /** @param {string} name of the session of another worker that has died */
+  reportDead(name) {
+    if (name === this.name || this.dead.length >= MAX_DEAD) return;
+    this.dead.push(name);
+    this.onDue();
+  }
+
+  /**
+   * Starts a new session if anything was written under the current one.
+   * @param {() => string[]} roomsOf lists the rooms with users or changes
+   * @returns {Promise<{isDeclaredDead: boolean, hasLostAll: boolean, doubts: number}>} what became
+   *   of the old session. `doubts` is for `settle`, when all users have been queued again
+   */
+  async begin(roomsOf) {
+    const { doubts } = this;
+    if (this.isUsed) {
+      this.past.push({ name: this.name, rooms: roomsOf() });
+      if (this.past.length > MAX_PAST) this.past.shift();
+      this.isUsed = false;
+    }
+    if (this.name === '' || this.past.at(-1)?.name === this.name) {
+      this.name = `${this.base}:${++this.generation}`;
+      this.beganMs = performance.now();
+      this.onName(this.name);
+    }
+    const asked = this.past.slice(-1).map(({ name }) => name);
+    const { storeId, declared } = await this.#heartbeat(asked);
+    const hasLostAll = this.storeId !== '' && this.storeId !== storeId;
+    this.storeId = storeId;
+    return { isDeclaredDead: declared.length > 0, hasLostAll, doubts };
+  }
+
+  /** @param {number} doubts of `begin` */
+  settle(doubts) {
+    this.settled = doubts;
+  }
+
+  /** Sends a heartbeat, and finds out whether others took this worker for dead. */
+  async pulse() {
+    const { storeId, isNew } = await this.#heartbeat([]);
+    if (isNew || storeId !== this.storeId) this.doubt();
+  }
+
+  /**
+   * @param {string[]} asked sessions
+   * @returns {Promise<{storeId: string, isNew: boolean, declared: string[]}>} `isNew`: Redis did not
+   *   know this session; `declared`: the asked sessions that had been declared dead
+   */
+  async #heartbeat(asked) {
+    const sentMs = performance.now();
+    const dead = this.dead.slice();
+    const [storeId, isNew, taken, declared] = await this.scripts.presenceHeartbeat(
+      this.#key('workers'),
+      this.#key('dead'),
+      this.#key('cleared'),
+      this.#key('mark'),
+      this.name,
+      this.ttlMs,
+      CLEARING_MS,
+      randomBytes(8).toString('hex'),
+      sentMs - this.beganMs > this.ttlMs / 2 ? 1 : 0,
+      dead.length,
+      ...dead,
+      ...asked,
+    );
+    this.isTimerDue = false;
+    this.heartbeatSentMs = sentMs;
+    this.dead.splice(0, dead.length);
+    for (const name of taken) this.#clearLater(name);
+    return { storeId, isNew: isNew === 1, declared };
+  }
+
+  /** @param {string} name */
+  #clearLater(name) {
+    if (!this.clearing.includes(name)) this.clearing.push(name);
+  }
+
+  /**
+   * Registers rooms in which this session will have users.
+   * @param {string[]} rooms
+   */
+  async register(rooms) {
+    this.isUsed = true;
+    await this.#addRooms(this.name, rooms);
+  }
+
+  /** @param {string[]} rooms in which this session has no users any more */
+  async unregister(rooms) {
+    for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
+      const chunk = rooms.slice(i, i + CHUNK_ROOMS);
+      await this.connection.redis.srem(this.#key(`rooms:${this.name}`), ...chunk);
+    }
+  }
+
+  /**
+   * @param {string} session
+   * @param {string[]} rooms
+   */
+  async #addRooms(session, rooms) {
+    for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
+      const chunk = rooms.slice(i, i + CHUNK_ROOMS);
+      await this.connection.redis.sadd(this.#key(`rooms:${session}`), ...chunk);
+    }
+  }
+
+  /** Queues the oldest own session to be cleared, when all its users are written anew. */
+  async clearPast() {
+    const { name, rooms } = this.past[0];
+    // Redis may have lost the list of its rooms, or never have received it.
+    await this.#addRooms(name, rooms);
+    this.dead.push(name);
+    this.#clearLater(name);
+    this.past.shift();
+  }
+
+  /** Removes the users of the next dead session from some rooms. */
+  async clearNext() {
+    const name = this.clearing[0];
+    const key = this.#key(`rooms:${name}`);
+    const rooms = await this.connection.redis.srandmember(key, CLEARED_ROOMS);
+    if (rooms.length > 0) {
+      for (let i = 0; i < rooms.length; i += MAX_CALLS) {
+        const chunk = rooms.slice(i, i + MAX_CALLS);
+        await Promise.all(chunk.map((room) => this.clearRoom(room, name)));
+      }
+      await this.connection.redis.srem(key, ...rooms);
+      return;
+    }
+    await this.scripts.presenceCleared(this.#key('dead'), this.#key('cleared'), name);
+    this.clearing.shift();
+    // The end of an own old session is no death.
+    if (name.startsWith(this.base)) return;
+    this.counters.presenceReaped++;
+    this.log.info({ name }, 'removed the users of a dead worker from presence');
+  }
+
+  /**
+   * Ends this worker's sessions and clears them. If Redis is away, others find them later: the relay
+   * reports the name, or the heartbeat times out.
+   */
+  async retire() {
+    try {
+      const names = [this.name, ...this.past.map(({ name }) => name)];
+      this.dead = names.slice();
+      await this.#heartbeat([]);
+      this.clearing = names;
+      while (this.clearing.length > 0) await this.clearNext();
+      this.onName('');
+    } catch {
+      // See above.
+    }
+  }
+
+  /** @param {string} key */
+  #key(key) {
+    return `${this.prefix}presence:{*}:${key}`;
+  }
+}
