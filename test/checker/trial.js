@@ -17,8 +17,12 @@ import { HISTORY_PREFIX, Workload } from './workload.js';
 
 const READY_MS = 30_000;
 const GONE_MS = 60_000;
-/** Gauges that say the same so often have settled: that is longer than a room lingers. */
-const SAME_READINGS = 4;
+/**
+ * How long gauges may take to fall to their values of before. An emptied room stays subscribed for
+ * 2 s. Redis keeps a dead connection whose reset a firewall has dropped until its kernel
+ * retransmits: after 8 s without packets that is up to 13 s later.
+ */
+const GAUGES_BACK_MS = 30_000;
 const READING_MS = 300;
 /** What must be back where it was when all clients are gone. */
 const GAUGES = Object.freeze([
@@ -162,6 +166,8 @@ export class Trial {
     this.random = new Random(setting.seed ?? Math.floor(Math.random() * 2 ** 32));
     this.path = setting.path ?? join(tmpdir(), `fanfare-record-${process.pid}-${Date.now()}.jsonl`);
     this.recorder = new Recorder(this.path);
+    /** @type {Record<string, Record<string, number>>} */
+    this.gaugesBefore = {};
     const urls = servers.map(({ url }) => url);
     // Chance of its own: how often the workload asks for some depends on how fast the machine is.
     this.workload = new Workload(
@@ -236,25 +242,28 @@ export class Trial {
 
   /** @param {'before'|'after'} when */
   async #gauges(when) {
-    // A room that empties lingers, and a worker may still be closing what its clients have left.
-    if (when === 'after') await this.#settled();
-    for (const [of, values] of Object.entries(await this.#readGauges()))
+    const gauges = when === 'before' ? await this.#readGauges() : await this.#gaugesBack();
+    if (when === 'before') this.gaugesBefore = gauges;
+    for (const [of, values] of Object.entries(gauges))
       this.recorder.write({ type: 'gauges', when, of, values });
   }
 
-  /** Waits until nothing of it changes any more. */
-  async #settled() {
-    const end = performance.now() + SETTLE_US / 1000;
-    let before = '';
-    for (let same = 0; same < SAME_READINGS && performance.now() < end; same++) {
+  /** Reads the gauges until none is above its value of before, or the time is over. */
+  async #gaugesBack() {
+    const end = performance.now() + GAUGES_BACK_MS;
+    for (;;) {
       await pause(READING_MS);
-      const now = JSON.stringify(await this.#readGauges());
-      if (now !== before) same = 0;
-      before = now;
+      const now = await this.#readGauges();
+      const isBack = Object.entries(this.gaugesBefore).every(([of, values]) =>
+        Object.entries(values).every(
+          ([name, value]) => (now[of]?.[name] ?? Number.POSITIVE_INFINITY) <= value,
+        ),
+      );
+      if (isBack || performance.now() > end) return now;
     }
   }
 
-  /** @returns {Promise<Record<string, Record<string, number>>>} */
+  /** @returns {Promise<Record<string, Record<string, number>>>} by server or `Redis`, by name */
   async #readGauges() {
     /** @type {Record<string, Record<string, number>>} */
     const result = { Redis: { channels: 0 } };
