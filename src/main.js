@@ -70,8 +70,8 @@ async function primary() {
 }
 
 async function worker() {
-  // The terminal's Ctrl-C reaches workers too, and may come before they are up. The primary decides
-  // what follows.
+  // The terminal's Ctrl-C reaches workers too, and may come before they are up. The primary
+  // handles them.
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP']))
     process.on(signal, () => {});
   const { config, faults } = loadConfig(process.env);

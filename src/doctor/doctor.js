@@ -1,7 +1,7 @@
-// doctor.js: `npm run doctor`: what will this machine hold, and what gives way first? And one line
-// of it for a server's start.
+// doctor.js: reports how many connections this machine can hold, and which limit binds first. At
+// the start of a server it writes one line if a limit is too low.
 //
-//   read.js (what the machine says) -> limits.js (what that permits) -> report.js (table or JSON), exit code
+//   read.js (reads the machine) -> limits.js (judges) -> report.js (table or JSON), exit code
 
 import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -9,7 +9,7 @@ import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
 
-/** Nothing is too low; something is; the command line or the configuration is at fault. */
+/** Exit codes: no limit is too low; a limit is too low; invalid command line or configuration. */
 const EXIT = Object.freeze({ ok: 0, low: 1, usage: 2 });
 
 const UNITS_MS = Object.freeze({ ms: 1, s: 1000, m: 60_000, h: 3_600_000 });
@@ -46,7 +46,7 @@ Exit codes: 0 no limit is too low, 1 a limit is too low, 2 invalid options or se
  * @param {string[]} parts.args
  * @param
  *   {(env?: Record<string, string>) => Promise<{settings: {config: Config}|null, faults: string[]}>}
- *   parts.loadSettings of the environment given; else of this process's
+ *   parts.loadSettings from the given environment, or from that of this process
  * @returns {Promise<number>} the exit code
  */
 export async function runDoctor({ args, loadSettings }) {
@@ -99,10 +99,10 @@ export async function runDoctor({ args, loadSettings }) {
 }
 
 /**
- * A look at what costs nothing to look at, for the start of a server.
+ * Checks the limits that are cheap to read, at the start of a server.
  * @param {Config} config
  * @param {import('./read.js').ReadFile} [read]
- * @returns {string} what this machine is short of; empty where it is nothing
+ * @returns {string} the first limit that is too low; '' if none is
  */
 export function glance(config, read) {
   const limits = LIMITS.filter(({ atStart }) => atStart);
@@ -122,7 +122,7 @@ export function glance(config, read) {
 /**
  * @param {string[]} args
  * @returns {Options}
- * @throws {Error} saying what is wrong
+ * @throws {Error} with the fault
  */
 export function parseOptions(args) {
   const { values } = parseArgs({
@@ -161,7 +161,7 @@ export function parseOptions(args) {
 function durationMs(text) {
   if (text === undefined) return null;
   const match = /^(\d{1,7})(ms|s|m|h)$/.exec(text);
-  // Without a unit it is milliseconds to HAProxy and seconds to nginx.
+  // Without a unit, HAProxy reads milliseconds and nginx seconds.
   if (match === null)
     throw new Error(
       `--lb-idle-timeout: ${text} is not a time with a unit, such as 60s, 2m or 4000ms`,

@@ -1,16 +1,18 @@
-// limits.js: every limit that can hold connections back, in one table: what it permits here, and
-// how to raise it.
+// limits.js: the table of system limits. Each row computes the connections that its limit permits
+// here, and a command that raises it.
 //
-// Pure: readings in, judgements out. All limits are put on one scale, connections to this server,
-// so that the first to bind can be named. Where a limit bounds something else, a row says by which
-// rule it becomes connections:
+// The rows are pure functions from readings to judgements. All limits are compared on one scale,
+// the connections to this server, so that the first limit to bind can be named. If a limit bounds
+// another quantity, its row states the rule that converts it to connections:
 //
-//   - new connections at once: those that come in a second while a drained server's clients return, which is spread over
-//     FANFARE_RECONNECT_WINDOW_MS. A queue has to hold a second of them: a busy worker may look away for as long.
-//   - memory of slow clients: one connection in a thousand does not read, or is not read, and takes all the kernel gives
-//     it. (Most that are gone without a word have nothing under way; slow-consumers.js and the heartbeat end both.)
+// - New connections at once: the connections of one second while the clients of a drained server
+//   reconnect over FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy
+//   worker may not accept for as long.
+// - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills its
+//   kernel buffers. (Most clients that disappeared have no data in flight. slow-consumers.js and the
+//   heartbeat close both kinds.)
 //
-// Where no such rule is honest (Redis, packets) a row has no number, only what is wrong.
+// If no such rule is honest (Redis, packets), the row has no number and only reports a fault.
 
 import { addressText } from '../config/redis.js';
 import {
@@ -22,34 +24,34 @@ import {
 import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
 
-/** What an operator is taken to want who does not say. */
+/** Default of --connections. */
 export const DEFAULT_WANTED = 10_000;
 
 // Measured: loadtest/bench/results/scale-100000-2026-11-21.md, the greatest of 20,000 to 100,000
 // connections (PSS).
 const SERVER_BYTES = 6300;
-// Measured: kernel memory (Slab of /proc/meminfo) of 8,000 idle TCP connections, halved, for it had
-// both their ends. Linux 6.18.
+// Measured: kernel memory (Slab of /proc/meminfo) of 8,000 idle TCP connections, halved because
+// both ends were on one machine. Linux 6.18.
 const KERNEL_BYTES = 4400;
 const CONNECTION_BYTES = SERVER_BYTES + KERNEL_BYTES;
 // Measured: 29 to 35 MB (PSS) of the primary and of each worker without connections, Node 20.
 const PROCESS_BYTES = 40e6;
-/** The rest is everyone else's, and what waits to be sent. */
+/** The rest is for other programs and for unsent bytes. */
 const MEMORY_SHARE = 0.8;
 /** Heap of a worker without connections. */
 const IDLE_HEAP_BYTES = 15e6;
 
-/** One connection in so many is slow. */
+/** Assumed: one connection in so many is slow. */
 const SLOW_ONE_IN = 1000;
-/** A socket's buffer is not to be made smaller: it would slow down those that do read. */
+/** No smaller buffer is recommended, because it would slow down clients that read. */
 const MIN_BUFFER_BYTES = 65_536;
-/** 32768 to 60999, Linux' own. */
+/** 32768 to 60999, the default of Linux. */
 const DEFAULT_PORTS = 28_232;
-/** The range ops/sysctl/99-fanfare.conf sets. */
+/** The range that ops/sysctl/99-fanfare.conf sets. */
 const WIDE_PORTS = { range: '10000 65535', count: 55_536 };
-/** One packet in so many dropped is no accident. */
+/** If more than one packet in so many is dropped, the limit is too low. */
 const DROPPED_ONE_IN = 10_000;
-/** Of Redis' memory limit: beyond, it is about to refuse. */
+/** Share of Redis' memory limit above which it is about to refuse writes. */
 const REDIS_FULL = 0.9;
 
 /** @typedef {import('./read.js').Machine & import('./read.js').RedisState} Readings */
@@ -59,35 +61,35 @@ const REDIS_FULL = 0.9;
  * @typedef {object} Situation
  * @property {import('../config/settings.js').Config} config
  * @property {number} wanted connections
- * @property {number|null} idleTimeoutMs of the load balancer in front; null: not known
- * @property {'here'|'elsewhere'|null} clients whether this machine dials the connections (a load
- *   balancer or load generator on it); null: not known
+ * @property {number|null} idleTimeoutMs of the load balancer in front; null: unknown
+ * @property {'here'|'elsewhere'|null} clients whether this machine opens the connections (a load
+ *   balancer or load generator runs on it); null: unknown
  */
 
 /**
  * @typedef {object} Judgement
- * @property {string} value as it stands
- * @property {number|null} permits connections; null: it is not a matter of their number
- * @property {boolean} [isAside] permits is of interest and holds nobody back in this situation
- * @property {string} [fault] what is wrong, where the number does not say it
+ * @property {string} value the current value
+ * @property {number|null} permits connections; null: the limit does not depend on their number
+ * @property {boolean} [isAside] `permits` is informative only and does not bind in this situation
+ * @property {string} [fault] the fault, if the number does not show it
  * @property {string} [fix] command or setting
  */
 
 /**
  * @typedef {object} Limit
  * @property {string} name
- * @property {boolean} [atStart] cheap to look at, and a server that meets it refuses connections:
- *   named at its start
+ * @property {boolean} [atStart] cheap to read, and a server at this limit refuses connections:
+ *   checked at the start of a server
  * @property {readonly (keyof Readings)[]} needs
- * @property {string} source where it is read
- * @property {string} meaning what it bounds and how the number comes about, in a sentence
+ * @property {string} source of the reading
+ * @property {string} meaning what it bounds and how the number is computed, in a sentence
  * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not
  *   apply here
  */
 
 /**
- * @type {readonly Limit[]} in the order in which they are shown, and named first where several
- *   permit as many
+ * @type {readonly Limit[]} in the order of the report; of equal limits the earlier one is named
+ *   first
  */
 export const LIMITS = Object.freeze([
   {
@@ -453,23 +455,23 @@ export const LIMITS = Object.freeze([
 /**
  * @typedef {object} Finding
  * @property {string} name
- * @property {string} value empty where it could not be read
- * @property {number|null} permits connections; null: no number of them
- * @property {boolean} binds whether `permits` holds connections to this server back
+ * @property {string} value '' if it could not be read
+ * @property {number|null} permits connections; null: no number applies
+ * @property {boolean} binds whether `permits` limits the connections to this server
  * @property {'ok'|'low'|'cannot read'} verdict
- * @property {string} why what is wrong, or why it could not be read; empty where it is ok
+ * @property {string} why the fault, or the reason why it could not be read; '' if it is ok
  * @property {string} meaning
- * @property {string|null} fix where it is low
+ * @property {string|null} fix if it is low
  */
 
 /**
  * @typedef {object} Report
  * @property {number} wanted
  * @property {number} workers
- * @property {string|null} first the limit that binds first: of those that are too low the one that
- *   permits least, then those without a number; where none is too low, the one that would be next.
- *   null: nothing could be read
- * @property {number|null} permits connections it permits
+ * @property {string|null} first the limit that binds first: among the limits that are too low, the
+ *   one that permits least, then those without a number. If none is too low, the next one to bind.
+ *   null: no limit could be read
+ * @property {number|null} permits connections that `first` permits
  * @property {'ok'|'low'} verdict low: some limit is
  * @property {Finding[]} limits
  */
@@ -509,7 +511,7 @@ export function examine(readings, situation, limits = LIMITS) {
  * @param {Limit} limit
  * @param {PartialReadings} readings
  * @param {Situation} situation
- * @returns {Finding|null} null: it does not apply
+ * @returns {Finding|null} null if the limit does not apply
  */
 function find({ name, needs, meaning, judge }, readings, situation) {
   const unread = needs.map((key) => readings[key]).find((reading) => reading instanceof Unread);
@@ -543,7 +545,7 @@ const UNREAD = Object.freeze({ value: '', permits: null });
  * @param {import('../config/settings.js').Config} config
  */
 function connectionsOf(files, { overloadMode }) {
-  // Not enforced, the reserve is used up too: then accepting fails.
+  // Without `enforce` the reserve is used too, and then accepting fails.
   return Math.max(
     0,
     (overloadMode === 'enforce' ? usableDescriptors(files) : files) - OWN_DESCRIPTORS,
@@ -562,7 +564,7 @@ function connectionsIn(memory, { workers }) {
 }
 
 /**
- * The same backwards.
+ * The inverse of connectionsIn.
  * @param {number} connections
  * @param {import('../config/settings.js').Config} config
  * @returns {number} bytes
@@ -572,7 +574,7 @@ function memoryFor(connections, { workers }) {
 }
 
 /**
- * Over how long the clients of a drained server return.
+ * The time over which the clients of a drained server reconnect.
  * @param {import('../config/settings.js').Config} config
  */
 function windowSeconds({ reconnectWindowMs }) {
@@ -580,10 +582,10 @@ function windowSeconds({ reconnectWindowMs }) {
 }
 
 /**
- * A buffer that slow connections fill.
+ * Judges a kernel buffer that slow connections fill.
  * @param {string} name
  * @param {readonly number[]} sizes least, first, most
- * @param {number} at which of them is filled
+ * @param {number} at index of the size that is filled
  * @param {readonly number[]} tcpMem
  * @param {number} pageBytes
  * @param {number} wanted
@@ -591,7 +593,7 @@ function windowSeconds({ reconnectWindowMs }) {
  */
 function buffers(name, sizes, at, [, pressure], pageBytes, wanted) {
   const most = Math.floor((pressure * pageBytes * SLOW_ONE_IN) / wanted / 4096) * 4096;
-  // One size is not above the next.
+  // Each size is at most the next one.
   const smaller = sizes.map((size, i) => (i <= at ? Math.min(size, most) : size));
   return {
     value: sizes.join(' '),
@@ -620,7 +622,7 @@ function sysctl(name, value) {
 }
 
 /**
- * Without its credentials, which redis-cli takes from REDISCLI_AUTH.
+ * A redis-cli command without credentials, which redis-cli takes from REDISCLI_AUTH.
  * @param {import('../config/settings.js').Config} config
  * @param {string} setting
  * @param {string} [command]

@@ -1,8 +1,7 @@
-// read.js: what this machine, its kernel and Redis say about their limits. Reads, and judges
-// nothing.
+// read.js: reads the limits of this machine, its kernel and Redis. limits.js judges them.
 //
-// Everything is read without root. What can't be read becomes an Unread, which says why, and never
-// an error: half an answer is better than none, and in a container half of /proc is not there.
+// Everything is read without root. A value that can't be read becomes an Unread with the reason and
+// never an error, because in a container half of /proc may be missing.
 
 import { readFileSync, readlinkSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
@@ -32,7 +31,7 @@ export class Unread {
 /** @typedef {import('../config/system-memory.js').ReadFile} ReadFile */
 
 /**
- * One reader for each reading of a machine. They throw where there is nothing to be read.
+ * One reader for each reading of a machine. A reader throws if the value can't be read.
  * @satisfies {Record<string, (read: ReadFile, pid: string) => unknown>}
  */
 export const READERS = {
@@ -40,7 +39,7 @@ export const READERS = {
   openFiles: (/** @type {ReadFile} */ read, /** @type {string} */ pid) =>
     parseOpenFiles(read(`/proc/${pid}/limits`)) ?? malformed(`/proc/${pid}/limits`),
   nrOpen: integerOf('/proc/sys/fs/nr_open'),
-  /** Of the whole machine: allocated, and the most there may be (fs.file-max). */
+  /** Of the whole machine: allocated files, and their maximum (fs.file-max). */
   files: (/** @type {ReadFile} */ read) => {
     const [used, , max] = integers(read, '/proc/sys/fs/file-nr', 3);
     return { used, max };
@@ -51,7 +50,7 @@ export const READERS = {
   synCookies: integerOf('/proc/sys/net/ipv4/tcp_syncookies'),
   deviceBacklog: integerOf('/proc/sys/net/core/netdev_max_backlog'),
   /**
-   * Packets dropped since boot because that queue was full, and packets in all. One line a
+   * Packets dropped since boot because that queue was full, and packets in all. One line per
    * processor, in hexadecimal.
    */
   packets: (/** @type {ReadFile} */ read) => {
@@ -65,8 +64,7 @@ export const READERS = {
     return Number.isNaN(seen + dropped) ? malformed('/proc/net/softnet_stat') : { seen, dropped };
   },
   /**
-   * Ports for connections this machine makes; `reserved` of them are left out
-   * (ip_local_reserved_ports).
+   * Ports for outgoing connections. `reserved` of them are excluded (ip_local_reserved_ports).
    */
   ports: (/** @type {ReadFile} */ read) => {
     const [first, last] = integers(read, '/proc/sys/net/ipv4/ip_local_port_range', 2);
@@ -80,8 +78,8 @@ export const READERS = {
     return { first, last, reserved };
   },
   /**
-   * In pages: below the first nothing is saved; from the second on the kernel saves; at the third
-   * it refuses.
+   * In pages: below the first number the kernel saves no memory, from the second on it does, and at
+   * the third it refuses.
    */
   tcpMem: (/** @type {ReadFile} */ read) => integers(read, '/proc/sys/net/ipv4/tcp_mem', 3),
   /** In bytes: least, first, most. */
@@ -103,8 +101,8 @@ export const READERS = {
   memoryBytes,
   cgroupMemory,
   /**
-   * V8's own limit, which follows the machine's memory and NODE_OPTIONS. A worker is given no more
-   * than its part allows.
+   * The default limit of V8, which follows the memory of the machine and NODE_OPTIONS. A worker
+   * gets at most what its share allows.
    */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');
@@ -118,7 +116,7 @@ export const READERS = {
  * Reads some limits of this machine.
  * @template {keyof Machine} K
  * @param {readonly K[]} keys
- * @param {string} [pid] whose limits and cgroup; `self`
+ * @param {string} [pid] process whose limits and cgroup are read; `self` by default
  * @param {ReadFile} [read]
  * @returns {{[P in K]: Machine[P]|Unread}}
  */
@@ -136,11 +134,10 @@ export function readMachine(keys, pid = 'self', read = (path) => readFileSync(pa
 
 /**
  * @param {string} pid
- * @returns {boolean} is it in another network namespace, whose net.* settings are not the ones read
- *   here
+ * @returns {boolean} whether it is in another network namespace, which has its own net.* settings
  */
 export function isElsewhere(pid) {
-  // Only its owner and root may look; who may not is told nothing.
+  // Only the owner of the process and root may read this. Without permission the answer is false.
   return orElse(
     () => readlinkSync(`/proc/${pid}/ns/net`) !== readlinkSync('/proc/self/ns/net'),
     false,
@@ -148,7 +145,7 @@ export function isElsewhere(pid) {
 }
 
 /**
- * The environment a process was started with.
+ * The environment that a process was started with.
  * @param {string} pid
  * @returns {Record<string, string>|Unread}
  */
@@ -164,24 +161,23 @@ export function environmentOf(pid) {
 }
 
 /**
- * What Redis says; each reading null where no Redis is configured.
+ * The readings of Redis. Each is null if no Redis is configured.
  * @typedef {object} RedisState
  * @property {string|null} redisVersion
  * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
  *   subscriber, in bytes; 0: no limit
  * @property {{max: number, used: number, policy: string}|null} redisMemory bytes; max 0: no limit
  * @property {{save: string, append: string, failed: boolean}|null} redisPersistence `save` empty:
- *   no snapshots; `append` empty: no append-only file; `failed`: Redis refuses writes since the
- *   last one to disk failed
+ *   no snapshots; `append` empty: no append-only file; `failed`: Redis refuses writes because the
+ *   last write to disk failed
  */
 
 /** @typedef {{[K in keyof RedisState]: RedisState[K]|Unread}} RedisReadings */
 
 /**
- * One server: by Sentinel the primary; of a cluster the first named node that answers, since all
- * should be alike.
- * @param {import('../config/redis.js').RedisSettings|null} settings null: there is none, which is
- *   no fault
+ * Reads one server: the primary that Sentinel names, or the first configured node of a cluster that
+ * answers, because all nodes should be alike.
+ * @param {import('../config/redis.js').RedisSettings|null} settings null: no Redis is configured
  * @returns {Promise<RedisReadings>}
  */
 export async function readRedis(settings) {
@@ -215,7 +211,7 @@ async function readServer(settings, node) {
     retryStrategy: () => null,
     disableClientInfo: true,
   });
-  /** @type {unknown} what ioredis itself only calls a closed connection */
+  /** @type {unknown} the cause, which ioredis reports only as a closed connection */
   let cause;
   redis.on('error', (error) => {
     cause = error;
@@ -279,7 +275,7 @@ async function persistence(info, setting) {
 }
 
 /**
- * @param {string} text what INFO answers
+ * @param {string} text the reply of INFO
  * @returns {Map<string, string>}
  */
 export function parseInfo(text) {
@@ -322,7 +318,7 @@ function orElse(read, otherwise) {
   try {
     return read();
   } catch {
-    return otherwise; // not to be had here, which its caller allows for
+    return otherwise; // not readable here
   }
 }
 

@@ -1,9 +1,10 @@
-// report.js: what was found, for people (a table, then what is wrong and what to do) and for
-// programs (JSON).
+// report.js: the report for people (a table, then faults and fixes) and for programs (JSON).
 
 import { count } from './limits.js';
 
-/** Rises when a field of the JSON goes or changes its meaning; new fields do not raise it. */
+/**
+ * Version of the JSON. It rises when a field is removed or changes its meaning, not for new fields.
+ */
 export const FORMAT = 1;
 const MAX_VALUE_WIDTH = 60;
 
@@ -42,7 +43,8 @@ export function toText(report, notes) {
     if (verdict === 'low') lines.push('', `${name}: ${why}`, ...wrapped(meaning), `  Fix: ${fix}`);
   }
   /**
-   * What could not be read, by the reason: a Redis that is away is one.
+   * Limits that could not be read, by reason. An unreachable Redis is one reason for all its
+   * limits.
    * @type {Map<string, string[]>}
    */
   const unread = new Map();
@@ -57,7 +59,7 @@ export function toText(report, notes) {
 
 /**
  * @param {Report} report
- * @returns {string} the first limit to bind, in a line
+ * @returns {string} the first limit to bind, in one line
  */
 export function summary({ first, permits, verdict, limits }) {
   const one = limits.find(({ name }) => name === first);
@@ -69,7 +71,7 @@ export function summary({ first, permits, verdict, limits }) {
 /** @param {Finding} finding */
 function permitsOf({ permits, binds }) {
   if (permits === null) return '–';
-  // In brackets: of interest, and holds nobody back here.
+  // In brackets: informative only, does not bind here.
   return binds ? count(permits) : `(${count(permits)})`;
 }
 
@@ -79,7 +81,7 @@ function fitted(text) {
 }
 
 /**
- * Columns as wide as they need be; numbers end in one line.
+ * Aligns the columns: numbers to the right, text to the left.
  * @param {readonly string[][]} rows
  * @returns {string[]}
  */

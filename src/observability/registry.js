@@ -1,8 +1,8 @@
 // registry.js: the registries of the metrics of a worker and of the primary.
 //
-// They are made from the rows of metrics.js. prom-client collects at a scrape. Some of its parts are
-// replaced here: a histogram for the hot path, the event-loop lag, and default metrics that are too
-// expensive in a process with 20,000 sockets.
+// They are made from the rows of metrics.js. prom-client collects at a scrape. Some of its parts
+// are replaced here: a histogram for the hot path, the event-loop lag, and default metrics that are
+// too expensive in a process with 20,000 sockets.
 
 import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';

@@ -1,15 +1,15 @@
-// banner.js: what an operator wants to read first: where it listens, with which broker and limits,
-// and who may come in.
+// banner.js: the text that a server prints when it is ready: its addresses, broker, limits and
+// access rules.
 
 import { networkInterfaces } from 'node:os';
 import { describe } from '../config/config.js';
 
 /**
- * @param {object} what
- * @param {import('../config/settings.js').Config} what.config
- * @param {number} what.port the public one, as chosen
- * @param {number} what.metricsPort as chosen
- * @returns {string[]} lines; the first says that it is ready
+ * @param {object} parts
+ * @param {import('../config/settings.js').Config} parts.config
+ * @param {number} parts.port of the public port in use
+ * @param {number} parts.metricsPort in use
+ * @returns {string[]} lines; the first is the title
  */
 export function banner({ config, port, metricsPort }) {
   const { broker, limits, access } = describe(config);
@@ -25,7 +25,7 @@ export function banner({ config, port, metricsPort }) {
   ];
 }
 
-/** The machine's IPv4 addresses but loopback; two are enough for a banner. @returns {string[]} */
+/** Up to two IPv4 addresses of the machine, without loopback. @returns {string[]} */
 function addresses() {
   const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
   return all

@@ -1,5 +1,5 @@
-// ops-server.js: the operations port: metrics of all workers, liveness, readiness. Not for the
-// public: it listens on the loopback address unless METRICS_HOST says otherwise.
+// ops-server.js: the operations port: metrics of all workers, liveness, readiness. It is not for
+// the public and listens on the loopback address by default (METRICS_HOST).
 
 import { createServer } from 'node:http';
 import express from 'express';
@@ -13,8 +13,8 @@ export class OpsServer {
    * @param {object} parts
    * @param {number} parts.port 0 takes any free one
    * @param {string} parts.host
-   * @param {() => Promise<string>} parts.metrics in Prometheus' text format; bounded in time by its
-   *   owner
+   * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
+   *   time
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
    * @param {import('pino').Logger} parts.log
    */
@@ -33,7 +33,7 @@ export class OpsServer {
     this.server.maxConnections = MAX_SOCKETS;
   }
 
-  /** @returns {Promise<number>} the port; rejects where it is taken or not allowed */
+  /** @returns {Promise<number>} the port; rejects if it is in use or not permitted */
   start() {
     const { server, port, host } = this;
     return new Promise((resolve, reject) => {
@@ -81,14 +81,14 @@ function routes(metrics, readiness, log) {
     response.status(404).json({ error: 'NOT_FOUND', message: 'Not found.' });
   });
   /**
-   * Express knows an error handler by its four parameters.
+   * Express recognizes an error handler by its four parameters.
    * @param {Error & {status?: number}} error
    * @param {import('express').Request} request
    * @param {import('express').Response} response
    * @param {import('express').NextFunction} _next
    */
   const onError = (error, request, response, _next) => {
-    // A path that can't be decoded is the peer's fault and arrives here with its status.
+    // A path that can't be decoded is a fault of the client and arrives here with its status.
     const status = error.status ?? 500;
     if (status >= 500) log.error({ err: error, path: request.path }, 'operations port');
     response

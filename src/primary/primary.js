@@ -1,12 +1,12 @@
-// primary.js: the process without client sockets: it hosts the relay, the supervisor and the
-// operations port, and owns the signals.
+// primary.js: the process without client sockets. It runs the relay, the supervisor and the
+// operations port, and handles the signals.
 //
-//   SIGTERM, SIGINT   drain and exit 0; a second one exits 1 at once
-//   SIGHUP            reload: new configuration, worker by worker. On a terminal it drains, since there it means that the
-//                     terminal was closed
+//   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
+//   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
+//                     because there it means that the terminal was closed
 //
-// A fault of its own (an uncaught error) drains the workers and exits 1. Where it is killed
-// outright the workers notice that their channel is closed, drain by themselves and leave.
+// An uncaught error drains the workers and exits with 1. If the primary is killed, the workers
+// notice that their IPC channel is closed, drain by themselves and exit.
 
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { RoomRules } from '../config/room-patterns.js';
@@ -19,7 +19,7 @@ import { banner } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Supervisor } from './supervisor.js';
 
-/** How long relay and operations port may take to close when all workers are gone. */
+/** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;
 
 /** @typedef {import('./supervisor.js').Settings} Settings */
@@ -32,7 +32,7 @@ const CLOSE_TIMEOUT_MS = 1000;
  *   {(previous: import('../config/settings.js').Config) => Promise<{settings: Settings, faults: string[]}>}
  *   parts.loadSettings
  * @param {string} parts.exec the workers' entry point
- * @param {boolean} parts.onTerminal was it started on one?
+ * @param {boolean} parts.onTerminal whether a terminal started it
  * @param {import('pino').Logger} parts.log
  */
 export async function runPrimary({ settings, loadSettings, exec, onTerminal, log }) {
@@ -98,7 +98,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   process.on('SIGINT', processOnSignal);
   const processOnHangup = () => {
     if (!onTerminal) supervisor?.reload();
-    // The shell and the kernel may both send one: the second is none of the user's.
+    // The shell and the kernel may both send SIGHUP. The second one is not a second request of the
+    // user.
     else if (signals === 0) processOnSignal('SIGHUP');
   };
   process.on('SIGHUP', processOnHangup);
@@ -123,7 +124,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     );
     return exit(1);
   }
-  // A signal may have come meanwhile.
+  // A signal may have arrived meanwhile.
   if (signals > 0) return;
 
   supervisor = new Supervisor({
@@ -150,9 +151,9 @@ function opsPortInUse({ metricsHost, metricsPort }) {
 }
 
 /**
- * In a log of text as a banner, else as log lines.
+ * Prints a banner if the log is text, otherwise log lines.
  * @param {import('pino').Logger} log
- * @param {{config: import('../config/settings.js').Config, port: number, metricsPort: number}} what
+ * @param {Parameters<typeof banner>[0]} parts
  */
 function announce(log, { config, port, metricsPort }) {
   const lines = banner({ config, port, metricsPort });

@@ -1,23 +1,20 @@
 // supervisor.js: forks the workers and keeps them alive.
 //
-// A worker lives in a numbered slot:
+// Each worker has a numbered slot; worker-process.js has the states of a worker.
 //
-//   fork -> starting --ready--> ready --drain--> draining --exit--> gone
-//               |                 |                  |
-//               '-----------------'------------------'--- exit, or SIGKILL where it hangs or is out of time
+// - A worker that exits unexpectedly is replaced after 100 ms. The pause doubles with each further
+//   death within a minute, up to 5 s.
+// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert. The
+//   server continues, because clients that overload workers must not stop it.
+// - The supervisor gives up only if the first worker fails to start, or if no worker serves and
+//   MAX_FAILED_STARTS new ones in a row did not become ready.
+// - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
+// - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready, so
+//   at least N-1 workers serve. An invalid configuration, or a new worker that does not become ready,
+//   aborts the reload.
+// - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
-//   - a worker that ends unasked is replaced: after 100 ms, twice that for each further death within a minute, at most 5 s
-//   - CRASH_LOOP_DEATHS of them within a minute are a crash loop: an error in the log, a metric, an alert. The server goes on,
-//     because clients that overload workers must not end it
-//   - the supervisor gives up only if no worker serves and MAX_FAILED_STARTS new ones in a row did not get ready, or if the
-//     first one fails
-//   - a worker without a sign of life for workerTimeoutMs hangs and is killed. A sign of life is a beat; for at most
-//     MAX_BUSY time-outs also a system call, because a busy worker whose event loop is late is not hung
-//   - reload: slot by slot a new worker is started, and only when it is ready is the old one drained, so that never
-//     fewer than N-1 serve. A faulty configuration or a new worker that does not get ready ends the roll
-//   - stop: not ready -> wait for the load balancer -> drain all -> kill what is left at the end
-//
-// It knows nothing of what workers do: control.js is all there is between them.
+// It communicates with workers only through worker/control-messages.js.
 
 import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -27,16 +24,17 @@ const FIRST_RESTART_MS = 100;
 const LONGEST_RESTART_MS = 5000;
 const CRASH_LOOP_DEATHS = 5;
 const CRASH_LOOP_WINDOW_MS = 60_000;
-/** More are not remembered: the pause between two workers has reached its longest. */
+/** With so many deaths the pause between two workers has reached its maximum. */
 const MAX_RECENT_DEATHS = 16;
-/** New workers in a row that did not get ready, while no other one serves. */
+/** New workers in a row that did not become ready while no other worker serves. */
 const MAX_FAILED_STARTS = 5;
 const START_TIMEOUT_MS = 15_000;
-/** What a worker that is killed has counted since is lost; a scrape is a snapshot too. */
+/** Counts since the last snapshot are lost if a worker is killed. A scrape is a snapshot too. */
 const SNAPSHOT_INTERVAL_MS = 15_000;
 const SCRAPE_TIMEOUT_MS = 1000;
 /**
- * A worker's exit and the end of its channel come in any order; its last figures may be in between.
+ * A worker's exit and the close of its channel occur in any order. Its last metrics may arrive in
+ * between.
  */
 const LAST_WORDS_MS = 1000;
 
@@ -46,7 +44,7 @@ const LAST_WORDS_MS = 1000;
 /** @typedef {{port: number, address: string}} Address */
 
 /**
- * What workers are started with.
+ * The settings that workers are started with.
  * @typedef {object} Settings
  * @property {Config} config
  * @property {Readonly<Record<string, string|undefined>>} env
@@ -62,10 +60,11 @@ export class Supervisor {
    *   snapshots
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
-   *   parts.loadSettings for a reload; `faults` say what is wrong or can't be changed
+   *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
+   *   `faults`
    * @param {(address: Address) => void} parts.onReady once, when the workers listen
-   * @param {(code: number) => void} parts.onStopped once, when all workers are gone; with the exit
-   *   code
+   * @param {(code: number) => void} parts.onStopped once, with the exit code, when all workers have
+   *   exited
    */
   constructor({ settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped }) {
     this.settings = settings;
@@ -76,24 +75,25 @@ export class Supervisor {
     this.loadSettings = loadSettings;
     this.onReady = onReady;
     this.onStopped = onStopped;
-    /** Every process that has not ended, by its cluster id. @type {Map<number, WorkerProcess>} */
+    /** Every process that has not exited, by its cluster id. @type {Map<number, WorkerProcess>} */
     this.processes = new Map();
-    /** Who serves in which slot. @type {(WorkerProcess|undefined)[]} */
+    /** The current worker of each slot. @type {(WorkerProcess|undefined)[]} */
     this.slots = [];
     /**
-     * Slots whose next worker a roll is starting: a death there needs no replacement of its own.
+     * Slots whose next worker a reload is starting. A death in such a slot needs no other
+     * replacement.
      * @type {Set<number>}
      */
     this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
-    /** When workers died unasked, in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
+    /** Times of unexpected deaths in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
     this.recentDeaths = [];
-    /** Workers that died unasked, by cause: of a ready worker `crashed` or `hung`, else `start`. */
+    /** Unexpected deaths by cause: `crashed` or `hung` for ready workers, otherwise `start`. */
     this.deaths = { crashed: 0, hung: 0, start: 0 };
-    /** The crash loop has been logged and is not over. */
+    /** A crash loop has been logged and continues. */
     this.isCrashLoopTold = false;
-    /** New workers that did not get ready since the last one that did. */
+    /** New workers that did not become ready since the last one that did. */
     this.failedStarts = 0;
     this.restarts = 0;
     this.reloads = 0;
@@ -113,7 +113,7 @@ export class Supervisor {
     this.timers = [];
   }
 
-  /** Forks the workers. `onReady` tells when they serve. */
+  /** Forks the workers. `onReady` is called when they serve. */
   start() {
     const { workers, workerTimeoutMs, scheduling } = this.settings.config;
     cluster.schedulingPolicy = scheduling === 'shared' ? cluster.SCHED_NONE : cluster.SCHED_RR;
@@ -128,8 +128,8 @@ export class Supervisor {
     this.timers.push(
       setInterval(() => {
         const now = performance.now();
-        // If this process itself stood still, the beats are waiting to be read: nobody has been
-        // silent.
+        // If this process itself was suspended, messages of the workers are waiting to be read, so
+        // no worker was silent.
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
@@ -156,7 +156,7 @@ export class Supervisor {
   }
 
   /**
-   * Kills a worker that was found to be hung from elsewhere.
+   * Kills a worker that another part of the primary found to be hung.
    * @param {number} pid
    * @param {string} why
    */
@@ -179,8 +179,8 @@ export class Supervisor {
   }
 
   /**
-   * Asks every worker for its figures; resolves when all have answered, or after SCRAPE_TIMEOUT_MS.
-   * Who asks meanwhile waits for the same answers.
+   * Requests the metrics of every worker. Resolves when all have answered, or after
+   * SCRAPE_TIMEOUT_MS. Concurrent calls share one request.
    * @returns {Promise<void>}
    */
   collect() {
@@ -213,7 +213,10 @@ export class Supervisor {
     this.scrape = undefined;
   }
 
-  /** New configuration, worker by worker. While a roll is under way, one more follows it. */
+  /**
+   * Replaces the workers one by one, with the new configuration. A call during a reload queues one
+   * more reload.
+   */
   reload() {
     if (this.isStopping) return;
     if (this.isRolling) {
@@ -267,14 +270,14 @@ export class Supervisor {
     this.rollingSlots.add(slot);
     this.#cancelReplacement(slot);
     const fresh = this.#fork(slot, settings);
-    // Whether it lives is this roll's matter, not the crash loop's.
+    // Its exit ends this reload and does not count for the crash loop.
     fresh?.allowExit(true);
     const isReady = fresh !== undefined && (await fresh.started);
     this.rollingSlots.delete(slot);
     if (this.isStopping) return false;
     if (!isReady) {
       fresh?.kill();
-      // The old worker may have died while its successor was being tried.
+      // The old worker may have died while the new one started.
       if (!this.slots[slot]) this.#fill(slot);
       return false;
     }
@@ -282,7 +285,7 @@ export class Supervisor {
     fresh.allowExit(false);
     this.slots[slot] = fresh;
     if (fresh.state === 'gone') {
-      // It died between its `ready` and now.
+      // The new worker died after its `ready`.
       this.slots[slot] = old;
       if (!old) this.#fill(slot);
       return false;
@@ -292,10 +295,10 @@ export class Supervisor {
   }
 
   /**
-   * Drains one worker; kills it where it does not end in time.
+   * Drains one worker; kills it if it does not exit in time.
    * @param {WorkerProcess} one
    * @param {number} timeoutMs
-   * @returns {Promise<boolean>} whether it left by itself
+   * @returns {Promise<boolean>} whether it exited by itself
    */
   async #drain(one, timeoutMs) {
     if (await one.drain(timeoutMs)) return true;
@@ -305,7 +308,7 @@ export class Supervisor {
   }
 
   /**
-   * Orderly end: unready, the load balancer's time, drain, and `onStopped`.
+   * Stops in order: not ready, a delay for the load balancer, drain, `onStopped`.
    * @param {number} code to exit with, if nothing has to be killed
    */
   async stop(code) {
@@ -316,7 +319,7 @@ export class Supervisor {
     const endMs = performance.now() + shutdownTimeoutMs;
     for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
     for (const one of this.processes.values()) one.send({ type: 'unready' });
-    // Nobody to send away: no load balancer to wait for.
+    // Without clients there is no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
     if (serves) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
     const ends = [...this.processes.values()].map((one) => {
@@ -329,24 +332,24 @@ export class Supervisor {
     this.onStopped(this.exitCode);
   }
 
-  /** No grace: every worker is killed at once. */
+  /** Kills every worker at once. */
   kill() {
     this.isStopping = true;
     for (const one of this.processes.values()) one.kill();
   }
 
-  /** Puts a new worker into a slot. @param {number} slot */
+  /** Starts a worker for a slot. @param {number} slot */
   #fill(slot) {
     this.#cancelReplacement(slot);
     this.slots[slot] = this.#fork(slot, this.settings);
-    // Not even forked: as if it had died at once.
+    // A failed fork counts as a failed start.
     if (!this.slots[slot]) this.#died(slot, 'start');
   }
 
   /**
    * @param {number} slot
    * @param {Settings} settings
-   * @returns {WorkerProcess|undefined} undefined where the system has no room for another process
+   * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
    */
   #fork(slot, { env }) {
     let worker;
@@ -362,7 +365,7 @@ export class Supervisor {
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
     worker.on('error', (error) => {
       this.log.warn({ err: error, slot }, 'worker');
-      // The process was never born: no exit follows.
+      // The process did not start, so no exit event follows.
       if (one.pid === undefined) this.#workerOnExit(one, null, null);
     });
     return one;
@@ -378,8 +381,8 @@ export class Supervisor {
       case 'beat':
         break;
       case 'loaded':
-        // Not right after the fork: node reads the channel while the worker's modules are still
-        // being loaded, and a message nobody listens to is gone.
+        // Not right after the fork: Node reads the channel while the modules of the worker load,
+        // and a message without a listener is lost.
         one.send({ type: 'start', slot: one.slot, relayPath: this.relayPath });
         break;
       case 'ready':
@@ -391,8 +394,8 @@ export class Supervisor {
       case 'metrics':
         one.answeredMetrics();
         this.aggregate.update(one.id, message.request, /** @type {Snapshot[]} */ (message.metrics));
-        // Only the answer to the question now asked counts as one; a late one is a snapshot,
-        // nothing more.
+        // Only an answer to the current request counts for the scrape. A late answer is just a
+        // snapshot.
         if (this.scrape?.request === message.request) {
           this.answered.add(one.id);
           this.#answered(one.id);
@@ -470,7 +473,10 @@ export class Supervisor {
     one.resolveEnded?.();
   }
 
-  /** Its counts go to the departed, once its last words are read. @param {WorkerProcess} one */
+  /**
+   * Moves its counts to the departed workers, when its last message has been read.
+   * @param {WorkerProcess} one
+   */
   #departed({ worker, id }) {
     let isOver = false;
     const over = () => {
@@ -485,7 +491,7 @@ export class Supervisor {
   }
 
   /**
-   * A worker ended unasked: another one, or the end.
+   * A worker exited unexpectedly: replaces it or gives up.
    * @param {number} slot
    * @param {'crashed'|'hung'|'start'} cause
    */
@@ -538,7 +544,7 @@ export class Supervisor {
     const { workerTimeoutMs } = this.settings.config;
     for (const one of this.processes.values()) {
       if (stoodStill) one.heard(now);
-      // Starting and draining have deadlines of their own.
+      // Workers that start or drain have their own deadlines.
       if (one.state !== 'ready' || one.isHung) continue;
       const found = one.check(now, workerTimeoutMs);
       const where = { slot: one.slot, workerPid: one.pid };
