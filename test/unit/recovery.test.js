@@ -50,14 +50,14 @@ function build({
     for (let i = 0; i < count; i++)
       broker.accept(room, publication(broker.stream(room).offset + 1));
   };
-  const beat = async (/** @type {number} */ count) => {
+  const tick = async (/** @type {number} */ count) => {
     for (let i = 0; i < count; i++) {
       clock.now += 250;
       parts.scheduler.wheel.tick();
       await settle();
     }
   };
-  return { ...parts, config, broker, clock, connect, publish, beat };
+  return { ...parts, config, broker, clock, connect, publish, tick };
 }
 
 const publication = (/** @type {unknown} */ payload) => {
@@ -170,7 +170,7 @@ test('a join with since gets the missed publications, then the new ones, and the
   await settle();
   assert.deepEqual(offsets(one.transport), range(5, 12));
   assert.deepEqual(offsets(two.transport), range(10, 12));
-  const maxBytes = 1_048_576 / 2; // what a window and a replay may have
+  const maxBytes = 1_048_576 / 2; // the bound of a replay buffer and of a replay
   assert.deepEqual(broker.allReads, [
     { room: 'h', after: 0, limit: 0 },
     { room: 'h', after: 0, limit: 100, maxBytes },
@@ -411,15 +411,15 @@ test('a new epoch is a resync, and a client with a position in the old epoch is 
 
 test('a loss without a visible gap is found within ten seconds, and busy rooms cost no position check', async () => {
   const built = build();
-  const { broker, publish, beat } = built;
+  const { broker, publish, tick } = built;
   const member = await memberWith(built, 1);
   publish(1);
   broker.announcements = [];
-  await beat(TEN_SECONDS);
+  await tick(TEN_SECONDS);
   assert.deepEqual(offsets(member.transport), [1, 2]);
   const { length } = broker.allReads;
   for (let i = 0; i < 10; i++) {
-    await beat(TEN_SECONDS / 4);
+    await tick(TEN_SECONDS / 4);
     publish(1);
     broker.deliver();
   }
@@ -427,7 +427,7 @@ test('a loss without a visible gap is found within ten seconds, and busy rooms c
 });
 
 test('the position checks of a thousand quiet rooms are spread over time, each within ten seconds', async () => {
-  const { broker, connect, beat } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1000' } });
+  const { broker, connect, tick } = build({ env: { FANFARE_MAX_ROOMS_PER_CONNECTION: '1000' } });
   const member = connect();
   for (let i = 0; i < 1000; i++) member.say({ type: 'join', room: `h${i}` });
   await settle();
@@ -436,7 +436,7 @@ test('the position checks of a thousand quiet rooms are spread over time, each w
     let most = 0;
     for (let i = 0; i < TEN_SECONDS; i++) {
       const { length } = broker.allReads;
-      await beat(1);
+      await tick(1);
       for (const { room } of broker.allReads.slice(length)) seen.add(room);
       most = Math.max(most, broker.allReads.length - length);
     }
@@ -449,24 +449,24 @@ test('the position checks of a thousand quiet rooms are spread over time, each w
 
 test('a read that fails is repeated with growing pauses until it succeeds', async () => {
   const built = build();
-  const { broker, publish, beat } = built;
+  const { broker, publish, tick } = built;
   const member = await memberWith(built, 1);
   const { length } = broker.allReads;
   broker.isAway = true;
   publish(2);
   broker.announcements.shift();
   broker.deliver();
-  await beat(TEN_SECONDS);
+  await tick(TEN_SECONDS);
   const tries = broker.allReads.length - length;
   assert.ok(tries >= 5 && tries <= 9, `${tries} tries in ten seconds`);
   broker.isAway = false;
-  await beat(8);
+  await tick(8);
   assert.deepEqual(offsets(member.transport), [1, 2, 3]);
 });
 
 test('a client that has seen more than this worker causes a position check, at most once a tick', async () => {
   const built = build();
-  const { broker, publish, connect, beat } = built;
+  const { broker, publish, connect, tick } = built;
   const member = await memberWith(built, 3);
   const { epoch } = broker.stream('h');
   publish(2);
@@ -483,7 +483,7 @@ test('a client that has seen more than this worker causes a position check, at m
     await settle();
   }
   assert.equal(broker.allReads.length, length + 2, 'a check and a read');
-  await beat(1);
+  await tick(1);
   assert.equal(broker.allReads.length, length + 3);
   for (const { of } of liars) assert.equal(of('joined')[0].recovered, false);
 });
@@ -567,7 +567,7 @@ test('while a join waits the room counts as joined, and later commands are answe
 
 test('while the broker is away, only rooms that are already followed can be joined', async () => {
   const built = build();
-  const { broker, connect, hub, counters, beat } = built;
+  const { broker, connect, hub, counters, tick } = built;
   const member = await memberWith(built, 3);
   const { epoch } = broker.stream('h');
   broker.isAway = true;
@@ -592,7 +592,7 @@ test('while the broker is away, only rooms that are already followed can be join
   assert.equal(other.of('error')[0].error, 'UNAVAILABLE');
   assert.equal(hub.rooms.has('h-third'), false);
   broker.isAway = false;
-  await beat(8);
+  await tick(8);
   assert.deepEqual(offsets(member.transport), [1, 2, 3]);
 });
 
@@ -1056,7 +1056,7 @@ test('a join reads publications only if it has missed some of this stream', asyn
 
 test('a message without an offset in a room with history ends the epoch: members get resync, and no recovery is false', async () => {
   const built = build();
-  const { broker, hub, connect, publish, beat, counters } = built;
+  const { broker, hub, connect, publish, tick, counters } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   for (let i = 0; i < 3; i++) hub.broadcast('h', publication('unnumbered'));
@@ -1064,7 +1064,7 @@ test('a message without an offset in a room with history ends the epoch: members
   early.say({ type: 'join', room: 'h', since: { epoch, offset: 2 } });
   await settle();
   assert.equal(early.of('joined')[0].recovered, false);
-  await beat(1);
+  await tick(1);
   await settle();
   const next = broker.stream('h').epoch;
   assert.notEqual(next, epoch);
@@ -1087,19 +1087,19 @@ test('a message without an offset in a room with history ends the epoch: members
     [member.of('message').at(-1).offset, member.of('message').at(-1).epoch],
     [1, next],
   );
-  await beat(5);
+  await tick(5);
   assert.equal(counters.resyncs, 1);
 });
 
 test('a message without an offset ends the epoch of a busy room, also if a position check is under way at the tick', async () => {
   const built = build();
-  const { broker, hub, publish, beat, counters, scheduler } = built;
+  const { broker, hub, publish, tick, counters, scheduler } = built;
   const member = await memberWith(built, 2);
   const { epoch } = broker.stream('h');
   broker.isManual = true;
   scheduler.syncs.get('h')?.check();
   hub.broadcast('h', publication('unnumbered'));
-  await beat(1);
+  await tick(1);
   assert.equal(broker.reads.length, 1);
   broker.answer();
   await settle();
@@ -1107,7 +1107,7 @@ test('a message without an offset ends the epoch of a busy room, also if a posit
   for (let i = 0; i < 3; i++) {
     publish(1);
     broker.deliver();
-    await beat(1);
+    await tick(1);
   }
   assert.notEqual(broker.stream('h').epoch, epoch);
   assert.equal(member.of('resync').length, 1);
@@ -1225,7 +1225,7 @@ const KINDS = [
     'answer',
     'executeFirst',
   ],
-  ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'beat', 'evict', 'full', 'repeat'],
+  ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'tick', 'evict', 'full', 'repeat'],
 ];
 
 class Model {
@@ -1311,8 +1311,8 @@ class Model {
         return outageNotice.onState('up');
       case 'turn':
         return settle();
-      case 'beat':
-        return this.built.beat(1 + (a % 4));
+      case 'tick':
+        return this.built.tick(1 + (a % 4));
       case 'evict':
         for (const buffer of [...scheduler.replayBudget.used]) buffer.evict();
         break;
@@ -1391,7 +1391,7 @@ class Model {
 
   /** All faults end. After some time all clients are at the position of the store. */
   async heal() {
-    const { broker, outageNotice, scheduler, beat, hub } = this.built;
+    const { broker, outageNotice, scheduler, tick, hub } = this.built;
     this.maxWaiting = 1000;
     outageNotice.onState('up');
     broker.isManual = false;
@@ -1399,7 +1399,7 @@ class Model {
       for (const { resolve } of broker.subscribing.splice(0)) resolve();
       while (broker.reads.length > 0) broker.answer();
       broker.deliver();
-      await beat(TEN_SECONDS + 8);
+      await tick(TEN_SECONDS + 8);
     }
     assert.ok(broker.allReads.length < 1000, `${broker.allReads.length} reads`);
     assert.equal(scheduler.joinBudget.waiting, 0, 'a join was never answered');
