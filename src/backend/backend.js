@@ -1,4 +1,5 @@
-// backend.js: the contract of a backend: how the workers of a server, or of a fleet, reach each other.
+// backend.js: the contract of a backend: how the workers of a server, or of a fleet, reach each
+// other.
 //
 // A backend is a folder. Its index.js exports `createBackend`, which builds a worker's broker and
 // presence and does no I/O: the worker starts both.
@@ -13,8 +14,8 @@
  * @property {import('../config/room-patterns.js').RoomRules<HistoryRule>} historyRules which rooms
  *   have history. The worker reads them too, so a backend may add the rules of other servers
  * @property {import('./presence.js').Announcements} announcements
- * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of the
- *   backend opens it before the broker starts and closes it after `close`
+ * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of
+ *   the backend opens it before the broker starts and closes it after `close`
  * @property {BackendEvents} events
  */
 

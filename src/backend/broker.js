@@ -1,7 +1,8 @@
 // broker.js: the contract of a broker. test/contract/ tests every implementation against it.
 //
-// A broker carries publications between workers and machines. Rooms are names to it, and publications
-// are opaque bytes. docs/architecture/backends.md explains the choices behind this contract.
+// A broker carries publications between workers and machines. Rooms are names to it, and
+// publications are opaque bytes. docs/architecture/backends.md explains the choices behind this
+// contract.
 
 /** How long a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;
@@ -9,8 +10,8 @@ export const IDEMPOTENCY_MS = 300_000;
 export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 
 /**
- * `up`: publishing and receiving work. `degraded`: at least one of them does not work, and the broker
- * keeps trying. `down`: closed.
+ * `up`: publishing and receiving work. `degraded`: at least one of them does not work, and the
+ * broker keeps trying. `down`: closed.
  * @typedef {'up'|'degraded'|'down'} BrokerState
  */
 
@@ -41,15 +42,16 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *
  * @property
  *   {(room: string, publication: Buffer, options?: PublishOptions) => Promise<Position|void>}
- *   publish Resolves when the broker has accepted the publication; that says nothing about receivers.
- *   Resolves with the publication's position if the room has history. Rejects with UNAVAILABLE (never
- *   accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later). The buffer belongs to
- *   the broker from the call on. Successive publications of one worker to a room keep their order.
+ *   publish Resolves when the broker has accepted the publication; that says nothing about
+ *   receivers. Resolves with the publication's position if the room has history. Rejects with
+ *   UNAVAILABLE (never accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later).
+ *   The buffer belongs to the broker from the call on. Successive publications of one worker to a
+ *   room keep their order.
  *
  * @property {(room: string, request: ReadRequest) => Promise<HistoryPage>} history Reads a room's
- *   position and a page of its history in one atomic step. The room need not be subscribed, nor have
- *   been published to: its offset is 0 then. Rejects with UNAVAILABLE, also if the store may have lost
- *   data without noticing. A read costs the store no more than it returns.
+ *   position and a page of its history in one atomic step. The room need not be subscribed, nor
+ *   have been published to: its offset is 0 then. Rejects with UNAVAILABLE, also if the store may
+ *   have lost data without noticing. A read costs the store no more than it returns.
  *
  * @property {(connections: number) => void} reportConnections Reports how many connections this
  *   worker has.
@@ -73,9 +75,9 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   that subscriber. The buffer may be kept but not modified. It may be a slice of a larger one, so
  *   copy it to keep it for long. Without history `offset` is 0 and `epoch` is ''.
  *
- * @property {(state: BrokerState) => void} onState Called on every change of `state`. After `up` all
- *   wanted rooms are subscribed, but publications accepted during the outage have not been announced:
- *   the owner compares positions and reads the publications it missed.
+ * @property {(state: BrokerState) => void} onState Called on every change of `state`. After `up`
+ *   all wanted rooms are subscribed, but publications accepted during the outage have not been
+ *   announced: the owner compares positions and reads the publications it missed.
  *
  * @property {(rooms: string[]) => void} [onLost] These rooms are subscribed and the state has not
  *   changed, but recent publications may not have been announced to this worker. The owner compares
@@ -90,10 +92,10 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   MAX_PAGE_BYTES if omitted
  * @property {boolean} [isForward] returns the oldest publications above `after` instead of the
  *   newest. They may be more than the rule's size
- * @property {boolean} [isGlance] the caller does not follow the room, so the store need not remember
- *   an epoch for a room without publications
- * @property {string} [endedEpoch] an epoch that the caller has proved to have forked: the store ends
- *   it if it is current
+ * @property {boolean} [isGlance] the caller does not follow the room, so the store need not
+ *   remember an epoch for a room without publications
+ * @property {string} [endedEpoch] an epoch that the caller has proved to have forked: the store
+ *   ends it if it is current
  */
 
 /**

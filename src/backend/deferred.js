@@ -1,4 +1,4 @@
-// deferred.js: a promise together with what settles it.
+// deferred.js: a promise together with its resolve and reject functions.
 
 /**
  * @template T

@@ -1,6 +1,6 @@
-// delayed-unsubscribe.js: rooms that emptied a moment ago and stay subscribed for a while, so that
-// churn is no storm of subscriptions. The delay is one for all, so the order of entry is the order
-// of leaving, and one timer serves all.
+// delayed-unsubscribe.js: keeps emptied rooms subscribed for a while, so that rooms which empty and
+// fill again cause no storm of subscriptions. The delay is the same for all rooms: they leave in
+// the order in which they came, and one timer serves all.
 
 export class DelayedUnsubscribe {
   /**

@@ -2,9 +2,9 @@
 
 export class BrokerError extends Error {
   /**
-   * @param {'UNAVAILABLE'|'OUTCOME_UNKNOWN'} code a row of codes.js. UNAVAILABLE: the request had no
-   *   effect and never will, so the caller may repeat it. OUTCOME_UNKNOWN: the request may have had
-   *   its effect, or may have it later
+   * @param {'UNAVAILABLE'|'OUTCOME_UNKNOWN'} code a row of codes.js. UNAVAILABLE: the request had
+   *   no effect and never will, so the caller may repeat it. OUTCOME_UNKNOWN: the request may have
+   *   had its effect, or may have it later
    * @param {string} message
    * @param {{cause?: unknown}} [options]
    */

@@ -1,8 +1,8 @@
 // presence.js: the contract of presence. test/contract/ tests every implementation against it.
 //
-// Presence knows which users are in a room, over all workers of all servers. A user is present while
-// at least one worker has it. Users are opaque names here, and members are opaque bytes that describe
-// them. docs/architecture/backends.md explains the choices behind this contract.
+// Presence knows which users are in a room, over all workers of all servers. A user is present
+// while at least one worker has it. Users are opaque names here, and members are opaque bytes that
+// describe them. docs/architecture/backends.md explains the choices behind this contract.
 
 /**
  * @typedef {object} Presence
@@ -11,9 +11,9 @@
  * @property {() => Promise<void>} close Removes this worker's users. May be called twice.
  *
  * @property {(room: string, user: string, member: Buffer) => void} join This worker has the user in
- *   the room from now on. A later call may bring another member: the latest one, of whichever worker,
- *   is shown. If no worker had the user, the room gets a join event. Never fails: while the store is
- *   away the change is kept, and is written when the store returns.
+ *   the room from now on. A later call may bring another member: the latest one, of whichever
+ *   worker, is shown. If no worker had the user, the room gets a join event. Never fails: while the
+ *   store is away the change is kept, and is written when the store returns.
  *
  * @property {(room: string, user: string) => void} leave This worker has the user in the room no
  *   more. If no other worker has the user, the room gets a leave event. Never fails, like `join`. A
@@ -32,9 +32,9 @@
  */
 
 /**
- * Heads of the publications that announce a join and a leave; the member's bytes follow. An event is
- * a publication of its room, in order with the others, but without an offset. Large rooms get none.
- * After an outage only users whose presence is news are announced.
+ * Heads of the publications that announce a join and a leave; the member's bytes follow. An event
+ * is a publication of its room, in order with the others, but without an offset. Large rooms get
+ * none. After an outage only users whose presence is news are announced.
  * @typedef {{join: Buffer, leave: Buffer}} Announcements
  */
 

@@ -1,13 +1,15 @@
-// drain.js: sending a worker's connections away in an orderly manner.
+// drain.js: closes a worker's connections in an orderly manner.
 //
-//   1. each connection is told SERVER_SHUTDOWN with its own reconnectAfterMs: the n-th of N in random order gets the
-//      n-th part of the window, so that the delays are even over it and the clients' return is no storm
-//   2. publishes are refused from here on (UNAVAILABLE: another worker will take them); those under way get their answer,
-//      as joins under way do, and what the draining workers have accepted has SETTLE_MS to reach everyone
-//   3. connections are closed with 1012 in batches (10,000 in 2 s), each after a flush
-//   4. the peers have CLOSE_WAIT_MS for their close frames; then what is left is terminated
+//   1. Each connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in random
+//   order gets
+//      the n-th part of the window, so that the clients return evenly over it
+//   2. Publishes are refused from here on (UNAVAILABLE: another worker accepts them). Publishes and
+//   joins
+//      under way get their answers, and accepted publications have SETTLE_MS to reach everyone
+//   3. The connections are closed with 1012 in batches (10,000 in 2 s), each after a flush
+//   4. The peers have CLOSE_WAIT_MS for their close frames; then the rest is terminated
 //
-// Messages from elsewhere go on being delivered to those not yet closed.
+// Connections that are still open go on receiving publications.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';

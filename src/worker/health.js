@@ -1,5 +1,5 @@
-// health.js: how this worker is doing, for admission and readiness: the lag of its event loop, its
-// memory, its sockets.
+// health.js: the health of this worker, for admission and readiness: event-loop lag, memory,
+// sockets.
 
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';

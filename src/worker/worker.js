@@ -37,8 +37,8 @@ const SWEEP_INTERVAL_MS = 1000;
  * @property {Config} config
  * @property {Logger} log
  * @property {number} slot this worker's number among those of its server, from 0
- * @property {(beat: {connections: number, lagMs: number}) => void} onBeat tells the primary that this
- *   worker lives
+ * @property {(beat: {connections: number, lagMs: number}) => void} onBeat tells the primary that
+ *   this worker lives
  * @property {() => void} onOrphaned the relay of the primary is gone
  */
 

@@ -1,8 +1,8 @@
 // broker.js: the broker of one machine: every worker asks the relay in the primary
-// (src/backend/embedded/relay-server.js).
+// (relay-server.js).
 //
-// The link does the carrying; what is added here is the contract: which rooms are subscribed, that
-// an emptied room lingers, which publications are kept, and what a failure is called.
+// The link carries the messages. This file adds the contract: which rooms are subscribed, the delay
+// of unsubscribing, which rooms have history, and the errors.
 
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError } from '../errors.js';

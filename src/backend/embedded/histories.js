@@ -1,27 +1,27 @@
-// histories.js: the histories of rooms, in memory: the core of the embedded broker's, used by the
-// relay and by memory.js.
+// histories.js: the histories of rooms, in memory: the core of the embedded broker.
 //
-//   append(room, rule, publication, nowMs)  -> the position it got
-//   stretch(room, {after, limit}, nowMs)    -> where the room stands, and the newest publications above `after`
+//   append(room, rule, publication, nowMs)  -> the position of the publication
+//   page(room, {after, limit}, nowMs)       -> the room's position, and the newest publications above `after`
 //
-// A stream keeps its publications in segments, each behind its length, as they lie on the relay's
-// wire. Segments are filled from the front and never written over, so what is read is lent and not
-// copied, and a room's thousand small publications are a few objects for the garbage collector and
+// A stream keeps its publications in segments, each publication behind its length, as on the
+// relay's wire. Segments are filled from the front and never overwritten, so a read lends them
+// without a copy. A room's thousand small publications are a few objects for the garbage collector,
 // not thousands.
 //
-// Everything has a bound, and a count of what it cost. Beyond `maxBytes` the rooms least recently
-// published to lose their publications; of `maxStreams` positions the oldest are forgotten, first
-// those of rooms with nothing left. What is lost is never told wrong: a position goes on without
-// its publications, so that who missed nothing is still told so, and a room whose position is
-// forgotten begins a new epoch.
+// Everything is bounded, and every loss is counted. Beyond `maxBytes`, the rooms that were
+// published to least recently lose their publications. Beyond `maxStreams`, the oldest positions
+// are forgotten, first those of rooms without publications. A loss is never hidden: a position
+// continues without its publications, so a client that missed nothing still recovers. A room whose
+// position is forgotten begins a new epoch.
 //
-// A room that was never published to costs nothing, however often it is asked for. Its epoch is
-// that of its slot (a hash of its name), and forgetting a position renews the epoch of the slot. So
-// the answer stays the same until the first publication, but for the rare neighbour of a forgotten
-// room, who is told less than could be: the safe side.
+// A room without publications costs nothing, however often clients ask for it. Its epoch is that of
+// its bucket (a hash of its name), and forgetting a position renews the epoch of the bucket. So the
+// answer stays the same until the first publication. The exception is a rare room in the same
+// bucket as a forgotten one: its clients reload although they need not.
 //
-// The clock is the caller's and must not go back. Streams of one time to live lie in a list in the
-// order they were published to, so that expiring costs what has expired, and no stream has a timer.
+// The caller provides the clock, which must not go back. The streams of one time to live are a list
+// in the order of their latest publication. So expiring costs only what has expired, and no stream
+// has a timer.
 
 import { randomBytes } from 'node:crypto';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';

@@ -1,7 +1,7 @@
 // members.js: which owners have which users in which rooms: the core of the embedded presence.
 //
-// An owner is any object, for example a worker's link in the relay. Nothing is kept of rooms without
-// users, nor of owners without rooms.
+// An owner is any object, for example a worker's link in the relay. Nothing is kept of rooms
+// without users, nor of owners without rooms.
 
 /** @typedef {import('../presence.js').Announcements} Announcements */
 

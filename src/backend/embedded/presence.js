@@ -1,6 +1,6 @@
-// presence.js: the presence of one machine: every worker tells the relay in the primary
-// (src/backend/embedded/relay-server.js), which has the Members of all and takes a worker's away
-// when its link ends. A worker that loses its relay leaves, so nothing has to be said again.
+// presence.js: presence on one machine. The relay in the primary (relay-server.js) has the Members
+// of all workers, and removes a worker's users when its link ends. A worker that loses its relay
+// exits, so it never has to report its users again.
 
 /**
  * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere;

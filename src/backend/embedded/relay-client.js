@@ -1,16 +1,15 @@
-// relay-client.js: a worker's end of the relay: what this machine's workers share, hosted by the
-// primary.
+// relay-client.js: a worker's end of the relay, which the primary hosts for the workers of its
+// machine.
 //
-// What is sent in one tick leaves in one write, with one SYNC behind its publications: the reply
-// tells that all of them have been accepted, so that a thousand publications cost one promise and
-// one reply. Those to rooms with history have one reply as well, which brings the position of each.
-// A relay that is gone can not be mended from here: requests under way fail, `onClose` is called,
-// and the worker leaves.
+// The messages of one tick leave in one write, with one SYNC behind its publications. The answer
+// confirms all of them, so a thousand publications cost one promise and one answer. Publications to
+// rooms with history have one answer as well, with the position of each. The worker can't repair a
+// lost relay: requests under way fail, `onClose` is called, and the worker exits.
 //
-// A primary that stands still keeps the socket open and takes what is written, so silence alone
-// shows it. Every WATCH_MS the link asks for an answer. If none has come for AWAY_MS, the relay
-// counts as away: publications are refused unwritten until it answers again. Time in which this
-// process stood still itself does not count.
+// A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
+// WATCH_MS the client asks for an answer. If none has come for AWAY_MS, the relay counts as away,
+// and publications are refused without being written until it answers again. Time in which this
+// process was stalled itself does not count.
 
 import { connect } from 'node:net';
 import { readPosition } from '../../protocol/position.js';
@@ -80,10 +79,11 @@ const MAX_NUMBER = 0xffffffff;
  * @typedef {object} RelayListeners
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
  *   onPublication
- * @property {(isAnswering: boolean) => void} onAnswering the relay stops answering, or answers again
+ * @property {(isAnswering: boolean) => void} onAnswering the relay stops answering, or answers
+ *   again
  * @property {(seconds: number) => void} onRoundTrip of each probe
- * @property {(name: string) => void} onSessionLost another worker of this machine has died: the name
- *   of its session (see `nameSession`)
+ * @property {(name: string) => void} onSessionLost another worker of this machine has died: the
+ *   name of its session (see `nameSession`)
  * @property {() => void} onClose the link has ended, although `close` was not called
  */
 

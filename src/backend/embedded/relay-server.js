@@ -1,21 +1,24 @@
-// relay-server.js: what the workers of one machine share, hosted by the primary: the embedded
-// broker and the counts of connections. The cluster's IPC channel is for control only; publications
-// go through this Unix socket.
+// relay-server.js: the state that the workers of one machine share, hosted by the primary: the
+// embedded broker and the connection counts of client addresses. The cluster's IPC channel is for
+// control only; publications go through this Unix socket.
 //
-//   worker --PUBLISH--> relay --PUBLICATION--> every worker whose rooms have it, the publisher's own included
-//   worker --APPEND--> relay, which keeps it --APPENDED--> the same, in rooms with history
+//   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room, the publisher
+//   included worker --APPEND--> relay, which stores it --APPENDED--> the same, in rooms with
+//   history
 //
-// - A publication is not parsed, decoded or built anew: its name byte is changed where it lies, and its bytes are
-//   copied once for each worker that gets it, together with its neighbours.
-// - What leaves for a worker in one tick is written once.
-// - Everything a worker holds is released when its link ends, so that a crash leaves nothing behind.
-// - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES publications are left out and
-//   counted: plain rooms are at most once, and a room with history finds the gap and reads it. Above MAX_PENDING_BYTES, which
-//   only a worker reaches that reads no answers, its link is dropped and the supervisor is told that it hangs.
-// - The places of an address are the workers' leases: every few seconds each worker says how many it has (PLACES_HELD), and
-//   a count that differs is put right.
-// - Histories are read as fast as the worker takes them, at most READ_AHEAD_BYTES ahead: a thousand large ones asked for at
-//   once are no reason to drop a link, nor do they hold up what is live for long.
+// - The relay does not parse or rebuild a publication. It changes the name byte in place and copies
+//   the bytes once for each receiving worker, together with neighbouring publications.
+// - The relay writes once a tick to each worker.
+// - When a link ends, the relay releases everything its worker held, so a crash leaves nothing
+//   behind.
+// - A worker that reads too slowly must not fill the primary's memory. Above MAX_BACKLOG_BYTES the
+//   relay leaves out publications and counts them: plain rooms are at most once, and a room with
+//   history finds the gap and reads it. Above MAX_PENDING_BYTES, which only a worker reaches that
+//   reads no answers, the relay closes the link and reports the worker as hung.
+// - The places of an address are leases of the workers. Every few seconds each worker reports its
+//   number of places (PLACES_HELD), and the relay corrects a count that differs.
+// - History is read as fast as the worker takes it, at most READ_AHEAD_BYTES ahead. So a thousand
+//   large reads at once neither close the link nor delay live publications for long.
 
 import { rmSync } from 'node:fs';
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';

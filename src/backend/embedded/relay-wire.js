@@ -156,8 +156,8 @@ export class MessageReader {
   }
 }
 
-// Readers, in the order of the writers below. `at` is where a message's fields start, and `end` where
-// the message ends.
+// Readers, in the order of the writers below. `at` is where a message's fields start, and `end`
+// where the message ends.
 
 /**
  * @param {Buffer} buffer
@@ -254,8 +254,8 @@ export function readPlaces(buffer, at, end) {
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
- * @returns {{request: number, ok: boolean, value: number, body: Buffer}} of a REPLY `ok` and `value`;
- *   of the others `body`, for one of the readers below
+ * @returns {{request: number, ok: boolean, value: number, body: Buffer}} of a REPLY `ok` and
+ *   `value`; of the others `body`, for one of the readers below
  */
 export function readAnswer(buffer, at, end) {
   const request = buffer.readUInt32BE(at);

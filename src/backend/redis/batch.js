@@ -11,8 +11,8 @@
 // The publications of one tick for one room share a message, because Redis and each subscriber pay
 // for every message. A publication stays a slice of the bytes that were read.
 //
-// Another program, or another version, may publish on these channels too. A BatchReader never throws
-// and never reads past the end.
+// Another program, or another version, may publish on these channels too. A BatchReader never
+// throws and never reads past the end.
 
 import {
   EPOCH_BYTES,

@@ -2,13 +2,10 @@
 //
 //   publish, history --> node of the room --> inbox --> onPublication
 //
-// A node is a Redis primary with two connections (node.js). One server has one, whether
-// Sentinels name it or not; a cluster has several (cluster.js), and a room's name tells
-// which. The broker is `up` while all are. While one is not, publishing to its rooms is refused at
-// once where it can't work: nothing waits for Redis to return. connection-count.js tells how many
-// connections the fleet has.
-//
-// keys.js has the names of channels and keys.
+// A node (node.js) is a Redis primary with two connections. A single Redis and a group with
+// Sentinels have one node. A cluster (cluster.js) has several, and the room's name decides which
+// one serves it. The broker is `up` while all nodes are up. While a node is away, the broker
+// refuses publishes to its rooms at once instead of queueing them.
 
 import { randomBytes } from 'node:crypto';
 import { addressText } from '../../config/redis.js';
@@ -47,11 +44,11 @@ export class RedisBroker {
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
    * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules]
-   *   what `historyOf` asks: rules of other servers are added
+   *   behind `historyOf`: the broker adds rules of other servers
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
-   * @param {(isUp: boolean) => void} [parts.onUp] the state has changed; called before the events of
-   *   `start`
+   * @param {(isUp: boolean) => void} [parts.onUp] the state has changed; called before the events
+   *   of `start`
    */
   constructor({
     config,
@@ -92,8 +89,8 @@ export class RedisBroker {
     this.inbox = new Inbox({
       keys,
       onNumbered: (room, offset, epoch) => {
-        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker reads
-        // the positions of all rooms anew.
+        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
+        // reads the positions of all rooms anew.
         this.node?.history.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),
@@ -141,7 +138,7 @@ export class RedisBroker {
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
-    /** @param {Buffer} message best effort: the next one tells the same or better */
+    /** @param {Buffer} message best effort: the next one replaces it */
     const sendToAll = (message) => {
       this.#fleetNode()
         ?.publisher.send(keys.fleetChannel, message)
@@ -175,7 +172,7 @@ export class RedisBroker {
     });
     const timer = setTimeout(this.onSettled, START_TIMEOUT_MS);
     this.node?.open(this.probeChannel);
-    // It is among what is wanted, whatever becomes of it now.
+    // If this fails, the channel stays wanted and is subscribed later.
     this.#subscribe(this.keys.fleetChannel).catch(() => {});
     this.cluster?.tick();
     await settled;
@@ -272,7 +269,7 @@ export class RedisBroker {
     this.connectionCount.set(connections);
   }
 
-  /** @returns {Promise<number>} with what the others have been told of a moment ago */
+  /** @returns {Promise<number>} includes the latest reports of the others */
   countConnections() {
     return this.connectionCount.count();
   }

@@ -1,7 +1,6 @@
-// cluster-client.js: ioredis' own client of a cluster, for commands that may be done twice.
+// cluster-client.js: ioredis' own client of a cluster, for commands that may be repeated.
 //
-// It finds each key's node by itself. What publishes does not go through it: cluster.js says
-// why.
+// The client finds each key's node by itself. Publishes do not go through it: see cluster.js.
 
 import { Cluster } from 'ioredis';
 import { redisAccess, redisSecrets, withoutSecrets } from '../../config/redis.js';
@@ -17,7 +16,7 @@ export class RedisClusterClient {
     this.redis = new Cluster([...settings.addresses], {
       lazyConnect: true,
       enableOfflineQueue: false,
-      // With a delay it sends again what was under way on a lost connection.
+      // With a delay the client resends the commands of a lost connection.
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
       clusterRetryStrategy: (attempts) => Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS),
@@ -42,7 +41,7 @@ export class RedisClusterClient {
     return this.redis.status === 'ready';
   }
 
-  /** What may be logged. @param {unknown} error */
+  /** An error for the log, without secrets. @param {unknown} error */
   describe(error) {
     return withoutSecrets(error, this.secrets);
   }

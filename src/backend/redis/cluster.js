@@ -1,15 +1,13 @@
-// cluster.js: the primaries of a Redis Cluster, and which of them has which slots.
+// cluster.js: the primaries of a Redis Cluster, and the slots of each.
 //
-// Each primary is a node with connections of its own (node.js), as a single Redis is: what
-// is lost with one of them is lost for its slots alone, its answers come in order, and a
-// publication is never sent twice. ioredis' own cluster client does neither: it sends again what a
-// lost connection may have carried, and does not tell when a subscription was refused. What it
-// would add is the map below.
+// Each primary is a node (node.js) with connections of its own, like a single Redis. So the loss of
+// a connection affects the slots of one node only, answers arrive in order, and no publication is
+// sent twice. ioredis' own cluster client resends commands of a lost connection and does not report
+// refused subscriptions.
 //
-// The map is what `CLUSTER SLOTS` says. It is asked for again where a node says that a slot is not
-// its own (MOVED, the end of a sharded subscription), all the time while a node is away, since
-// another may take its place, and now and then. Then the channels of a slot that has moved are
-// moved to its new shard.
+// The map of slots comes from `CLUSTER SLOTS`. The worker asks for it again when a node refuses a
+// slot (MOVED, the end of a sharded subscription), continually while a node is away, and every
+// INTERVAL_MS. When a slot has moved, its channels move to the new node.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';
@@ -39,7 +37,7 @@ export class RedisCluster {
    * @param {(address: Address) => RedisNode} parts.makeNode
    * @param {(tag: string) => string} parts.probeChannelOf a channel with this hash tag
    * @param {() => void} parts.onUpdate `isUp` may have changed
-   * @param {(reason: string) => void} parts.onAway no node tells the map
+   * @param {(reason: string) => void} parts.onAway no node returned the map
    */
   constructor({ settings, timeoutMs, makeNode, probeChannelOf, onUpdate, onAway }) {
     this.settings = settings;
@@ -59,7 +57,7 @@ export class RedisCluster {
     this.owners = Array(SLOTS).fill(null);
     /** Every slot has a node. */
     this.isWhole = false;
-    /** Subscription channels whose slot has none. @type {Set<string>} */
+    /** Wanted channels whose slot has no node. @type {Set<string>} */
     this.waiting = new Set();
     this.isClosed = false;
     this.isAsking = false;
@@ -104,7 +102,7 @@ export class RedisCluster {
     this.of(slotOf(channel))?.subscriptions.unsubscribe(channel);
   }
 
-  /** @param {RedisNode|null} witness that has been told so, if one has */
+  /** @param {RedisNode|null} witness the node that refused a slot, if one did */
   stale(witness) {
     this.isStale = true;
     this.witness = witness;
@@ -153,7 +151,7 @@ export class RedisCluster {
   }
 
   /**
-   * Whom to ask, one after another: over what is connected, then anew.
+   * The nodes to ask, one after another: first over open connections, then over new ones.
    * @param {RedisNode|null} witness
    * @returns {Generator<() => Promise<{ranges: Range[], host: string}>>}
    */
@@ -190,7 +188,7 @@ export class RedisCluster {
       disableClientInfo: true,
       enableReadyCheck: false,
     });
-    /** @type {unknown} what ioredis itself only calls a closed connection */
+    /** @type {unknown} the reason; ioredis itself only reports a closed connection */
     let cause;
     redis.on('error', (error) => {
       cause = error;
@@ -207,7 +205,7 @@ export class RedisCluster {
 
   /**
    * @param {Range[]} ranges
-   * @param {string} host of who told them
+   * @param {string} host of the node that returned them
    */
   #apply(ranges, host) {
     /** @type {Map<string, number>} a slot of each */
@@ -254,7 +252,7 @@ export class RedisCluster {
     this.onUpdate();
   }
 
-  /** Takes from a node what is no longer its own. @param {RedisNode} node */
+  /** Moves the channels that a node no longer serves. @param {RedisNode} node */
   #move(node) {
     /** @type {Map<RedisNode|null, import('./subscriber.js').Subscription[]>} */
     const byOwner = new Map();
@@ -311,7 +309,7 @@ export class RedisCluster {
 }
 
 /**
- * What CLUSTER SLOTS tells: first and last slot, then nodes, the primary first: their name, port
+ * A range of CLUSTER SLOTS: first and last slot, then nodes, the primary first: their name, port
  * and more.
  * @typedef {[number, number, ...[string|null, number, ...unknown[]][]]} Range
  */

@@ -1,12 +1,12 @@
-// connection-count.js: how many connections all workers of the fleet have, told from each to each
-// over Redis pub/sub.
+// connection-count.js: counts the connections of the fleet. Each worker reports its own over Redis
+// pub/sub.
 //
 //   =<connections> <worker>   at once on a change, then at most every MIN_INTERVAL_MS; and as a heartbeat
-//   ?<worker>                 a worker that is new, or back: all answer with theirs
-//   -<worker>                 a worker that leaves
+//   ?<worker>                 a worker has started or is back: all workers answer
+//   -<worker>                 a worker leaves
 //
-// A worker that is not heard of for EXPIRY_MS counts no more. In a large fleet the interval grows
-// with the number of workers: each report reaches all, so their cost grows with the square.
+// A worker without reports for EXPIRY_MS is left out. In a large fleet the interval grows with the
+// number of workers: each report reaches all of them, so the cost grows with the square.
 
 const MIN_INTERVAL_MS = 50;
 const INTERVAL_PER_WORKER_MS = 5;

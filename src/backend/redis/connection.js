@@ -1,12 +1,12 @@
-// connection.js: one connection to Redis that comes back by itself.
+// connection.js: one connection to Redis, which reconnects by itself.
 //
-// ioredis does the protocol, TLS, authentication, Sentinels and the reconnecting; what is settled
-// here is how it behaves when Redis does not: nothing waits in a queue while Redis is away, nothing
-// is sent again, every step of a handshake has a deadline, and delays grow until the connection has
-// proved itself.
+// ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. This file decides
+// how the connection behaves when Redis fails: no command waits in a queue while Redis is away, no
+// command is sent twice, every step of a handshake has a deadline, and delays grow until the
+// connection has proved itself.
 //
-// By Sentinel every attempt asks anew who the primary is. A primary that was replaced is left as
-// soon as a Sentinel says so (`+switch-master`), and one that has become a replica when it says
+// With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
+// primary when a Sentinel reports it (`+switch-master`), and a demoted one when it answers
 // READONLY.
 
 import { TLSSocket } from 'node:tls';
@@ -33,13 +33,13 @@ export class RedisConnection {
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
-   * @param {string} parts.name what `CLIENT LIST` shows
+   * @param {string} parts.name for `CLIENT LIST`
    * @param {number} parts.timeoutMs for each answer
-   * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected TLS
-   *   socket can be reset
+   * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected
+   *   TLS socket can be reset
    * @param {() => void} parts.onReady it can be written to
    * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
-   * @throws {Error} where a certificate's file can't be read
+   * @throws {Error} if a certificate's file can't be read
    */
   constructor({ settings, address, name, timeoutMs, checkReset = () => false, onReady, onAway }) {
     this.canResetTls = false;
@@ -119,7 +119,7 @@ export class RedisConnection {
   }
 
   /**
-   * Resets the connection; what is under way on it is rejected, and a new one is made.
+   * Resets the connection. Commands under way are rejected, and a new connection is made.
    * @param {string} reason
    */
   destroy(reason) {
@@ -138,7 +138,7 @@ export class RedisConnection {
   }
 
   /**
-   * What may be logged of an error: never its command, whose arguments may be a password.
+   * An error for the log: never its command, because the arguments may be a password.
    * @param {unknown} error
    */
   describe(error) {

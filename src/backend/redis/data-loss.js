@@ -1,16 +1,16 @@
 // data-loss.js: notices that Redis has deleted or replaced the data of a database, before the
 // answer to any later command.
 //
-// After FLUSHALL, or when a primary was made a replica and a primary again, what a worker knows of
-// Redis is void, although its connection lives. With CLIENT TRACKING Redis then pushes `invalidate`
-// without keys to a RESP3 connection. OPTIN: Redis keeps track of no key, so this costs it nothing.
-// (https://redis.io/docs/latest/commands/client-tracking/) It doesn't say which database: after
-// FLUSHDB of another one, workers reset their connections too, and lose nothing.
+// FLUSHALL, or a primary that becomes a replica and a primary again, makes the worker's knowledge
+// of Redis void although its connection lives. With CLIENT TRACKING, Redis then pushes `invalidate`
+// without keys to a RESP3 connection. With OPTIN, Redis tracks no key, so this costs it nothing.
+// (https://redis.io/docs/latest/commands/client-tracking/) The push does not name the database:
+// after a FLUSHDB of another one, workers reset their connections too, and lose nothing.
 //
-// The push lies in front of the answers that must not be believed. ioredis drops it, and so the
-// bytes are searched before ioredis gets them. A payload can't contain it: JSON has no line breaks
-// in strings and no `>` outside of them. If Redis does not know the command or the ACL user may not
-// use it, identity.js and the heartbeat of presence notice later.
+// The push precedes the answers that are no longer valid. ioredis drops it, so the bytes are
+// searched before ioredis gets them. A payload can't contain it: JSON has no line breaks in strings
+// and no `>` outside of them. If Redis does not know the command or the ACL user may not use it,
+// identity.js and the heartbeat of presence notice the loss later.
 
 const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];

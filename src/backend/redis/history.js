@@ -1,21 +1,25 @@
-// history.js: rooms with history, published to and read by one script (lua/history.lua).
+// history.js: rooms with history. One script (lua/history.lua) publishes to them and reads them.
 //
 //   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
-//   read -> a turn --publisher--> EVALSHA -> the newest messages -> a stretch of publications
+//   read -> a turn --publisher--> EVALSHA -> the newest messages -> a page of publications
 //
-// - A call is a kind of Message: it leaves in the one write of its tick, in its place among all others.
-// - A tick's publications of a room are one entry of its stream: the script costs Redis the same for one and for many.
-//   One that is too large for pub/sub is an entry of its own, and is announced by a reference to it; so is one with
-//   an idempotency key, which is looked up for itself.
-// - The script is sent whole once a connection. Where Redis has forgotten it since (SCRIPT FLUSH) nothing was done, and the
-//   message is sent again; but not behind a later one of its room: then it is refused.
-// - What the script said of a room on this very connection (its line: fence and epoch) is shown to it again: while that
-//   holds it need not look further. Nothing depends on its being right. Trimming and lifetimes are asked for now and then.
-// - Epochs that ended while this worker looked on are remembered beyond a connection. If the address of Redis leads back to a
-//   server that still has such an epoch, the script ends it there: what was published meanwhile elsewhere is not in it.
-// - Offsets of an epoch only rise. A worker that has heard of a higher one than a later call finds there knows that Redis has
-//   lost publications (a primary took the data of an older copy): it accepts nothing more in that epoch.
-// - Reads take turns, so that answers under way are bounded in bytes and publications find their place.
+// - A call is a kind of Message: it leaves in the one write of its tick, in order with all others.
+// - A tick's publications of a room are one entry of its stream, because the script costs Redis the
+//   same for one and for many. A publication that is too large for pub/sub is an entry of its own,
+//   announced by reference. A publication with an idempotency key is an entry of its own too.
+// - The whole script is sent once for each connection. If Redis has forgotten it (SCRIPT FLUSH),
+//   the call had no effect and is sent again, unless a later call of its room has been written:
+//   then it fails.
+// - Each call shows the script the room's incarnation (fence and epoch) as this connection last saw
+//   it. If it is still current, the script needs no further checks. A wrong one does no harm.
+//   Trimming and lifetimes are maintained from time to time only.
+// - The worker remembers ended epochs beyond a connection. If the address of Redis leads back to a
+//   server that still has such an epoch, the script ends it there, because that server lacks later
+//   publications.
+// - Offsets of an epoch only rise. If a call finds a lower offset than the worker has seen, Redis
+//   has lost publications (a primary took an older copy), and the worker accepts nothing more in
+//   that epoch.
+// - Reads take turns, so that answers under way are bounded in bytes and do not delay publications.
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -35,7 +39,7 @@ const SHARDED = scriptOf('SPUBLISH');
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
 /**
- * What a stream may hold beyond its size, and be kept beyond its time, before a call sees to it.
+ * How far a stream may exceed its size and its time before a call trims it, as a share.
  */
 const MAINTENANCE_SHARE = 0.125;
 /** Above 1 + MAINTENANCE_SHARE: calls may be late. */
@@ -49,7 +53,7 @@ const FENCE_BYTES = 32;
 const FENCE_PART_BYTES = 16;
 /** Of one call: the script is not to hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
-/** What reads under way may weigh: 512 positions, or 16 stretches of MAX_PAGE_BYTES. */
+/** The weight of the reads under way: 512 positions, or 16 pages of MAX_PAGE_BYTES. */
 const MAX_READING = 512;
 const PAGE_WEIGHT = 32;
 const MAX_WAITING = 100_000;
@@ -90,7 +94,7 @@ export class RedisHistory {
      * @type {Map<string, HistoryPublish>}
      */
     this.latest = new Map();
-    /** What the reads under way weigh. */
+    /** The weight of the reads under way. */
     this.reading = 0;
     /** @type {Set<HistoryRead>} */
     this.waiting = new Set();
@@ -219,7 +223,7 @@ export class RedisHistory {
 
   /**
    * @param {string} room
-   * @param {string} incarnation as the script says it
+   * @param {string} incarnation as the script returned it
    */
   learn(room, incarnation) {
     const cache = this.cache(room);
@@ -295,7 +299,7 @@ export class RedisHistory {
 /** @type {Floor} */
 const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
 
-/** What is cache of a room. */
+/** What this worker knows of a room. */
 class RoomCache {
   constructor() {
     /** Fence and epoch on this connection; empty: not cache yet. */
@@ -337,7 +341,7 @@ class RoomCache {
       this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
-  /** What Redis has given out by now, as far as this worker knows. @returns {Floor} */
+  /** The highest offset that this worker knows Redis has given out. @returns {Floor} */
   floor() {
     return { epoch: this.epoch, top: this.top };
   }
@@ -370,7 +374,7 @@ class HistoryPublish extends Message {
    * @param {RedisHistory} history
    * @param {string} room
    * @param {HistoryRule} rule
-   * @param {HistoryPublish|null} previous of the room, where one is not answered yet
+   * @param {HistoryPublish|null} previous of the room, if it is not answered yet
    * @param {boolean} isLarge it is one, and is announced by reference
    * @param {string} idempotencyKey in Redis; empty: none
    */
@@ -385,7 +389,7 @@ class HistoryPublish extends Message {
     this.isClosed = isLarge || idempotencyKey !== '';
     /** A later one of the room has been written. */
     this.isFollowed = false;
-    /** What the script was shown. */
+    /** As this call showed it to the script. */
     this.incarnation = '';
     this.floor = NO_FLOOR;
     /** @type {Buffer[]} */
@@ -560,7 +564,7 @@ class HistoryRead extends Message {
     this.answered();
     const incarnation = reply[0].toString('latin1');
     const epoch = incarnation.slice(-EPOCH_BYTES);
-    // Nobody has published to it, and Redis does not remember the epoch.
+    // Redis does not remember the epoch of a room without publications.
     if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, incarnation);
     if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
       this.#fail('Redis lost publications');
@@ -639,13 +643,13 @@ class HistoryRead extends Message {
 }
 
 /**
- * What is read from a stream's messages.
+ * The publications found in a stream's messages.
  * @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found
  */
 
 /**
- * Adds the publications of a message that are wanted. A stream has no references: what was announced
- * by reference is stored whole.
+ * Adds the publications of a message that are wanted. A stream has no references: what was
+ * announced by reference is stored whole.
  * @param {Buffer} message
  * @param {Found} found
  */

@@ -1,15 +1,19 @@
-// identity.js: do both connections lead to the same Redis, and is it still what it was?
+// identity.js: compares the servers of both connections, and notices when a server changes its
+// data.
 //
-// - An address may lead to another server than before (DNS, a proxy, a failover): new connections lead there, and older ones
-//   stay for as long as the old server lives. Publishes would be accepted that nobody reads. So the `run_id` of both
-//   connections is compared when one of them is ready (`isSplit`).
-// - A primary may become a replica and a primary again while a connection lives, with the data of another server. Its line of
-//   replication (`master_replid`) is then another one. It is asked for every INTERVAL_MS, and the connection is reset if
-//   it has changed: a new connection asks for the fence of histories anew (lua/history.lua).
-// - A primary also takes another line, and loses nothing, when its first replica is attached and an hour after its last one
-//   has left (`repl-backlog-ttl`). It forgets the former line then. A promoted replica remembers it as `master_replid2`
-//   for at least as long as `repl-backlog-ttl`. So a change without a `master_replid2`, seen within MAX_BLIND_MS of the
-//   last look, is no promotion, and histories go on (`onMoved`).
+// - An address may lead to another server than before (DNS, a proxy, a failover). New connections
+//   lead to the new server, and old connections stay with the old one while it lives. Publishes
+//   would then reach no reader. So the `run_id` of both connections is compared when one of them is
+//   ready (`isSplit`).
+// - A primary may become a replica and a primary again while a connection lives, with the data of
+//   another server. Its replication ID (`master_replid`) changes then. The worker asks for it every
+//   INTERVAL_MS and resets the connection if it has changed: a new connection asks for the fence of
+//   histories anew (lua/history.lua).
+// - A primary also changes its replication ID, and loses nothing, when its first replica attaches
+//   and an hour after its last one has left (`repl-backlog-ttl`). It forgets the former ID then. A
+//   promoted replica remembers it as `master_replid2` for at least `repl-backlog-ttl`. So a change
+//   without a `master_replid2`, seen within MAX_BLIND_MS of the last look, is no promotion, and
+//   histories continue (`onMoved`).
 //
 // `INFO` of one section costs Redis some 10 us. If the ACL user may not use it, nothing is
 // compared.
@@ -30,8 +34,8 @@ export class RedisIdentity {
    * @param {Connection} parts.subscriber
    * @param {boolean} parts.isFenced does the replicationId of replication matter?
    * @param {() => void} parts.onUpdate `isSplit` may have changed
-   * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved to another replicationId,
-   *   and nothing was lost
+   * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved to
+   *   another replicationId, and nothing was lost
    */
   constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
@@ -128,7 +132,7 @@ async function info({ redis }, section) {
     const text = await redis.info(section);
     for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
   } catch {
-    // Not permitted, or the connection is lost, which its owner is told.
+    // Not permitted, or the connection is lost, which its owner notices.
   }
   return redis.stream === stream ? fields : null;
 }

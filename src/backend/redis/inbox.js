@@ -1,8 +1,8 @@
 // inbox.js: from a Redis message to publications, in the room's order.
 //
-// Most publications are handed over as they come. Where one is a reference its body is fetched,
-// once, and what follows it in its room waits behind it: bounded in time (a fetch that fails skips
-// that publication) and in bytes. In rooms with history the offsets show what was skipped.
+// Most publications go on at once. If a publication is a reference, its body is fetched once, and
+// later publications of its room wait behind it. The wait is bounded in time (a fetch that fails
+// skips the publication) and in bytes. In rooms with history the offsets show skipped publications.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { BatchReader } from './batch.js';
@@ -12,7 +12,7 @@ const FETCH_TIMEOUT_MS = 3000;
 const RETRY_MS = 100;
 const MAX_FETCHES = 16;
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
-/** What a held publication costs beside its bytes. */
+/** Memory of a held publication beside its bytes. */
 const OVERHEAD_BYTES = 128;
 
 /**
@@ -44,7 +44,7 @@ export class Inbox {
     this.fetch = fetch;
     this.onSkipped = onSkipped;
     this.onMalformed = onMalformed;
-    /** Rooms that wait for a body, and what they wait with. @type {Map<string, Held[]>} */
+    /** Rooms that wait for a body, with their queues. @type {Map<string, Held[]>} */
     this.held = new Map();
     this.heldBytes = 0;
     this.fetches = 0;
@@ -137,15 +137,15 @@ export class Inbox {
   }
 
   /**
-   * Hands over what no longer waits.
+   * Delivers the publications that no longer wait.
    * @param {string} room
    * @param {Held[]} queue
    */
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Forgotten before it is handed over: what arrives for this room from now on waits behind
-    // nothing, or behind the rest.
+    // Removed before they are delivered: a publication that arrives meanwhile waits behind the
+    // rest, if there is a rest.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {
@@ -161,7 +161,7 @@ export class Inbox {
    * @param {string} id
    * @param {number} offset
    * @param {string} epoch
-   * @returns {Promise<Buffer|null>} null where it could not be had; never rejects
+   * @returns {Promise<Buffer|null>} null if it was not found in time; never rejects
    */
   async #body(room, id, offset, epoch) {
     const end = performance.now() + FETCH_TIMEOUT_MS;

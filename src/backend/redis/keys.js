@@ -1,19 +1,21 @@
-// keys.js: what the channels and keys are called, behind the configured prefix.
+// keys.js: the names of channels and keys, behind the configured prefix.
 //
 //   room:{<room>}                  channel of a room
-//   probe:<worker>, census         channels of the broker's own; in a cluster probe:<worker>:{<tag>}, one for each primary
+//   census                         channel of the fleet: connection counts and history rules
+//   probe:<worker>                 channel of a worker's probes; in a cluster probe:<worker>:{<tag>}, one for
+//                                  each primary
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
-//   history:{<room>}:meta          where the room's stream stands: fence, epoch, latest offset
+//   history:{<room>}:meta          the position of the room's stream: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
-//   history:{<room>}:key:<hash>    the position that an idempotency key got
+//   history:{<room>}:key:<hash>    the position of an idempotency key
 //
-// All of a room has the room as its hash tag: in a cluster its channel and its keys live on one
-// node, where one script can store and publish.
+// All names of a room have the room as their hash tag. In a cluster they live on one node, so one
+// script can store and publish.
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/, "Hash tags")
 
 import { createHash } from 'node:crypto';
 
-/** What a channel is for, by the first byte behind the prefix. */
+/** The kind of a channel, by the first byte behind the prefix. */
 export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63 });
 
 export class Keys {

@@ -1,10 +1,10 @@
-// loopback-probe.js: does what is published still come back?
+// loopback-probe.js: checks that publications still come back.
 //
-// A subscriber connection can be dead while it looks alive: Redis frozen, a firewall that forgot
-// it, a failover. No event tells; only a message that went all the way around does. Every
-// PROBE_INTERVAL_MS one is published on a channel of this worker's own. One that is not back within
-// PROBE_TIMEOUT_MS is a miss; after MAX_MISSES the socket is destroyed. Where publishing is not
-// possible for its own reasons the subscriber's connection is asked directly, by PING.
+// A subscriber's connection can be dead while it looks alive: a frozen Redis, a firewall that
+// forgot the connection, a failover. No event reports it, only a message that went the whole way.
+// Every PROBE_INTERVAL_MS the probe publishes one on a channel of this worker's own. A message that
+// is not back within PROBE_TIMEOUT_MS is a miss, and after MAX_MISSES the socket is destroyed. If
+// Redis refuses the publish, the probe sends PING over the subscriber's connection instead.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
@@ -50,7 +50,7 @@ export class LoopbackProbe {
   }
 
   /**
-   * The connection that publishes is a new one: a probe under way says nothing about it.
+   * The publishing connection is a new one, so a probe under way proves nothing about it.
    * @param {number} nowMs on the live clock
    */
   restart(nowMs) {
@@ -104,7 +104,7 @@ export class LoopbackProbe {
           if (this.token === token) this.#answered(false);
         },
         () => {
-          // No answer is what a miss is; tick() finds it.
+          // No answer is a miss, which tick() finds.
         },
       );
     });

@@ -2,16 +2,16 @@
 //
 //   publish --> publisher ==commands==> Redis ==subscriber==> onMessage
 //   publish to a room with history, history --> history --> publisher
-//   subscribe, unsubscribe --> subscriber.js ==subscriber==> Redis
+//   subscribe, unsubscribe --> subscriptions ==subscriber==> Redis
 //
-// Two connections: commands, and a subscriber. The shard is up while both are ready, every wanted
-// channel is subscribed, and a probe (loopback-probe.js) has come back over these very connections: a
-// Redis that answers handshakes may still hold back writes.
+// A node has two connections: commands, and a subscriber. It is up if both are ready, every wanted
+// channel is subscribed, and a probe (loopback-probe.js) has come back over these connections. The
+// probe is needed because a Redis that answers handshakes may still refuse writes.
 //
-// Both connections must lead to the same server, and that server must stay what it was
-// (identity.js, data-loss.js). While they lead to different ones and no probe comes back,
-// publishes and reads are refused. New subscribers follow the address; if none of them gets a probe
-// for PATIENCE_MS, the commands follow it too.
+// Both connections must lead to the same server, and that server must keep its data (identity.js,
+// data-loss.js). While they lead to different servers and no probe comes back, publishes and reads
+// are refused. New subscribers follow the address. If none of them gets a probe for PATIENCE_MS,
+// the commands follow it too.
 
 import { TLSSocket } from 'node:tls';
 import { useFastPath } from '../../config/fast-paths.js';
@@ -26,7 +26,7 @@ import { LoopbackProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
 import { Subscriber } from './subscriber.js';
 
-/** What Redis answers where a slot is not, or no longer, this node's to serve. */
+/** The errors of Redis if this node does not, or no longer, serve a slot. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 
 /** An address that leads astray for a shorter time than this is waited for. */
@@ -186,7 +186,7 @@ export class RedisNode {
           this.probe.start(this.clock.nowMs);
       },
       () => {
-        // It is among what is wanted, and #subscriptionsOnLive starts with it.
+        // The channel stays wanted, and #subscriptionsOnLive starts the probe.
       },
     );
   }
@@ -272,7 +272,7 @@ export class RedisNode {
   #probeOnDead(hasAnswered) {
     const reason = 'publications do not reach the subscriber';
     this.subscriber.destroy(reason);
-    // The other connection may lead to a server that nobody else uses.
+    // The other connection may lead to a server that no other worker uses.
     const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
     if (!isPatient) this.commands.destroy(`${reason} on new subscribers either`);
   }
@@ -289,7 +289,7 @@ export class RedisNode {
   /** @param {unknown} error */
   #probeOnRefused(error) {
     const { cause } = /** @type {{cause?: unknown}} */ (error);
-    // Without a cause the connection is away, and has said so.
+    // Without a cause the connection is away, and has reported it.
     if (cause === undefined) return;
     this.isProven = false;
     this.#onAway(this.commands.describe(cause));

@@ -6,12 +6,12 @@
 //   presence:{*}:rooms:<session>   where to look for users of that session; no room is called *
 //
 // - If Redis may have lost writes (an outage, lost data, or a worker taken for dead), the worker
-//   starts a new session, rewrites all its users, then clears the old session. So no user disappears
-//   in between.
+//   starts a new session, rewrites all its users, then clears the old session. So no user
+//   disappears in between.
 // - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
 //   relay reports the death of a worker of its machine at once.
-// - A session judges others only after it has lived for half of `ttlMs`, because after an outage all
-//   sessions have been silent.
+// - A session judges others only after it has lived for half of `ttlMs`, because after an outage
+//   all sessions have been silent.
 // - The worker writes nothing under a session whose heartbeat is late: the session may have been
 //   declared dead.
 
@@ -66,11 +66,11 @@ export class PresenceSession {
    * @param {Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {string} parts.workerId
-   * @param {(session: string) => void} parts.onName the name to report when this worker dies; empty:
-   *   the session has ended
+   * @param {(session: string) => void} parts.onName the name to report when this worker dies;
+   *   empty: the session has ended
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
-   * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of a
-   *   session from a room
+   * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
+   *   a session from a room
    * @param {{presenceReaped: number}} parts.counters
    * @param {{info(fields: object, text: string): void}} parts.log
    * @param {number} [parts.heartbeatMs]
@@ -88,8 +88,8 @@ export class PresenceSession {
     this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
     this.ttlMs = parts.ttlMs ?? TTL_MS;
     /**
-     * The start of all session names of this worker. The random part is needed because a worker's id
-     * may come again: after a restart, and in every container.
+     * The start of all session names of this worker. The random part is needed because a worker's
+     * id may come again: after a restart, and in every container.
      */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.generation = 0;
@@ -100,8 +100,8 @@ export class PresenceSession {
     /** When the session began. */
     this.beganMs = 0;
     /**
-     * Reasons so far to doubt that Redis has all confirmed writes, and how many of them new sessions
-     * have settled.
+     * Reasons so far to doubt that Redis has all confirmed writes, and how many of them new
+     * sessions have settled.
      */
     this.doubts = 1;
     this.settled = 0;
@@ -209,8 +209,8 @@ export class PresenceSession {
 
   /**
    * @param {string[]} asked sessions
-   * @returns {Promise<{storeId: string, isNew: boolean, declared: string[]}>} `isNew`: Redis did not
-   *   know this session; `declared`: the asked sessions that had been declared dead
+   * @returns {Promise<{storeId: string, isNew: boolean, declared: string[]}>} `isNew`: Redis did
+   *   not know this session; `declared`: the asked sessions that had been declared dead
    */
   async #heartbeat(asked) {
     const sentMs = performance.now();
@@ -301,8 +301,8 @@ export class PresenceSession {
   }
 
   /**
-   * Ends this worker's sessions and clears them. If Redis is away, others find them later: the relay
-   * reports the name, or the heartbeat times out.
+   * Ends this worker's sessions and clears them. If Redis is away, others find them later: the
+   * relay reports the name, or the heartbeat times out.
    */
   async retire() {
     try {

@@ -1,5 +1,5 @@
-// presence.js: presence over Redis: each worker writes its users, and the workers clear up after each
-// other.
+// presence.js: presence over Redis: each worker writes its users, and the workers clear up after
+// each other.
 //
 //   presence:{<room>}:members           user -> member
 //   presence:{<room>}:owners            user -> number of sessions that have it
@@ -8,9 +8,9 @@
 // lua/members.lua changes these three in one step and publishes the events on the room's channel.
 // presence-session.js has the keys of the sessions.
 //
-// - The truth about a worker's users is in its own memory. Changes that Redis does not have yet wait,
-//   one for each user and room. They leave in rounds of many changes a call: 5,000 clients that join at
-//   once are some twenty calls.
+// - The truth about a worker's users is in its own memory. Changes that Redis does not have yet
+//   wait, one for each user and room. They leave in rounds of many changes a call: 5,000 clients
+//   that join at once are some twenty calls.
 // - A change is forgotten when Redis has confirmed it. It does no harm to make a change twice.
 
 import { deferred } from '../deferred.js';
@@ -47,9 +47,9 @@ const SCRIPTS = {
  */
 
 /**
- * A change that Redis has not confirmed. `what` is explained in lua/members.lua. A join is new if Redis
- * has nothing of that user in that room and nothing is on its way there. If the user leaves before a
- * new join was sent, the worker drops the join.
+ * A change that Redis has not confirmed. `what` is explained in lua/members.lua. A join is new if
+ * Redis has nothing of that user in that room and nothing is on its way there. If the user leaves
+ * before a new join was sent, the worker drops the join.
  * @typedef
  *   {{what: 'join'|'restore'|'restoreSilently'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
  *   Change
@@ -369,7 +369,8 @@ export class RedisPresence {
       if (what !== 'leave' && what !== 'announceLeave') continue;
       // The old session does not have that user, so clearing it would announce nothing.
       if (what === 'announceLeave' && !hasLostAll) continue;
-      // Clearing the old session announces the leave. If Redis has lost that session, nothing would.
+      // Clearing the old session announces the leave. If Redis has lost that session, nothing
+      // would.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
@@ -404,8 +405,8 @@ export class RedisPresence {
     try {
       for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
-      // The rooms of the session first, then the users: if the worker dies in between, every user can
-      // be found.
+      // The rooms of the session first, then the users: if the worker dies in between, every user
+      // can be found.
       if (fresh.length > 0) await this.session.register(fresh.map(({ name }) => name));
       for (const room of fresh) room.isRegistered = true;
       const calls = rooms

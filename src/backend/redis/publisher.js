@@ -1,14 +1,18 @@
-// publisher.js: publications on their way to Redis, and what became of each.
+// publisher.js: publications on their way to Redis, and their outcomes.
 //
-//   publish -> this tick's message of the room -> one write for all rooms -> Redis' answers, in order -> promises
+//   publish -> this tick's message of the room -> one write for all rooms -> Redis' answers, in
+//   order -> promises
 //
-// - Publications of one tick for one room travel in one Redis message (batch.js) and share a promise.
-// - A message is its own command for ioredis: its general commands cost 6.6 us of CPU each where these take 1.9 us
-//   (300 rooms a tick, 154-byte bodies; a pipeline 13 us), and a busy worker publishes to hundreds of rooms a tick.
-// - A publication too large for pub/sub is stored under a key that expires, and a reference is published. One script
-//   does both: if the storing is refused (OOM, READONLY), nothing is published. If nobody subscribes, nothing is stored.
-// - Redis answered with an error, or nothing was written: UNAVAILABLE. It was written and no answer came: OUTCOME_UNKNOWN.
-// - Bounded in messages and bytes under way; beyond, UNAVAILABLE.
+// - The publications of one tick for one room share a Redis message (batch.js) and a promise.
+// - A message is its own command for ioredis. The general commands of ioredis cost 6.6 us of CPU
+//   each, these 1.9 us (300 rooms a tick, 154-byte bodies; a pipeline 13 us), and a busy worker
+//   publishes to hundreds of rooms a tick.
+// - A publication too large for pub/sub is stored under a key that expires, and a reference is
+//   published. One script does both: if Redis refuses to store (OOM, READONLY), nothing is
+//   published. Without subscribers nothing is stored.
+// - An error of Redis, or a message that was not written, is UNAVAILABLE. A message that was
+//   written and not answered is OUTCOME_UNKNOWN.
+// - Messages and bytes under way are bounded. Beyond the bound, publishes are UNAVAILABLE.
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -20,7 +24,7 @@ import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
 
 const MAX_MESSAGES = 10_000;
-/** What a small publication costs beside its bytes. */
+/** Memory of a small publication beside its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
 export const NO_BODY = Buffer.alloc(0);
@@ -167,7 +171,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Counts what a message holds until it is answered.
+   * Counts the bytes that a message holds until it is answered.
    * @param {Message<any>} message
    * @param {number} bytes
    */
@@ -176,7 +180,7 @@ export class RedisPublisher {
     this.bytes += bytes + OVERHEAD_BYTES;
   }
 
-  /** Writes what this tick gathered, all at once. */
+  /** Writes the messages of this tick, all at once. */
   flush() {
     const { gathered, connection } = this;
     this.isScheduled = false;
@@ -207,7 +211,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Ends the wait for what was not answered in time.
+   * Ends the wait for messages that were not answered in time.
    * @param {number} nowMs on the live clock
    */
   expire(nowMs) {
@@ -256,7 +260,7 @@ export class RedisPublisher {
   }
 }
 
-/** What was written together. */
+/** The messages of one write. */
 class Batch {
   /**
    * @param {Message<any>[]} messages

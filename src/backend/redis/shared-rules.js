@@ -1,13 +1,12 @@
-// shared-rules.js: which rooms have history on the other servers, told from each to each over the
-// channel of the census.
+// shared-rules.js: exchanges the history rules of all servers over the channel of the fleet.
 //
-//   #?          a worker that is new, or back: those with rules answer
-//   #<rules>    its own rules, as FANFARE_HISTORY has them; at once when asked, and as a heartbeat
+//   #?          a worker has started or is back: workers with rules answer
+//   #<rules>    a worker's own rules, as in FANFARE_HISTORY; when asked, and as a heartbeat
 //
-// A room has history for the whole fleet or for nobody: a server that published there without
-// numbers would break the promise of the others, and no reader could see it. So a worker that hears
-// of a rule it does not have uses that rule too until it is restarted. Only own rules are told, so
-// that a rule ends with the servers that were started with it.
+// A room must have history on every server or on none. If one server published there without
+// offsets, it would break the guarantee of the others, and no reader could notice. So a worker
+// adopts rules that it lacks, until it is restarted. Workers send their own rules only, so that a
+// rule ends with the servers that were started with it.
 
 import { parseHistoryRules } from '../../config/room-patterns.js';
 

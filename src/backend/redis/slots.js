@@ -1,8 +1,8 @@
-// slots.js: which of a cluster's 16,384 slots a channel or key is in: CRC16 of its hash tag, or of
-// all of it.
+// slots.js: the slot of a channel or key in a cluster, one of 16,384: CRC16 of its hash tag, or of
+// the whole name.
 //
-// Redis Cluster Specification, "Hash tags": the tag is what stands between the first `{` and the
-// first `}` behind it, where anything does.
+// Redis Cluster Specification, "Hash tags": the tag is the text between the first `{` and the first
+// `}` behind it, if there is any.
 
 export const SLOTS = 16_384;
 

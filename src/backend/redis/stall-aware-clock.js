@@ -1,10 +1,10 @@
-// stall-aware-clock.js: time as far as this process has lived through it.
+// stall-aware-clock.js: a monotonic clock that skips time in which the process was stalled.
 //
-// Deadlines of others are measured on it. When this process stands still (a long garbage
-// collection, SIGSTOP, a starved machine) answers wait unread in its sockets, and a wall clock
-// would hold the silence against whoever has answered. So a gap between two ticks counts for
-// MAX_STEP_MS at most, and after one the listener is left out once: the event loop first reads what
-// has arrived.
+// It measures the deadlines of others. While this process is stalled (a long garbage collection,
+// SIGSTOP, an overloaded machine), answers wait unread in its sockets, and a wall clock would count
+// the wait against the sender. So a gap between two ticks counts for MAX_STEP_MS at most. After
+// such a gap the listener is skipped once, so that the event loop first reads the answers that have
+// arrived.
 
 const MAX_STEP_MS = 500;
 

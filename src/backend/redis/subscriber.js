@@ -1,15 +1,16 @@
-// subscriber.js: the channels this worker wants from one Redis, over one connection of their own.
+// subscriber.js: the channels that this worker wants from one Redis, over a connection of their
+// own.
 //
-//   wanted --SUBSCRIBE--> confirmed --last member gone--> lingering --UNSUBSCRIBE--> gone
+//   wanted --SUBSCRIBE--> confirmed --last member gone--> delayed --UNSUBSCRIBE--> gone
 //
-// (Un)subscriptions of a tick leave together. When the connection is lost all confirmations are
-// void and those that wait are told so; the channels stay wanted, and are subscribed in chunks when
-// it returns. Only then is it live.
+// The (un)subscriptions of a tick leave together. When the connection is lost, all confirmations
+// are void and those under way fail. The channels stay wanted, and the subscriber subscribes them
+// in chunks when the connection returns. Only then is it live.
 //
-// In a cluster the channels are sharded: SSUBSCRIBE takes those of one slot at a time, so each is a
-// command of its own, and Redis ends them itself when their slot moves to another node.
-// cluster.js then takes them out of here and gives them to the subscriptions of that node;
-// what was published in between is lost, and its owner is told.
+// In a cluster the channels are sharded. SSUBSCRIBE takes channels of one slot only, so each
+// channel is a command of its own. When a slot moves, Redis ends its subscriptions. cluster.js then
+// moves the channels to the subscriber of the new node, and reports that publications may have been
+// lost in between.
 
 import { ReplyError } from 'ioredis';
 import { deferred } from '../deferred.js';
@@ -109,7 +110,7 @@ export class Subscriber {
   }
 
   /**
-   * Takes out what is now another node's; Redis has ended it here.
+   * Removes the channels that another node serves now. Redis has ended their subscriptions here.
    * @param {(slot: number) => boolean} isOurs
    * @returns {Subscription[]} to be adopted there
    */
@@ -120,7 +121,7 @@ export class Subscriber {
       const { channel, slot } = subscription;
       this.channels.delete(channel);
       this.joining.delete(channel);
-      // What is under way for it here counts no more.
+      // Its confirmation under way does not count any more.
       subscription.isLeft = true;
       if (this.delayedUnsubscribe.delete(channel)) {
         this.#fail(subscription, 'unsubscribed before the confirmation');
@@ -166,7 +167,7 @@ export class Subscriber {
     setImmediate(this.flush);
   }
 
-  /** Sends what this tick gathered. */
+  /** Sends the subscriptions of this tick. */
   flush() {
     this.isScheduled = false;
     const joining = [...this.joining.values()];
@@ -199,7 +200,7 @@ export class Subscriber {
     for (const subscription of leaving) subscription.isLeft = true;
     for (let i = 0; i < leaving.length; i += CHUNK_CHANNELS) {
       this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
-        // A refusal leaves publications coming that nobody wants: they are ignored.
+        // After a refusal unwanted publications go on arriving, and the hub ignores them.
         if (generation === this.generation && !(error instanceof ReplyError)) {
           this.connection.destroy('an unsubscribe was not confirmed');
         }
@@ -230,7 +231,7 @@ export class Subscriber {
 
   /**
    * @param {Subscription[]} chunk
-   * @throws {unknown} what Redis answered to some of it, after it has answered to all
+   * @throws {unknown} an error of Redis for some channels, after it has answered for all
    */
   async #confirm(chunk) {
     const { generation } = this;
@@ -255,7 +256,7 @@ export class Subscriber {
       subscription.isMoving = false;
       subscription.confirming?.resolve();
       subscription.confirming = null;
-      // Unsubscribed while this was under way, and not told to Redis.
+      // Unsubscribed while this was under way; Redis does not know it yet.
       if (!subscription.isLeft && !this.channels.has(subscription.channel))
         this.leaving.set(subscription.channel, subscription);
     }

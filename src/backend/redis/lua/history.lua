@@ -12,15 +12,15 @@
 --   reply  offset of the last published, after the incarnation where it is not the caller's; epoch and offset of a repeated key
 --     or   incarnation, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
--- An incarnation is a fence and an epoch. The fence names a server and its replication ID: where meta
--- was written under another, Redis has come back from an older snapshot or a replica was promoted.
--- What others were told may be gone, so the epoch ends. It ends too if the caller knows that it
--- has: the address of Redis led to another server meanwhile, and what was published there is not
--- here. Meta is a hash of one field, named after the incarnation, with the offset of the latest
--- publication + 1: that it rises is enough to know that the caller's incarnation holds. Where it does not,
--- Redis itself is asked who it is, in the same step (INFO): a caller that is out of date does no
--- harm. Each call from Lua costs more than what it does; hence so few of them, and with strings: a
--- number would be printed as a double.
+-- An incarnation is a fence and an epoch. The fence names a server and its replication ID: where
+-- meta was written under another, Redis has come back from an older snapshot or a replica was
+-- promoted. What others were told may be gone, so the epoch ends. It ends too if the caller knows
+-- that it has: the address of Redis led to another server meanwhile, and what was published there
+-- is not here. Meta is a hash of one field, named after the incarnation, with the offset of the
+-- latest publication + 1: that it rises is enough to know that the caller's incarnation holds.
+-- Where it does not, Redis itself is asked who it is, in the same step (INFO): a caller that is out
+-- of date does no harm. Each call from Lua costs more than what it does; hence so few of them, and
+-- with strings: a number would be printed as a double.
 --
 -- The stream has messages as they were announced; the id of each is the offset of its last
 -- publication. The body is publications with their lengths in front; with the position before it it
@@ -40,8 +40,8 @@ if #incarnation == 48 then
   if isRead then
     top = tonumber(call('HGET', meta, incarnation) or 0) - 1
     -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was
-    -- promoted since it said that incarnation: a replica has another primary's data. (Without a second id
-    -- it has only got its first replica.)
+    -- promoted since it said that incarnation: a replica has another primary's data. (Without a
+    -- second id it has only got its first replica.)
     if ARGV[10] == '1' and top >= 0 then
       local replication = call('INFO', 'replication')
       local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(incarnation, 17, 32)

@@ -1,5 +1,5 @@
--- members.lua: changes the users of a room and publishes the events: one step, so that the events have
--- the order of the changes.
+-- members.lua: changes the users of a room and publishes the events: one step, so that the events
+-- have the order of the changes.
 --
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
@@ -12,12 +12,13 @@
 --          announceJoin     like join, and publishes the event even if Redis has the user
 --          leave            the session has the user no more
 --          announceLeave    publishes a leave if no session has the user
--- returns  joins, leaves, events left out, users that the session still has, then the events that Redis
+-- returns joins, leaves, events left out, users that the session still has, then the events that
+-- Redis
 --          refused to publish: 1 or 2 (join or leave), user, member of each
 --
--- Every change may be made again, because only a change of the session's set has an effect. If Redis
--- refuses PUBLISH (an ACL user without the right), the changes stand, and the caller announces the
--- refused events later.
+-- Every change may be made again, because only a change of the session's set has an effect. If
+-- Redis refuses PUBLISH (an ACL user without the right), the changes stand, and the caller
+-- announces the refused events later.
 local members, owners, own = KEYS[1], KEYS[2], KEYS[3]
 local max = tonumber(ARGV[5])
 local counts = { 0, 0, 0 }

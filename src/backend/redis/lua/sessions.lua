@@ -6,7 +6,8 @@
 -- ARGV     1 own session   2 silence that means death, ms   3 time to clear a session, ms   4 a mark for
 --          a data set without one   5 may this session judge others by their silence? 0 or 1   6 how many
 --          sessions follow that are known to be dead; then sessions that the caller asks about
--- returns  the mark (a new one: Redis has lost everything), whether the own session is new, the sessions
+-- returns the mark (a new one: Redis has lost everything), whether the own session is new, the
+-- sessions
 --          to clear, and those of the asked that had been declared dead
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,12 +23,13 @@ local function declare(name)
 end
 local known = 6 + tonumber(ARGV[6])
 for i = 7, known do declare(ARGV[i]) end
--- A session that was silent itself can't judge the silence of others: Redis was away from all of them, or
--- all were stalled.
+-- A session that was silent itself can't judge the silence of others: Redis was away from all of
+-- them, or all were stalled.
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 16)) do declare(name) end
 end
--- The workers that took these have died meanwhile or are slow. It does no harm if a second one helps.
+-- The workers that took these have died meanwhile or are slow. It does no harm if a second one
+-- helps.
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[3], 'LIMIT', 0, 16)) do
   redis.call('ZADD', KEYS[2], now, name)
   taken[#taken + 1] = name
