@@ -1,4 +1,4 @@
-// checks.js: a test of many figures, which shows for each what was required beside what was seen.
+// checks.js: a test of many figures, which prints the required value of each beside the observed.
 //
 // A fault test measures for half a minute. Its first wrong figure must not hide the others, so all
 // of them are checked, and the test fails at its end.

@@ -1,5 +1,5 @@
-// clients.js: a WebSocket client for tests: every message is kept, parsed, and can be awaited by
-// what it says.
+// clients.js: a WebSocket client for tests, on `ws`. It keeps every message, parsed, and a test can
+// await a message by its content.
 
 import { once } from 'node:events';
 import { WebSocket } from 'ws';
@@ -27,8 +27,8 @@ export async function connect(t, where, options) {
 }
 
 /**
- * Several, one after the other: where workers are scheduled round-robin each gets its share, on a
- * busy machine too.
+ * Several, one after the other, so that with round-robin scheduling each worker gets its share, also
+ * on a busy machine.
  * @param {{after: (fn: () => unknown) => void}} t
  * @param {number|string} where
  * @param {number} count
@@ -44,7 +44,7 @@ export async function connectInTurn(t, where, count) {
  * The status with which a handshake was refused.
  * @param {number|string} where
  * @param {import('ws').ClientOptions} [options]
- * @returns {Promise<number>} 101 where it was not
+ * @returns {Promise<number>} 101 if it was accepted
  */
 export async function handshakeStatus(where, options) {
   const socket = new WebSocket(

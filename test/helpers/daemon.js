@@ -1,5 +1,5 @@
-// daemon.js: other people's servers under test (HAProxy, nginx, Prometheus, exporters), with the
-// files of ops/.
+// daemon.js: starts other programs for tests (HAProxy, nginx, Prometheus, exporters), with the files
+// of ops/.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -57,10 +57,10 @@ export async function folderFor(t) {
 }
 
 /**
- * A file of ops/ with some of its text replaced: what is not in it can't be, so the file and the
- * test stay together.
+ * A file of ops/ with some of its text replaced. Throws if the file lacks a text, so that the file
+ * and the test stay together.
  * @param {string} path from ops/
- * @param {readonly (readonly [string, string])[]} edits text, and what comes in its place
+ * @param {readonly (readonly [string, string])[]} edits a text, and its replacement
  */
 export async function edited(path, edits) {
   let text = await readFile(new URL(`../../ops/${path}`, import.meta.url), 'utf8');

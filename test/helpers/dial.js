@@ -5,8 +5,8 @@
 //   node dial.js URL COUNT [none | random | IP]
 //
 // The last argument forges X-Forwarded-For: a new address each time, or that one. Prints one line
-// of JSON, {"101": 100, "429": 200}, then holds what was admitted until its stdin ends; answers a
-// line of stdin with how many are still open.
+// of JSON, {"101": 100, "429": 200}, then holds the admitted connections until its stdin ends. It
+// answers a line of stdin with the number that is still open.
 
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';

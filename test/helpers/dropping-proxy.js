@@ -1,4 +1,4 @@
-// dropping-proxy.js: a WebSocket proxy that loses deliveries on purpose, for tests of those who
+// dropping-proxy.js: a WebSocket proxy that loses deliveries on purpose, for tests of tools that
 // must notice.
 
 import { once } from 'node:events';

@@ -2,7 +2,7 @@
 // supervisor's tests.
 //
 //   FIXTURE=die          ends with code 3 instead of getting ready
-//   FIXTURE=fail         says why it can't start, and ends
+//   FIXTURE=fail         reports why it cannot start, and ends
 //   FIXTURE=mute         never gets ready
 //   FIXTURE=stubborn     does not leave when it is drained
 //

@@ -1,5 +1,5 @@
-// frame-server.js: the WebSocket transport over real sockets, with a hub that only notes what it is
-// told; and frames for it.
+// frame-server.js: the WebSocket transport over real sockets, with a hub that only records its
+// calls; and frames for it.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,9 +17,9 @@ export const MAX_MESSAGE_BYTES = 40_000;
  * @typedef {{first: number, body: Buffer, mask: number, isMasked?: boolean, long?: boolean}} Frame
  */
 
-/** A server's end of it: messages are noted and answered, by a close where they ask for one. */
+/** A server's end of it: it records and answers messages, and closes if a message asks for it. */
 export class FrameServer {
-  /** @type {string[]} what it was told, in order */
+  /** @type {string[]} its calls, in order */
   told = [];
   /** Messages that came past ws. */
   direct = 0;
@@ -29,9 +29,9 @@ export class FrameServer {
   counters = createCounters();
   /** The server's ends of all connections so far. @type {any[]} */
   opened = [];
-  /** What the rate of frames takes for the time. */
+  /** The clock of the rate of frames. */
   nowMs = 0;
-  /** What a message does besides. @type {(text: string) => void} */
+  /** Is called for each message, too. @type {(text: string) => void} */
   onText = () => {};
 
   /**

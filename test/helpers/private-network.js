@@ -1,5 +1,5 @@
 // private-network.js: runs a script again in a network namespace of its own, so that its firewall
-// rules concern nobody else.
+// rules affect no other program.
 //
 // The namespace has a loopback interface and nothing else. It ends, with all its rules, when the
 // last process in it ends. It needs Linux, root, and the commands unshare, ip and iptables.
@@ -25,7 +25,7 @@ export function canBePrivate() {
 }
 
 /**
- * What runs a script in a network of its own.
+ * The command that runs a script in a network of its own.
  * @param {string} script @param {readonly string[]} [args]
  * @returns {{command: string, args: string[], env: NodeJS.ProcessEnv}}
  */
@@ -80,7 +80,7 @@ export function testPrivately(title, file, options, declare) {
 
 /** Firewall rules of this network: packets that match are dropped. */
 export class Firewall {
-  /** @param {readonly (readonly string[])[]} matches what iptables is to match, a rule each */
+  /** @param {readonly (readonly string[])[]} matches matches of iptables, one rule each */
   constructor(matches) {
     this.matches = matches;
   }

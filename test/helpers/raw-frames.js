@@ -1,5 +1,5 @@
 // raw-frames.js: WebSocket frames as a client sends them, good and bad, built byte by byte; and
-// what a server sent, taken apart.
+// the frames of a server, parsed.
 
 /** RFC 6455 5.2. */
 export const OPCODES = Object.freeze({
@@ -12,11 +12,11 @@ export const OPCODES = Object.freeze({
 });
 
 /**
- * @typedef {object} Faults what may differ from a good frame
+ * @typedef {object} Faults the differences from a good frame
  * @property {boolean} [isFinal]
  * @property {number} [reserved] the three reserved bits
  * @property {boolean} [isMasked]
- * @property {number} [declared] the length that the head tells, where it is not the payload's
+ * @property {number} [declared] the length in the head, if it differs from that of the payload
  * @property {0|16|64} [lengthBits] how the length is written; absent: as short as it can be
  * @property {Buffer} [mask]
  */

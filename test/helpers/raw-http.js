@@ -39,7 +39,7 @@ export function handshake({
   return `${method} ${target} ${version}\r\n${lines.join('\r\n')}\r\n\r\n${body}`;
 }
 
-/** One raw connection, and what has come over it. */
+/** One raw connection, and the bytes it has received. */
 export class RawClient {
   /**
    * @param {import('node:test').TestContext} t destroys the socket at its end
@@ -74,7 +74,7 @@ export class RawClient {
   }
 
   /**
-   * The next response, taken from what has come.
+   * The next response, taken from the received bytes.
    * @param {number} [withinMs]
    * @returns {Promise<RawResponse>}
    */

@@ -1,14 +1,13 @@
 // tcp-proxy.js: a wire between a server and its Redis that can be slow, narrow, in slices or
 // silent.
 //
-// What comes late comes in its order, and what comes is never changed or lost: this is TCP. A
-// silent wire takes nothing and gives nothing, and nobody is told: like a firewall that has begun
-// to drop packets.
+// Late bytes keep their order, and bytes are never changed or lost, as in TCP. A silent wire takes
+// and gives no bytes and closes no connection, like a firewall that has begun to drop packets.
 
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 
-/** What may be on its way in one direction before the sender has to wait. */
+/** Bytes in flight in one direction, above which the sender has to wait. */
 const MAX_PENDING_BYTES = 1_048_576;
 
 /**
@@ -33,7 +32,7 @@ class Direction {
     this.to = to;
     this.pendingBytes = 0;
     /**
-     * What is to come, in order: a timer for each could overtake the one before.
+     * The next pieces, in order. With a timer for each, one could overtake another.
      * @type {{dueMs: number, act: () => void}[]}
      */
     this.coming = [];
@@ -89,7 +88,7 @@ class Direction {
   }
 
   /**
-   * In order: not before what is due before it.
+   * In order: not before an earlier piece.
    * @param {number} ms
    * @param {() => void} act
    * @param {number} [takesMs] on the wire
