@@ -27,7 +27,7 @@
 // descriptors run short. Then the server closes the oldest idle socket of the address that has most
 // (crowd.js). Sockets of a trusted proxy each count as an address of their own.
 
-import { createServer, STATUS_CODES } from 'node:http';
+import { createServer } from 'node:http';
 import { createServer as createAcceptor } from 'node:net';
 import { useFastPath } from '../config/fast-paths.js';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
@@ -35,6 +35,16 @@ import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
 import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
 import { FeedStream } from './feed-stream.js';
+import {
+  handshakeFault,
+  hasBody,
+  isHealthPath,
+  isToWebSocket,
+  MAX_HEADERS,
+  pathOf,
+  tooManyHeaders,
+} from './handshake.js';
+import { answer, errorBody, plainAnswer, respond, responseText } from './http-answers.js';
 import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
@@ -50,11 +60,6 @@ const MAX_REQUESTS = 100;
 const MAX_PLAIN_AGE_MS = 60_000;
 /** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
 const MAX_PLAIN = 64;
-/**
- * More headers than this are refused. Node drops those behind its own limit silently, so that limit
- * is one more.
- */
-const MAX_HEADERS = 100;
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
 /**
@@ -69,6 +74,10 @@ const LINGER_MS = 1000;
 const MAX_LINGERING = 1000;
 /** While so many linger, connections above their address' rate are closed without an answer. */
 const MAX_LINGERING_OVER_RATE = 100;
+/** Bytes that a refused peer may still send. Beyond them it is closed at once. */
+const MAX_LINGERING_BYTES = 8_388_608;
+/** Handshakes that one sweep refuses. The others are refused by the next one. */
+const MAX_REFUSALS_PER_SWEEP = 100;
 /** Sweeps are no denser, and no rarer, than this. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
@@ -84,9 +93,6 @@ const PIECE_BYTES = 512;
  * later.
  */
 const SLICE_MS = 4;
-
-/** RFC 6455 4.1: 16 bytes in base64. */
-const KEY = /^[+/0-9A-Za-z]{22}==$/;
 
 const WAITING = 0;
 const IN_LINE = 1;
@@ -123,6 +129,10 @@ class Handshake {
     this.server = server;
     this.sinceMs = sinceMs;
     this.phase = WAITING;
+    /** When its bytes came that wait in line. */
+    this.inLineMs = 0;
+    /** While it is closing: it may send bytes up to this one. */
+    this.lastByte = 0;
     /** Answered in plain HTTP. */
     this.requests = 0;
     /** @type {Admitted|null} */
@@ -416,6 +426,7 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase !== WAITING) return;
     handshake.phase = IN_LINE;
+    handshake.inLineMs = performance.now();
     this.#leave(socket);
     this.#line.push(socket, handshake.address);
     this.#turns.push(undefined);
@@ -466,9 +477,14 @@ export class HttpServer {
    */
   data(socket, bytes) {
     const handshake = socket[HANDSHAKE];
+    if (handshake.phase === CLOSING) {
+      if (socket.bytesRead > handshake.lastByte) this.#discard(socket);
+      return;
+    }
     if (handshake.phase !== WAITING) return this.#parse(socket, bytes);
     // More of a request that began in an earlier turn: it waits for another one.
     handshake.phase = IN_LINE;
+    handshake.inLineMs = performance.now();
     handshake.ahead = bytes;
     socket.pause();
     this.#leave(socket);
@@ -708,8 +724,10 @@ export class HttpServer {
     socket.end(text);
     this.#linger(socket);
     if (!this.#closing.has(socket)) return socket.destroySoon();
-    // What still comes is read and thrown away; when the peer closes too, the stream destroys
-    // itself.
+    // The server reads and discards what the peer still sends. If the peer closes too, the stream
+    // destroys itself.
+    socket.removeListener('data', socketOnData);
+    socket.on('data', socketOnData);
     socket.resume();
   }
 
@@ -717,6 +735,7 @@ export class HttpServer {
   #linger(socket) {
     const handshake = socket[HANDSHAKE];
     handshake.phase = CLOSING;
+    handshake.lastByte = socket.bytesRead + MAX_LINGERING_BYTES;
     if (this.#closing.size >= MAX_LINGERING) return;
     handshake.sinceMs = performance.now();
     this.#closing.add(socket);
@@ -754,18 +773,26 @@ export class HttpServer {
   #sweep() {
     this.#timer = undefined;
     const nowMs = performance.now();
+    let refusals = 0;
     for (const socket of this.#waiting) {
       const handshake = socket[HANDSHAKE];
-      if (handshake.sinceMs + this.config.handshakeTimeoutMs > nowMs) break;
-      if (handshake.phase !== WAITING && this.config.maxHandshakesMode !== 'enforce') {
-        // The worker is late, and not the client, which gets as much time again.
+      const deadlineMs = handshake.sinceMs + this.config.handshakeTimeoutMs;
+      if (deadlineMs > nowMs) break;
+      if (refusals === MAX_REFUSALS_PER_SWEEP) break;
+      // Bytes that came after the deadline and are in line now do not make the worker late.
+      const isClientLate =
+        handshake.phase === WAITING ||
+        (handshake.phase === IN_LINE && handshake.inLineMs >= deadlineMs);
+      if (!isClientLate && this.config.maxHandshakesMode !== 'enforce') {
+        // The worker is late: the client gets as much time again.
         if (this.config.maxHandshakesMode === 'observe') this.counters.observed.handshakes++;
         handshake.sinceMs = nowMs;
         this.#waiting.delete(socket);
         this.#waiting.add(socket);
         continue;
       }
-      if (handshake.phase === WAITING) {
+      refusals++;
+      if (isClientLate) {
         this.counters.refused.handshake_timeout++;
         this.#reject(socket, 408, 'The request took too long.', {});
       } else {
@@ -796,74 +823,11 @@ export class HttpServer {
 }
 
 /**
- * RELIABILITY: what a handshake must be before anyone is asked whether it may come in.
- * @param {IncomingMessage} request
- * @returns {{status: number, message: string, headers: Headers}|null}
- */
-function handshakeFault(request) {
-  const { headers, rawHeaders } = request;
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return excess;
-  if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
-  if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
-    return fault(400, 'Only HTTP/1.1.');
-  // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112
-  // 3.2).
-  let hosts = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2) {
-    if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
-  }
-  if (hosts !== 1) return fault(400, 'Exactly one Host header is required.');
-  // A body's bytes would be read as frames: request smuggling.
-  if (hasBody(request)) return fault(400, 'No body.');
-  if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'Not found.');
-  if (!isToWebSocket(request)) return fault(400, 'The only supported upgrade is websocket.');
-  if (headers['sec-websocket-version'] !== '13') {
-    // RFC 6455 4.2.2, 4.4
-    return fault(426, 'The only supported WebSocket version is 13.', {
-      'Sec-WebSocket-Version': '13',
-      Upgrade: 'websocket',
-    });
-  }
-  if (!KEY.test(headers['sec-websocket-key'] ?? ''))
-    return fault(400, 'Sec-WebSocket-Key is not valid.');
-  return null;
-}
-
-/**
  * @param {Refusal|Admitted} decision
  * @returns {decision is Refusal}
  */
 function isRefusal(decision) {
   return 'status' in decision;
-}
-
-/**
- * @param {number} status
- * @param {string} message
- * @param {Headers} [headers]
- */
-function fault(status, message, headers = {}) {
-  return { status, message, headers };
-}
-
-/**
- * The raw path, compared as it is: nothing is decoded or resolved, so nothing can hide.
- * @param {string} url
- */
-function pathOf(url) {
-  const query = url.indexOf('?');
-  return query === -1 ? url : url.slice(0, query);
-}
-
-/** @param {string} path */
-function isHealthPath(path) {
-  return path === '/livez' || path === '/readyz';
-}
-
-/** @param {string} path */
-function isWebSocketPath(path) {
-  return path === '/ws' || path === '/';
 }
 
 /**
@@ -903,128 +867,4 @@ function socketOnData(bytes) {
 /** @this {TrackedSocket} */
 function socketOnClose() {
   this[HANDSHAKE].server.socketClosed(this);
-}
-
-/**
- * @param {number} status
- * @param {string} message
- */
-function errorBody(status, message) {
-  return JSON.stringify({
-    error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'),
-    message,
-  });
-}
-
-/**
- * @param {number} status
- * @param {Readonly<Headers>} headers
- * @param {string} body ASCII
- * @returns {string} a whole response, the connection's last
- */
-function responseText(status, headers, body) {
-  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
-  for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
-  // RFC 9110 7.8: who sends Upgrade names it in Connection.
-  const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
-  return `${text}Connection: ${connection}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-}
-
-/**
- * A body that nobody wants is not waited for, nor taken for the next request. A Content-Length of 0
- * is none: Java's WebSocket client sends it.
- * @param {IncomingMessage} request
- */
-function hasBody({ headers }) {
-  const length = headers['content-length'];
-  return (
-    (length !== undefined && !/^0+$/.test(length)) || headers['transfer-encoding'] !== undefined
-  );
-}
-
-/**
- * @param {IncomingMessage} request
- * @returns {{status: number, message: string, headers: Headers}|null}
- */
-function tooManyHeaders({ rawHeaders }) {
-  // A name and a value each.
-  return rawHeaders.length > 2 * MAX_HEADERS
-    ? fault(431, `More than ${MAX_HEADERS} headers.`)
-    : null;
-}
-
-/** @param {IncomingMessage} request */
-function isToWebSocket({ headers }) {
-  return headers.upgrade?.toLowerCase() === 'websocket';
-}
-
-/**
- * @param {IncomingMessage} request that is no handshake
- * @param {(path: string) => Answer} health
- * @returns {Answer}
- */
-function plainAnswer(request, health) {
-  const { method } = request;
-  const path = pathOf(request.url ?? '');
-  const isHealth = isHealthPath(path);
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
-  // RFC 9112 3.2
-  if (request.headers.host === undefined && request.httpVersion === '1.1')
-    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
-  // RFC 9110 10.1.1
-  const { expect } = request.headers;
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
-      Connection: 'close',
-    });
-  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
-  if (method !== 'GET' && !(isHealth && method === 'HEAD'))
-    return fullAnswer(405, 'Only GET.', {
-      Connection: 'close',
-      Allow: isHealth ? 'GET, HEAD' : 'GET',
-    });
-  if (isHealth) return health(path);
-  // RFC 9110 15.5.22: Upgrade says to what; 7.8: and Connection names it.
-  return fullAnswer(426, 'This endpoint requires a WebSocket upgrade.', {
-    Upgrade: 'websocket',
-    Connection: 'Upgrade, close',
-  });
-}
-
-/** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
-
-/**
- * @param {number} status
- * @param {Headers} headers
- * @param {string} body
- * @returns {Answer}
- */
-function answer(status, headers, body) {
-  return { status, headers, body };
-}
-
-/**
- * @param {number} status
- * @param {string} message
- * @param {Headers} headers
- */
-function fullAnswer(status, message, headers) {
-  return answer(status, headers, errorBody(status, message));
-}
-
-/**
- * @param {ServerResponse} response
- * @param {number} status
- * @param {Headers} headers
- * @param {string} body ASCII
- */
-function respond(response, status, headers, body) {
-  response.writeHead(status, {
-    'Content-Type': 'application/json',
-    'Content-Length': body.length,
-    'Cache-Control': 'no-store',
-    ...headers,
-  });
-  response.end(body);
 }

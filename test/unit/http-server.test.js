@@ -857,6 +857,35 @@ test('a refused peer that does not leave is not kept', limit, async (t) => {
   await until(() => server.openSockets === 0);
 });
 
+test('a refused peer that goes on sending is closed after 8 MB', limit, async (t) => {
+  const { connect, server } = await start(t);
+  /** @type {import('node:net').Socket|undefined} */
+  let socket;
+  server.server.on('connection', (one) => {
+    socket = one;
+  });
+  const client = await connect();
+  client.write(handshake({ target: '/nowhere' }));
+  await client.response();
+  for (let i = 0; i < 64; i++) client.write(Buffer.alloc(1_048_576));
+  await client.closed();
+  assert.ok(socket !== undefined && socket.bytesRead < 8_388_608 + 1_000_000);
+});
+
+test('handshakes that time out together are refused a hundred at a time', limit, async (t) => {
+  const { connect, counters } = await start(t, {
+    env: { FANFARE_HANDSHAKE_TIMEOUT_MS: '300', FANFARE_LIMITS: 'off' },
+  });
+  await Promise.all(Array.from({ length: 250 }, () => connect()));
+  let [refused, most] = [0, 0];
+  await until(() => {
+    most = Math.max(most, counters.refused.handshake_timeout - refused);
+    refused = counters.refused.handshake_timeout;
+    return refused === 250;
+  });
+  assert.ok(most <= 100, `${most} in a turn`);
+});
+
 test('a refused peer that is still sending reads its answer and no reset', limit, async (t) => {
   const { connect } = await start(t);
   const client = await connect();

@@ -1,0 +1,103 @@
+// http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
+
+import { STATUS_CODES } from 'node:http';
+import { isHealthPath, isWebSocketPath, pathOf, tooManyHeaders } from './handshake.js';
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {Record<string, string>} Headers */
+/** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
+
+/**
+ * @param {IncomingMessage} request that is no handshake
+ * @param {(path: string) => Answer} health
+ * @returns {Answer}
+ */
+export function plainAnswer(request, health) {
+  const { method } = request;
+  const path = pathOf(request.url ?? '');
+  const isHealth = isHealthPath(path);
+  const excess = tooManyHeaders(request);
+  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
+  // RFC 9112 3.2
+  if (request.headers.host === undefined && request.httpVersion === '1.1')
+    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
+  // RFC 9110 10.1.1
+  const { expect } = request.headers;
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
+    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
+      Connection: 'close',
+    });
+  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
+  if (method !== 'GET' && !(isHealth && method === 'HEAD'))
+    return fullAnswer(405, 'Only GET.', {
+      Connection: 'close',
+      Allow: isHealth ? 'GET, HEAD' : 'GET',
+    });
+  if (isHealth) return health(path);
+  // RFC 9110 15.5.22: Upgrade names the protocol; 7.8: Connection names Upgrade.
+  return fullAnswer(426, 'This endpoint requires a WebSocket upgrade.', {
+    Upgrade: 'websocket',
+    Connection: 'Upgrade, close',
+  });
+}
+
+/**
+ * @param {number} status
+ * @param {Headers} headers
+ * @param {string} body
+ * @returns {Answer}
+ */
+export function answer(status, headers, body) {
+  return { status, headers, body };
+}
+
+/**
+ * @param {number} status
+ * @param {Readonly<Headers>} headers
+ * @param {string} body ASCII
+ * @returns {string} a whole response, the last of its connection
+ */
+export function responseText(status, headers, body) {
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
+  for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
+  // RFC 9110 7.8: a sender of Upgrade names it in Connection.
+  const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
+  return `${text}Connection: ${connection}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+}
+
+/**
+ * @param {number} status
+ * @param {string} message
+ */
+export function errorBody(status, message) {
+  return JSON.stringify({
+    error: STATUS_CODES[status]?.toLowerCase().replaceAll(' ', '_'),
+    message,
+  });
+}
+
+/**
+ * @param {ServerResponse} response
+ * @param {number} status
+ * @param {Headers} headers
+ * @param {string} body ASCII
+ */
+export function respond(response, status, headers, body) {
+  response.writeHead(status, {
+    'Content-Type': 'application/json',
+    'Content-Length': body.length,
+    'Cache-Control': 'no-store',
+    ...headers,
+  });
+  response.end(body);
+}
+
+/**
+ * @param {number} status
+ * @param {string} message
+ * @param {Headers} headers
+ */
+function fullAnswer(status, message, headers) {
+  return answer(status, headers, errorBody(status, message));
+}
