@@ -20,7 +20,7 @@ function build() {
     sadd: () => later(1),
     srem: async () => 1,
     srandmember: async () => [],
-    presenceWorkers: async () => ['mark', 0, [], []],
+    presenceHeartbeat: async () => ['mark', 0, [], []],
     presenceCleared: async () => 1,
     presenceReadBuffer: async () => [0, []],
     presenceMembersBuffer: (/** @type {(string|number|Buffer)[]} */ ...args) => {
