@@ -13,7 +13,9 @@ const BROADCAST_RESULT_MS = 2000;
 /** @typedef {import('./handler.js').Handler} Handler */
 /** @typedef {import('./handler.js').Id} Id */
 
-/** @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast */
+/**
+ * @typedef {{connection: Connection, id: Id, payload: string, sinceMs: number}} PendingBroadcast
+ */
 
 export class BroadcastCommand {
   /**
@@ -23,8 +25,8 @@ export class BroadcastCommand {
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').Publisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
-   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast 0:
-   *   the broadcast passes; otherwise as `admitMessage` of dispatch.js
+   * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
+   *   0: the broadcast passes; otherwise as `admitMessage` of dispatch.js
    */
   constructor({ isAllowed, hub, broker, publisher, replies, admitBroadcast }) {
     this.isAllowed = isAllowed;

@@ -26,8 +26,8 @@ export class Dispatcher {
    * @param {ReadonlyMap<string, Handler>} parts.handlers by type
    * @param {import('./replies.js').Replies} parts.replies
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
-   *   parts.admitMessage 0: the message passes; above 0: seconds to wait; −1: close with 4005. Null:
-   *   no rate is limited.
+   *   parts.admitMessage 0: the message passes; above 0: seconds to wait; −1: close with 4005.
+   *   Null: no rate is limited.
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{error(fields: object, text: string): void}} parts.log

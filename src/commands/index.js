@@ -29,9 +29,10 @@ import { SessionCommands } from './session.js';
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
- * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null: no room has presence
- * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0: pass;
- *   above 0: seconds to wait; −1: close with 4005
+ * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null: no room has
+ *   presence
+ * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0:
+ *   pass; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
  *   same for a broadcast that has passed as a message
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply

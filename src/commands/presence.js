@@ -27,8 +27,8 @@ export class PresenceCommand {
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads, pendingJoins }) {
     this.hub = hub;
-    // A part of what may wait for a connection, so that a client can ask for the next page before it
-    // has read this one.
+    // A part of what may wait for a connection, so that a client can ask for the next page before
+    // it has read this one.
     this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
     this.tracker = tracker;
     this.replies = replies;

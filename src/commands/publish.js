@@ -129,7 +129,8 @@ export class MessageCommand {
 
 /**
  * @param {Connection} connection
- * @returns {string|undefined} the room that the connection is in; undefined unless it is exactly one
+ * @returns {string|undefined} the room that the connection is in; undefined unless it is exactly
+ *   one
  */
 function onlyRoom(connection) {
   if (connection.rooms?.size !== 1) return undefined;

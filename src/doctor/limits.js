@@ -6,11 +6,11 @@
 // another quantity, its row states the rule that converts it to connections:
 //
 // - New connections at once: the connections of one second while the clients of a drained server
-//   reconnect over FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy
-//   worker may not accept for as long.
-// - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills its
-//   kernel buffers. (Most clients that disappeared have no data in flight. slow-consumers.js and the
-//   heartbeat close both kinds.)
+//   reconnect over FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a
+//   busy worker may not accept for as long.
+// - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills
+//   its kernel buffers. (Most clients that disappeared have no data in flight. slow-consumers.js
+//   and the heartbeat close both kinds.)
 //
 // If no such rule is honest (Redis, packets), the row has no number and only reports a fault.
 

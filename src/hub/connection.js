@@ -7,9 +7,9 @@
 import { randomBytes } from 'node:crypto';
 
 /**
- * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait because
- * the kernel does not take them, a transport asks SlowConsumers.queue. If the bytes may not wait,
- * the transport leaves them out, and the connection is closed already.
+ * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait
+ * because the kernel does not take them, a transport asks SlowConsumers.queue. If the bytes may not
+ * wait, the transport leaves them out, and the connection is closed already.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
  * @property {boolean} isDeflated does it take frames compressed by protocol/deflate.js?

@@ -54,7 +54,10 @@ export class Flight {
     return this.deflated;
   }
 
-  /** A connection leaves the room: it gets nothing more of this flight. @param {Connection} connection */
+  /**
+   * A connection leaves the room: it gets nothing more of this flight.
+   * @param {Connection} connection
+   */
   exclude(connection) {
     this.left ??= new Set();
     this.left.add(connection);

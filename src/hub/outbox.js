@@ -1,8 +1,8 @@
 // outbox.js: publications that wait for their rooms' members, and the flush that writes them.
 //
-// Publications collect per room during a tick. At the end of the tick the outbox builds their frames
-// once, in one buffer, and writes that buffer once to each member. So a burst costs a member one
-// system call and not one per publication. The busier the worker, the more a flush carries: the
+// Publications collect per room during a tick. At the end of the tick the outbox builds their
+// frames once, in one buffer, and writes that buffer once to each member. So a burst costs a member
+// one system call and not one per publication. The busier the worker, the more a flush carries: the
 // cost of a delivery falls as the load rises.
 //
 // A flush over many members yields. After SLICE_MS the event loop turns (reads, pings, joins, other
@@ -14,9 +14,10 @@
 //
 // The memory is bounded. A room's waiting publications may take up MAX_WAITING_BYTES, and those of
 // all rooms MAX_WORKER_BYTES. Above the second bound, each room may still hold SPARED_BYTES. Beyond
-// the bounds the newest publications are left out and counted, because then the worker itself is the
-// bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
-// history, and reads later the publications that did not fit. A resync mark is a flush of its own (flight.js).
+// the bounds the newest publications are left out and counted, because then the worker itself is
+// the bottleneck and not a single reader. Recovery asks `isFull` before it delivers to a room with
+// history, and reads later the publications that did not fit. A resync mark is a flush of its own
+// (flight.js).
 
 const SLICE_MS = 4;
 /**

@@ -1,8 +1,8 @@
 // room.js: a room's members on this worker, and the publications that wait for them.
 //
-// Members stand in an array, because a flush walks all of them and an array is the cheapest to walk.
-// Each connection knows its position in the array, so that leaving is O(1): the last member moves
-// to the position of the one that leaves.
+// Members stand in an array, because a flush walks all of them and an array is the cheapest to
+// walk. Each connection knows its position in the array, so that leaving is O(1): the last member
+// moves to the position of the one that leaves.
 
 import { roomPrefix } from '../protocol/frame.js';
 import { KIND, kindOf } from '../protocol/publication.js';
@@ -26,7 +26,10 @@ export class Room {
     this.users = users;
     /** @type {Connection[]} */
     this.members = [];
-    /** Settles when the broker has answered the subscription; null: confirmed. @type {Promise<void>|null} */
+    /**
+     * Settles when the broker has answered the subscription; null: confirmed.
+     * @type {Promise<void>|null}
+     */
     this.confirming = null;
     this.prefix = roomPrefix(name);
     /** Null: the room has no history. @type {RoomSync|null} */
@@ -138,7 +141,8 @@ export class Room {
   }
 
   /**
-   * Begins a flush: takes the waiting publications, up to `maxFlightBytes`. A resync mark is a flush of its own.
+   * Begins a flush: takes the waiting publications, up to `maxFlightBytes`. A resync mark is a
+   * flush of its own.
    * @param {{maxFlightBytes: number, reloadWindowMs: number}} limits
    * @returns {Flight}
    */

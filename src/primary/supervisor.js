@@ -4,14 +4,14 @@
 //
 // - A worker that exits unexpectedly is replaced after 100 ms. The pause doubles with each further
 //   death within a minute, up to 5 s.
-// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert. The
-//   server continues, because clients that overload workers must not stop it.
+// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert.
+//   The server continues, because clients that overload workers must not stop it.
 // - The supervisor gives up only if the first worker fails to start, or if no worker serves and
 //   MAX_FAILED_STARTS new ones in a row did not become ready.
 // - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
-// - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready, so
-//   at least N-1 workers serve. An invalid configuration, or a new worker that does not become ready,
-//   aborts the reload.
+// - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready,
+//   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become
+//   ready, aborts the reload.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
 // It communicates with workers only through worker/control-messages.js.

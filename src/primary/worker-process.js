@@ -2,7 +2,7 @@
 //
 //   starting --ready--> ready --drain--> draining --exit--> gone
 //      |                  |                  |
-//      '------------------'------------------'--- exit, or SIGKILL if the process hangs or runs out of time
+//      '------------------'------------------'--- exit, or SIGKILL if hung or overdue
 //
 // It decides when a silent worker is busy and when it is hung. The supervisor decides what follows.
 

@@ -1,7 +1,7 @@
 // codes.js: every error code and every close code that the server sends, one table each.
 //
-// docs/protocol.md is generated from these tables (`npm run docs`). A test checks that src uses each
-// row, so that no code is documented before it exists.
+// docs/protocol.md is generated from these tables (`npm run docs`). A test checks that src uses
+// each row, so that no code is documented before it exists.
 
 /**
  * Error codes: the values of the field `error` in an error reply, its text, and advice for clients.

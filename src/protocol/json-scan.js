@@ -1,4 +1,5 @@
-// json-scan.js: checks a message against the JSON grammar (RFC 8259) and finds the protocol's fields.
+// json-scan.js: checks a message against the JSON grammar (RFC 8259) and finds the protocol's
+// fields.
 //
 // A payload is never parsed into a value. It travels as the bytes that the client sent, so 1e400,
 // 9007199254740993 and a lone \ud800 arrive unchanged. One scan of the bytes checks the grammar and
@@ -28,8 +29,8 @@ const CLOSE_BRACE = 0x7d;
 
 /**
  * The places of the protocol's top-level fields in the message that `scan` read last; a start of -1
- * means absent. If a name occurs twice, the last one counts, as in JSON.parse. One record serves all
- * calls, because the decoder reads it before the next scan.
+ * means absent. If a name occurs twice, the last one counts, as in JSON.parse. One record serves
+ * all calls, because the decoder reads it before the next scan.
  */
 const found = {
   typeStart: -1,

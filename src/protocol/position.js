@@ -1,7 +1,7 @@
 // position.js: a place in a room's stream, and its one encoding.
 //
-// The same 24 bytes stand in the relay's messages, in the messages of Redis, and behind the payload of
-// a publication that a worker keeps:
+// The same 24 bytes stand in the relay's messages, in the messages of Redis, and behind the payload
+// of a publication that a worker keeps:
 //
 //   epoch    16 ASCII bytes
 //   offset   u64, big-endian

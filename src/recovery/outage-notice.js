@@ -2,8 +2,8 @@
 //
 // After GRACE_MS of outage, the worker sends `degraded` to all connections that have said hello or
 // are in a room, and sets it in every `welcome`. A shorter outage costs clients no more than an
-// UNAVAILABLE. The worker withdraws the notice when the broker is up and every room with history has
-// been compared with it: from then on, everything that can be recovered has been recovered. The
+// UNAVAILABLE. The worker withdraws the notice when the broker is up and every room with history
+// has been compared with it: from then on, everything that can be recovered has been recovered. The
 // notices to 50,000 connections are paced.
 
 import { encodeDegraded } from '../protocol/encode.js';

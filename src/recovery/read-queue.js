@@ -15,7 +15,9 @@ const MAX_READS = 64;
  * @typedef {{history(room: string, from: ReadRequest): Promise<HistoryPage>}} Histories
  */
 
-/** @typedef {{owner: object|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead */
+/**
+ * @typedef {{owner: object|null, resolve: () => void, reject: (error: Error) => void}} WaitingRead
+ */
 
 export class ReadQueue {
   /**

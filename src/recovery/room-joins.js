@@ -154,8 +154,8 @@ export class RoomJoins {
     for (const join of this.pending.values()) {
       const { size } = this.pending;
       this.#decide(join, error);
-      // A look at a join that has to wait costs next to nothing, and must not cost later joins their
-      // turn.
+      // A look at a join that has to wait costs next to nothing, and must not cost later joins
+      // their turn.
       const isDecided = this.pending.size < size;
       if (isDecided && error === null && this.joinBudget.isSpent()) return this.#settleLater();
     }

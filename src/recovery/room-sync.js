@@ -1,8 +1,8 @@
-// room-sync.js: follows one room's stream for its members on this worker. No publication is missing,
-// no publication comes twice, and all come in order.
+// room-sync.js: follows one room's stream for its members on this worker. No publication is
+// missing, no publication comes twice, and all come in order.
 //
-// Each publication from the broker has an offset and the epoch of its stream. RoomSync knows the last
-// publication that it handed to the outbox, and handles an arrival by its offset:
+// Each publication from the broker has an offset and the epoch of its stream. RoomSync knows the
+// last publication that it handed to the outbox, and handles an arrival by its offset:
 //
 //   the next one          goes into the replay buffer and to the outbox
 //   an older one          is a repeat, and is dropped
@@ -13,9 +13,10 @@
 //                         and the stream continues from the broker's position.
 //
 // A stream is opened in the same way: arrivals are held until a read has brought the position. A
-// read that fails is repeated, after ever longer pauses, for as long as the room has members. A loss
-// from a cut subscription shows no gap until the next publication comes. So positions are compared
-// (`check`) when the broker is back, and every ten seconds in quiet rooms (check-wheel.js).
+// read that fails is repeated, after ever longer pauses, for as long as the room has members. A
+// loss from a cut subscription shows no gap until the next publication comes. So positions are
+// compared (`check`) when the broker is back, and every ten seconds in quiet rooms
+// (check-wheel.js).
 //
 // A full outbox is a gap too: arrivals are dropped until it has drained, and are then read.
 //
@@ -340,8 +341,8 @@ export class RoomSync {
     this.isHeldCut = false;
     for (let i = 0; i < held.length; i++) {
       const { publication, offset, epoch } = held[i];
-      // An arrival from before the read that does not follow now is a repeat, or the stream does not
-      // know it.
+      // An arrival from before the read that does not follow now is a repeat, or the stream does
+      // not know it.
       if (i < heldBefore && !(epoch === this.epoch && offset === this.offset + 1)) continue;
       this.arrive(publication, offset, epoch);
     }

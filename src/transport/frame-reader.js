@@ -14,17 +14,18 @@
 // code is ws's own. Where compression was negotiated all frames are ws's: ws inflates later than it
 // reads, and would be overtaken.
 //
-// **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and 64 KB are 10,900 empty
-// frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS, and all reads of a turn
-// after TURN_MS. What remains is copied, the socket is paused, and its connection waits in one of
-// two lines: short reads that only came too late in their turn go first, then connections that have
-// more to read than a turn gives. A connection that fills a whole read waits in line for the next
-// one. This holds whatever the limits are.
+// **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and
+// 64 KB are 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS,
+// and all reads of a turn after TURN_MS. What remains is copied, the socket is paused, and its
+// connection waits in one of two lines: short reads that only came too late in their turn go first,
+// then connections that have more to read than a turn gives. A connection that fills a whole read
+// waits in line for the next one. This holds whatever the limits are.
 //
-// **Counts.** Control frames, empty frames and small fragments take a token each (admission/rate-limit.js); large fragments
-// pay as bytes of their message. A connection without a token is closed. What a closed connection
-// still sends is discarded, and after MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay
-// unfinished for a time that grows with its bytes.
+// **Counts.** Control frames, empty frames and small fragments take a token each
+// (admission/rate-limit.js); large fragments pay as bytes of their message. A connection without a
+// token is closed. What a closed connection still sends is discarded, and after
+// MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay unfinished for a time that grows
+// with its bytes.
 //
 // All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so
 // is what ws gets.

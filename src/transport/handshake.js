@@ -1,7 +1,7 @@
 // handshake.js: checks of a request on the public port: is it a well-formed WebSocket handshake?
 //
-// `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body. These
-// checks come before it. They cost less than admission, so they also come before that.
+// `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
+// These checks come before it. They cost less than admission, so they also come before that.
 
 /**
  * More headers than this are refused. Node drops those behind its own limit silently, so that limit
@@ -62,8 +62,8 @@ export function tooManyHeaders({ rawHeaders }) {
 }
 
 /**
- * The server does not wait for a body, and does not take it for the next request. A Content-Length of
- * 0 is no body: Java's WebSocket client sends it.
+ * The server does not wait for a body, and does not take it for the next request. A Content-Length
+ * of 0 is no body: Java's WebSocket client sends it.
  * @param {IncomingMessage} request
  */
 export function hasBody({ headers }) {

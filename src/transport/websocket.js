@@ -200,8 +200,8 @@ export class WebSockets {
     this.counters = counters;
     this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
     const isShared = useFastPath('shared_reads', config, counters, sharedReadsFault);
-    // Node may read on from a paused socket if reads are not shared, and the end would pass bytes that
-    // wait for their turn.
+    // Node may read on from a paused socket if reads are not shared, and the end would pass bytes
+    // that wait for their turn.
     this.takesListener = useFastPath('ws_listener', config, counters, () =>
       isShared ? wsListenerFault() : 'it needs shared_reads',
     );

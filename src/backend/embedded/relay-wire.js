@@ -39,7 +39,7 @@
 //   EXIT        u8 room length, room, user
 //   EXIT_ALL
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
-//                                                                  then of each member u32 length, bytes
+//                                                                  then of each: u32 length, bytes
 //   NAME        name in Redis, or nothing             GONE         name of a worker that has died
 //
 // PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too,

@@ -1,10 +1,10 @@
 // shared-reads.js: reads all sockets into one buffer.
 //
-// By default Node allocates 64 KB for each read, makes an ArrayBuffer and a Buffer of it, and passes
-// it through the socket's stream: 5 of the 21 us that an echoed message costs. A socket made with
-// the option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) is read into a buffer
-// of the caller instead. An HTTP server's sockets can't be made with it, so this sets the fields that
-// the option sets.
+// By default Node allocates 64 KB for each read, makes an ArrayBuffer and a Buffer of it, and
+// passes it through the socket's stream: 5 of the 21 us that an echoed message costs. A socket made
+// with the option `onread` (https://nodejs.org/api/net.html#new-netsocketoptions) is read into a
+// buffer of the caller instead. An HTTP server's sockets can't be made with it, so this sets the
+// fields that the option sets.
 //
 // Private: the symbols `kBuffer` and `kBufferCb` of a socket, and `_handle.useUserBuffer`.
 
@@ -40,8 +40,8 @@ export function sharedReadsFault() {
 /**
  * From now on the socket is read into the shared buffer, and its stream gets only the end.
  * @param {Socket} socket
- * @param {(this: Socket, size: number, buffer: Buffer) => void} onRead uses the first `size` bytes of
- *   the buffer before it returns
+ * @param {(this: Socket, size: number, buffer: Buffer) => void} onRead uses the first `size` bytes
+ *   of the buffer before it returns
  * @returns {boolean} false: nothing has changed, because of TLS or a missing field
  */
 export function shareReads(socket, onRead) {

@@ -1,15 +1,22 @@
 -- history.lua: publishes to a room with history, or reads it, in one atomic step.
 --
 --   KEYS  1 meta   2 stream   3 idempotency key, where there is one
---   ARGV  1 incarnation of the room as the caller knows it, or only its fence, or ''; 'trust': the epoch outlives the server
---           a fence and the one before it: the caller has watched the change, and nothing was lost (identity.js)
---         2 an epoch to begin where one has to: random, and never given twice; then epochs that have ended, as the caller knows
---         3 channel, 4 publications in the body, 0: it is one that is too large to announce, 5 body,
---           6 milliseconds to keep the idempotency key
---           now and then  7 publications to keep, 8 milliseconds to keep them, 9 milliseconds to keep meta
---     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta, 8 '1': the oldest above `after`, not the newest
---           9 '1': nobody follows the room, and without meta it gets none, 10 '1': ask whether Redis was promoted meanwhile
---   reply  offset of the last published, after the incarnation where it is not the caller's; epoch and offset of a repeated key
+--   ARGV  1 incarnation of the room as the caller knows it, or only its fence, or '';
+--           'trust': the epoch outlives the server;
+--           a fence and the one before it: the caller has watched the change, and nothing was lost
+--           (identity.js)
+--         2 an epoch to begin where one has to: random, and never given twice; then epochs that
+--           have ended, as the caller knows
+--         3 channel, 4 publications in the body, 0: it is one that is too large to announce,
+--           5 body, 6 milliseconds to keep the idempotency key
+--           now and then  7 publications to keep, 8 milliseconds to keep them,
+--                         9 milliseconds to keep meta
+--     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta,
+--           8 '1': the oldest above `after`, not the newest
+--           9 '1': nobody follows the room, and without meta it gets none,
+--           10 '1': ask whether Redis was promoted meanwhile
+--   reply  offset of the last published, after the incarnation if it is not the caller's;
+--          epoch and offset of a repeated key
 --     or   incarnation, offset of the latest, messages, newest first; oldest first if 8 is '1'
 --
 -- An incarnation is a fence and an epoch. The fence names a server and its replication ID: where
