@@ -1,34 +1,34 @@
-// frame-reader.js: reads what clients send: cuts it into frames, and bounds what one client can
-// take of the worker.
+// frame-reader.js: cuts what clients send into frames, and bounds the work that one client causes.
 //
 // ws reads through a Writable stream, with a small Buffer for each part of a header and two events
-// for each message: half of what an echoed message costs. Here the socket's own reads are walked in
-// place, for the frames that nearly every client sends: whole text messages, pings and pongs.
-// Everything else (fragments, binary, close, what breaks the protocol, text that is not UTF-8) is
-// ws's, and once it has begun it stays so:
+// for each message. That is half of the cost of an echoed message. This reader walks the socket's
+// reads in place, for the frames that nearly every client sends: whole text messages, pings and
+// pongs. ws gets all other frames: fragments, binary messages, close frames, protocol errors, and
+// text that is not UTF-8. After the first of them, ws gets all frames of the connection:
 //
-//                     the first frame that is not ours
-//   (upgrade) ---> OURS -------------------------------> WS (for good)
+//                     the first frame for ws
+//   (upgrade) ---> OURS -----------------------> WS (for good)
 //
-// ws gets whole frames only, each as it came, or the header of one that it refuses. So each close
-// code is ws's own. Where compression was negotiated all frames are ws's: ws inflates later than it
-// reads, and would be overtaken.
+// ws gets whole frames only, unchanged, or the header of a frame that it refuses. So each close
+// code is ws's own. If compression was negotiated, ws gets all frames, because it inflates later
+// than it reads. The frames reach ws through its own listener (fast/ws-listener.js) or a
+// FeedStream.
 //
 // **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and
 // 64 KB are 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS,
-// and all reads of a turn after TURN_MS. What remains is copied, the socket is paused, and its
-// connection waits in one of two lines: short reads that only came too late in their turn go first,
+// and all reads of a turn after TURN_MS. The reader copies the rest, pauses the socket, and puts
+// its connection into one of two lines. Short reads that only came too late in their turn go first,
 // then connections that have more to read than a turn gives. A connection that fills a whole read
 // waits in line for the next one. This holds whatever the limits are.
 //
 // **Counts.** Control frames, empty frames and small fragments take a token each
-// (admission/rate-limit.js); large fragments pay as bytes of their message. A connection without a
-// token is closed. What a closed connection still sends is discarded, and after
-// MAX_BYTES_AFTER_CLOSE it is not even read. A message may stay unfinished for a time that grows
-// with its bytes.
+// (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
+// token is closed. The reader discards the bytes that a closed connection still sends, and stops
+// reading after MAX_BYTES_AFTER_CLOSE. A message may stay unfinished for a time that grows with its
+// bytes.
 //
-// All sockets are read into one buffer (shared-reads.js): what is kept of a read is copied, and so
-// is what ws gets.
+// All sockets are read into one buffer (fast/shared-reads.js), so the reader copies what it or ws
+// keeps.
 
 import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';

@@ -1,17 +1,17 @@
-// websocket.js: the WebSocket wire: `ws` keeps the protocol's rules, we write, and read what is
-// simple (frame-reader.js).
+// websocket.js: the WebSocket wire. `ws` keeps the rules of the protocol; this file writes frames,
+// and frame-reader.js reads the simple ones.
 //
-// Frames that the hub built are written to the socket past ws's sender, which would build a header
-// per receiver; ws itself writes only close frames, through the same socket and so in order. Where
-// nothing waits in the socket's stream, they go straight to its descriptor: a stream write costs a
-// request object, a callback and three times the JavaScript. What the kernel does not take goes
-// through the stream, which is then no longer empty, so the order holds. A reply, which has one
-// receiver, is built in a buffer of the process that is free again once the kernel has taken it.
+// The hub's frames are written past ws's sender, which would build a header for each receiver. ws
+// itself writes only close frames, to the same socket, so the order holds. If nothing waits in the
+// socket's stream, frames go to its descriptor (fast/direct-write.js). The bytes that the kernel
+// does not take go through the stream, which is then not empty, so the order holds again. A reply
+// has one receiver. It is built in one buffer of the process that is free again when the kernel has
+// taken the bytes.
 //
-// What a client sends is bounded by frame-reader.js before ws gets it.
+// frame-reader.js bounds what a client sends before ws gets it.
 //
-// Every listener is one shared function that finds its connection on the WebSocket: no closure per
-// connection.
+// Every listener is one shared function that finds its connection on the WebSocket, so a connection
+// needs no closure.
 
 import { WebSocket, WebSocketServer } from 'ws';
 import { useFastPath } from '../config/fast-paths.js';
@@ -186,7 +186,7 @@ export class WebSockets {
    * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
-   *   frame that is no whole message; null: nobody counts
+   *   frame that is no whole message; null: frames are not counted
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
   constructor({ config, hub, commands, heartbeat, admitFrame = null, counters }) {
