@@ -22,6 +22,7 @@ Without a command, fanfare starts the server. The settings come from the environ
 and from FANFARE_CONFIG_FILE: see docs/configuration.md.
 
   fanfare doctor [options]  report how many connections this machine can hold (doctor --help)
+  fanfare token [options]   print a token for development, signed with JWT_SECRET (token --help)
   fanfare --help            print this help
   fanfare --version         print the version
 
@@ -30,7 +31,15 @@ Exit codes: 0 stopped, 1 failed, ${EXIT_USAGE} unknown argument, ${EXIT_CONFIG} 
 `;
 
 /** The commands, by the first argument. @type {Record<string, (args: string[]) => unknown>} */
-const COMMANDS = { doctor, help, '--help': help, '-h': help, '--version': version, '-v': version };
+const COMMANDS = {
+  doctor,
+  token,
+  help,
+  '--help': help,
+  '-h': help,
+  '--version': version,
+  '-v': version,
+};
 
 /** @typedef {import('./config/settings.js').Config} Config */
 /** @typedef {import('./primary/supervisor.js').Settings} Settings */
@@ -54,6 +63,17 @@ function help() {
 async function version() {
   const manifest = await readFile(new URL('../package.json', import.meta.url), 'utf8');
   process.stdout.write(`${JSON.parse(manifest).version}\n`);
+}
+
+/** @param {string[]} args */
+async function token(args) {
+  const { settings, faults } = await readSettings();
+  if (!settings) return refuse(faults);
+  const { tokenCommand } = await import('./auth/token-command.js');
+  const { code, out, err } = await tokenCommand(args, settings.config.tokens);
+  process.stdout.write(out);
+  process.stderr.write(err);
+  process.exitCode = code;
 }
 
 async function primary() {

@@ -46,6 +46,8 @@ const PER_IP_RETRY_S = 10;
  * @property {number} descriptorLimit
  */
 
+/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
+
 /** One request that was let in, until its connection is gone. */
 export class Admitted {
   /**
@@ -56,13 +58,16 @@ export class Admitted {
     /** As limits count it; empty where none of them counts by address. */
     this.address = address;
     this.holder = holder;
+    /** Of the handshake's token; null: it has none. @type {Credentials|null} */
+    this.credentials = null;
   }
 
-  /** Gives the address' place back. May be called again: the place is given back once. */
+  /** Gives the places back, of the address and of the user. May be called again. */
   release() {
     const { holder } = this;
     this.holder = null;
     holder?.release(this.address);
+    this.credentials?.lease?.release();
   }
 }
 
@@ -78,10 +83,21 @@ export class Admission {
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
+   * @param {{check(request: import('node:http').IncomingMessage): Promise<Credentials>|null}|null}
+   *   [parts.authenticator] null: no tokens are configured
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
-  constructor({ config, addresses, health, counters, now, random = Math.random }) {
+  constructor({
+    config,
+    addresses,
+    health,
+    counters,
+    now,
+    authenticator = null,
+    random = Math.random,
+  }) {
     this.config = config;
+    this.authenticator = authenticator;
     this.addresses = addresses;
     this.health = health;
     this.counters = counters;
@@ -167,9 +183,13 @@ export class Admission {
       const refusal = this.admitPeer(address);
       if (refusal !== null) return refusal;
     }
-    return config.maxConnectionsPerIpMode === 'off'
-      ? new Admitted(address, null)
-      : this.#acquire(address);
+    const place =
+      config.maxConnectionsPerIpMode === 'off'
+        ? new Admitted(address, null)
+        : this.#acquire(address);
+    return this.authenticator === null
+      ? place
+      : this.#checkToken(this.authenticator, request, place);
   }
 
   /** @returns {'loop_lag'|'memory'|'descriptors'|null} */
@@ -199,6 +219,26 @@ export class Admission {
       return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
     }
     return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
+  }
+
+  /**
+   * A token that is not valid is no refusal: the transport answers in its own way.
+   * @param {NonNullable<Admission['authenticator']>} authenticator
+   * @param {import('node:http').IncomingMessage} request
+   * @param {Refusal|Admitted|Promise<Refusal|Admitted>} place
+   * @returns {Promise<Refusal|Admitted>}
+   */
+  async #checkToken(authenticator, request, place) {
+    const admitted = await place;
+    if (!(admitted instanceof Admitted)) return admitted;
+    const credentials = await authenticator.check(request);
+    if (credentials?.refusal?.error === 'UNAVAILABLE') {
+      admitted.release();
+      const { retryAfterS } = credentials.refusal;
+      return this.#refuse(503, 'tokens', 'Tokens can not be checked now.', retryAfterS);
+    }
+    admitted.credentials = credentials;
+    return admitted;
   }
 
   /**

@@ -6,6 +6,7 @@
 // ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
+import { asciiJson } from './ascii-json.js';
 import { readRights } from './rights.js';
 import { parseObject } from './strict-json.js';
 import { TokenError } from './token-error.js';
@@ -13,6 +14,8 @@ import { TokenError } from './token-error.js';
 /** Clocks of two machines differ: every time in a token may be off by as much. */
 export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
+/** A publication carries its sender as ASCII, behind one byte for the length. */
+const MAX_SENDER_BYTES = 255;
 const MAX_TOKEN_ID_LENGTH = 256;
 /** Of `info`, as JSON text. */
 const MAX_INFO_BYTES = 1024;
@@ -40,14 +43,6 @@ export class Identity {
     this.rights = rights;
     this.autojoin = autojoin;
     this.info = info;
-  }
-
-  /**
-   * May it join the room? `autojoin` permits the rooms that it names.
-   * @param {string} room a valid name
-   */
-  mayJoin(room) {
-    return this.rights.join.has(room) || this.autojoin.includes(room);
   }
 }
 
@@ -105,7 +100,8 @@ export function isUser(value) {
     typeof value === 'string' &&
     value !== '' &&
     value.length <= MAX_USER_LENGTH &&
-    !UNPRINTABLE.test(value)
+    !UNPRINTABLE.test(value) &&
+    asciiJson(value).length <= MAX_SENDER_BYTES
   );
 }
 

@@ -11,7 +11,7 @@
 // after a failed one, and forgets the keys if the URL is down for longer than their age.
 
 import { importJWK } from 'jose';
-import { readPublicKey } from './algorithms.js';
+import { readPublicKey } from '../config/token-keys.js';
 import { TokenError } from './token-error.js';
 
 const REFRESH_INTERVAL_MS = 600_000;
@@ -29,7 +29,7 @@ const MAX_WAITING = 1000;
 /** Workers begin together and should not read together: an interval is longer by up to a tenth. */
 const JITTER = 0.1;
 
-/** @typedef {import('./algorithms.js').PublicKey} PublicKey */
+/** @typedef {import('../config/token-keys.js').PublicKey} PublicKey */
 /** @typedef {import('jose').CryptoKey} CryptoKey */
 
 /**
@@ -57,7 +57,7 @@ export class RemoteKeys {
   /**
    * @param {object} parts
    * @param {string} parts.url
-   * @param {import('./counters.js').AuthCounters} parts.counters
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
    * @param {() => number} [parts.now] a clock in ms that never goes back
@@ -106,7 +106,6 @@ export class RemoteKeys {
     const found = this.#lookUp(algorithm, keyId);
     if (found !== null) return this.#cryptoKey(found, algorithm);
     if (isFresh) throw new TokenError('unknown_key');
-    this.counters.keysUnavailable++;
     throw new TokenError('keys_unavailable', this.#retryAfterS());
   }
 

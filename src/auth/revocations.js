@@ -7,21 +7,14 @@
 //
 // A token without `iat` counts as issued before any revocation of its user.
 
-/** In force at once. One more is refused, because forgetting one would let a token in again. */
-export const MAX_REVOCATIONS = 100_000;
+import { MAX_REVOCATIONS } from '../backend/revocations.js';
+
 /** Revocations looked at in one sweep: under a millisecond. */
 const SWEEP_ENTRIES = 8192;
 /** Revocations are kept so much longer: clocks of two machines differ. */
 const LEEWAY_MS = 60_000;
 
-/**
- * Exactly one of `user` and `tokenId` is a string.
- * @typedef {object} Revocation
- * @property {string|null} user
- * @property {string|null} tokenId
- * @property {number} issuedBeforeMs of a user: tokens issued later are not revoked; of a token: 0
- * @property {number} keepUntilMs
- */
+/** @typedef {import('../backend/revocations.js').Revocation} Revocation */
 
 export class Revocations {
   /** @type {Map<string, Revocation>} */
@@ -34,7 +27,7 @@ export class Revocations {
   /**
    * @param {object} parts
    * @param {number} parts.maxLifetimeS of a token
-   * @param {import('./counters.js').AuthCounters} parts.counters
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] ms since 1970
    * @param {number} [parts.max]
    */
@@ -76,8 +69,9 @@ export class Revocations {
 
   /**
    * Of two for the same user or token, the later times hold: adding one twice changes nothing.
+   * Above MAX_REVOCATIONS it is refused: forgetting another would let a token in again.
    * @param {Revocation} revocation
-   * @returns {boolean} false: refused, too many are in force
+   * @returns {boolean} true: it is new, or revokes more than before
    */
   add(revocation) {
     const { user, tokenId, issuedBeforeMs, keepUntilMs } = revocation;
@@ -91,12 +85,16 @@ export class Revocations {
         return false;
       }
       map.set(key, { user, tokenId, issuedBeforeMs, keepUntilMs });
-    } else {
-      known.issuedBeforeMs = Math.max(known.issuedBeforeMs, issuedBeforeMs);
-      known.keepUntilMs = Math.max(known.keepUntilMs, keepUntilMs);
+      this.counters.revocations = this.size;
+      return true;
     }
-    this.counters.revocations = this.size;
-    return true;
+    const isMore = issuedBeforeMs > known.issuedBeforeMs;
+    map.set(key, {
+      ...known,
+      issuedBeforeMs: Math.max(known.issuedBeforeMs, issuedBeforeMs),
+      keepUntilMs: Math.max(known.keepUntilMs, keepUntilMs),
+    });
+    return isMore;
   }
 
   /**

@@ -5,7 +5,6 @@
 
 import { parseArgs } from 'node:util';
 import { SignJWT } from 'jose';
-import { secretFault } from './algorithms.js';
 import { isUser } from './claims.js';
 import { readRights } from './rights.js';
 
@@ -43,10 +42,8 @@ const OPTIONS = /** @type {const} */ ({
 
 /**
  * @param {readonly string[]} args
- * @param {object} settings
- * @param {readonly string[]} settings.secrets the first signs
- * @param {readonly string[]} settings.audience
- * @param {readonly string[]} settings.issuer
+ * @param {Pick<import('../config/tokens.js').TokenSettings, 'secrets'|'audience'|'issuer'>|null}
+ *   settings the first secret signs; null: no key is configured
  * @param {number} [nowMs] since 1970
  * @returns {Promise<{code: number, out: string, err: string}>} exit code and texts; 64: usage
  */
@@ -59,9 +56,9 @@ export async function tokenCommand(args, settings, nowMs = Date.now()) {
     return usage(/** @type {Error} */ (error).message);
   }
   if (values.help) return { code: 0, out: TOKEN_USAGE, err: '' };
-  const [secret] = settings.secrets;
-  if (secret === undefined) return usage('set JWT_SECRET, for example to `openssl rand -hex 32`');
-  if (secretFault(secret) !== '') return usage(`JWT_SECRET is ${secretFault(secret)}`);
+  const secret = settings?.secrets[0];
+  if (settings === null || secret === undefined)
+    return usage('set JWT_SECRET, for example to `openssl rand -hex 32`');
   const { user, id, expires, algorithm } = values;
   if (!isUser(user)) return usage('--user is 1 to 128 characters');
   if (!/^[1-9]\d{0,8}$/.test(expires)) return usage('--expires is a number of seconds');

@@ -3,8 +3,11 @@
 // A reason is one of a closed set, so it can label a metric. Neither the message nor a `cause`
 // holds any text of the token or of a key: an error may reach a log.
 
-/** The closed set of reasons, each with the error code that the client gets. */
-export const REASONS = Object.freeze({
+/** @typedef {typeof import('../observability/counters.js').TOKEN_REFUSALS[number]} Reason */
+/** @typedef {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
+
+/** Each reason with the error code that the client gets. @type {Readonly<Record<Reason, Code>>} */
+const REASONS = Object.freeze({
   /** longer than MAX_TOKEN_BYTES */
   oversized: 'INVALID_TOKEN',
   /** not three parts of base64url with a JSON object in the first two */
@@ -26,11 +29,11 @@ export const REASONS = Object.freeze({
   revoked: 'INVALID_TOKEN',
   /** the JWKS cannot be asked now */
   keys_unavailable: 'UNAVAILABLE',
+  /** this worker does not know yet which tokens are revoked */
+  revocations_unavailable: 'UNAVAILABLE',
   /** too many tokens are being verified */
   overload: 'UNAVAILABLE',
 });
-
-/** @typedef {keyof typeof REASONS} Reason */
 
 /** A token was refused. */
 export class TokenError extends Error {
@@ -43,7 +46,6 @@ export class TokenError extends Error {
     this.name = 'TokenError';
     this.reason = reason;
     this.retryAfterS = retryAfterS;
-    /** @type {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} */
-    this.code = /** @type {any} */ (REASONS[reason]);
+    this.code = REASONS[reason];
   }
 }

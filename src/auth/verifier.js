@@ -8,7 +8,7 @@
 // without an outage. The token selects a key only among those that the configuration allows.
 
 import { errors, importJWK, jwtVerify } from 'jose';
-import { ALGORITHMS, HMAC_ALGORITHMS } from './algorithms.js';
+import { ALGORITHMS, HMAC_ALGORITHMS } from '../config/token-keys.js';
 import { LEEWAY_S, readIdentity } from './claims.js';
 import { RemoteKeys } from './remote-keys.js';
 import { parseObject } from './strict-json.js';
@@ -23,17 +23,6 @@ const OVERLOAD_RETRY_S = 5;
 const TYPES = new Set(['jwt', 'at+jwt', 'application/jwt', 'application/at+jwt']);
 const TOKEN = /^([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*$/;
 
-/**
- * @typedef {object} TokenSettings
- * @property {readonly string[]} secrets each of at least 32 bytes
- * @property {readonly import('./algorithms.js').PublicKey[]} publicKeys
- * @property {string} jwksUrl '': none
- * @property {readonly string[]} algorithms allowed ones; empty: those that fit the keys
- * @property {readonly string[]} audience one of them must be in `aud`; empty: not checked
- * @property {readonly string[]} issuer one of them must be `iss`; empty: not checked
- * @property {number} maxLifetimeS of a token
- */
-
 /** @typedef {import('./claims.js').Identity} Identity */
 /** @typedef {import('jose').CryptoKey} CryptoKey */
 
@@ -46,9 +35,9 @@ export class TokenVerifier {
 
   /**
    * @param {object} parts
-   * @param {TokenSettings} parts.settings
+   * @param {import('../config/tokens.js').TokenSettings} parts.settings
    * @param {{isRevoked(identity: Identity): boolean}} parts.revocations
-   * @param {import('./counters.js').AuthCounters} parts.counters
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
    *   parts.log
    * @param {() => number} [parts.now] ms since 1970
@@ -72,7 +61,10 @@ export class TokenVerifier {
     };
   }
 
-  /** Imports the keys, and reads the JWKS. Rejects if a configured key cannot be used. */
+  /**
+   * Imports the keys, and begins to read the JWKS: tokens that need it wait for it.
+   * @returns {Promise<{remote: Promise<void>}>} `remote`: the first read has ended
+   */
   async start() {
     for (const secret of this.settings.secrets) {
       const bytes = Buffer.from(secret);
@@ -86,7 +78,7 @@ export class TokenVerifier {
           this.#add(algorithm, /** @type {CryptoKey} */ (await importJWK(jwk, algorithm)));
       }
     }
-    await this.#remote?.start();
+    return { remote: Promise.resolve(this.#remote?.start()) };
   }
 
   close() {
@@ -104,14 +96,14 @@ export class TokenVerifier {
       this.#pending++;
       try {
         const identity = await this.#verify(token);
-        this.counters.accepted++;
+        this.counters.tokens.accepted++;
         return identity;
       } finally {
         this.#pending--;
       }
     } catch (error) {
       const refusal = refusalOf(error);
-      this.counters.refused[refusal.reason]++;
+      this.counters.tokens[refusal.reason]++;
       throw refusal;
     }
   }

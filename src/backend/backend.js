@@ -30,6 +30,8 @@
  * @typedef {object} Backend
  * @property {import('./broker.js').Broker} broker
  * @property {import('./presence.js').Presence|null} presence null if no room has presence
+ * @property {import('./revocations.js').RevocationStore} revocations usable once the broker has
+ *   started
  * @property {() => Promise<void>} close closes presence, then the broker; may be called twice
  */
 

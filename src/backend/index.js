@@ -29,10 +29,11 @@ class WorkerBackend {
    * @param {RelayClient} relay
    * @param {Backend} backend
    */
-  constructor(relay, { broker, presence, close }) {
+  constructor(relay, { broker, presence, revocations, close }) {
     this.addresses = relay;
     this.broker = broker;
     this.presence = presence;
+    this.revocations = revocations;
     this.closeBackend = close;
   }
 

@@ -20,7 +20,7 @@ const BROADCAST_RESULT_MS = 2000;
 export class BroadcastCommand {
   /**
    * @param {object} parts
-   * @param {boolean} parts.isAllowed
+   * @param {'everyone'|'granted'|'none'} parts.clientBroadcast who may broadcast; `granted`: by token
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').Publisher} parts.publisher
@@ -28,8 +28,8 @@ export class BroadcastCommand {
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
    *   0: the broadcast passes; otherwise as `admitMessage` of dispatch.js
    */
-  constructor({ isAllowed, hub, broker, publisher, replies, admitBroadcast }) {
-    this.isAllowed = isAllowed;
+  constructor({ clientBroadcast, hub, broker, publisher, replies, admitBroadcast }) {
+    this.clientBroadcast = clientBroadcast;
     this.hub = hub;
     this.broker = broker;
     this.publisher = publisher;
@@ -46,7 +46,8 @@ export class BroadcastCommand {
   /** @type {Handler} */
   broadcast(connection, { id, source, payloadStart, payloadEnd }) {
     if (payloadStart < 0) return this.replies.malformed(connection, id);
-    if (!this.isAllowed) return this.replies.error(connection, 'PERMISSION_DENIED', id);
+    if (!this.#mayBroadcast(connection))
+      return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const bytes = payloadEnd - payloadStart;
     const sinceMs = performance.now();
     const wait = this.admitBroadcast(connection, sinceMs, bytes);
@@ -66,6 +67,12 @@ export class BroadcastCommand {
     );
     const forget = () => this.pending.delete(tag);
     this.publisher.broadcast(connection, publication, id, forget);
+  }
+
+  /** @param {Connection} connection */
+  #mayBroadcast({ session }) {
+    if (this.clientBroadcast === 'granted') return session?.mayBroadcast ?? false;
+    return this.clientBroadcast === 'everyone';
   }
 
   /** Call once a second: sends results whose own delivery did not come. */

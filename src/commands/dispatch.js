@@ -20,6 +20,14 @@ const MAX_REFUSED_BYTES = 4096;
 
 /** @typedef {import('./handler.js').Handler} Handler */
 
+/**
+ * Connections that have not authenticated (auth.js).
+ * @typedef {object} Gate
+ * @property {(connection: Connection, data: Buffer) => boolean} holds keeps a message back that comes
+ *   behind a token; false: there is none
+ * @property {(type: string) => boolean} isOpenToAll may they send commands of this type?
+ */
+
 export class Dispatcher {
   /**
    * @param {object} parts
@@ -28,14 +36,16 @@ export class Dispatcher {
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
    *   parts.admitMessage 0: the message passes; above 0: seconds to wait; −1: close with 4005.
    *   Null: no rate is limited.
+   * @param {Gate|null} parts.gate null: no tokens are configured
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ handlers, replies, admitMessage, counters, messageDuration, log }) {
+  constructor({ handlers, replies, admitMessage, gate, counters, messageDuration, log }) {
     this.handlers = handlers;
     this.replies = replies;
     this.admitMessage = admitMessage;
+    this.gate = gate;
     this.counters = counters;
     this.messageDuration = messageDuration;
     this.log = log;
@@ -52,23 +62,28 @@ export class Dispatcher {
     const started = isTimed || admitMessage !== null ? performance.now() : 0;
     const wait = admitMessage === null ? 0 : admitMessage(connection, started, data.length);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    this.#handle(connection, data);
+    // Behind a token that is being verified, commands wait.
+    if (this.gate !== null && connection.isHeld && this.gate.holds(connection, data)) return;
+    this.handle(connection, data);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
   }
 
   /**
-   * A fault of ours in one command closes that connection and no other.
+   * Handles a message that has paid its rate. A fault of ours in one command closes that connection
+   * and no other.
    * @param {Connection} connection
    * @param {Buffer} data
    */
-  #handle(connection, data) {
+  handle(connection, data) {
     /** @type {Command|null|undefined} */
     let command;
     try {
       command = decode(data);
       if (command === null) return this.replies.malformed(connection);
       const handler = this.handlers.get(command.type);
-      if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
+      if (this.gate !== null && connection.isHeld && !this.gate.isOpenToAll(command.type))
+        this.replies.error(connection, 'PERMISSION_DENIED', command.id);
+      else if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
       else handler(connection, command);
     } catch (error) {
       this.log.error({ err: error, type: command?.type }, 'command failed');

@@ -23,6 +23,9 @@ export class HistoryCommand {
   history(connection, command) {
     const { id, room: name, limit } = command;
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    const { session } = connection;
+    if (session !== null && !session.mayReadHistory(name))
+      return this.replies.error(connection, 'PERMISSION_DENIED', id);
     if (!isLimit(limit)) return this.replies.malformed(connection, id);
     const since = readSince(command.since);
     this.pendingReads.answer(

@@ -1,5 +1,6 @@
 // index.js: puts the commands of a worker together: one table of all types.
 
+import { AuthCommands } from './auth.js';
 import { BroadcastCommand } from './broadcast.js';
 import { Dispatcher } from './dispatch.js';
 import { HistoryCommand } from './history.js';
@@ -31,6 +32,8 @@ import { SessionCommands } from './session.js';
  * @property {{readonly isOn: boolean}} outageNotice
  * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null: no room has
  *   presence
+ * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens are
+ *   configured
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0:
  *   pass; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
@@ -56,7 +59,7 @@ import { SessionCommands } from './session.js';
 /** @param {CommandParts} parts @returns {Commands} */
 export function createCommands(parts) {
   const { config, hub, broker, scheduler, outageNotice, tracker, counters, log } = parts;
-  const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast: isAllowed } = config;
+  const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
   const publisher = new Publisher({ broker, replies, counters });
   const pendingReads = new PendingReads({ replies, charge: parts.charge, counters });
@@ -68,7 +71,7 @@ export function createCommands(parts) {
   const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
   const { admitBroadcast } = parts;
   const broadcasts = new BroadcastCommand({
-    isAllowed,
+    clientBroadcast,
     hub,
     broker,
     publisher,
@@ -90,16 +93,26 @@ export function createCommands(parts) {
     ['presence', (connection, command) => presences.presence(connection, command)],
     ['ping', (connection, command) => session.ping(connection, command)],
   ]);
+  const { authenticator = null } = parts;
+  const gate =
+    authenticator &&
+    new AuthCommands({ authenticator, hub, joins, session, pendingJoins, replies });
+  if (gate !== null) {
+    handlers.set('hello', (connection, command) => gate.hello(connection, command));
+    handlers.set('auth', (connection, command) => gate.auth(connection, command));
+  }
   const isLimited =
     config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
   const dispatcher = new Dispatcher({
     handlers,
     replies,
     admitMessage: isLimited ? parts.admitMessage : null,
+    gate,
     counters,
     messageDuration: parts.messageDuration,
     log,
   });
+  gate?.resumeWith((connection, data) => dispatcher.handle(connection, data));
   return {
     receive: (connection, data) => dispatcher.receive(connection, data),
     sweep: () => broadcasts.sweep(),

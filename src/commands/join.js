@@ -22,6 +22,7 @@ export class JoinCommands {
    */
   constructor({ config, hub, scheduler, tracker, replies, pendingJoins, counters }) {
     this.maxRooms = config.maxRoomsPerConnection;
+    this.isNameFree = config.tokens === null;
     this.maxRoomsMode = config.maxRoomsPerConnectionMode;
     this.hub = hub;
     this.scheduler = scheduler;
@@ -33,13 +34,41 @@ export class JoinCommands {
 
   /** @type {Handler} */
   join(connection, command) {
-    const { hub, replies } = this;
+    const { replies } = this;
     const { id, room: name } = command;
     if (!isRoom(name)) return replies.error(connection, 'INVALID_ROOM', id);
-    const user = this.tracker?.covers(name) ? readPresence(command) : null;
-    if (user === undefined) return replies.malformed(connection, id);
-    if (user?.info && user.info.length > MAX_INFO_BYTES)
+    const { session } = connection;
+    if (session !== null && !session.mayJoin(name))
+      return replies.error(connection, 'PERMISSION_DENIED', id);
+    const who = this.tracker?.covers(name) ? readPresence(command) : null;
+    if (who === undefined) return replies.malformed(connection, id);
+    if (who?.info && who.info.length > MAX_INFO_BYTES)
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
+    if (who !== null && !this.#mayAppearAs(connection, who))
+      return replies.error(connection, 'PERMISSION_DENIED', id);
+    this.#enter(connection, name, { id, who, since: readSince(command.since) });
+  }
+
+  /**
+   * Joins a room that the connection's token names.
+   * @param {Connection} connection with a session, not in the room
+   * @param {string} name
+   */
+  autojoin(connection, name) {
+    const who = this.tracker?.covers(name) ? { user: undefined, info: null } : null;
+    this.#enter(connection, name, { id: undefined, who, since: null });
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {string} name
+   * @param {object} join
+   * @param {import('./replies.js').Id} join.id
+   * @param {JoiningUser|null} join.who
+   * @param {import('../protocol/decode.js').Since|null} join.since
+   */
+  #enter(connection, name, { id, who, since }) {
+    const { hub, replies } = this;
     const room = hub.rooms.get(name);
     if (room?.has(connection)) return replies.error(connection, 'ALREADY_JOINED', id);
     if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, id);
@@ -47,7 +76,6 @@ export class JoinCommands {
       this.counters.readsRefused++;
       return replies.error(connection, 'UNAVAILABLE', id);
     }
-    const since = readSince(command.since);
     hub.join(connection, name, {
       since,
       onJoined: (joined) => {
@@ -57,7 +85,7 @@ export class JoinCommands {
           this.counters.recoveries.insufficient++;
           connection.send(encodeNotRecovered(name, id));
         }
-        this.#attend(connection, name, user);
+        this.#attend(connection, name, who);
       },
       onRefused: (error) => replies.brokerError(connection, error, id),
     });
@@ -91,12 +119,26 @@ export class JoinCommands {
    * Makes a connection that has joined one of the room's users.
    * @param {Connection} connection
    * @param {string} name
-   * @param {JoiningUser|null} user null: the connection only watches, or the room has no presence
+   * @param {JoiningUser|null} who null: the connection only watches, or the room has no presence
    */
-  #attend(connection, name, user) {
-    if (user === null) return;
+  #attend(connection, name, who) {
+    if (who === null) return;
     const room = this.hub.rooms.get(name);
     // The connection may have left while the broker confirmed the room.
-    if (room?.has(connection)) room.users?.join(connection, user.user ?? connection.id, user.info);
+    if (!room?.has(connection)) return;
+    const { session } = connection;
+    if (session === null) room.users?.join(connection, who.user ?? connection.id, who.info);
+    else room.users?.join(connection, session.user, session.identity.info);
+  }
+
+  /**
+   * A name in presence is that of the token. Without a token it is free only if no tokens are
+   * configured.
+   * @param {Connection} connection
+   * @param {JoiningUser} who
+   */
+  #mayAppearAs({ session }, { user }) {
+    if (user === undefined || this.isNameFree) return true;
+    return session !== null && session.user === user;
   }
 }

@@ -41,6 +41,9 @@ export class PresenceCommand {
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
     if (!isLimit(limit) || !(after === undefined || isUser(after)))
       return this.replies.malformed(connection, id);
+    const { session } = connection;
+    if (session !== null && !session.mayReadPresence(name))
+      return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const room = this.hub.rooms.get(name);
     if (room === undefined || !room.has(connection))
       return this.replies.error(connection, 'NOT_IN_ROOM', id);

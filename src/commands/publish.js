@@ -111,10 +111,21 @@ export class MessageCommand {
     const name = command.room ?? onlyRoom(connection);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
+    const { session } = connection;
+    if (session !== null && !session.mayPublish(name))
+      return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
     const now = Date.now();
-    const publication = encodePublication(KIND.MESSAGE, now, 0, connection.id, source, start, end);
+    const publication = encodePublication(
+      KIND.MESSAGE,
+      now,
+      0,
+      connection.sender,
+      source,
+      start,
+      end,
+    );
     const room = this.hub.rooms.get(name);
     // A client that publishes right behind its join expects its own message.
     if (room?.isJoining(connection)) {

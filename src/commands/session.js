@@ -16,7 +16,7 @@ export class SessionCommands {
       config;
     this.outageNotice = outageNotice;
     this.replies = replies;
-    this.welcome = { serverId, heartbeatMs: pingIntervalMs };
+    this.server = { serverId, heartbeatMs: pingIntervalMs };
     /** The limits that are enforced. */
     this.limits = {
       maxMessageBytes,
@@ -27,9 +27,19 @@ export class SessionCommands {
 
   /** @type {Handler} */
   hello(connection, { id }) {
+    this.welcome(connection, id);
+  }
+
+  /**
+   * Answers `hello`.
+   * @param {import('../hub/connection.js').Connection} connection
+   * @param {import('./replies.js').Id} id
+   */
+  welcome(connection, id) {
     connection.greet();
     const { limits, outageNotice } = this;
-    const welcome = { connectionId: connection.id, ...this.welcome, limits };
+    const userId = connection.session?.user;
+    const welcome = { connectionId: connection.id, userId, ...this.server, limits };
     connection.send(encodeWelcome({ ...welcome, degraded: outageNotice.isOn }, id));
   }
 

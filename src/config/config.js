@@ -9,6 +9,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { SETTINGS } from './settings.js';
+import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
 
 /** @typedef {import('./settings.js').Config} Config */
@@ -16,10 +17,12 @@ import { compileTrustProxy } from './trust-proxy.js';
 /** @typedef {import('./settings.js').Setting} Setting */
 
 /**
- * Settings of later versions. If one is set, the operator expects tokens to be checked, so this
- * version refuses to start.
+ * Settings of other versions. If one of them is set, a server that ignores it would be a surprise.
  */
-const TOKEN_NAMES = ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL'];
+const FOREIGN_NAMES = Object.freeze({
+  API_KEYS: 'this version has no HTTP API; unset it, or run a version that has one',
+  JWKS_URL: 'is called JWT_JWKS_URL',
+});
 
 /**
  * Kubernetes puts the address of each service into the environment of the pods of its namespace. A
@@ -43,7 +46,7 @@ export function loadConfig(env) {
   const values = {};
   for (const setting of SETTINGS) {
     const text = textOf(env, setting.env);
-    const isClean = !controlCharacters(text);
+    const isClean = !controlCharacters(setting.isMultiline ? text.replace(/\r?\n/g, '') : text);
     const fault = read(setting, isClean ? text : '', values);
     if (!isClean) faults.push(`${setting.env}: control characters are not allowed`);
     else if (fault !== '') faults.push(fault);
@@ -59,19 +62,19 @@ export function loadConfig(env) {
     );
   });
   values.redis = redis.settings;
+  const { tokens, auth, faults: tokenFaults } = readTokenSettings(values);
+  values.tokens = tokens;
+  values.auth = auth;
   faults.push(
     ...redis.faults,
+    ...tokenFaults,
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
     ...contradictions(values),
   );
-  for (const name of TOKEN_NAMES) {
-    if (textOf(env, name) !== '') {
-      faults.push(
-        `${name}: this version does not check tokens and would be open to everyone; unset it, or run a version that checks them`,
-      );
-    }
+  for (const [name, fault] of Object.entries(FOREIGN_NAMES)) {
+    if (textOf(env, name) !== '') faults.push(`${name}: ${fault}`);
   }
   for (const name of Object.keys(env)) {
     const fault = unknownName(name, textOf(env, name));
@@ -80,8 +83,10 @@ export function loadConfig(env) {
   if (faults.length > 0) return { config: null, faults };
 
   for (const { key, part } of SETTINGS) if (part !== undefined) delete values[key];
-  // `auto` means yes if no tokens are configured, and this version has no tokens.
-  values.clientBroadcast = values.clientBroadcast !== 'off';
+  const open = tokens === null ? 'everyone' : 'granted';
+  values.clientBroadcast = { auto: open, on: 'everyone', off: 'none' }[
+    /** @type {'auto'|'on'|'off'} */ (values.clientBroadcast)
+  ];
   Object.freeze(values.allowedOrigins);
   return {
     config: /** @type {Config} */ (/** @type {unknown} */ (Object.freeze(values))),
@@ -155,7 +160,10 @@ export function describe(config) {
     config.allowedOrigins.length === 0
       ? 'from any origin'
       : `from ${config.allowedOrigins.length} origins`;
-  const access = `open to everyone (browsers ${origins}): no tokens are configured`;
+  const access =
+    config.tokens === null
+      ? `open to everyone, to browsers ${origins}: no tokens are configured`
+      : `tokens ${config.auth}, to browsers ${origins}: ${describeTokens(config.tokens)}`;
   return { broker, limits, access };
 }
 
@@ -323,7 +331,7 @@ function parseUrl(text) {
 
 /** @param {string} name */
 function isKnown(name) {
-  return TOKEN_NAMES.includes(name) || SETTINGS.some(({ env }) => env === name);
+  return Object.hasOwn(FOREIGN_NAMES, name) || SETTINGS.some(({ env }) => env === name);
 }
 
 /**

@@ -25,7 +25,8 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {readonly string[]} [values] of an enum or a mode
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
- * @property {'redis'} [part] the row is read into this entry of the configuration and has none of
+ * @property {boolean} [isMultiline] line breaks are allowed in its value
+ * @property {'redis'|'tokens'} [part] the row is read into this entry of the configuration and has none of
  *   its own
  * @property {string} meaning one line for the documentation
  */
@@ -275,13 +276,114 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
         'File of `NAME=value` lines, read at start and at each SIGHUP. The environment takes precedence.',
     },
     {
+      env: 'FANFARE_AUTH',
+      key: 'auth',
+      type: 'enum',
+      default: 'auto',
+      values: ['auto', 'required', 'optional', 'off'],
+      meaning:
+        'Whether a connection needs a token. `optional`: a connection without one is anonymous and unrestricted. `auto`: `required` if a key is configured, else `off`.',
+    },
+    {
+      env: 'JWT_SECRET',
+      key: 'jwtSecret',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'tokens',
+      meaning: 'Secret of at least 32 bytes that signs tokens (HS256, HS384, HS512).',
+    },
+    {
+      env: 'JWT_SECRET_PREVIOUS',
+      key: 'jwtSecretPrevious',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'tokens',
+      meaning: 'A second secret that is accepted too, while `JWT_SECRET` is rotated.',
+    },
+    {
+      env: 'JWT_PUBLIC_KEY',
+      key: 'jwtPublicKey',
+      type: 'string',
+      default: '',
+      isMultiline: true,
+      part: 'tokens',
+      meaning:
+        'Public key of the signer of tokens (RSA, EC, Ed25519): PEM text, or the path of a PEM file.',
+    },
+    {
+      env: 'JWT_PUBLIC_KEY_PREVIOUS',
+      key: 'jwtPublicKeyPrevious',
+      type: 'string',
+      default: '',
+      isMultiline: true,
+      part: 'tokens',
+      meaning: 'A second public key that is accepted too, while `JWT_PUBLIC_KEY` is rotated.',
+    },
+    {
+      env: 'JWT_JWKS_URL',
+      key: 'jwtJwksUrl',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'tokens',
+      meaning:
+        'URL of a JSON Web Key Set with public keys (`https://`, or `http://` to this machine).',
+    },
+    {
+      env: 'JWT_ALGORITHMS',
+      key: 'jwtAlgorithms',
+      type: 'list',
+      default: [],
+      part: 'tokens',
+      meaning: 'Algorithms of tokens, separated by commas; empty: those that fit the keys.',
+    },
+    {
+      env: 'JWT_AUDIENCE',
+      key: 'jwtAudience',
+      type: 'list',
+      default: [],
+      part: 'tokens',
+      meaning: 'Values, separated by commas, of which `aud` has to hold one; empty: not checked.',
+    },
+    {
+      env: 'JWT_ISSUER',
+      key: 'jwtIssuer',
+      type: 'list',
+      default: [],
+      part: 'tokens',
+      meaning: 'Values, separated by commas, one of which `iss` has to be; empty: not checked.',
+    },
+    {
+      env: 'JWT_MAX_LIFETIME_S',
+      key: 'jwtMaxLifetimeS',
+      type: 'integer',
+      default: 604_800,
+      min: 60,
+      max: 31_622_400,
+      unit: 's',
+      part: 'tokens',
+      meaning:
+        'Longest lifetime of a token; longer ones are refused. Revocations are kept for as long.',
+    },
+    {
+      env: 'FANFARE_STATE_DIR',
+      key: 'stateDir',
+      type: 'string',
+      default: '',
+      fixed: true,
+      meaning:
+        'Directory in which the embedded backend keeps revocations over a restart; empty: in memory only. Redis keeps them if it is configured.',
+    },
+    {
       env: 'FANFARE_CLIENT_BROADCAST',
       key: 'clientBroadcast',
       type: 'enum',
       default: 'auto',
       values: ['auto', 'on', 'off'],
       meaning:
-        'Whether clients may `broadcast` to everyone. `auto` means yes if no tokens are configured.',
+        'Whether clients may `broadcast` to everyone; `auto`: all of them if no tokens are configured, else those whose token grants it.',
     },
     {
       env: 'FANFARE_LIMITS',
@@ -309,6 +411,24 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: undefined,
       values: MODES,
       meaning: 'Mode of that limit.',
+    },
+    {
+      env: 'FANFARE_MAX_CONNECTIONS_PER_USER',
+      key: 'maxConnectionsPerUser',
+      type: 'integer',
+      default: 100,
+      min: 1,
+      max: 1e7,
+      meaning:
+        'Connections of one user (the `sub` of their tokens), over all workers of this server.',
+    },
+    {
+      env: 'FANFARE_MAX_CONNECTIONS_PER_USER_MODE',
+      key: 'maxConnectionsPerUserMode',
+      type: 'mode',
+      default: undefined,
+      values: MODES,
+      meaning: 'Mode of `FANFARE_MAX_CONNECTIONS_PER_USER`.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE',
@@ -786,7 +906,9 @@ export const SETTINGS = Object.freeze(ROWS);
  * Entries that config.js derives from the text of their rows.
  * @typedef {object} Parsed
  * @property {import('./redis.js').RedisSettings|null} redis null: the embedded broker
- * @property {boolean} clientBroadcast resolved from `auto`
+ * @property {import('./tokens.js').TokenSettings|null} tokens null: every connection is anonymous
+ * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
+ * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]
  *   } history the first rule that matches a room applies
  * @property {readonly import('./room-patterns.js').Rule<true>[]} presence

@@ -58,6 +58,13 @@ export class Connection {
     this.rooms = null;
     /** @type {string} */
     this._id = '';
+    /**
+     * Who the connection belongs to; null: it is anonymous, and may do everything.
+     * @type {import('../auth/session.js').Session|null}
+     */
+    this.session = null;
+    /** Does the connection have to authenticate first? Then the hub does not have it yet. */
+    this.isHeld = false;
     /** The rate limiter's token buckets of this connection. @type {any} */
     this.rate = null;
   }
@@ -102,6 +109,30 @@ export class Connection {
   /** @param {number} index position in the hub's list; -1: the hub has removed the connection */
   setIndex(index) {
     this.index = index;
+  }
+
+  /** `from` of its publications: ASCII that can stand in JSON. */
+  get sender() {
+    return this.session === null ? this.id : this.session.sender;
+  }
+
+  /** @param {import('../auth/session.js').Session} session the first, or a renewed one */
+  beginSession(session) {
+    this.session = session;
+  }
+
+  endSession() {
+    this.session = null;
+  }
+
+  /** It has to authenticate. */
+  hold() {
+    this.isHeld = true;
+  }
+
+  /** It has authenticated, or is gone. */
+  letGo() {
+    this.isHeld = false;
   }
 
   /** The client has sent `hello`. */

@@ -53,9 +53,16 @@ export class Hub {
     this.tracker = tracker;
     this.counters = counters;
     this.rareLog = new RareLog(log);
+    /** @type {(publication: Buffer) => void} */
+    this.onNotice = () => {};
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
+  }
+
+  /** @param {(publication: Buffer) => void} onNotice a publication for this worker has come */
+  listen(onNotice) {
+    this.onNotice = onNotice;
   }
 
   /** The connections of this worker. Only the hub changes the list. */
@@ -135,8 +142,8 @@ export class Hub {
     const room = this.rooms.get(name);
     if (room === undefined) return;
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
-    if (room.members.length === 0) return;
-    if (!isPublication(publication)) return this.#malformed(name);
+    if (room.members.length === 0 || !isPublication(publication))
+      return this.#unsent(room, publication);
     this.outbox.push(room, publication);
     if (room.sync !== null && kindOf(publication) === KIND.MESSAGE)
       this.#unnumbered(name, room.sync);
@@ -153,6 +160,15 @@ export class Hub {
       'message without an offset in a room with history: another server lacks this FANFARE_HISTORY rule',
     );
     sync.unnumbered();
+  }
+
+  /**
+   * @param {Room} room
+   * @param {Buffer} publication that goes to none of its members
+   */
+  #unsent({ name, members }, publication) {
+    if (name === EVERYONE && kindOf(publication) === KIND.REVOCATION) this.onNotice(publication);
+    else if (members.length > 0) this.#malformed(name);
   }
 
   /**

@@ -17,6 +17,7 @@ export const REFUSALS = /** @type {const} */ ([
   'memory',
   'descriptors',
   'bad_request',
+  'tokens',
 ]);
 
 /** Limits with a mode `observe`: the labels of `fanfare_limits_observed_total`. */
@@ -57,6 +58,34 @@ export const FAST_PATHS = /** @type {const} */ ([
   'redis_reset',
 ]);
 /** @typedef {typeof FAST_PATHS[number]} FastPath */
+
+/** Reasons for refusing a token: labels of `fanfare_tokens_total`, beside `accepted`. */
+export const TOKEN_REFUSALS = /** @type {const} */ ([
+  'oversized',
+  'malformed',
+  'algorithm',
+  'unknown_key',
+  'signature',
+  'expired',
+  'not_yet_valid',
+  'lifetime',
+  'audience',
+  'issuer',
+  'claims',
+  'revoked',
+  'keys_unavailable',
+  'revocations_unavailable',
+  'overload',
+]);
+
+/** Causes of closes by authentication: the labels of `fanfare_auth_closes_total`. */
+export const AUTH_CLOSES = /** @type {const} */ ([
+  'timeout',
+  'overflow',
+  'expired',
+  'revoked',
+  'user_limit',
+]);
 
 /** Kinds of presence events: the labels of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
@@ -117,7 +146,23 @@ export function createCounters() {
     /** reads for joins, `history` and `presence` refused: too many waited */ readsRefused: 0,
     /** messages without an offset in a room with history */ unnumbered: 0,
     /** malformed publications and positions from the broker */ malformed: 0,
+    auth: createAuthCounters(),
+  };
+}
+
+/** @returns the part of a worker's counters that is about tokens */
+export function createAuthCounters() {
+  return {
+    tokens: { accepted: 0, ...zeros(TOKEN_REFUSALS) },
+    /** reads of the JWKS URL */ keyReads: zeros(/** @type {const} */ (['ok', 'failed'])),
+    closes: zeros(AUTH_CLOSES),
+    /** connections above the limit of their user, which is only observed */ userLimitsObserved: 0,
+    /** gauge: connections that have to authenticate */ unauthenticated: 0,
+    /** gauge: connections with a token */ sessions: 0,
+    /** gauge: revocations in force */ revocations: 0,
+    /** revocations refused because too many are in force */ revocationsRefused: 0,
   };
 }
 
 /** @typedef {ReturnType<typeof createCounters>} Counters */
+/** @typedef {ReturnType<typeof createAuthCounters>} AuthCounters */

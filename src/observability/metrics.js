@@ -310,6 +310,54 @@ export const METRICS = Object.freeze([
     BUS_BUCKETS,
   ),
 
+  // Tokens.
+  labelled(
+    'fanfare_tokens_total',
+    'Tokens checked, by result: `accepted`, or the reason of the refusal.',
+    'result',
+    ({ counters }) => counters.auth.tokens,
+  ),
+  labelled(
+    'fanfare_jwks_reads_total',
+    'Reads of `JWT_JWKS_URL`, by result. The known keys stay in use after a failed one.',
+    'result',
+    ({ counters }) => counters.auth.keyReads,
+  ),
+  gauge(
+    'fanfare_authenticated_connections',
+    'Connections with a token.',
+    'sum',
+    ({ counters }) => counters.auth.sessions,
+  ),
+  gauge(
+    'fanfare_unauthenticated_connections',
+    'Connections that have to authenticate and have not done so yet.',
+    'sum',
+    ({ counters }) => counters.auth.unauthenticated,
+  ),
+  labelled(
+    'fanfare_auth_closes_total',
+    'Connections closed by authentication, by cause: no token in time, too much sent before it, token expired or revoked, user over its limit.',
+    'cause',
+    ({ counters }) => counters.auth.closes,
+  ),
+  counter(
+    'fanfare_user_limit_observed_total',
+    'Connections that `FANFARE_MAX_CONNECTIONS_PER_USER` in mode `observe` would have refused.',
+    ({ counters }) => counters.auth.userLimitsObserved,
+  ),
+  gauge(
+    'fanfare_revocations',
+    'Revocations in force, of users and of tokens.',
+    'max',
+    ({ counters }) => counters.auth.revocations,
+  ),
+  counter(
+    'fanfare_revocations_refused_total',
+    'Revocations refused because too many are in force.',
+    ({ counters }) => counters.auth.revocationsRefused,
+  ),
+
   // Presence.
   gauge(
     'fanfare_presence_members',

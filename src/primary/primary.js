@@ -9,6 +9,7 @@
 // notice that their IPC channel is closed, drain by themselves and exit.
 
 import { RelayServer } from '../backend/embedded/relay-server.js';
+import { compact } from '../backend/embedded/revocation-file.js';
 import { RoomRules } from '../config/room-patterns.js';
 import { glance } from '../doctor/doctor.js';
 import { Aggregate } from '../observability/aggregate.js';
@@ -113,6 +114,12 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   process.on('uncaughtException', processOnFault);
   process.on('unhandledRejection', processOnFault);
 
+  if (config.stateDir !== '')
+    await compact(config.stateDir).catch((error) =>
+      log.error({ err: error }, 'cannot shorten the list of revocations'),
+    );
+  if (config.tokens !== null && config.redis === null && config.stateDir === '')
+    log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
   try {
     await relay.start();
     metricsPort = await ops.start();

@@ -30,6 +30,8 @@ export const ERRORS = Object.freeze({
   RATE_LIMIT_EXCEEDED: { message: 'Too many messages.', client: 'wait `retryAfter` seconds' },
   MESSAGE_TOO_LARGE: { message: 'The message is too large.', client: 'send less' },
   PERMISSION_DENIED: { message: 'Not permitted.', client: 'give up' },
+  INVALID_TOKEN: { message: 'The token is not valid.', client: 'get a new token' },
+  TOKEN_EXPIRED: { message: 'The token has expired.', client: 'get a new token' },
   UNAVAILABLE: { message: 'Not accepted: the broker is unavailable. Try again.', client: 'retry' },
   OUTCOME_UNKNOWN: {
     message: 'The message may or may not have been accepted.',
@@ -40,7 +42,7 @@ export const ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 
@@ -83,8 +85,14 @@ export const CLOSES = Object.freeze({
   OVERLOAD: {
     code: 1013,
     reason: 'overload',
-    cause: 'Too many bytes wait to be read in this worker.',
+    cause: 'Too many bytes wait to be read in this worker, or tokens cannot be checked now.',
     client: 'reconnect after at least 10 s with jitter',
+  },
+  TOKEN_EXPIRED: {
+    code: 4001,
+    reason: 'token expired',
+    cause: 'The token has expired, and no `auth` has renewed it.',
+    client: 'reconnect with a new token',
   },
   SLOW_CONSUMER: {
     code: 4003,
@@ -99,10 +107,34 @@ export const CLOSES = Object.freeze({
       'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.',
     client: 'reconnect',
   },
+  INVALID_TOKEN: {
+    code: 4500,
+    reason: 'invalid token',
+    cause: 'The token of the handshake, or of the first `hello`, is not valid.',
+    client: 'stop',
+  },
   BAD_REQUESTS: {
     code: 4501,
     reason: 'bad requests',
     cause: 'The third malformed message within 10 s.',
+    client: 'stop',
+  },
+  AUTH_TIMEOUT: {
+    code: 4502,
+    reason: 'authentication time-out',
+    cause: 'Tokens are required, and none came within 5 s of the handshake.',
+    client: 'stop',
+  },
+  KICKED: {
+    code: 4503,
+    reason: 'disconnected',
+    cause: 'The token of the connection has been revoked.',
+    client: 'stop',
+  },
+  USER_LIMIT: {
+    code: 4504,
+    reason: 'connection limit of the user',
+    cause: 'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections.',
     client: 'stop',
   },
   ROOM_LIMIT: {

@@ -155,6 +155,18 @@ export function readPresence({ source: b, presenceStart: start }) {
 }
 
 /**
+ * Reads a field that few commands have. It is not among those that `decode` looks for, because that
+ * would cost every message.
+ * @param {Command} command
+ * @param {string} name
+ * @returns {string|null|undefined} null: it is no text; undefined: there is none
+ */
+export function readText({ source }, name) {
+  const value = JSON.parse(source.toString())[name] ?? undefined;
+  return value === undefined || typeof value === 'string' ? value : null;
+}
+
+/**
  * @param {unknown} user
  * @returns {user is string}
  */

@@ -35,6 +35,24 @@ export function encodeRoomReply(type, room, id) {
 }
 
 /**
+ * The server has taken the connection out of a room.
+ * @param {string} room
+ * @param {string} reason
+ */
+export function encodeLeft(room, reason) {
+  return `{"type":"left","room":"${room}","reason":"${reason}"}`;
+}
+
+/**
+ * @param {string} userId
+ * @param {number} expiresAt ms since 1970
+ * @param {string|number|undefined} id
+ */
+export function encodeAuthenticated(userId, expiresAt, id) {
+  return `{"type":"authenticated","userId":${JSON.stringify(userId)},"expiresAt":${Math.floor(expiresAt)}${idMember(id)}}`;
+}
+
+/**
  * The reply to a join with `since` of a room without history.
  * @param {string} room
  * @param {string|number|undefined} id

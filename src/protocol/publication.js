@@ -1,11 +1,11 @@
 // publication.js: a publication as the broker carries it: a small binary header, then the payload
 // as JSON text.
 //
-//   byte 0       kind: MESSAGE, BROADCAST or PRESENCE
+//   byte 0       kind: MESSAGE, BROADCAST, PRESENCE or REVOCATION
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: the publisher's own number for it, so that its worker knows it again; 0 for none
 //   byte 11      length of the sender
-//   then         the sender (ASCII), then the payload (UTF-8 JSON, exactly as the client wrote it)
+//   then         the sender (ASCII, escaped as in JSON), then the payload (UTF-8 JSON, exactly as the client wrote it)
 //
 // The payload is text from the first worker to the last: nobody between the publisher and the
 // receivers parses it.
@@ -34,6 +34,8 @@ export const KIND = Object.freeze({
   MESSAGE: 1,
   BROADCAST: 2,
   PRESENCE: 3,
+  /** for workers, in the room of all connections: a revocation */
+  REVOCATION: 4,
   // These two are never sent to a broker, nor taken from one.
   /** a MESSAGE with its position */ POSITIONED: 0x41,
   /** a position alone: what came before it may not be complete */ RESYNC: 0x42,
@@ -63,7 +65,7 @@ export function eventOf(publication) {
  * @param {number} timestampMs what the header cannot say is brought to its nearest: a clock may be
  *   before 1970
  * @param {number} tag 0 to 2³²-1
- * @param {string} from the sender: at most 255 ASCII characters that need no escape in JSON
+ * @param {string} from the sender: at most 255 ASCII characters, escaped as in JSON
  * @param {Buffer} source where the payload lies, as JSON
  * @param {number} start
  * @param {number} end
@@ -176,14 +178,34 @@ export function isPublication(publication) {
     const tag = tagOf(publication);
     if (tag !== 1 && tag !== 2) return false;
   } else if (kind !== KIND.MESSAGE && kind !== KIND.BROADCAST) return false;
-  for (let i = HEADER_BYTES; i < start; i++) if (SENDER[publication[i]] !== 1) return false;
+  for (let i = HEADER_BYTES; i < start; i++) {
+    if (SENDER[publication[i]] === 1) continue;
+    if (!isJsonText(publication, HEADER_BYTES, start)) return false;
+    break;
+  }
   return isEnclosed(publication, start, length - 1) && isText(publication, start, length);
 }
 
-/** By byte: 1 for what a sender may have, which needs no escape in JSON. */
+/**
+ * Is it ASCII that can stand in JSON between quotes? Names of users may have escapes.
+ * @param {Buffer} b
+ * @param {number} start
+ * @param {number} end
+ */
+function isJsonText(b, start, end) {
+  for (let i = start; i < end; i++) if (b[i] < 0x20 || b[i] > 0x7e) return false;
+  const text = b.toString('latin1', start, end);
+  try {
+    return typeof JSON.parse(`"${text}"`) === 'string';
+  } catch {
+    return false; // a quote, or an escape that is none
+  }
+}
+
+/** By byte: 1 for a character that needs no escape in JSON. Ids of connections have no others. */
 const SENDER = new Uint8Array(128);
 for (const byte of Buffer.from(
-  'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:',
+  'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:@|+/= ',
 ))
   SENDER[byte] = 1;
 

@@ -195,9 +195,8 @@ export class HttpServer {
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
    * @param
-   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void}
-   *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet; the
-   *   address is the client's, as limits count it: empty where none of them counts by address
+   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: Admitted) => void}
+   *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
    * @param {() => string|null} parts.readiness null: ready; else why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
    *   parts.log
@@ -658,7 +657,7 @@ export class HttpServer {
     handshake.phase = OPEN;
     handshake.address = null;
     handshake.admitted = decision;
-    this.onUpgrade(request, socket, head, decision.address);
+    this.onUpgrade(request, socket, head, decision);
     if (this.#connect === null) socket.resume();
   }
 

@@ -178,6 +178,12 @@ class ServerWebSocket extends WebSocket {
   }
 }
 
+/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
+/**
+ * Decides on a connection by its token.
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'>} Entrance
+ */
+
 export class WebSockets {
   /**
    * @param {object} parts
@@ -187,12 +193,17 @@ export class WebSockets {
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
    *   frame that is no whole message; null: frames are not counted
+   * @param {Entrance|null} [parts.entrance] null: no tokens are configured, and every connection
+   *   belongs to the hub from its handshake on
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, commands, heartbeat, admitFrame = null, counters }) {
+  constructor({ config, hub, commands, heartbeat, admitFrame = null, entrance = null, counters }) {
     this.hub = hub;
     this.heartbeat = heartbeat;
+    this.entrance = entrance;
     this.address = '';
+    /** @type {Credentials|null} */
+    this.credentials = null;
     /** @type {Socket|null} */
     this.socket = null;
     /** @type {FeedStream|null} */
@@ -272,7 +283,8 @@ export class WebSockets {
     this.websocketOnClose = function websocketOnClose() {
       const { connection, socket } = /** @type {ServerWebSocket} */ (this);
       reader.discard(socket);
-      hub.remove(connection);
+      if (entrance === null) hub.remove(connection);
+      else entrance.leave(connection);
       heartbeat.remove(connection);
     };
   }
@@ -288,10 +300,12 @@ export class WebSockets {
    * @param {Socket} socket
    * @param {Buffer} head
    * @param {string} address the client's
+   * @param {Credentials|null} [credentials] of the handshake's token
    */
-  upgrade(request, socket, head, address) {
+  upgrade(request, socket, head, address, credentials = null) {
     // handleUpgrade calls back before it returns.
     this.address = address;
+    this.credentials = credentials;
     this.socket = socket;
     if (this.takesListener)
       return this.server.handleUpgrade(request, socket, head, this.websocketOnUpgrade);
@@ -323,8 +337,9 @@ export class WebSockets {
     ws.on('close', this.websocketOnClose);
     if (!this.reader.attach(socket, ws, this.stream ?? socket))
       this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
-    this.hub.add(connection);
     this.heartbeat.add(connection);
+    if (this.entrance === null) this.hub.add(connection);
+    else this.entrance.enter(connection, this.credentials);
   }
 }
 

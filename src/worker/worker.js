@@ -23,6 +23,7 @@ import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
+import { WorkerAuth } from './auth.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
 import { Health } from './health.js';
@@ -126,6 +127,18 @@ export class Worker {
       log,
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler });
+    /** Null: no tokens are configured. */
+    this.auth =
+      config.tokens &&
+      new WorkerAuth({
+        config,
+        settings: config.tokens,
+        hub,
+        backend,
+        counters: counters.auth,
+        log,
+      });
+    const authenticator = this.auth?.authentication ?? null;
     const limiter = (this.limiter = new RateLimiter(config, counters));
     const commands = (this.commands = createCommands({
       config,
@@ -135,6 +148,7 @@ export class Worker {
       scheduler,
       historyReader: new HistoryReader({ scheduler, counters }),
       outageNotice: this.outageNotice,
+      authenticator,
       admitMessage: (connection, nowMs, bytes) =>
         limiter.admitMessage(connection, connection.address, nowMs, bytes),
       admitBroadcast: (connection, nowMs, bytes) =>
@@ -152,6 +166,7 @@ export class Worker {
       health: this.health,
       counters,
       now: () => performance.now(),
+      authenticator,
     });
     this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
@@ -166,13 +181,14 @@ export class Worker {
       commands,
       heartbeat: this.heartbeat,
       admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
+      entrance: authenticator,
       counters,
     }));
     this.http = new HttpServer({
       config,
       admission,
-      onUpgrade: (request, socket, head, address) =>
-        websockets.upgrade(request, socket, head, address),
+      onUpgrade: (request, socket, head, { address, credentials }) =>
+        websockets.upgrade(request, socket, head, address, credentials),
       readiness: () => this.readiness(),
       log,
       counters,
@@ -194,12 +210,14 @@ export class Worker {
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
         this.outageNotice.onState(state);
+        if (state === 'up') this.auth?.onUp();
         // The state is `down` only if this worker leaves.
         log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
       },
     });
     counters.brokerUp = broker.state === 'up' ? 1 : 0;
     await presence?.start();
+    await this.auth?.start();
     if (broker.state !== 'up') this.outageNotice.startAway();
     // If the broker is away, it subscribes this room with all others when it returns.
     await hub
@@ -254,6 +272,7 @@ export class Worker {
     const { hub, outbox, commands, config, log } = this;
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
+    this.auth?.drain();
     const { told, terminated } = await drain({
       hub,
       outbox,
@@ -267,6 +286,7 @@ export class Worker {
     this.health.close();
     this.scheduler.close();
     this.outageNotice.close();
+    this.auth?.close();
     await this.http.close();
     await this.backend.close();
     log.info({ told, terminated }, 'drained');

@@ -39,11 +39,14 @@ export function token(claims = {}, secret = SECRET) {
  * @param {string} [kid]
  */
 export function signed(privateKey, alg, kid) {
-  return new SignJWT({ sub: 'alice' })
-    .setProtectedHeader(kid === undefined ? { alg } : { alg, kid })
-    .setIssuedAt()
-    .setExpirationTime('1h')
-    .sign(privateKey);
+  return (
+    new SignJWT({ sub: 'alice' })
+      .setProtectedHeader(kid === undefined ? { alg } : { alg, kid })
+      // A test's clock may have stood since it began.
+      .setIssuedAt('5m ago')
+      .setExpirationTime('1h')
+      .sign(privateKey)
+  );
 }
 
 /**

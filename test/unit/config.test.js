@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { SETTINGS } from '../../src/config/settings.js';
@@ -22,10 +26,13 @@ function fault(env) {
   return faults[0];
 }
 
+/** Settings whose value depends on others. */
+const RESOLVED = new Set(['FANFARE_CLIENT_BROADCAST', 'FANFARE_AUTH']);
+
 test('an empty environment gives every default', () => {
   const config = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (valid()));
   for (const setting of SETTINGS) {
-    if (setting.part !== undefined || setting.env === 'FANFARE_CLIENT_BROADCAST') continue;
+    if (setting.part !== undefined || RESOLVED.has(setting.env)) continue;
     const expected = typeof setting.default === 'function' ? setting.default() : setting.default;
     assert.deepEqual(
       config[setting.key],
@@ -33,7 +40,7 @@ test('an empty environment gives every default', () => {
       setting.env,
     );
   }
-  assert.equal(config.clientBroadcast, true);
+  assert.deepEqual([config.clientBroadcast, config.auth, config.tokens], ['everyone', 'off', null]);
 });
 
 test('an empty value, or one of blanks, is none', () => {
@@ -241,17 +248,74 @@ test('origins are put into the form that browsers send', () => {
   }
 });
 
-test('this version refuses to start where tokens are configured, and shows none', () => {
-  for (const name of ['API_KEYS', 'JWT_SECRET', 'JWT_PUBLIC_KEY', 'JWKS_URL']) {
+test('a setting of another version is refused, and its value is not shown', () => {
+  for (const name of ['API_KEYS', 'JWKS_URL']) {
     const line = fault({ [name]: 'hunter2' });
-    assert.match(line, new RegExp(`^${name}: this version does not check tokens`));
+    assert.match(line, new RegExp(`^${name}: `));
     assert.doesNotMatch(line, /hunter2/);
   }
 });
 
-test('client broadcasts are on unless they are switched off', () => {
-  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast, true);
-  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, false);
+const JWT_SECRET = 'hunter2-hunter2-hunter2-hunter2-';
+
+test('tokens are required as soon as a key is configured, unless FANFARE_AUTH says otherwise', () => {
+  assert.equal(valid({ JWT_SECRET }).auth, 'required');
+  assert.equal(valid({ JWT_JWKS_URL: 'https://id.example/jwks.json' }).auth, 'required');
+  assert.equal(valid({ JWT_SECRET, FANFARE_AUTH: 'optional' }).auth, 'optional');
+  const off = valid({ JWT_SECRET, FANFARE_AUTH: 'off' });
+  assert.deepEqual([off.auth, off.tokens], ['off', null]);
+  for (const mode of ['required', 'optional'])
+    assert.match(fault({ FANFARE_AUTH: mode }), /^FANFARE_AUTH: .* needs JWT_SECRET/);
+});
+
+test('two secrets, two public keys and a JWKS may be configured at once', () => {
+  const pem = () =>
+    generateKeyPairSync('ed25519').publicKey.export({ type: 'spki', format: 'pem' }).toString();
+  const { tokens } = valid({
+    JWT_SECRET,
+    JWT_SECRET_PREVIOUS: `${JWT_SECRET}2`,
+    JWT_PUBLIC_KEY: pem(),
+    JWT_PUBLIC_KEY_PREVIOUS: pem().replaceAll('\n', '\\n'),
+    JWT_JWKS_URL: 'http://localhost:1/jwks.json',
+    JWT_AUDIENCE: 'a, b',
+  });
+  assert.ok(tokens);
+  assert.deepEqual([tokens.secrets.length, tokens.publicKeys.length], [2, 2]);
+  assert.deepEqual(tokens.audience, ['a', 'b']);
+});
+
+test('a public key may be in a file', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
+  const path = join(folder, 'key.pem');
+  const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  writeFileSync(path, publicKey.export({ type: 'spki', format: 'pem' }));
+  assert.equal(valid({ JWT_PUBLIC_KEY: path }).tokens?.publicKeys.length, 1);
+  rmSync(folder, { recursive: true });
+});
+
+for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
+  ['JWT_SECRET', { JWT_SECRET: 'hunter2' }],
+  ['JWT_SECRET_PREVIOUS', { JWT_SECRET, JWT_SECRET_PREVIOUS: 'hunter2' }],
+  ['JWT_SECRET_PREVIOUS', { JWT_SECRET_PREVIOUS: JWT_SECRET }],
+  ['JWT_PUBLIC_KEY', { JWT_PUBLIC_KEY: '/hunter2/no/such/file' }],
+  ['JWT_PUBLIC_KEY', { JWT_PUBLIC_KEY: '-----BEGIN PUBLIC KEY----- hunter2' }],
+  ['JWT_JWKS_URL', { JWT_JWKS_URL: 'http://hunter2.example/jwks.json' }],
+  ['JWT_JWKS_URL', { JWT_JWKS_URL: 'https://user:hunter2@id.example/' }],
+  ['JWT_JWKS_URL', { JWT_JWKS_URL: 'hunter2' }],
+  ['JWT_ALGORITHMS', { JWT_SECRET, JWT_ALGORITHMS: 'none' }],
+  ['JWT_ALGORITHMS', { JWT_SECRET, JWT_ALGORITHMS: 'RS256' }],
+])) {
+  test(`${JSON.stringify(env)} is a fault of ${name} that shows no value`, () => {
+    const line = fault(env);
+    assert.ok(line.startsWith(`${name}: `), line);
+    assert.doesNotMatch(line, /hunter2/);
+  });
+}
+
+test('clients may broadcast if no tokens are configured, and by their tokens else', () => {
+  assert.equal(valid({ JWT_SECRET }).clientBroadcast, 'granted');
+  assert.equal(valid({ JWT_SECRET, FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast, 'everyone');
+  assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, 'none');
 });
 
 test('what a reload can not change is found', () => {
@@ -285,6 +349,11 @@ test('a configuration file reports its faults by line, without values', () => {
     'FANFARE_CONFIG_FILE, line 5: a configuration file cannot name another one',
     'FANFARE_CONFIG_FILE, line 6: unknown setting __proto__',
   ]);
+});
+
+test('the banner says how tokens are checked, and shows no key', () => {
+  const { access } = describe(valid({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }));
+  assert.match(access, /^tokens required, .*: 1 secret, a JWKS of id\.example$/);
 });
 
 test('the description of a configuration shows no secret', () => {

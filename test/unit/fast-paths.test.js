@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { Admitted } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { FrameServer, frameBytes } from '../helpers/frame-server.js';
@@ -147,13 +148,13 @@ async function serve(t, env) {
   const http = new HttpServer({
     config,
     admission: {
-      admit: () => ({ address: '', holder: null, release() {} }),
+      admit: () => new Admitted('', null),
       admitPeer: () => null,
       peerOf: () => null,
       isShortOfDescriptors: false,
       health: /** @type {any} */ ({ descriptorLimit: 1000 }),
     },
-    onUpgrade(request, socket, head, address) {
+    onUpgrade(request, socket, head, { address }) {
       server.socket = socket;
       server.websockets.upgrade(request, socket, head, address);
     },

@@ -23,7 +23,7 @@ const limit = { timeout: 10_000 };
  * @param {Partial<Addresses>} [parts.addresses]
  * @param {number} [parts.descriptors] that the process may open
  * @param
- *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer, address: string) => void}
+ *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer) => void}
  *   [parts.onUpgrade]
  */
 async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgrade } = {}) {

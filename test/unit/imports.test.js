@@ -31,6 +31,7 @@ const BACKEND_PARTS = [
   'backend/errors.js',
   'backend/delayed-unsubscribe.js',
   'backend/presence.js',
+  'backend/revocations.js',
   'protocol/position.js',
 ];
 
@@ -42,6 +43,7 @@ const BACKEND_PARTS = [
 const TABLE = Object.freeze({
   'main.js': {
     may: [
+      'auth/token-command.js',
       'config/',
       'observability/log.js',
       'primary/primary.js',
@@ -68,9 +70,9 @@ const TABLE = Object.freeze({
   },
   // The JWKS is read by HTTP.
   auth: {
-    may: ['config/'],
+    may: ['config/', 'protocol/codes.js', 'backend/revocations.js'],
     packages: ['jose'],
-    node: ['node:crypto createPublicKey', 'node:util'],
+    node: ['node:crypto createHash', 'node:util'],
   },
   // The folder's own files are the contracts, and small parts that both backends use.
   backend: { may: ['config/', 'protocol/position.js'], packages: [], node: 'any' },
@@ -93,7 +95,9 @@ const TABLE = Object.freeze({
   worker: {
     may: [
       'admission/',
+      'auth/',
       'backend/index.js',
+      'backend/revocations.js',
       'commands/',
       'config/',
       'hub/',
@@ -108,6 +112,7 @@ const TABLE = Object.freeze({
   primary: {
     may: [
       'backend/embedded/relay-server.js',
+      'backend/embedded/revocation-file.js',
       'config/',
       'doctor/doctor.js',
       'observability/',

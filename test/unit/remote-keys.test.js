@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
 import { exportJWK, generateKeyPair, importJWK } from 'jose';
-
-import { createAuthCounters } from '../../src/auth/counters.js';
 import { RemoteKeys } from '../../src/auth/remote-keys.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
+import { createAuthCounters } from '../../src/observability/counters.js';
 import { rawToken, signed, startJwks } from '../helpers/tokens.js';
 
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
@@ -45,7 +44,7 @@ async function build(t, first, { timeoutMs = 5000, algorithms = [] } = {}) {
     remote,
   });
   t.after(() => verifier.close());
-  await verifier.start();
+  await (await verifier.start()).remote;
   return { state, counters, logged, verifier };
 }
 
@@ -121,7 +120,7 @@ test('known keys stay in use while the URL is down', async (t) => {
   }
   assert.equal(state.requests, 4);
   assert.deepEqual(counters.keyReads, { ok: 1, failed: 3 });
-  assert.equal(counters.keysUnavailable, 3);
+  assert.equal(counters.tokens.keys_unavailable, 3);
   assert.equal(logged.length, 2, 'a state is logged once');
   assert.match(logged[1], /JWKS unavailable: known keys stay in use/);
 });

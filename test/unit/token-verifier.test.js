@@ -3,17 +3,21 @@ import { createHmac, generateKeyPairSync } from 'node:crypto';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
 import { exportSPKI, generateKeyPair } from 'jose';
-
-import { readPem, secretFault } from '../../src/auth/algorithms.js';
-import { createAuthCounters } from '../../src/auth/counters.js';
 import { Revocations } from '../../src/auth/revocations.js';
+import { Session } from '../../src/auth/session.js';
 import { TokenError } from '../../src/auth/token-error.js';
 import { MAX_TOKEN_BYTES, TokenVerifier } from '../../src/auth/verifier.js';
-import { base64url, OTHER_SECRET, rawToken, SECRET, signed, token } from '../helpers/tokens.js';
+import { readPem, secretFault } from '../../src/config/token-keys.js';
+import { createAuthCounters } from '../../src/observability/counters.js';
+import * as tokens from '../helpers/tokens.js';
 
 const HEADER = '{"alg":"HS256","typ":"JWT"}';
 const MAX_LIFETIME_S = 86_400;
 const nowS = Math.floor(Date.now() / 1000);
+
+const { base64url, OTHER_SECRET, rawToken, SECRET, signed } = tokens;
+/** A token of this file's clock, which stands. @param {object} [claims] @param {string} [secret] */
+const token = (claims, secret) => tokens.token({ iat: nowS, exp: nowS + 3600, ...claims }, secret);
 
 /** @type {string[]} */
 const logged = [];
@@ -24,7 +28,7 @@ const log = {
     void logged.push(inspect(fields, { depth: 9 }) + text),
 };
 
-/** @param {Partial<import('../../src/auth/verifier.js').TokenSettings>} [more] */
+/** @param {Partial<import('../../src/config/tokens.js').TokenSettings>} [more] */
 async function build(more = {}) {
   const settings = {
     secrets: [SECRET],
@@ -38,7 +42,13 @@ async function build(more = {}) {
   };
   const counters = createAuthCounters();
   const revocations = new Revocations({ maxLifetimeS: settings.maxLifetimeS, counters });
-  const verifier = new TokenVerifier({ settings, revocations, counters, log });
+  const verifier = new TokenVerifier({
+    settings,
+    revocations,
+    counters,
+    log,
+    now: () => nowS * 1000,
+  });
   await verifier.start();
   return { verifier, counters, revocations };
 }
@@ -90,8 +100,9 @@ test('a valid token yields its user, rights, rooms, info and times', async () =>
   const { rights } = identity;
   assert.ok(rights.broadcast && rights.join.has('chat.1') && rights.publish.has('chat.42'));
   assert.ok(!rights.publish.has('chat.1') && !rights.history.has('chat.1'));
-  assert.ok(identity.mayJoin('user.7') && identity.mayJoin('chat.9') && !identity.mayJoin('x'));
-  assert.equal(counters.accepted, 1);
+  const session = new Session(identity, null, 0);
+  assert.ok(session.mayJoin('user.7') && session.mayJoin('chat.9') && !session.mayJoin('x'));
+  assert.equal(counters.tokens.accepted, 1);
 });
 
 test('a token without rights permits nothing', async () => {
@@ -201,8 +212,8 @@ for (const [name, text, reason] of FORMS) {
   test(`a token is refused that has ${name}`, async () => {
     const { verifier, counters } = await build();
     assert.equal(await reasonFor(verifier, text), reason);
-    assert.equal(counters.refused[reason], 1);
-    assert.equal(counters.accepted, 0);
+    assert.equal(counters.tokens[reason], 1);
+    assert.equal(counters.tokens.accepted, 0);
   });
 }
 
@@ -328,7 +339,7 @@ test('a flood of tokens is answered UNAVAILABLE above 1,000 at once', async () =
     Array.from({ length: 1100 }, () => verifier.verify(text)),
   );
   assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1000);
-  assert.equal(counters.refused.overload, 100);
+  assert.equal(counters.tokens.overload, 100);
   await verifier.verify(text);
 });
 

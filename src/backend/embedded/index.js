@@ -1,7 +1,9 @@
 // index.js: the embedded backend: one machine, whose workers meet at the relay in the primary.
 
+import { dirname } from 'node:path';
 import { EmbeddedBroker } from './broker.js';
 import { EmbeddedPresence } from './presence.js';
+import { RevocationFile } from './revocation-file.js';
 
 /** @type {import('../backend.js').CreateBackend} */
 export function createBackend({ config, counters, historyRules, machine, events }) {
@@ -16,6 +18,8 @@ export function createBackend({ config, counters, historyRules, machine, events 
   return {
     broker,
     presence,
+    // Beside the relay's socket it ends with the server.
+    revocations: new RevocationFile(config.stateDir || dirname(machine.path)),
     close: async () => {
       await presence?.close();
       await broker.close();

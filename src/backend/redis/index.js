@@ -2,6 +2,7 @@
 
 import { RedisBroker } from './broker.js';
 import { RedisPresence } from './presence.js';
+import { RedisRevocations } from './revocations.js';
 
 /** @typedef {import('../backend.js').BackendParts} BackendParts */
 /** @typedef {{heartbeatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
@@ -45,6 +46,10 @@ export function createBackend(parts, { presenceTimes } = {}) {
   return {
     broker,
     presence,
+    revocations: new RedisRevocations({
+      connection: broker.connection,
+      prefix: config.redisPrefix,
+    }),
     close: async () => {
       await presence?.close();
       await broker.close();

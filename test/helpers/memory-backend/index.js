@@ -7,7 +7,8 @@ import { Members } from '../../../src/backend/embedded/members.js';
 import { MemoryBroker, MemoryStore } from './broker.js';
 import { MemoryPresence } from './presence.js';
 
-/** @typedef {{store: MemoryStore, members: Members<MemoryPresence>, workers: number}} Server */
+/** @typedef {import('../../../src/backend/revocations.js').Revocation} Revocation */
+/** @typedef {{store: MemoryStore, members: Members<MemoryPresence>, revocations: Map<string, Revocation>, workers: number}} Server */
 
 /** By `serverId`. @type {Map<string, Server>} */
 const servers = new Map();
@@ -24,7 +25,7 @@ export function createBackend({ config, historyRules, announcements }) {
       announcements,
       publish: (room, head, member) => store.announce(room, Buffer.concat([head, member]), 0, ''),
     });
-    servers.set(serverId, (server = { store, members, workers: 0 }));
+    servers.set(serverId, (server = { store, members, revocations: new Map(), workers: 0 }));
   }
   const { store, members } = server;
   const shared = server;
@@ -35,6 +36,13 @@ export function createBackend({ config, historyRules, announcements }) {
   return {
     broker,
     presence,
+    revocations: {
+      add: async (revocation) => {
+        shared.revocations.set(JSON.stringify([revocation.user, revocation.tokenId]), revocation);
+        return true;
+      },
+      read: async () => [...shared.revocations.values()],
+    },
     close: async () => {
       await presence?.close();
       await broker.close();

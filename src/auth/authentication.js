@@ -1,0 +1,293 @@
+// authentication.js: lets connections in by their tokens, and sends them away when the tokens end.
+//
+//   handshake with a token    -> verified before the answer -> session, or closed with a code
+//   handshake without one     -> `required`: the lobby, for 5 s; `optional`: anonymous
+//   hello or auth with a token -> session, or the renewal of one
+//
+// The handshake of a refused token is answered with 101, and the connection then closed: a browser
+// shows its page no HTTP status, but a close code.
+
+import { createHash } from 'node:crypto';
+
+import { CLOSES } from '../protocol/codes.js';
+import { TokenError } from './token-error.js';
+import { tokenOf } from './token-place.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./claims.js').Identity} Identity */
+
+/** @typedef {import('./credentials.js').Credentials} Credentials */
+/** @typedef {import('./credentials.js').Refusal} Refusal */
+
+/**
+ * Counts connections of a user, over all workers of this server.
+ * @typedef {object} Places
+ * @property {(key: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
+ *   acquire
+ * @property {(key: string) => void} release
+ */
+
+export class Authentication {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {import('./verifier.js').TokenVerifier} parts.verifier
+   * @param {import('./sessions.js').Sessions} parts.sessions
+   * @param {import('./lobby.js').Lobby} parts.lobby
+   * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
+   * @param {Places} parts.places
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {{error(fields: object, text: string): void}} parts.log
+   */
+  constructor({ config, verifier, sessions, lobby, hub, places, counters, log }) {
+    this.isRequired = config.auth === 'required';
+    this.maxPerUser = config.maxConnectionsPerUser;
+    this.maxPerUserMode = config.maxConnectionsPerUserMode;
+    this.verifier = verifier;
+    this.sessions = sessions;
+    this.lobby = lobby;
+    this.hub = hub;
+    this.places = places;
+    this.counters = counters;
+    this.log = log;
+    /** @type {(connection: Connection) => void} */
+    this.onSession = () => {};
+    /** @type {(connection: Connection, refusal: Refusal) => void} */
+    this.onRefused = () => {};
+  }
+
+  /**
+   * @param {object} listeners
+   * @param {(connection: Connection) => void} listeners.onSession the token of a handshake has let a
+   *   connection in
+   * @param {(connection: Connection, refusal: Refusal) => void} listeners.onRefused called before
+   *   the connection is closed
+   */
+  listen({ onSession, onRefused }) {
+    this.onSession = onSession;
+    this.onRefused = onRefused;
+  }
+
+  /**
+   * Checks the token of a handshake.
+   * @param {import('node:http').IncomingMessage} request
+   * @returns {Promise<Credentials>|null} null: it has none. The promise never rejects.
+   */
+  check(request) {
+    const token = tokenOf(request);
+    return token === null ? null : this.#credentialsOf(token);
+  }
+
+  /**
+   * A handshake has been answered.
+   * @param {Connection} connection
+   * @param {Credentials|null} credentials null: the handshake had no token
+   */
+  enter(connection, credentials) {
+    if (credentials === null) {
+      if (this.isRequired) this.lobby.add(connection);
+      else this.hub.add(connection);
+      return;
+    }
+    const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
+    if (refusal !== null) return this.#refuse(connection, refusal);
+    this.hub.add(connection);
+    this.#begin(connection, credentials);
+    this.onSession(connection);
+  }
+
+  /** A connection is gone. May be called twice. @param {Connection} connection */
+  leave(connection) {
+    this.lobby.remove(connection);
+    this.sessions.end(connection);
+    this.hub.remove(connection);
+  }
+
+  /**
+   * A token has come in a command. A refused one closes a connection that waits in the lobby, and
+   * leaves any other as it was.
+   * @param {Connection} connection
+   * @param {string} token
+   * @returns {Promise<{refusal: Refusal|null, commands: readonly Buffer[]}>} never rejects;
+   *   `commands` have waited for it, and follow it
+   */
+  async authenticate(connection, token) {
+    const { session, isHeld } = connection;
+    if (isHeld) this.lobby.beginVerifying(connection);
+    const credentials =
+      session === null ? await this.#credentialsOf(token) : await this.#renewalOf(session, token);
+    // Meanwhile it may have closed, or another of its tokens may have been faster.
+    if (!connection.isOpen || connection.session?.user !== session?.user) {
+      credentials.lease?.release();
+      return { refusal: DENIED, commands: [] };
+    }
+    const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
+    if (refusal !== null) {
+      if (isHeld) {
+        this.lobby.remove(connection);
+        this.#refuse(connection, refusal);
+      }
+      return { refusal, commands: [] };
+    }
+    const commands = this.lobby.remove(connection);
+    if (isHeld) this.hub.add(connection);
+    if (session === null) this.#begin(connection, credentials);
+    else this.sessions.renew(connection, /** @type {Identity} */ (credentials.identity));
+    return { refusal: null, commands };
+  }
+
+  /** Call it once a second. */
+  sweep() {
+    this.sessions.sweep();
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Credentials} credentials
+   */
+  #begin(connection, { identity, lease }) {
+    this.sessions.begin(connection, /** @type {Identity} */ (identity), lease);
+  }
+
+  /**
+   * Has the token been revoked since it was verified? Then no connection of it was there to close.
+   * @param {Credentials} credentials without a refusal
+   * @returns {Refusal|null}
+   */
+  #lateRefusal({ identity, lease }) {
+    if (!this.sessions.isRevoked(/** @type {Identity} */ (identity))) return null;
+    lease?.release();
+    return INVALID;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Refusal} refusal
+   */
+  #refuse(connection, refusal) {
+    this.onRefused(connection, refusal);
+    connection.close(refusal.close);
+  }
+
+  /**
+   * @param {string} token
+   * @returns {Promise<Credentials>}
+   */
+  async #credentialsOf(token) {
+    try {
+      const identity = await this.verifier.verify(token);
+      return await this.#placeFor(identity);
+    } catch (error) {
+      return refused(this.#refusalOf(error));
+    }
+  }
+
+  /**
+   * @param {import('./session.js').Session} session
+   * @param {string} token
+   * @returns {Promise<Credentials>}
+   */
+  async #renewalOf(session, token) {
+    try {
+      const identity = await this.verifier.verify(token);
+      // Another user would be in rooms, and in presence, under two names.
+      return identity.user === session.user
+        ? { identity, lease: null, refusal: null }
+        : refused(DENIED);
+    } catch (error) {
+      return refused(this.#refusalOf(error));
+    }
+  }
+
+  /**
+   * @param {Identity} identity
+   * @returns {Promise<Credentials>}
+   */
+  async #placeFor(identity) {
+    const { maxPerUser, maxPerUserMode: mode, places, counters } = this;
+    if (mode === 'off') return { identity, lease: null, refusal: null };
+    const key = placeKey(identity.user);
+    const { admitted, connections } = await places.acquire(key, maxPerUser, mode === 'observe');
+    if (mode === 'observe' && connections > maxPerUser) counters.userLimitsObserved++;
+    if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
+    counters.closes.user_limit++;
+    return refused(USER_LIMIT);
+  }
+
+  /**
+   * @param {unknown} error
+   * @returns {Refusal}
+   */
+  #refusalOf(error) {
+    if (!(error instanceof TokenError)) {
+      // A place could not be asked for: the relay is away. Or a fault of ours.
+      if (/** @type {{code?: unknown}} */ (error).code !== 'UNAVAILABLE')
+        this.log.error({ err: error }, 'a token could not be checked');
+      return { error: 'UNAVAILABLE', retryAfterS: RETRY_S, close: CLOSES.OVERLOAD };
+    }
+    const { code, retryAfterS } = error;
+    const close = {
+      INVALID_TOKEN: CLOSES.INVALID_TOKEN,
+      TOKEN_EXPIRED: CLOSES.TOKEN_EXPIRED,
+      UNAVAILABLE: CLOSES.OVERLOAD,
+    }[code];
+    return { error: code, retryAfterS, close };
+  }
+}
+
+/** Asked to wait at least so long while tokens cannot be checked. */
+const RETRY_S = 5;
+
+/** @type {Refusal} */
+const DENIED = Object.freeze({
+  error: 'PERMISSION_DENIED',
+  retryAfterS: 0,
+  close: CLOSES.INVALID_TOKEN,
+});
+/** @type {Refusal} */
+const INVALID = Object.freeze({
+  error: 'INVALID_TOKEN',
+  retryAfterS: 0,
+  close: CLOSES.INVALID_TOKEN,
+});
+/** @type {Refusal} */
+const USER_LIMIT = Object.freeze({
+  error: 'PERMISSION_DENIED',
+  retryAfterS: 0,
+  close: CLOSES.USER_LIMIT,
+});
+
+/**
+ * @param {Refusal} refusal
+ * @returns {Credentials}
+ */
+function refused(refusal) {
+  return { identity: null, lease: null, refusal };
+}
+
+/**
+ * Users share the relay's count with addresses: a key is short ASCII, and no address.
+ * @param {string} user
+ */
+function placeKey(user) {
+  return `user:${createHash('sha256').update(user).digest('base64url')}`;
+}
+
+class PlaceLease {
+  /**
+   * @param {Places} places
+   * @param {string} key
+   */
+  constructor(places, key) {
+    /** @type {Places|null} */
+    this.places = places;
+    this.key = key;
+  }
+
+  /** May be called again: by the session's end, and by the socket's. */
+  release() {
+    const { places } = this;
+    this.places = null;
+    places?.release(this.key);
+  }
+}

@@ -1,0 +1,153 @@
+// revocation-log.js: keeps this worker's list of revocations equal to that of the backend.
+//
+//   revoke: backend keeps it -> all workers are told -> each closes the connections
+//
+// The list is read at the start, whenever the broker comes back, and every 30 s, because a
+// notice may be lost. Until the first read has succeeded no token is accepted: a worker that starts
+// while Redis is away could otherwise accept a revoked one. After that an outage changes nothing.
+// Revocations that the backend has lost are added again from memory.
+
+import { TokenError } from './token-error.js';
+
+const READ_INTERVAL_MS = 30_000;
+/** After a failed read. */
+const RETRY_INTERVAL_MS = 1000;
+
+/** @typedef {import('../backend/revocations.js').Revocation} Revocation */
+
+export class RevocationLog {
+  #isLoaded = false;
+  #isClosed = false;
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+  /** @type {Promise<void>|null} */
+  #reading = null;
+  #isFailing = false;
+
+  /**
+   * @param {object} parts
+   * @param {import('../backend/revocations.js').RevocationStore} parts.store
+   * @param {(revocation: Revocation) => Promise<void>} parts.announce tells all workers
+   * @param {import('./revocations.js').Revocations} parts.revocations
+   * @param {(revocation: Revocation) => void} parts.onRevoked one is new in this worker's list
+   * @param {{warn(fields: object, text: string): void, info(fields: object, text: string): void}}
+   *   parts.log
+   */
+  constructor({ store, announce, revocations, onRevoked, log }) {
+    this.store = store;
+    this.announce = announce;
+    this.revocations = revocations;
+    this.onRevoked = onRevoked;
+    this.log = log;
+  }
+
+  /** Reads the list. A failure is not thrown: the read is repeated until it succeeds. */
+  start() {
+    return this.refresh();
+  }
+
+  close() {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+  }
+
+  /**
+   * Is the token of this identity revoked?
+   * @param {import('./claims.js').Identity} identity
+   * @throws {TokenError} the list is not known yet
+   */
+  isRevoked(identity) {
+    if (!this.#isLoaded) throw new TokenError('revocations_unavailable', 1);
+    return this.revocations.isRevoked(identity);
+  }
+
+  /**
+   * Closes the connections of a user, or of one token, on every server, and refuses those tokens
+   * until they have expired. Resolves within milliseconds when the backend keeps the revocation and
+   * the broker has taken the notice.
+   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`: now
+   *   if it is absent; of the user's tokens only those issued before are revoked
+   * @returns {Promise<Revocation|null>} null: refused, too many revocations are in force
+   * @throws a BrokerError: UNAVAILABLE, nothing has happened; OUTCOME_UNKNOWN, revoke again
+   */
+  async revoke(target) {
+    const revocation = this.revocations.create(target);
+    if (!(await this.store.add(revocation))) {
+      this.revocations.counters.revocationsRefused++;
+      return null;
+    }
+    this.apply(revocation);
+    try {
+      await this.announce(revocation);
+    } catch (error) {
+      // It is kept, and other workers find it within READ_INTERVAL_MS. That is not what was asked.
+      throw Object.assign(
+        new Error('revoked here; other workers were not told', { cause: error }),
+        {
+          code: 'OUTCOME_UNKNOWN',
+        },
+      );
+    }
+    return revocation;
+  }
+
+  /**
+   * A revocation has come, from this worker or another. It may be known already.
+   * @param {Revocation} revocation
+   */
+  apply(revocation) {
+    if (this.revocations.add(revocation)) this.onRevoked(revocation);
+  }
+
+  /** Reads the list now: this worker may have missed an addition. */
+  refresh() {
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  async #read() {
+    clearTimeout(this.#timer);
+    let waitMs = READ_INTERVAL_MS;
+    try {
+      const known = await this.store.read();
+      for (const revocation of known) this.apply(revocation);
+      this.#isLoaded = true;
+      if (this.#isFailing) this.log.info({ count: known.length }, 'revocations are read again');
+      this.#isFailing = false;
+      await this.#restore(known);
+    } catch (error) {
+      waitMs = RETRY_INTERVAL_MS;
+      if (!this.#isFailing && !this.#isClosed) {
+        const text = this.#isLoaded
+          ? 'revocations can not be read: the known ones hold'
+          : 'revocations can not be read: no token is accepted until they are';
+        this.log.warn({ err: error }, text);
+      }
+      this.#isFailing = true;
+    }
+    if (this.#isClosed) return;
+    this.#timer = setTimeout(() => this.refresh(), waitMs);
+    this.#timer.unref();
+  }
+
+  /**
+   * Adds what the backend has lost, by a failover for example.
+   * @param {readonly Revocation[]} known by the backend
+   */
+  async #restore(known) {
+    const keys = new Set(known.map(keyOf));
+    if (keys.size === this.revocations.size) return; // all that is known is in memory by now
+    const nowMs = this.revocations.now();
+    for (const revocation of [...this.revocations.entries()]) {
+      if (revocation.keepUntilMs > nowMs && !keys.has(keyOf(revocation)))
+        await this.store.add(revocation);
+    }
+  }
+}
+
+/** @param {Revocation} revocation */
+function keyOf({ user, tokenId }) {
+  return user === null ? `t${tokenId}` : `u${user}`;
+}

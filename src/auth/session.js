@@ -1,0 +1,52 @@
+// session.js: what an authenticated connection is and may do. A connection without a session is
+// anonymous; if tokens are required there is none.
+
+import { asciiJson } from './ascii-json.js';
+
+/** A place among the connections of a user; it is given back once. @typedef {{release(): void}} Lease */
+/** @typedef {import('./claims.js').Identity} Identity */
+
+/** Belongs to one connection, until its token is renewed. */
+export class Session {
+  /**
+   * @param {Identity} identity
+   * @param {Lease|null} lease null: no limit counts by user
+   * @param {number} endS the second since 1970 at whose start the connection is closed
+   */
+  constructor(identity, lease, endS) {
+    this.identity = identity;
+    this.lease = lease;
+    this.endS = endS;
+    /** `from` of the connection's publications. */
+    this.sender = asciiJson(identity.user);
+  }
+
+  get user() {
+    return this.identity.user;
+  }
+
+  /** @param {string} room */
+  mayJoin(room) {
+    const { rights, autojoin } = this.identity;
+    return rights.join.has(room) || autojoin.includes(room);
+  }
+
+  /** @param {string} room */
+  mayPublish(room) {
+    return this.identity.rights.publish.has(room);
+  }
+
+  /** @param {string} room */
+  mayReadPresence(room) {
+    return this.identity.rights.presence.has(room);
+  }
+
+  /** @param {string} room */
+  mayReadHistory(room) {
+    return this.identity.rights.history.has(room);
+  }
+
+  get mayBroadcast() {
+    return this.identity.rights.broadcast;
+  }
+}

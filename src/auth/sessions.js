@@ -1,0 +1,165 @@
+// sessions.js: a worker's authenticated connections, by user and by the second in which their token
+// expires.
+
+import { CLOSES } from '../protocol/codes.js';
+import { Session } from './session.js';
+
+/** Connections closed in one turn of the event loop; the others follow in the next. */
+const MAX_CLOSES = 200;
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./claims.js').Identity} Identity */
+
+/** @typedef {import('./session.js').Lease} Lease */
+
+export class Sessions {
+  /** @type {Map<string, Set<Connection>>} */
+  #users = new Map();
+  /** By the second since 1970 at whose start they are closed. @type {Map<number, Set<Connection>>} */
+  #expiring = new Map();
+  #sweptS;
+
+  /**
+   * @param {object} parts
+   * @param {import('./revocations.js').Revocations} parts.revocations
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {() => number} [parts.now] ms since 1970
+   */
+  constructor({ revocations, counters, now = Date.now }) {
+    this.revocations = revocations;
+    this.counters = counters;
+    this.now = now;
+    this.#sweptS = Math.floor(now() / 1000);
+  }
+
+  /** Users with a connection here. */
+  get users() {
+    return this.#users.size;
+  }
+
+  /**
+   * @param {string} user
+   * @returns {ReadonlySet<Connection>} the user's connections on this worker
+   */
+  connectionsOf(user) {
+    return this.#users.get(user) ?? NO_CONNECTIONS;
+  }
+
+  /** @param {Identity} identity */
+  isRevoked(identity) {
+    return this.revocations.isRevoked(identity);
+  }
+
+  /**
+   * A connection has authenticated.
+   * @param {Connection} connection
+   * @param {Identity} identity
+   * @param {Lease|null} lease
+   */
+  begin(connection, identity, lease) {
+    this.#enter(connection, identity, lease);
+    addTo(this.#users, identity.user, connection);
+    this.counters.sessions++;
+  }
+
+  /**
+   * A connection has a newer token of the same user.
+   * @param {Connection} connection with a session
+   * @param {Identity} identity
+   */
+  renew(connection, identity) {
+    const session = /** @type {Session} */ (connection.session);
+    deleteFrom(this.#expiring, session.endS, connection);
+    this.#enter(connection, identity, session.lease);
+  }
+
+  /** A connection is gone. May be called twice. @param {Connection} connection */
+  end(connection) {
+    const { session } = connection;
+    if (session === null) return;
+    connection.endSession();
+    deleteFrom(this.#users, session.user, connection);
+    deleteFrom(this.#expiring, session.endS, connection);
+    session.lease?.release();
+    this.counters.sessions--;
+  }
+
+  /** Closes the connections whose tokens have expired. Call it every second. */
+  sweep() {
+    const nowS = Math.floor(this.now() / 1000);
+    // After a jump of the clock every second in between is looked at, or all there are.
+    const due =
+      nowS - this.#sweptS > this.#expiring.size
+        ? [...this.#expiring.keys()].filter((second) => second <= nowS)
+        : Array.from({ length: Math.max(0, nowS - this.#sweptS) }, (_, i) => this.#sweptS + 1 + i);
+    this.#sweptS = nowS;
+    const expired = due.flatMap((second) => [...(this.#expiring.get(second) ?? [])]);
+    this.counters.closes.expired += expired.length;
+    closeAll(expired, CLOSES.TOKEN_EXPIRED);
+  }
+
+  /**
+   * Closes the connections whose tokens are revoked.
+   * @param {import('../backend/revocations.js').Revocation} revocation that is in force by now
+   */
+  revoked({ user }) {
+    const suspects =
+      user === null
+        ? [...this.#users.values()].flatMap((connections) => [...connections])
+        : [...this.connectionsOf(user)];
+    const revoked = suspects.filter(
+      ({ session }) => session !== null && this.revocations.isRevoked(session.identity),
+    );
+    this.counters.closes.revoked += revoked.length;
+    closeAll(revoked, CLOSES.KICKED);
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Identity} identity
+   * @param {Lease|null} lease
+   */
+  #enter(connection, identity, lease) {
+    // A token is accepted for some seconds after its expiry, and its second may be swept already.
+    const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
+    connection.beginSession(new Session(identity, lease, endS));
+    addTo(this.#expiring, endS, connection);
+  }
+}
+
+/** @type {ReadonlySet<Connection>} */
+const NO_CONNECTIONS = new Set();
+
+/**
+ * @param {readonly Connection[]} connections
+ * @param {{code: number, reason: string}} close
+ * @param {number} [from]
+ */
+function closeAll(connections, close, from = 0) {
+  const end = Math.min(connections.length, from + MAX_CLOSES);
+  for (let i = from; i < end; i++) connections[i].close(close);
+  if (end < connections.length) setImmediate(closeAll, connections, close, end);
+}
+
+/**
+ * @template K
+ * @param {Map<K, Set<Connection>>} map
+ * @param {K} key
+ * @param {Connection} connection
+ */
+function addTo(map, key, connection) {
+  const set = map.get(key);
+  if (set === undefined) map.set(key, new Set([connection]));
+  else set.add(connection);
+}
+
+/**
+ * @template K
+ * @param {Map<K, Set<Connection>>} map
+ * @param {K} key
+ * @param {Connection} connection
+ */
+function deleteFrom(map, key, connection) {
+  const set = map.get(key);
+  if (set?.delete(connection) && set.size === 0) map.delete(key);
+}

@@ -1,0 +1,29 @@
+// token-place.js: where a handshake carries its token.
+//
+//   Authorization: Bearer <token>
+//   Sec-WebSocket-Protocol: fanfare, fanfare.token.<token>     browsers can set no other header
+//   /ws?token=<token>                                          ends up in access logs
+//
+// The first place that has one counts. A token may also come later, in the first `hello`.
+
+const BEARER = /^Bearer +([^ ]+) *$/i;
+const SUBPROTOCOL_PREFIX = 'fanfare.token.';
+
+/**
+ * @param {{headers: import('node:http').IncomingHttpHeaders, url?: string}} request
+ * @returns {string|null} null: none
+ */
+export function tokenOf({ headers, url = '' }) {
+  const bearer = BEARER.exec(headers.authorization ?? '');
+  if (bearer !== null) return bearer[1];
+  const offered = headers['sec-websocket-protocol'];
+  if (offered?.includes(SUBPROTOCOL_PREFIX)) {
+    for (const name of offered.split(',')) {
+      const trimmed = name.trim();
+      if (trimmed.startsWith(SUBPROTOCOL_PREFIX)) return trimmed.slice(SUBPROTOCOL_PREFIX.length);
+    }
+  }
+  const query = url.indexOf('?');
+  if (query < 0 || !url.includes('token=', query)) return null;
+  return new URLSearchParams(url.slice(query + 1)).get('token');
+}

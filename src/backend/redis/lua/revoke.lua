@@ -1,0 +1,35 @@
+-- revoke.lua: adds a revocation to the list of a fleet.
+--
+-- KEYS: entries (hash), expiry (sorted set), version
+-- ARGV: field, issuedBeforeMs, keepUntilMs, nowMs, most entries
+-- Answer: 1 kept, 0 the list is full
+--
+-- Of two revocations of one user the later times hold. All keys expire with their last revocation.
+
+local entries, expiry, version = KEYS[1], KEYS[2], KEYS[3]
+local field = ARGV[1]
+local issued, keep, now, max = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+
+local over = redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 1000)
+for _, old in ipairs(over) do
+  redis.call('HDEL', entries, old)
+  redis.call('ZREM', expiry, old)
+end
+
+local known = redis.call('HGET', entries, field)
+if known then
+  local knownIssued, knownKeep = string.match(known, '^(%d+) (%d+)$')
+  issued = math.max(issued, tonumber(knownIssued) or 0)
+  keep = math.max(keep, tonumber(knownKeep) or 0)
+elseif redis.call('HLEN', entries) >= max then
+  return 0
+end
+
+redis.call('HSET', entries, field, string.format('%.0f %.0f', issued, keep))
+redis.call('ZADD', expiry, string.format('%.0f', keep), field)
+redis.call('INCR', version)
+local last = redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2]
+for _, key in ipairs(KEYS) do
+  redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last)))
+end
+return 1

@@ -1,0 +1,122 @@
+// revocations.js: the revocations of a fleet, in three keys of Redis that expire with the last one.
+//
+//   <prefix>{revocations}:entries    hash: user or token -> issuedBefore, keepUntil
+//   <prefix>{revocations}:expiry     sorted set: the same fields by keepUntil
+//   <prefix>{revocations}:version    counts additions: a read that finds it unchanged is one command
+//
+// Additions are one script (lua/revoke.lua), and may be sent twice.
+
+import { readFileSync } from 'node:fs';
+
+import { BrokerError } from '../errors.js';
+import { MAX_REVOCATIONS } from '../revocations.js';
+
+const PAGE_FIELDS = 1000;
+
+/** @typedef {import('../revocations.js').Revocation} Revocation */
+/** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
+
+/**
+ * The part of ioredis' client that is used here.
+ * @typedef {object} Client
+ * @property {(script: string, keys: number, ...args: (string|number)[]) => Promise<unknown>} eval
+ * @property {(key: string) => Promise<string|null>} get
+ * @property {(key: string, cursor: string, count: 'COUNT', n: number) => Promise<[string, string[]]>}
+ *   hscan
+ */
+
+/** @implements {RevocationStore} */
+export class RedisRevocations {
+  /** @type {Revocation[]} */
+  #known = [];
+  /** The value of the key `version` before `#known` was read; null: there was none. */
+  #version = /** @type {string|null} */ (null);
+
+  /**
+   * @param {object} parts
+   * @param {{readonly isWritable: boolean, redis: unknown, describe(error: unknown): string}}
+   *   parts.connection
+   * @param {string} parts.prefix
+   */
+  constructor({ connection, prefix }) {
+    this.connection = connection;
+    this.redis = /** @type {Client} */ (connection.redis);
+    this.keys = ['entries', 'expiry', 'version'].map((name) => `${prefix}{revocations}:${name}`);
+    this.script = readFileSync(new URL('lua/revoke.lua', import.meta.url), 'utf8');
+  }
+
+  /**
+   * @param {Revocation} revocation
+   * @returns {Promise<boolean>}
+   */
+  async add({ user, tokenId, issuedBeforeMs, keepUntilMs }) {
+    this.#check();
+    const field = JSON.stringify([user, tokenId]);
+    const times = [issuedBeforeMs, keepUntilMs, Date.now()];
+    try {
+      const { redis, script, keys } = this;
+      const answer = await redis.eval(script, 3, ...keys, field, ...times, MAX_REVOCATIONS);
+      return answer === 1;
+    } catch (error) {
+      throw new BrokerError('OUTCOME_UNKNOWN', this.connection.describe(error));
+    }
+  }
+
+  /** @returns {Promise<Revocation[]>} */
+  async read() {
+    this.#check();
+    try {
+      const version = await this.redis.get(this.keys[2]);
+      if (version === null || version !== this.#version) {
+        this.#known = version === null ? [] : await this.#readAll();
+        this.#version = version;
+      }
+    } catch (error) {
+      throw new BrokerError('UNAVAILABLE', this.connection.describe(error));
+    }
+    const nowMs = Date.now();
+    return this.#known.filter(({ keepUntilMs }) => keepUntilMs > nowMs);
+  }
+
+  async #readAll() {
+    /** @type {Map<string, Revocation>} */
+    const found = new Map();
+    let cursor = '0';
+    do {
+      const [next, pairs] = await this.redis.hscan(this.keys[0], cursor, 'COUNT', PAGE_FIELDS);
+      for (let i = 0; i < pairs.length; i += 2) {
+        const revocation = decode(pairs[i], pairs[i + 1]);
+        if (revocation !== null) found.set(pairs[i], revocation);
+      }
+      cursor = next;
+    } while (cursor !== '0' && found.size <= MAX_REVOCATIONS);
+    return [...found.values()];
+  }
+
+  #check() {
+    if (!this.connection.isWritable) throw new BrokerError('UNAVAILABLE', 'Redis is away');
+  }
+}
+
+/**
+ * @param {string} field
+ * @param {string} value
+ * @returns {Revocation|null} null: another program's
+ */
+function decode(field, value) {
+  const times = /^(\d{1,16}) (\d{1,16})$/.exec(value);
+  if (times === null) return null;
+  try {
+    const [user, tokenId] = JSON.parse(field);
+    const isOne = (typeof user === 'string') !== (typeof tokenId === 'string');
+    if (!isOne) return null;
+    return {
+      user: user ?? null,
+      tokenId: tokenId ?? null,
+      issuedBeforeMs: Number(times[1]),
+      keepUntilMs: Number(times[2]),
+    };
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,54 @@
+// revocations.js: the contract of a backend's list of revoked tokens, and its text form.
+//
+// The list outlives a worker, and a server. Workers hold a copy in memory (auth/revocations.js) and
+// tell each other of additions with a publication of kind REVOCATION. So a backend only keeps the
+// list, and a worker that has missed an addition finds it at its next read.
+
+/**
+ * Exactly one of `user` and `tokenId` is a string.
+ * @typedef {object} Revocation
+ * @property {string|null} user
+ * @property {string|null} tokenId
+ * @property {number} issuedBeforeMs of a user: tokens issued later are not revoked; of a token: 0
+ * @property {number} keepUntilMs since 1970; after it the revocation may be forgotten
+ */
+
+/**
+ * @typedef {object} RevocationStore
+ * @property {(revocation: Revocation) => Promise<boolean>} add resolves when the revocation will
+ *   survive a restart of this server; adding one twice changes nothing; false: the list is full.
+ *   Rejects with a BrokerError: UNAVAILABLE if it was certainly not added, else OUTCOME_UNKNOWN
+ * @property {() => Promise<Revocation[]>} read all that are in force. Rejects with a BrokerError
+ */
+
+/** Revocations in force at once. */
+export const MAX_REVOCATIONS = 100_000;
+
+/**
+ * @param {Revocation} revocation
+ * @returns {string} one line of JSON; equal revocations have equal texts
+ */
+export function encodeRevocation({ user, tokenId, issuedBeforeMs, keepUntilMs }) {
+  return JSON.stringify([user, tokenId, issuedBeforeMs, keepUntilMs]);
+}
+
+/**
+ * @param {string} text
+ * @returns {Revocation|null} null: another program's, or a line that was cut off
+ */
+export function decodeRevocation(text) {
+  /** @type {unknown} */
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (!Array.isArray(value) || value.length !== 4) return null;
+  const [user, tokenId, issuedBeforeMs, keepUntilMs] = value;
+  const hasUser = typeof user === 'string' && tokenId === null;
+  const hasToken = typeof tokenId === 'string' && user === null;
+  if (!hasUser && !hasToken) return null;
+  if (!Number.isSafeInteger(issuedBeforeMs) || !Number.isSafeInteger(keepUntilMs)) return null;
+  return { user, tokenId, issuedBeforeMs, keepUntilMs };
+}

@@ -1,0 +1,145 @@
+// auth.js: the command auth and the token of hello, and the rooms that a token names.
+
+import { readText } from '../protocol/decode.js';
+import { encodeAuthenticated, encodeLeft } from '../protocol/encode.js';
+
+/** Before a connection has authenticated, these are all that it may ask for. */
+const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @typedef {import('./dispatch.js').Gate} Gate */
+/** @typedef {import('./dispatch.js').Handler} Handler */
+
+/**
+ * @typedef {Pick<import('../auth/authentication.js').Authentication,
+ *   'authenticate'|'listen'|'lobby'>} Authenticator
+ */
+
+/** @implements {Gate} */
+export class AuthCommands {
+  /**
+   * @param {object} parts
+   * @param {Authenticator} parts.authenticator
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {import('./join.js').JoinCommands} parts.joins
+   * @param {import('./session.js').SessionCommands} parts.session
+   * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {import('./replies.js').Replies} parts.replies
+   */
+  constructor({ authenticator, hub, joins, session, pendingJoins, replies }) {
+    this.authenticator = authenticator;
+    this.hub = hub;
+    this.joins = joins;
+    this.session = session;
+    this.pendingJoins = pendingJoins;
+    this.replies = replies;
+    /**
+     * Handles a command that has waited for a token.
+     * @type {(connection: Connection, data: Buffer) => void}
+     */
+    this.handle = () => {};
+    authenticator.listen({
+      onSession: (connection) => this.#autojoin(connection),
+      onRefused: (connection, { error, retryAfterS }) =>
+        this.replies.error(connection, error, undefined, retryAfterS || undefined),
+    });
+  }
+
+  /** @param {(connection: Connection, data: Buffer) => void} handle */
+  resumeWith(handle) {
+    this.handle = handle;
+  }
+
+  /**
+   * Holds a command back that comes before or behind a connection's first token.
+   * @param {Connection} connection that has not authenticated
+   * @param {Buffer} data
+   * @returns {boolean} true: it waits
+   */
+  holds(connection, data) {
+    return this.authenticator.lobby.keep(connection, data);
+  }
+
+  /**
+   * @param {string} type
+   * @returns {boolean} may a connection ask for it before it has authenticated?
+   */
+  isOpenToAll(type) {
+    return BEFORE_TOKEN.has(type);
+  }
+
+  /** @type {Handler} */
+  hello(connection, command) {
+    const token = readText(command, 'token');
+    if (token === null) return this.replies.malformed(connection, command.id);
+    if (token === undefined) return this.session.hello(connection, command);
+    // The command is a slice of a read: what is needed later is copied.
+    const { id } = command;
+    this.#authenticate(connection, token, id, () => this.session.welcome(connection, id));
+  }
+
+  /** @type {Handler} */
+  auth(connection, command) {
+    const token = readText(command, 'token');
+    if (token === null || token === undefined)
+      return this.replies.malformed(connection, command.id);
+    const { id } = command;
+    this.#authenticate(connection, token, id, () => {
+      const { session } = connection;
+      if (session === null) return;
+      const { expiresAtMs } = session.identity;
+      connection.send(encodeAuthenticated(session.user, expiresAtMs, id));
+    });
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {string} token
+   * @param {import('./replies.js').Id} id
+   * @param {() => void} reply
+   */
+  async #authenticate(connection, token, id, reply) {
+    const { isHeld } = connection;
+    const { refusal, commands } = await this.authenticator.authenticate(connection, token);
+    if (refusal !== null) {
+      // A connection in the lobby has had its error, and is closing.
+      if (!isHeld)
+        this.replies.error(connection, refusal.error, id, refusal.retryAfterS || undefined);
+      return;
+    }
+    reply();
+    this.#leaveForbidden(connection);
+    this.#autojoin(connection);
+    for (const data of commands) this.handle(connection, data);
+  }
+
+  /**
+   * Takes a connection out of the rooms that its new token does not allow.
+   * @param {Connection} connection with a session
+   */
+  #leaveForbidden(connection) {
+    for (const { name } of [...(connection.rooms?.keys() ?? [])]) {
+      if (connection.session?.mayJoin(name)) continue;
+      const room = this.hub.rooms.get(name);
+      if (room === undefined) continue;
+      this.pendingJoins.afterJoin(room, connection, undefined, 0, () => {
+        if (!room.has(connection) || connection.session?.mayJoin(name)) return;
+        this.hub.leave(connection, room);
+        connection.send(encodeLeft(name, 'permission'));
+      });
+    }
+  }
+
+  /**
+   * Joins the rooms that the token names, except those the connection is in.
+   * @param {Connection} connection with a session
+   */
+  #autojoin(connection) {
+    const { session } = connection;
+    if (session === null) return;
+    for (const name of session.identity.autojoin) {
+      if (!this.hub.rooms.get(name)?.has(connection)) this.joins.autojoin(connection, name);
+    }
+  }
+}

@@ -1,0 +1,137 @@
+// tokens.js: how tokens are verified: from the settings JWT_* and FANFARE_AUTH.
+//
+// Keys are read here, so that a fault is reported with all others before the server starts. A
+// rolling reload reads key files again. No fault quotes a secret or a key.
+
+import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
+
+import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
+
+/**
+ * @typedef {object} TokenSettings frozen
+ * @property {readonly string[]} secrets each of at least 32 bytes; the first signs
+ * @property {readonly import('./token-keys.js').PublicKey[]} publicKeys
+ * @property {string} jwksUrl '': none
+ * @property {readonly string[]} algorithms allowed ones; empty: those that fit the keys
+ * @property {readonly string[]} audience one of them must be in `aud`; empty: not checked
+ * @property {readonly string[]} issuer one of them must be `iss`; empty: not checked
+ * @property {number} maxLifetimeS of a token
+ */
+
+/** @typedef {'required'|'optional'|'off'} AuthMode */
+
+/**
+ * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
+ * @returns {{tokens: TokenSettings|null, auth: AuthMode, faults: string[]}} null: no key is
+ *   configured, or tokens are off, or with a fault
+ */
+export function readTokenSettings(values) {
+  const text = (/** @type {string} */ key) => String(values[key] ?? '');
+  const list = (/** @type {string} */ key) =>
+    Object.freeze([.../** @type {readonly string[]} */ (values[key] ?? [])]);
+  /** @type {string[]} */
+  const faults = [];
+  const secrets = [text('jwtSecret'), text('jwtSecretPrevious')].filter((one) => one !== '');
+  if (text('jwtSecret') === '' && text('jwtSecretPrevious') !== '')
+    faults.push('JWT_SECRET_PREVIOUS: does nothing without JWT_SECRET');
+  for (const [name, key] of [
+    ['JWT_SECRET', 'jwtSecret'],
+    ['JWT_SECRET_PREVIOUS', 'jwtSecretPrevious'],
+  ]) {
+    const fault = text(key) === '' ? '' : secretFault(text(key));
+    if (fault !== '') faults.push(`${name}: its value is ${fault}`);
+  }
+  const publicKeys = [
+    ...readKeys('JWT_PUBLIC_KEY', text('jwtPublicKey'), faults),
+    ...readKeys('JWT_PUBLIC_KEY_PREVIOUS', text('jwtPublicKeyPrevious'), faults),
+  ];
+  const jwksUrl = text('jwtJwksUrl');
+  if (jwksUrl !== '' && !isTrustworthy(jwksUrl))
+    faults.push('JWT_JWKS_URL: its value is not an https:// URL; http:// only to this machine');
+  const algorithms = list('jwtAlgorithms');
+  for (const name of algorithms) {
+    if (!ALGORITHMS.includes(name))
+      faults.push(`JWT_ALGORITHMS: ${JSON.stringify(name)} is none of ${ALGORITHMS.join(', ')}`);
+  }
+  const hasKeys = secrets.length > 0 || publicKeys.length > 0 || jwksUrl !== '';
+  const fits = (/** @type {string} */ name) =>
+    name.startsWith('HS')
+      ? secrets.length > 0
+      : jwksUrl !== '' || publicKeys.some((key) => key.algorithms.includes(name));
+  if (faults.length === 0 && hasKeys && algorithms.length > 0 && !algorithms.some(fits))
+    faults.push('JWT_ALGORITHMS: no configured key fits any of them');
+  const asked = text('auth');
+  if (!hasKeys && faults.length === 0 && (asked === 'required' || asked === 'optional'))
+    faults.push(`FANFARE_AUTH: ${asked} needs JWT_SECRET, JWT_PUBLIC_KEY or JWT_JWKS_URL`);
+  const auth = /** @type {AuthMode} */ (asked === 'auto' ? (hasKeys ? 'required' : 'off') : asked);
+  if (faults.length > 0 || auth === 'off') return { tokens: null, auth: 'off', faults };
+  const tokens = Object.freeze({
+    secrets: Object.freeze(secrets),
+    publicKeys: Object.freeze(publicKeys),
+    jwksUrl,
+    algorithms,
+    audience: list('jwtAudience'),
+    issuer: list('jwtIssuer'),
+    maxLifetimeS: Number(values.jwtMaxLifetimeS),
+  });
+  return { tokens, auth, faults };
+}
+
+/**
+ * @param {string} name of the setting
+ * @param {string} value PEM text, or the path of a file that holds some
+ * @param {string[]} faults one is added for a value that is no key
+ * @returns {import('./token-keys.js').PublicKey[]}
+ */
+function readKeys(name, value, faults) {
+  if (value === '') return [];
+  let pem = value;
+  if (!value.includes('-----BEGIN ')) {
+    try {
+      pem = readFileSync(value, 'utf8');
+    } catch (error) {
+      // A value that is not a path may be a key or a secret: it is not shown.
+      const { code } = /** @type {NodeJS.ErrnoException} */ (error);
+      faults.push(`${name}: its value is neither PEM text nor a file that can be read (${code})`);
+      return [];
+    }
+  }
+  const { keys, fault } = readPem(pem);
+  if (fault !== '') faults.push(`${name}: ${fault}`);
+  return keys;
+}
+
+/**
+ * Whoever can change the answer of a JWKS URL can sign tokens, so the way to it is encrypted.
+ * @param {string} text
+ */
+function isTrustworthy(text) {
+  let url;
+  try {
+    url = new URL(text);
+  } catch {
+    return false;
+  }
+  if (url.username !== '' || url.password !== '') return false; // fetch refuses them
+  if (url.protocol === 'https:') return true;
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  const isLocal =
+    host === 'localhost' || host === '::1' || (isIP(host) === 4 && /^127\./.test(host));
+  return url.protocol === 'http:' && isLocal;
+}
+
+/**
+ * The settings in words, for the banner.
+ * @param {TokenSettings} tokens
+ * @returns {string} without secrets
+ */
+export function describeTokens({ secrets, publicKeys, jwksUrl }) {
+  const count = (/** @type {number} */ n, /** @type {string} */ what) =>
+    n === 0 ? [] : [`${n} ${what}${n === 1 ? '' : 's'}`];
+  return [
+    ...count(secrets.length, 'secret'),
+    ...count(publicKeys.length, 'public key'),
+    ...(jwksUrl === '' ? [] : [`a JWKS of ${new URL(jwksUrl).host}`]),
+  ].join(', ');
+}

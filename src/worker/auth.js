@@ -1,0 +1,111 @@
+// auth.js: puts the parts of token authentication together, for a worker whose configuration has
+// tokens.
+
+import { Authentication } from '../auth/authentication.js';
+import { Lobby } from '../auth/lobby.js';
+import { RevocationLog } from '../auth/revocation-log.js';
+import { Revocations } from '../auth/revocations.js';
+import { Sessions } from '../auth/sessions.js';
+import { TokenVerifier } from '../auth/verifier.js';
+import { decodeRevocation, encodeRevocation } from '../backend/revocations.js';
+import { EVERYONE } from '../hub/hub.js';
+import { encodePublication, KIND, payloadStart } from '../protocol/publication.js';
+
+/** Between looks for connections that have not authenticated in time. */
+const LOBBY_SWEEP_MS = 250;
+const SWEEP_MS = 1000;
+/** Of a publication without a sender. */
+const HEADER_BYTES = 12;
+
+export class WorkerAuth {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {import('../config/tokens.js').TokenSettings} parts.settings `config.tokens`
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {import('pino').Logger} parts.log
+   */
+  constructor({ config, settings, hub, backend, counters, log }) {
+    const { maxLifetimeS } = settings;
+    const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
+    const sessions = new Sessions({ revocations, counters });
+    this.log = new RevocationLog({
+      store: backend.revocations,
+      announce: async (revocation) => {
+        await backend.broker.publish(EVERYONE, noticeOf(revocation));
+      },
+      revocations,
+      onRevoked: (revocation) => sessions.revoked(revocation),
+      log,
+    });
+    this.verifier = new TokenVerifier({ settings, revocations: this.log, counters, log });
+    this.authentication = new Authentication({
+      config,
+      verifier: this.verifier,
+      sessions,
+      lobby: new Lobby({ max: config.maxHandshakes, counters }),
+      hub,
+      places: backend.addresses,
+      counters,
+      log,
+    });
+    hub.listen((publication) => this.#receive(publication));
+    /** @type {NodeJS.Timeout[]} */
+    this.timers = [];
+  }
+
+  /** To be called when the broker has started. */
+  async start() {
+    await this.verifier.start();
+    await this.log.start();
+    const { lobby } = this.authentication;
+    this.timers.push(
+      setInterval(() => lobby.sweep(), LOBBY_SWEEP_MS),
+      setInterval(() => {
+        this.authentication.sweep();
+        this.revocations.sweep();
+      }, SWEEP_MS),
+    );
+  }
+
+  /** @param {Buffer} publication a notice, perhaps of another program */
+  #receive(publication) {
+    const { length } = publication;
+    const text =
+      length > HEADER_BYTES ? publication.toString('utf8', payloadStart(publication)) : '';
+    const revocation = decodeRevocation(text);
+    if (revocation !== null) this.log.apply(revocation);
+  }
+
+  /** The broker is back: notices may have been lost meanwhile. */
+  onUp() {
+    this.log.refresh();
+  }
+
+  /**
+   * Revokes tokens on every server: see RevocationLog.
+   * @param {Parameters<RevocationLog['revoke']>[0]} target
+   */
+  revoke(target) {
+    return this.log.revoke(target);
+  }
+
+  /** The worker drains: connections that have not authenticated have nothing to wait for. */
+  drain() {
+    this.authentication.lobby.close();
+  }
+
+  close() {
+    for (const timer of this.timers) clearInterval(timer);
+    this.log.close();
+    this.verifier.close();
+  }
+}
+
+/** @param {import('../backend/revocations.js').Revocation} revocation */
+function noticeOf(revocation) {
+  const text = Buffer.from(encodeRevocation(revocation));
+  return encodePublication(KIND.REVOCATION, Date.now(), 0, '', text, 0, text.length);
+}

@@ -1,0 +1,370 @@
+// auth.test.js: tokens on real servers.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import pino from 'pino';
+import { WebSocket } from 'ws';
+
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { Revocations } from '../../src/auth/revocations.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { RevocationFile } from '../../src/backend/embedded/revocation-file.js';
+import { createBackend } from '../../src/backend/redis/index.js';
+import { loadConfig } from '../../src/config/config.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { createAuthCounters, createCounters } from '../../src/observability/counters.js';
+import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
+import { WorkerAuth } from '../../src/worker/auth.js';
+import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const ENV = { ...NO_LIMITS, WORKERS: '1', JWT_SECRET: SECRET };
+const RIGHTS = { join: ['chat.*'], publish: ['chat.*'], presence: ['chat.*'], history: ['chat.*'] };
+const nowS = () => Math.floor(Date.now() / 1000);
+
+/** @param {{metricsPort: number}} server */
+const metricsOf = async ({ metricsPort }) =>
+  (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+
+/** A client that remembers what it was sent. */
+class Client {
+  /**
+   * @param {TestContext} t
+   * @param {{port: number}} server
+   * @param {{token?: string, by?: 'header'|'subprotocol'|'query'}} [how]
+   */
+  constructor(t, { port }, { token: text, by = 'header' } = {}) {
+    const query = text !== undefined && by === 'query' ? `?token=${text}` : '';
+    const offered =
+      text !== undefined && by === 'subprotocol' ? ['fanfare', `fanfare.token.${text}`] : [];
+    const headers =
+      text !== undefined && by === 'header' ? { Authorization: `Bearer ${text}` } : {};
+    this.ws = new WebSocket(`ws://127.0.0.1:${port}/ws${query}`, offered, { headers });
+    /** @type {any[]} */
+    this.messages = [];
+    /** @type {{code: number, reason: string}|null} */
+    this.closed = null;
+    this.ws.on('message', (data) => void this.messages.push(JSON.parse(String(data))));
+    this.ws.on('close', (code, reason) => {
+      this.closed = { code, reason: String(reason) };
+    });
+    this.ws.on('error', () => {});
+    t.after(() => this.ws.terminate());
+  }
+
+  async open() {
+    await until(() => this.ws.readyState === WebSocket.OPEN || this.closed !== null, 5000, 'open');
+    return this;
+  }
+
+  /** @param {object} command */
+  send(command) {
+    this.ws.send(JSON.stringify(command));
+  }
+
+  /**
+   * @param {(message: any) => boolean} predicate
+   * @param {string} [name]
+   */
+  async got(predicate, name = String(predicate)) {
+    await until(
+      () => this.messages.some(predicate),
+      5000,
+      `${name} in ${JSON.stringify(this.messages)}`,
+    );
+    return this.messages.find(predicate);
+  }
+
+  /** @param {object} command with an id */
+  async ask(command) {
+    this.send(command);
+    return this.got((message) => message.id === /** @type {any} */ (command).id);
+  }
+
+  async close() {
+    await until(() => this.closed !== null, 8000, 'close');
+    return /** @type {{code: number, reason: string}} */ (this.closed);
+  }
+}
+
+for (const by of /** @type {const} */ (['header', 'subprotocol', 'query'])) {
+  test(`a token in the ${by} of the handshake lets a connection in as its user`, async (t) => {
+    const server = await startServer(t, ENV);
+    const text = token({ rooms: RIGHTS });
+    const client = await new Client(t, server, { token: text, by }).open();
+    if (by === 'subprotocol') assert.equal(client.ws.protocol, 'fanfare');
+    assert.equal((await client.ask({ type: 'hello', id: 1 })).userId, 'alice');
+    assert.equal((await client.ask({ type: 'join', room: 'chat.1', id: 2 })).type, 'joined');
+    assert.equal(
+      (await client.ask({ type: 'message', room: 'chat.1', text: 'a', id: 3 })).type,
+      'ack',
+    );
+    assert.equal((await client.got(({ type }) => type === 'message')).from, 'alice');
+    const [, payload, signature] = text.split('.');
+    const all = JSON.stringify(server.lines) + server.stderr() + (await metricsOf(server));
+    for (const secret of [payload, signature, SECRET]) assert.ok(!all.includes(secret));
+  });
+}
+
+test('the first hello may carry the token, and commands behind it wait for it', async (t) => {
+  const server = await startServer(t, ENV);
+  const client = await new Client(t, server).open();
+  client.send({ type: 'join', room: 'chat.1', id: 1 });
+  client.send({ type: 'hello', token: token({ rooms: RIGHTS }), id: 2 });
+  client.send({ type: 'join', room: 'chat.2', id: 3 });
+  client.send({ type: 'message', room: 'chat.2', payload: [1], id: 4 });
+  await client.got(({ type }) => type === 'message');
+  const early = await client.got(({ id }) => id === 1);
+  assert.equal(early.error, 'PERMISSION_DENIED');
+  const order = client.messages
+    .filter(({ id }) => id !== undefined)
+    .map(({ id, type }) => [id, type]);
+  assert.deepEqual(order.slice(0, 3), [
+    [1, 'error'],
+    [2, 'welcome'],
+    [3, 'joined'],
+  ]);
+});
+
+for (const [name, text, error, code] of /** @type {[string, () => string, string, number][]} */ ([
+  ['an invalid token', () => token({}, OTHER_SECRET), 'INVALID_TOKEN', 4500],
+  ['an expired token', () => token({ iat: 1, exp: 2 }), 'TOKEN_EXPIRED', 4001],
+])) {
+  test(`${name} is answered and closed with ${code}, in the handshake and in hello`, async (t) => {
+    const server = await startServer(t, ENV);
+    const first = new Client(t, server, { token: text() });
+    assert.equal((await first.close()).code, code);
+    assert.equal(first.messages[0].error, error);
+    const second = await new Client(t, server).open();
+    second.send({ type: 'hello', token: text(), id: 1 });
+    assert.equal((await second.close()).code, code);
+    assert.equal(second.messages[0].error, error);
+  });
+}
+
+test('a connection without a token is closed with 4502 after 5 s, and gets no broadcast', async (t) => {
+  const server = await startServer(t, ENV);
+  const silent = await new Client(t, server).open();
+  const sinceMs = performance.now();
+  const speaker = await new Client(t, server, { token: token({ broadcast: true }) }).open();
+  const result = await speaker.ask({ type: 'broadcast', payload: 'all', id: 1 });
+  assert.equal(result.listenerCount, 1);
+  assert.equal((await silent.close()).code, 4502);
+  assert.ok(performance.now() - sinceMs > 4500);
+  assert.deepEqual(silent.messages, []);
+});
+
+test('a room outside the rights is answered the same, whether it exists or not', async (t) => {
+  const server = await startServer(t, {
+    ...ENV,
+    FANFARE_HISTORY: '*=10/60s',
+    FANFARE_PRESENCE: '*',
+  });
+  const inside = await new Client(t, server, { token: token({ rooms: { join: ['*'] } }) }).open();
+  await inside.ask({ type: 'join', room: 'secret.1', id: 1 });
+  const outside = await new Client(t, server, { token: token({ rooms: RIGHTS }) }).open();
+  for (const command of [
+    { type: 'join' },
+    { type: 'message', payload: 1 },
+    { type: 'history' },
+    { type: 'presence' },
+  ]) {
+    const answers = [];
+    for (const room of ['secret.1', 'secret.2']) {
+      const { timestamp, id, ...rest } = await outside.ask({
+        ...command,
+        room,
+        id: `${command.type} ${room}`,
+      });
+      assert.equal(rest.error, 'PERMISSION_DENIED');
+      answers.push(rest);
+    }
+    assert.deepEqual(answers[0], answers[1]);
+  }
+  assert.equal(
+    (await outside.ask({ type: 'broadcast', payload: 1, id: 9 })).error,
+    'PERMISSION_DENIED',
+  );
+});
+
+test('presence shows the user and info of the token, and no other name', async (t) => {
+  const server = await startServer(t, { ...ENV, FANFARE_PRESENCE: '*' });
+  const text = token({ rooms: RIGHTS, info: { name: 'A' } });
+  const client = await new Client(t, server, { token: text }).open();
+  const claim = { type: 'join', room: 'chat.1', presence: { user: 'bob' }, id: 1 };
+  assert.equal((await client.ask(claim)).error, 'PERMISSION_DENIED');
+  const own = { type: 'join', room: 'chat.1', presence: { user: 'alice', info: 'x' }, id: 2 };
+  assert.equal((await client.ask(own)).type, 'joined');
+  const { members } = await client.ask({ type: 'presence', room: 'chat.1', id: 3 });
+  assert.deepEqual(members, [{ user: 'alice', info: { name: 'A' } }]);
+});
+
+test('in optional mode a connection without a token is anonymous, and takes no name', async (t) => {
+  const server = await startServer(t, { ...ENV, FANFARE_AUTH: 'optional', FANFARE_PRESENCE: '*' });
+  const client = await new Client(t, server).open();
+  const claim = { type: 'join', room: 'a', presence: { user: 'alice' }, id: 1 };
+  assert.equal((await client.ask(claim)).error, 'PERMISSION_DENIED');
+  assert.equal((await client.ask({ type: 'join', room: 'a', id: 2 })).type, 'joined');
+  const bad = await client.ask({ type: 'auth', token: 'x', id: 3 });
+  assert.equal(bad.error, 'INVALID_TOKEN');
+  assert.equal(client.closed, null);
+});
+
+test('auth renews a token: rooms that it does not allow are left, the others stay', async (t) => {
+  const server = await startServer(t, ENV);
+  const text = token({ exp: nowS() + 3, rooms: RIGHTS });
+  const client = await new Client(t, server, { token: text }).open();
+  await client.ask({ type: 'join', room: 'chat.1', id: 1 });
+  await client.ask({ type: 'join', room: 'chat.2', id: 2 });
+  const exp = nowS() + 600;
+  const rooms = { join: ['chat.1'], publish: ['chat.*'] };
+  const renewed = await client.ask({ type: 'auth', token: token({ exp, rooms }), id: 3 });
+  assert.deepEqual(
+    [renewed.type, renewed.userId, renewed.expiresAt],
+    ['authenticated', 'alice', exp * 1000],
+  );
+  const left = await client.got(({ type }) => type === 'left');
+  assert.deepEqual([left.room, left.reason], ['chat.2', 'permission']);
+  const other = await client.ask({ type: 'auth', token: token({ sub: 'bob' }), id: 4 });
+  assert.equal(other.error, 'PERMISSION_DENIED');
+  // Beyond the end of the first token.
+  await until(() => nowS() > exp - 600 + 4, 10_000, 'the first token has expired');
+  await client.ask({ type: 'message', room: 'chat.2', payload: 'no', id: 5 });
+  await client.ask({ type: 'message', room: 'chat.1', payload: 'yes', id: 6 });
+  const received = client.messages.filter(({ type }) => type === 'message');
+  assert.deepEqual(
+    received.map(({ payload }) => payload),
+    ['yes'],
+  );
+});
+
+test('a token that expires closes its connection with 4001', async (t) => {
+  const server = await startServer(t, ENV);
+  const client = await new Client(t, server, { token: token({ exp: nowS() + 2 }) }).open();
+  assert.equal((await client.close()).code, 4001);
+});
+
+test('autojoin joins the rooms of the token', async (t) => {
+  const server = await startServer(t, { ...ENV, FANFARE_HISTORY: 'h=10/60s' });
+  const text = token({ autojoin: ['user.7', 'h'], rooms: { publish: ['*'] } });
+  const client = await new Client(t, server, { token: text }).open();
+  await client.got(({ type, room }) => type === 'joined' && room === 'user.7');
+  await client.got(({ type, room, epoch }) => type === 'joined' && room === 'h' && epoch);
+  await client.ask({ type: 'message', room: 'user.7', payload: 1, id: 1 });
+  await client.got(({ type }) => type === 'message');
+});
+
+test('a user with as many connections as allowed gets no other', async (t) => {
+  const server = await startServer(t, {
+    ...ENV,
+    WORKERS: '2',
+    FANFARE_MAX_CONNECTIONS_PER_USER: '2',
+    FANFARE_MAX_CONNECTIONS_PER_USER_MODE: 'enforce',
+  });
+  const clients = [];
+  for (let i = 0; i < 2; i++) clients.push(await new Client(t, server, { token: token() }).open());
+  const third = new Client(t, server, { token: token() });
+  assert.equal((await third.close()).code, 4504);
+  await new Client(t, server, { token: token({ sub: 'bob' }) }).open();
+  clients[0].ws.close();
+  await clients[0].close();
+  const fourth = await new Client(t, server, { token: token() }).open();
+  assert.equal((await fourth.ask({ type: 'ping', id: 1 })).type, 'pong');
+});
+
+test('a revocation closes connections on two servers within a second, and holds after a restart', async (t) => {
+  const redis = await startRedis(t);
+  const env = { ...ENV, REDIS_URL: redis.url, FANFARE_REDIS_PREFIX: 'auth:' };
+  const servers = [await startServer(t, env), await startServer(t, env)];
+  const text = token({ jti: 't1', iat: nowS() - 2 });
+  const clients = [];
+  for (const server of servers) clients.push(await new Client(t, server, { token: text }).open());
+  const bystander = await new Client(t, servers[0], { token: token({ sub: 'bob' }) }).open();
+  for (const client of clients) await client.ask({ type: 'ping', id: 1 });
+  const revoker = await redisRevoker(t, env);
+  const sinceMs = performance.now();
+  await revoker.revoke({ user: 'alice' });
+  for (const client of clients) assert.equal((await client.close()).code, 4503);
+  assert.ok(performance.now() - sinceMs < 1000, `${performance.now() - sinceMs} ms`);
+  assert.equal((await bystander.ask({ type: 'ping', id: 2 })).type, 'pong');
+
+  const again = new Client(t, servers[1], { token: text });
+  assert.equal((await again.close()).code, 4500);
+  const late = await startServer(t, env);
+  assert.equal((await new Client(t, late, { token: text }).close()).code, 4500);
+  // While Redis is away, a server that has read the list knows it still.
+  redis.freeze();
+  assert.equal((await new Client(t, late, { token: text }).close()).code, 4500);
+  const fresh = await new Client(t, late, { token: token({ iat: nowS() + 2 }) }).open();
+  assert.equal((await fresh.ask({ type: 'ping', id: 3 })).type, 'pong');
+  redis.thaw();
+});
+
+test('a server that starts while Redis is away accepts no token until it is back', async (t) => {
+  const redis = await startRedis(t);
+  redis.freeze();
+  const server = await startServer(t, { ...ENV, REDIS_URL: redis.url });
+  const refused = new Client(t, server, { token: token() });
+  assert.equal((await refused.close()).code, 1006);
+  redis.thaw();
+  const deadline = performance.now() + 15_000;
+  for (;;) {
+    const client = await new Client(t, server, { token: token() }).open();
+    if (client.closed === null) break;
+    assert.ok(performance.now() < deadline, 'no token is accepted');
+  }
+});
+
+test('the embedded backend keeps revocations over a restart in FANFARE_STATE_DIR', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const counters = createAuthCounters();
+  const revocations = new Revocations({ maxLifetimeS: 604_800, counters });
+  assert.ok(await new RevocationFile(folder).add(revocations.create({ user: 'alice' })));
+  for (let i = 0; i < 2; i++) {
+    const server = await startServer(t, { ...ENV, FANFARE_STATE_DIR: folder });
+    const refused = new Client(t, server, { token: token({ iat: nowS() - 9 }) });
+    assert.equal((await refused.close()).code, 4500);
+    server.kill('SIGTERM');
+    await server.exited;
+  }
+});
+
+/**
+ * A worker's part of authentication in this process: the HTTP API will call it on a server.
+ * @param {TestContext} t
+ * @param {Record<string, string>} env
+ */
+async function redisRevoker(t, env) {
+  const { config } = loadConfig(env);
+  assert.ok(config?.tokens);
+  const log = pino({ level: 'silent' });
+  const counters = createCounters();
+  const backend = createBackend({
+    config,
+    log,
+    counters,
+    workerId: 'revoker',
+    historyRules: new RoomRules([]),
+    announcements: ANNOUNCEMENTS,
+    machine: new RelayClient({ path: '', log }),
+    events: { onPublishLag() {}, onRoundTrip() {} },
+  });
+  t.after(() => backend.close());
+  const { broker } = backend;
+  await broker.start({ onPublication() {}, onLost() {}, onState() {} });
+  await until(() => broker.state === 'up', 5000, 'the broker');
+  return new WorkerAuth({
+    config,
+    settings: config.tokens,
+    hub: /** @type {any} */ ({ listen() {} }),
+    backend: /** @type {any} */ (backend),
+    counters: counters.auth,
+    log,
+  });
+}
