@@ -32,7 +32,7 @@ export class DelayedUnsubscribe {
     return this.due.delete(room);
   }
 
-  /** Forgets all without calling back. @returns {string[]} what lingered */
+  /** Forgets all rooms without calling back. @returns {string[]} the rooms that waited */
   clear() {
     const rooms = [...this.due.keys()];
     this.due.clear();

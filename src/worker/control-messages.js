@@ -10,8 +10,8 @@
 //                         the connections away, exit 0   {type:'failed', message}     it can't start; it exits 1
 
 /**
- * How often a worker tells that it is alive; every quarter of FANFARE_WORKER_TIMEOUT_MS, where that
- * is more often.
+ * The interval of a worker's heartbeats to the primary; a quarter of FANFARE_WORKER_TIMEOUT_MS if
+ * that is shorter.
  */
 export const BEAT_INTERVAL_MS = 1000;
 

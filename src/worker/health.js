@@ -83,7 +83,8 @@ export class Health {
 }
 
 /**
- * @returns {number} how many files this process may open; Infinity where the system does not say
+ * @returns {number} how many files this process may open; Infinity if the system has no limit or
+ *   does not show it
  */
 function descriptorLimit() {
   try {

@@ -1,6 +1,6 @@
 // process.js: one worker process: its signals, its messages to and from the primary, its exit.
 //
-// The primary owns the signals and tells a worker by IPC (control-messages.js) what to do. A worker
+// The primary owns the signals and commands a worker by IPC (control-messages.js). A worker
 // that loses its primary, or the primary's relay, drains on its own and exits.
 
 import cluster from 'node:cluster';
@@ -16,7 +16,7 @@ const ORPHAN_DRAIN_MS = 10_000;
 /** @typedef {import('./worker.js').Worker} Worker */
 
 /**
- * Runs until the primary says drain, then exits the process with 0.
+ * Runs until the primary orders a drain, then exits the process with 0.
  * @param {Config} config
  * @param {Logger} log
  */

@@ -158,7 +158,7 @@ function suite(name, prepare) {
     });
   };
 
-  it('the first join and the last leave of a user are told to the room, on every worker', async (attach) => {
+  it('the first join and the last leave of a user reach the room on every worker', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room', 'other')];
     a.join('room', 'ann');
     await b.got(['room +ann']);
@@ -174,7 +174,7 @@ function suite(name, prepare) {
     assert.equal(await a.read('room'), '0: ');
   });
 
-  it('what a worker says twice, or takes back without having said it, changes nothing', async (attach) => {
+  it('a repeated join, or a leave without a join, changes nothing', async (attach) => {
     const a = await attach('room');
     a.presence.leave('room', 'ann');
     a.join('room', 'ann');
@@ -299,7 +299,7 @@ function suite(name, prepare) {
     assert.equal(await c.read('room'), '0: ');
   });
 
-  it('4,000 users that join at once are all there, each told once', async (attach) => {
+  it('4,000 users that join at once are all present, each with one event', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     const rooms = Array.from({ length: 600 }, (_, i) => `room-${i}`);
     await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
@@ -402,7 +402,7 @@ withRedis(
 );
 
 withRedis(
-  'a Redis that has lost everything is told again, silently; what is new is told',
+  'after Redis has lost everything, workers write their users again and announce only news',
   async (redis, attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     a.join('room', 'ann');
@@ -425,7 +425,7 @@ withRedis(
 );
 
 withRedis(
-  'a Redis that kept its data through an outage hears what changed, and only that is told',
+  'after an outage without loss, workers write and announce only the changes',
   async (redis, attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     a.join('room', 'ann');
@@ -446,7 +446,7 @@ withRedis(
 );
 
 withRedis(
-  'an outage longer than the silence that means death costs nobody his place',
+  'an outage longer than the time-out of heartbeats removes no user',
   async (redis, attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     a.join('room', 'ann');
@@ -476,7 +476,7 @@ withRedis(
 );
 
 withRedis(
-  'a flush under way is mended, and who leaves right behind it is told',
+  'after a flush, users are restored, and a leave right after it is announced',
   async (redis, attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     for (const user of ['ann', 'leaver']) a.join('room', user);
@@ -491,7 +491,7 @@ withRedis(
 );
 
 withRedis(
-  'a flush that Redis does not tell is noticed by the heartbeat, and mended',
+  'the heartbeat notices a flush without a push, and the users are restored',
   async (redis, attach) => {
     const a = await attach('room');
     a.join('room', 'ann');
@@ -519,7 +519,7 @@ withRedis(
   },
 );
 
-test('redis: events that Redis refuses to publish are told when it permits them', {
+test('redis: events that Redis refused to publish are announced when it permits them', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
@@ -604,7 +604,7 @@ withRedis(
   },
 );
 
-test('embedded: the relay tells other workers, or the next one, the name of a worker that died', async (t) => {
+test('embedded: the relay reports the session of a dead worker to the others, or to the next one', async (t) => {
   const relay = new RelayServer({ log });
   await relay.start();
   t.after(() => relay.close());

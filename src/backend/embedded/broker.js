@@ -79,7 +79,7 @@ export class EmbeddedBroker {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
-    // Where they fail their publishers have been told.
+    // If they fail, their publishers know it.
     await Promise.allSettled([this.lastPublish, this.lastAppend]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);

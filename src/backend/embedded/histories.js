@@ -26,7 +26,7 @@
 import { randomBytes } from 'node:crypto';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 
-/** All streams together, segments and what is around them. */
+/** All streams together: segments and their overhead. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /** Subscriptions whose position is known: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
@@ -44,7 +44,7 @@ const ROOM_PART = 4;
 const LENGTH_BYTES = 4;
 const MIN_SEGMENT_BYTES = 256;
 const MAX_SEGMENT_BYTES = 32 * 1024;
-/** What a segment costs beside its bytes: a Buffer, its store, an object. */
+/** Memory of a segment beside its bytes: a Buffer, its store, an object. */
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
 /**
@@ -57,7 +57,7 @@ const MAX_SWEPT = 10_000;
 /** @typedef {import('../broker.js').Position} Position */
 
 /**
- * What was read.
+ * The result of a read.
  * @typedef {object} Read
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
@@ -261,11 +261,11 @@ class Stream {
     this.count = 0;
     /** @type {Segment[]} */
     this.segments = [];
-    /** Where the oldest publication starts in the first segment. */
+    /** The start of the oldest publication in the first segment. */
     this.head = 0;
     /** Of the publications that are there and their lengths. */
     this.used = 0;
-    /** Of the segments and what is around them. */
+    /** Of the segments and their overhead. */
     this.bytes = 0;
     /** The list it is in, and its neighbours there. @type {List|null} */
     this.list = null;

@@ -58,7 +58,7 @@ const MAX_NUMBER = 0xffffffff;
 /** @typedef {import('../presence.js').PresenceSnapshot} PresenceSnapshot */
 
 /**
- * What a REPLY says, or the body of another answer behind its request.
+ * The values of a REPLY, or the body of another answer.
  * @typedef {object} Answer
  * @property {boolean} ok
  * @property {number} value
@@ -234,7 +234,7 @@ export class RelayClient {
     return { admitted: ok, connections: value };
   }
 
-  /** Gives back what was acquired. @param {string} address */
+  /** Releases a place that was acquired. @param {string} address */
   release(address) {
     // If the link has ended, the relay has released everything this worker held.
     if (!this.isOpen) return;
@@ -329,7 +329,7 @@ export class RelayClient {
     return readPage(body);
   }
 
-  // Presence. Where the link has ended the relay has taken away all that this worker has said.
+  // Presence. If the link has ended, the relay has removed all users of this worker.
 
   /**
    * @param {string} room
@@ -389,7 +389,7 @@ export class RelayClient {
   }
 
   /**
-   * When this worker dies, the relay tells the name to another worker of the machine.
+   * When this worker dies, the relay sends the name to another worker of the machine.
    * @param {string} name of the session under which this worker has users in a shared store; empty:
    *   it has none any more
    */
@@ -440,7 +440,7 @@ export class RelayClient {
     if (this.requests.size >= MAX_REQUESTS) throw tooMany();
   }
 
-  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  /** @returns {MessageWriter} its messages leave at the end of this tick */
   #out() {
     if (!this.isScheduled) {
       this.isScheduled = true;
@@ -467,7 +467,7 @@ export class RelayClient {
     this.reported = null;
   }
 
-  /** Asks for the positions of what was appended since the last time. */
+  /** Asks for the positions of the appends since the last time. */
   #syncAppends() {
     const { appends } = this;
     this.appends = [];
@@ -483,7 +483,7 @@ export class RelayClient {
     );
   }
 
-  /** Writes what was gathered. */
+  /** Writes the messages of this tick. */
   flush() {
     this.isScheduled = false;
     this.counting = null;
@@ -561,7 +561,7 @@ export class RelayClient {
     const step = now - this.lookedMs;
     this.lookedMs = now;
     this.nowMs += Math.min(step, this.watchMs);
-    // If this process stood still, what has arrived meanwhile is read first.
+    // If this process was stalled, the event loop first reads the answers that have arrived.
     if (step > 1.5 * this.watchMs) return;
     this.#expireRequests();
     if (!this.isProbing) this.#probe();
@@ -614,7 +614,7 @@ export class RelayClient {
     if (!this.isOpen) return;
     this.isOpen = false;
     if (this.watch !== null) clearInterval(this.watch);
-    // What was gathered and not written was certainly not accepted.
+    // Messages that were not written were certainly not accepted.
     this.flush();
     for (const request of this.requests.values())
       request.reject(new BrokerError('OUTCOME_UNKNOWN', 'the relay link is closed'));

@@ -72,7 +72,7 @@ const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
 const STALE_FOLDER_MS = 60_000;
 const MAX_SWEPT_FOLDERS = 100;
 const NOT_OURS = { uid: -1, mtimeMs: 0 };
-/** Names of dead workers kept for the next worker, where none was left to be told. */
+/** Sessions of dead workers, kept for the next worker if no other one is left. */
 const MAX_GONE = 64;
 
 export class RelayServer {
@@ -101,12 +101,12 @@ export class RelayServer {
     this.log = log;
     this.historyOf = historyOf;
     this.streams = streams;
-    /** Who is in which room. @type {Members<Link>} */
+    /** The users of each room. @type {Members<Link>} */
     this.members = new Members({
       ...presence,
       publish: (room, head, member) => this.#event(room, head, member),
     });
-    /** Workers that died with users in Redis, and nobody there to be told. @type {string[]} */
+    /** Sessions of workers that died when no other worker was left. @type {string[]} */
     this.gone = [];
     this.maxBacklogBytes = maxBacklogBytes;
     this.maxPendingBytes = maxPendingBytes;
@@ -114,7 +114,7 @@ export class RelayServer {
     this.maxWaitingReads = maxWaitingReads;
     /** @type {NodeJS.Timeout|undefined} */
     this.sweeper = undefined;
-    /** Where workers connect; empty before start(). */
+    /** The path of the socket; empty before start(). */
     this.path = '';
     /** @type {import('node:net').Server|null} */
     this.server = null;
@@ -137,7 +137,7 @@ export class RelayServer {
     this.leftOutToldMs = Number.NEGATIVE_INFINITY;
     /** Places that were counted and not held, or held and not counted. */
     this.reconciledPlaces = 0;
-    /** The removal of what killed primaries have left. @type {Promise<void>} */
+    /** The removal of folders that killed primaries have left. @type {Promise<void>} */
     this.swept = Promise.resolve();
     this.flush = this.flush.bind(this);
     this.removeFolder = this.removeFolder.bind(this);
@@ -187,7 +187,7 @@ export class RelayServer {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  /** What there is now, and what was since the start. */
+  /** Current values, and totals since the start. */
   counters() {
     let pendingBytes = 0;
     for (const link of this.links) pendingBytes += link.pendingBytes;
@@ -205,7 +205,7 @@ export class RelayServer {
     };
   }
 
-  /** What the histories hold now, and what they had to give up since the start. */
+  /** The current size of the histories, and their losses since the start. */
   history() {
     const { bytes, publications, lostPublications, lostPositions, lostKeys } = this.streams;
     return {
@@ -226,7 +226,7 @@ export class RelayServer {
     this.writing.push(link);
   }
 
-  /** Writes what was gathered. */
+  /** Writes the messages of this tick. */
   flush() {
     const { writing } = this;
     this.writing = [];
@@ -422,7 +422,7 @@ async function sweepFolders(parent) {
 
 /**
  * @param {string} path
- * @returns {Promise<boolean>} it is a socket that nobody listens on
+ * @returns {Promise<boolean>} it is a socket without a listener
  */
 function isDeserted(path) {
   return new Promise((resolve) => {
@@ -455,7 +455,7 @@ class Link {
     this.relay = relay;
     this.socket = socket;
     this.pid = 0;
-    /** What it is called in Redis, while it has users there. */
+    /** Its session in a shared store, while it has users there. */
     this.name = '';
     this.connections = 0;
     /** Connections this worker holds, by client address. @type {Map<string, number>} */
@@ -468,7 +468,7 @@ class Link {
     this.allowance = 0;
     /** Of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
     this.positions = [];
-    /** That wait until it has read what is under way. @type {HistoryRead[]} */
+    /** Reads that wait until the worker has taken earlier bytes. @type {HistoryRead[]} */
     this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
@@ -484,7 +484,7 @@ class Link {
     return this.socket.writableLength + this.writer.length;
   }
 
-  /** @returns {MessageWriter} what goes into it leaves at the end of this tick */
+  /** @returns {MessageWriter} its messages leave at the end of this tick */
   out() {
     if (!this.isScheduled) {
       this.isScheduled = true;

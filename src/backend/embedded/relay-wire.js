@@ -8,7 +8,7 @@
 //   HELLO       u32 pid                               REPLY        u32 request, u8 ok, u32 value
 //   SUBSCRIBE   u32 request, room                     PUBLICATION  u8 room length, room, bytes
 //   UNSUBSCRIBE room
-//   PUBLISH     u8 room length, room, bytes           (no reply of its own: SYNC's tells that all before it are accepted)
+//   PUBLISH     u8 room length, room, bytes           (no reply of its own: that of SYNC confirms all before it)
 //   SYNC        u32 request
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
@@ -103,7 +103,7 @@ const NOTHING = Buffer.alloc(0);
 /** A message whose fields contradict its length or the protocol. */
 export class MalformedMessage extends Error {}
 
-/** Finds the messages in what a socket reads. */
+/** Finds whole messages in the bytes that a socket reads. */
 export class MessageReader {
   /**
    * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole
@@ -120,7 +120,7 @@ export class MessageReader {
 
   /**
    * @param {Buffer} chunk
-   * @throws {RangeError} where the length can't be one of ours: the stream is of no use any more
+   * @throws {RangeError} if the length is impossible: the rest of the stream is useless then
    */
   read(chunk) {
     let buffer = chunk;
@@ -215,7 +215,7 @@ export function readAcquire(buffer, at, end) {
 }
 
 /**
- * What a worker says of one address: places it has, and places it has asked for without an answer.
+ * A worker's places of one address: those it has, and those it asked for without an answer.
  * @typedef {{held: number, asked: number}} Places
  */
 
@@ -430,9 +430,9 @@ export function readPage(body) {
 export class MessageWriter {
   constructor() {
     this.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
-    /** Where what was not taken yet starts in the slab. */
+    /** The start of the bytes in the slab that were not written yet. */
     this.from = 0;
-    /** Where the next byte goes. */
+    /** The place of the next byte. */
     this.at = 0;
     /** Slabs that are full. @type {Buffer[]} */
     this.full = [];
@@ -474,7 +474,7 @@ export class MessageWriter {
     this.from = this.at = 0;
   }
 
-  /** What the slab holds is whole: what follows comes from elsewhere. */
+  /** Ends the part of the slab, because the bytes that follow lie elsewhere. */
   #cut() {
     if (this.at === this.from) return;
     this.full.push(this.slab.subarray(this.from, this.at));
@@ -746,7 +746,7 @@ export class MessageWriter {
   /**
    * Writes all that was gathered.
    * @param {import('node:net').Socket} socket
-   * @returns {boolean} what the last write() said
+   * @returns {boolean} the answer of the last write()
    */
   writeTo(socket) {
     this.#endRun();

@@ -1,37 +1,39 @@
 -- history.lua: publishes to a room with history, or reads it, in one atomic step.
 --
---   KEYS  1 meta   2 stream   3 idempotency key, where there is one
---   ARGV  1 incarnation of the room as the caller knows it, or only its fence, or '';
---           'trust': the epoch outlives the server;
+--   KEYS  1 meta   2 stream   3 idempotency key, if there is one
+--   ARGV  1 the room's incarnation as the caller knows it, or only its fence, or ''
+--           'trust': an epoch outlives the server
 --           a fence and the one before it: the caller has watched the change, and nothing was lost
 --           (identity.js)
---         2 an epoch to begin where one has to: random, and never given twice; then epochs that
---           have ended, as the caller knows
---         3 channel, 4 publications in the body, 0: it is one that is too large to announce,
---           5 body, 6 milliseconds to keep the idempotency key
---           now and then  7 publications to keep, 8 milliseconds to keep them,
---                         9 milliseconds to keep meta
---     or  3 '', 4 after, 5 limit, 6 bytes, 7 milliseconds to keep meta,
---           8 '1': the oldest above `after`, not the newest
---           9 '1': nobody follows the room, and without meta it gets none,
---           10 '1': ask whether Redis was promoted meanwhile
---   reply  offset of the last published, after the incarnation if it is not the caller's;
+--         2 a new epoch, random and used once, in case one must begin; then ended epochs that the
+--           caller knows
+--         3 channel   4 publications in the body; 0: one that is too large to announce   5 body
+--         6 milliseconds to keep the idempotency key
+--         for maintenance  7 publications to keep   8 milliseconds to keep them
+--                          9 milliseconds to keep meta
+--     or  3 ''   4 after   5 limit   6 bytes   7 milliseconds to keep meta
+--         8 '1': the oldest publications above `after`, not the newest
+--         9 '1': the caller does not follow the room; without meta the room gets none
+--         10 '1': check whether Redis was promoted meanwhile
+--   reply  offset of the last publication, after the incarnation if it is not the caller's;
 --          epoch and offset of a repeated key
---     or   incarnation, offset of the latest, messages, newest first; oldest first if 8 is '1'
+--     or   incarnation, latest offset, messages, newest first; oldest first if 8 is '1'
 --
--- An incarnation is a fence and an epoch. The fence names a server and its replication ID: where
--- meta was written under another, Redis has come back from an older snapshot or a replica was
--- promoted. What others were told may be gone, so the epoch ends. It ends too if the caller knows
--- that it has: the address of Redis led to another server meanwhile, and what was published there
--- is not here. Meta is a hash of one field, named after the incarnation, with the offset of the
--- latest publication + 1: that it rises is enough to know that the caller's incarnation holds.
--- Where it does not, Redis itself is asked who it is, in the same step (INFO): a caller that is out
--- of date does no harm. Each call from Lua costs more than what it does; hence so few of them, and
--- with strings: a number would be printed as a double.
+-- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
+-- was written under another fence, Redis has come back from an older snapshot or a replica was
+-- promoted. Some announced publications may be gone, so the epoch ends. It also ends if the caller
+-- knows that it has: the address of Redis led to another server meanwhile, and this server lacks
+-- publications of that one.
 --
--- The stream has messages as they were announced; the id of each is the offset of its last
--- publication. The body is publications with their lengths in front; with the position before it it
--- is a message (batch.js).
+-- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
+-- value rises, the caller's incarnation is current. If not, the script asks Redis for its identity
+-- (INFO) in the same step, so a caller that is out of date does no harm. Each call from Lua costs
+-- more than its work; hence there are few, and their arguments are strings, because a number would
+-- be printed as a double.
+--
+-- The stream has messages as they were announced. The id of an entry is the offset of its last
+-- publication. The body is publications with their lengths in front. With the position before it,
+-- it is a message (batch.js). The functions of the framing are in batch.lua.
 
 local call, pcall, meta, stream, incarnation = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[1]
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
@@ -55,7 +57,7 @@ if #incarnation == 48 then
       if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then incarnation, top = '', nil end
     end
   else
-    -- Where it fails nothing has happened: writes come behind it.
+    -- If it fails, nothing has happened: all other writes follow it.
     top = call('HINCRBY', meta, incarnation, isLarge and '1' or ARGV[4]) - 1 - count
     if top < 0 then call('HDEL', meta, incarnation) end
   end
@@ -90,9 +92,9 @@ if not isKnown then
 end
 
 if isRead then
-  -- A write, so that it is refused where this is no primary, or one that has lost its replicas: it
-  -- may not have the latest. Anybody may ask for rooms that nobody has published to: they are
-  -- remembered for two minutes. Followers ask every ten seconds.
+  -- A write, so that Redis refuses it on a replica, or on a primary without its replicas, which may
+  -- lack the latest publications. Clients may ask for any room, so a room without publications is
+  -- remembered for two minutes only. Workers that follow a room ask every ten seconds.
   call('PEXPIRE', meta, top == 0 and 120000 or ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
   if ARGV[8] == '1' then
@@ -126,7 +128,7 @@ if isRead then
     for _, entry in ipairs(entries) do
       local message = entry[2][2]
       bytes = bytes - #message
-      -- One at least. None behind a gap: somebody else has been at the stream.
+      -- At least one. None behind a gap: another program has changed the stream.
       if (bytes < 0 and #messages > 0) or tonumber(string.match(entry[1], '^%d+')) ~= expected then
         return { incarnation, top, messages }
       end
@@ -136,7 +138,7 @@ if isRead then
       if expected <= lowest then break end
     end
     if #entries < chunk then break end
-    -- More at a time where they are small, but not many times what may be sent.
+    -- More at a time if they are small, but not many times the bytes that may be sent.
     chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
   end
   return { incarnation, top, messages }
@@ -149,8 +151,8 @@ local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', strin
 if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
 if type(refused) == 'table' then
   if KEYS[3] then pcall('DEL', KEYS[3]) end
-  -- Its number is the next one's: a number that nobody has is a gap, and readers would load their
-  -- state anew.
+  -- The next publication gets its offset. An unused offset would be a gap, and clients would
+  -- reload.
   pcall('HINCRBY', meta, incarnation, -count)
   return refused
 end

@@ -4,17 +4,17 @@
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
 -- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
---          5 the size above which a room is large   6 how many users to take from the session, in any
---          order; then for each change: what, user, member
+--          5 the size above which a room is large
+--          6 how many users to take from the session, in any order
+--          then for each change: what, user, member
 -- what     join             the session has the user; the member is the latest
 --          restore          the same after an outage; an older member does not replace the latest
 --          restoreSilently  the same without an event
 --          announceJoin     like join, and publishes the event even if Redis has the user
 --          leave            the session has the user no more
 --          announceLeave    publishes a leave if no session has the user
--- returns joins, leaves, events left out, users that the session still has, then the events that
--- Redis
---          refused to publish: 1 or 2 (join or leave), user, member of each
+-- returns  joins, leaves, events left out, users that the session still has, then the events that
+--          Redis refused to publish: 1 or 2 (join or leave), user, member of each
 --
 -- Every change may be made again, because only a change of the session's set has an effect. If
 -- Redis refuses PUBLISH (an ACL user without the right), the changes stand, and the caller

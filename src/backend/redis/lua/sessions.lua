@@ -1,14 +1,16 @@
 -- sessions.lua: a session's heartbeat, and the search for dead sessions. Times are those of Redis,
 -- because the clocks of machines differ.
 --
--- KEYS     1 workers: session -> last heartbeat   2 dead: session -> when a worker took it to clear it
+-- KEYS     1 workers: session -> last heartbeat
+--          2 dead: session -> when a worker took it to clear it
 --          3 cleared: session -> when   4 the mark, which names the data set
--- ARGV     1 own session   2 silence that means death, ms   3 time to clear a session, ms   4 a mark for
---          a data set without one   5 may this session judge others by their silence? 0 or 1   6 how many
---          sessions follow that are known to be dead; then sessions that the caller asks about
--- returns the mark (a new one: Redis has lost everything), whether the own session is new, the
--- sessions
---          to clear, and those of the asked that had been declared dead
+-- ARGV     1 own session   2 silence that means death, ms   3 time to clear a session, ms
+--          4 a mark for a data set without one
+--          5 may this session judge others by their silence? 0 or 1
+--          6 how many sessions follow that are known to be dead; then sessions that the caller asks
+--            about
+-- returns  the mark (a new one: Redis has lost everything), whether the own session is new, the
+--          sessions to clear, and those of the asked that had been declared dead
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('SET', KEYS[4], ARGV[4], 'NX')
