@@ -49,7 +49,7 @@ const PER_IP_RETRY_S = 10;
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
 
 /** One request that was let in, until its connection is gone. */
-export class Admitted {
+export class AdmissionLease {
   /**
    * @param {string} address
    * @param {Addresses|null} holder who counted it, if anyone did
@@ -164,7 +164,7 @@ export class Admission {
   /**
    * @param {import('node:http').IncomingMessage} request well-formed: that is the HTTP server's to
    *   check
-   * @returns {Refusal | Admitted | Promise<Refusal | Admitted>} a promise, which never rejects,
+   * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never rejects,
    *   only where the cap per address is not off
    */
   admit(request) {
@@ -185,7 +185,7 @@ export class Admission {
     }
     const place =
       config.maxConnectionsPerIpMode === 'off'
-        ? new Admitted(address, null)
+        ? new AdmissionLease(address, null)
         : this.#acquire(address);
     return this.authenticator === null
       ? place
@@ -203,7 +203,7 @@ export class Admission {
 
   /**
    * @param {string} address
-   * @returns {Promise<Refusal|Admitted>}
+   * @returns {Promise<Refusal|AdmissionLease>}
    */
   async #acquire(address) {
     const { maxConnectionsPerIp: cap, maxConnectionsPerIpMode: mode } = this.config;
@@ -211,11 +211,11 @@ export class Admission {
     try {
       const { admitted, connections } = await this.addresses.acquire(address, cap, isObserved);
       if (isObserved && connections > cap) this.counters.observed.connections_per_ip++;
-      if (admitted) return new Admitted(address, this.addresses);
+      if (admitted) return new AdmissionLease(address, this.addresses);
     } catch {
       // Nobody is left to count: the primary is gone, and this worker about to leave. Observing
       // must not refuse; enforcing must not let in what it can't count.
-      if (isObserved) return new Admitted(address, null);
+      if (isObserved) return new AdmissionLease(address, null);
       return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
     }
     return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
@@ -225,12 +225,12 @@ export class Admission {
    * A token that is not valid is no refusal: the transport answers in its own way.
    * @param {NonNullable<Admission['authenticator']>} authenticator
    * @param {import('node:http').IncomingMessage} request
-   * @param {Refusal|Admitted|Promise<Refusal|Admitted>} place
-   * @returns {Promise<Refusal|Admitted>}
+   * @param {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>} place
+   * @returns {Promise<Refusal|AdmissionLease>}
    */
   async #checkToken(authenticator, request, place) {
     const admitted = await place;
-    if (!(admitted instanceof Admitted)) return admitted;
+    if (!(admitted instanceof AdmissionLease)) return admitted;
     const credentials = await authenticator.check(request);
     if (credentials?.refusal?.error === 'UNAVAILABLE') {
       admitted.release();

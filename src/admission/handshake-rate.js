@@ -5,7 +5,7 @@
 // needs a limit of its own. The check comes before anything is read. An address has a token bucket
 // while the bucket is not full.
 
-import { Allowance, Rate } from './rate-limit.js';
+import { Rate, TokenBucket } from './rate-limit.js';
 
 /**
  * Addresses with a bucket. Beyond that number the oldest bucket is forgotten: its address may use a
@@ -16,9 +16,9 @@ const MAX_ADDRESSES = 65_536;
 const SWEEP_STEP = 2;
 
 export class HandshakeRate {
-  /** @type {Map<string, Allowance>} */
+  /** @type {Map<string, TokenBucket>} */
   #addresses = new Map();
-  /** @type {MapIterator<[string, Allowance]>} */
+  /** @type {MapIterator<[string, TokenBucket]>} */
   #sweeping = this.#addresses.entries();
 
   /**
@@ -46,7 +46,7 @@ export class HandshakeRate {
     let allowance = this.#addresses.get(address);
     if (allowance === undefined) {
       this.#sweep(nowMs);
-      allowance = new Allowance();
+      allowance = new TokenBucket();
       this.#addresses.set(address, allowance);
     }
     if (!this.rate.has(allowance, nowMs)) return this.rate.retryAfter(allowance, nowMs);

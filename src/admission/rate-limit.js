@@ -27,7 +27,7 @@ const MAX_ADDRESSES = 65_536;
 const SWEEP_ADDRESSES = 8192;
 
 /** One sender's buckets. A connection has one once it has spoken; so has each address. */
-export class Allowance {
+export class TokenBucket {
   constructor() {
     /** When the bucket will be full. A double from the start, so that V8 updates it in place. */
     this.fullAt = -0.5;
@@ -113,9 +113,9 @@ export class Rate {
 /** @typedef {Pick<import('../hub/connection.js').Connection, 'rate'>} Limited */
 
 export class RateLimiter {
-  /** @type {Map<string, Allowance>} */
+  /** @type {Map<string, TokenBucket>} */
   #addresses = new Map();
-  /** Where the next sweep goes on. @type {MapIterator<[string, Allowance]>} */
+  /** Where the next sweep goes on. @type {MapIterator<[string, TokenBucket]>} */
   #sweeping = this.#addresses.entries();
 
   /**
@@ -264,7 +264,7 @@ export class RateLimiter {
 
   /**
    * @param {string} address
-   * @returns {Allowance}
+   * @returns {TokenBucket}
    */
   #allowanceOf(address) {
     let allowance = this.#addresses.get(address);
@@ -277,13 +277,13 @@ export class RateLimiter {
       }
       this.counters.addressesForgotten++;
     }
-    allowance = new Allowance();
+    allowance = new TokenBucket();
     this.#addresses.set(address, allowance);
     return allowance;
   }
 
   /**
-   * @param {Allowance} own
+   * @param {TokenBucket} own
    * @param {number} nowMs
    */
   #refusedTooOften(own, nowMs) {
@@ -297,9 +297,9 @@ export class RateLimiter {
 
 /**
  * @param {Limited} connection
- * @returns {Allowance} made for a connection's first message, because most connections are silent
+ * @returns {TokenBucket} made for a connection's first message, because most connections are silent
  */
 function allowanceOf(connection) {
-  connection.rate ??= new Allowance();
+  connection.rate ??= new TokenBucket();
   return connection.rate;
 }

@@ -141,7 +141,7 @@ class Reading {
     /** The beginning of a frame whose rest has not come. @type {Buffer|null} */
     this.held = null;
     this.heldBytes = 0;
-    /** Its bucket of frames, as of an Allowance (rate-limit.js). */
+    /** Its bucket of frames, as of a TokenBucket (rate-limit.js). */
     this.fullAt = -0.5;
     /** Nothing more is wanted: what comes is discarded. */
     this.isDone = false;

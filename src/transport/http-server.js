@@ -110,11 +110,11 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
 /** @typedef {import('node:net').Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
 /** @typedef {import('../admission/admission.js').Refusal} Refusal */
-/** @typedef {import('../admission/admission.js').Admitted} Admitted */
+/** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
 /** @typedef {Record<string, string>} Headers */
 /**
  * @typedef
- *   {{decision: Refusal|Admitted, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
+ *   {{decision: Refusal|AdmissionLease, request: IncomingMessage, socket: TrackedSocket, head: Buffer}}
  *   Decided
  */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
@@ -135,7 +135,7 @@ class Handshake {
     this.lastByte = 0;
     /** Answered in plain HTTP. */
     this.requests = 0;
-    /** @type {Admitted|null} */
+    /** @type {AdmissionLease|null} */
     this.admitted = null;
     /**
      * Passes bytes to Node's parser, as long as the socket speaks HTTP.
@@ -195,7 +195,7 @@ export class HttpServer {
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
    * @param
-   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: Admitted) => void}
+   *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
    * @param {() => string|null} parts.readiness null: ready; else why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
@@ -621,7 +621,7 @@ export class HttpServer {
   }
 
   /**
-   * @param {Promise<Refusal|Admitted>} decision
+   * @param {Promise<Refusal|AdmissionLease>} decision
    * @param {IncomingMessage} request
    * @param {TrackedSocket} socket
    * @param {Buffer} head
@@ -640,7 +640,7 @@ export class HttpServer {
   }
 
   /**
-   * @param {Refusal|Admitted} decision
+   * @param {Refusal|AdmissionLease} decision
    * @param {IncomingMessage} request
    * @param {TrackedSocket} socket
    * @param {Buffer} head
@@ -822,7 +822,7 @@ export class HttpServer {
 }
 
 /**
- * @param {Refusal|Admitted} decision
+ * @param {Refusal|AdmissionLease} decision
  * @returns {decision is Refusal}
  */
 function isRefusal(decision) {

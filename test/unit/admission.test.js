@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Admission, Admitted } from '../../src/admission/admission.js';
+import { Admission, AdmissionLease } from '../../src/admission/admission.js';
 import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
 import { loadConfig } from '../../src/config/config.js';
@@ -74,14 +74,17 @@ function request(headers = {}, peer = '192.0.2.1') {
 
 /** @param {unknown} decision */
 function refusal(decision) {
-  assert.ok(!(decision instanceof Admitted) && !(decision instanceof Promise), 'refused at once');
+  assert.ok(
+    !(decision instanceof AdmissionLease) && !(decision instanceof Promise),
+    'refused at once',
+  );
   return /** @type {import('../../src/admission/admission.js').Refusal} */ (decision);
 }
 
 test('a request is admitted under its address', async () => {
   const { admission, addresses } = build();
   const admitted = await admission.admit(request());
-  assert.ok(admitted instanceof Admitted);
+  assert.ok(admitted instanceof AdmissionLease);
   assert.equal(admitted.address, '192.0.2.1');
   assert.equal(addresses.held.get('192.0.2.1'), 1);
 });
@@ -89,7 +92,7 @@ test('a request is admitted under its address', async () => {
 test('with the cap per address off nobody is asked, and nothing is awaited', () => {
   const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' });
   const admitted = admission.admit(request());
-  assert.ok(admitted instanceof Admitted);
+  assert.ok(admitted instanceof AdmissionLease);
   admitted.release();
   assert.equal(addresses.calls, 0);
   assert.equal(addresses.released, 0);
@@ -105,9 +108,9 @@ test('an address is found out only where a limit counts by it', () => {
   const countsBroadcasts = build(noMessages).admission.admit(request());
   const uncounted = build({ FANFARE_LIMITS: 'off' }).admission.admit(request());
   assert.ok(
-    counted instanceof Admitted &&
-      countsBroadcasts instanceof Admitted &&
-      uncounted instanceof Admitted,
+    counted instanceof AdmissionLease &&
+      countsBroadcasts instanceof AdmissionLease &&
+      uncounted instanceof AdmissionLease,
   );
   assert.equal(countsBroadcasts.address, '192.0.2.1');
   assert.equal(counted.address, '192.0.2.1');
@@ -127,13 +130,13 @@ test('an address over its cap is refused with 429 and a time to wait', async () 
     message: 'Too many connections from this address.',
   });
   assert.equal(counters.refused.per_ip, 1);
-  assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof Admitted);
+  assert.ok((await admission.admit(request({}, '192.0.2.2'))) instanceof AdmissionLease);
 });
 
 test('a place is given back once, however often it is released', async () => {
   const { admission, addresses } = build();
   const admitted = await admission.admit(request());
-  assert.ok(admitted instanceof Admitted);
+  assert.ok(admitted instanceof AdmissionLease);
   admitted.release();
   admitted.release();
   assert.equal(addresses.released, 1);
@@ -144,7 +147,8 @@ test('an observed cap admits, holds the place and counts', async () => {
     FANFARE_MAX_CONNECTIONS_PER_IP: '1',
     FANFARE_LIMITS: 'observe',
   });
-  for (let i = 0; i < 3; i++) assert.ok((await admission.admit(request())) instanceof Admitted);
+  for (let i = 0; i < 3; i++)
+    assert.ok((await admission.admit(request())) instanceof AdmissionLease);
   assert.equal(counters.observed.connections_per_ip, 2);
   assert.equal(counters.refused.per_ip, 0);
   assert.equal(addresses.held.get('192.0.2.1'), 3);
@@ -159,7 +163,7 @@ test('where nobody can count, an enforced cap refuses with 503 and an observed o
     addresses.acquire = () => Promise.reject(new Error('the relay link is closed'));
     const decision = await admission.admit(request());
     assert.equal('status' in decision ? decision.status : undefined, status);
-    if (decision instanceof Admitted) decision.release();
+    if (decision instanceof AdmissionLease) decision.release();
     assert.equal(addresses.released, 0);
   }
 });
@@ -184,17 +188,17 @@ test('a worker that lags, is short of memory or of descriptors refuses before it
 test('at the watermarks, not over them, a worker admits', async () => {
   const { admission, health } = build();
   Object.assign(health, { lag: 500, heap: 80, open: 768 });
-  assert.ok((await admission.admit(request())) instanceof Admitted);
+  assert.ok((await admission.admit(request())) instanceof AdmissionLease);
 });
 
 test('overload is only counted where it is observed, and not looked at where it is off', async () => {
   const observing = build({ FANFARE_OVERLOAD_MODE: 'observe' });
   observing.health.lag = 9999;
-  assert.ok((await observing.admission.admit(request())) instanceof Admitted);
+  assert.ok((await observing.admission.admit(request())) instanceof AdmissionLease);
   assert.equal(observing.counters.observed.loop_lag, 1);
   const off = build({ FANFARE_OVERLOAD_MODE: 'off' });
   off.health.lagMs = () => assert.fail('asked');
-  assert.ok((await off.admission.admit(request())) instanceof Admitted);
+  assert.ok((await off.admission.admit(request())) instanceof AdmissionLease);
 });
 
 test('a page of another origin is refused with 403 that does not repeat it', () => {
@@ -241,7 +245,7 @@ test('a forged X-Forwarded-For does not evade the cap', async () => {
       admission.admit(request({ 'x-forwarded-for': `6.6.${i >> 8}.${i & 255}` })),
     ),
   );
-  assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 100);
+  assert.equal(decisions.filter((decision) => decision instanceof AdmissionLease).length, 100);
 });
 
 test('behind a trusted proxy each client has its own cap, and forging does not help it', async () => {
@@ -255,7 +259,7 @@ test('behind a trusted proxy each client has its own cap, and forging does not h
     const decisions = await Promise.all(
       Array.from({ length: 30 }, (_, i) => admission.admit(forwarded(i))),
     );
-    assert.equal(decisions.filter((decision) => decision instanceof Admitted).length, 10);
+    assert.equal(decisions.filter((decision) => decision instanceof AdmissionLease).length, 10);
   }
 });
 
@@ -320,9 +324,9 @@ test('behind a trusted proxy the rate of handshakes is that of the client, and t
     admission.admit(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
   for (let i = 0; i < 10; i++)
     assert.equal(admission.admitPeer(admission.peerOf(request({}, '127.0.0.1').socket)), null);
-  for (let i = 0; i < 3; i++) assert.ok((await from('192.0.2.1')) instanceof Admitted);
+  for (let i = 0; i < 3; i++) assert.ok((await from('192.0.2.1')) instanceof AdmissionLease);
   assert.equal(refusal(await from('192.0.2.1')).reason, 'handshakes_per_ip');
-  assert.ok((await from('192.0.2.2')) instanceof Admitted);
+  assert.ok((await from('192.0.2.2')) instanceof AdmissionLease);
   assert.equal(counters.refused.handshakes_per_ip, 1);
 });
 

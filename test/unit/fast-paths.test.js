@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Admitted } from '../../src/admission/admission.js';
+import { AdmissionLease } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { FrameServer, frameBytes } from '../helpers/frame-server.js';
@@ -148,7 +148,7 @@ async function serve(t, env) {
   const http = new HttpServer({
     config,
     admission: {
-      admit: () => new Admitted('', null),
+      admit: () => new AdmissionLease('', null),
       admitPeer: () => null,
       peerOf: () => null,
       isShortOfDescriptors: false,

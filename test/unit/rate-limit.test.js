@@ -6,7 +6,7 @@ import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
 
 /** @typedef {import('../../src/config/settings.js').Mode} Mode */
-/** @typedef {{rate: import('../../src/admission/rate-limit.js').Allowance|null}} Sender */
+/** @typedef {{rate: import('../../src/admission/rate-limit.js').TokenBucket|null}} Sender */
 
 /** @param {Record<string, string|number>} env */
 function build(env = {}) {
