@@ -1,14 +1,14 @@
-// address.js: whose request is this? The one answer for HTTP, SSE and upgrades, and for every limit
-// by address.
+// address.js: the client address of a request. HTTP, SSE, upgrades and every limit by address use
+// this one.
 //
-// It is the socket's peer, or, where TRUST_PROXY names the peer as a proxy, the right-most address
-// in X-Forwarded-For that no trusted proxy has. Everything left of that one is what the client
-// itself wrote, and is not looked at.
+// The address is that of the socket's peer. If TRUST_PROXY names the peer as a proxy, it is the
+// right-most address in X-Forwarded-For that no trusted proxy has. The client itself may have
+// written everything to the left of it, so those entries are ignored.
 //
-// Limits count an IPv6 client by its /64: a subscriber has a whole one, 2^64 addresses, so that a
-// limit by single addresses would be none. IPv4 written as IPv6 (::ffff:192.0.2.1, which a
-// dual-stack listener sees) is IPv4. So is an address that a NAT64 made (64:ff9b::/96, RFC 6052):
-// the /64 of those is the whole IPv4 Internet.
+// Limits count an IPv6 client by its /64, because a subscriber has a whole /64: 2^64 addresses. A
+// limit by single addresses would have no effect. An IPv4 address written as IPv6 counts as IPv4
+// (::ffff:192.0.2.1, which a dual-stack listener sees). So does an address that a NAT64 made
+// (64:ff9b::/96, RFC 6052), because their /64 is the whole IPv4 Internet.
 
 import { isIP } from 'node:net';
 
@@ -25,12 +25,12 @@ const MAX_TRUSTED_HOPS = 32;
 /**
  * @param {string} trustProxy as TRUST_PROXY has it
  * @returns {(request: import('node:http').IncomingMessage) => string} the client's address as
- *   limits count it: an IPv4 address, or an IPv6 /64; empty where the peer is gone already
+ *   limits count it: an IPv4 address, or an IPv6 /64; empty if the peer has already disconnected
  * @throws {TypeError} TRUST_PROXY is not valid
  */
 export function createAddressResolver(trustProxy) {
   const trust = compileTrustProxy(trustProxy);
-  // The usual server: no header is read, let alone parsed.
+  // If no proxy is trusted, which is usual, the header is not read.
   if (trust === null) return (request) => addressKey(request.socket.remoteAddress ?? '');
   /**
    * @param {string} entry
@@ -41,12 +41,12 @@ export function createAddressResolver(trustProxy) {
   return (request) => {
     const peer = request.socket.remoteAddress ?? '';
     if (peer === '' || request.headers['x-forwarded-for'] === undefined) return addressKey(peer);
-    // The peer, then the header's entries from the right, up to and with the first that is not
+    // The peer, then the header's entries from the right, up to and including the first that is not
     // trusted.
     const hops = proxyAddr.all(request, trustEntry);
-    // That one may be no address ("unknown", a host name, nonsense a proxy let pass). Whoever sends
-    // it must not get a bucket of its own for each spelling: it counts as the last hop that is one,
-    // at the latest the peer.
+    // The last entry may not be an address ("unknown", a host name, or nonsense that a proxy let
+    // pass). Its sender must not get a new bucket for each spelling. The request then counts for
+    // the last hop that is an address, at the latest the peer.
     for (let i = hops.length - 1; i > 0; i--) {
       const address = bareAddress(hops[i]);
       if (isIP(address) !== 0) return addressKey(address);
@@ -67,13 +67,13 @@ export function createPeerResolver(trustProxy) {
 
 /**
  * @param {string} address
- * @returns {string} what limits count it as: `192.0.2.1`, or `2001:db8:0:1::/64`; anything else as
- *   it is
+ * @returns {string} the key that limits count: `192.0.2.1`, or `2001:db8:0:1::/64`; any other
+ *   string is returned unchanged
  */
 export function addressKey(address) {
   if (!address.includes(':')) return address;
-  // What a dual-stack listener says for each IPv4 peer.
-  // (Not `::ffff:1%2.3.4`, whose zone anybody may spell in as many ways as there are.)
+  // A dual-stack listener reports IPv4 peers in this form. (Not `::ffff:1%2.3.4`: a client can
+  // spell its zone in any number of ways.)
   if (address.startsWith('::ffff:') && isIP(address.slice(7)) === 4) return address.slice(7);
   const groups = ipv6Groups(address);
   if (groups === null) return address;
@@ -94,7 +94,7 @@ function bareAddress(entry) {
     return end > 0 && /^(?::\d{1,5})?$/.test(entry.slice(end + 1)) ? entry.slice(1, end) : entry;
   }
   const colon = entry.indexOf(':');
-  // One colon is a port's; an IPv6 address has two at least.
+  // A single colon precedes a port. An IPv6 address has at least two.
   if (colon > 0 && entry.indexOf(':', colon + 1) === -1 && /^\d{1,5}$/.test(entry.slice(colon + 1)))
     return entry.slice(0, colon);
   return entry;

@@ -1,28 +1,31 @@
-// admission.js: may this request become a connection?
+// admission.js: decides whether a request may become a connection.
 //
-//   0. does its address connect too often: asked before anything is read  429
-//   1. is this worker able to: event-loop lag, memory, descriptors        503
-//   2. may its page: Origin                                               403
-//   3. has its address as many connections as it may: all workers count   429
+//   0. connection rate of the address, before any byte is read            429
+//   1. load of this worker: event-loop lag, memory, descriptors           503
+//   2. origin of the page: Origin                                         403
+//   3. connections of the address, over all workers                       429
 //
-// Behind a trusted proxy the address is known only from the request, so step 0 comes between 2 and
-// 3.
+// If the peer is a trusted proxy, only the request contains the client's address. Step 0 then comes
+// between steps 2 and 3.
 //
-// Cheapest first, and what only this worker must know before what it has to ask. Nothing is kept
-// for a request that is refused. A limit that is off costs nothing: without the cap per address
-// there is no question and no promise.
+// The cheapest checks come first, and checks within this worker come before those that ask another
+// process. A refused request leaves no state. A limit that is off costs nothing: without the cap
+// per address there is no request to the primary and no promise.
 
 import { usableDescriptors } from '../config/system-limits.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
 
-/** Told to wait at least so long; up to twice that, so that they do not return together. */
+/**
+ * Refused clients wait at least this long, and up to twice as long so that they do not return
+ * together.
+ */
 const OVERLOAD_RETRY_S = 5;
 const PER_IP_RETRY_S = 10;
 
 /**
- * @typedef {object} Refusal what to answer, in HTTP
+ * @typedef {object} Refusal the HTTP answer to a refused request
  * @property {number} status
  * @property {typeof import('../observability/counters.js').REFUSALS[number]} reason
  * @property {Readonly<Record<string, string>>} headers
@@ -30,12 +33,12 @@ const PER_IP_RETRY_S = 10;
  */
 
 /**
- * Who counts the connections of an address, over all workers of this server.
+ * Counts the connections of each address, over all workers of this server.
  * @typedef {object} Addresses
  * @property
  *   {(address: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
- *   acquire counts one more unless that makes more than `cap`; with `force` in any case
- * @property {(address: string) => void} release one that was admitted
+ *   acquire counts one more unless that makes more than `cap`; with `force` it always counts
+ * @property {(address: string) => void} release gives back one admitted connection
  */
 
 /**
@@ -48,21 +51,21 @@ const PER_IP_RETRY_S = 10;
 
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
 
-/** One request that was let in, until its connection is gone. */
+/** The places of one admitted request. They are held until its connection is closed. */
 export class AdmissionLease {
   /**
    * @param {string} address
-   * @param {Addresses|null} holder who counted it, if anyone did
+   * @param {Addresses|null} holder the counter that holds the place; null if no limit counts it
    */
   constructor(address, holder) {
-    /** As limits count it; empty where none of them counts by address. */
+    /** The address as limits count it; empty if no limit counts by address. */
     this.address = address;
     this.holder = holder;
-    /** Of the handshake's token; null: it has none. @type {Credentials|null} */
+    /** From the handshake's token; null if it has none. @type {Credentials|null} */
     this.credentials = null;
   }
 
-  /** Gives the places back, of the address and of the user. May be called again. */
+  /** Gives back the places of the address and of the user. May be called again. */
   release() {
     const { holder } = this;
     this.holder = null;
@@ -103,8 +106,8 @@ export class Admission {
     this.counters = counters;
     this.now = now;
     this.random = random;
-    // Where no limit counts by address nobody asks for it: a system call per handshake (10 of 250
-    // us).
+    // If no limit counts by address, the address is not read: that saves a system call per
+    // handshake (10 of 250 us).
     const countsPeers =
       config.handshakesPerMinutePerIpMode !== 'off' || config.maxHandshakesMode !== 'off';
     const countsAddresses =
@@ -125,17 +128,17 @@ export class Admission {
 
   /**
    * @param {import('node:net').Socket} socket
-   * @returns {string|null} the address that its unfinished handshake counts for; null: for none,
-   *   because the peer is a trusted proxy, or because no limit counts by address
+   * @returns {string|null} the address that its unfinished handshake counts for; null if the peer
+   *   is a trusted proxy, or if no limit counts by address
    */
   peerOf(socket) {
     return this.#peerOf(socket);
   }
 
   /**
-   * A connection, or a further request on one, takes a token of its address.
+   * Takes a token of the address for a connection, or for a further request on one.
    * @param {string|null} address
-   * @returns {Refusal|null} null: it may go on
+   * @returns {Refusal|null} null: the limit admits it
    */
   admitPeer(address) {
     const mode = this.config.handshakesPerMinutePerIpMode;
@@ -154,18 +157,18 @@ export class Admission {
   }
 
   /**
-   * Is the reserve of descriptors in use? Then a new WebSocket is refused, whose socket counts
-   * already.
+   * True if the reserve of descriptors is in use. New WebSockets are then refused; their sockets
+   * count already.
    */
   get isShortOfDescriptors() {
     return this.health.openDescriptors() > this.maxDescriptors;
   }
 
   /**
-   * @param {import('node:http').IncomingMessage} request well-formed: that is the HTTP server's to
-   *   check
-   * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never rejects,
-   *   only where the cap per address is not off
+   * @param {import('node:http').IncomingMessage} request well-formed, because the HTTP server has
+   *   checked it
+   * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never
+   *   rejects, only if tokens are configured or the cap per address is not off
    */
   admit(request) {
     const { config, counters } = this;
@@ -175,7 +178,7 @@ export class Admission {
         return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
       counters.observed[overload]++;
     }
-    // The value is not echoed: an error page is no place for what a stranger wrote.
+    // The answer does not echo the value: an error page must not contain text from a stranger.
     if (!this.#originAllowed(request.headers.origin))
       return this.#refuse(403, 'origin', 'This origin is not allowed.', 0);
     const address = this.#addressOf(request);
@@ -213,8 +216,9 @@ export class Admission {
       if (isObserved && connections > cap) this.counters.observed.connections_per_ip++;
       if (admitted) return new AdmissionLease(address, this.addresses);
     } catch {
-      // Nobody is left to count: the primary is gone, and this worker about to leave. Observing
-      // must not refuse; enforcing must not let in what it can't count.
+      // The primary is gone, so connections cannot be counted, and this worker is about to leave.
+      // The mode `observe` must not refuse the request. The mode `enforce` must not admit a
+      // connection that it cannot count.
       if (isObserved) return new AdmissionLease(address, null);
       return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
     }
@@ -222,7 +226,7 @@ export class Admission {
   }
 
   /**
-   * A token that is not valid is no refusal: the transport answers in its own way.
+   * A request with an invalid token is not refused here: the transport answers it in its own way.
    * @param {NonNullable<Admission['authenticator']>} authenticator
    * @param {import('node:http').IncomingMessage} request
    * @param {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>} place

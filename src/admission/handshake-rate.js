@@ -1,18 +1,17 @@
-// handshake-rate.js: how many new connections and plain requests one address may make, in this
-// worker.
+// handshake-rate.js: limits the new connections and plain requests of one address, per worker.
 //
 // A handshake costs a worker as much as a hundred messages, so a client that connects and hangs up
-// needs a limit of its own. The check comes before anything is read. An address has a token bucket
-// while the bucket is not full.
+// needs a separate limit. The check comes before any byte is read. An address has a token bucket
+// until the bucket is full again.
 
 import { Rate, TokenBucket } from './rate-limit.js';
 
 /**
- * Addresses with a bucket. Beyond that number the oldest bucket is forgotten: its address may use a
+ * Largest number of buckets. Beyond it the oldest bucket is deleted, and its address may use a
  * burst again.
  */
 const MAX_ADDRESSES = 65_536;
-/** Buckets looked at for each new one, so that full ones go without a timer. */
+/** Buckets examined for each new one, so that full buckets are deleted without a timer. */
 const SWEEP_STEP = 2;
 
 export class HandshakeRate {
@@ -39,8 +38,8 @@ export class HandshakeRate {
   /**
    * Takes a token of the address if there is one.
    * @param {string} address as limits count it
-   * @param {number} nowMs of a clock that never goes back
-   * @returns {number} 0: taken; else the seconds until there is a token
+   * @param {number} nowMs of a monotonic clock
+   * @returns {number} 0 if a token was taken; otherwise the seconds until there is one
    */
   take(address, nowMs) {
     let allowance = this.#addresses.get(address);

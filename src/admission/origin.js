@@ -1,14 +1,15 @@
-// origin.js: may pages of this origin connect?
+// origin.js: checks whether pages of an origin may connect.
 //
-// Browsers let any page open a WebSocket to any server and say in Origin whose page it is; only the
-// server can refuse. A request without an Origin is no browser's, which could claim any, and is let
-// in: nothing here is granted by a cookie. `null` (a sandboxed frame, a file) is anybody's page:
-// with an allow-list it is refused, and can't be listed.
+// Browsers let any page open a WebSocket to any server, and name the page's origin in Origin. Only
+// the server can refuse it. A request without an Origin does not come from a browser. It is
+// admitted, because such a client could claim any origin, and the server grants nothing by cookie.
+// Any page can have the origin `null` (a sandboxed frame, a file). If there is an allow-list,
+// `null` is refused, and the list cannot contain it.
 
 /**
  * @param {readonly string[]} allowedOrigins as loadConfig normalised them; empty: all
- * @returns {(origin: string|undefined) => boolean} compares exactly, as RFC 6454 5 says, so that no
- *   suffix passes for its host
+ * @returns {(origin: string|undefined) => boolean} compares exactly (RFC 6454 5), so a host's
+ *   suffix does not pass for the host
  */
 export function createOriginCheck(allowedOrigins) {
   if (allowedOrigins.length === 0) return () => true;

@@ -1,44 +1,45 @@
-// rate-limit.js: how many messages and frames a connection, and all connections of one address
-// together, may send.
+// rate-limit.js: limits of messages and frames, per connection and per client address.
 //
-// A message costs a token for each 4 KB that it has begun. A broadcast pays again, from a bucket of
-// its address. Frames that are no whole messages have a bucket of their connection.
+// A message costs a token for each started 4 KB. A broadcast costs further tokens, from a bucket of
+// its address. Frames that are not whole messages have a bucket of their connection.
 //
-// Token buckets. A bucket that holds `burst` tokens and refills evenly is fully told by one number,
-// the time at which it will be full: each token taken moves that time one token's worth later, and
-// an empty bucket is one whose time lies `burst` tokens ahead. (The same thing as GCRA, ATM Forum
-// TM 4.0, 4.4.3.) So a bucket needs no timer and no second field, and one whose time has passed is
-// as good as none.
+// A token bucket that holds `burst` tokens and refills evenly needs only one number: the time at
+// which it will be full. Each token taken moves that time later by the time that one token takes to
+// refill. If the time lies `burst` tokens ahead, the bucket is empty. (This is GCRA, ATM Forum TM
+// 4.0, 4.4.3.) So a bucket needs no timer and no second field, and a bucket that is full again can
+// be deleted.
 //
-// Times are counted in units of 1/perMinute ms, in which one token is always 60,000: whole numbers,
-// no drift.
+// Times are counted in units of 1/perMinute ms. One token is then always 60,000 units: whole
+// numbers, without drift.
 
 const TOKEN = 60_000;
-/** A message takes a token for each so many bytes that it has begun. */
+/** A message takes a token for each started block of this size. */
 const BYTES_PER_TOKEN = 4096;
-/** Refused messages are counted by the minute. */
+/** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
 /**
- * Addresses with a bucket that is not full. One more, and the oldest is forgotten: it may send a
- * burst again.
+ * Largest number of addresses with a bucket that is not full. Beyond it the oldest bucket is
+ * deleted, and its address may send a burst again.
  */
 const MAX_ADDRESSES = 65_536;
-/** Addresses looked at in one sweep: under a millisecond. */
+/** Addresses examined in one sweep: under a millisecond. */
 const SWEEP_ADDRESSES = 8192;
 
-/** One sender's buckets. A connection has one once it has spoken; so has each address. */
+/** One sender's buckets. A connection has one from its first message on; so has each address. */
 export class TokenBucket {
   constructor() {
     /** When the bucket will be full. A double from the start, so that V8 updates it in place. */
     this.fullAt = -0.5;
     this.refused = 0;
     this.refusedSinceMs = 0;
-    /** An address' bucket of broadcasts, once it has broadcast. @type {{fullAt: number}|null} */
+    /**
+     * The bucket of an address' broadcasts; null before the first. @type {{fullAt: number}|null}
+     */
     this.broadcasts = null;
   }
 }
 
-/** Capacity and refill of buckets; the buckets themselves are the callers'. */
+/** Capacity and refill of buckets. The callers keep the buckets themselves. */
 export class Rate {
   /**
    * @param {number} perMinute
@@ -50,7 +51,8 @@ export class Rate {
   }
 
   /**
-   * What so many bytes cost: at most what the bucket holds, or a large message would never pass.
+   * The tokens that a message of this size costs. The cost is at most the bucket's capacity,
+   * because otherwise a large message would never pass.
    * @param {number} bytes
    */
   costOf(bytes) {
@@ -61,7 +63,7 @@ export class Rate {
    * @param {{fullAt: number}} allowance
    * @param {number} nowMs
    * @param {number} [cost]
-   * @returns {boolean} is there as much?
+   * @returns {boolean} true if the bucket holds that many tokens
    */
   has(allowance, nowMs, cost = TOKEN) {
     const now = Math.floor(nowMs * this.perMinute);
@@ -69,7 +71,7 @@ export class Rate {
   }
 
   /**
-   * Takes what is there.
+   * Takes the tokens. The caller has checked that the bucket holds them.
    * @param {{fullAt: number}} allowance
    * @param {number} nowMs
    * @param {number} [cost]
@@ -79,7 +81,7 @@ export class Rate {
   }
 
   /**
-   * Takes it whether it is there or not: a bucket may owe as much as it holds.
+   * Takes the tokens even if the bucket does not hold them. A bucket may owe as much as it holds.
    * @param {{fullAt: number}} allowance
    * @param {number} nowMs
    * @param {number} cost
@@ -93,7 +95,7 @@ export class Rate {
    * @param {{fullAt: number}} allowance
    * @param {number} nowMs
    * @param {number} [cost]
-   * @returns {number} whole seconds until there is as much: 1 at least
+   * @returns {number} whole seconds until the bucket holds that many tokens, at least 1
    */
   retryAfter(allowance, nowMs, cost = TOKEN) {
     const wait = allowance.fullAt + cost - this.depth - Math.floor(nowMs * this.perMinute);
@@ -103,7 +105,7 @@ export class Rate {
   /**
    * @param {{fullAt: number}} allowance
    * @param {number} nowMs
-   * @returns {boolean} it says nothing that a new one would not
+   * @returns {boolean} true if the bucket is full, so that a new one may replace it
    */
   isFull(allowance, nowMs) {
     return allowance.fullAt <= nowMs * this.perMinute;
@@ -115,13 +117,13 @@ export class Rate {
 export class RateLimiter {
   /** @type {Map<string, TokenBucket>} */
   #addresses = new Map();
-  /** Where the next sweep goes on. @type {MapIterator<[string, TokenBucket]>} */
+  /** The position of the next sweep. @type {MapIterator<[string, TokenBucket]>} */
   #sweeping = this.#addresses.entries();
 
   /**
    * @param {import('../config/settings.js').Config} config
-   * @param {import('../observability/counters.js').Counters} counters counts what observed limits
-   *   would have refused
+   * @param {import('../observability/counters.js').Counters} counters counts messages that a limit
+   *   in the mode `observe` would have refused
    */
   constructor(config, counters) {
     this.counters = counters;
@@ -136,19 +138,20 @@ export class RateLimiter {
     this.maxRefused = config.maxRefusedMessages;
   }
 
-  /** How many addresses are remembered. */
+  /** Number of addresses that have a bucket. */
   get addresses() {
     return this.#addresses.size;
   }
 
   /**
-   * A message has come. It takes its tokens of its connection and of its address, or, refused by
-   * either, none at all. An observed limit counts what it would have refused, and lets it pass.
-   * @param {Limited} connection its `rate` is made with its first message
+   * Counts a message. It takes tokens of its connection and of its address. If either refuses it,
+   * it takes none. A limit in the mode `observe` counts messages that it would have refused, and
+   * lets them pass.
+   * @param {Limited} connection its `rate` is created with its first message
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
    * @param {number} [bytes] of the message
-   * @returns {number} 0: pass. Above 0: refused, one will be accepted in so many seconds. -1:
+   * @returns {number} 0: pass. Above 0: refused; the seconds until one will be accepted. -1:
    *   refused too often, close with 4005
    */
   admitMessage(connection, address, nowMs, bytes = 0) {
@@ -172,8 +175,8 @@ export class RateLimiter {
       return Math.max(ownWait, sharedWait);
     }
 
-    // It passes: limits that are enforced take their tokens. Those that are observed would have
-    // taken some only if none of them had refused.
+    // The message passes. Limits in the mode `enforce` take their tokens. Those in the mode
+    // `observe` take theirs only if every limit had enough.
     const observedHave = ownHas && sharedHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
@@ -185,13 +188,13 @@ export class RateLimiter {
   }
 
   /**
-   * A broadcast has come, and has passed as a message. It costs its address tokens of a bucket of
-   * their own, as many for its bytes as a message costs.
+   * Counts a broadcast that has passed as a message. It takes tokens from a separate bucket of its
+   * address, as many for its size as a message takes.
    * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
    * @param {number} bytes
-   * @returns {number} as `admitMessage` does
+   * @returns {number} as `admitMessage`
    */
   admitBroadcast(connection, address, nowMs, bytes) {
     const { broadcastMode, broadcastRate } = this;
@@ -212,8 +215,8 @@ export class RateLimiter {
   }
 
   /**
-   * A message is answered with so many bytes. Beyond the first token, which the message has paid,
-   * they cost what they would cost if they came; later messages wait for that.
+   * Charges for a reply. Its first 4 KB are free, because the message has paid a token. Further
+   * bytes cost as much as bytes received, and later messages wait until they are paid.
    * @param {Limited} connection
    * @param {string} address as limits count it
    * @param {number} nowMs
@@ -231,7 +234,8 @@ export class RateLimiter {
   }
 
   /**
-   * A frame has come that is no whole message: a control frame, an empty one, a small fragment.
+   * Counts a frame that is not a whole message: a control frame, an empty frame or a small
+   * fragment.
    * @param {{fullAt: number}} allowance the connection's, for frames
    * @param {number} nowMs
    * @returns {boolean} false: close with 1008
@@ -244,8 +248,8 @@ export class RateLimiter {
   }
 
   /**
-   * Forgets addresses whose bucket is full again. Call it every second or so; each call looks at a
-   * part.
+   * Deletes the buckets of addresses that are full again. Call it about once a second; each call
+   * examines a part of them.
    * @param {number} nowMs
    */
   sweep(nowMs) {
@@ -270,7 +274,7 @@ export class RateLimiter {
     let allowance = this.#addresses.get(address);
     if (allowance !== undefined) return allowance;
     if (this.#addresses.size >= MAX_ADDRESSES) {
-      // The one that came first: most likely full by now, and the cheapest to find.
+      // The oldest entry is most likely full by now, and the cheapest to find.
       for (const oldest of this.#addresses.keys()) {
         this.#addresses.delete(oldest);
         break;
@@ -297,7 +301,8 @@ export class RateLimiter {
 
 /**
  * @param {Limited} connection
- * @returns {TokenBucket} made for a connection's first message, because most connections are silent
+ * @returns {TokenBucket} created with a connection's first message, because most connections are
+ *   silent
  */
 function allowanceOf(connection) {
   connection.rate ??= new TokenBucket();

@@ -1,16 +1,17 @@
-// push-reader.js: the short way in for what Redis pushes to a subscriber.
+// push-reader.js: a fast path for messages that Redis pushes to a subscriber.
 //
-// ioredis decodes whatever Redis may say, byte by byte and with private fields that its build keeps
-// in WeakMaps: 4.4 us a message where 0.5 will do. A subscriber gets little but messages, and these
-// all look alike:
+// ioredis decodes every possible reply byte by byte, with private fields that its build keeps in
+// WeakMaps: 4.4 us a message instead of 0.5. Nearly everything that a subscriber receives is a
+// message, and all messages have one form:
 //
 //   >3 | $7 | message | $<length> | <channel> | $<length> | <body> |        (| is CR LF; in a cluster $8 | smessage)
 //
-// They are handed over where they were read. Everything else is ioredis's, and reaches it as it
-// came and in its place: whole frames (RESP3:
-// https://redis.io/docs/latest/develop/reference/protocol-spec/), so that where the next one begins
-// is always known. What can't be followed is ioredis's for good, as is all from a Redis that knows
-// RESP2 only: there messages are no pushes.
+// The reader passes messages to the listener as slices of the read. All other frames go to ioredis
+// unchanged and in order. They go as whole frames (RESP3:
+// https://redis.io/docs/latest/develop/reference/protocol-spec/), so the reader always knows the
+// start of the next frame. If the reader meets a frame that it cannot follow, ioredis reads the
+// connection from then on. If Redis knows only RESP2, ioredis reads everything, because RESP2
+// messages are not pushes.
 
 const CR = 0x0d;
 const DOLLAR = 0x24;
@@ -23,14 +24,14 @@ const HEADS = Object.freeze({
   smessage: Buffer.from('>3\r\n$8\r\nsmessage\r\n', 'latin1'),
 });
 
-// What a frame's first byte says of the rest.
+// Types of frames, by their first byte.
 const LINES = bytesOf('+-:#,(_');
 const STRINGS = bytesOf('$=!');
 const LISTS = bytesOf('*~>');
 const MAPS = bytesOf('%|');
 const ATTRIBUTES = '|'.charCodeAt(0);
 
-/** In place of where a frame ends. */
+/** Results of a search for the end of a frame, instead of an index. */
 const UNKNOWN = -1;
 const INCOMPLETE = 0;
 
@@ -41,7 +42,7 @@ export class RedisPushes {
   /**
    * @param {object} parts
    * @param {keyof typeof HEADS} parts.kind smessage: of a cluster's channels
-   * @param {(channel: Buffer, body: Buffer) => void} parts.onMessage gets parts of what was read
+   * @param {(channel: Buffer, body: Buffer) => void} parts.onMessage gets slices of the read
    */
   constructor({ kind, onMessage }) {
     this.head = HEADS[kind];
@@ -49,9 +50,9 @@ export class RedisPushes {
   }
 
   /**
-   * Reads for ioredis from now on. Call it when ioredis listens and before anything has been read.
+   * Starts to read for ioredis. Call it when ioredis listens and before any byte has been read.
    * @param {Stream} stream
-   * @returns {string} '' if it reads; else why not
+   * @returns {string} '' if the reader is attached; otherwise the reason why not
    */
   attach(stream) {
     const listeners = /** @type {DataListener[]} */ (stream.listeners('data'));
@@ -63,7 +64,7 @@ export class RedisPushes {
   }
 }
 
-/** One connection's reading. */
+/** The state of one connection. */
 class Reading {
   /**
    * @param {Stream} stream
@@ -76,10 +77,10 @@ class Reading {
     this.theirs = theirs;
     this.head = head;
     this.onMessage = onMessage;
-    /** The beginning of a frame whose rest has not come. @type {Buffer[]} */
+    /** The beginning of an incomplete frame. @type {Buffer[]} */
     this.held = [];
     this.heldBytes = 0;
-    /** How much of that frame there must be before another look at it is worth while. */
+    /** Bytes of that frame that must have arrived before it is examined again. */
     this.neededBytes = 0;
     this.onData = this.onData.bind(this);
   }
@@ -99,12 +100,12 @@ class Reading {
   /** @param {Buffer} b from the start of a frame */
   #read(b) {
     let at = 0;
-    /** Where what is ioredis's begins. */
+    /** The first byte that has to go to ioredis. */
     let theirsAt = 0;
     while (at < b.length) {
       const isMessage = this.#isMessage(b, at);
       if (isMessage) {
-        // What came before it is theirs, and is told before it.
+        // Frames before the message go to ioredis first.
         if (theirsAt < at) this.#handOver(b, theirsAt, at);
         theirsAt = at;
       }
@@ -139,7 +140,7 @@ class Reading {
   /**
    * @param {Buffer} b
    * @param {number} start
-   * @returns {number} where it ends
+   * @returns {number} the end of the message, UNKNOWN or INCOMPLETE
    */
   #takeMessage(b, start) {
     const channelAt = this.#stringAt(b, start, start + this.head.length);
@@ -150,8 +151,8 @@ class Reading {
     try {
       this.onMessage(b.subarray(channelAt, channelEnd), b.subarray(bodyAt, stringEnd));
     } catch (error) {
-      // As with ioredis: a fault of whoever listens is nobody's to catch, and the frames behind it
-      // are read.
+      // As with ioredis, an error of the listener is thrown uncaught, and the frames behind the
+      // message are still read.
       process.nextTick(() => {
         throw error;
       });
@@ -160,8 +161,11 @@ class Reading {
   }
 
   /**
-   * Where does the string begin whose head is here? `stringEnd` is where it ends.
-   * @param {Buffer} b @param {number} start of the frame @param {number} at
+   * Finds the string whose header starts at `at`. Sets `stringEnd` to its end.
+   * @param {Buffer} b
+   * @param {number} start of the frame
+   * @param {number} at
+   * @returns {number} the start of the string, UNKNOWN or INCOMPLETE
    */
   #stringAt(b, start, at) {
     if (at < b.length && b[at] !== DOLLAR) return UNKNOWN;
@@ -173,13 +177,14 @@ class Reading {
       size = size * 10 + digit;
     }
     stringEnd = at + 2 + size;
-    // With the CR LF behind it; where the length is not there yet, a byte more than there is.
+    // The end includes CR LF. If the length itself is incomplete, the reader waits for one byte
+    // more.
     if (at >= b.length || stringEnd + 2 > b.length) return this.#wait(b, start, stringEnd + 2);
     return at + 2;
   }
 
   /**
-   * Where does the frame end that begins here?
+   * Finds the end of the frame that starts at `start`.
    * @param {Buffer} b
    * @param {number} start
    */
@@ -197,7 +202,7 @@ class Reading {
         if (size >= 0) at += size + 2;
         if (at > b.length) return this.#wait(b, start, at);
       } else if (LISTS.has(type)) left += Math.max(0, size);
-      // What has attributes comes behind them.
+      // Attributes precede the value that they belong to.
       else if (MAPS.has(type)) left += 2 * size + (type === ATTRIBUTES ? 1 : 0);
       else if (!isLine) return UNKNOWN;
     }
@@ -207,7 +212,7 @@ class Reading {
   /**
    * @param {Buffer} b
    * @param {number} start of the frame
-   * @param {number} end that it has at least
+   * @param {number} end the smallest possible end of the frame
    */
   #wait(b, start, end) {
     this.neededBytes = Math.max(end, b.length + 1) - start;
@@ -224,7 +229,7 @@ class Reading {
   }
 }
 
-/** Of the string that #stringAt has found. */
+/** The end of the string that #stringAt found last. */
 let stringEnd = 0;
 
 /** @param {string} types */
