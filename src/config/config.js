@@ -1,8 +1,8 @@
 // config.js: loads, validates and freezes the configuration.
 //
-// `loadConfig` reads every row of settings.js and reports all faults at once, because a start that
-// fails five times for five typing errors is five outages. The environment is a parameter: only
-// main.js reads it from the process.
+// `loadConfig` reads every row of settings.js and reports all faults at once: five typing errors
+// need one more start, not five. The environment is a parameter, because only main.js reads it from
+// the process.
 
 import { isDeepStrictEqual } from 'node:util';
 
@@ -17,7 +17,8 @@ import { compileTrustProxy } from './trust-proxy.js';
 /** @typedef {import('./settings.js').Setting} Setting */
 
 /**
- * Settings of other versions. If one of them is set, a server that ignores it would be a surprise.
+ * Settings of other versions. A server that ignored one would surprise the operator, so it is a
+ * fault if one is set.
  */
 const FOREIGN_NAMES = Object.freeze({
   API_KEYS: 'this version has no HTTP API; unset it, or run a version that has one',
@@ -114,7 +115,7 @@ export function parseConfigFile(text) {
       if (line === '' || line.startsWith('#')) return;
       const where = `FANFARE_CONFIG_FILE, line ${index + 1}`;
       const match = /^([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)$/.exec(line);
-      // The line may hold a secret: it is not shown.
+      // The line is not shown, because it may hold a secret.
       if (match === null) faults.push(`${where}: not NAME=value`);
       else if (match[1] === 'FANFARE_CONFIG_FILE')
         faults.push(`${where}: a configuration file cannot name another one`);
@@ -183,7 +184,7 @@ function textOf(env, name) {
 
 /** @param {string} text */
 function controlCharacters(text) {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the check looks for them
   return /[\x00-\x1F\x7F]/.test(text);
 }
 
@@ -206,8 +207,8 @@ function read(setting, text, values) {
       // mistakes.
       const number = Number(text);
       if (!/^-?\d{1,16}$/.test(text) || number < min || number > max) {
-        // Kubernetes sets REDIS_PORT=tcp://… for a service named redis. It is unused without
-        // REDIS_HOST.
+        // Kubernetes sets REDIS_PORT=tcp://… if a service is named redis. Without REDIS_HOST the
+        // value is unused.
         if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '')
           return '';
         return `${env}: ${given} is not an integer from ${min} to ${max}`;

@@ -1,8 +1,8 @@
 // fast-paths.js: decides whether a fast path is used.
 //
 // A fast path uses something that Node, ws or ioredis does not document. Each one lies in a `fast/`
-// folder, has a guard that looks for what it needs, and a slower way beside it that uses documented
-// interfaces only. src/transport/fast/README.md lists them.
+// folder and has a guard that looks for the private fields it needs. If the guard fails, a slower
+// way beside it uses documented interfaces only. src/transport/fast/README.md lists them.
 
 /** @typedef {import('../observability/counters.js').FastPath} FastPath */
 
@@ -11,7 +11,7 @@
  * @param {FastPath} name
  * @param {{fastPaths: 'on'|'off'}} config
  * @param {{fastPaths: Partial<Record<FastPath, string>>}} counters
- * @param {() => string} guard '' if the fast path works here; else why not
+ * @param {() => string} guard '' if the fast path works here; else the reason why it does not
  * @returns {boolean} whether to use it
  */
 export function useFastPath(name, config, counters, guard) {

@@ -1,5 +1,5 @@
-// redis.js: the connection to Redis, read from the settings REDIS_*: as options for ioredis, and as
-// text for people.
+// redis.js: reads the settings REDIS_* and gives them as options for ioredis, and as text for
+// people.
 //
 //   REDIS_URL, or REDIS_HOST        one server
 //   REDIS_SENTINELS                 one primary among several servers, named by Sentinels
@@ -28,7 +28,7 @@ const SENTINEL_PORT = 26_379;
  * @property {string} sentinelPassword
  * @property
  *   {Readonly<{caFile: string, certFile: string, keyFile: string, servername: string}>|null} tls
- *   null: none
+ *   null if the connection is not encrypted
  */
 
 /**
@@ -90,8 +90,8 @@ export function readRedisSettings(values, isSet) {
     }
     case 'REDIS_HOST': {
       const address = readAddress(bracketed(text('redisHost')), Number(values.redisPort), false);
-      // The value is not shown: an operator who confuses it with REDIS_URL writes the password
-      // here.
+      // The value is not shown. If an operator confuses it with REDIS_URL, it contains the
+      // password.
       if (address === null) {
         faults.push(
           'REDIS_HOST: its value is not a host name or an address; for a user or a database use REDIS_URL',
@@ -137,7 +137,7 @@ export function readRedisSettings(values, isSet) {
 }
 
 /**
- * Faults for settings that have no effect.
+ * Reports settings that have no effect.
  * @param {string} way the setting that names the servers
  * @param {boolean} isTls
  * @param {(name: string) => boolean} isSet
@@ -231,7 +231,7 @@ function readUrl(text) {
 /**
  * @param {string} name
  * @param {unknown} list
- * @param {number} port of entries without one
+ * @param {number} port used if an entry has none
  * @param {string[]} faults
  */
 function addresses(name, list, port, faults) {

@@ -1,5 +1,5 @@
-// room-patterns.js: rules for rooms by their names: which rooms have history, and how much, and
-// which have presence.
+// room-patterns.js: rules for rooms by their names. They decide which rooms have history, how much,
+// and which rooms have presence.
 //
 //   FANFARE_HISTORY=chat.*=100/300s, news=1000/1h     the last 100 publications, for 300 s after the latest
 //   FANFARE_PRESENCE=chat.*, lobby
@@ -21,7 +21,8 @@ const UNIT_MS = /** @type {Readonly<Record<string, number>>} */ (
  * How much of a room's history is stored.
  * @typedef {object} HistoryRule
  * @property {number} size publications
- * @property {number} ttlMs after the latest publication, when the whole history is deleted
+ * @property {number} ttlMs the whole history is deleted when this time has passed since the latest
+ *   publication
  */
 
 /**

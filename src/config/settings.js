@@ -7,7 +7,7 @@
 
 import { availableParallelism, hostname } from 'node:os';
 
-/** What a limit does: nothing (`off`), count (`observe`), or act (`enforce`). */
+/** A limit does nothing (`off`), counts (`observe`), or acts (`enforce`). */
 export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
 
 /** @typedef {typeof MODES[number]} Mode */
@@ -16,12 +16,12 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @typedef {object} Setting
  * @property {string} env the environment variable
  * @property {string} key the name in the frozen configuration
- * @property {'integer'|'string'|'enum'|'list'|'mode'} type `list`: separated by commas; `mode`: one
+ * @property {'integer'|'string'|'enum'|'list'|'mode'} type a `list` is separated by commas; a `mode` is one
  *   of MODES, by default that of FANFARE_LIMITS
  * @property {unknown} default used if the variable is absent or empty; a function is called
  * @property {number} [min] smallest integer allowed
  * @property {number} [max] largest integer allowed
- * @property {string} [unit] of an integer that is no plain count
+ * @property {string} [unit] of an integer, if it is not a plain count
  * @property {readonly string[]} [values] of an enum or a mode
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
@@ -905,8 +905,8 @@ export const SETTINGS = Object.freeze(ROWS);
 /**
  * Entries that config.js derives from the text of their rows.
  * @typedef {object} Parsed
- * @property {import('./redis.js').RedisSettings|null} redis null: the embedded broker
- * @property {import('./tokens.js').TokenSettings|null} tokens null: every connection is anonymous
+ * @property {import('./redis.js').RedisSettings|null} redis null for the embedded broker
+ * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]

@@ -64,7 +64,7 @@ export function readPart(workers, read = fromSystem) {
   try {
     all = Math.min(all, cgroupMemory(read, 'self').bytes);
   } catch {
-    // Not Linux, or hidden: only the memory of the machine is known.
+    // Only the memory of the machine is known if this is not Linux, or if the files are hidden.
   }
   return partOfWorker(all, workers);
 }
@@ -87,7 +87,7 @@ export function privateBytes(read = fromSystem) {
       return latestBytes;
     }
   } catch {
-    // Not Linux, or no descriptor is free.
+    // This is not Linux, or no descriptor is free.
   }
   try {
     latestBytes = process.memoryUsage.rss();
@@ -98,9 +98,9 @@ export function privateBytes(read = fromSystem) {
 }
 
 /**
- * The lowest memory limit of a process's control group and its visible parents; Infinity if there
- * is none. It reads both hierarchies, because only one of v1 and v2 has the memory controller. In a
- * container the path of the group may be that of the host. Then the mount itself is the group.
+ * The lowest memory limit of a process's control group and its visible parents; Infinity if no
+ * limit is set. It reads both hierarchies, because only one of v1 and v2 has the memory controller.
+ * In a container the path of the group may be that of the host. Then the mount itself is the group.
  * @param {ReadFile} read
  * @param {string} pid
  * @returns {{bytes: number, file: string}}
@@ -110,7 +110,7 @@ export function cgroupMemory(read, pid) {
   let least = { bytes: Number.POSITIVE_INFINITY, file: '' };
   /**
    * @param {string} file
-   * @param {number|null} bytes null for the root group, which has none
+   * @param {number|null} bytes null for the root group, which has no limit
    */
   const consider = (file, bytes) => {
     if (bytes !== null && bytes < least.bytes && bytes < V1_UNLIMITED) least = { bytes, file };

@@ -1,4 +1,4 @@
-// algorithms.js: which signature algorithms there are, and which keys fit which.
+// token-keys.js: the signature algorithms, and the keys that fit each of them.
 //
 // A key decides which algorithms it may be used with, and the configuration may narrow the list.
 // The `alg` of a token only selects among those. So a public key is never used as an HMAC secret
@@ -6,7 +6,7 @@
 
 import { createPublicKey } from 'node:crypto';
 
-/** With a secret. */
+/** Algorithms that use a secret. */
 const HMAC = ['HS256', 'HS384', 'HS512'];
 const RSA = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'];
 /** Key types other than RSA have one algorithm a curve (RFC 7518 3.4, RFC 8037 3.1, RFC 9864 2). */
@@ -23,8 +23,8 @@ export const ALGORITHMS = Object.freeze([...HMAC, ...RSA, ...Object.values(CURVE
 export const HMAC_ALGORITHMS = Object.freeze(HMAC);
 
 /**
- * RFC 7518 3.2 asks for as many bytes as the hash has. A shorter secret can be guessed offline from
- * one token.
+ * RFC 7518 3.2 asks for as many bytes as the hash has. If a secret is shorter, an attacker with one
+ * token can guess it offline.
  */
 export const MIN_SECRET_BYTES = 32;
 /** RFC 7518 3.3 asks for 2,048 bits. Above the upper bound one check costs milliseconds. */
@@ -45,10 +45,10 @@ const MAX_PEM_KEYS = 4;
  */
 
 /**
- * Reads a public key, and only its public members. A symmetric key is none, so a JWKS cannot bring
- * a secret.
+ * Reads the public members of a public key. If the key is symmetric, the result is null, so a JWKS
+ * cannot bring a secret.
  * @param {unknown} value
- * @returns {PublicKey|null} null: not a usable signature key
+ * @returns {PublicKey|null} null if it is not a usable signature key
  */
 export function readPublicKey(value) {
   if (typeof value !== 'object' || value === null) return null;
@@ -90,10 +90,11 @@ function isBytes(value, min, max) {
 }
 
 /**
- * Reads public keys of a PEM text: SPKI, PKCS#1 or X.509 certificates, one or several. Within an
- * environment variable `\n` may stand for the line break.
+ * Reads public keys of a PEM text: SPKI, PKCS#1 or X.509 certificates, one or several. In an
+ * environment variable, `\n` may replace the line break.
  * @param {string} text
- * @returns {{keys: PublicKey[], fault: string}} the fault never quotes the text; '': none
+ * @returns {{keys: PublicKey[], fault: string}} the fault never quotes the text; '' if the text is
+ *   valid
  */
 export function readPem(text) {
   const pem = text.replaceAll('\\n', '\n');
@@ -128,10 +129,10 @@ function readPemBlock(block) {
 
 /**
  * @param {string} secret
- * @returns {string} the fault, which does not quote the secret; '': none
+ * @returns {string} the fault, which does not quote the secret; '' if the secret is valid
  */
 export function secretFault(secret) {
-  // Everybody has a public key: as a secret it would let everybody sign.
+  // Everybody may know a public key. If it were a secret, everybody could sign.
   if (secret.includes('-----BEGIN ')) return 'a PEM text; a public key is no secret';
   const bytes = Buffer.byteLength(secret);
   return bytes < MIN_SECRET_BYTES

@@ -1,7 +1,7 @@
-// tokens.js: how tokens are verified: from the settings JWT_* and FANFARE_AUTH.
+// tokens.js: reads the settings JWT_* and FANFARE_AUTH, which decide how tokens are verified.
 //
-// Keys are read here, so that a fault is reported with all others before the server starts. A
-// rolling reload reads key files again. No fault quotes a secret or a key.
+// Keys are read here, so that a fault is reported with all others before the server starts. When a
+// rolling reload begins, key files are read again. No fault quotes a secret or a key.
 
 import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
@@ -12,10 +12,10 @@ import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
  * @typedef {object} TokenSettings frozen
  * @property {readonly string[]} secrets each of at least 32 bytes; the first signs
  * @property {readonly import('./token-keys.js').PublicKey[]} publicKeys
- * @property {string} jwksUrl '': none
- * @property {readonly string[]} algorithms allowed ones; empty: those that fit the keys
- * @property {readonly string[]} audience one of them must be in `aud`; empty: not checked
- * @property {readonly string[]} issuer one of them must be `iss`; empty: not checked
+ * @property {string} jwksUrl '' if none is set
+ * @property {readonly string[]} algorithms allowed ones; if empty, those that fit the keys
+ * @property {readonly string[]} audience one of them must be in `aud`; not checked if empty
+ * @property {readonly string[]} issuer one of them must be `iss`; not checked if empty
  * @property {number} maxLifetimeS of a token
  */
 
@@ -23,8 +23,8 @@ import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
 
 /**
  * @param {Record<string, unknown>} values by key, as the rows of the settings' table read them
- * @returns {{tokens: TokenSettings|null, auth: AuthMode, faults: string[]}} null: no key is
- *   configured, or tokens are off, or with a fault
+ * @returns {{tokens: TokenSettings|null, auth: AuthMode, faults: string[]}} null if no key
+ *   is configured, if tokens are off, or if there is a fault
  */
 export function readTokenSettings(values) {
   const text = (/** @type {string} */ key) => String(values[key] ?? '');
@@ -80,8 +80,8 @@ export function readTokenSettings(values) {
 
 /**
  * @param {string} name of the setting
- * @param {string} value PEM text, or the path of a file that holds some
- * @param {string[]} faults one is added for a value that is no key
+ * @param {string} value PEM text, or the path of a PEM file
+ * @param {string[]} faults one is added if the value is not a key
  * @returns {import('./token-keys.js').PublicKey[]}
  */
 function readKeys(name, value, faults) {
@@ -91,7 +91,7 @@ function readKeys(name, value, faults) {
     try {
       pem = readFileSync(value, 'utf8');
     } catch (error) {
-      // A value that is not a path may be a key or a secret: it is not shown.
+      // If the value is not a path, it may be a key or a secret, so it is not shown.
       const { code } = /** @type {NodeJS.ErrnoException} */ (error);
       faults.push(`${name}: its value is neither PEM text nor a file that can be read (${code})`);
       return [];
@@ -103,7 +103,8 @@ function readKeys(name, value, faults) {
 }
 
 /**
- * Whoever can change the answer of a JWKS URL can sign tokens, so the way to it is encrypted.
+ * An attacker can sign tokens if he can change the answer of the JWKS URL, so the connection to it
+ * is encrypted.
  * @param {string} text
  */
 function isTrustworthy(text) {

@@ -1,4 +1,5 @@
-// trust-proxy.js: which hops of a request are trusted to name the client in X-Forwarded-For.
+// trust-proxy.js: decides which hops of a request are trusted to name the client in
+// X-Forwarded-For.
 //
 // The check at start (config.js) and every request (admission/address.js) share this parser of
 // TRUST_PROXY.
@@ -19,7 +20,7 @@ const NAMES = ['loopback', 'linklocal', 'uniquelocal'];
 /**
  * @param {string} text a hop count as in Express, or CIDRs, addresses and proxy-addr's names,
  *   separated by commas
- * @returns {Trust|null} null: no hop is trusted
+ * @returns {Trust|null} null if no hop is trusted
  * @throws {TypeError} with the fault, without the name of the setting
  */
 export function compileTrustProxy(text) {

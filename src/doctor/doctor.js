@@ -102,7 +102,7 @@ export async function runDoctor({ args, loadSettings }) {
  * Checks the limits that are cheap to read, at the start of a server.
  * @param {Config} config
  * @param {import('./read.js').ReadFile} [read]
- * @returns {string} the first limit that is too low; '' if none is
+ * @returns {string} the first limit that is too low; '' if all are high enough
  */
 export function glance(config, read) {
   const limits = LIMITS.filter(({ atStart }) => atStart);

@@ -2,12 +2,12 @@
 // here, and a command that raises it.
 //
 // The rows are pure functions from readings to judgements. All limits are compared on one scale,
-// the connections to this server, so that the first limit to bind can be named. If a limit bounds
-// another quantity, its row states the rule that converts it to connections:
+// the connections to this server. So the doctor can name the limit that binds first. If a limit
+// bounds another quantity, its row states the rule that converts it to connections:
 //
-// - New connections at once: the connections of one second while the clients of a drained server
-//   reconnect over FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a
-//   busy worker may not accept for as long.
+// - New connections at once: when a server drains, its clients reconnect over
+//   FANFARE_RECONNECT_WINDOW_MS. A queue must hold one second of them, because a busy worker may
+//   not accept for as long.
 // - Memory of slow clients: one connection in a thousand does not read, or is not read, and fills
 //   its kernel buffers. (Most clients that disappeared have no data in flight. slow-consumers.js
 //   and the heartbeat close both kinds.)
@@ -61,15 +61,16 @@ const REDIS_FULL = 0.9;
  * @typedef {object} Situation
  * @property {import('../config/settings.js').Config} config
  * @property {number} wanted connections
- * @property {number|null} idleTimeoutMs of the load balancer in front; null: unknown
+ * @property {number|null} idleTimeoutMs of the load balancer in front; null if unknown
  * @property {'here'|'elsewhere'|null} clients whether this machine opens the connections (a load
- *   balancer or load generator runs on it); null: unknown
+ *   balancer or load generator runs on it); null if unknown
  */
 
 /**
  * @typedef {object} Judgement
  * @property {string} value the current value
- * @property {number|null} permits connections; null: the limit does not depend on their number
+ * @property {number|null} permits connections; null if the limit does not depend on their
+ *   number
  * @property {boolean} [isAside] `permits` is informative only and does not bind in this situation
  * @property {string} [fault] the fault, if the number does not show it
  * @property {string} [fix] command or setting
@@ -82,7 +83,8 @@ const REDIS_FULL = 0.9;
  *   checked at the start of a server
  * @property {readonly (keyof Readings)[]} needs
  * @property {string} source of the reading
- * @property {string} meaning what it bounds and how the number is computed, in a sentence
+ * @property {string} meaning the quantity that the limit bounds and the formula of the number, in
+ *   a sentence
  * @property {(readings: Readings, situation: Situation) => Judgement|null} judge null: does not
  *   apply here
  */
@@ -456,7 +458,7 @@ export const LIMITS = Object.freeze([
  * @typedef {object} Finding
  * @property {string} name
  * @property {string} value '' if it could not be read
- * @property {number|null} permits connections; null: no number applies
+ * @property {number|null} permits connections; null if no number applies
  * @property {boolean} binds whether `permits` limits the connections to this server
  * @property {'ok'|'low'|'cannot read'} verdict
  * @property {string} why the fault, or the reason why it could not be read; '' if it is ok
@@ -470,9 +472,9 @@ export const LIMITS = Object.freeze([
  * @property {number} workers
  * @property {string|null} first the limit that binds first: among the limits that are too low, the
  *   one that permits least, then those without a number. If none is too low, the next one to bind.
- *   null: no limit could be read
+ *   null if no limit could be read
  * @property {number|null} permits connections that `first` permits
- * @property {'ok'|'low'} verdict low: some limit is
+ * @property {'ok'|'low'} verdict low if some limit is too low
  * @property {Finding[]} limits
  */
 

@@ -92,7 +92,7 @@ export const READERS = {
     const match = /^TCP: inuse (\d+)/m.exec(read('/proc/net/sockstat'));
     return match ? Number(match[1]) : malformed('/proc/net/sockstat');
   },
-  /** null: the kernel tracks no connections. */
+  /** null if the kernel does not track connections. */
   conntrack: (/** @type {ReadFile} */ read) => {
     const folder = '/proc/sys/net/netfilter';
     const max = unlessAbsent(() => integerOf(`${folder}/nf_conntrack_max`)(read));
@@ -101,8 +101,8 @@ export const READERS = {
   memoryBytes,
   cgroupMemory,
   /**
-   * The default limit of V8, which follows the memory of the machine and NODE_OPTIONS. A worker
-   * gets at most what its share allows.
+   * The default limit of V8, which follows the memory of the machine and NODE_OPTIONS. The heap
+   * of a worker is never larger than its share allows.
    */
   heapBytes: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
     if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');

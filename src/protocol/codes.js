@@ -5,7 +5,7 @@
 
 /**
  * Error codes: the values of the field `error` in an error reply, its text, and advice for clients.
- * @type {Readonly<Record<string, {message: string, client: string}>>}
+ * @type {Readonly<Record<ErrorCode, {message: string, client: string}>>}
  */
 export const ERRORS = Object.freeze({
   INVALID_MESSAGE_FORMAT: {
@@ -52,8 +52,8 @@ export const ERRORS = Object.freeze({
  */
 
 /**
- * Close codes that the server chooses. 4000-4499: the client reconnects. 4500-4999: it stops. Other
- * codes: as the row says.
+ * Close codes that the server chooses. After 4000-4499 the client reconnects; after 4500-4999 it
+ * stops. For other codes each row has the advice.
  * @type {Readonly<Record<string, Close>>}
  */
 export const CLOSES = Object.freeze({
