@@ -1,18 +1,18 @@
-// backend.js: the contract of a backend: how the workers of a server, or of a fleet, reach each
-// other.
+// backend.js: the contract of a backend, which connects the workers of a server or of a fleet.
 //
 // A backend is a folder. Its index.js exports `createBackend`, which builds a worker's broker and
 // presence and does no I/O: the worker starts both.
 
 /**
- * What a backend gets from its worker.
+ * The parts that a worker passes to its backend.
  * @typedef {object} BackendParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('pino').Logger} log
  * @property {import('../observability/counters.js').Counters} counters
- * @property {string} workerId names this worker in the fleet; it may come again after a restart
- * @property {import('../config/room-patterns.js').RoomRules<HistoryRule>} historyRules which rooms
- *   have history. The worker reads them too, so a backend may add the rules of other servers
+ * @property {string} workerId names this worker in the fleet; after a restart another worker may
+ *   have the same name
+ * @property {import('../config/room-patterns.js').RoomRules<HistoryRule>} historyRules the rooms
+ *   with history. The worker reads them too, so a backend may add the rules of other servers
  * @property {import('./presence.js').Announcements} announcements
  * @property {RelayClient} machine this worker's link to the primary of its machine. The owner of
  *   the backend opens it before the broker starts and closes it after `close`

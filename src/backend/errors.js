@@ -1,4 +1,4 @@
-// errors.js: the failure of a broker or of presence, by what the caller may do next.
+// errors.js: the failure of a broker or of presence, classed by the caller's next step.
 
 export class BrokerError extends Error {
   /**

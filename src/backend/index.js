@@ -10,8 +10,8 @@ import { RelayClient } from './embedded/relay-client.js';
 /** @typedef {import('./backend.js').BackendParts} BackendParts */
 
 /**
- * The first whose condition holds. Each is loaded only if it is used: ioredis is a fifth of a
- * worker's start.
+ * The backends by priority: the first with a true condition is used. Each is loaded only if it is
+ * used, because ioredis takes a fifth of a worker's start.
  * @type
  *   {readonly {isChosen: (config: Config) => boolean, load: () => Promise<{createBackend: import('./backend.js').CreateBackend}>}[]}
  */
@@ -21,8 +21,8 @@ const BACKENDS = Object.freeze([
 ]);
 
 /**
- * A worker's backend together with its link to the primary, which counts the connections of each
- * client address whatever the backend.
+ * A worker's backend together with its link to the primary. With every backend, the primary counts
+ * the connections of each client address.
  */
 class WorkerBackend {
   /**
@@ -38,7 +38,7 @@ class WorkerBackend {
   }
 
   /**
-   * Connects to the primary. Rejects if there is none. To be called before the broker starts.
+   * Connects to the primary. Rejects if there is no primary. Call it before the broker starts.
    * @param {() => void} onLost the link has ended, although `close` was not called
    */
   async open(onLost) {

@@ -1,27 +1,31 @@
 // revocations.js: the contract of a backend's list of revoked tokens, and its text form.
 //
-// The list outlives a worker, and a server. Workers hold a copy in memory (auth/revocations.js) and
-// tell each other of additions with a publication of kind REVOCATION. So a backend only keeps the
-// list, and a worker that has missed an addition finds it at its next read.
+// The list outlives a worker and a server. Workers hold a copy in memory (auth/revocations.js) and
+// announce additions to each other with a publication of kind REVOCATION. So a backend only keeps
+// the list. If a worker misses an announcement, it finds the addition at its next read.
 
 /**
  * Exactly one of `user` and `tokenId` is a string.
  * @typedef {object} Revocation
  * @property {string|null} user
  * @property {string|null} tokenId
- * @property {number} issuedBeforeMs of a user: tokens issued later are not revoked; of a token: 0
- * @property {number} keepUntilMs since 1970; after it the revocation may be forgotten
+ * @property {number} issuedBeforeMs if `user` is set: tokens issued later are not revoked; if
+ *   `tokenId` is set: 0
+ * @property {number} keepUntilMs milliseconds since 1970; after this time the revocation may be
+ *   forgotten
  */
 
 /**
  * @typedef {object} RevocationStore
- * @property {(revocation: Revocation) => Promise<boolean>} add resolves when the revocation will
- *   survive a restart of this server; adding one twice changes nothing; false: the list is full.
- *   Rejects with a BrokerError: UNAVAILABLE if it was certainly not added, else OUTCOME_UNKNOWN
- * @property {() => Promise<Revocation[]>} read all that are in force. Rejects with a BrokerError
+ * @property {(revocation: Revocation) => Promise<boolean>} add Resolves when the revocation will
+ *   survive a restart of this server, with false if the list is full. Adding a revocation twice
+ *   changes nothing. Rejects with a BrokerError: UNAVAILABLE if it was certainly not added, else
+ *   OUTCOME_UNKNOWN
+ * @property {() => Promise<Revocation[]>} read Resolves with all revocations in force. Rejects with
+ *   a BrokerError
  */
 
-/** Revocations in force at once. */
+/** The most revocations in force at once. */
 export const MAX_REVOCATIONS = 100_000;
 
 /**
@@ -34,7 +38,7 @@ export function encodeRevocation({ user, tokenId, issuedBeforeMs, keepUntilMs })
 
 /**
  * @param {string} text
- * @returns {Revocation|null} null: another program's, or a line that was cut off
+ * @returns {Revocation|null} null if another program wrote the line, or if it was cut off
  */
 export function decodeRevocation(text) {
   /** @type {unknown} */

@@ -11,10 +11,10 @@ import { decodeRevocation, encodeRevocation } from '../backend/revocations.js';
 import { EVERYONE } from '../hub/hub.js';
 import { encodePublication, KIND, payloadStart } from '../protocol/publication.js';
 
-/** Between looks for connections that have not authenticated in time. */
+/** Interval of the check for connections that have not authenticated in time. */
 const LOBBY_SWEEP_MS = 250;
 const SWEEP_MS = 1000;
-/** Of a publication without a sender. */
+/** Header length of a publication without a sender. */
 const HEADER_BYTES = 12;
 
 export class WorkerAuth {
@@ -56,7 +56,7 @@ export class WorkerAuth {
     this.timers = [];
   }
 
-  /** To be called when the broker has started. */
+  /** Call it when the broker has started. */
   async start() {
     await this.verifier.start();
     await this.log.start();
@@ -79,7 +79,7 @@ export class WorkerAuth {
     if (revocation !== null) this.log.apply(revocation);
   }
 
-  /** The broker is back: notices may have been lost meanwhile. */
+  /** Called when the broker is available again, because notices may have been lost meanwhile. */
   onUp() {
     this.log.refresh();
   }
@@ -92,7 +92,7 @@ export class WorkerAuth {
     return this.log.revoke(target);
   }
 
-  /** The worker drains: connections that have not authenticated have nothing to wait for. */
+  /** Called when the worker drains: unauthenticated connections need not wait. */
   drain() {
     this.authentication.lobby.close();
   }

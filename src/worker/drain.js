@@ -1,15 +1,13 @@
 // drain.js: closes a worker's connections in an orderly manner.
 //
-//   1. Each connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in random
-//   order gets
-//      the n-th part of the window, so that the clients return evenly over it
-//   2. Publishes are refused from here on (UNAVAILABLE: another worker accepts them). Publishes and
-//   joins
-//      under way get their answers, and accepted publications have SETTLE_MS to reach everyone
-//   3. The connections are closed with 1012 in batches (10,000 in 2 s), each after a flush
-//   4. The peers have CLOSE_WAIT_MS for their close frames; then the rest is terminated
+// 1. Each connection gets SERVER_SHUTDOWN with its own reconnectAfterMs. The n-th of N in random
+//    order gets the n-th part of the window, so that the clients return evenly over it.
+// 2. New publishes are refused (UNAVAILABLE: another worker accepts them). Publishes and joins
+//    under way get their answers, and accepted publications have SETTLE_MS to reach all receivers.
+// 3. The worker closes the connections with 1012 in batches (10,000 in 2 s), each after a flush.
+// 4. The peers have CLOSE_WAIT_MS for their close frames; then the worker terminates the rest.
 //
-// Connections that are still open go on receiving publications.
+// Open connections continue to receive publications until they are closed.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';
@@ -20,8 +18,8 @@ const BATCH_INTERVAL_MS = 100;
 const CLOSE_WAIT_MS = 5000;
 const ANSWER_WAIT_MS = 2000;
 /**
- * A round trip of the bus, with room for a loaded machine and for workers that were told to drain a
- * little later.
+ * A round trip of the bus, with time to spare for a loaded machine and for workers that begin to
+ * drain a little later.
  */
 const SETTLE_MS = 250;
 const POLL_MS = 20;
@@ -32,8 +30,8 @@ const POLL_MS = 20;
  * @param {import('../hub/outbox.js').Outbox} parts.outbox
  * @param {import('../commands/index.js').Commands} parts.commands
  * @param {{readonly isSettled: boolean}} parts.scheduler
- * @param {number} parts.windowMs over which the clients are told to come back
- * @param {number} parts.deadlineMs when all must be over, on the clock of performance.now()
+ * @param {number} parts.windowMs the clients reconnect within this time
+ * @param {number} parts.deadlineMs the end of the drain, on the clock of performance.now()
  * @returns {Promise<{told: number, terminated: number}>}
  */
 export async function drain({ hub, outbox, commands, scheduler, windowMs, deadlineMs }) {
@@ -47,7 +45,7 @@ export async function drain({ hub, outbox, commands, scheduler, windowMs, deadli
   const isSettled = () => commands.isSettled() && scheduler.isSettled;
   await until(isSettled, Math.min(deadlineMs, performance.now() + ANSWER_WAIT_MS));
   if (total > 0) await delay(SETTLE_MS);
-  // Each batch has an equal share of the time there is, and never more than BATCH_INTERVAL_MS.
+  // All batches share the remaining time equally, and the interval is at most BATCH_INTERVAL_MS.
   const closingMs = Math.max(0, deadlineMs - CLOSE_WAIT_MS - performance.now()) / 2;
   const intervalMs = Math.min(BATCH_INTERVAL_MS, closingMs / Math.max(1, Math.ceil(total / BATCH)));
   for (let from = 0; from < total; from += BATCH) {
@@ -55,7 +53,7 @@ export async function drain({ hub, outbox, commands, scheduler, windowMs, deadli
     for (const connection of connections.slice(from, from + BATCH)) connection.close(CLOSES.DRAIN);
     if (from + BATCH < total) await delay(intervalMs);
   }
-  // Those that came while we were at it: their handshake was under way when accepting stopped.
+  // Connections that opened during the drain: their handshake was under way when accepting stopped.
   for (const connection of [...hub.connections]) connection.close(CLOSES.DRAIN);
   await until(
     () => hub.connections.length === 0,
@@ -75,7 +73,7 @@ async function until(condition, deadlineMs) {
 }
 
 /**
- * Fisher-Yates.
+ * Shuffles an array (Fisher-Yates).
  * @template T
  * @param {readonly T[]} list
  * @returns {T[]}

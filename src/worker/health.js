@@ -7,11 +7,11 @@ import { OWN_DESCRIPTORS, parseOpenFiles } from '../config/system-limits.js';
 import { privateBytes } from '../config/system-memory.js';
 
 /**
- * As the heartbeat's: timers of one period fire together, and each wake-up costs an idle worker 80
- * us.
+ * The same period as the heartbeat's: timers of one period fire together, and each wake-up costs an
+ * idle worker 80 us.
  */
 const SAMPLE_MS = 250;
-/** Samples that count: the worst of the last second. */
+/** The number of samples kept: the worst of the last second counts. */
 const SAMPLES = 4;
 
 export class Health {
@@ -62,15 +62,18 @@ export class Health {
     return worst;
   }
 
-  /** Buffers lie outside of the heap, and a heap may be full long before the memory is. */
+  /**
+   * The larger of two shares: heap and memory in use. Buffers lie outside of the heap, and the heap
+   * may be full long before the memory is.
+   */
   #memoryPercent() {
     const heap = getHeapStatistics().used_heap_size / this.heapLimit;
     return 100 * Math.max(heap, privateBytes() / this.memoryBytes);
   }
 
   /**
-   * The greater of heap used and memory used, each in per cent of its limit, as of a second ago at
-   * most.
+   * The greater of heap used and memory used, each in per cent of its limit. The value is at most a
+   * second old.
    */
   heapPercent() {
     return this.memoryPercent;

@@ -21,7 +21,7 @@ const ORPHAN_DRAIN_MS = 10_000;
  * @param {Logger} log
  */
 export function runWorker(config, log) {
-  // The terminal's Ctrl-C reaches the whole process group. The primary decides what follows.
+  // The terminal's Ctrl-C reaches the whole process group. The primary decides the next step.
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => {});
   process.on('SIGHUP', () => {});
@@ -54,7 +54,7 @@ export function runWorker(config, log) {
               message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
             });
             process.exitCode = 1;
-            // The message above needs a moment to leave.
+            // The message above needs a moment to reach the primary.
             setTimeout(() => process.exit(1), 100);
           },
         );
@@ -82,7 +82,8 @@ export function runWorker(config, log) {
   });
   // A message to a primary that has just been killed fails with EPIPE. `disconnect` follows.
   cluster.worker?.on('error', (error) => log.debug({ err: error }, 'IPC channel error'));
-  // Otherwise Node ends a worker at once when it loses its primary, and its clients see 1006.
+  // Without this listener Node ends a worker at once when it loses its primary, and its clients see
+  // 1006.
   if (cluster.worker) cluster.worker.exitedAfterDisconnect = true;
   process.on('uncaughtException', (error) => crash(error, worker, log));
   process.on('unhandledRejection', (error) => crash(error, worker, log));

@@ -38,9 +38,9 @@ const SWEEP_INTERVAL_MS = 1000;
  * @property {Config} config
  * @property {Logger} log
  * @property {number} slot this worker's number among those of its server, from 0
- * @property {(beat: {connections: number, lagMs: number}) => void} onBeat tells the primary that
- *   this worker lives
- * @property {() => void} onOrphaned the relay of the primary is gone
+ * @property {(beat: {connections: number, lagMs: number}) => void} onBeat sends the primary a
+ *   heartbeat
+ * @property {() => void} onOrphaned the link to the primary's relay has ended
  */
 
 /**
@@ -127,7 +127,7 @@ export class Worker {
       log,
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler });
-    /** Null: no tokens are configured. */
+    /** Null if no tokens are configured. */
     this.auth =
       config.tokens &&
       new WorkerAuth({
@@ -195,7 +195,7 @@ export class Worker {
     });
   }
 
-  /** @returns {Promise<{port: number, address: string}>} where it listens */
+  /** @returns {Promise<{port: number, address: string}>} the address it listens on */
   async start() {
     const { backend, hub, log, counters } = this;
     const { broker, presence } = backend;
@@ -204,14 +204,14 @@ export class Worker {
       this.onOrphaned();
     });
     await broker.start({
-      // Bound, not wrapped: a closure would be one more frame for each publication.
+      // Bound, not wrapped: a closure would add one frame for each publication.
       onPublication: hub.broadcast.bind(hub),
       onLost: (rooms) => this.scheduler.onLost(rooms),
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
         this.outageNotice.onState(state);
         if (state === 'up') this.auth?.onUp();
-        // The state is `down` only if this worker leaves.
+        // The state is `down` only if this worker closes the broker.
         log[state === 'degraded' ? 'warn' : 'info']({ state }, `broker is ${state}`);
       },
     });
@@ -241,7 +241,7 @@ export class Worker {
         Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
       ),
     );
-    // Every worker of a server decides the same.
+    // All workers of a server decide the same.
     const level = this.slot === 0 ? 'info' : 'debug';
     log[level](describeFastPaths(counters.fastPaths), 'fast paths');
     return this.http.listen();
@@ -254,8 +254,8 @@ export class Worker {
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
-    // Only if the configuration asks for it: a shared broker that is away would make every server
-    // unready at once.
+    // Only if the configuration asks for it. Otherwise an outage of a shared broker would make all
+    // servers unready at once.
     const isAway = this.outageNotice.isOn || this.backend.broker.state !== 'up';
     if (this.config.readiness !== 'alone' && isAway) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
@@ -266,7 +266,7 @@ export class Worker {
     this.isDraining = true;
   }
 
-  /** Sends the connections away and closes all. @param {number} deadlineMs from now */
+  /** Drains the connections and closes all parts. @param {number} deadlineMs from now */
   async drain(deadlineMs) {
     this.unready();
     const { hub, outbox, commands, config, log } = this;

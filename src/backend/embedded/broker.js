@@ -11,7 +11,7 @@ import { BrokerError } from '../errors.js';
  * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.
  * @typedef {object} RelayLink
  * @property {boolean} isOpen
- * @property {boolean} isAnswering false: it is open and does not answer
+ * @property {boolean} isAnswering false if the link is open but the relay does not answer
  * @property {(listeners: Partial<import('./relay-client.js').RelayListeners>) => void} listen
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
@@ -44,7 +44,7 @@ export class EmbeddedBroker {
       this.#unsubscribe(rooms),
     );
     /**
-     * The publications under way that close() waits for: the last stands for all.
+     * The publications under way that close() waits for: the last promise covers all.
      * @type {Promise<void>}
      */
     this.lastPublish = Promise.resolve();
@@ -79,7 +79,7 @@ export class EmbeddedBroker {
   async close() {
     if (this.isClosed) return;
     this.isClosed = true;
-    // If they fail, their publishers know it.
+    // If they fail, their publishers get the error.
     await Promise.allSettled([this.lastPublish, this.lastAppend]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
@@ -108,7 +108,7 @@ export class EmbeddedBroker {
   /** @param {string} room */
   unsubscribe(room) {
     if (this.rooms.has(room)) this.delayedUnsubscribe.add(room);
-    // Its confirmation failed, and the relay may have it all the same.
+    // The confirmation failed, but the relay may have subscribed the room all the same.
     else this.link.unsubscribe(room);
   }
 
@@ -144,7 +144,7 @@ export class EmbeddedBroker {
     try {
       return await this.link.history(room, from);
     } catch (error) {
-      // Whatever became of a read, it may be asked again.
+      // A failed read has no effect, so the caller may repeat it.
       throw new BrokerError('UNAVAILABLE', 'the relay did not return the history', {
         cause: error,
       });

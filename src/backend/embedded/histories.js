@@ -8,36 +8,36 @@
 // without a copy. A room's thousand small publications are a few objects for the garbage collector,
 // not thousands.
 //
-// Everything is bounded, and every loss is counted. Beyond `maxBytes`, the rooms that were
-// published to least recently lose their publications. Beyond `maxStreams`, the oldest positions
-// are forgotten, first those of rooms without publications. A loss is never hidden: a position
-// continues without its publications, so a client that missed nothing still recovers. A room whose
-// position is forgotten begins a new epoch.
+// Everything is bounded, and every loss is counted. Above `maxBytes`, the least recently used rooms
+// lose their publications. Above `maxStreams`, the oldest positions are forgotten, first those of
+// rooms without publications. A loss is never hidden. If only the publications are lost, the
+// position continues, so a client that missed nothing still recovers. If the position is lost, the
+// room begins a new epoch.
 //
 // A room without publications costs nothing, however often clients ask for it. Its epoch is that of
-// its bucket (a hash of its name), and forgetting a position renews the epoch of the bucket. So the
-// answer stays the same until the first publication. The exception is a rare room in the same
+// its bucket (a hash of its name). When a position is forgotten, its bucket gets a new epoch. So
+// the answer stays the same until the first publication. A rare exception is a room in the same
 // bucket as a forgotten one: its clients reload although they need not.
 //
-// The caller provides the clock, which must not go back. The streams of one time to live are a list
-// in the order of their latest publication. So expiring costs only what has expired, and no stream
-// has a timer.
+// The caller provides the clock, which must not go back. All streams with the same time to live are
+// in one list, in the order of their latest publication. So expiry costs only as much as it frees,
+// and no stream has a timer.
 
 import { randomBytes } from 'node:crypto';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
 
-/** All streams together: segments and their overhead. */
+/** The bound on all streams together: segments and their overhead. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** Subscriptions whose position is known: some 70 MB without their publications. */
+/** The bound on rooms with a known position: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
 /**
- * Idempotency keys. Where more than 800 a second come for IDEMPOTENCY_MS, the oldest are forgotten
- * early.
+ * The bound on idempotency keys. If more than 800 a second arrive for IDEMPOTENCY_MS, the oldest
+ * are forgotten early.
  */
 const MAX_KEYS = 500_000;
 /**
- * No room has more than this part of `maxBytes`: one of large publications must not cost all the
- * others theirs.
+ * The largest share of `maxBytes` for one room, so that a room with large publications does not
+ * evict all the others.
  */
 const ROOM_PART = 4;
 
@@ -48,8 +48,8 @@ const MAX_SEGMENT_BYTES = 32 * 1024;
 const SEGMENT_OVERHEAD_BYTES = 256;
 const SLOTS = 65_536;
 /**
- * Histories that one sweep frees: 3 ms. Who reads one that is due and not freed is told that it is
- * gone.
+ * Histories that one sweep frees: 3 ms. A read of a history that has expired and is not freed yet
+ * finds it expired.
  */
 const MAX_SWEPT = 10_000;
 
@@ -62,13 +62,13 @@ const MAX_SWEPT = 10_000;
  * @property {string} epoch
  * @property {number} offset of the room's newest publication
  * @property {number} first offset of the first of the publications
- * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. Lent: to
- *   be read only, and for as long as one likes
+ * @property {Buffer[]} runs the publications, each behind its length: see publicationsIn. They are
+ *   lent: the caller may keep them but not modify them
  */
 
 /**
- * @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; how many
- *   publications are still there
+ * @typedef {{buffer: Buffer, end: number, count: number}} Segment filled up to `end`; `count` is
+ *   the number of publications still in it
  */
 
 export class Histories {
@@ -85,7 +85,7 @@ export class Histories {
     this.streams = new Map();
     /** Histories with publications, by their time to live. @type {Map<number, List>} */
     this.kept = new Map();
-    /** Those that have a position alone. */
+    /** Streams that have only a position. */
     this.bare = new List();
     this.bytes = 0;
     this.publications = 0;
@@ -93,12 +93,12 @@ export class Histories {
     this.epoch = newEpoch();
     /** Of the slots in which a position was forgotten. @type {Map<number, string>} */
     this.renewed = new Map();
-    /** Publications that went before their time, for want of room. */
+    /** Publications that were evicted before they expired, for lack of space. */
     this.lostPublications = 0;
     this.lostPositions = 0;
   }
 
-  /** Idempotency keys that may have been forgotten before their time. */
+  /** Idempotency keys that may have been forgotten early. */
   get lostKeys() {
     return this.keys.lost;
   }
@@ -107,7 +107,7 @@ export class Histories {
    * @param {string} room
    * @param {string} key
    * @param {number} nowMs
-   * @returns {Position|null} of the publication that had this key within IDEMPOTENCY_MS
+   * @returns {Position|null} position of the publication that had this key within IDEMPOTENCY_MS
    */
   repeated(room, key, nowMs) {
     return this.keys.get(keyOf(room, key), nowMs);
@@ -118,7 +118,7 @@ export class Histories {
    * @param {HistoryRule} rule
    * @param {Buffer} publication copied
    * @param {number} nowMs
-   * @param {string} [key] to be known to `repeated`
+   * @param {string} [key] makes the publication known to `repeated`
    * @returns {Position}
    */
   append(room, rule, publication, nowMs, key = '') {
@@ -145,8 +145,8 @@ export class Histories {
    * @param {string} room
    * @param {import('../broker.js').ReadRequest} from
    * @param {number} nowMs
-   * @returns {Read} at most `limit` publications and some `maxBytes`, yet at least one of what
-   *   there is
+   * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
+   *   one
    */
   page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false }, nowMs) {
     const stream = this.streams.get(room);
@@ -163,7 +163,7 @@ export class Histories {
     };
   }
 
-  /** Frees what has expired; to be called now and then. @param {number} nowMs */
+  /** Frees expired histories; the owner calls it regularly. @param {number} nowMs */
   sweep(nowMs) {
     let left = MAX_SWEPT;
     for (const list of this.kept.values()) {
@@ -187,7 +187,7 @@ export class Histories {
     list.add(stream);
   }
 
-  /** @param {Stream} stream the one just published to: it is the last to suffer */
+  /** @param {Stream} stream the stream just published to: it is the last to be evicted */
   #bound(stream) {
     while (stream.bytes > this.maxBytes / ROOM_PART && stream.count > 1) {
       this.#shift(stream);
@@ -203,7 +203,7 @@ export class Histories {
       this.#forget(this.bare.first ?? this.#leastRecent() ?? stream);
   }
 
-  /** @returns {Stream|null} of those that have publications */
+  /** @returns {Stream|null} the oldest stream with publications */
   #leastRecent() {
     /** @type {Stream|null} */
     let oldest = null;
@@ -220,7 +220,7 @@ export class Histories {
     this.publications--;
   }
 
-  /** Its position stays. @param {Stream} stream */
+  /** Frees the publications; the position stays. @param {Stream} stream */
   #empty(stream) {
     this.publications -= stream.count;
     this.bytes -= stream.bytes;
@@ -245,7 +245,7 @@ export class Histories {
   }
 }
 
-/** One room's. */
+/** The stream of one room. */
 class Stream {
   /**
    * @param {string} room
@@ -257,15 +257,15 @@ class Stream {
     this.offset = 0;
     this.publishedMs = 0;
     this.expiresMs = Number.POSITIVE_INFINITY;
-    /** Publications that are there. */
+    /** Publications still stored. */
     this.count = 0;
     /** @type {Segment[]} */
     this.segments = [];
     /** The start of the oldest publication in the first segment. */
     this.head = 0;
-    /** Of the publications that are there and their lengths. */
+    /** Bytes of the stored publications and their lengths. */
     this.used = 0;
-    /** Of the segments and their overhead. */
+    /** Bytes of the segments and their overhead. */
     this.bytes = 0;
     /** The list it is in, and its neighbours there. @type {List|null} */
     this.list = null;
@@ -277,15 +277,16 @@ class Stream {
 
   /**
    * @param {Buffer} publication
-   * @returns {number} bytes more than before
+   * @returns {number} bytes added
    */
   push(publication) {
     const before = this.bytes;
     const length = LENGTH_BYTES + publication.length;
     let last = this.segments[this.segments.length - 1];
     if (last === undefined || last.buffer.length - last.end < length) {
-      // As much again as there is: a room of few publications is small, one of many has few
-      // segments. What is large has one of its own, or the rests would be a good part of all.
+      // A new segment is as large as the stored bytes: a room of few publications is small, a room
+      // of many has few segments. A large publication has a segment of its own, because the unused
+      // rests would otherwise waste much memory.
       const spare = Math.min(Math.max(this.used, MIN_SEGMENT_BYTES), MAX_SEGMENT_BYTES);
       const isLarge = length > MAX_SEGMENT_BYTES / 8;
       last = {
@@ -306,7 +307,7 @@ class Stream {
     return this.bytes - before;
   }
 
-  /** Drops the oldest of two or more. @returns {number} bytes less than before */
+  /** Drops the oldest of two or more segments. @returns {number} bytes freed */
   shift() {
     const first = this.segments[0];
     const length = LENGTH_BYTES + first.buffer.readUInt32BE(this.head);
@@ -329,7 +330,8 @@ class Stream {
   }
 
   /**
-   * The newest, as they lie: back over whole segments, then forward in the first that is needed.
+   * Reads the newest publications without a copy: back over whole segments, then forward in the
+   * first segment needed.
    * @param {number} count above 0
    * @param {number} maxBytes
    * @returns {{first: number, runs: Buffer[]}}
@@ -360,14 +362,14 @@ class Stream {
   }
 
   /**
-   * The oldest above an offset, as they lie.
+   * Reads the oldest publications above an offset, without a copy.
    * @param {number} after below `offset`
    * @param {number} limit above 0
    * @param {number} maxBytes
    * @returns {{first: number, runs: Buffer[]}}
    */
   oldest(after, limit, maxBytes) {
-    /** Of the publication at `at` in the segment at hand. */
+    /** Offset of the publication at `at` in the current segment. */
     let offset = this.offset - this.count + 1;
     const first = Math.max(offset, after + 1);
     const last = Math.min(this.offset, first + limit - 1);
@@ -400,7 +402,7 @@ class Stream {
   }
 }
 
-/** Histories, the least recently added first. */
+/** A list of histories, the least recently added first. */
 class List {
   constructor() {
     /** @type {Stream|null} */
@@ -429,7 +431,7 @@ class List {
   }
 }
 
-/** Idempotency keys, in two generations: a whole one is let go at a time. */
+/** Idempotency keys in two generations, so that a whole generation is dropped at once. */
 class Keys {
   /** @param {number} max */
   constructor(max) {
@@ -438,7 +440,7 @@ class Keys {
     this.young = new Map();
     /** @type {Map<string, {position: Position, untilMs: number}>} */
     this.old = new Map();
-    /** When the young were begun. */
+    /** The time when the young generation was begun. */
     this.begunMs = Number.NEGATIVE_INFINITY;
     this.lost = 0;
   }
@@ -461,7 +463,8 @@ class Keys {
   set(key, position, nowMs) {
     this.sweep(nowMs);
     if (this.young.size >= this.max / 2) {
-      // Some of them may have been at their end; how many, is not worth a walk.
+      // Some of these keys may have expired already. An exact count is not worth a walk over all of
+      // them.
       this.lost += this.old.size;
       this.#turn(nowMs);
     }
@@ -470,7 +473,7 @@ class Keys {
 
   /** @param {number} nowMs */
   sweep(nowMs) {
-    // The old are from before the young were begun, so that their time is over.
+    // The old keys are older than the young generation, so they have expired.
     if (nowMs - this.begunMs >= IDEMPOTENCY_MS) this.#turn(nowMs);
   }
 
@@ -506,7 +509,7 @@ function newEpoch() {
  * @param {string} key
  */
 function keyOf(room, key) {
-  // No room's name has a space in it.
+  // A room's name has no space.
   return `${room} ${key}`;
 }
 

@@ -18,7 +18,7 @@ export function createBackend({ config, counters, historyRules, machine, events 
   return {
     broker,
     presence,
-    // Beside the relay's socket it ends with the server.
+    // Beside the relay's socket, the file is removed when the server ends.
     revocations: new RevocationFile(config.stateDir || dirname(machine.path)),
     close: async () => {
       await presence?.close();

@@ -1,7 +1,7 @@
-// members.js: which owners have which users in which rooms: the core of the embedded presence.
+// members.js: the users in each room, with their owners: the core of the embedded presence.
 //
-// An owner is any object, for example a worker's link in the relay. Nothing is kept of rooms
-// without users, nor of owners without rooms.
+// An owner is any object, for example a worker's link in the relay. The index keeps no room without
+// users and no owner without rooms.
 
 /** @typedef {import('../presence.js').Announcements} Announcements */
 
@@ -11,7 +11,7 @@
 export class Members {
   /**
    * @param {object} parts
-   * @param {number} parts.maxMembers above which a room is large
+   * @param {number} parts.maxMembers a room with more users is large
    * @param {Announcements} parts.announcements
    * @param {(room: string, head: Buffer, member: Buffer) => void} parts.publish an event: the two
    *   parts of a publication
@@ -67,7 +67,7 @@ export class Members {
     this.#disown(owner, room, user);
   }
 
-  /** Takes everything from an owner. @param {O} owner */
+  /** Removes all users of an owner. @param {O} owner */
   remove(owner) {
     const rooms = this.owned.get(owner);
     if (rooms === undefined) return;
@@ -108,7 +108,7 @@ export class Members {
    * @param {string} room
    * @param {'join'|'leave'} event
    * @param {Buffer} member
-   * @param {number} size of the room with it
+   * @param {number} size of the room, including this user
    */
   #tell(room, event, member, size) {
     if (size > this.maxMembers) {

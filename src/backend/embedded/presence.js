@@ -3,7 +3,7 @@
 // exits, so it never has to report its users again.
 
 /**
- * The part of a RelayClient that presence needs. Where it has ended, what is said goes nowhere;
+ * The part of a RelayClient that presence needs. If the link has ended, changes are dropped and
  * reads reject with a BrokerError.
  * @typedef {object} RelayLink
  * @property {(room: string, user: string, member: Buffer) => void} enter

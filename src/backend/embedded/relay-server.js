@@ -2,9 +2,9 @@
 // embedded broker and the connection counts of client addresses. The cluster's IPC channel is for
 // control only; publications go through this Unix socket.
 //
-//   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room, the publisher
-//   included worker --APPEND--> relay, which stores it --APPENDED--> the same, in rooms with
-//   history
+//   worker --PUBLISH--> relay --PUBLICATION--> every worker subscribed to the room
+//                                            (the publisher too)
+//   worker --APPEND--> relay, which stores it --APPENDED--> the same workers, in rooms with history
 //
 // - The relay does not parse or rebuild a publication. It changes the name byte in place and copies
 //   the bytes once for each receiving worker, together with neighbouring publications.

@@ -1,8 +1,8 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// Both ends share this file. A message is a big-endian u32 length of what follows, one byte that
-// names it, and its fields. Rooms and addresses are ASCII. Requests carry a number that the reply
-// returns.
+// Both ends share this file. A message is its length (u32, big-endian, without these four bytes),
+// one byte for its type, and its fields. Rooms and addresses are ASCII. A request carries a number,
+// and its reply repeats the number.
 //
 //   worker -> relay                                   relay -> worker
 //   HELLO       u32 pid                               REPLY        u32 request, u8 ok, u32 value
@@ -12,39 +12,41 @@
 //   SYNC        u32 request
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
-//   CONNECTIONS u32 how many this worker has
+//   CONNECTIONS u32 connections of this worker
 //   COUNT       u32 request                                reply: value = connections of all workers
 //
-// An ACQUIRE that is admitted is a place of its address. Every few seconds a worker says how many
-// places it has; if the relay counts others, it asks for all of them and counts anew:
+// An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
+// places. If the relay has another count, it asks for all places and corrects its own:
 //
 //   PLACES_HELD u32 held, u32 asked for               TELL_PLACES
-//   PLACES      of each address u8 length, address,
+//   PLACES      for each address u8 length, address,
 //               u32 held, u32 asked for
 //
-// In rooms with history a publication has a place for its position, and each has its own answer:
+// In rooms with history a publication has space for its position, and each gets an answer of its
+// own:
 //
 //   APPEND      u8 room length, room,                 APPENDED     as APPEND, with the position
 //               u8 key length, key, position, bytes
 //   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
-//               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
-//                                                     (or a REPLY: not now)
+//   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
+//                                                     (or a REPLY if the relay refuses the read)
 //   A position: protocol/position.js
 //
-// Presence (src/presence/): who is where, on the embedded broker; with Redis, what a worker is
-// called there, so that others can take its users away when it dies.
+// Presence (src/presence/): with the embedded broker, the users of each room. With Redis, the
+// session name of each worker, so that another worker can remove its users when it dies.
 //
 //   ENTER       u8 room length, room, u16 user length, user, member
 //   EXIT        u8 room length, room, user
 //   EXIT_ALL
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
-//                                                                  then of each: u32 length, bytes
-//   NAME        name in Redis, or nothing             GONE         name of a worker that has died
+//                                                                   then for each: u32 length, bytes
+//   NAME        session name in Redis, or empty       GONE         session name of a dead worker
 //
-// PUBLISH and PUBLICATION differ in their name byte alone, APPEND and APPENDED in the position too,
-// so that the relay passes a publication on as it came. Whole messages are found in what was read
-// without copying it; what leaves in one tick is gathered in slabs and written at once.
+// PUBLISH and PUBLICATION differ only in the type byte, APPEND and APPENDED in the position too. So
+// the relay passes a publication on as it came. The reader finds whole messages in the received
+// bytes without a copy. The writer collects the messages of one tick in slabs and writes them at
+// once.
 
 import {
   OFFSET_BYTES,
@@ -86,11 +88,13 @@ export const OP = Object.freeze({
   GONE: 39,
 });
 
-/** Bytes before a message's fields: its length, then its name. */
+/** Bytes before a message's fields: its length and its type. */
 export const HEAD_BYTES = 5;
-/** Largest message either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and room to spare. */
+/**
+ * The largest message that either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room.
+ */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
-/** Appends that one SYNC_APPENDS may stand for: the answer is a message too. */
+/** The most appends that one SYNC_APPENDS confirms, because the answer is a message too. */
 export const MAX_BATCH = 100_000;
 
 const LENGTH_BYTES = 4;
@@ -107,8 +111,8 @@ export class MalformedMessage extends Error {}
 export class MessageReader {
   /**
    * @param {(buffer: Buffer, start: number, end: number) => void} onMessage called for each whole
-   *   message, with the buffer it lies in, where its length field starts and where it ends. The
-   *   bytes are the callee's, to keep and to modify; the buffer may hold other messages too.
+   *   message with its buffer, the start of its length field and its end. The callee may keep and
+   *   modify these bytes; the buffer may hold other messages too.
    */
   constructor(onMessage) {
     this.onMessage = onMessage;
@@ -120,15 +124,15 @@ export class MessageReader {
 
   /**
    * @param {Buffer} chunk
-   * @throws {RangeError} if the length is impossible: the rest of the stream is useless then
+   * @throws {RangeError} if the length is impossible: the rest of the stream is then useless
    */
   read(chunk) {
     let buffer = chunk;
     if (this.partsBytes > 0) {
       this.parts.push(chunk);
       this.partsBytes += chunk.length;
-      // Joined once, when it is all there: joining at every chunk would copy a large message over
-      // and over.
+      // The parts are joined once, when all have arrived. Joining at every chunk would copy a large
+      // message again and again.
       if (this.partsBytes < this.neededBytes) return;
       buffer = Buffer.concat(this.parts, this.partsBytes);
       this.parts = [];
@@ -156,13 +160,13 @@ export class MessageReader {
   }
 }
 
-// Readers, in the order of the writers below. `at` is where a message's fields start, and `end`
-// where the message ends.
+// Readers, in the order of the writers below. `at` is the start of a message's fields, and `end`
+// the end of the message.
 
 /**
  * @param {Buffer} buffer
  * @param {number} start of the message
- * @returns {number} its OP
+ * @returns {number} its type, a value of OP
  */
 export function readOp(buffer, start) {
   return buffer[start + LENGTH_BYTES];
@@ -215,7 +219,7 @@ export function readAcquire(buffer, at, end) {
 }
 
 /**
- * A worker's places of one address: those it has, and those it asked for without an answer.
+ * A worker's places of one address: places held, and places requested without an answer yet.
  * @typedef {{held: number, asked: number}} Places
  */
 
@@ -254,8 +258,8 @@ export function readPlaces(buffer, at, end) {
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
- * @returns {{request: number, ok: boolean, value: number, body: Buffer}} of a REPLY `ok` and
- *   `value`; of the others `body`, for one of the readers below
+ * @returns {{request: number, ok: boolean, value: number, body: Buffer}} `ok` and `value` for a
+ *   REPLY; for the other messages `body`, which one of the readers below takes
  */
 export function readAnswer(buffer, at, end) {
   const request = buffer.readUInt32BE(at);
@@ -279,7 +283,7 @@ export function readRoom(buffer, at, end) {
 }
 
 /**
- * The bytes behind the room of a PUBLICATION.
+ * Returns the bytes behind the room of a PUBLICATION.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
@@ -346,14 +350,14 @@ export function readMembers(body) {
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end
- * @returns {{room: string, key: string, positionAt: number}} the position's place; the publication
- *   follows it
+ * @returns {{room: string, key: string, positionAt: number}} `positionAt`: the start of the
+ *   position; the publication follows the position
  * @throws {MalformedMessage} if the room or the key is longer than the message
  */
 export function readAppend(buffer, at, end) {
   const keyAt = at + 1 + buffer[at];
   const positionAt = keyAt + 1 + buffer[keyAt];
-  // Not a number if the buffer ends before.
+  // NaN if the buffer ends before this byte.
   if (!(positionAt + POSITION_BYTES <= end))
     throw new MalformedMessage('room or key longer than its message');
   return {
@@ -424,15 +428,15 @@ export function readPage(body) {
 }
 
 /**
- * Gathers messages until they are taken to be written. Slabs are filled one after another and never
- * written over, so that what was taken may wait in a socket while the rest of its slab is filled.
+ * Collects messages until the owner takes and writes them. Slabs are filled one after another and
+ * never overwritten. So taken bytes may wait in a socket while the rest of their slab is filled.
  */
 export class MessageWriter {
   constructor() {
     this.slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
-    /** The start of the bytes in the slab that were not written yet. */
+    /** The start of the bytes in the slab that are not written yet. */
     this.from = 0;
-    /** The place of the next byte. */
+    /** The position of the next byte. */
     this.at = 0;
     /** Slabs that are full. @type {Buffer[]} */
     this.full = [];
@@ -443,7 +447,7 @@ export class MessageWriter {
     this.runEnd = 0;
   }
 
-  /** Bytes gathered. */
+  /** Bytes collected. */
   get length() {
     return this.fullBytes + this.at - this.from + (this.runEnd - this.runStart);
   }
@@ -453,7 +457,7 @@ export class MessageWriter {
    * @param {number} op
    * @param {number} bytes of its fields
    * @param {number} [lentBytes] that #lend adds to them
-   * @returns {number} where they go in `slab`
+   * @returns {number} the position of the fields in `slab`
    */
   #open(op, bytes, lentBytes = 0) {
     this.#endRun();
@@ -474,7 +478,7 @@ export class MessageWriter {
     this.from = this.at = 0;
   }
 
-  /** Ends the part of the slab, because the bytes that follow lie elsewhere. */
+  /** Ends the current part of the slab, because the bytes that follow are in another buffer. */
   #cut() {
     if (this.at === this.from) return;
     this.full.push(this.slab.subarray(this.from, this.at));
@@ -624,7 +628,7 @@ export class MessageWriter {
   /**
    * @param {number} request
    * @param {number} count
-   * @param {Buffer[]|null} members copied; null: too many to list
+   * @param {Buffer[]|null} members copied; null if there are too many to list
    */
   members(request, count, members) {
     const listed = members ?? [];
@@ -699,7 +703,7 @@ export class MessageWriter {
   /**
    * @param {number} request
    * @param {Position & {first: number, runs: readonly Buffer[]}} page its runs are not copied, and
-   *   never modified
+   *   must never be modified
    */
   page(request, page) {
     const { runs } = page;
@@ -716,9 +720,9 @@ export class MessageWriter {
   }
 
   /**
-   * Passes on a message as it lies in a buffer. Neighbours are copied together: what one worker
-   * publishes in a tick mostly goes to the same workers, and then costs one copy each and not one
-   * for each message.
+   * Passes on a message as it lies in a buffer. Neighbouring messages are copied together. The
+   * publications of one worker in a tick mostly go to the same workers, so they cost one copy for
+   * each receiving worker and not one for each message.
    * @param {Buffer} buffer not modified until the next take()
    * @param {number} start
    * @param {number} end
@@ -744,9 +748,9 @@ export class MessageWriter {
   }
 
   /**
-   * Writes all that was gathered.
+   * Writes all collected messages.
    * @param {import('node:net').Socket} socket
-   * @returns {boolean} the answer of the last write()
+   * @returns {boolean} the result of the last write()
    */
   writeTo(socket) {
     this.#endRun();

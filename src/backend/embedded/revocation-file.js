@@ -1,10 +1,10 @@
 // revocation-file.js: the revocations of one machine, in a file that its workers share.
 //
-// The file is append-only: a line for each revocation, written and synchronised before `add`
-// resolves. Each worker reads the whole of it when it has changed. It lies in FANFARE_STATE_DIR, or
-// beside the relay's socket, where it ends with the server. A line that was cut off by a crash is
-// ignored; each record begins with a line break, so the next record stays whole. The file grows
-// until the server is started again (`compact`).
+// The file is append-only. Each revocation is one line, written and synchronised before `add`
+// resolves. A worker reads the whole file again when it has changed. The file is in
+// FANFARE_STATE_DIR, or beside the relay's socket, which is removed when the server ends. If a
+// crash cut a line off, readers ignore it; each record begins with a line break, so the next record
+// stays whole. The file grows until the server is started again (`compact`).
 
 import { mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -12,7 +12,7 @@ import { BrokerError } from '../errors.js';
 import { decodeRevocation, encodeRevocation, MAX_REVOCATIONS } from '../revocations.js';
 
 const NAME = 'revocations.jsonl';
-/** Some 500,000 revocations. Above it none is taken until the server has been started again. */
+/** Some 500,000 revocations. If the file is larger, `add` refuses until the server is restarted. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
 
 /** @typedef {import('../revocations.js').Revocation} Revocation */
@@ -20,12 +20,12 @@ const MAX_FILE_BYTES = 64 * 1024 * 1024;
 
 /** @implements {RevocationStore} */
 export class RevocationFile {
-  /** What the file held when it was last read. @type {Revocation[]} */
+  /** The revocations in the file when it was last read. @type {Revocation[]} */
   #known = [];
-  /** Of that file: its inode and size. */
+  /** Inode and size of the file when it was last read. */
   #version = '';
 
-  /** @param {string} folder is made if it is not there */
+  /** @param {string} folder created if it does not exist */
   constructor(folder) {
     this.path = join(folder, NAME);
   }
@@ -44,7 +44,7 @@ export class RevocationFile {
       try {
         if ((await file.stat()).size >= MAX_FILE_BYTES) return false;
         isWriting = true;
-        // One write of O_APPEND: lines of several workers do not mix.
+        // Each record is one write with O_APPEND, so lines of several workers do not mix.
         await file.write(`\n${encodeRevocation(revocation)}\n`);
         await file.datasync();
       } finally {
@@ -78,7 +78,7 @@ export class RevocationFile {
 }
 
 /**
- * Rewrites the file without what is over. Call it while no worker runs.
+ * Rewrites the file without expired revocations. Call it while no worker runs.
  * @param {string} folder
  */
 export async function compact(folder) {

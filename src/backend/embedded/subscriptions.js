@@ -1,4 +1,4 @@
-// subscriptions.js: which subscribers are in which rooms: the core of the embedded broker.
+// subscriptions.js: the subscribers of each room: the core of the embedded broker.
 //
 // A subscriber is any object, for example a worker's link in the relay. The index keeps no room
 // without subscribers and no subscriber without rooms.
@@ -12,13 +12,13 @@ export class Subscriptions {
     this.rooms = new Map();
   }
 
-  /** How many rooms have subscribers. */
+  /** Number of rooms with subscribers. */
   get size() {
     return this.subscribers.size;
   }
 
   /**
-   * May be called again for one that is in.
+   * Adds a subscriber to a room. Has no effect if it is subscribed already.
    * @param {string} room
    * @param {S} subscriber
    */
@@ -42,7 +42,7 @@ export class Subscriptions {
     this.#remove(room, subscriber);
   }
 
-  /** Takes a subscriber out of all its rooms. @param {S} subscriber */
+  /** Removes a subscriber from all its rooms. @param {S} subscriber */
   leave(subscriber) {
     const rooms = this.rooms.get(subscriber);
     if (rooms === undefined) return;
@@ -61,7 +61,7 @@ export class Subscriptions {
   }
 
   /**
-   * To be read only.
+   * Returns the subscribers of a room. The caller must not modify the set.
    * @param {string} room
    * @returns {ReadonlySet<S>|undefined}
    */
