@@ -1,8 +1,8 @@
 // crowd.js: the idle sockets of one kind, by client address. It finds the oldest socket of the
 // address that has most.
 //
-// When a bound is reached, that socket is the one to close. A client that opens sockets and is
-// silent then loses its own sockets, and not those of others. All operations take constant time:
+// If a bound is reached, the server closes that socket. If a client opens sockets and stays silent,
+// it then loses its own sockets and not those of others. All operations take constant time:
 // addresses are kept in one set per number of sockets, and that number changes by one at a time.
 
 /** @template T */

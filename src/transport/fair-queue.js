@@ -4,7 +4,7 @@
 // An address with a thousand items delays another one by one item, and not by a thousand. All
 // operations take constant time.
 
-/** Entries that have left and are still in an array, at most. */
+/** Largest number of removed entries that are still in an array. */
 const COMPACT_FROM = 1000;
 
 /** @template T */
@@ -42,7 +42,7 @@ export class FairQueue {
   /** The items of each address that has any. @type {Map<string, Fifo<T>>} */
   #byAddress = new Map();
   /**
-   * Whose turn it is: an address' items, or one item without an address.
+   * The next in turn: the items of an address, or one item without an address.
    * @type {Fifo<Fifo<T>|T>}
    */
   #turns = new Fifo();
@@ -62,7 +62,7 @@ export class FairQueue {
     queue.push(item);
   }
 
-  /** @returns {T|undefined} the item whose turn it is; undefined if there is none */
+  /** @returns {T|undefined} the next item in turn; undefined if the queue is empty */
   shift() {
     if (this.#turns.isEmpty) return undefined;
     const turn = this.#turns.shift();

@@ -1,8 +1,8 @@
-// feed-stream.js: a stream that stands for a socket. ws or Node's HTTP server reads it instead.
+// feed-stream.js: a stream that ws or Node's HTTP server reads instead of a socket.
 //
-// It reads nothing by itself: its owner pushes bytes into it. What is written to it goes to the
-// socket. This is the documented way to control what ws and Node's HTTP server read, since both
-// accept any Duplex. It costs a second stream for each socket, so the fast paths avoid it.
+// The stream reads nothing itself: its owner pushes bytes into it. Writes to the stream go to the
+// socket. Both ws and Node's HTTP server accept any Duplex, so this is the documented way to
+// control their reads. It costs a second stream for each socket, so the fast paths avoid it.
 
 import { Duplex } from 'node:stream';
 
@@ -13,7 +13,7 @@ export class FeedStream extends Duplex {
   constructor(socket) {
     super({ allowHalfOpen: socket.allowHalfOpen });
     this.socket = socket;
-    /** The end of the socket waits for bytes that are not fed yet. */
+    /** If true, the end of the socket waits until all bytes are fed. */
     this.isHeld = false;
     this.hasEnded = false;
     this.onEnd = () => {
@@ -23,7 +23,8 @@ export class FeedStream extends Duplex {
     this.onClose = () => this.destroy();
     this.onTimeout = () => void this.emit('timeout');
     this.onError = (/** @type {Error} */ error) => this.destroy(error);
-    // The socket's errors reach whoever listens; without a listener they would end the process.
+    // Readers of the stream add their own listeners. Without any listener an error would end the
+    // process.
     this.on('error', () => {});
     socket.on('end', this.onEnd);
     socket.on('close', this.onClose);
@@ -37,7 +38,7 @@ export class FeedStream extends Duplex {
   }
 
   /**
-   * Both of the stream's readers set time-outs if the stream has them.
+   * ws and Node's HTTP server set time-outs if the stream supports them.
    * @param {number} ms
    */
   setTimeout(ms) {
@@ -49,7 +50,7 @@ export class FeedStream extends Duplex {
     this.socket.setNoDelay(on);
   }
 
-  /** As a socket has it: ends the stream, then destroys it. */
+  /** Ends the stream, then destroys it, as a socket does. */
   destroySoon() {
     if (this.writable) this.end();
     if (this.writableFinished) this.destroy();
@@ -61,25 +62,25 @@ export class FeedStream extends Duplex {
    * @param {Buffer} bytes
    */
   feed(bytes) {
-    // A stream that has never been read would pass the first bytes on in a later step.
+    // If the stream has never been read, it would pass on the first bytes in a later step.
     if (!this.readableDidRead) this.read(0);
     this.push(bytes);
   }
 
-  /** Bytes of the socket wait: stops reading it, and keeps its end back. */
+  /** Bytes of the socket wait: stops reading the socket, and delays its end. */
   hold() {
     this.isHeld = true;
     this.socket.pause();
   }
 
-  /** No bytes of the socket wait any more. */
+  /** No bytes of the socket wait any longer. */
   unhold() {
     this.isHeld = false;
     if (this.hasEnded) this.push(null);
     else this.socket.resume();
   }
 
-  /** Lets go of the socket: someone else reads and writes it from now on. */
+  /** Lets go of the socket. Another reader and writer takes it from now on. */
   release() {
     const { socket } = this;
     socket.removeListener('end', this.onEnd);
@@ -88,7 +89,7 @@ export class FeedStream extends Duplex {
     socket.removeListener('timeout', this.onTimeout);
   }
 
-  /** @override The owner pushes. */
+  /** @override The owner pushes the bytes. */
   _read() {}
 
   /**

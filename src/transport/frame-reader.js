@@ -1,4 +1,5 @@
-// frame-reader.js: cuts what clients send into frames, and bounds the work that one client causes.
+// frame-reader.js: splits the bytes of clients into frames, and bounds the work that one client
+// causes.
 //
 // ws reads through a Writable stream, with a small Buffer for each part of a header and two events
 // for each message. That is half of the cost of an echoed message. This reader walks the socket's
@@ -42,71 +43,72 @@ const PING = 0x89;
 const PONG = 0x8a;
 const CLOSE = 0x88;
 const MASK_BYTES = 4;
-/** ws's readyState. */
+/** ws's readyState for an open connection. */
 const OPEN = 1;
 /** The longest header without its mask. */
 const MAX_HEADER_BYTES = 10;
 
-/** What `sizeOf` says of a frame that is ws's. */
+/** `sizeOf` returns this for a frame that ws handles. */
 const NOT_OURS = -1;
-/** ws refuses it by its header alone. */
+/** ws refuses the frame by its header alone. */
 const REFUSED = -2;
 /**
- * RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not look.
+ * RFC 6455 5.2: the minimal number of bytes MUST be used to encode the length. ws does not check
+ * it.
  */
 const NOT_MINIMAL = -3;
 /** RFC 6455 7.4.1 */
 const PROTOCOL_ERROR = 1002;
 
 /**
- * From so many bytes on, four at a time: 140 bytes take 0.15 instead of 0.23 µs, 4 KB 1.5 instead
- * of 6.4.
+ * Payloads from this size on are unmasked four bytes at a time: 140 bytes take 0.15 instead of 0.23
+ * µs, 4 KB 1.5 instead of 6.4.
  */
 const WORDS_FROM = 96;
-/** A first piece gets as much room at least; it doubles up to the frame's size. */
+/** Smallest buffer for the first piece of a frame. It doubles up to the frame's size. */
 const MIN_HELD_BYTES = 256;
 
 /**
- * Work is counted in units: a frame of ours is one, a frame of ws's four, and so is each started 4
- * KB one more.
+ * Work is counted in units. A frame that this reader handles is one unit, a frame for ws four. Each
+ * started 4 KB adds one.
  */
 const UNITS_PER_CLOCK = 64;
 const WS_FRAME_UNITS = 4;
-/** Of one walk over a read: some 2,000 frames, or 8 MB. */
+/** Limit of one walk over a read: some 2,000 frames, or 8 MB. */
 const MAX_UNITS = 2048;
-/** Of one walk, where its frames are dear. */
+/** Limit of one walk if its frames are expensive. */
 const WALK_MS = 1;
 /**
- * Of all walks in one turn of the event loop; as much again for short reads in line, and half of it
- * for the others.
+ * Limit of all walks in one turn of the event loop. Short reads in line get the same again, and the
+ * other line gets half of it.
  */
 const TURN_MS = 8;
 const HEAVY_LINE_MS = 4;
-/** Connections with more to read that a turn lets read on: each brings up to a whole read. */
+/** Connections of the heavy line that continue in one turn. Each adds up to a whole read. */
 const MAX_HEAVY_PER_TURN = 32;
-/** A read up to this size waits in the line of the short ones. */
+/** A read up to this size waits in the line of short reads. */
 const MAX_LIGHT_BYTES = 16_384;
-/** What waits in the lines, of all connections together. A read beyond it closes its connection. */
+/**
+ * Bytes that wait in the lines, all connections together. If a read exceeds it, its connection is
+ * closed.
+ */
 const MAX_WAITING_BYTES = 67_108_864;
 /**
- * Long reads fill no more than this share of it: a short one, as most clients send, still finds
+ * Long reads fill at most this share of it, so that a short read, as most clients send, still has
  * room.
  */
 const HEAVY_SHARE = 0.75;
-/** ws is handed so many frames or bytes at once; from 16 KB on it would pause the socket. */
+/** ws gets at most this many frames or bytes at once; from 16 KB on it would pause the socket. */
 const MAX_RUN_FRAMES = 32;
 const MAX_RUN_BYTES = 16_383;
 /** A fragment from this size on takes no token. */
 const SMALL_BYTES = 1024;
 /**
- * In flight when we closed, perhaps with the peer's close frame behind it. Beyond that a peer is
- * not read any more.
+ * Bytes may be in flight when the server closes, perhaps with the peer's close frame behind them.
+ * Beyond this number the reader stops reading the peer.
  */
 const MAX_BYTES_AFTER_CLOSE = 262_144;
-/**
- * A message may stay unfinished for this time, and a millisecond more for each byte: 1 KB/s is slow
- * enough.
- */
+/** Time that a message may stay unfinished. Each byte adds a millisecond: 1 KB/s is fast enough. */
 const UNFINISHED_MS = 30_000;
 
 /** @type {unique symbol} */
@@ -117,17 +119,17 @@ const READING = Symbol('reading');
 /** @typedef {import('./fast/ws-listener.js').DataListener} DataListener */
 /** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
 /**
- * Gets valid UTF-8, to be used before it returns. As with ws, messages go on coming when the
- * connection is being closed.
+ * Gets valid UTF-8, and uses it before it returns. As with ws, messages continue while the
+ * connection is closing.
  * @typedef {(websocket: WebSocket, text: Buffer) => void} OnText
  */
 /**
- * Why the reader wants a connection closed: too many frames without a token, a message that does
- * not end, or too many bytes of all connections waiting.
+ * The reason for which the reader closes a connection: too many frames without a token, a message
+ * that does not end, or too many waiting bytes of all connections.
  * @typedef {'flood'|'unfinished'|'overload'} Fault
  */
 
-/** One socket's reading. */
+/** The state of one socket. */
 class Reading {
   /**
    * @param {WebSocket} websocket
@@ -138,32 +140,32 @@ class Reading {
     this.websocket = websocket;
     this.stream = stream;
     this.websocketOnData = websocketOnData;
-    /** The beginning of a frame whose rest has not come. @type {Buffer|null} */
+    /** The beginning of an incomplete frame. @type {Buffer|null} */
     this.held = null;
     this.heldBytes = 0;
-    /** Its bucket of frames, as of a TokenBucket (rate-limit.js). */
+    /** The connection's bucket of frames, as in a TokenBucket (rate-limit.js). */
     this.fullAt = -0.5;
-    /** Nothing more is wanted: what comes is discarded. */
+    /** If true, further bytes are discarded. */
     this.isDone = false;
-    /** Only of those that need it. @type {Progress|null} */
+    /** Only if the connection needs one. @type {Progress|null} */
     this.progress = null;
   }
 }
 
-/** More about a reading: of connections that wait, send frames of ws's or frames in parts. */
+/** Further state of connections that wait, send frames for ws, or send frames in parts. */
 class Progress {
   constructor() {
-    /** Whose frames are they from here on? */
+    /** True if ws gets all frames from here on. */
     this.isWs = false;
     this.isDeflated = false;
     /** Bytes that wait for their turn. @type {Buffer|null} */
     this.rest = null;
     this.isInLine = false;
-    /** Bytes of the fragments of an unfinished message; -1: there is none. */
+    /** Bytes of the fragments of an unfinished message; -1 if there is none. */
     this.fragmentBytes = -1;
     /**
-     * Unfinished messages begun so far; the one that the last sweep has seen, since when, and is it
-     * looked after?
+     * Unfinished messages begun so far, the one that the last sweep has seen, the time of that
+     * sweep, and whether `#unfinished` holds the socket.
      */
     this.begun = 0;
     this.seen = 0;
@@ -174,19 +176,19 @@ class Progress {
 }
 
 export class FrameReader {
-  /** What is being read at this moment. */
+  /** Work since the last look at the clock, in units. */
   #units = 0;
   #unitsOfWalk = 0;
-  /** 0: the walk has not looked at the clock yet. */
+  /** 0 if the walk has not read the clock yet. */
   #walkEndMs = 0;
   #isTurn = false;
   #turnEndMs = 0;
-  /** This turn has been read enough. */
+  /** True if this turn has used up its time. */
   #isOverdue = false;
   #isLine = false;
-  /** Bytes in the lines. */
+  /** Bytes that wait in the lines. */
   #waitingBytes = 0;
-  /** Readings with an unfinished message, or that had one at the last sweep. @type {Set<Socket>} */
+  /** Sockets with an unfinished message now or at the last sweep. @type {Set<Socket>} */
   #unfinished = new Set();
 
   /**
@@ -194,10 +196,10 @@ export class FrameReader {
    * @param {number} parts.maxMessageBytes 125 at least
    * @param {OnText} parts.onText
    * @param {(websocket: WebSocket, fault: Fault) => void} parts.onFault closes the connection
-   * @param {(websocket: WebSocket) => void} parts.onWaiting something has come and waits for its
-   *   turn
+   * @param {(websocket: WebSocket) => void} parts.onWaiting called if bytes have arrived and wait
+   *   for their turn
    * @param {((allowance: {fullAt: number}) => boolean)|null} parts.admitFrame takes a token for a
-   *   frame that is no whole message; null: nobody counts
+   *   frame that is not a whole message; null if frames are not limited
    * @param {{readsDeferred: number}} parts.counters
    * @param {boolean} [parts.isShared] sockets are read into one buffer
    * @param {() => number} [parts.clock]
@@ -220,7 +222,7 @@ export class FrameReader {
     this.counters = counters;
     this.isShared = isShared;
     this.clock = clock;
-    // Tests make these smaller.
+    // Tests use smaller values.
     this.unitsPerClock = UNITS_PER_CLOCK;
     this.maxWaitingBytes = MAX_WAITING_BYTES;
     /** @param {Socket} socket */
@@ -234,7 +236,7 @@ export class FrameReader {
       this.#isOverdue = false;
     };
     const reader = this;
-    // Made once a server, shared by all sockets.
+    // Created once per server, shared by all sockets.
     /**
      * Gets the bytes behind the handshake, and all reads if they are not shared.
      * @this {Socket}
@@ -252,7 +254,7 @@ export class FrameReader {
       reader.#read(this, size === buffer.length ? buffer : buffer.subarray(0, size));
     };
     /**
-     * ws takes more again.
+     * ws takes bytes again.
      * @this {Duplex}
      */
     this.streamOnResume = function streamOnResume() {
@@ -261,7 +263,7 @@ export class FrameReader {
       if (reading.progress?.rest) reader.#wait(socket, reading, reader.heavyLine);
     };
     /**
-     * ws takes more again, and nothing of what was read waits for it.
+     * ws takes bytes again, and no bytes read earlier wait for it.
      * @this {Duplex}
      */
     this.streamOnDrain = function streamOnDrain() {
@@ -277,10 +279,9 @@ export class FrameReader {
   }
 
   /**
-   * Reads for ws from now on. Call it in the turn of the upgrade, before the socket can have read
-   * anything.
+   * Starts to read for ws. Call it in the turn of the upgrade, before the socket has read any byte.
    * @param {Socket} socket
-   * @param {WebSocket} websocket which listens already
+   * @param {WebSocket} websocket that listens already
    * @param {Duplex} [stream] that the WebSocket reads: the socket itself, or its FeedStream
    * @returns {boolean} false: nothing has changed, because ws does not read as expected
    */
@@ -299,7 +300,7 @@ export class FrameReader {
     return true;
   }
 
-  /** Nothing more is wanted of this socket: what comes is discarded. @param {Socket} socket */
+  /** Discards all further bytes of this socket. @param {Socket} socket */
   discard(socket) {
     const reading = socket[READING];
     if (reading !== undefined) this.#finish(reading);
@@ -340,12 +341,12 @@ export class FrameReader {
       const { length } = bytes;
       if ((progressOf(reading).bytesAfterClose += length) > MAX_BYTES_AFTER_CLOSE) {
         this.#finish(reading);
-        socket.pause(); // for good: the close timer of ws is running
+        socket.pause(); // permanently: ws's close timer is running
       }
       if (reading.isDone) return;
     }
     if (progress !== null && progress.rest !== null) {
-      // One more read, of a socket that ws has resumed.
+      // A socket that ws has resumed has brought one more read.
       if (this.#waitingBytes + bytes.length > this.maxWaitingBytes)
         return this.#fail(reading, 'overload');
       this.#waitingBytes += bytes.length;
@@ -372,7 +373,7 @@ export class FrameReader {
     }
   }
 
-  /** @param {Socket} socket that has been in line */
+  /** @param {Socket} socket that has waited in line */
   #goOn(socket) {
     const reading = /** @type {Reading} */ (socket[READING]);
     const progress = /** @type {Progress} */ (reading.progress);
@@ -383,7 +384,7 @@ export class FrameReader {
     if (rest === null) return this.#resume(reading);
     if (progress.isDeflated) {
       if (reading.stream === socket) websocket.resume();
-      // ws has not inflated everything that it has. It resumes its stream when it has.
+      // ws has not yet inflated all its frames. When it has, it resumes its stream.
       if (reading.stream.isPaused()) {
         reading.stream.once('resume', this.streamOnResume);
         return;
@@ -405,14 +406,14 @@ export class FrameReader {
    * Keeps the rest of a read for a later turn.
    * @param {Socket} socket
    * @param {Reading} reading
-   * @param {Buffer} rest its own
+   * @param {Buffer} rest in memory of its own
    * @param {TimeSlicedQueue<Socket>} line
    */
   #keep(socket, reading, rest, line) {
     this.#waitingBytes += rest.length;
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
-    // ws inflates, and has paused the socket meanwhile: its turn comes when ws resumes it.
+    // ws inflates and has paused the socket. The turn comes when ws resumes it.
     if (reading.progress?.isDeflated && isPausedByWs(reading)) {
       reading.stream.once('resume', this.streamOnResume);
     } else this.#wait(socket, reading, line);
@@ -443,7 +444,7 @@ export class FrameReader {
   }
 
   /**
-   * Lets the socket be read again, as soon as ws takes more.
+   * Reads the socket again as soon as ws takes more.
    * @param {Reading} reading
    */
   #resume({ websocket, stream }) {
@@ -466,8 +467,8 @@ export class FrameReader {
    * @param {Socket} socket
    * @param {Reading} reading
    * @param {Buffer} bytes
-   * @param {boolean} isOwn nobody else writes to these bytes
-   * @returns {number} how many of them are dealt with; fewer than there are if the turn is over
+   * @param {boolean} isOwn true if these bytes are not in the shared buffer
+   * @returns {number} bytes processed; fewer than given if the turn is over
    */
   #walk(socket, reading, bytes, isOwn) {
     const { websocket } = reading;
@@ -475,7 +476,7 @@ export class FrameReader {
     let at = 0;
     this.#walkEndMs = 0;
     this.#unitsOfWalk = 0;
-    // A read without a whole frame is work too.
+    // A read without a whole frame is work too, and costs one unit.
     if (++this.#units >= this.unitsPerClock) this.#isTimeUp();
     if (reading.held !== null) {
       at = this.#readHeld(socket, reading, bytes);
@@ -501,7 +502,7 @@ export class FrameReader {
     return end;
   }
 
-  /** Looks at the clock. @returns {boolean} this walk is over */
+  /** Reads the clock. @returns {boolean} true if this walk is over */
   #isTimeUp() {
     const nowMs = this.clock();
     this.#unitsOfWalk += this.#units;
@@ -520,9 +521,9 @@ export class FrameReader {
   }
 
   /**
-   * Counts a frame that is no whole message.
+   * Counts a frame that is not a whole message.
    * @param {Reading} reading
-   * @returns {boolean} false: the connection is being closed
+   * @returns {boolean} false if the connection is being closed
    */
   #admit(reading) {
     if (this.admitFrame === null || this.admitFrame(reading)) return true;
@@ -531,9 +532,11 @@ export class FrameReader {
   }
 
   /**
-   * Completes the frame that is held.
-   * @param {Socket} socket @param {Reading} reading @param {Buffer} bytes
-   * @returns {number} how many of the bytes belonged to it
+   * Completes the held frame.
+   * @param {Socket} socket
+   * @param {Reading} reading
+   * @param {Buffer} bytes
+   * @returns {number} the bytes that belonged to it
    */
   #readHeld(socket, reading, bytes) {
     let at = 0;
@@ -551,7 +554,8 @@ export class FrameReader {
         at += part;
         continue;
       }
-      // Its own again before it is read: what reads it may look at the socket.
+      // The held bytes are cleared before the frame is handled, because handlers may examine the
+      // socket.
       reading.held = null;
       reading.heldBytes = 0;
       const whole = held.subarray(0, heldBytes);
@@ -575,10 +579,12 @@ export class FrameReader {
   }
 
   /**
-   * How long is the frame that starts here?
-   * @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} as far as its bytes tell: at least one more than there are where the length
-   *   is not there yet
+   * Reads the size of the frame that starts at `at`.
+   * @param {Buffer} b
+   * @param {number} at
+   * @param {number} end
+   * @returns {number} the size as far as it is known; if the length is incomplete, at least one
+   *   more than the bytes available
    */
   #sizeOf(b, at, end) {
     const first = b[at];
@@ -586,7 +592,7 @@ export class FrameReader {
     if (end - at < 2) return 2;
     const length = b[at + 1] - 0x80;
     if (length < 0) return NOT_OURS; // RFC 6455 5.1: a client's frames are masked
-    if (length < 126) return 2 + MASK_BYTES + length; // short enough for a control frame (5.5) and for every limit
+    if (length < 126) return 2 + MASK_BYTES + length; // fits a control frame (5.5) and every limit
     if (length === 127 || first !== TEXT) return NOT_OURS;
     if (end - at < 4) return 4;
     const long = (b[at + 2] << 8) | b[at + 3];
@@ -594,9 +600,12 @@ export class FrameReader {
   }
 
   /**
-   * Takes a whole frame.
-   * @param {WebSocket} websocket @param {Buffer} b @param {number} at @param {number} size
-   * @returns {boolean} false: it is not UTF-8, and as it came
+   * Handles a whole frame.
+   * @param {WebSocket} websocket
+   * @param {Buffer} b
+   * @param {number} at
+   * @param {number} size
+   * @returns {boolean} false if it is not UTF-8; the frame is then unchanged
    */
   #take(websocket, b, at, size) {
     const mask = at + (b[at + 1] === 0xfe ? 4 : 2);
@@ -617,7 +626,7 @@ export class FrameReader {
   }
 
   /**
-   * The same for frames that are ws's: they are counted, and handed over in runs.
+   * The same for frames that ws handles: counts them, and hands them over in runs.
    * @param {Socket} socket
    * @param {Reading} reading
    * @param {Progress} progress
@@ -634,7 +643,8 @@ export class FrameReader {
       const size = at === end ? 0 : this.#sizeForWs(progress, bytes, at, end);
       const isWhole = size > 0 && size <= end - at;
       const first = bytes[at];
-      // Before a fragment, since ws keeps it: it must not keep what it came with.
+      // A run ends before a fragment. ws keeps fragments, and must not keep the frames before it as
+      // well.
       const isFragment = isWhole && (first & 0x8f) <= 0x80;
       const isRunOver =
         !isWhole || isFragment || frames >= MAX_RUN_FRAMES || at + size - from > MAX_RUN_BYTES;
@@ -648,7 +658,7 @@ export class FrameReader {
         this.#units += WS_FRAME_UNITS * frames + ((at - from) >> 12);
         from = at;
         frames = 0;
-        // ws may inflate: it gets more when it has done so.
+        // ws may inflate. It gets more frames when it has finished.
         if (progress.isDeflated && at < end) return at;
         if (this.#units >= this.unitsPerClock && this.#isTimeUp() && at < end) return at;
       }
@@ -698,9 +708,12 @@ export class FrameReader {
   }
 
   /**
-   * How long is the frame that starts here, by ws's rules?
-   * @param {Progress} progress @param {Buffer} b @param {number} at @param {number} end
-   * @returns {number} as `#sizeOf` does; REFUSED; NOT_MINIMAL
+   * Reads the size of the frame that starts at `at`, by the rules of ws.
+   * @param {Progress} progress
+   * @param {Buffer} b
+   * @param {number} at
+   * @param {number} end
+   * @returns {number} as `#sizeOf`, or REFUSED, or NOT_MINIMAL
    */
   #sizeForWs({ isDeflated, fragmentBytes }, b, at, end) {
     if (end - at < 2) return 2;
@@ -737,7 +750,7 @@ export class FrameReader {
   /**
    * @param {Socket} socket
    * @param {Reading} reading
-   * @param {Buffer} bytes whole frames, ws's own from here on
+   * @param {Buffer} bytes whole frames for ws, in memory that ws may keep
    */
   #feed(socket, { websocketOnData, stream }, bytes) {
     if (websocketOnData !== null) websocketOnData.call(socket, bytes);
@@ -754,9 +767,9 @@ export class FrameReader {
     const { websocket, progress } = reading;
     if (why === REFUSED) this.#feed(socket, reading, Buffer.from(header));
     this.#finish(reading);
-    // ws inflates what came before, and comes to the header afterwards.
+    // ws first inflates the frames before, and refuses the header afterwards.
     if (why === REFUSED && progress?.isDeflated) return;
-    // ws has said which code it is, or will in this turn.
+    // ws has chosen its close code, or will do so in this turn.
     setImmediate(() => {
       if (websocket.readyState === OPEN) websocket.close(PROTOCOL_ERROR);
     });
@@ -767,7 +780,7 @@ export class FrameReader {
    * @param {Reading} reading
    * @param {Buffer} bytes
    * @param {number} at
-   * @param {number} size the frame's, as far as is known
+   * @param {number} size of the frame, as far as it is known
    */
   #hold(socket, reading, bytes, at, size) {
     reading.heldBytes = 0;
@@ -807,7 +820,7 @@ function pause({ websocket, stream }) {
 
 /**
  * @param {Reading} reading
- * @returns {boolean} whether ws has paused its stream, because it inflates
+ * @returns {boolean} true if ws has paused its stream because it inflates
  */
 function isPausedByWs({ websocket, stream }) {
   return stream.isPaused() && (stream instanceof FeedStream || !websocket.isPaused);
@@ -820,7 +833,7 @@ function progressOf(reading) {
 }
 
 /**
- * Does a whole frame of ours take a token?
+ * Checks whether a whole frame that this reader handles takes a token.
  * @param {number} first its first byte
  * @param {number} size
  */
@@ -835,8 +848,8 @@ function headerBytes(second) {
 }
 
 /**
- * Room grows with what has come and not with what was announced: eight bytes must not cost a peer's
- * whole message.
+ * Completes a held frame. The buffer grows with the bytes that arrived and not with the announced
+ * size: otherwise eight bytes could allocate a whole message.
  * @param {Reading} reading
  * @param {Buffer} bytes
  * @param {number} at
@@ -860,9 +873,12 @@ function append(reading, bytes, at, count, size) {
 
 /**
  * Removes a mask, or puts it back (RFC 6455 5.3).
- * @param {Buffer} b @param {number} at @param {number} end @param {number} mask where it lies
- * @returns {number} all bytes that came out, or-ed together as far as bit 7 goes: without it they
- *   are ASCII
+ * @param {Buffer} b
+ * @param {number} at
+ * @param {number} end
+ * @param {number} mask the index of the mask
+ * @returns {number} all unmasked bytes combined by OR, valid for bit 7. If that bit is 0, they are
+ *   ASCII.
  */
 function unmask(b, at, end, mask) {
   let m0 = b[mask];
@@ -902,6 +918,6 @@ function unmask(b, at, end, mask) {
   return seen;
 }
 
-/** Four bytes of a mask as the processor reads them. */
+/** Four bytes of a mask in the processor's byte order. */
 const maskWord = new Int32Array(1);
 const maskBytes = new Uint8Array(maskWord.buffer);

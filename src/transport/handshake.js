@@ -1,11 +1,11 @@
-// handshake.js: checks of a request on the public port: is it a well-formed WebSocket handshake?
+// handshake.js: checks whether a request on the public port is a well-formed WebSocket handshake.
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
 // These checks come before it. They cost less than admission, so they also come before that.
 
 /**
- * More headers than this are refused. Node drops those behind its own limit silently, so that limit
- * is one more.
+ * Requests with more headers are refused. Node silently drops headers beyond its own limit, so
+ * Node's limit is one more.
  */
 export const MAX_HEADERS = 100;
 /** RFC 6455 4.1: 16 bytes in base64. */
@@ -16,7 +16,7 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
 /** @typedef {{status: number, message: string, headers: Headers}} Fault */
 
 /**
- * Checks a handshake before admission is asked.
+ * Checks a handshake before admission.
  * @param {IncomingMessage} request
  * @returns {Fault|null}
  */
@@ -27,8 +27,8 @@ export function handshakeFault(request) {
   if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return fault(400, 'Only HTTP/1.1.');
-  // `headers` keeps the first of two Hosts, and a proxy may have routed by the second (RFC 9112
-  // 3.2).
+  // If there are two Hosts, `headers` keeps the first, and a proxy may have routed by the second
+  // (RFC 9112 3.2).
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
@@ -55,7 +55,7 @@ export function handshakeFault(request) {
  * @returns {Fault|null}
  */
 export function tooManyHeaders({ rawHeaders }) {
-  // A name and a value each.
+  // Each header has two entries: a name and a value.
   return rawHeaders.length > 2 * MAX_HEADERS
     ? fault(431, `More than ${MAX_HEADERS} headers.`)
     : null;

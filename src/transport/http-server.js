@@ -1,5 +1,5 @@
-// http-server.js: the public port. Health checks are answered here; WebSocket handshakes are
-// checked, admitted and handed on; everything else is refused in HTTP.
+// http-server.js: the public port. It answers health checks, checks and admits WebSocket handshakes
+// and hands them on, and refuses all other requests in HTTP.
 //
 //            accept          bytes            request                    admitted
 //   (client) ------> WAITING -----> IN_LINE -----------> ADMITTING ----------------> OPEN (the WebSocket transport's)
@@ -8,24 +8,24 @@
 //                       | too slow      | malformed, ...   | refused, too slow
 //                       +--------> CLOSING <---------------+     (answered; the peer has LINGER_MS to go)
 //
-// Express middleware and Node's own time-outs do not see upgrades, and `ws` answers 101 to
-// HTTP/1.0, to no or two Hosts, to absolute URLs and to upgrades with a body: the checks here come
-// before it. Between accept and OPEN or PLAIN a socket is in `#waiting`, in the order of arrival,
-// and one timer for all looks at its head. Listeners are shared functions; what they need to know
-// hangs on the socket.
+// Express middleware and Node's own time-outs do not see upgrades. `ws` answers 101 to HTTP/1.0, to
+// no or two Hosts, to absolute URLs and to upgrades with a body. So the checks here come before
+// `ws`. Between accept and OPEN or PLAIN a socket is in `#waiting`, in the order of arrival, and
+// one timer for all sockets examines the oldest. Listeners are shared functions that find their
+// state on the socket.
 //
-// Who comes in a storm comes at once: the kernel hands over a thousand sockets in one turn of the
-// event loop, a quarter of a millisecond each. So a socket that has something to say stands in
-// line, and of that line a turn takes SLICE_MS; and so do those that a cap per address lets in
-// later. The line has no length limit: a socket in it is refused when its time is over. Addresses
-// take turns in it (fair-queue.js), so that a flood from one of them does not delay the others. A
-// request that comes in several reads stands in line for each of them. Node's parser gets small
-// pieces, and nothing behind the last request that is answered.
+// After an outage all clients reconnect at once. The kernel hands over a thousand sockets in one
+// turn of the event loop, a quarter of a millisecond each. So a socket with bytes to read waits in
+// a line, and each turn spends SLICE_MS on the line. Sockets that a cap per address admits later
+// wait in a second line. The lines have no length limit, because a socket is refused when its time
+// is over. Addresses take turns (fair-queue.js), so a flood from one of them does not delay the
+// others. A request that comes in several reads waits in line for each of them. Node's parser gets
+// small pieces, and nothing behind the last request that is answered.
 //
-// Sockets that wait for their client are idle: `#silent` has those without a whole request,
-// `#plain` those that plain HTTP keeps alive. Both are bounded in number, and both give way when
-// descriptors run short. Then the server closes the oldest idle socket of the address that has most
-// (crowd.js). Sockets of a trusted proxy each count as an address of their own.
+// A socket is idle if it waits for its client. `#silent` holds sockets without a whole request, and
+// `#plain` holds sockets that plain HTTP keeps alive. Both are bounded in number, and both shrink
+// when descriptors run short. The server then closes the oldest idle socket of the address that has
+// most (crowd.js). Sockets of a trusted proxy each count as a separate address.
 
 import { createServer } from 'node:http';
 import { createServer as createAcceptor } from 'node:net';
@@ -53,8 +53,8 @@ const REQUEST_TIMEOUT_MS = 15_000;
 const CHECKING_INTERVAL_MS = 1000;
 const KEEP_ALIVE_TIMEOUT_MS = 5000;
 /**
- * Plain HTTP keeps a socket alive for so many requests, and closes it with the first answer after
- * so long.
+ * After this many requests, or at the first answer after this time, plain HTTP closes a kept-alive
+ * socket.
  */
 const MAX_REQUESTS = 100;
 const MAX_PLAIN_AGE_MS = 60_000;
@@ -63,33 +63,41 @@ const MAX_PLAIN = 64;
 /** A lack of descriptors is logged at most this often. */
 const LOG_INTERVAL_MS = 60_000;
 /**
- * A refused peer has this long to read the answer and close: closing on bytes of its own would
- * reset it (RFC 9112 9.6).
+ * A refused peer has this long to read the answer and close. If the server closed at once, bytes
+ * still arriving from the peer would reset the connection (RFC 9112 9.6).
  */
 const LINGER_MS = 1000;
 /**
- * As many may linger; in a flood of refusals the others are closed as soon as the answer is
- * written.
+ * Largest number of sockets that linger. In a flood of refusals the server closes the others as
+ * soon as the answer is written.
  */
 const MAX_LINGERING = 1000;
-/** While so many linger, connections above their address' rate are closed without an answer. */
+/**
+ * If this many linger, connections above the rate of their address are closed without an answer.
+ */
 const MAX_LINGERING_OVER_RATE = 100;
-/** Bytes that a refused peer may still send. Beyond them it is closed at once. */
+/**
+ * Bytes that a refused peer may still send. Beyond this number the server closes the socket at
+ * once.
+ */
 const MAX_LINGERING_BYTES = 8_388_608;
-/** Handshakes that one sweep refuses. The others are refused by the next one. */
+/** Handshakes that one sweep refuses. The next sweep refuses the others. */
 const MAX_REFUSALS_PER_SWEEP = 100;
-/** Sweeps are no denser, and no rarer, than this. */
+/** Shortest and longest time between two sweeps. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
-/** Told to wait at least so long, and up to twice that, so that they do not return together. */
+/**
+ * Refused clients wait at least this long, and up to twice as long so that they do not return
+ * together.
+ */
 const RETRY_S = 5;
 /**
- * Node's parser gets so many bytes at once. A whole read has room for 3,600 requests sent ahead,
- * and parsing those that nobody answers takes 60 ms.
+ * Node's parser gets this many bytes at once. A whole read has room for 3,600 pipelined requests,
+ * and parsing all of them takes 60 ms even if the server answers none.
  */
 const PIECE_BYTES = 512;
 /**
- * Of one turn of the event loop, for handshakes that are read, and as much for those admitted
+ * Time per turn of the event loop for handshakes in line, and the same again for those admitted
  * later.
  */
 const SLICE_MS = 4;
@@ -119,7 +127,7 @@ const HANDSHAKE = Symbol('handshake');
  */
 /** @typedef {typeof import('../observability/counters.js').EVICTIONS[number]} Eviction */
 
-/** What there is to know about one socket. It lives as long. */
+/** The state of one socket, for as long as the socket lives. */
 class Handshake {
   /**
    * @param {HttpServer} server
@@ -129,27 +137,29 @@ class Handshake {
     this.server = server;
     this.sinceMs = sinceMs;
     this.phase = WAITING;
-    /** When its bytes came that wait in line. */
+    /** The time at which the bytes that wait in line arrived. */
     this.inLineMs = 0;
-    /** While it is closing: it may send bytes up to this one. */
+    /** While the socket is closing: the last byte that it may send. */
     this.lastByte = 0;
-    /** Answered in plain HTTP. */
+    /** Number of requests answered in plain HTTP. */
     this.requests = 0;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
     /**
-     * Passes bytes to Node's parser, as long as the socket speaks HTTP.
+     * Passes bytes to Node's parser; null unless the socket speaks HTTP.
      * @type {((bytes: Buffer) => void)|null}
      */
     this.parse = null;
-    /** The HTTP server reads it instead of the socket. @type {FeedStream|null} */
+    /** The stream that the HTTP server reads instead of the socket. @type {FeedStream|null} */
     this.stream = null;
-    /** What was read and is not parsed yet. @type {Buffer} */
+    /** Bytes read and not parsed yet. @type {Buffer} */
     this.ahead = NOTHING;
-    /** What it counts for while it has no WebSocket; see Admission.peerOf. @type {string|null} */
+    /**
+     * The address it counts for until it has a WebSocket; see Admission.peerOf. @type {string|null}
+     */
     this.address = null;
     /**
-     * While it is idle: which crowd it is in, and its group there.
+     * If the socket is idle: its crowd, and its group there.
      * @type {Crowd<TrackedSocket>|null}
      */
     this.crowd = null;
@@ -159,11 +169,11 @@ class Handshake {
 }
 
 export class HttpServer {
-  /** Sockets on their way, oldest first. @type {Set<TrackedSocket>} */
+  /** Sockets that have not finished their handshake, oldest first. @type {Set<TrackedSocket>} */
   #waiting = new Set();
-  /** Sockets that have their answer, oldest first. @type {Set<TrackedSocket>} */
+  /** Sockets that have their last answer, oldest first. @type {Set<TrackedSocket>} */
   #closing = new Set();
-  /** Sockets of which no whole request has come yet. @type {Crowd<TrackedSocket>} */
+  /** Sockets without a whole request. @type {Crowd<TrackedSocket>} */
   #silent = new Crowd();
   /** Sockets that plain HTTP keeps alive. @type {Crowd<TrackedSocket>} */
   #plain = new Crowd();
@@ -171,17 +181,17 @@ export class HttpServer {
   #timer;
   #loggedMs = Number.NEGATIVE_INFINITY;
   #stopped = false;
-  /** Sockets that have something to read for the first time. @type {FairQueue<TrackedSocket>} */
+  /** Sockets with bytes to read that are not parsed. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
-  /** Takes one of them out of the line for each `undefined`. @type {TimeSlicedQueue<undefined>} */
+  /** Takes one socket out of `#line` for each `undefined`. @type {TimeSlicedQueue<undefined>} */
   #turns = new TimeSlicedQueue(
     () => this.#begin(/** @type {TrackedSocket} */ (this.#line.shift())),
     SLICE_MS,
   );
-  /** Those whose admission took more than a turn. @type {TimeSlicedQueue<Decided>} */
+  /** Handshakes whose admission took longer than a turn. @type {TimeSlicedQueue<Decided>} */
   #decided = new TimeSlicedQueue((decided) => this.#conclude(decided), SLICE_MS);
   /**
-   * The HTTP server's own listener for connections; null: it reads FeedStreams.
+   * The HTTP server's own listener for connections; null if the HTTP server reads FeedStreams.
    * @type {import('./fast/http-listeners.js').ConnectionListener|null}
    */
   #connect;
@@ -197,7 +207,7 @@ export class HttpServer {
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
-   * @param {() => string|null} parts.readiness null: ready; else why not
+   * @param {() => string|null} parts.readiness null if ready; otherwise the reason why not
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
    *   parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters
@@ -210,8 +220,8 @@ export class HttpServer {
     this.log = log;
     this.counters = counters;
     /**
-     * Sockets that leave no descriptor for anything else: a worker without any can do nothing at
-     * all.
+     * The largest number of sockets that leaves descriptors for the worker itself. A worker without
+     * free descriptors cannot work at all.
      */
     this.maxSockets = admission.health.descriptorLimit - OWN_DESCRIPTORS;
     const http = (this.http = createServer({
@@ -220,14 +230,14 @@ export class HttpServer {
       requestTimeout: REQUEST_TIMEOUT_MS,
       connectionsCheckingInterval: CHECKING_INTERVAL_MS,
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-      requireHostHeader: false, // plainAnswer() does it: Node's own answers are past all that is counted here
+      requireHostHeader: false, // plainAnswer() checks it, because Node's own answers bypass the counters
       noDelay: true,
     }));
     http.maxHeadersCount = MAX_HEADERS + 1;
     http.on('request', (request, response) => this.#request(request, response));
-    // No body is wanted, so there is nothing to continue with.
+    // A request needs no body, so the server never sends 100 Continue.
     http.on('checkContinue', (request, response) => this.#request(request, response));
-    // Without a listener Node answers 417 by itself, past all that is counted here.
+    // Without a listener Node answers 417 itself, and that answer bypasses the counters.
     http.on('checkExpectation', (request, response) => this.#request(request, response));
     http.on('upgrade', (request, stream, head) => {
       const socket = socketOf(stream);
@@ -242,7 +252,7 @@ export class HttpServer {
     const takesListeners = useFastPath('http_listeners', config, counters, httpListenersFault);
     this.#connect = takesListeners ? takeConnectionListener(http) : null;
     if (this.#connect === null) {
-      // An HTTP server that does not listen does not look for requests that take too long.
+      // An HTTP server that does not listen does not check for slow requests.
       http.timeout = REQUEST_TIMEOUT_MS;
       this.server = createAcceptor({ allowHalfOpen: true, noDelay: true });
     } else this.server = http;
@@ -251,22 +261,22 @@ export class HttpServer {
     );
   }
 
-  /** All sockets of this port, in whichever phase. */
+  /** All sockets of this port, in any phase. */
   get openSockets() {
     return this.counters.sockets;
   }
 
-  /** Those that plain HTTP keeps alive. */
+  /** Number of sockets that plain HTTP keeps alive. */
   get plainSockets() {
     return this.#plain.size;
   }
 
-  /** Those that have not finished their handshake. */
+  /** Number of sockets that have not finished their handshake. */
   get handshakes() {
     return this.#waiting.size;
   }
 
-  /** @returns {Promise<{port: number, address: string}>} where it listens */
+  /** @returns {Promise<{port: number, address: string}>} the bound port and address */
   listen() {
     const { server, config } = this;
     return new Promise((resolve, reject) => {
@@ -275,12 +285,13 @@ export class HttpServer {
         { port: config.port, host: config.host || undefined, backlog: LISTEN_BACKLOG },
         () => {
           server.removeListener('error', reject);
-          // Accepting failed. It goes on by itself when there is room again.
+          // Accepting failed. Node resumes accepting when descriptors are free again.
           server.on('error', (error) =>
             this.#logShortage({ err: error }, 'public port: accept failed'),
           );
           const bound = server.address();
-          // null: closed meanwhile; a string: a pipe, which it never is.
+          // null if the server was closed meanwhile; a string for a pipe, which this server never
+          // uses.
           if (bound === null || typeof bound === 'string')
             reject(new Error('the public port closed before it was open'));
           else resolve({ port: bound.port, address: bound.address });
@@ -289,12 +300,12 @@ export class HttpServer {
     });
   }
 
-  /** Closes the listener. WebSockets stay; handshakes under way end with 503. */
+  /** Closes the listener. WebSockets stay open; unfinished handshakes end with 503. */
   stopAccepting() {
     if (this.#stopped) return;
     this.#stopped = true;
     if (this.server.listening) this.server.close();
-    // An HTTP server that listens does this by itself.
+    // An HTTP server that listens closes its idle sockets itself.
     for (const socket of this.#fed) {
       if (socket[HANDSHAKE].crowd === this.#plain) socket.destroy();
     }
@@ -302,7 +313,7 @@ export class HttpServer {
 
   /**
    * Closes the listener and every socket that is no WebSocket.
-   * @returns {Promise<void>} when they are gone
+   * @returns {Promise<void>} resolves when all of them are closed
    */
   async close() {
     this.stopAccepting();
@@ -316,7 +327,7 @@ export class HttpServer {
     );
     for (const socket of this.#waiting) socket.destroy();
     for (const socket of this.#closing) socket.destroy();
-    this.http.closeAllConnections(); // keep-alive ones; it does not know of upgraded ones
+    this.http.closeAllConnections(); // closes kept-alive sockets; upgraded sockets are unknown to it
     for (const socket of this.#fed) socket.destroy();
     await Promise.all(gone);
   }
@@ -346,8 +357,8 @@ export class HttpServer {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
       else if (config.maxHandshakesMode === 'observe') counters.observed.handshakes++;
     }
-    // One for one: if WebSockets alone are too many, closing all idle sockets would not help
-    // either.
+    // One idle socket goes for each new socket. If WebSockets alone are too many, closing all idle
+    // sockets would not help.
     if (admission.isShortOfDescriptors) this.#makeRoom('descriptors');
     this.#enter(this.#silent, socket);
     this.#waiting.add(socket);
@@ -358,7 +369,7 @@ export class HttpServer {
 
   /**
    * @param {Crowd<TrackedSocket>} crowd
-   * @param {TrackedSocket} socket that is in none
+   * @param {TrackedSocket} socket that is in no crowd
    */
   #enter(crowd, socket) {
     const handshake = socket[HANDSHAKE];
@@ -366,7 +377,7 @@ export class HttpServer {
     handshake.group = crowd.add(socket, handshake.address);
   }
 
-  /** The socket is idle no more. @param {TrackedSocket} socket */
+  /** The socket is no longer idle. @param {TrackedSocket} socket */
   #leave(socket) {
     const handshake = socket[HANDSHAKE];
     handshake.crowd?.delete(socket, handshake.group);
@@ -375,7 +386,7 @@ export class HttpServer {
   }
 
   /**
-   * Closes an idle socket, if there is one.
+   * Closes an idle socket if there is one.
    * @param {Crowd<TrackedSocket>} crowd
    * @param {Eviction} reason
    */
@@ -388,13 +399,13 @@ export class HttpServer {
   }
 
   /**
-   * Closes the socket that is missed least.
+   * Closes the socket whose loss matters least.
    * @param {Eviction} reason
-   * @returns {boolean} false: there is none to close
+   * @returns {boolean} false if there is no socket to close
    */
   #makeRoom(reason) {
     for (const socket of this.#closing) {
-      this.#discard(socket); // it has had its answer
+      this.#discard(socket); // it has had its last answer
       return true;
     }
     return this.#evict(
@@ -420,7 +431,7 @@ export class HttpServer {
     this.log.error(fields, text);
   }
 
-  /** @param {TrackedSocket} socket that has something to read, or its end */
+  /** @param {TrackedSocket} socket that has bytes to read, or has ended */
   readable(socket) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase !== WAITING) return;
@@ -435,9 +446,10 @@ export class HttpServer {
   #begin(socket) {
     const handshake = socket[HANDSHAKE];
     if (socket.destroyed || handshake.phase !== IN_LINE) return;
-    // It has come and gone without a word, as checks of a port do.
+    // The peer has connected and closed without a byte, as port checks do.
     if (socket.readableEnded) return void socket.destroy();
-    // At once, and not when the stream flows: a slice is to know what it has spent.
+    // The socket is read at once, and not when the stream flows, so that the slice measures its
+    // cost.
     if (handshake.parse === null) {
       if (this.#connect === null) this.#feedHttp(socket);
       else {
@@ -452,15 +464,15 @@ export class HttpServer {
       this.#parse(socket, handshake.ahead);
     }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
-    handshake.phase = WAITING; // the rest of the request is the client's to send
-    // Others may have come while it was in line.
+    handshake.phase = WAITING; // the client has to send the rest of the request
+    // Other sockets may have arrived while this one was in line.
     const { maxHandshakes, maxHandshakesMode } = this.config;
     if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes)
       this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
   }
 
-  /** The HTTP server reads a stream from now on. @param {TrackedSocket} socket */
+  /** The HTTP server reads a FeedStream from now on. @param {TrackedSocket} socket */
   #feedHttp(socket) {
     const stream = new FeedStream(socket);
     const handshake = socket[HANDSHAKE];
@@ -481,7 +493,7 @@ export class HttpServer {
       return;
     }
     if (handshake.phase !== WAITING) return this.#parse(socket, bytes);
-    // More of a request that began in an earlier turn: it waits for another one.
+    // These bytes belong to a request that began in an earlier turn. They wait for another turn.
     handshake.phase = IN_LINE;
     handshake.inLineMs = performance.now();
     handshake.ahead = bytes;
@@ -492,7 +504,7 @@ export class HttpServer {
   }
 
   /**
-   * Parses what was read, up to the last request that is answered.
+   * Parses the bytes up to the last request that is answered.
    * @param {TrackedSocket} socket
    * @param {Buffer} bytes
    */
@@ -500,7 +512,7 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
       if (handshake.parse === null || handshake.phase === CLOSING || socket.destroyed) return;
-      // Node waits for a peer that does not read its answers.
+      // Node pauses the socket if the peer does not read its answers.
       const isPaused = handshake.stream?.isPaused() ?? (at > 0 && socket.isPaused());
       if (isPaused) return this.#discard(socket);
       handshake.ahead =
@@ -510,10 +522,10 @@ export class HttpServer {
   }
 
   /**
-   * The socket speaks HTTP no more.
+   * The socket no longer speaks HTTP.
    * @param {TrackedSocket} socket
    * @param {Buffer} head
-   * @returns {Buffer} all that was read behind the request
+   * @returns {Buffer} all bytes read behind the request
    */
   #endHttp(socket, head) {
     const handshake = socket[HANDSHAKE];
@@ -531,7 +543,7 @@ export class HttpServer {
   }
 
   /**
-   * Plain HTTP: health checks, and what has lost its way.
+   * Handles plain HTTP: health checks and stray requests.
    * @param {IncomingMessage} request
    * @param {ServerResponse} response
    */
@@ -542,15 +554,15 @@ export class HttpServer {
     handshake.phase = PLAIN;
     this.#waiting.delete(socket);
     this.#leave(socket);
-    // The connection itself has taken a token for the first.
+    // The connection itself has paid the token of the first request.
     const refusal = handshake.requests++ === 0 ? null : this.admission.admitPeer(handshake.address);
     const isLast =
       this.#stopped ||
       refusal !== null ||
       handshake.requests >= MAX_REQUESTS ||
       performance.now() - handshake.sinceMs >= MAX_PLAIN_AGE_MS ||
-      // The answer before it has not gone yet. Requests sent ahead would all be answered in one
-      // turn.
+      // The previous answer is not sent yet. Without this check, all pipelined requests would be
+      // answered in one turn.
       response.socket === null ||
       hasBody(request);
     const { status, headers, body } = refusal ?? plainAnswer(request, this.#health);
@@ -561,7 +573,7 @@ export class HttpServer {
     this.#enter(this.#plain, socket);
   }
 
-  /** What a health check is told. @param {string} path */
+  /** The answer to a health check. @param {string} path */
   #health = (path) => {
     const reason = path === '/livez' ? null : this.#stopped ? 'draining' : this.readiness();
     if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
@@ -582,8 +594,8 @@ export class HttpServer {
     }
     if (socket.destroyed) return;
     this.#leave(socket);
-    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c want their health check
-    // answered.
+    // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c expect an answer to
+    // their health check.
     if (
       isHealthPath(pathOf(request.url ?? '')) &&
       !isToWebSocket(request) &&
@@ -609,7 +621,7 @@ export class HttpServer {
       takeOver(socket);
       handshake.phase = ADMITTING;
       if (!this.#waiting.has(socket)) {
-        // Plain HTTP came first on this socket: the handshake's time begins now.
+        // This socket has had plain HTTP before: the handshake's time begins now.
         handshake.sinceMs = performance.now();
         this.#waiting.add(socket);
         this.#arm();
@@ -662,12 +674,12 @@ export class HttpServer {
   }
 
   /**
-   * What Node's parser could not read, or did not get in time.
+   * Handles input that Node's parser could not read, or did not get in time.
    * @param {NodeJS.ErrnoException} error
    * @param {TrackedSocket} socket
    */
   #clientError(error, socket) {
-    // A reset, or something more from a peer that has been answered.
+    // Either a reset, or more bytes from a peer that has been answered.
     if (
       !socket.writable ||
       socket[HANDSHAKE].phase === CLOSING ||
@@ -707,7 +719,7 @@ export class HttpServer {
   }
 
   /**
-   * The last thing said on a socket that does not become a WebSocket.
+   * Sends the last answer on a socket that does not become a WebSocket.
    * @param {TrackedSocket} socket
    * @param {string} text
    */
@@ -723,14 +735,14 @@ export class HttpServer {
     socket.end(text);
     this.#linger(socket);
     if (!this.#closing.has(socket)) return socket.destroySoon();
-    // The server reads and discards what the peer still sends. If the peer closes too, the stream
+    // The server reads and discards further bytes from the peer. If the peer closes too, the stream
     // destroys itself.
     socket.removeListener('data', socketOnData);
     socket.on('data', socketOnData);
     socket.resume();
   }
 
-  /** The socket has its last answer, and some time to go. @param {TrackedSocket} socket */
+  /** The socket has its last answer and LINGER_MS to close. @param {TrackedSocket} socket */
   #linger(socket) {
     const handshake = socket[HANDSHAKE];
     handshake.phase = CLOSING;
@@ -746,7 +758,7 @@ export class HttpServer {
     return { 'Retry-After': String(RETRY_S + Math.floor(Math.random() * (RETRY_S + 1))) };
   }
 
-  /** Sets the one timer to the next socket that is due. */
+  /** Sets the single timer to the next deadline of a socket. */
   #arm() {
     if (this.#timer !== undefined) return;
     let dueMs = Number.POSITIVE_INFINITY;
@@ -760,14 +772,14 @@ export class HttpServer {
     }
     if (dueMs === Number.POSITIVE_INFINITY) return;
     const delayMs = Math.min(MAX_SWEEP_MS, Math.max(MIN_SWEEP_MS, dueMs - performance.now()));
-    // The sweep comes after the sockets that can be read: a worker that was held up must not blame
-    // its clients.
+    // The sweep runs after all readable sockets: if the worker was blocked, its clients are not
+    // late.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delayMs).unref();
   }
 
   /**
-   * Ends what is overdue. Both sets are in the order of time, so that it looks at no more than one
-   * socket too many.
+   * Ends overdue sockets. Both sets are in the order of time, so the sweep examines at most one
+   * socket more than it ends.
    */
   #sweep() {
     this.#timer = undefined;
@@ -778,12 +790,13 @@ export class HttpServer {
       const deadlineMs = handshake.sinceMs + this.config.handshakeTimeoutMs;
       if (deadlineMs > nowMs) break;
       if (refusals === MAX_REFUSALS_PER_SWEEP) break;
-      // Bytes that came after the deadline and are in line now do not make the worker late.
+      // Bytes that arrived after the deadline do not make the worker late, even if they are in line
+      // now.
       const isClientLate =
         handshake.phase === WAITING ||
         (handshake.phase === IN_LINE && handshake.inLineMs >= deadlineMs);
       if (!isClientLate && this.config.maxHandshakesMode !== 'enforce') {
-        // The worker is late: the client gets as much time again.
+        // The worker is late, so the client gets the same time again.
         if (this.config.maxHandshakesMode === 'observe') this.counters.observed.handshakes++;
         handshake.sinceMs = nowMs;
         this.#waiting.delete(socket);
@@ -830,9 +843,9 @@ function isRefusal(decision) {
 }
 
 /**
- * From an upgrade on Node listens to the socket no more, and an error nobody hears ends the
- * process. ws listens from the moment it gets the socket; until then, where anything waits, and
- * where it does not get it, we do.
+ * After an upgrade Node no longer listens to the socket, and an error without a listener ends the
+ * process. ws listens as soon as it gets the socket. Before that, or if ws never gets it, this
+ * listener handles errors.
  * @param {TrackedSocket} socket
  */
 function takeOver(socket) {

@@ -1,15 +1,15 @@
-// time-sliced-queue.js: work that comes in bursts, done a few milliseconds in each turn of the
-// event loop, so that everything else goes on in between.
+// time-sliced-queue.js: spreads bursts of work over turns of the event loop. Each turn spends a few
+// milliseconds on it, so that other work continues in between.
 
-/** Items that are done with and still in the list, at most. */
+/** Largest number of finished items that are still in the list. */
 const COMPACT_FROM = 1000;
 
 /** @template T */
 export class TimeSlicedQueue {
   /**
    * @param {(item: T) => void} act
-   * @param {number} sliceMs of a turn; at least one item is done
-   * @param {number} [maxItems] of a turn
+   * @param {number} sliceMs time per turn; at least one item is done
+   * @param {number} [maxItems] per turn
    */
   constructor(act, sliceMs, maxItems = Number.POSITIVE_INFINITY) {
     this.act = act;
@@ -22,7 +22,7 @@ export class TimeSlicedQueue {
     this.run = this.run.bind(this);
   }
 
-  /** @param {T} item that is done in its turn, in this or a later turn of the event loop */
+  /** @param {T} item to be done in this or a later turn of the event loop */
   push(item) {
     this.items.push(item);
     if (this.isScheduled) return;
@@ -32,7 +32,7 @@ export class TimeSlicedQueue {
 
   run() {
     const end = performance.now() + this.sliceMs;
-    // An item that `act` pushes waits for the next turn.
+    // If `act` pushes an item, that item waits for the next turn.
     let left = Math.min(this.maxItems, this.items.length - this.next);
     do {
       this.act(this.items[this.next++]);

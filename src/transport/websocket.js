@@ -1,5 +1,5 @@
-// websocket.js: the WebSocket wire. `ws` keeps the rules of the protocol; this file writes frames,
-// and frame-reader.js reads the simple ones.
+// websocket.js: the WebSocket transport. `ws` keeps the rules of the protocol, this file writes
+// frames, and frame-reader.js reads simple frames.
 //
 // The hub's frames are written past ws's sender, which would build a header for each receiver. ws
 // itself writes only close frames, to the same socket, so the order holds. If nothing waits in the
@@ -8,7 +8,7 @@
 // has one receiver. It is built in one buffer of the process that is free again when the kernel has
 // taken the bytes.
 //
-// frame-reader.js bounds what a client sends before ws gets it.
+// frame-reader.js limits the bytes and frames of a client before ws gets them.
 //
 // Every listener is one shared function that finds its connection on the WebSocket, so a connection
 // needs no closure.
@@ -37,23 +37,26 @@ import { FrameReader } from './frame-reader.js';
 export const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** Pongs a peer gets a second; RFC 6455 5.5.3 lets us answer only the latest ping. */
+/** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
 const MAX_PONGS_PER_SECOND = 10;
-/** Pings in a row whose pong had no room before a peer that never reads is given up. */
+/**
+ * Pings in a row whose pong had no room. After that many, the server gives up a peer that never
+ * reads.
+ */
 const MAX_UNSENT_PONGS = 60;
 /**
- * A message may have so many fragments, and one more for each KB of the largest message. Browsers
- * and libraries cut large messages at 1,300 bytes or more.
+ * Number of fragments that a message may have, plus one for each KB of the largest message.
+ * Browsers and libraries cut large messages at 1,300 bytes or more.
  */
 const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
-/** Where replies are built; a longer one gets a buffer of its own. */
+/** The buffer for replies. A longer reply gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
 const NOTHING = Buffer.alloc(0);
 
 /**
- * No context is kept on either side: 118 KB a connection saved, and one compressed frame serves
- * all. ws inflates what comes; what leaves is compressed by protocol/deflate.js.
+ * Neither side keeps a context. That saves 118 KB per connection, and one compressed frame serves
+ * all receivers. ws inflates incoming messages; protocol/deflate.js compresses outgoing frames.
  */
 const DEFLATE = {
   serverNoContextTakeover: true,
@@ -65,7 +68,7 @@ const DEFLATE = {
 /** @typedef {import('node:net').Socket} Socket */
 
 /**
- * ws's WebSocket, being the hub's transport as well: one object a connection instead of two.
+ * ws's WebSocket and the hub's transport in one object, instead of two objects per connection.
  * @implements {Transport}
  */
 class ServerWebSocket extends WebSocket {
@@ -78,20 +81,20 @@ class ServerWebSocket extends WebSocket {
   /** @type {import('../hub/slow-consumers.js').SlowConsumers} */
   // @ts-expect-error: the same
   slowConsumers = undefined;
-  /** The socket's, where it may be written to: TLS keeps a state of its own in between. Else -1. */
+  /** The socket's descriptor; -1 if direct writes are not possible (TLS keeps state in between). */
   descriptor = -1;
   isDeflated = false;
   /**
-   * May something wait in the socket's stream? ws writes to it as well, but only close frames:
-   * nothing follows them.
+   * True if bytes may wait in the socket's stream. ws writes to it as well, but only close frames,
+   * and nothing follows those.
    */
   mayLag = false;
-  /** Only of peers that ping. @type {{second: number, sent: number, unsent: number}|null} */
+  /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
   pongs = null;
 
   get pendingBytes() {
-    // Most sockets never lag, and their streams' state is then left alone: two cache lines a member
-    // of a flush.
+    // Most sockets never lag. Their streams are then not read, which saves two cache lines per
+    // member of a flush.
     if (!this.mayLag) return 0;
     const { writableLength } = this.socket;
     this.mayLag = writableLength > 0;
@@ -127,7 +130,7 @@ class ServerWebSocket extends WebSocket {
   /**
    * @param {Buffer} buffer
    * @param {number} length
-   * @returns {number} bytes that the kernel has taken
+   * @returns {number} bytes that the kernel has accepted
    */
   #writeDirectly(buffer, length) {
     if (this.descriptor < 0 || this.pendingBytes > 0) return 0;
@@ -136,17 +139,19 @@ class ServerWebSocket extends WebSocket {
 
   /** @param {Buffer} frames */
   #writeThroughStream(frames) {
-    // A reply must not wait without a bound either: a client that asks and never reads would fill
-    // this worker's memory.
+    // Replies also need a bound. If a client asks and never reads, it would otherwise fill this
+    // worker's memory.
     if (!this.slowConsumers.queue(this.connection, frames.length)) return;
     this.mayLag = true;
     this.socket.write(frames);
   }
 
   /**
-   * ws calls this too, when the peer begins the close or breaks the protocol: from then on nothing
-   * follows.
-   * @override @param {number} [code] @param {string|Buffer} [reason]
+   * Closes the connection. ws calls this too, if the peer begins the close or breaks the protocol;
+   * nothing follows then.
+   * @override
+   * @param {number} [code]
+   * @param {string|Buffer} [reason]
    */
   close(code, reason) {
     this.connection?.markClosed();
@@ -155,8 +160,8 @@ class ServerWebSocket extends WebSocket {
 
   /** @override */
   ping() {
-    // A socket with unsent bytes gets no ping: those bytes ask the same question. slow-consumers.js
-    // ends it by their age.
+    // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
+    // slow-consumers.js closes it by their age.
     if (this.connection.isOpen && this.pendingBytes === 0) this.write(PING_FRAME);
   }
 
@@ -192,8 +197,8 @@ export class WebSockets {
    * @param {import('../commands/index.js').Commands} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {((allowance: {fullAt: number}) => boolean)|null} [parts.admitFrame] takes a token for a
-   *   frame that is no whole message; null: frames are not counted
-   * @param {Entrance|null} [parts.entrance] null: no tokens are configured, and every connection
+   *   frame that is not a whole message; null if frames are not limited
+   * @param {Entrance|null} [parts.entrance] null if no tokens are configured; every connection then
    *   belongs to the hub from its handshake on
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -211,8 +216,8 @@ export class WebSockets {
     this.counters = counters;
     this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
     const isShared = useFastPath('shared_reads', config, counters, sharedReadsFault);
-    // Node may read on from a paused socket if reads are not shared, and the end would pass bytes
-    // that wait for their turn.
+    // If reads are not shared, Node may continue to read a paused socket, and its end would
+    // overtake the bytes that wait for their turn.
     this.takesListener = useFastPath('ws_listener', config, counters, () =>
       isShared ? wsListenerFault() : 'it needs shared_reads',
     );
@@ -221,21 +226,22 @@ export class WebSockets {
       clientTracking: false,
       perMessageDeflate: config.compression === 'on' && DEFLATE,
       maxPayload: config.maxMessageBytes,
-      // RFC 6455 4.2.2: without a subprotocol in common the answer names none.
+      // RFC 6455 4.2.2: if there is no common subprotocol, the answer names none.
       handleProtocols: (/** @type {Set<string>} */ offered) =>
         offered.has(SUBPROTOCOL) ? SUBPROTOCOL : false,
       maxFragments: Math.max(
         MIN_MAX_FRAGMENTS,
         Math.ceil(config.maxMessageBytes / BYTES_PER_FRAGMENT),
       ),
-      autoPong: false, // it costs a closure a connection, and our pong is bounded
+      autoPong: false, // it costs a closure per connection, and our `pong` is bounded
       closeTimeout: CLOSE_TIMEOUT_MS,
       WebSocket: ServerWebSocket,
     };
     this.server = new WebSocketServer(options);
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
 
-    // What needs more than its WebSocket: made once a server, shared by all connections.
+    // Listeners that need more than their WebSocket. Created once per server, shared by all
+    // connections.
     /**
      * @param {WebSocket} websocket
      * @param {Buffer} text a part of the read: to be used before it returns
@@ -254,7 +260,7 @@ export class WebSockets {
         connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
       },
       onWaiting(websocket) {
-        // Its pong may be among what waits.
+        // The peer's pong may be among the waiting bytes.
         /** @type {ServerWebSocket} */ (websocket).connection.markAlive();
       },
       admitFrame,
@@ -262,7 +268,8 @@ export class WebSockets {
       isShared,
     }));
     /**
-     * What the reader left to ws. @this {WebSocket}
+     * Gets the messages that the reader left to ws.
+     * @this {WebSocket}
      * @param {Buffer} data
      * @param {boolean} isBinary
      */
@@ -273,8 +280,8 @@ export class WebSockets {
       connection.close(CLOSES.UNSUPPORTED_DATA);
     };
     /**
-     * A peer's fault: ws answers with the right close code, and the close follows. @this
-     * {WebSocket}
+     * The peer broke the protocol. ws sends the right close code, and `close` follows.
+     * @this {WebSocket}
      */
     this.websocketOnError = function websocketOnError() {
       reader.discard(/** @type {ServerWebSocket} */ (this).socket);
@@ -326,8 +333,8 @@ export class WebSockets {
     ws.slowConsumers = this.hub.slowConsumers;
     if (this.writesDirectly) ws.descriptor = descriptorOf(socket);
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
-    // Whoever can't take the usual window of 32 KB gets frames uncompressed, which is always
-    // allowed.
+    // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
+    // which are always allowed.
     const offer = request.headers['sec-websocket-extensions'];
     ws.isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
     ws.on('message', this.websocketOnMessage);
