@@ -29,7 +29,7 @@
 //               u8 key length, key, position, bytes
 //   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
-//   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
+//               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
 //   A position: protocol/position.js
 //
@@ -40,8 +40,8 @@
 //   EXIT        u8 room length, room, user
 //   EXIT_ALL
 //   WHO         u32 request, room                     MEMBERS      u32 request, u32 count, u8 listed?,
-//                                                                   then for each: u32 length, bytes
-//   NAME        session name in Redis, or empty       GONE         session name of a dead worker
+//                                                                  then for each: u32 length, bytes
+//   NAME        session name in Redis, or empty       GONE         session of a dead worker
 //
 // PUBLISH and PUBLICATION differ only in the type byte, APPEND and APPENDED in the position too. So
 // the relay passes a publication on as it came. The reader finds whole messages in the received
