@@ -45,7 +45,7 @@ export class Revocations {
   /**
    * A revocation that holds from now on. It is not in the list yet.
    * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`:
-   *   now, if it is absent; a time in the future refuses tokens that are yet to be issued
+   *   now, if it is absent; a revocation time in the future also refuses tokens issued until then
    * @returns {Revocation}
    */
   create(target) {

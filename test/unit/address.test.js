@@ -20,17 +20,17 @@ function resolve(trustProxy, peer, forwarded) {
   );
 }
 
-test('without trusted proxies the header says nothing', () => {
+test('without trusted proxies the header is ignored', () => {
   assert.equal(resolve('', '192.0.2.1', '6.6.6.6'), '192.0.2.1');
   assert.equal(resolve('0', '::ffff:192.0.2.1', '6.6.6.6, 192.0.2.9'), '192.0.2.1');
 });
 
-test('a peer that is no trusted proxy is the client, whatever it writes', () => {
+test('a peer that is not a trusted proxy is the client, whatever header it sends', () => {
   assert.equal(resolve('10.0.0.0/8', '192.0.2.1', '6.6.6.6'), '192.0.2.1');
   assert.equal(resolve('10.0.0.0/8', '192.0.2.1', '6.6.6.6, 10.0.0.1'), '192.0.2.1');
 });
 
-test('behind a proxy that appends (nginx, HAProxy with option forwardfor) the forged part is not looked at', () => {
+test('behind a proxy that appends (nginx, HAProxy with option forwardfor) the forged part is ignored', () => {
   assert.equal(resolve('127.0.0.1/32', '127.0.0.1', '6.6.6.6, 192.0.2.1'), '192.0.2.1');
   assert.equal(
     resolve('127.0.0.1/32', '::ffff:127.0.0.1', '127.0.0.1, 6.6.6.6, 192.0.2.1'),
@@ -39,7 +39,7 @@ test('behind a proxy that appends (nginx, HAProxy with option forwardfor) the fo
   assert.equal(resolve('1', '127.0.0.1', '6.6.6.6, 192.0.2.1'), '192.0.2.1');
 });
 
-test('a chain of proxies is followed to the right-most address that is none of them', () => {
+test('a chain of proxies is followed to the right-most address that is not a proxy', () => {
   assert.equal(
     resolve('10.0.0.0/8,127.0.0.1/32', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'),
     '192.0.2.1',
@@ -48,22 +48,22 @@ test('a chain of proxies is followed to the right-most address that is none of t
   assert.equal(resolve('1', '127.0.0.1', '6.6.6.6, 192.0.2.1, 10.1.1.1'), '10.1.1.1');
 });
 
-test('where all hops are trusted the left-most is the client', () => {
+test('if all hops are trusted, the left-most is the client', () => {
   assert.equal(resolve('10.0.0.0/8', '10.0.0.1', '10.0.0.3, 10.0.0.2'), '10.0.0.3');
   assert.equal(resolve('3', '10.0.0.1', '192.0.2.1'), '192.0.2.1');
 });
 
-test('so many hops may be trusted, so that a header full of them costs little', () => {
+test('the number of trusted hops is bounded, so a header full of them costs little', () => {
   const hops = Array.from({ length: 1500 }, (_, i) => `10.0.${i >> 8}.${i & 255}`).reverse();
   assert.equal(resolve('10.0.0.0/8', '10.1.0.0', hops.join(', ')), '10.0.0.31');
 });
 
-test('a proxy without the header is a client itself', () => {
+test('a proxy that sends no header is itself the client', () => {
   assert.equal(resolve('10.0.0.0/8', '10.0.0.1'), '10.0.0.1');
   assert.equal(resolve('1', '10.0.0.1', ''), '10.0.0.1');
 });
 
-test('nonsense in the header counts as the last hop that is an address', () => {
+test('if the header is malformed, the last hop that is an address is the client', () => {
   for (const nonsense of [
     'unknown',
     'a',
@@ -91,7 +91,7 @@ test('nonsense in the header counts as the last hop that is an address', () => {
   }
 });
 
-test('ports that proxies write are no part of the address, nor of trust', () => {
+test('ports that proxies write are not part of the address', () => {
   assert.equal(resolve('1', '127.0.0.1', '192.0.2.1:51234'), '192.0.2.1');
   assert.equal(resolve('1', '127.0.0.1', '[2001:db8::1]:51234'), '2001:db8:0:0::/64');
   assert.equal(resolve('1', '127.0.0.1', '[2001:db8::1]'), '2001:db8:0:0::/64');
@@ -112,7 +112,7 @@ test('an IPv4 address written as IPv6 is one address', () => {
   assert.equal(resolve('10.0.0.0/8', '::ffff:10.0.0.1', '::ffff:192.0.2.1'), '192.0.2.1');
 });
 
-test('a zone makes no address another one, wherever it stands', () => {
+test('a zone does not change the address, wherever it stands', () => {
   const keys = new Set(
     ['::ffff:1%2.3.4', '::ffff:1%a.b', '::ffff:1%c', '::ffff:1'].map(addressKey),
   );
@@ -133,7 +133,7 @@ test('an IPv6 client is counted by its /64, however it is written', () => {
   assert.equal(addressKey('fe80::1%eth0'), 'fe80:0:0:0::/64');
 });
 
-test('a peer that has gone has no address', () => {
+test('a disconnected peer has no address', () => {
   const request = /** @type {import('node:http').IncomingMessage} */ (
     /** @type {unknown} */ ({ socket: {}, headers: { 'x-forwarded-for': '6.6.6.6' } })
   );
@@ -141,7 +141,7 @@ test('a peer that has gone has no address', () => {
   assert.equal(createAddressResolver('')(request), '');
 });
 
-test('several headers are one list, over real sockets', { timeout: 5000 }, async (t) => {
+test('several headers are read as one list, over real sockets', { timeout: 5000 }, async (t) => {
   const resolver = createAddressResolver('127.0.0.1/32');
   const server = createServer((request, response) => response.end(resolver(request)));
   t.after(() => server.close());
@@ -158,7 +158,7 @@ test('several headers are one list, over real sockets', { timeout: 5000 }, async
   assert.equal(body, '192.0.2.1');
 });
 
-test('an IPv6 address that a NAT64 made is the IPv4 address in it', () => {
+test('a NAT64 IPv6 address counts as the IPv4 address in it', () => {
   assert.equal(addressKey('64:ff9b::1.2.3.4'), '1.2.3.4');
   assert.equal(addressKey('64:ff9b::506:708'), '5.6.7.8');
   assert.equal(addressKey('0064:FF9B:0:0:0:0:1.2.3.4'), '1.2.3.4');
@@ -170,7 +170,7 @@ test('an IPv6 address that a NAT64 made is the IPv4 address in it', () => {
   assert.equal(addressKey('64:ff9b::1:1.2.3.4'), '64:ff9b:0:0::/64');
 });
 
-test('the peer of a socket is an address, or a trusted proxy and none', () => {
+test('the peer of a socket has an address, unless it is a trusted proxy', () => {
   const peer = (/** @type {string} */ trustProxy, /** @type {string|undefined} */ remoteAddress) =>
     createPeerResolver(trustProxy)(/** @type {import('node:net').Socket} */ ({ remoteAddress }));
   assert.equal(peer('', '::ffff:192.0.2.1'), '192.0.2.1');

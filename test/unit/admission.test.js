@@ -89,7 +89,7 @@ test('a request is admitted under its address', async () => {
   assert.equal(addresses.held.get('192.0.2.1'), 1);
 });
 
-test('with the cap per address off nobody is asked, and nothing is awaited', () => {
+test('if the cap per address is off, admission asks no counter and awaits nothing', () => {
   const { admission, addresses } = build({ FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' });
   const admitted = admission.admit(request());
   assert.ok(admitted instanceof AdmissionLease);
@@ -98,7 +98,7 @@ test('with the cap per address off nobody is asked, and nothing is awaited', () 
   assert.equal(addresses.released, 0);
 });
 
-test('an address is found out only where a limit counts by it', () => {
+test('the address is computed only if a limit counts by address', () => {
   const cap = { FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off' };
   const counted = build(cap).admission.admit(request());
   const noMessages = {
@@ -154,7 +154,7 @@ test('an observed cap admits, holds the place and counts', async () => {
   assert.equal(addresses.held.get('192.0.2.1'), 3);
 });
 
-test('where nobody can count, an enforced cap refuses with 503 and an observed one admits', async () => {
+test('if the counter is unavailable, an enforced cap refuses with 503 and an observed one admits', async () => {
   for (const [mode, status] of /** @type {const} */ ([
     ['enforce', 503],
     ['observe', undefined],
@@ -168,7 +168,7 @@ test('where nobody can count, an enforced cap refuses with 503 and an observed o
   }
 });
 
-test('a worker that lags, is short of memory or of descriptors refuses before it asks', () => {
+test('a worker that lags, or is short of memory or descriptors, refuses before it asks the counter', () => {
   for (const [change, reason] of /** @type {const} */ ([
     [{ lag: 501 }, 'loop_lag'],
     [{ heap: 81 }, 'memory'],
@@ -185,13 +185,13 @@ test('a worker that lags, is short of memory or of descriptors refuses before it
   }
 });
 
-test('at the watermarks, not over them, a worker admits', async () => {
+test('a worker admits at the watermarks, and refuses above them', async () => {
   const { admission, health } = build();
   Object.assign(health, { lag: 500, heap: 80, open: 768 });
   assert.ok((await admission.admit(request())) instanceof AdmissionLease);
 });
 
-test('overload is only counted where it is observed, and not looked at where it is off', async () => {
+test('overload is only counted if the limit is observed, and not measured if it is off', async () => {
   const observing = build({ FANFARE_OVERLOAD_MODE: 'observe' });
   observing.health.lag = 9999;
   assert.ok((await observing.admission.admit(request())) instanceof AdmissionLease);
@@ -201,7 +201,7 @@ test('overload is only counted where it is observed, and not looked at where it 
   assert.ok((await off.admission.admit(request())) instanceof AdmissionLease);
 });
 
-test('a page of another origin is refused with 403 that does not repeat it', () => {
+test('a page of another origin is refused with 403, and the answer does not repeat its name', () => {
   const { admission, addresses, counters } = build({ ALLOWED_ORIGINS: 'https://app.example' });
   const refused = refusal(admission.admit(request({ origin: 'https://evil.example' })));
   assert.equal(refused.status, 403);
@@ -210,7 +210,7 @@ test('a page of another origin is refused with 403 that does not repeat it', () 
   assert.equal(addresses.calls, 0);
 });
 
-test('origins are compared exactly; null is anybody; none is no browser', () => {
+test('origins are compared exactly; `null` is refused; a client without an origin is not a browser', () => {
   const allowed = createOriginCheck(['https://app.example', 'http://localhost:8080']);
   for (const origin of ['https://app.example', 'http://localhost:8080', undefined])
     assert.equal(allowed(origin), true, origin);
@@ -232,7 +232,7 @@ test('origins are compared exactly; null is anybody; none is no browser', () => 
   }
 });
 
-test('without an allow-list every origin is let in', () => {
+test('without an allow-list every origin is admitted', () => {
   const allowed = createOriginCheck([]);
   for (const origin of ['https://any.example', 'null', undefined])
     assert.equal(allowed(origin), true);
@@ -263,7 +263,7 @@ test('behind a trusted proxy each client has its own cap, and forging does not h
   }
 });
 
-test('with few descriptors at all the reserve is a part of them', () => {
+test('if the descriptor limit is low, the reserve is a share of it', () => {
   const { config } = loadConfig({});
   assert.ok(config);
   const health = {
@@ -289,7 +289,7 @@ test('with few descriptors at all the reserve is a part of them', () => {
 
 const RATE = { FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '60', FANFARE_HANDSHAKES_BURST_PER_IP: '3' };
 
-test('an address that connects too often is told to wait, others are not', () => {
+test('an address that connects too often gets 429 and a time to wait, others are admitted', () => {
   const { admission, counters, clock } = build(RATE);
   for (let i = 0; i < 3; i++) assert.equal(admission.admitPeer('192.0.2.1'), null);
   const refused = refusal(admission.admitPeer('192.0.2.1'));
@@ -303,7 +303,7 @@ test('an address that connects too often is told to wait, others are not', () =>
   assert.notEqual(admission.admitPeer('192.0.2.1'), null);
 });
 
-test('an observed rate of handshakes counts and lets in; a rate that is off counts nothing', () => {
+test('an observed rate of handshakes counts and admits; a rate that is off counts nothing', () => {
   for (const [mode, count] of /** @type {const} */ ([
     ['observe', 2],
     ['off', 0],
@@ -318,7 +318,7 @@ test('an observed rate of handshakes counts and lets in; a rate that is off coun
   }
 });
 
-test('behind a trusted proxy the rate of handshakes is that of the client, and the proxy has none', async () => {
+test('behind a trusted proxy the rate of handshakes applies to the client, not to the proxy', async () => {
   const { admission, counters } = build({ ...RATE, TRUST_PROXY: '127.0.0.1' });
   const from = (/** @type {string} */ client) =>
     admission.admit(request({ 'x-forwarded-for': client }, '::ffff:127.0.0.1'));
@@ -330,7 +330,7 @@ test('behind a trusted proxy the rate of handshakes is that of the client, and t
   assert.equal(counters.refused.handshakes_per_ip, 1);
 });
 
-test('addresses are forgotten when their bucket is full again', () => {
+test('an address is forgotten when its bucket is full again', () => {
   const rate = new HandshakeRate(60_000, 1, createCounters());
   for (let i = 0; i < 100; i++) rate.take(String(i), 0);
   assert.equal(rate.addresses, 100);

@@ -33,7 +33,7 @@ const ROW = {
 };
 const RESULTS = { machine: {}, limitP99Ms: 250, seconds: 10, payloadBytes: 100, rows: [ROW] };
 
-test('a row says what was held, at what latency, and when the client was the limit', () => {
+test('a row has the connections held, their latency, and a mark if the client was the limit', () => {
   const text = markdown(RESULTS);
   assert.ok(
     text.includes('| 5,000 | 1,234 | 98,765 | 3.1 | 20.1 | 1.20 | 0.70 (the limit) | 9.9 |'),
@@ -46,7 +46,7 @@ test('a row says what was held, at what latency, and when the client was the lim
   );
 });
 
-test('a connection’s share of memory is left out where it is noise', () => {
+test('a connection’s share of memory is left out if it is noise', () => {
   const text = markdown({
     ...RESULTS,
     rows: [{ ...ROW, connections: 1000, kbPerConnection: -1.2 }],
@@ -54,7 +54,7 @@ test('a connection’s share of memory is left out where it is noise', () => {
   assert.ok(text.includes('| 1,000 | 316 | 2 | 123 | – | 30.0 | 0.46 |'), text);
 });
 
-test('the tables go between the marks, and nowhere else', () => {
+test('the tables are written between the marks, and the rest of the page stays', () => {
   const readme =
     'before\n<!-- capacity: npm run capacity -- --readme -->\nold\n<!-- end -->\nafter\n';
   const once = withTable(readme, 'new');
@@ -66,7 +66,7 @@ test('the tables go between the marks, and nowhere else', () => {
   assert.throws(() => withTable('no marks', 'new'));
 });
 
-test('the average is that of the latencies counted', () => {
+test('the average covers the counted latencies only', () => {
   const histogram = new Float64Array(BUCKETS);
   histogram[bucketOf(100)] = 3;
   histogram[bucketOf(500_000)] = 1;

@@ -757,7 +757,7 @@ function withoutMarker(events, room) {
   events.splice(at, 1);
 }
 
-test('whatever happens to a cluster that does right, nothing is found', () => {
+test('a correct cluster has no findings, whatever faults happen', () => {
   /** @type {Map<string, number>} */
   const checks = new Map();
   fc.assert(
@@ -802,7 +802,7 @@ describe('a planted fault is found by its invariant and no other:', () => {
     });
   }
 
-  test('each invariant has one', () => {
+  test('each invariant has a planted fault', () => {
     const planted = new Set(PLANTS.map(({ expected }) => expected[0]));
     assert.deepEqual(
       INVARIANTS.map(({ id }) => id).filter((id) => !planted.has(id)),
@@ -811,7 +811,7 @@ describe('a planted fault is found by its invariant and no other:', () => {
   });
 });
 
-test('what an earlier connection of a publisher left behind may come late, and is not called overtaken', () => {
+test('messages of an earlier connection of a publisher may come late, and do not count as overtaken', () => {
   const model = new Model();
   const late = model.publish('a', 'h.0', 'lost');
   const plain = model.publish('a', 'p.0', 'lost');
@@ -825,7 +825,7 @@ test('what an earlier connection of a publisher left behind may come late, and i
   assert.deepEqual(violated(checked(model.end())), []);
 });
 
-test('a client that was told of an outage, before it or within its time, or that came later, is not called untold', () => {
+test('a client that got the notice of an outage in time, or that connected later, is no finding', () => {
   const model = new Model();
   model.faults.hidesOutages = true;
   model.emit({ type: 'degraded', client: 0, degraded: true });
@@ -845,7 +845,7 @@ test('a client that was told of an outage, before it or within its time, or that
   assert.deepEqual(violated(checked(untold)), ['I15']);
 });
 
-test('an outage of one server is owed to the clients of that server alone', () => {
+test('an outage of one server must be announced to the clients of that server only', () => {
   const model = new Model();
   model.faults.hidesOutages = true;
   model.publish('a', 'p.0', 'fail');
@@ -860,7 +860,7 @@ test('an outage of one server is owed to the clients of that server alone', () =
   assert.deepEqual(violated(checked(outageOf(1))), []);
 });
 
-test('one refusal, and no publish to that server for a while, is no outage', () => {
+test('one refusal, followed by no publish to that server for a while, is not an outage', () => {
   const model = new Model();
   model.faults.hidesOutages = true;
   model.publish('a', 'p.0', 'fail');
@@ -868,7 +868,7 @@ test('one refusal, and no publish to that server for a while, is no outage', () 
   assert.deepEqual(violated(checked(model.end())), []);
 });
 
-test('a record that no run can have left is refused, not judged', () => {
+test('a record that no run can produce is refused, not judged', () => {
   const of = (/** @type {Event[]} */ ...events) =>
     assert.throws(() => checked(events), /the record is wrong/);
   of({ t: 1, type: 'ok', value: 'a:1:p.0' });
@@ -880,7 +880,7 @@ test('a record that no run can have left is refused, not judged', () => {
   );
 });
 
-test('a record that was cut off is not called clean', () => {
+test('a truncated record is not reported as clean', () => {
   const events = new Model().end();
   const end = events.findIndex(({ type }) => type === 'end');
   const report = checked(events.slice(0, end));
@@ -889,7 +889,7 @@ test('a record that was cut off is not called clean', () => {
   assert.equal(report.isClean, false);
 });
 
-test('figures say for how long there was no service and how long coming back took', () => {
+test('the figures have the length of the interruption and the time of the recovery', () => {
   const model = new Model();
   accepted(model, 'h.0', 1);
   model.close(0);
@@ -902,7 +902,7 @@ test('figures say for how long there was no service and how long coming back too
   assert.match(String(figures.get('recovered')), /^2 true, 0 false; 0 resync/);
 });
 
-test('plain rooms: what members did not get is counted as lost', () => {
+test('in plain rooms, publications that members did not get are counted as lost', () => {
   const model = new Model();
   accepted(model, 'p.0', 9);
   model.workers[1].isMute = true;
@@ -913,7 +913,7 @@ test('plain rooms: what members did not get is counted as lost', () => {
   assert.equal(figures.get('plain rooms lost'), '2 of 48 (4.167 %)');
 });
 
-test('a record is written, read back and checked by the command', (t) => {
+test('the command checks a record that was written and read back', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-checker-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const path = join(folder, 'record.jsonl');

@@ -27,7 +27,7 @@ function fault(env) {
   return faults[0];
 }
 
-test('one server, by URL or by host', () => {
+test('one server is configured by URL or by host', () => {
   assert.deepEqual(read({ REDIS_URL: 'redis://cache' }), {
     kind: 'server',
     addresses: [{ host: 'cache', port: 6379 }],
@@ -82,7 +82,7 @@ test('Sentinels and nodes of a cluster are lists', () => {
   }
 });
 
-test('what contradicts or does nothing is a fault, and every one is told', () => {
+test('settings that contradict each other or have no effect are faults, and all are reported', () => {
   assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_HOST: 'b' }),
     /^REDIS_HOST: conflicts with REDIS_URL/,
@@ -178,12 +178,12 @@ test('certificates are read when a connection is made', (t) => {
   assert.throws(() => redisOptions(settings), /ENOENT/);
 });
 
-test('docs/deployment.md names the rights of an ACL user that the contract is tested with', () => {
+test('docs/deployment.md names the ACL rights that the contract tests use', () => {
   const readme = readFileSync(new URL('../../docs/deployment.md', import.meta.url), 'utf8');
   assert.ok(readme.includes(`ACL SETUSER fanfare on >SECRET ${aclRule('fanfare:')}\n`));
 });
 
-test('a prefix with braces is a fault: they decide on the slot of a name in a cluster', () => {
+test('a prefix with braces is a fault, because braces select the slot of a name in a cluster', () => {
   for (const prefix of ['{app}:', 'app{', 'app}:'])
     assert.deepEqual(loadConfig({ FANFARE_REDIS_PREFIX: prefix }).faults, [
       'FANFARE_REDIS_PREFIX: braces are not allowed',

@@ -43,7 +43,7 @@ test('an empty environment gives every default', () => {
   assert.deepEqual([config.clientBroadcast, config.auth, config.tokens], ['everyone', 'off', null]);
 });
 
-test('an empty value, or one of blanks, is none', () => {
+test('an empty or blank value counts as absent', () => {
   const config = valid({
     PORT: '',
     WORKERS: '  ',
@@ -56,7 +56,7 @@ test('an empty value, or one of blanks, is none', () => {
   assert.equal(config.redis, null);
 });
 
-test('the configuration is frozen, its lists too', () => {
+test('the configuration and its lists are frozen', () => {
   const config = valid({ ALLOWED_ORIGINS: 'https://a.example' });
   assert.ok(Object.isFrozen(config));
   assert.ok(Object.isFrozen(config.allowedOrigins));
@@ -84,7 +84,7 @@ test('integers are read strictly', () => {
   }
 });
 
-test('values of a closed set are named when another is given', () => {
+test('if a value is not in its closed set, the fault names the allowed values', () => {
   assert.equal(
     fault({ LOG_LEVEL: 'verbose' }),
     'LOG_LEVEL: "verbose" is not one of trace, debug, info, warn, error, fatal, silent',
@@ -95,7 +95,7 @@ test('values of a closed set are named when another is given', () => {
   );
 });
 
-test('a limit without a mode of its own follows FANFARE_LIMITS', () => {
+test('a limit without its own mode follows FANFARE_LIMITS', () => {
   const config = valid({ FANFARE_LIMITS: 'off', FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'observe' });
   assert.equal(config.maxConnectionsPerIpMode, 'observe');
   assert.equal(config.messagesPerMinuteMode, 'off');
@@ -121,7 +121,7 @@ test('every fault is reported at once', () => {
   ]);
 });
 
-test('an unknown FANFARE_ name is refused with the nearest one, whatever its case', () => {
+test('an unknown FANFARE_ name is refused with the nearest known name, whatever its case', () => {
   const cases = {
     FANFARE_LIMIT: 'FANFARE_LIMITS',
     FANFARE_MAX_CONECTIONS_PER_IP: 'FANFARE_MAX_CONNECTIONS_PER_IP',
@@ -135,7 +135,7 @@ test('an unknown FANFARE_ name is refused with the nearest one, whatever its cas
   assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
 });
 
-test("what Kubernetes sets beside services named fanfare and redis is nobody's typing error", () => {
+test('variables that Kubernetes sets for services named fanfare and redis are not typing errors', () => {
   valid({
     FANFARE_SERVICE_HOST: '10.0.0.1',
     FANFARE_SERVICE_PORT: '3000',
@@ -158,7 +158,7 @@ test("what Kubernetes sets beside services named fanfare and redis is nobody's t
   );
 });
 
-test('the settings of Redis are one frozen entry, and a change of them is told as such', () => {
+test('the settings of Redis are one frozen entry, and a change is reported as REDIS_*', () => {
   const config = valid({ REDIS_HOST: 'cache', REDIS_PASSWORD: 'hunter2' });
   assert.ok(Object.isFrozen(config.redis));
   assert.ok(!Object.keys(config).some((key) => /^redis(?!$|Prefix$|TimeoutMs$)/.test(key)));
@@ -218,7 +218,7 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
   }
 });
 
-test('origins are put into the form that browsers send', () => {
+test('origins are normalized to the form that browsers send', () => {
   const text =
     'https://App.Example:443, http://localhost:8080 ,https://bücher.example,capacitor://localhost,https://app.example';
   assert.deepEqual(valid({ ALLOWED_ORIGINS: text }).allowedOrigins, [
@@ -258,7 +258,7 @@ test('a setting of another version is refused, and its value is not shown', () =
 
 const JWT_SECRET = 'hunter2-hunter2-hunter2-hunter2-';
 
-test('tokens are required as soon as a key is configured, unless FANFARE_AUTH says otherwise', () => {
+test('tokens are required if a key is configured, unless FANFARE_AUTH has another value', () => {
   assert.equal(valid({ JWT_SECRET }).auth, 'required');
   assert.equal(valid({ JWT_JWKS_URL: 'https://id.example/jwks.json' }).auth, 'required');
   assert.equal(valid({ JWT_SECRET, FANFARE_AUTH: 'optional' }).auth, 'optional');
@@ -312,13 +312,13 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
   });
 }
 
-test('clients may broadcast if no tokens are configured, and by their tokens else', () => {
+test('clients may broadcast if no tokens are configured; otherwise their tokens decide', () => {
   assert.equal(valid({ JWT_SECRET }).clientBroadcast, 'granted');
   assert.equal(valid({ JWT_SECRET, FANFARE_CLIENT_BROADCAST: 'on' }).clientBroadcast, 'everyone');
   assert.equal(valid({ FANFARE_CLIENT_BROADCAST: 'off' }).clientBroadcast, 'none');
 });
 
-test('what a reload can not change is found', () => {
+test('changed settings that a reload cannot apply are found', () => {
   const old = valid({ REDIS_HOST: 'a' });
   assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'a', LOG_LEVEL: 'warn' })), []);
   assert.deepEqual(changedFixed(old, valid({ REDIS_HOST: 'b', PORT: '4000' })), [
@@ -351,7 +351,7 @@ test('a configuration file reports its faults by line, without values', () => {
   ]);
 });
 
-test('the banner says how tokens are checked, and shows no key', () => {
+test('the banner describes how tokens are checked, and shows no key', () => {
   const { access } = describe(valid({ JWT_SECRET, JWT_JWKS_URL: 'https://id.example/hunter2' }));
   assert.match(access, /^tokens required, .*: 1 secret, a JWKS of id\.example$/);
 });

@@ -6,7 +6,7 @@ import { Crowd } from '../../src/transport/crowd.js';
 /** @param {string} name */
 const item = (name) => ({ name });
 
-test('the oldest item of the address that has most comes first', () => {
+test('the oldest item of the address with the most items comes first', () => {
   const crowd = new Crowd();
   const [a, b, c, d] = ['a', 'b', 'c', 'd'].map(item);
   crowd.add(a, 'one');
@@ -21,7 +21,7 @@ test('the oldest item of the address that has most comes first', () => {
   assert.equal(crowd.oldest(), a, 'of two with as many, the one that has had so many for longer');
 });
 
-test('items without an address are each on their own, and the oldest of them comes first', () => {
+test('items without an address count one by one, and the oldest of them comes first', () => {
   const crowd = new Crowd();
   const items = Array.from({ length: 5 }, (_, i) => item(String(i)));
   const groups = items.map((one) => crowd.add(one, null));
@@ -34,7 +34,7 @@ test('items without an address are each on their own, and the oldest of them com
   assert.equal(crowd.size, 0);
 });
 
-test('whatever comes and goes, the crowd agrees with one that counts anew each time', () => {
+test('property: the crowd agrees with a model that counts anew at each step', () => {
   const step = fc.record({
     leave: fc.boolean(),
     address: fc.constantFrom('a', 'b', 'c', null),

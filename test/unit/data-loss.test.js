@@ -18,7 +18,7 @@ function read(pieces) {
   return { theirs, emptied };
 }
 
-test('a push is found wherever reads are cut, and nothing behind it is handed on', () => {
+test('a push is found wherever reads are cut, and no byte behind it is passed on', () => {
   const all = `:1\r\n>3\r\n$7\r\n${PUSH}:2\r\n`;
   for (let cut = 1; cut < all.length; cut++) {
     for (let next = cut; next <= all.length; next++) {
@@ -34,7 +34,7 @@ test('a push is found wherever reads are cut, and nothing behind it is handed on
   }
 });
 
-test('everything else is handed on as it came', () => {
+test('everything else is passed on unchanged', () => {
   const pieces = [
     ':1\r\n',
     '>2\r\n$10\r\ninvalid',

@@ -63,7 +63,7 @@ function commandOf(instruction) {
   return JSON.parse(String(pattern.exec(String(stages.get('server')))?.[1]));
 }
 
-test('the Dockerfile, the compose files and the scripts pass their tools', () => {
+test('the Dockerfile, the compose files and the scripts pass their linters', () => {
   const { status, stdout, stderr } = spawnSync(`${root}docker/check.sh`, { encoding: 'utf8', env });
   assert.equal(status, 0, stdout + stderr);
 });
@@ -95,7 +95,7 @@ test('`docker run -P` publishes the public port and not the operations port', ()
   );
 });
 
-test('what the image runs serves, and its health check knows whether it does', {
+test('the command of the image serves clients, and its health check follows the state of the server', {
   timeout: 60_000,
 }, async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-image-'));
@@ -160,7 +160,7 @@ test('the cluster agrees with the files of ops/ that it mounts', (t) => {
   assert.deepEqual(services.prometheus.extra_hosts, [`node-exporter=${gateway}`]);
 });
 
-test('isolated-clients.sh makes a network for each client, and takes all of it away, also when a client fails', (t) => {
+test('isolated-clients.sh makes a network for each client and removes all of them, also if a client fails', (t) => {
   for (const failing of ['', 'fanfare-clients-2']) {
     const folder = mkdtempSync(join(tmpdir(), 'fanfare-isolated-'));
     t.after(() => rmSync(folder, { recursive: true, force: true }));

@@ -183,7 +183,7 @@ const LOWEST = [
   ],
 ];
 
-test('there is a case for every limit', () => {
+test('every limit has a case', () => {
   assert.deepEqual(
     LOWEST.map(([name]) => name),
     LIMITS.map(({ name }) => name),
@@ -191,7 +191,7 @@ test('there is a case for every limit', () => {
 });
 
 for (const [name, lowered, permits, fix, how] of LOWEST) {
-  test(`${name}, made the lowest, is named first, with what it permits and how to raise it`, () => {
+  test(`if ${name} is the lowest limit, it is named first, with its connections and its fix`, () => {
     const report = look({ ...plenty(), ...lowered }, how);
     assert.equal(report.first, name);
     assert.equal(report.permits, permits);
@@ -210,7 +210,7 @@ for (const [name, lowered, permits, fix, how] of LOWEST) {
   });
 }
 
-test('a machine that holds what is wanted is ok, and the limit that would be next is named', () => {
+test('a machine that holds the wanted connections is ok, and the next limit to bind is named', () => {
   const report = look({ ...plenty(), conntrack: { max: 60_000, used: 0 } });
   assert.equal(report.verdict, 'ok');
   assert.equal(report.first, 'net.netfilter.nf_conntrack_max');
@@ -218,7 +218,7 @@ test('a machine that holds what is wanted is ok, and the limit that would be nex
   assert.ok(report.limits.every(({ fix, why }) => fix === null && why === ''));
 });
 
-test('of several limits too low the least is first, and one without a number comes after them', () => {
+test('if several limits are too low, the lowest is first, and one without a number comes after them', () => {
   const low = { conntrack: { max: 40_000, used: 0 }, somaxconn: 128, redisVersion: '5.0.0' };
   assert.equal(look({ ...plenty(), ...low }).first, 'net.core.somaxconn');
   assert.equal(
@@ -227,7 +227,7 @@ test('of several limits too low the least is first, and one without a number com
   );
 });
 
-test('what can not be read is said so, holds nobody back, and names nothing', () => {
+test('a limit that cannot be read is reported, and does not bind', () => {
   const unread = new Unread('no permission to read it');
   const readings = Object.fromEntries(Object.keys(plenty()).map((key) => [key, unread]));
   const report = look(/** @type {any} */ (readings), { env: { FANFARE_LIMITS: 'off' } });
@@ -241,7 +241,7 @@ test('what can not be read is said so, holds nobody back, and names nothing', ()
   assert.match(toText(report, []), /First to bind: unknown, because no limit could be read/);
 });
 
-test('one reading that is missing spoils only the limits that need it', () => {
+test('a missing reading affects only the limits that need it', () => {
   const report = look({
     ...plenty(),
     tcpMem: new Unread('there is no tcp_mem here'),
@@ -254,7 +254,7 @@ test('one reading that is missing spoils only the limits that need it', () => {
   assert.deepEqual(unread, ['net.ipv4.tcp_mem', 'net.ipv4.tcp_wmem', 'net.ipv4.tcp_rmem']);
 });
 
-test('where nothing tracks connections, and without a Redis, there are no such rows', () => {
+test('if the kernel does not track connections, and without Redis, their rows are absent', () => {
   const none = {
     conntrack: null,
     redisVersion: null,
@@ -271,7 +271,7 @@ test('where nothing tracks connections, and without a Redis, there are no such r
   );
 });
 
-test('ports hold back only connections that this machine makes', () => {
+test('ports limit only the connections that this machine opens', () => {
   const name = 'net.ipv4.ip_local_port_range';
   const standard = { ...plenty(), ports: { first: 32_768, last: 60_999, reserved: 0 } };
   const narrow = { ...plenty(), ports: { first: 40_000, last: 40_999, reserved: 0 } };
@@ -292,7 +292,7 @@ test('ports hold back only connections that this machine makes', () => {
   assert.match(String(fix), /"10000 65535" and 2 source addresses/);
 });
 
-test('the cap per address binds where everybody has one address, and only where it is enforced', () => {
+test('the cap per address binds if all clients share one address and the cap is enforced', () => {
   const name = 'connections-per-address';
   /**
    * @param {Record<string, string>} env
@@ -305,7 +305,7 @@ test('the cap per address binds where everybody has one address, and only where 
   assert.equal(binds({ FANFARE_LIMITS: 'observe' }, 'here'), false);
 });
 
-test('without the reserve of descriptors a worker takes all it has', () => {
+test('without the reserve, a worker uses all its descriptors', () => {
   const readings = { ...plenty(), openFiles: { soft: 4096, hard: 8192 } };
   const { permits, value } = rowOf(look(readings, { env: { FANFARE_LIMITS: 'off' } }), 'nofile');
   assert.equal(permits, 4 * (4096 - 64));
@@ -316,7 +316,7 @@ test('without the reserve of descriptors a worker takes all it has', () => {
   );
 });
 
-test('the listen backlog is what the server asks for, however much the kernel would give', () => {
+test('the listen backlog is the length that the server requests, even if the kernel would allow more', () => {
   const { permits, fix } = rowOf(look(plenty(), { wanted: 100_000 }), 'net.core.somaxconn');
   assert.equal(permits, 4096 * 20);
   assert.equal(fix, 'FANFARE_RECONNECT_WINDOW_MS=25000');
@@ -327,7 +327,7 @@ test('the listen backlog is what the server asks for, however much the kernel wo
   );
 });
 
-test('a pong time-out more than the ping interval is what an idle time-out needs', () => {
+test('an idle time-out must be longer than the ping interval and the pong time-out together', () => {
   /** @param {number} idleTimeoutMs */
   const judged = (idleTimeoutMs) => {
     const { permits, verdict } = rowOf(look(plenty(), { idleTimeoutMs }), 'lb-idle-timeout');
@@ -338,7 +338,7 @@ test('a pong time-out more than the ping interval is what an idle time-out needs
   assert.deepEqual(judged(40_000), [null, 'ok']);
 });
 
-test('the soft limit of a subscriber counts where Redis acts on it before a hung worker is replaced', () => {
+test('the soft limit of a subscriber counts if Redis acts on it before a hung worker is replaced', () => {
   /**
    * @param {number} hard
    * @param {number} soft
@@ -355,7 +355,7 @@ test('the soft limit of a subscriber counts where Redis acts on it before a hung
   assert.equal(verdict(32 * mib - 1, 0, 0), 'low');
 });
 
-test('what Redis keeps, and what a full one does', () => {
+test('the persistence of Redis and its policy when its memory is full are reported', () => {
   /**
    * @param {Partial<ReturnType<typeof plenty>>} readings
    * @param {string} name
@@ -425,7 +425,7 @@ function reader(files, forbidden = []) {
 
 const KEYS = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
 
-test('every file is read as the kernel writes it', () => {
+test('every file is parsed in the format of the kernel', () => {
   const { heapBytes, ...machine } = readMachine(KEYS, 'self', reader(FILES));
   assert.deepEqual(machine, {
     openFiles: { soft: 1024, hard: 1_048_576 },
@@ -450,7 +450,7 @@ test('every file is read as the kernel writes it', () => {
   assert.ok(Number(heapBytes) > 2 ** 20);
 });
 
-test('unlimited open files are read as such, and another process has files of its own', () => {
+test('unlimited open files are read as such, and another process has its own limit', () => {
   const files = {
     '/proc/42/limits':
       'Max open files            unlimited            unlimited            files     \n',
@@ -460,7 +460,7 @@ test('unlimited open files are read as such, and another process has files of it
   assert.ok(heapBytes instanceof Unread);
 });
 
-test('no reserved ports is an empty line', () => {
+test('an empty line means no reserved ports', () => {
   const files = { ...FILES, '/proc/sys/net/ipv4/ip_local_reserved_ports': '\n' };
   assert.deepEqual(readMachine(['ports'], 'self', reader(files)).ports, {
     first: 32_768,
@@ -469,7 +469,7 @@ test('no reserved ports is an empty line', () => {
   });
 });
 
-test('of files that are missing, forbidden or not understood it is said why', () => {
+test('if a file is missing, forbidden or malformed, the report has the reason', () => {
   const nothing = readMachine(KEYS, 'self', reader({}));
   for (const [key, reading] of Object.entries(nothing)) {
     if (key === 'heapBytes') continue;
@@ -589,13 +589,13 @@ for (const [name, files, bytes, file] of GROUPS) {
   });
 }
 
-test('a control group whose limit may not be read is not one without', () => {
+test('a control group whose limit may not be read does not count as unlimited', () => {
   const path = '/sys/fs/cgroup/system.slice/fanfare.service/memory.max';
   const { cgroupMemory } = readMachine(['cgroupMemory'], 'self', reader(FILES, [path]));
   assert.deepEqual(cgroupMemory, new Unread(`no permission to read ${path}`));
 });
 
-test('what Redis answers is taken apart', () => {
+test('the answers of Redis are parsed', () => {
   const info = parseInfo(
     '# Server\r\nredis_version:7.0.15\r\nexecutable:/a:b\r\n\r\n# Memory\r\nmaxmemory:0\r\n',
   );
@@ -618,7 +618,7 @@ test('what Redis answers is taken apart', () => {
   assert.throws(() => parsePubsubBuffer(''), /nothing about pubsub/);
 });
 
-test('no Redis is no fault', async () => {
+test('a configuration without Redis is not a fault', async () => {
   assert.deepEqual(await readRedis(null), {
     redisVersion: null,
     redisPubsub: null,
@@ -627,7 +627,7 @@ test('no Redis is no fault', async () => {
   });
 });
 
-test('a server’s start is told of what it is short of, and of nothing else', () => {
+test('the start of a server reports a limit that is too low, and nothing else', () => {
   const read = reader(FILES);
   const config = configOf();
   assert.equal(
@@ -653,7 +653,7 @@ test('a server’s start is told of what it is short of, and of nothing else', (
   );
 });
 
-test('the command line', () => {
+test('the command line is parsed, and its faults are reported', () => {
   assert.deepEqual(parseOptions([]), {
     wanted: DEFAULT_WANTED,
     pid: null,
@@ -715,7 +715,7 @@ test('the JSON has the fields that docs/operations.md names', () => {
   for (const row of json.limits) assert.deepEqual(Object.keys(row), fields);
 });
 
-test('the table has a row for each limit, and says what to do about the low ones', () => {
+test('the table has a row for each limit, and a fix for each low one', () => {
   const report = look({ ...plenty(), somaxconn: 128 }, { clients: 'elsewhere' });
   const text = toText(report, ['a note']);
   for (const { name } of report.limits)

@@ -14,7 +14,7 @@ test('an address with many items delays another one by one item', () => {
   assert.deepEqual(order, ['many 0', 'other 0', 'alone', 'many 1', 'other 1', 'many 2']);
 });
 
-test('every item leaves once, those of an address in their order', () => {
+test('every item leaves once, and items of one address keep their order', () => {
   const step = fc.option(fc.constantFrom('a', 'b', 'c', ''), { nil: null });
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.boolean(), step), { maxLength: 200 }), (steps) => {
@@ -43,7 +43,7 @@ test('every item leaves once, those of an address in their order', () => {
   );
 });
 
-test('what has left is let go', () => {
+test('the queue keeps no reference to an item that has left', () => {
   /** @type {FairQueue<object>} */
   const queue = new FairQueue();
   for (let i = 0; i < 10_000; i++) {

@@ -88,7 +88,7 @@ function privateUses(source) {
   return code.split('\n').filter((line) => PRIVATE.test(line));
 }
 
-test('only the fast folders touch what Node, ws and ioredis keep private', () => {
+test('only the fast folders use private fields of Node, ws and ioredis', () => {
   const files = readdirSync(`${root}src`, { recursive: true })
     .map((file) => `src/${file}`)
     .filter((file) => file.endsWith('.js') && !file.includes('/fast/') && !FAIR.includes(file));
@@ -113,7 +113,7 @@ for (const fault of [
   test(`the check finds ${fault}`, () => assert.equal(privateUses(fault).length, 1));
 }
 
-test('the check lets comments, strings and own names pass', () => {
+test('the check ignores comments, strings and own names', () => {
   for (const fair of [
     '// socket._handle',
     "const text = 'socket._handle';",

@@ -122,7 +122,7 @@ async function both(chunks, head) {
   return expected;
 }
 
-test('whatever comes, in whatever pieces: with the reader and without it everything observed is the same', async () => {
+test('property: ws with the reader and without it behaves the same, whatever bytes come in whatever pieces', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(frames, { minLength: 1, maxLength: 12 }),
@@ -149,7 +149,7 @@ test('one frame in pieces of one byte each is a message', async () => {
   assert.equal(short.direct, before + 1);
 });
 
-test('text that is not UTF-8 ends the connection with 1007, in one piece or in two, and what follows is not read', async () => {
+test('text that is not UTF-8 ends the connection with 1007, in one piece or in two, and later bytes are not read', async () => {
   // With its mask off twice it would be fine: ws must get it as it came.
   const bad = frameBytes({ first: 0x81, body: Buffer.from([0x61, 0xff]), mask: 0x009e0000 });
   const good = frameBytes({ first: 0x81, body: Buffer.from('good'), mask: 7 });
@@ -163,7 +163,7 @@ test('text that is not UTF-8 ends the connection with 1007, in one piece or in t
   }
 });
 
-test('what follows a close by the server in the same read is left to ws, the peer’s close included', async () => {
+test('after a close by the server, ws reads the rest of the same read, the peer’s close included', async () => {
   const frame = (/** @type {string} */ text) =>
     frameBytes({ first: 0x81, body: Buffer.from(text), mask: 9 });
   const close = frameBytes({ first: 0x88, body: Buffer.from([3, 232]), mask: 9 });
@@ -174,7 +174,7 @@ test('what follows a close by the server in the same read is left to ws, the pee
   assert.ok(bytes.endsWith('\x88\x07\x0f\xa0asked')); // 4000
 });
 
-test('pings and pongs do not end the short way, a fragment does', async () => {
+test('pings and pongs stay on the fast path; from a fragment on, ws reads the rest', async () => {
   const text = frameBytes({ first: 0x81, body: Buffer.from('text'), mask: 3 });
   const ping = frameBytes({ first: 0x89, body: Buffer.from('p'), mask: 3 });
   const pong = frameBytes({ first: 0x8a, body: Buffer.alloc(0), mask: 3 });
@@ -191,7 +191,7 @@ test('pings and pongs do not end the short way, a fragment does', async () => {
   assert.equal(short.direct, before + 1);
 });
 
-test('sockets are read into the one buffer, and what one has sent in part stays its own', async () => {
+test('all sockets are read into one buffer, and a partial frame is copied out of it', async () => {
   // Held parts of two connections, whose reads take turns in that buffer.
   const shared = new FrameServer(true);
   await shared.start();

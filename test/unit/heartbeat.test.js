@@ -45,7 +45,7 @@ test('pings are spread evenly over the period', () => {
   assert.ok(most <= 9, `at most ${most} in one step of 250 ms`);
 });
 
-test('who gives no sign of life after a ping is terminated; any sign counts', () => {
+test('a peer that sends nothing after a ping is terminated; any data counts as alive', () => {
   const { members, run, counters } = build();
   const [dead, alive] = members;
   run(60_000, () => {
@@ -56,7 +56,7 @@ test('who gives no sign of life after a ping is terminated; any sign counts', ()
   assert.equal(counters.heartbeatTimeouts, 1);
 });
 
-test('the peers are not to blame when the event loop stood still', () => {
+test('if the event loop stalled, no peer is terminated for it', () => {
   const { members, run, stall } = build({ connections: 100 });
   run(5000, () => {});
   stall(20_000); // everything the peers sent meanwhile is still unread
@@ -64,7 +64,7 @@ test('the peers are not to blame when the event loop stood still', () => {
   assert.equal(members.filter(({ transport }) => transport.terminated).length, 0);
 });
 
-test('connections come and go without anyone being lost or asked twice', () => {
+test('a removed connection gets no ping, and each other connection gets one per period', () => {
   const { heartbeat, members, run } = build({ connections: 100 });
   for (const { connection } of members.filter((_, i) => i % 3 === 0)) heartbeat.remove(connection);
   heartbeat.remove(members[0].connection);

@@ -35,7 +35,7 @@ function chance(seed) {
 }
 
 for (const seed of [1, 2, 3, 4, 5, 6]) {
-  test(`whatever is done, it says what a plain list would (seed ${seed})`, () => {
+  test(`it agrees with a plain list after random operations (seed ${seed})`, () => {
     const random = chance(seed);
     const streams = new Histories();
     const rules = [
@@ -88,7 +88,7 @@ for (const seed of [1, 2, 3, 4, 5, 6]) {
   });
 }
 
-test('what a stream takes stays near what it holds', () => {
+test('the memory of a stream stays near the size of its publications', () => {
   const streams = new Histories();
   for (let i = 0; i < 100_000; i++) streams.append('room', RULE, Buffer.alloc(100), 0);
   assert.equal(streams.publications, 100);
@@ -112,7 +112,7 @@ test('a sweep frees each stream at its own time', () => {
   assert.equal(read(streams, 'a', ALL, 60_000).offset, 2);
 });
 
-test('a sweep is short, however much is due', () => {
+test('a sweep is short, however many streams are due', () => {
   const streams = new Histories();
   for (let i = 0; i < 25_000; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), 0);
   const held = [1, 2, 3].map(() => {
@@ -122,7 +122,7 @@ test('a sweep is short, however much is due', () => {
   assert.deepEqual(held, [15_000, 5000, 0]);
 });
 
-test('what has expired is not read, swept or not', () => {
+test('expired publications are not read, swept or not', () => {
   const streams = new Histories();
   const { epoch } = streams.append('room', RULE, Buffer.from('x'), 0);
   assert.equal(read(streams, 'room', ALL, RULE.ttlMs - 1).publications.length, 1);
@@ -134,7 +134,7 @@ test('what has expired is not read, swept or not', () => {
   assert.deepEqual(read(streams, 'room', ALL, RULE.ttlMs).publications.map(String), ['y']);
 });
 
-test('beyond its bytes the rooms least recently published to lose their publications, never their positions', () => {
+test('above the byte limit, the least recently published rooms lose their publications, never their positions', () => {
   const streams = new Histories({ maxBytes: 100_000 });
   const epochs = new Map();
   for (let i = 0; i < 100; i++) {
@@ -158,7 +158,7 @@ test('beyond its bytes the rooms least recently published to lose their publicat
   assert.equal(streams.publications, 4 * (100 - firstLeft) + 100);
 });
 
-test('one room has a quarter of the bytes at most, and keeps its newest', () => {
+test('one room uses at most a quarter of the bytes, and keeps its newest publications', () => {
   const streams = new Histories({ maxBytes: 1_000_000 });
   streams.append('quiet', RULE, Buffer.from('x'), 0);
   for (let i = 0; i < 100; i++) streams.append('large', RULE, Buffer.alloc(20_000, i), 1);
@@ -173,7 +173,7 @@ test('one room has a quarter of the bytes at most, and keeps its newest', () => 
   assert.equal(streams.lostPublications, 100 - publications.length);
 });
 
-test('a publication larger than all there is room for is kept until the next', () => {
+test('a publication larger than the limit is kept until the next one', () => {
   const streams = new Histories({ maxBytes: 1000 });
   streams.append('a', RULE, Buffer.alloc(100), 0);
   streams.append('b', RULE, Buffer.alloc(5000), 1);
@@ -188,7 +188,7 @@ test('a publication larger than all there is room for is kept until the next', (
   );
 });
 
-test('of too many positions those with nothing left are forgotten first, and begin a new epoch', () => {
+test('above the limit of positions, those of empty rooms are forgotten first and begin a new epoch', () => {
   const streams = new Histories({ maxStreams: 10 });
   const brief = { size: 10, ttlMs: 1000 };
   const before = streams.append('gone', brief, Buffer.from('x'), 0);
@@ -217,7 +217,7 @@ test('of too many positions those with nothing left are forgotten first, and beg
   );
 });
 
-test('no position of an epoch comes twice, however often rooms are forgotten', () => {
+test('no position of an epoch is assigned twice, however often rooms are forgotten', () => {
   const streams = new Histories({ maxStreams: 5 });
   const random = chance(7);
   const seen = new Set();
@@ -231,7 +231,7 @@ test('no position of an epoch comes twice, however often rooms are forgotten', (
   assert.ok(streams.lostPositions > 1000);
 });
 
-test('a room that is only asked for costs nothing, and keeps its epoch', () => {
+test('a read of an unknown room allocates nothing, and its epoch stays the same', () => {
   const streams = new Histories({ maxStreams: 100 });
   const epochs = Array.from({ length: 2000 }, (_, i) => read(streams, `never-${i}`).epoch);
   assert.equal(streams.streams.size, 0);
@@ -241,7 +241,7 @@ test('a room that is only asked for costs nothing, and keeps its epoch', () => {
   assert.ok(changed.length < 30, `${changed.length}`);
 });
 
-test('a stretch ends at its bytes, and brings one publication however large', () => {
+test('a read ends at its byte limit, and returns at least one publication, however large', () => {
   const streams = new Histories();
   const half = Buffer.alloc(MAX_PAGE_BYTES / 2 - 1000);
   for (let i = 0; i < 5; i++) streams.append('halves', RULE, half, 0);
@@ -256,7 +256,7 @@ test('a stretch ends at its bytes, and brings one publication however large', ()
   );
 });
 
-test('a key is known for its time exactly, in its own room', () => {
+test('an idempotency key is known for exactly its lifetime, in its own room', () => {
   const streams = new Histories();
   for (const nowMs of [0, 299_000, 400_000]) {
     const key = `key ${nowMs}`;
@@ -270,7 +270,7 @@ test('a key is known for its time exactly, in its own room', () => {
   assert.equal(streams.lostKeys, 0);
 });
 
-test('keys are let go when their time is over', () => {
+test('idempotency keys are deleted when they expire', () => {
   const streams = new Histories();
   for (let i = 0; i < 1000; i++) streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
   for (let nowMs = 0; nowMs <= 3 * IDEMPOTENCY_MS; nowMs += 1000) streams.sweep(nowMs);
@@ -278,7 +278,7 @@ test('keys are let go when their time is over', () => {
   assert.equal(streams.lostKeys, 0);
 });
 
-test('of too many keys the oldest are forgotten, and counted', () => {
+test('above the limit of keys, the oldest are forgotten and counted', () => {
   const streams = new Histories({ maxKeys: 100 });
   for (let i = 0; i < 1000; i++) {
     streams.append('room', RULE, Buffer.from('x'), i, `${i}`);

@@ -209,7 +209,7 @@ const TABLE = [
   ],
 ];
 
-test('the handshakes of the table', limit, async (t) => {
+test('each handshake of the table gets its status', limit, async (t) => {
   const { connect, counters, server, websockets } = await start(t, {
     env: { FANFARE_LIMITS: 'off' },
   });
@@ -239,7 +239,7 @@ test('the handshakes of the table', limit, async (t) => {
   assert.ok(counters.refused.bad_request > 30);
 });
 
-test('early frames arrive behind the handshake', limit, async (t) => {
+test('frames sent with the handshake arrive', limit, async (t) => {
   const { connect } = await start(t, {
     onUpgrade: (_request, socket, head) => {
       socket.unshift(head);
@@ -342,7 +342,7 @@ function repeatedHeader(response) {
   return names.find((name, i) => names.indexOf(name) !== i);
 }
 
-test('plain HTTP', limit, async (t) => {
+test('each plain HTTP request gets its status', limit, async (t) => {
   const { connect } = await start(t);
   for (const [name, sent, status, headers] of PLAIN) {
     await t.test(`${name}: ${status}`, limit, async () => {
@@ -397,7 +397,7 @@ test('a socket may become a WebSocket after plain HTTP', limit, async (t) => {
 });
 
 test(
-  'of 300 connections from one address 100 come in, forged headers or not, and places come back',
+  '100 of 300 connections from one address are admitted, with or without forged headers, and places are given back',
   limit,
   async (t) => {
     const { connect, counters, held, server } = await start(t);
@@ -450,7 +450,7 @@ test('a worker that lags refuses with 503', limit, async (t) => {
 });
 
 test(
-  'a client that sends nothing, or half a header, or dribbles, gets 408 at the deadline',
+  'a client that sends nothing, half a header, or single bytes gets 408 at the deadline',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, {
@@ -475,7 +475,7 @@ test(
 );
 
 test(
-  'an admission that stalls ends in 503, and a place it gets later is given back',
+  'an admission that stalls ends in 503, and a place granted later is given back',
   limit,
   async (t) => {
     /** @type {(() => void)[]} */
@@ -502,7 +502,7 @@ test(
   },
 );
 
-test('a client that leaves while it is admitted gives its place back', limit, async (t) => {
+test('the place of a client that disconnects during admission is given back', limit, async (t) => {
   /** @type {(() => void)[]} */
   const answer = [];
   let released = 0;
@@ -523,7 +523,7 @@ test('a client that leaves while it is admitted gives its place back', limit, as
   await until(() => released === 1);
 });
 
-test('a place is given back once when ws refuses what admission let in', limit, async (t) => {
+test('a place is given back once if ws refuses an admitted handshake', limit, async (t) => {
   let released = 0;
   const { connect, server } = await start(t, {
     addresses: {
@@ -543,7 +543,7 @@ test('a place is given back once when ws refuses what admission let in', limit, 
 });
 
 test(
-  'a client that opens connections and is silent loses its own oldest, and nobody else is refused',
+  'if an address opens many silent connections, its own oldest are closed, and no other is refused',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '4' } });
@@ -567,7 +567,7 @@ test(
 );
 
 test(
-  'a trusted proxy is not one address: whoever else has most of the silent connections loses first',
+  'a trusted proxy does not count as one address: the address with the most silent connections loses first',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, {
@@ -587,7 +587,7 @@ test(
   },
 );
 
-test('of 1,200 handshakes that come at once none is refused', limit, async (t) => {
+test('1,200 handshakes at once are all accepted', limit, async (t) => {
   const { connect, counters, server, websockets } = await start(t);
   const clients = await Promise.all(
     Array.from({ length: 1200 }, (_, i) => connect(`127.0.1.${1 + (i % 24)}`)),
@@ -602,7 +602,7 @@ test('of 1,200 handshakes that come at once none is refused', limit, async (t) =
 
 for (const mode of ['enforce', 'observe', 'off']) {
   test(
-    `a handshake that the worker does not come to in time gets 503, not 408: ${mode}`,
+    `a handshake that the worker cannot handle in time gets 503, not 408: ${mode}`,
     limit,
     async (t) => {
       const { connect, counters, server } = await start(t, {
@@ -630,7 +630,7 @@ for (const mode of ['enforce', 'observe', 'off']) {
 }
 
 test(
-  'plain HTTP keeps few connections alive; the address that has most loses its oldest',
+  'plain HTTP keeps few connections alive; the address with the most loses its oldest',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t);
@@ -670,7 +670,7 @@ test('plain HTTP closes a connection after 100 requests, and after a minute', li
   await until(() => server.openSockets === 0);
 });
 
-test('of requests sent ahead the second is the last that is answered', limit, async (t) => {
+test('of pipelined requests, two are answered', limit, async (t) => {
   const { connect, server } = await start(t);
   const client = await connect();
   client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1000));
@@ -682,27 +682,31 @@ test('of requests sent ahead the second is the last that is answered', limit, as
   assert.equal(server.plainSockets, 0);
 });
 
-test('of requests sent ahead few are parsed, also behind a first piece', limit, async (t) => {
-  const { connect, server } = await start(t);
-  let parsed = 0;
-  server.http.on('request', () => parsed++);
-  for (const request of ['GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n']) {
-    for (const cut of [0, 1]) {
-      parsed = 0;
-      const client = await connect();
-      const all = request.repeat(3000);
-      if (cut > 0) {
-        client.write(all.slice(0, cut));
-        await new Promise((resolve) => setTimeout(resolve, 50));
+test(
+  'of pipelined requests, few are parsed, also after a partial first request',
+  limit,
+  async (t) => {
+    const { connect, server } = await start(t);
+    let parsed = 0;
+    server.http.on('request', () => parsed++);
+    for (const request of ['GET /livez HTTP/1.1\r\nHost: a\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n']) {
+      for (const cut of [0, 1]) {
+        parsed = 0;
+        const client = await connect();
+        const all = request.repeat(3000);
+        if (cut > 0) {
+          client.write(all.slice(0, cut));
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        client.write(all.slice(cut));
+        await client.closed();
+        assert.ok(parsed > 0 && parsed <= 1 + 512 / request.length, `${parsed} requests`);
       }
-      client.write(all.slice(cut));
-      await client.closed();
-      assert.ok(parsed > 0 && parsed <= 1 + 512 / request.length, `${parsed} requests`);
     }
-  }
-});
+  },
+);
 
-test('what is sent behind a handshake is all there, in its order', limit, async (t) => {
+test('all data sent behind a handshake arrives in order', limit, async (t) => {
   const early = Buffer.from(Array.from({ length: 3000 }, (_, i) => i & 0xff));
   for (const cut of [0, 20]) {
     /** @type {Buffer[]} */
@@ -724,7 +728,7 @@ test('what is sent behind a handshake is all there, in its order', limit, async 
 });
 
 test(
-  'an address that connects too often gets 429 before it has said anything; its further requests count too',
+  'an address that connects too often gets 429 before its request is read; its further requests count too',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, {
@@ -750,7 +754,7 @@ test(
 );
 
 test(
-  'when descriptors run short idle connections give way, and handshakes come in',
+  'when descriptors run short, idle connections are closed and handshakes are admitted',
   limit,
   async (t) => {
     const { connect, counters, server } = await start(t, { descriptors: 100 });
@@ -777,7 +781,7 @@ test(
 );
 
 test(
-  'the last descriptors are not used up: connections beyond them are closed unanswered, and that is logged once',
+  'the last descriptors stay free: further connections are closed without an answer, and logged once',
   limit,
   async (t) => {
     const { connect, counters, server, errors, held } = await start(t, {
@@ -794,31 +798,35 @@ test(
   },
 );
 
-test('the handshake of Java 17 (java.net.http.WebSocket), byte for byte', limit, async (t) => {
-  const { connect } = await start(t);
-  const recorded = [
-    'GET /ws HTTP/1.1',
-    'Connection: Upgrade',
-    'Content-Length: 0',
-    'Host: 127.0.0.1:34359',
-    'Upgrade: websocket',
-    'User-Agent: Java-http-client/17.0.15',
-    'Sec-WebSocket-Key: xVB63pjehtf4N+6dtFZOHg==',
-    'Sec-WebSocket-Version: 13',
-    '\r\n',
-  ].join('\r\n');
-  const { status, headers } = await (await connect()).write(recorded).response();
-  assert.equal(status, 101);
-  assert.equal(
-    headers['sec-websocket-accept'],
-    createHash('sha1')
-      .update('xVB63pjehtf4N+6dtFZOHg==258EAFA5-E914-47DA-95CA-C5AB0DC85B11')
-      .digest('base64'),
-  );
-});
+test(
+  'the handshake of Java 17 (java.net.http.WebSocket) is accepted, byte for byte',
+  limit,
+  async (t) => {
+    const { connect } = await start(t);
+    const recorded = [
+      'GET /ws HTTP/1.1',
+      'Connection: Upgrade',
+      'Content-Length: 0',
+      'Host: 127.0.0.1:34359',
+      'Upgrade: websocket',
+      'User-Agent: Java-http-client/17.0.15',
+      'Sec-WebSocket-Key: xVB63pjehtf4N+6dtFZOHg==',
+      'Sec-WebSocket-Version: 13',
+      '\r\n',
+    ].join('\r\n');
+    const { status, headers } = await (await connect()).write(recorded).response();
+    assert.equal(status, 101);
+    assert.equal(
+      headers['sec-websocket-accept'],
+      createHash('sha1')
+        .update('xVB63pjehtf4N+6dtFZOHg==258EAFA5-E914-47DA-95CA-C5AB0DC85B11')
+        .digest('base64'),
+    );
+  },
+);
 
 test(
-  'sockets that come back from the line unfinished are within the cap of handshakes, too',
+  'unfinished sockets that leave the queue count against the cap of handshakes',
   limit,
   async (t) => {
     const { connect, server, counters } = await start(t, { env: { FANFARE_MAX_HANDSHAKES: '3' } });
@@ -836,7 +844,7 @@ test(
   },
 );
 
-test('an observed cap of handshakes counts and lets in', limit, async (t) => {
+test('an observed cap of handshakes counts and admits', limit, async (t) => {
   const { connect, counters, server } = await start(t, {
     env: { FANFARE_MAX_HANDSHAKES: '1', FANFARE_MAX_HANDSHAKES_MODE: 'observe' },
   });
@@ -847,7 +855,7 @@ test('an observed cap of handshakes counts and lets in', limit, async (t) => {
   assert.equal(counters.refused.handshakes, 0);
 });
 
-test('a refused peer that does not leave is not kept', limit, async (t) => {
+test('a refused peer that stays connected is disconnected', limit, async (t) => {
   const { connect, server } = await start(t);
   const client = await connect();
   client.socket.allowHalfOpen = true;
@@ -886,7 +894,7 @@ test('handshakes that time out together are refused a hundred at a time', limit,
   assert.ok(most <= 100, `${most} in a turn`);
 });
 
-test('a refused peer that is still sending reads its answer and no reset', limit, async (t) => {
+test('a refused peer that is still sending gets the answer, not a reset', limit, async (t) => {
   const { connect } = await start(t);
   const client = await connect();
   client.write(
@@ -901,7 +909,7 @@ test('a refused peer that is still sending reads its answer and no reset', limit
 });
 
 test(
-  'when accepting stops, handshakes under way get 503, WebSockets stay, and nobody new connects',
+  'when accepting stops, pending handshakes get 503, WebSockets stay, and new connections fail',
   limit,
   async (t) => {
     const { connect, server, counters, websockets } = await start(t);
@@ -931,25 +939,29 @@ test(
   },
 );
 
-test('close ends every socket that is no WebSocket, and may be called twice', limit, async (t) => {
-  const { connect, server } = await start(t);
-  const idle = await connect();
-  const keptAlive = await connect();
-  await keptAlive.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response();
-  await until(() => server.openSockets === 2);
-  await Promise.all([server.close(), server.close()]);
-  await Promise.all([idle.closed(), keptAlive.closed()]);
-  await server.close();
-});
+test(
+  'close ends every socket that is not a WebSocket, and may be called twice',
+  limit,
+  async (t) => {
+    const { connect, server } = await start(t);
+    const idle = await connect();
+    const keptAlive = await connect();
+    await keptAlive.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n').response();
+    await until(() => server.openSockets === 2);
+    await Promise.all([server.close(), server.close()]);
+    await Promise.all([idle.closed(), keptAlive.closed()]);
+    await server.close();
+  },
+);
 
-test('a port that is taken is an error of listen', limit, async (t) => {
+test('listen rejects if the port is in use', limit, async (t) => {
   const { connect, server } = await start(t);
   await connect();
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
   await assert.rejects(start(t, { env: { PORT: String(port) } }), { code: 'EADDRINUSE' });
 });
 
-test('resets at every moment of a handshake end nothing but themselves', limit, async (t) => {
+test('a reset at any moment of a handshake affects no other connection', limit, async (t) => {
   const { connect, server, held } = await start(t);
   const text = handshake();
   for (let cut = 0; cut <= text.length; cut += 7) {
@@ -976,7 +988,7 @@ for (const [mode, cut] of /** @type {[string, number][]} */ ([
 ])) {
   const pieces = cut === 0 ? 'whole' : 'behind a first piece';
   test(
-    `of handshakes that come at once, ${pieces}, a turn takes some milliseconds, with the cap per address: ${mode}`,
+    `handshakes that come at once, ${pieces}, take turns of some milliseconds, with the cap per address: ${mode}`,
     limit,
     async (t) => {
       const came = /** @type {string[]} */ ([]);
@@ -1016,7 +1028,7 @@ for (const [mode, cut] of /** @type {[string, number][]} */ ([
 }
 
 test(
-  'a client waits for its turn, and not for all handshakes of an address that came first',
+  'a client waits for its own turn, not for all handshakes of an earlier address',
   limit,
   async (t) => {
     const came = /** @type {string[]} */ ([]);
@@ -1042,7 +1054,7 @@ test(
 );
 
 test(
-  'who says nothing and leaves is gone, and so is who leaves before its turn',
+  'a client that leaves without a request, or before its turn, leaves nothing behind',
   limit,
   async (t) => {
     const { connect, server, counters } = await start(t);

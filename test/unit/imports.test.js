@@ -171,7 +171,7 @@ test('every import of src is allowed, and only main.js reads the environment', (
   assert.deepEqual(faults, []);
 });
 
-test('every import leads to a file or to a package that a production install has', () => {
+test('every import is a file or a package that a production install has', () => {
   for (const path of readdirSync(src, { recursive: true }).map(String)) {
     if (!path.endsWith('.js')) continue;
     for (const { specifier } of importsOf(withoutComments(readFileSync(`${src}${path}`, 'utf8')))) {
@@ -189,7 +189,7 @@ test('worker.js names no backend', () => {
   assert.deepEqual(source.match(/[Rr]edis|[Ee]mbedded|Local|Memory/g) ?? [], []);
 });
 
-test('no file of src imports itself through others, types in JSDoc included', () => {
+test('src has no import cycles, types in JSDoc included', () => {
   assert.deepEqual(cyclesOf(sourcesOfSrc()), []);
 });
 
@@ -216,7 +216,7 @@ for (const [name, path, line] of CYCLES) {
   });
 }
 
-test('the check for cycles lets prose and strings pass', () => {
+test('the check for cycles ignores prose and strings', () => {
   const sources = sourcesOfSrc();
   const lines = "// Unlike './room.js', from which this imports nothing.\nconst a = './room.js';\n";
   sources.set('hub/connection.js', sources.get('hub/connection.js') + lines);
@@ -366,7 +366,7 @@ const FAIR = /** @type {const} */ ([
 ]);
 
 for (const [name, path, source] of FAIR) {
-  test(`the check lets ${name} pass`, () => assert.deepEqual(check(path, source), []));
+  test(`the check accepts ${name}`, () => assert.deepEqual(check(path, source), []));
 }
 
 /**

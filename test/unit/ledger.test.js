@@ -8,7 +8,7 @@ import { Ledger } from '../../loadtest/artillery/ledger.js';
 
 const ROOM = 'general';
 
-test('a member that got everything sent during its stay misses nothing', () => {
+test('a member that got every message sent during its membership misses nothing', () => {
   const ledger = new Ledger();
   ledger.accept(ROOM, 'ada', 1, 10);
   const member = ledger.join(ROOM, 20);
@@ -20,7 +20,7 @@ test('a member that got everything sent during its stay misses nothing', () => {
   assert.equal(member.outstanding(), 0);
 });
 
-test('a gap within a publisher’s messages is lost as soon as a later one comes', () => {
+test('a gap in a publisher’s messages counts as lost when a later message arrives', () => {
   const ledger = new Ledger();
   const member = ledger.join(ROOM, 0);
   for (const n of [1, 2, 3, 4]) ledger.accept(ROOM, 'ada', n, n);
@@ -29,7 +29,7 @@ test('a gap within a publisher’s messages is lost as soon as a later one comes
   assert.equal(member.outstanding(), 0);
 });
 
-test('what is missing at the beginning, at the end, or altogether is outstanding', () => {
+test('messages missing at the beginning, at the end, or altogether are outstanding', () => {
   const ledger = new Ledger();
   const member = ledger.join(ROOM, 0);
   for (const n of [1, 2, 3, 4]) ledger.accept(ROOM, 'ada', n, n);
@@ -40,7 +40,7 @@ test('what is missing at the beginning, at the end, or altogether is outstanding
   assert.equal(member.outstanding(), 4);
 });
 
-test('what was sent before the member knew that it has joined may come or not', () => {
+test('messages sent before the member got its join reply are optional', () => {
   const ledger = new Ledger();
   const [here, there] = [ledger.join(ROOM, 20), ledger.join(ROOM, 20)];
   ledger.accept(ROOM, 'ada', 1, 19);
@@ -50,7 +50,7 @@ test('what was sent before the member knew that it has joined may come or not', 
   assert.deepEqual([here.outstanding(), there.outstanding()], [0, 0]);
 });
 
-test('a delivery that comes before its ack is neither lost nor too much', () => {
+test('a delivery that arrives before its ack is neither lost nor a duplicate', () => {
   const ledger = new Ledger();
   const member = ledger.join(ROOM, 0);
   assert.equal(member.receive('ada', 1), 0);
@@ -59,7 +59,7 @@ test('a delivery that comes before its ack is neither lost nor too much', () => 
   assert.equal(member.outstanding(), 0);
 });
 
-test('a delivery that comes again, or out of order, is told', () => {
+test('a repeated or reordered delivery is reported', () => {
   const ledger = new Ledger();
   const member = ledger.join(ROOM, 0);
   assert.equal(member.receive('ada', 1), 0);
@@ -68,7 +68,7 @@ test('a delivery that comes again, or out of order, is told', () => {
   assert.equal(member.receive('ada', 2), -1);
 });
 
-test('a publisher that has ended is forgotten when nobody is left to whom its messages were due', () => {
+test('an ended publisher is forgotten when no member still waits for its messages', () => {
   const ledger = new Ledger();
   const member = ledger.join(ROOM, 0);
   ledger.accept(ROOM, 'ada', 1, 1);
@@ -83,7 +83,7 @@ test('a publisher that has ended is forgotten when nobody is left to whom its me
   assert.equal(last.outstanding(), 0);
 });
 
-test('whoever comes and goes in the midst of traffic: what is lost is what was dropped of what was due', () => {
+test('property: while members join and leave, the lost messages are those that were due and dropped', () => {
   fc.assert(
     fc.property(fc.infiniteStream(fc.nat(99)), fc.boolean(), (stream, isFaulty) => {
       const ledger = new Ledger();

@@ -78,7 +78,7 @@ function brokenLinks(path, text) {
     .map((target) => `${relative(root, path)}: ${target}`);
 }
 
-test('every relative link and anchor in the Markdown files leads somewhere', () => {
+test('every relative link and anchor in the Markdown files has a target', () => {
   const files = markdownIn(root);
   assert.ok(files.length > 20, `${files.length} files`);
   assert.deepEqual(

@@ -34,7 +34,7 @@ test('no file of loadtest imports a file of test', () => {
   assert.deepEqual(faults, []);
 });
 
-test('an import of a test is found in each way to write it', () => {
+test('an import of a test file is found in each syntax', () => {
   for (const source of [
     "import { a } from '../../test/helpers/clients.js';",
     "import '../../test/helpers/clients.js';",

@@ -46,7 +46,7 @@ const child = (code) => [
   `import { createLog, droppedLines, flushLog } from '${LOG}';\n${code}`,
 ];
 
-test('secrets are left out wherever they stand', async (t) => {
+test('secrets are redacted wherever they occur', async (t) => {
   const text = await written(t, (log) => {
     log.info(
       {
@@ -79,7 +79,7 @@ test('secrets are left out wherever they stand', async (t) => {
   for (const line of text.trim().split('\n')) JSON.parse(line);
 });
 
-test('a URL keeps what is no secret', () => {
+test('a URL keeps its parts that are not secret', () => {
   assert.equal(
     redactUrl('redis://user:pw@host:6379/1?x=y'),
     'redis://[redacted]@host:6379/1?[redacted]',
@@ -89,13 +89,13 @@ test('a URL keeps what is no secret', () => {
   assert.equal(redactUrl('http://localhost:3000/ws'), 'http://localhost:3000/ws');
 });
 
-test('control characters can not forge a line', async (t) => {
+test('control characters cannot forge a line', async (t) => {
   const text = await written(t, (log) => log.info({ room: 'a\n{"level":60}\u001b[31m' }, 'b\r\nc'));
   assert.equal(text.trim().split('\n').length, 1);
   assert.ok(!text.includes('\u001b'));
 });
 
-test('as text a line is one event, an error has its stack below, and no text of a stranger commands the terminal', () => {
+test('in the text format, an event is one line with an error’s stack below, and control characters are escaped', () => {
   const format = textFormat(false);
   const line = (/** @type {object} */ fields) =>
     format(`${JSON.stringify({ time: 0, pid: 1, server: 's', ...fields })}\n`);
@@ -126,7 +126,7 @@ test('as text a line is one event, an error has its stack below, and no text of 
   assert.ok(textFormat(true)(`{"level":60,"msg":"x"}`).includes('\x1b[1;31mFATAL'));
 });
 
-test('each line names its process and its server', async (t) => {
+test('each line has its process ID and its server', async (t) => {
   const text = await written(t, (log) => log.child({ worker: 3 }).info('x'));
   const line = JSON.parse(text);
   assert.equal(line.pid, process.pid);
@@ -134,7 +134,9 @@ test('each line names its process and its server', async (t) => {
   assert.equal(line.worker, 3);
 });
 
-test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 }, async (t) => {
+test('the process survives a closed pipe, and lost lines are counted', {
+  timeout: 20_000,
+}, async (t) => {
   const process_ = spawn(
     process.execPath,
     child(`
@@ -159,7 +161,7 @@ test('a closed pipe is survived and what is lost is counted', { timeout: 20_000 
   assert.equal(code, 7);
 });
 
-test('a pipe nobody reads neither blocks the process nor its exit, and memory stays bounded', {
+test('a pipe without a reader blocks neither the process nor its exit, and memory stays bounded', {
   timeout: 20_000,
 }, async (t) => {
   const process_ = spawn(
@@ -179,7 +181,9 @@ test('a pipe nobody reads neither blocks the process nor its exit, and memory st
   assert.equal(code, 7);
 });
 
-test("the same behind a shell's pipe", { timeout: 20_000 }, () => {
+test('a shell pipe without a reader blocks neither the process nor its exit', {
+  timeout: 20_000,
+}, () => {
   const code = child(`
     const log = createLog({ level: 'info', format: 'json' });
     const line = 'x'.repeat(1000);
@@ -215,7 +219,7 @@ test('lines written just before the exit are not lost', { timeout: 20_000 }, () 
   );
 });
 
-test('a full device is survived', { timeout: 20_000 }, () => {
+test('the process survives a full device', { timeout: 20_000 }, () => {
   const { stderr, status } = spawnSync(
     process.execPath,
     child(`
@@ -230,7 +234,7 @@ test('a full device is survived', { timeout: 20_000 }, () => {
   assert.equal(status, 7, stderr);
 });
 
-test('a full disk is survived, and when it has room again the log goes on with whole lines', {
+test('the process survives a full disk, and the log continues with whole lines when the disk has space', {
   timeout: 20_000,
 }, async (t) => {
   const mountPoint = mkdtempSync(join(tmpdir(), 'fanfare-log-'));

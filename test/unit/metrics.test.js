@@ -85,7 +85,7 @@ test('reading a counter twice does not count twice', async (t) => {
   assert.equal(values.get('fanfare_admissions_refused_total{reason="origin"}'), 2);
 });
 
-test('no counter falls when workers leave, and their gauges vanish', async (t) => {
+test('no counter falls when workers exit, and their gauges disappear', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
   Object.assign(a.counters, { connections: 3, messages: 10 });
   Object.assign(b.counters, { connections: 4, messages: 5 });
@@ -116,7 +116,7 @@ test('no counter falls when workers leave, and their gauges vanish', async (t) =
   assert.deepEqual(fallen(last, await aggregate.text()), []);
 });
 
-test('a sum of fractions is the same in whichever order it is added up', async (t) => {
+test('a sum of fractions is the same in any order of addition', async (t) => {
   const workers = [worker(t, 0), worker(t, 1), worker(t, 2)];
   const aggregate = new Aggregate();
   // (0.1 + 0.2) + 0.3 > (0.2 + 0.3) + 0.1
@@ -132,7 +132,7 @@ test('a sum of fractions is the same in whichever order it is added up', async (
   assert.deepEqual(fallen(before, after), []);
 });
 
-test('an answer older than the last one is passed over', async (t) => {
+test('an answer older than the last one is ignored', async (t) => {
   const one = worker(t, 0);
   one.counters.messages = 1;
   const early = await one.snapshot();
@@ -143,7 +143,7 @@ test('an answer older than the last one is passed over', async (t) => {
   assert.equal(samples(await aggregate.text()).get('websocket_messages_total'), 2);
 });
 
-test('event-loop lag is the worst of the workers and the broker is up where all are', async (t) => {
+test('event-loop lag is the highest of the workers, and the broker is up if it is up for all workers', async (t) => {
   const [a, b] = [worker(t, 0), worker(t, 1)];
   a.counters.brokerUp = 1;
   const aggregate = new Aggregate();
@@ -165,7 +165,7 @@ test('event-loop lag is the worst of the workers and the broker is up where all 
   assert.equal(values.get('fanfare_broker_up'), 0);
 });
 
-test('the connection rate counts new connections, not those that were there', async (t) => {
+test('the connection rate counts new connections, not existing ones', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const one = worker(t, 0);
   one.counters.accepted = 50;
@@ -180,7 +180,7 @@ test('the connection rate counts new connections, not those that were there', as
   assert.equal(samples(await aggregate.text()).get('websocket_connection_rate'), 0);
 });
 
-test("the fixed names and prom-client's defaults are all there", async (t) => {
+test("the fixed names and prom-client's defaults are present", async (t) => {
   const aggregate = new Aggregate();
   aggregate.update(1, 1, await worker(t, 0).snapshot());
   const text = await aggregate.text(await primary.snapshot());
@@ -206,7 +206,7 @@ test("the fixed names and prom-client's defaults are all there", async (t) => {
     assert.equal(types.get(name), type, name);
 });
 
-test('promtool finds no fault but with the names that are fixed', {
+test('promtool reports faults of the fixed names only', {
   skip: spawnSync('promtool', ['--version']).error && 'no promtool here',
 }, async (t) => {
   const aggregate = new Aggregate();
@@ -231,7 +231,7 @@ test('promtool finds no fault but with the names that are fixed', {
   );
 });
 
-test('a process without a free descriptor still tells its metrics', { skip: noPrlimit }, () => {
+test('a process without a free descriptor still returns its metrics', { skip: noPrlimit }, () => {
   const source = `
     import { openSync } from 'node:fs';
     import { createMetrics } from './src/observability/registry.js';

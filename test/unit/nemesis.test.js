@@ -30,12 +30,12 @@ async function inflictAndHeal(name) {
 }
 
 for (const name of ['redisWritesHeld', 'redisFlushed', 'redisChannelsDenied', 'redisKeysDenied']) {
-  test(`${NEMESES[name].name}: at a Redis that does not care it is an error`, async () => {
+  test(`${NEMESES[name].name}: it throws if it has no effect on Redis`, async () => {
     await assert.rejects(inflictAndHeal(name), /the fault has no effect/);
   });
 }
 
-test('a firewall’s rules are refused outside of a network of their own', async () => {
+test('firewall rules are refused outside a network namespace of their own', async () => {
   for (const name of ['packetsDropped', 'packetsToDropped', 'packetsFromDropped']) {
     const trial = { proxy: { hosts: ['127.0.0.1'], port: 1 }, random: new Random(1) };
     const inflicted = NEMESES[name].inflict(

@@ -38,7 +38,7 @@ function run(command, args) {
   return { isMissing: error !== undefined, status, said: `${stdout}${stderr}` };
 }
 
-test('every alert has an entry in the runbook, in the same order, and every entry an alert', () => {
+test('the alerts and the entries of the runbook correspond, in the same order', () => {
   assert.ok(alerts.size >= 25);
   const runbook = read('prometheus/RUNBOOK.md');
   const entries = runbook.split(/^## /m).slice(1);
@@ -62,7 +62,7 @@ test('every alert has an entry in the runbook, in the same order, and every entr
   }
 });
 
-test('README.md speaks of as many alerts as there are', () => {
+test('README.md has the right number of alerts', () => {
   const readme = read('README.md');
   for (const [, number] of readme.matchAll(/(\d+) alerts/g))
     assert.equal(Number(number), alerts.size);
@@ -80,7 +80,7 @@ test('every alert has a case in which it fires and one in which it is silent', (
   }
 });
 
-test('promtool finds no fault with the rules, and they do what their cases say', (t) => {
+test('promtool accepts the rules, and their test cases pass', (t) => {
   const config = run('promtool', ['check', 'config', `${ops}prometheus/prometheus.yml`]);
   if (config.isMissing) return t.skip('no promtool here');
   assert.equal(config.status, 0, config.said);
@@ -88,7 +88,7 @@ test('promtool finds no fault with the rules, and they do what their cases say',
   assert.equal(tested.status, 0, tested.said);
 });
 
-test('rules and dashboard ask only for metrics that there are, and the dashboard for all of ours', async (t) => {
+test('rules and dashboard use existing metrics only, and the dashboard uses all of Fanfare’s', async (t) => {
   const worker = createMetrics(createCounters(), { worker: 0 });
   t.after(() => worker.close());
   const rows = [...METRICS, ...WORKER_METRICS, ...PRIMARY_METRICS];
@@ -118,7 +118,7 @@ test('rules and dashboard ask only for metrics that there are, and the dashboard
   for (const { name } of rows) assert.ok(shown.includes(name), `no panel shows ${name}`);
 });
 
-test('the dashboard is whole: rows, units, descriptions, a source for each panel, nothing on top of anything', () => {
+test('each panel of the dashboard has a row, a unit, a description and a source, and none overlap', () => {
   /** @type {any[]} */
   const panels = dashboard.panels;
   const titles = panels.filter(({ type }) => type === 'row').map(({ title }) => title);
@@ -158,7 +158,7 @@ test('the dashboard is whole: rows, units, descriptions, a source for each panel
   assert.match(read('grafana/provisioning/datasources/prometheus.yml'), /^ {4}type: prometheus$/m);
 });
 
-test('the unit holds for systemd, and exposes little', (t) => {
+test('systemd accepts the unit and rates its exposure as low', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-unit-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const unit = join(folder, 'fanfare.service');
@@ -178,7 +178,7 @@ test('the unit holds for systemd, and exposes little', (t) => {
   assert.equal(security.status, 0, security.said);
 });
 
-test('every setting and every file that the folder speaks of is there', () => {
+test('every setting and every file that the folder names exists', () => {
   const names = new Set(SETTINGS.map(({ env }) => env));
   const paths = readdirSync(ops, { recursive: true }).map(String);
   for (const path of paths.filter((name) => /\.\w+$/.test(name))) {

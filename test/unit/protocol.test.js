@@ -54,7 +54,7 @@ function encodePublication(kind, timestampMs, tag, from, payload) {
   return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1);
 }
 
-test('since and limit are read as they were sent, and a since that is no place is nowhere', () => {
+test('since and limit are read as sent, and a malformed since is not a position', () => {
   const command = decode(
     '{"since":{"epoch":"00000000000000ff","offset":"17"},"type":"join","limit":5,"sinc":1,"limits":2}',
   );
@@ -72,7 +72,7 @@ test('since and limit are read as they were sent, and a since that is no place i
   );
 });
 
-test('a kept publication is the same with its position, in memory of its own', () => {
+test('a stored publication keeps its bytes, has its position, and is in memory of its own', () => {
   const prefix = roomPrefix('r');
   fc.assert(
     fc.property(
@@ -104,7 +104,7 @@ test('a kept publication is the same with its position, in memory of its own', (
   );
 });
 
-test('a payload is passed on as it was written, number by number and escape by escape', () => {
+test('a payload is passed on unchanged, numbers and escapes included', () => {
   for (const payload of [
     '1e400',
     '9007199254740993',
@@ -119,7 +119,7 @@ test('a payload is passed on as it was written, number by number and escape by e
   }
 });
 
-test('many names of one length are each themselves, the second time too', () => {
+test('the name cache returns the right name among many of one length, also the second time', () => {
   for (let i = 0; i < 20_000; i++) {
     const room = `room-${10_000 + (i % 10_000)}`;
     assert.equal(decode(`{"type":"join","room":"${room}"}`)?.room, room);
@@ -134,12 +134,12 @@ test('a field named payload inside another value is not the payload', () => {
   assert.equal(decode('{"type":"x","a":{"payload":1}}')?.payload, undefined);
 });
 
-test('a payload whose name is written with escapes counts as JSON.parse counts it', () => {
+test('a key that spells payload with escapes is treated as JSON.parse treats it', () => {
   assert.equal(decode('{"type":"x","payload":1,"payl\\u006fad":[2]}')?.payload, '[2]');
   assert.equal(decode('{"type":"x","payl\\u006fad":1,"payload":2}')?.payload, '2');
 });
 
-test('whatever JSON.parse takes, the payload found is the payload parsed', () => {
+test('property: the payload found is the one that JSON.parse returns', () => {
   fc.assert(
     fc.property(
       fc.jsonValue({ maxDepth: 4 }),
@@ -161,7 +161,7 @@ test('whatever JSON.parse takes, the payload found is the payload parsed', () =>
   );
 });
 
-test('what the check takes is exactly what JSON.parse takes, within the limits', () => {
+test('the check accepts exactly the texts that JSON.parse accepts, within the limits', () => {
   const bits = fc.constantFrom(
     '{',
     '}',
@@ -226,7 +226,7 @@ test('what the check takes is exactly what JSON.parse takes, within the limits',
   assert.ok(taken > 500, `only ${taken} of the texts were valid: the test shows too little`);
 });
 
-test('a valid message with one byte changed is taken exactly where JSON.parse takes it', () => {
+test('a valid message with one byte changed is accepted if and only if JSON.parse accepts it', () => {
   fc.assert(
     fc.property(
       fc.jsonValue({ maxDepth: 4 }),
@@ -254,7 +254,7 @@ test('a valid message with one byte changed is taken exactly where JSON.parse ta
   );
 });
 
-test('what is not a command is refused', () => {
+test('a text that is not a command is refused', () => {
   const texts = [
     '',
     '1',
@@ -288,7 +288,7 @@ test('depth and keys are limited before JSON.parse sees the text', () => {
   assert.equal(decode(keyed(MAX_JSON_KEYS - 1)), null);
 });
 
-test('keys that pollute careless receivers are refused, however they are written', () => {
+test('keys that could pollute a prototype are refused, in each spelling', () => {
   for (const key of ['__proto__', 'constructor', 'prototype', '__pr\\u006fto__']) {
     assert.equal(decode(`{"type":"x","payload":{"a":[{"${key}":1}]}}`), null, key);
   }
@@ -333,7 +333,7 @@ test('a publication keeps its header and its bytes', () => {
     assert.ok(!isPublication(bytes));
 });
 
-test('frames of several publications stand one behind another, whatever their length', () => {
+test('frames of several publications follow one another, whatever their length', () => {
   const payloads = [
     '1',
     `"${'x'.repeat(60)}"`,
@@ -358,7 +358,7 @@ test('frames of several publications stand one behind another, whatever their le
   assert.deepEqual(messages, [...expected, { type: 'broadcast', payload: { a: 1 } }]);
 });
 
-test('frames are whole whatever the clock of the publisher says', () => {
+test('frames are valid for any timestamp of the publisher', () => {
   const prefix = roomPrefix('r');
   const times = [
     0,
@@ -401,7 +401,7 @@ test('frames are whole whatever the clock of the publisher says', () => {
   }
 });
 
-test('what is accepted as a publication makes whole frames of valid text, and what could break one is refused', () => {
+test('an accepted publication makes whole frames of valid text, and one that could break a frame is refused', () => {
   const prefix = roomPrefix('r');
   const base = fc.tuple(
     fc.constantFrom(
@@ -471,7 +471,7 @@ test('what is accepted as a publication makes whole frames of valid text, and wh
   assert.ok(!isPublication(encodePublication(KIND.PRESENCE, 0, 3, '', '{}')));
 });
 
-test('a frame around bytes is the frame of the text they make', () => {
+test('a frame around bytes equals the frame of their text', () => {
   const source = Buffer.from('..{"a":"ü"}..');
   const text = '{"type":"echo","payload":{"a":"ü"},"id":"ö"}';
   assert.deepEqual(
@@ -502,7 +502,7 @@ test('a text frame has the shortest header its length allows', () => {
   assert.deepEqual(messagesOf(textFrame('{"a":"ü"}')), [{ a: 'ü' }]);
 });
 
-test('an error carries the id and, where waiting helps, retryAfter', () => {
+test('an error has the id of its command, and retryAfter if waiting helps', () => {
   const error = JSON.parse(encodeError('RATE_LIMIT_EXCEEDED', 5, 'i', 3));
   assert.deepEqual(
     { ...error, message: '' },
@@ -518,7 +518,7 @@ test('an error carries the id and, where waiting helps, retryAfter', () => {
   assert.ok(!('id' in JSON.parse(encodeError('UNKNOWN_TYPE', 5, undefined))));
 });
 
-test('deflated frames inflate to the same messages, small ones stay as they are', () => {
+test('deflated frames inflate to the same messages, and small ones are not deflated', () => {
   const payloads = [
     '1',
     JSON.stringify('abc '.repeat(1000)),

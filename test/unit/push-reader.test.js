@@ -74,7 +74,7 @@ const FRAMES = [
   '>4\r\n$8\r\npmessage\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n',
 ];
 
-test('messages are taken, and every other frame goes to ioredis as it came and in its place', () => {
+test('messages are read, and every other frame reaches ioredis unchanged and in order', () => {
   for (const frame of FRAMES) {
     const { read, seen } = connection();
     read(
@@ -94,7 +94,7 @@ test('messages are taken, and every other frame goes to ioredis as it came and i
   }
 });
 
-test('wherever it is cut, nothing is lost, repeated or moved', () => {
+test('wherever a read is cut, no message is lost, repeated or moved', () => {
   const parts = FRAMES.flatMap((frame, i) => [push(`room-${i}`, 'x'.repeat(i * 7)), frame]);
   const all = parts.join('');
   const expected = FRAMES.flatMap((frame, i) => [`room-${i}=${'x'.repeat(i * 7)}`, frame]);
@@ -117,7 +117,7 @@ test("a cluster's messages are smessages", () => {
   assert.deepEqual(seen(), ['a=1', push('a', '2')]);
 });
 
-test('a message in many pieces is put together once', (t) => {
+test('a message in many pieces is assembled once', (t) => {
   const { read, seen } = connection();
   const concat = t.mock.method(Buffer, 'concat');
   const message = Buffer.from(push('big', 'x'.repeat(1_000_000)));
@@ -129,7 +129,7 @@ test('a message in many pieces is put together once', (t) => {
   );
 });
 
-test("from the first byte that can't be followed on all is ioredis's", () => {
+test('from the first byte that cannot be parsed, ioredis reads everything', () => {
   for (const odd of [
     '?what\r\n',
     '*x\r\n',
@@ -144,7 +144,7 @@ test("from the first byte that can't be followed on all is ioredis's", () => {
   }
 });
 
-test('a listener that throws is told on, and what follows is read', async () => {
+test('the error of a listener that throws is reported, and later messages are read', async () => {
   const { read, seen } = connection();
   const listeners = process.listeners('uncaughtException');
   process.removeAllListeners('uncaughtException');
@@ -155,7 +155,7 @@ test('a listener that throws is told on, and what follows is read', async () => 
   assert.deepEqual(seen(), ['a=throw', 'b=2']);
 });
 
-test('where somebody else listens too, ioredis reads for itself', () => {
+test('if another listener is present, ioredis reads for itself', () => {
   const stream = new PassThrough();
   const [a, b] = [() => {}, () => {}];
   stream.on('data', a).on('data', b);

@@ -34,7 +34,7 @@ function passed(n, each) {
   return count;
 }
 
-test('at its default 100 of 300 messages sent at once pass, and the others are told one second', () => {
+test('at the default, 100 of 300 messages at once pass, and the others get a retryAfter of one second', () => {
   const { limiter } = build();
   const connection = sender();
   const answers = Array.from({ length: 300 }, (_, i) =>
@@ -44,7 +44,7 @@ test('at its default 100 of 300 messages sent at once pass, and the others are t
   assert.deepEqual([...new Set(answers.slice(100))], [1]);
 });
 
-test('retryAfter is the whole seconds until one is accepted again', () => {
+test('retryAfter is the time until a message is accepted again, in whole seconds', () => {
   const { limiter } = build({
     MESSAGES_PER_MINUTE: 6,
     MESSAGES_BURST: 2,
@@ -101,7 +101,7 @@ test('a message refused by one bucket takes nothing from the other', () => {
   );
 });
 
-test('when both refuse, the longer wait is told', () => {
+test('if both buckets refuse, retryAfter is the longer wait', () => {
   const { limiter } = build({
     MESSAGES_PER_MINUTE: 60,
     MESSAGES_BURST: 1,
@@ -124,7 +124,7 @@ test('a limit that is off keeps nothing', () => {
   assert.equal(limiter.addresses, 0);
 });
 
-test('an observed limit lets all pass and counts what it would have refused', () => {
+test('an observed limit lets all messages pass and counts those it would have refused', () => {
   const { limiter, counters } = build({ LIMITS: 'observe', MAX_REFUSED_MESSAGES: 1 });
   const connection = sender();
   assert.equal(
@@ -135,7 +135,7 @@ test('an observed limit lets all pass and counts what it would have refused', ()
   assert.equal(counters.observed.messages_per_ip, 200);
 });
 
-test('an enforced limit holds beside an observed one', () => {
+test('an enforced limit applies beside an observed one', () => {
   const { limiter, counters } = build({
     MESSAGES_PER_MINUTE_MODE: 'observe',
     MESSAGES_BURST: 5,
@@ -150,7 +150,7 @@ test('an enforced limit holds beside an observed one', () => {
   assert.equal(counters.observed.messages_per_ip, 0);
 });
 
-test('who is refused too often within a minute is to be closed', () => {
+test('a connection that is refused too often within a minute is to be closed', () => {
   const { limiter } = build({ MESSAGES_BURST: 1, MAX_REFUSED_MESSAGES: 3, MESSAGES_PER_MINUTE: 1 });
   const connection = sender();
   const at = (/** @type {number} */ ms) => limiter.admitMessage(connection, 'a', ms);
@@ -187,7 +187,7 @@ test('the addresses remembered are bounded, and those forgotten early are counte
   assert.equal(limiter.addresses, 0);
 });
 
-test('a message takes a token for each 4 KB that it has begun, of its connection and of its address', () => {
+test('a message takes a token for each started 4 KB, from its connection and from its address', () => {
   for (const [bytes, fit] of [
     [0, 100],
     [1, 100],
@@ -208,7 +208,7 @@ test('a message takes a token for each 4 KB that it has begun, of its connection
   }
 });
 
-test('a message that costs more than a bucket holds takes a full bucket, and is told when that is', () => {
+test('a message that costs more than a bucket takes a full bucket, and retryAfter is the time until it is full', () => {
   const { limiter } = build({ MESSAGES_BURST: 10, MESSAGES_PER_MINUTE: 60 });
   const connection = sender();
   assert.equal(limiter.admitMessage(connection, 'a', 0, 102_400), 0);
@@ -241,7 +241,7 @@ test('a reply costs its bytes beyond the first 4 KB, and later messages wait for
   assert.equal(off.limiter.addresses, 0);
 });
 
-test('broadcasts cost their address tokens of a bucket of their own', () => {
+test('broadcasts take tokens from a separate bucket of their address', () => {
   const { limiter } = build();
   const [one, two] = [sender(), sender()];
   assert.equal(
@@ -290,7 +290,7 @@ test('an address is remembered until its bucket of broadcasts is full again', ()
   assert.equal(limiter.addresses, 0);
 });
 
-test('frames have a bucket of their connection: 100 at once and ten a second', () => {
+test('each connection has a bucket for frames: 100 at once and ten a second', () => {
   const { limiter, counters } = build();
   const connection = { fullAt: -0.5 };
   const burst = Array.from({ length: 200 }, () => limiter.admitFrame(connection, 0)).filter(
@@ -334,7 +334,7 @@ class NaiveBucket {
   }
 }
 
-test('property: it decides as textbook buckets do, in every combination of modes', () => {
+test('property: it decides like textbook buckets, in every combination of modes', () => {
   const mode = fc.constantFrom(/** @type {Mode} */ ('off'), 'observe', 'enforce');
   const bucket = fc.record({
     mode,

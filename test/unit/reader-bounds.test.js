@@ -82,7 +82,7 @@ for (const isWs of [false, true]) {
   const begin = isWs ? frameOf(0x01, 'f') : Buffer.alloc(0);
   const whole = isWs ? Buffer.concat([begin, frameOf(0x80, 'g')]) : begin;
 
-  test(`a read of thousands of frames takes several turns, and another client is heard in between (${way})`, async (t) => {
+  test(`a read of thousands of frames takes several turns, and another client is served in between (${way})`, async (t) => {
     const { server, connect } = await serve(t);
     const [flood, other] = [await connect(), await connect()];
     let [pings, inTurn, most, heardAfter] = [0, 0, 0, -1];
@@ -162,7 +162,7 @@ for (const isWs of [false, true]) {
     }
   });
 
-  test(`what follows a close by the server is not read to its end (${way})`, async (t) => {
+  test(`data that follows a close by the server is not read to its end (${way})`, async (t) => {
     const { server, connect } = await serve(t);
     const { client, websocket, socket } = await connect();
     const before = socket.bytesRead;
@@ -201,7 +201,7 @@ for (const isWs of [false, true]) {
   });
 }
 
-test('a small fragment is kept alone, and not with the read that it came in', async (t) => {
+test('a small fragment is copied, so it does not keep the memory of its read', async (t) => {
   const { connect } = await serve(t);
   const { client, websocket } = await connect();
   let pings = 0;
@@ -285,7 +285,7 @@ test('long reads that wait leave room for short ones', async (t) => {
   assert.equal(server.counters.readerCloses.overload, 1);
 });
 
-test('a connection that ends while it waits for its turn is let go', async (t) => {
+test('a connection that ends while it waits for its turn is released', async (t) => {
   const { reader, connect } = await serve(t);
   const flood = await connect();
   await atOnce([flood], () => flood.client.write(times(PING, 12_000)));
@@ -294,7 +294,7 @@ test('a connection that ends while it waits for its turn is let go', async (t) =
   await until(() => reader.waitingBytes === 0);
 });
 
-test('a connection that waits for its turn is alive to the heartbeat', async (t) => {
+test('a connection that waits for its turn counts as alive for the heartbeat', async (t) => {
   const { reader, connect } = await serve(t);
   const flood = await connect();
   flood.websocket.connection.isAlive = false;

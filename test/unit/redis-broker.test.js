@@ -53,7 +53,7 @@ function turn() {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-test('a message splits into what it was made of', () => {
+test('a message is split into its publications and references', () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 50 })), (arrays) => {
       const publications = arrays.map((array) => Buffer.from(array));
@@ -82,7 +82,7 @@ function positionOf(epoch, offset) {
   return position;
 }
 
-test('behind a position publications and references have consecutive offsets, before it none', () => {
+test('after a position, publications and references have consecutive offsets; before it they have no offset', () => {
   const epoch = '0123456789abcdef';
   const first = Number.MAX_SAFE_INTEGER - 5;
   const body = Buffer.concat([
@@ -157,7 +157,7 @@ const FORGED = {
 };
 
 for (const [name, message] of Object.entries(FORGED)) {
-  test(`a message with ${name} is malformed, and what came before it is delivered`, () => {
+  test(`a message with ${name} is malformed, and earlier publications are delivered`, () => {
     /** @type {string[]} */
     const delivered = [];
     /** @type {string[]} */
@@ -178,7 +178,7 @@ for (const [name, message] of Object.entries(FORGED)) {
   });
 }
 
-test('a message of another program is told, and never read past its end', () => {
+test('a message of another program is reported, and never read past its end', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), (array) => {
       const { seen } = split(Buffer.from(array));
@@ -280,7 +280,7 @@ function fleet(t) {
   return Object.assign(seen, { join });
 }
 
-test('a newcomer learns of all, and a change reaches all at once', (t) => {
+test('a new worker learns all counts, and a change reaches all workers at once', (t) => {
   const { join } = fleet(t);
   const a = join('a');
   a.set(3);
@@ -291,7 +291,7 @@ test('a newcomer learns of all, and a change reaches all at once', (t) => {
   assert.equal(b.total, 8);
 });
 
-test('many changes in a moment are two reports: the first at once, the last soon', (t) => {
+test('many changes within a moment make two reports: the first at once, the last soon after', (t) => {
   const { join, sent } = fleet(t);
   const a = join('a');
   const b = join('b');
@@ -320,7 +320,7 @@ test('a count taken while another worker is still reporting waits for its last r
   assert.equal(await count, 100);
 });
 
-test('who is silent counts no more, who says goodbye at once', (t) => {
+test('a silent worker stops counting after a time, and a leaving worker at once', (t) => {
   const { join, clock } = fleet(t);
   const [a, b, c] = [join('a'), join('b'), join('c')];
   b.set(2);
@@ -337,7 +337,7 @@ test('who is silent counts no more, who says goodbye at once', (t) => {
   assert.equal(a.total, 0);
 });
 
-test('nonsense on the census channel counts nothing, and is told', (t) => {
+test('a malformed message on the census channel counts nothing, and is reported', (t) => {
   const seen = fleet(t);
   const a = seen.join('a');
   const texts = [
@@ -357,7 +357,7 @@ test('nonsense on the census channel counts nothing, and is told', (t) => {
   assert.equal(seen.malformed, texts.length);
 });
 
-test('workers that are invented on the census channel are bounded in number', (t) => {
+test('the number of forged workers on the census channel is bounded', (t) => {
   const seen = fleet(t);
   const a = seen.join('a');
   for (let i = 0; i < 10_100; i++) a.receive(Buffer.from(`=1 invented-${i}`));
@@ -386,7 +386,7 @@ function probeOf(publish, ping = () => Promise.resolve()) {
   return { probe, seen };
 }
 
-test('a whole fleet that asks for rules at once gets one answer more of each worker', async (t) => {
+test('if a whole fleet asks for rules at once, each worker sends one more answer', async (t) => {
   // The worker's own timer keeps no process alive.
   const alive = setInterval(() => {}, 1000);
   t.after(() => clearInterval(alive));
@@ -415,7 +415,7 @@ test('a whole fleet that asks for rules at once gets one answer more of each wor
   rules.pause();
 });
 
-test('two misses one after another are a dead subscriber, within 5 s', () => {
+test('two consecutive misses are a dead subscriber, within 5 s', () => {
   const { probe, seen } = probeOf(async () => {});
   let now = 0;
   probe.start(now);
@@ -428,7 +428,7 @@ test('two misses one after another are a dead subscriber, within 5 s', () => {
   assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead']);
 });
 
-test('a subscriber that never carried a probe is told apart', () => {
+test('a subscriber that never carried a probe is reported separately', () => {
   const { probe, seen } = probeOf(async () => {});
   probe.start(0);
   probe.receive(Buffer.from([0, 0, 0, 1]));
@@ -437,7 +437,7 @@ test('a subscriber that never carried a probe is told apart', () => {
   assert.deepEqual(seen, ['round trip', 'bus', 'miss', 'miss', 'dead from the start']);
 });
 
-test('a probe published over a connection that has gone proves nothing, and its miss counts', () => {
+test('a probe published over a lost connection proves nothing, and its miss counts', () => {
   const { probe, seen } = probeOf(async () => {});
   probe.restart(0);
   assert.equal(probe.token, 0, 'not before the start');
@@ -451,7 +451,7 @@ test('a probe published over a connection that has gone proves nothing, and its 
   assert.deepEqual(seen, ['miss', 'miss', 'dead from the start']);
 });
 
-test('one miss is forgiven, and an answer that is late is none', () => {
+test('one miss is tolerated, and a late answer counts as a miss', () => {
   const { probe, seen } = probeOf(async () => {});
   probe.start(0);
   probe.tick(1500);
@@ -462,7 +462,7 @@ test('one miss is forgiven, and an answer that is late is none', () => {
   assert.deepEqual(seen, ['miss', 'round trip', 'bus', 'miss']);
 });
 
-test('where publishing is refused the subscriber is asked itself', async () => {
+test('if publishing is refused, the probe asks the subscriber itself', async () => {
   const { probe, seen } = probeOf(() =>
     Promise.reject(Object.assign(new Error('no'), { code: 'UNAVAILABLE' })),
   );

@@ -65,7 +65,7 @@ function counts(relay) {
   return { workers, rooms, addresses, connections };
 }
 
-test('the socket lies in a folder of its own user, and both are gone after the end', {
+test('the socket is in a folder that only its user may open, and both are removed at the end', {
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t);
@@ -75,7 +75,7 @@ test('the socket lies in a folder of its own user, and both are gone after the e
   assert.equal(existsSync(dirname(relay.path)), false);
 });
 
-test('folders of primaries that were killed are removed at the next start, those of live ones stay', {
+test('folders of killed primaries are removed at the next start, and those of live ones stay', {
   timeout: 10_000,
 }, async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
@@ -105,7 +105,7 @@ test('folders of primaries that were killed are removed at the next start, those
   for (const path of [dirname(living.path), young, other]) assert.ok(existsSync(path), path);
 });
 
-test('a temporary folder with a long name is no obstacle', { timeout: 10_000 }, async (t) => {
+test('a temporary folder may have a long name', { timeout: 10_000 }, async (t) => {
   const long = await mkdtemp(join(tmpdir(), `fanfare-${'x'.repeat(100)}-`));
   const before = process.env.TMPDIR;
   process.env.TMPDIR = long;
@@ -119,7 +119,7 @@ test('a temporary folder with a long name is no obstacle', { timeout: 10_000 }, 
   await eventually(() => relay.counters().workers === 1);
 });
 
-test('an address has its cap over all workers, exactly', { timeout: 10_000 }, async (t) => {
+test('the cap of an address is exact over all workers', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t);
   const links = [await openLink(t, relay), await openLink(t, relay), await openLink(t, relay)];
   const asked = Array.from({ length: 300 }, (_, i) => links[i % 3].acquire('10.0.0.1', 100, false));
@@ -146,7 +146,7 @@ test('an address has its cap over all workers, exactly', { timeout: 10_000 }, as
   });
 });
 
-test('the place of a peer that has gone, and has no address any more, is counted and given back', async (t) => {
+test('the place of a disconnected peer without an address is counted and given back', async (t) => {
   const relay = await startRelay(t);
   /** @type {string[]} */
   const errors = [];
@@ -162,7 +162,9 @@ test('the place of a peer that has gone, and has no address any more, is counted
   assert.deepEqual(errors, []);
 });
 
-test('everything a crashed worker held is released', { timeout: 10_000 }, async (t) => {
+test('all places and subscriptions of a crashed worker are released', {
+  timeout: 10_000,
+}, async (t) => {
   const relay = await startRelay(t);
   const survivor = await openLink(t, relay);
   survivor.reportConnections(2);
@@ -195,7 +197,7 @@ test('everything a crashed worker held is released', { timeout: 10_000 }, async 
   });
 });
 
-test('what a crashed worker has published is still there', { timeout: 10_000 }, async (t) => {
+test('the publications of a crashed worker stay in the history', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const survivor = await openLink(t, relay);
   const script = `
@@ -229,7 +231,7 @@ test('what a crashed worker has published is still there', { timeout: 10_000 }, 
   assert.deepEqual(await survivor.append('kept', '', Buffer.from('51')), { epoch, offset: 51 });
 });
 
-test('a worker that does not read its histories gets no more of them, holds up nobody, and is not dropped', {
+test('a worker that does not read its histories gets no more of them, delays no other worker, and stays connected', {
   timeout: 20_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
@@ -271,7 +273,9 @@ test('a worker that does not read its histories gets no more of them, holds up n
   assert.deepEqual([relay.counters().workers, relay.counters().droppedLinks], [3, 0]);
 });
 
-test('more reads than may wait are refused, and counted', { timeout: 10_000 }, async (t) => {
+test('reads above the bound of waiting reads are refused and counted', {
+  timeout: 10_000,
+}, async (t) => {
   const relay = await startRelay(t, { historyOf, maxWaitingReads: 10 });
   const link = await openLink(t, relay);
   const broker = new EmbeddedBroker({ link, roomLingerMs: 0, historyOf });
@@ -290,7 +294,7 @@ test('more reads than may wait are refused, and counted', { timeout: 10_000 }, a
   assert.equal((await broker.history('kept', { after: 0, limit: 1 })).publications.length, 1);
 });
 
-test('histories that have expired are freed with nobody asking', { timeout: 10_000 }, async (t) => {
+test('expired histories are freed without a read', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf: () => ({ size: 10, ttlMs: 200 }) });
   const link = await openLink(t, relay);
   await link.append('kept', '', Buffer.alloc(1000));
@@ -298,7 +302,7 @@ test('histories that have expired are freed with nobody asking', { timeout: 10_0
   await eventually(() => relay.history().bytes === 0);
 });
 
-test('more publishes in one tick than one answer may tell of are all answered', {
+test('all publishes of a tick are answered, also if they do not fit into one answer', {
   timeout: 20_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
@@ -311,7 +315,7 @@ test('more publishes in one tick than one answer may tell of are all answered', 
   assert.ok(positions.every(({ offset }, i) => offset === i + 1));
 });
 
-test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) => {
+test('a malformed message on a link ends only that link', { timeout: 10_000 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
   const good = await openLink(t, relay);
   const toPlain = Buffer.alloc(5 + 2 + 5 + 24);
@@ -339,7 +343,7 @@ test('nonsense on a link ends that link alone', { timeout: 10_000 }, async (t) =
   assert.equal(relay.counters().droppedLinks, 10);
 });
 
-test('the end of the relay: under way is unknown, later is unavailable, and the owner is told once', {
+test('when the relay ends, publishes in flight are unknown, later ones unavailable, and onClose is called once', {
   timeout: 10_000,
 }, async (t) => {
   const relay = await startRelay(t, { historyOf });
@@ -391,7 +395,7 @@ test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
   });
 });
 
-test('messages are found however they are cut', () => {
+test('messages are parsed wherever they are cut', () => {
   const writer = new MessageWriter();
   writer.number(OP.HELLO, 7);
   writer.publish('room', Buffer.alloc(100_000, 1));

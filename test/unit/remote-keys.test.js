@@ -77,7 +77,7 @@ test('a token is accepted by the key that its kid names', async (t) => {
   assert.equal(logged.length, 1);
 });
 
-test('a token without a kid is accepted only if one key can be meant', async (t) => {
+test('a token without a kid is accepted only if exactly one key fits', async (t) => {
   const [a, b] = [await pair('ES256'), await pair('EdDSA')];
   const { verifier, state } = await build(t, jwks([a.jwk, b.jwk]));
   await verifier.verify(await a.token());
@@ -86,7 +86,7 @@ test('a token without a kid is accepted only if one key can be meant', async (t)
   assert.equal(state.requests, 1);
 });
 
-test('an unknown kid has the set read again, at most every 30 s', async (t) => {
+test('an unknown kid causes the set to be read again, at most every 30 s', async (t) => {
   const [a, b] = [await pair('ES256', 'a'), await pair('ES256', 'b')];
   const { verifier, state } = await build(t, jwks([a.jwk]));
   state.answer = jwks([a.jwk, b.jwk]);
@@ -134,14 +134,14 @@ test('a server starts while the URL is down, and accepts tokens when it is up', 
   await verifier.verify(await a.token());
 });
 
-test('a URL that never answers costs a token the time-out, and a read later none', async (t) => {
+test('a URL that never answers delays a token by the time-out, and later tokens not at all', async (t) => {
   const a = await pair('ES256', 'a');
   const { verifier, logged } = await build(t, () => {}, { timeoutMs: 50 });
   assert.match(logged[0], /fault: 'time-out'/);
   assert.equal((await refusal(verifier, await a.token())).code, 'UNAVAILABLE');
 });
 
-test('a body that never ends costs the time-out', async (t) => {
+test('a body that never ends delays a token by the time-out', async (t) => {
   const { logged } = await build(t, (response) => void response.write('{"keys":['), {
     timeoutMs: 50,
   });
@@ -243,7 +243,7 @@ test('keys beyond 100 are left out', async (t) => {
   assert.equal((await refusal(verifier, await a.token())).reason, 'unknown_key');
 });
 
-test('the alg of a key in a set narrows what it is used for', async (t) => {
+test('the alg of a key in a set restricts its use', async (t) => {
   const { jwk, secretJwk, token } = await pair('RS256', 'a');
   const other = /** @type {import('jose').CryptoKey} */ (await importJWK(secretJwk, 'RS512'));
   const { verifier, state } = await build(t, jwks([{ ...jwk, alg: 'RS256' }]));

@@ -24,7 +24,7 @@ function build({ max } = {}) {
   return { revocations, clock, counters, isRevoked };
 }
 
-test('a user’s tokens of before are revoked, and those of after are not', () => {
+test('a user’s tokens issued before the revocation are refused, and later ones are accepted', () => {
   const { revocations, clock, isRevoked } = build();
   const issuedAtMs = clock.nowMs;
   clock.nowMs += 1000;
@@ -44,7 +44,7 @@ test('one token is revoked by its id', () => {
   assert.ok(!isRevoked());
 });
 
-test('a time in the future refuses tokens that are yet to be issued', () => {
+test('a revocation time in the future also refuses tokens issued until then', () => {
   const { revocations, clock, isRevoked } = build();
   revocations.add(revocations.create({ user: 'alice', issuedBeforeMs: clock.nowMs + 60_000 }));
   clock.nowMs += 59_000;
@@ -69,7 +69,7 @@ test('a revocation is kept until the longest possible token has expired', () => 
   assert.equal(counters.revocations, 0);
 });
 
-test('a revocation that finds no room is refused and counted, and none is forgotten', () => {
+test('a revocation above the limit is refused and counted, and existing ones stay', () => {
   const { revocations, clock, counters, isRevoked } = build({ max: 3 });
   for (const user of ['a', 'b', 'c']) assert.ok(revocations.add(revocations.create({ user })));
   assert.equal(revocations.add(revocations.create({ user: 'd' })), false);
@@ -81,7 +81,7 @@ test('a revocation that finds no room is refused and counted, and none is forgot
   assert.equal(revocations.size, 1);
 });
 
-test('the order and the number of times in which revocations arrive do not matter', () => {
+test('the order and repetition of revocations do not matter', () => {
   const revocation = fc.record({
     user: fc.constantFrom('a', 'b', null),
     tokenId: fc.constantFrom('x', 'y'),

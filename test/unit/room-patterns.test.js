@@ -9,7 +9,7 @@ import {
   RoomRules,
 } from '../../src/config/room-patterns.js';
 
-test('the first pattern that fits a room holds', () => {
+test('the first pattern that matches a room applies', () => {
   const { rules, faults } = parseHistoryRules([
     'chat.vip=500/1h',
     'chat.*=100/300s',
@@ -34,11 +34,11 @@ test('the first pattern that fits a room holds', () => {
     assert.equal(presence.of(room), null, room);
 });
 
-test('no pattern holds for the room of all connections', () => {
+test('no pattern matches the room of all connections', () => {
   assert.equal(new RoomRules(parsePresenceRules(['*']).rules).of('*'), null);
 });
 
-test('a pattern holds for whole names, and its dots are dots', () => {
+test('a pattern matches whole names, and a dot is a dot', () => {
   const presence = new RoomRules(parsePresenceRules(['chat.a', 'x.*']).rules);
   assert.equal(presence.of('chat.a'), true);
   for (const room of ['chatxa', 'chat.ab', 'my.chat.a', 'xyz', 'x'])
@@ -52,13 +52,13 @@ test('many stars do not take exponential time', () => {
   assert.ok(performance.now() - started < 500);
 });
 
-test('answers are remembered for a bounded number of rooms', () => {
+test('results are cached for a bounded number of rooms', () => {
   const presence = new RoomRules(parsePresenceRules(['r*']).rules);
   for (let i = 0; i < 50_000; i++) assert.equal(presence.of(`r${i}`), true);
   assert.ok(presence.remembered.size <= 20_000);
 });
 
-test('every fault is reported, by the name of its setting', () => {
+test('every fault is reported with the name of its setting', () => {
   const { faults } = loadConfig({
     FANFARE_HISTORY: 'chat.*, a=0/5s, b=10/5, c=10/0s, d=99999/1s, e f=1/1s',
     FANFARE_PRESENCE: 'ok.*, not[ok]',

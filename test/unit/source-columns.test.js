@@ -38,7 +38,7 @@ test('comments in src have lines of at most 100 columns', () => {
   assert.deepEqual(faults, []);
 });
 
-test('the check finds long prose and lets drawings, columns and types pass', () => {
+test('the check finds long prose, and accepts drawings, columns and types', () => {
   const words = 'word '.repeat(25);
   for (const prose of [`// ${words}`, ` * ${words}`, `-- - ${words}`]) {
     assert.equal(tooLong('x.js', prose).length, 1, prose);

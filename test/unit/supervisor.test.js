@@ -106,7 +106,7 @@ test('a worker that dies is replaced within two seconds, the others are left alo
   assert.equal(supervisor.restarts, 1);
 });
 
-test('workers that die again and again are loud and do not end a server that still serves', {
+test('workers that die repeatedly are reported and do not end a server that still serves', {
   timeout: 30_000,
 }, async (t) => {
   const { supervisor, ready, pids, allReady, logged, lines } = supervise(t);
@@ -161,7 +161,9 @@ test('workers that cannot start end the server only when no other one serves', {
   await logged('giving up: no worker is serving, and the last');
 });
 
-test('each further death is followed by a longer pause', { timeout: 20_000 }, async (t) => {
+test('after each further death the pause before the restart is longer', {
+  timeout: 20_000,
+}, async (t) => {
   const { ready, pids, allReady, lines } = supervise(t);
   await ready;
   for (let death = 1; death <= 3; death++) {
@@ -177,7 +179,9 @@ test('each further death is followed by a longer pause', { timeout: 20_000 }, as
   );
 });
 
-test('a first start that fails is fatal at once and says why', { timeout: 20_000 }, async (t) => {
+test('a first start that fails is fatal at once, and the error has the reason', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, stopped, logged } = supervise(t, { FIXTURE: 'fail' });
   assert.equal(await stopped, 1);
   await logged('cannot start: listen EADDRINUSE');
@@ -194,7 +198,7 @@ test('a hung worker is killed and replaced', { timeout: 20_000 }, async (t) => {
   await allReady();
 });
 
-test('a silent worker that still reads and writes is busy and is left alone; one that only loops is killed', {
+test('a silent worker that still reads and writes is left alone as busy; one that only loops is killed', {
   timeout: 20_000,
 }, async (t) => {
   const { supervisor, ready, pids, logged, lines } = supervise(t);
@@ -212,7 +216,7 @@ test('a silent worker that still reads and writes is busy and is left alone; one
   assert.equal(lines.filter(({ msg }) => msg.includes('worker hung')).length, 1);
 });
 
-test('a busy worker whose event loop does not turn for long is killed after all', {
+test('a busy worker is killed if its event loop does not turn for a long time', {
   timeout: 20_000,
 }, async (t) => {
   const { supervisor, ready, pids, logged } = supervise(t, {
@@ -256,7 +260,7 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
 });
 
-test('what a worker had counted stays when it has gone', { timeout: 20_000 }, async (t) => {
+test('the counts of an exited worker stay in the metrics', { timeout: 20_000 }, async (t) => {
   const { supervisor, aggregate, ready, pids, allReady } = supervise(t);
   await ready;
   await supervisor.collect();
@@ -286,7 +290,9 @@ test('a reload replaces the workers one by one and never has fewer than all read
   assert.equal(supervisor.reloads, 1);
 });
 
-test('reloads asked for during a reload become one more', { timeout: 20_000 }, async (t) => {
+test('several reload requests during a reload cause one more reload', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, ready } = supervise(t);
   await ready;
   for (let i = 0; i < 4; i++) supervisor.reload();
@@ -356,7 +362,9 @@ test('stop drains the workers and ends with 0', { timeout: 20_000 }, async (t) =
   assert.equal(lines.filter(({ msg, code }) => msg === 'worker exited' && code === 0).length, 2);
 });
 
-test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000 }, async (t) => {
+test('stop kills workers that do not exit in time, and ends with 1', {
+  timeout: 20_000,
+}, async (t) => {
   const { supervisor, ready, stopped, logged } = supervise(t, {
     FIXTURE: 'stubborn',
     FANFARE_SHUTDOWN_TIMEOUT_MS: '1500',
@@ -369,7 +377,7 @@ test('stop kills who does not leave in time, and ends with 1', { timeout: 20_000
   await logged('did not exit in time');
 });
 
-test('stop during a reload leaves nobody behind', { timeout: 20_000 }, async (t) => {
+test('stop during a reload ends all workers', { timeout: 20_000 }, async (t) => {
   const { supervisor, ready, stopped, next } = supervise(t);
   await ready;
   next.settings = settingsOf({ FIXTURE: 'mute' });

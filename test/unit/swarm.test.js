@@ -52,7 +52,7 @@ function planned(wanted, changed) {
   });
 }
 
-test('one source address and the default port range make 28,232 connections, and the plan says why and what to do', () => {
+test('one source address and the default port range permit 28,232 connections, and the plan has the reason and the fix', () => {
   const result = planned({});
   assert.equal(result.most, 28_232);
   assert.equal(result.first.limit, 'client ports');
@@ -71,7 +71,7 @@ test('one source address and the default port range make 28,232 connections, and
   assert.match(text, /ip_local_port_range="1024 65535"/);
 });
 
-test('ports multiply by source addresses and by targets', () => {
+test('the number of ports is multiplied by source addresses and targets', () => {
   const two = [...LOCAL, { address: '127.0.0.1', port: 3001 }];
   assert.equal(planned({ sources: ['127.0.0.2', '127.0.0.3'] }).most, 2 * 28_232);
   assert.equal(planned({ sources: ['127.0.0.2', '127.0.0.3'], targets: two }).most, 4 * 28_232);
@@ -83,7 +83,7 @@ test('ports multiply by source addresses and by targets', () => {
   );
 });
 
-test('reserved ports and ports that are taken are no ports', () => {
+test('reserved ports and ports in use are left out', () => {
   const reserved = {
     '/proc/sys/net/ipv4/ip_local_reserved_ports': '1000-32769,40000,60990-61010\n',
   };
@@ -112,7 +112,7 @@ test('reserved ports and ports that are taken are no ports', () => {
   assert.equal(planned({ sources: [] }, sockets).most, 28_232 - 2);
 });
 
-test('each way from a source to a target has each port once, and one that is free again when there is no other', () => {
+test('each pair of source and target uses each port once, and reuses a free port only if no other is left', () => {
   const targets = ['ws://a/', 'ws://b/'].map((url) => ({
     url: new URL(url),
     address: '127.0.0.1',
@@ -139,7 +139,7 @@ test('each way from a source to a target has each port once, and one that is fre
   assert.notEqual(first.way.target, second.way.target);
 });
 
-test('a process holds 19,000 connections at most, or what its file descriptors allow, and there are as many as needed', () => {
+test('a process holds at most 19,000 connections, or fewer by its descriptors, and the plan has enough processes', () => {
   const many = { sources: sourcesOf('127.0.0.2-127.0.0.9'), connections: 50_000 };
   assert.deepEqual([planned(many).processes, planned(many).fits], [3, true]);
   const few = {
@@ -155,7 +155,7 @@ test('a process holds 19,000 connections at most, or what its file descriptors a
   assert.match(planText(given), /--processes 3, or leave it out/);
 });
 
-test("descriptors of the machine and memory count twice where the server is here too, and a container's limit counts", () => {
+test("descriptors and memory count twice if the server runs on the same machine, and a container's limit counts", () => {
   const files = { '/proc/sys/fs/file-nr': '2000\t0\t32000\n' };
   assert.deepEqual(
     [planned({}, files).most, planned({}, files).first.limit],
@@ -176,7 +176,7 @@ test("descriptors of the machine and memory count twice where the server is here
   );
 });
 
-test('what can not be read limits nothing, and the plan says so', () => {
+test('a value that cannot be read limits nothing, and the plan reports it', () => {
   const result = plan(
     readLimits(() => ''),
     { connections: 2_000_000, sources: [], targets: LOCAL, processes: 0 },
@@ -185,7 +185,7 @@ test('what can not be read limits nothing, and the plan says so', () => {
   assert.match(planText(result), /ip_local_port_range could not be read/);
 });
 
-test('an address that is not of this machine is found before the start', async () => {
+test('an address that this machine does not have is found before the start', async () => {
   assert.deepEqual(await sourceFaults(['127.0.0.2']), []);
   const [fault] = await sourceFaults(['192.0.2.1', '127.0.0.3']);
   assert.match(
@@ -214,7 +214,7 @@ test('source addresses are single ones, ranges and lists', () => {
     assert.throws(() => sourcesOf(wrong), UsageError, wrong);
 });
 
-test('options are checked, and the message names the one that is wrong', () => {
+test('options are checked, and the message names the invalid one', () => {
   const options = parseOptions([
     '--connections',
     '50000',
@@ -255,7 +255,7 @@ test('options are checked, and the message names the one that is wrong', () => {
   assert.match(help(), /--limit-percentile P +broadcast: .*\[95\]/);
 });
 
-test('a profile leaves out by default what its server can not do, and may be a file', (t) => {
+test('a profile leaves out phases that its server does not support, and may be a file', (t) => {
   assert.deepEqual(parseOptions(['--profile', 'echo'])?.phases, ['connect', 'burst', 'endurance']);
   assert.deepEqual(parseOptions(['--profile', 'chat'])?.phases, ['connect', 'broadcast']);
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-profile-'));
@@ -347,7 +347,7 @@ const CLASSES = [
 ];
 
 for (const [name, error, side, limit, fix] of CLASSES) {
-  test(`whose limit is it: ${name}`, () => {
+  test(`the limit belongs to the right side: ${name}`, () => {
     const row = classify(failureKey(error));
     assert.equal(row.side, side);
     assert.match(row.limit, limit);
@@ -355,7 +355,7 @@ for (const [name, error, side, limit, fix] of CLASSES) {
   });
 }
 
-test('every setting that the load tests speak of is there', () => {
+test('every setting that the load tests name exists', () => {
   const names = new Set(SETTINGS.map(({ env }) => env));
   const folder = fileURLToPath(new URL('../../loadtest/', import.meta.url));
   for (const path of ['README.md', 'swarm/failures.js', 'swarm/options.js']) {
@@ -367,7 +367,7 @@ test('every setting that the load tests speak of is there', () => {
   }
 });
 
-test('the first limit is the one that began first, however often others came', () => {
+test('the first limit is the one that began first, however often others occurred', () => {
   const failures = new Failures();
   failures.add('EADDRINUSE', 1, { seconds: 12.34, open: 28_232 });
   failures.add('ETIMEDOUT', 400, { seconds: 13, open: 28_000 });
@@ -397,7 +397,7 @@ const RUN = Object.freeze({
   addresses: 1,
 });
 
-test('a ceiling at a famous number of ports is said to be one, where the errors do not say it', () => {
+test('a ceiling at a well-known number of ports is named, if the errors do not name it', () => {
   const failures = new Failures();
   failures.add('ETIMEDOUT', 10, { seconds: 1, open: 64_500 });
   const said = verdict({ ...RUN, failures: failures.list(), asked: 100_000, peak: 64_511 });
@@ -416,7 +416,7 @@ test('a ceiling at a famous number of ports is said to be one, where the errors 
   assert.match(four.notes.join(), /4 × the 28,232 ports/);
 });
 
-test('a run holds only without failures, to its end, and at the rate asked for', () => {
+test('a run passes only without failures, to its end, and at the requested rate', () => {
   assert.equal(verdict(RUN).held, true);
   assert.equal(verdict({ ...RUN, stopped: 'interrupted by SIGINT' }).held, false);
   const endurance = /** @type {any} */ ({
@@ -438,7 +438,7 @@ test('a run holds only without failures, to its end, and at the rate asked for',
   assert.match(busy.notes.join(), /burst: a client process used 97 % of a core/);
 });
 
-test('percentiles are the nearest rank of samples, and null where nothing was timed', () => {
+test('percentiles are the nearest rank of samples, and null without samples', () => {
   assert.equal(ranked([1, 2, 3, 4], 50), 2);
   assert.equal(ranked([1, 2, 3, 4], 95), 4);
   assert.equal(ranked([1, 2, Number.POSITIVE_INFINITY], 95), Number.POSITIVE_INFINITY);

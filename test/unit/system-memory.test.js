@@ -16,7 +16,7 @@ import { Health } from '../../src/worker/health.js';
 const GIB = 2 ** 30;
 const MIB = 2 ** 20;
 
-test('the parts of all workers and of the primary are no more than there is', () => {
+test('the parts of all workers and of the primary are at most the whole memory', () => {
   for (const all of [GIB / 2, GIB, 4 * GIB, 24 * GIB, 256 * GIB]) {
     for (const workers of [1, 2, 4]) {
       const part = partOfWorker(all, workers);
@@ -46,7 +46,7 @@ test("a control group's limit counts, not the machine's memory", () => {
   assert.equal(readPart(4, read), partOfWorker(GIB, 4));
 });
 
-test('memory outside of the heap counts as used', { timeout: 20_000 }, async (t) => {
+test('memory outside the heap counts as used', { timeout: 20_000 }, async (t) => {
   const before = privateBytes();
   const health = new Health({
     counters: createCounters(),
@@ -65,11 +65,11 @@ test('memory outside of the heap counts as used', { timeout: 20_000 }, async (t)
   assert.equal(buffers.length, 20);
 });
 
-test('shared memory, as program text, does not count', () => {
+test('shared memory, such as program text, does not count', () => {
   assert.ok(privateBytes() < process.memoryUsage.rss());
 });
 
-test('a worker gets a heap limit that fits its part, unless the operator has set one', () => {
+test('a worker gets a heap limit for its part, unless the operator has set one', () => {
   const [flag] = workerArguments(64, '').filter((one) => one.startsWith('--max-old-space-size='));
   assert.equal(
     Number(flag.split('=')[1]),

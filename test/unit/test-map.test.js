@@ -65,7 +65,7 @@ test('test/README.md names every test file and has a row for every file of src',
   assert.deepEqual(unnamed(rowsOf(text), sources, tests), { files: [], tests: [] });
 });
 
-test('each name on the map of the tests stands for a file, and the map is short', () => {
+test('each name on the map of the tests is a file, and the map is short', () => {
   for (const { sources: folders, tests: names } of rowsOf(text)) {
     for (const name of names)
       assert.ok(
@@ -77,7 +77,7 @@ test('each name on the map of the tests stands for a file, and the map is short'
   assert.ok(text.trimEnd().split('\n').length <= MAX_LINES);
 });
 
-test('a test and a source file that the map does not name are found', () => {
+test('the check finds a test and a source file that the map does not name', () => {
   const rows = rowsOf('| `src/hub/` | rooms | `unit/hub` `e2e/redis-*` |');
   assert.deepEqual(
     unnamed(

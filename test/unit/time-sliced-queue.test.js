@@ -9,7 +9,7 @@ function spend(ms) {
   while (performance.now() < end);
 }
 
-test('what comes in one turn is done in order, some milliseconds in each', async () => {
+test('items are handled in order, for some milliseconds per turn', async () => {
   const done = /** @type {number[]} */ ([]);
   const slices = new TimeSlicedQueue((/** @type {number} */ i) => {
     spend(2);
@@ -26,7 +26,7 @@ test('what comes in one turn is done in order, some milliseconds in each', async
   assert.deepEqual(done, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 });
 
-test('each turn does one at least', async () => {
+test('each turn handles at least one item', async () => {
   const done = /** @type {number[]} */ ([]);
   const slices = new TimeSlicedQueue((/** @type {number} */ i) => done.push(i), 0);
   for (let i = 0; i < 3; i++) slices.push(i);
@@ -36,7 +36,7 @@ test('each turn does one at least', async () => {
   }
 });
 
-test('what is added meanwhile is done too, and what is done is let go', async () => {
+test('items added meanwhile are handled too, and the queue keeps no reference to handled ones', async () => {
   let [added, done, longest] = [0, 0, 0];
   // One a turn, so that the line never ends.
   const slices = new TimeSlicedQueue((/** @type {number} */ i) => {
@@ -52,7 +52,7 @@ test('what is added meanwhile is done too, and what is done is let go', async ()
   assert.equal(slices.items.length, 0);
 });
 
-test('a turn does as many as it may, and what comes back waits for the next one', async () => {
+test('a turn handles at most its number of items, and an item added again waits for the next turn', async () => {
   const done = /** @type {number[]} */ ([]);
   const slices = new TimeSlicedQueue(
     (/** @type {number} */ i) => {

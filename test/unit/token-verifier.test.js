@@ -332,7 +332,7 @@ test('a revoked token is refused', async () => {
   await verifier.verify(token({ jti: 't2' }));
 });
 
-test('a flood of tokens is answered UNAVAILABLE above 1,000 at once', async () => {
+test('tokens above 1,000 at once are answered with UNAVAILABLE', async () => {
   const { verifier, counters } = await build();
   const text = token();
   const results = await Promise.allSettled(
@@ -370,7 +370,7 @@ test('keys that are private, short or of another kind are faults that do not quo
   assert.match(readPem(good.publicKey.repeat(5)).fault, /more than 4/);
 });
 
-test('nothing was logged by any of these tests', () => assert.deepEqual(logged, []));
+test('none of these tests writes a log line', () => assert.deepEqual(logged, []));
 
 /** @param {number} depth */
 function deep(depth) {

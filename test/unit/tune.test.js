@@ -54,7 +54,7 @@ function machine(t, different = {}) {
   };
 }
 
-test('every line of the settings says why, from where, and how to check', () => {
+test('every line of the settings has a reason, a source and a check', () => {
   const commented = [...conf.matchAll(/(?:^#.*\n)+^-?[a-z][\w.-]+ = .+$/gm)];
   assert.equal(commented.length, wanted.size);
   for (const [setting] of commented) {
@@ -79,7 +79,7 @@ test('diff shows every setting, changes nothing, and exits with 1', (t) => {
   assert.ok(!existsSync(join(one.root, 'etc')));
 });
 
-test('apply sets what differs and keeps it over a reboot, verify agrees, and diff has nothing left', (t) => {
+test('apply sets the differing values and keeps them over a reboot; then verify passes and diff is empty', (t) => {
   const one = machine(t);
   assert.equal(one.tune('verify').status, 1);
   const { status, stdout, stderr } = one.tune('apply');
@@ -93,7 +93,7 @@ test('apply sets what differs and keeps it over a reboot, verify agrees, and dif
   assert.equal(one.tune('diff').status, 0);
 });
 
-test('what a machine has more of is not lowered, neither now nor at a reboot', (t) => {
+test('a larger value is not lowered, neither now nor at a reboot', (t) => {
   const more = {
     'fs.file-max': '9223372036854775807',
     'net.core.somaxconn': '131072',
@@ -114,7 +114,7 @@ test('what a machine has more of is not lowered, neither now nor at a reboot', (
   assert.equal(machine(t, { 'net.ipv4.tcp_orphan_retries': '8' }).tune('verify').status, 1);
 });
 
-test('a key that is not there is an error only where the line does not say that it may fail', (t) => {
+test('a missing key is an error, unless its line may fail', (t) => {
   const optional = machine(t, {
     'net.netfilter.nf_conntrack_max': null,
     'net.core.netdev_max_backlog': null,
@@ -126,7 +126,7 @@ test('a key that is not there is an error only where the line does not say that 
   assert.match(stderr, /net\.core\.somaxconn is not there, not 65535/);
 });
 
-test('what cannot be set is said, and the exit code is 1', (t) => {
+test('a value that cannot be set is reported, and the exit code is 1', (t) => {
   const one = machine(t, { 'net.core.somaxconn': null });
   // Not even root may write to this one.
   symlinkSync('/proc/sys/kernel/cap_last_cap', one.pathOf('net.core.somaxconn'));
@@ -135,7 +135,7 @@ test('what cannot be set is said, and the exit code is 1', (t) => {
   assert.match(stderr, /net\.core\.somaxconn: cannot be set, left at \d+/);
 });
 
-test('anything else is answered with how to call it', (t) => {
+test('any other command line is answered with the usage', (t) => {
   const one = machine(t);
   for (const args of [[], ['set'], ['diff', 'apply']]) {
     const { status, stderr } = one.tune(...args);
@@ -144,7 +144,7 @@ test('anything else is answered with how to call it', (t) => {
   }
 });
 
-test('a real kernel takes the settings of the network', {
+test('a real kernel accepts the network settings', {
   skip: !canUnshare && 'needs root and namespaces',
 }, (t) => {
   const etc = mkdtempSync(join(tmpdir(), 'fanfare-tune-'));

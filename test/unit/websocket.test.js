@@ -132,7 +132,7 @@ test('replies past a full socket, a partly written one included, arrive whole an
   assert.equal(messages[n].payload[1].length, 9000);
 });
 
-test('a client that sends echoes and reads none is closed as a slow consumer, and little waits for it', async (t) => {
+test('a client that sends echoes and reads no reply is closed as a slow consumer, and few bytes wait for it', async (t) => {
   const { hub, counters, connect } = await serve(t);
   const { client, messages } = await connect();
   client.send('{"type":"ping"}');
@@ -153,7 +153,7 @@ test('a client that sends echoes and reads none is closed as a slow consumer, an
   assert.deepEqual(counters.slow, { closed: 1, dropped: 0, shed: 0 });
 });
 
-test('our frames, pings and the close frame keep their order', async (t) => {
+test('data frames, pings and the close frame keep their order', async (t) => {
   const { hub, connect } = await serve(t);
   const { client, messages } = await connect();
   /** @type {string[]} */
@@ -175,7 +175,7 @@ test('our frames, pings and the close frame keep their order', async (t) => {
   await until(() => hub.connections.length === 0);
 });
 
-test('a write to a socket that is gone is no fault, and reaches no other', async (t) => {
+test('a write to a closed socket is not a fault, and reaches no other socket', async (t) => {
   const { hub, connect } = await serve(t);
   const gone = await connect();
   await until(() => hub.connections.length === 1);
@@ -201,7 +201,7 @@ test('binary messages are refused with 1003, messages over the limit with 1009',
   assert.equal((await once(two.client, 'close'))[0], 1009);
 });
 
-test('a ping is answered, a flood of them only so often', async (t) => {
+test('a ping is answered, and a flood of pings only at a bounded rate', async (t) => {
   const { connect } = await serve(t);
   const { client, messages } = await connect();
   /** @type {string[]} */
@@ -230,7 +230,7 @@ test('a connection that does not answer a ping is terminated', async (t) => {
   assert.equal(alive.client.readyState, WebSocket.OPEN);
 });
 
-test('a connection is out of everything once its socket is gone', async (t) => {
+test('a connection is removed from all rooms and registries when its socket closes', async (t) => {
   const { hub, counters, connect } = await serve(t);
   const { client, messages } = await connect();
   for (const room of ['a', 'b', 'c']) client.send(JSON.stringify({ type: 'join', room }));
@@ -245,7 +245,7 @@ test('a connection is out of everything once its socket is gone', async (t) => {
   );
 });
 
-test('one compressed buffer serves all who negotiated it, beside those who did not', async (t) => {
+test('one compressed buffer is sent to all connections that negotiated compression, and plain text to the others', async (t) => {
   const { hub, connect } = await serve(t, { FANFARE_COMPRESSION: 'on' });
   const deflating = [
     await connect({ perMessageDeflate: true }),
@@ -290,13 +290,13 @@ test('a compression bomb is refused with 1009', async (t) => {
   assert.equal((await once(client, 'close'))[0], 1009);
 });
 
-test('compression is off unless asked for', async (t) => {
+test('compression is off unless configured', async (t) => {
   const { connect } = await serve(t);
   const { client } = await connect({ perMessageDeflate: true });
   assert.equal(client.extensions, '');
 });
 
-test('of the offered subprotocols the server agrees to its own, and to no other', async (t) => {
+test('the server accepts only its own subprotocol among those offered', async (t) => {
   const { port } = await serve(t);
   for (const [offered, agreed] of /** @type {const} */ ([
     ['fanfare', 'fanfare'],
