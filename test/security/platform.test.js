@@ -37,7 +37,7 @@ test('no source makes code of text', () => {
   for (const file of readdirSync(`${root}src`, { recursive: true, encoding: 'utf8' })) {
     if (!file.endsWith('.js')) continue;
     const source = readFileSync(`${root}src/${file}`, 'utf8');
-    assert.ok(!/\beval\(|new Function\(|node:vm|child_process/.test(source), file);
+    assert.ok(!/(?<!\.)\beval\(|new Function\(|node:vm|child_process/.test(source), file);
   }
 });
 
