@@ -1,9 +1,9 @@
-// auth.js: the command auth and the token of hello, and the rooms that a token names.
+// auth.js: the command auth, the token of hello, and the rooms that a token names.
 
 import { readText } from '../protocol/decode.js';
 import { encodeAuthenticated, encodeLeft } from '../protocol/encode.js';
 
-/** Before a connection has authenticated, these are all that it may ask for. */
+/** The commands that a connection may send before it has authenticated. */
 const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -52,10 +52,10 @@ export class AuthCommands {
   }
 
   /**
-   * Holds a command back that comes before or behind a connection's first token.
+   * Holds a command back if it comes before or behind a connection's first token.
    * @param {Connection} connection that has not authenticated
    * @param {Buffer} data
-   * @returns {boolean} true: it waits
+   * @returns {boolean} true if the command waits
    */
   holds(connection, data) {
     return this.authenticator.lobby.keep(connection, data);
@@ -63,7 +63,7 @@ export class AuthCommands {
 
   /**
    * @param {string} type
-   * @returns {boolean} may a connection ask for it before it has authenticated?
+   * @returns {boolean} true if a connection may send it before it has authenticated
    */
   isOpenToAll(type) {
     return BEFORE_TOKEN.has(type);
@@ -74,7 +74,7 @@ export class AuthCommands {
     const token = readText(command, 'token');
     if (token === null) return this.replies.malformed(connection, command.id);
     if (token === undefined) return this.session.hello(connection, command);
-    // The command is a slice of a read: what is needed later is copied.
+    // The command is a slice of a read, so values needed later are copied.
     const { id } = command;
     this.#authenticate(connection, token, id, () => this.session.welcome(connection, id));
   }
@@ -103,7 +103,7 @@ export class AuthCommands {
     const { isHeld } = connection;
     const { refusal, commands } = await this.authenticator.authenticate(connection, token);
     if (refusal !== null) {
-      // A connection in the lobby has had its error, and is closing.
+      // If a connection is in the lobby, it has had its error and is closing.
       if (!isHeld)
         this.replies.error(connection, refusal.error, id, refusal.retryAfterS || undefined);
       return;
@@ -115,7 +115,7 @@ export class AuthCommands {
   }
 
   /**
-   * Takes a connection out of the rooms that its new token does not allow.
+   * Removes a connection from the rooms that its new token does not allow.
    * @param {Connection} connection with a session
    */
   #leaveForbidden(connection) {

@@ -1,12 +1,12 @@
 // broadcast.js: the command broadcast, and its result.
 //
-// A broadcast is a publication to the room of all connections. Its sender gets a result when this
-// worker has written the broadcast to its own connections, or after BROADCAST_RESULT_MS.
+// A broadcast is a publication to the room of all connections. When this worker has written it to
+// its own connections, or after BROADCAST_RESULT_MS, the sender gets a result.
 
 import { encodeBroadcastResult } from '../protocol/encode.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 
-/** After this time a result no longer waits for the delivery on this worker. */
+/** After this time a result no longer waits for delivery on this worker. */
 const BROADCAST_RESULT_MS = 2000;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -20,13 +20,14 @@ const BROADCAST_RESULT_MS = 2000;
 export class BroadcastCommand {
   /**
    * @param {object} parts
-   * @param {'everyone'|'granted'|'none'} parts.clientBroadcast who may broadcast; `granted`: by token
+   * @param {'everyone'|'granted'|'none'} parts.clientBroadcast the clients that may broadcast;
+   *   `granted`: by token
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').Publisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
-   *   0: the broadcast passes; otherwise as `admitMessage` of dispatch.js
+   *   0 if the broadcast passes; otherwise as `admitMessage` of dispatch.js
    */
   constructor({ clientBroadcast, hub, broker, publisher, replies, admitBroadcast }) {
     this.clientBroadcast = clientBroadcast;
@@ -75,7 +76,7 @@ export class BroadcastCommand {
     return this.clientBroadcast === 'everyone';
   }
 
-  /** Call once a second: sends results whose own delivery did not come. */
+  /** Sends results if this worker's delivery did not come in time. Call once a second. */
   sweep() {
     const oldest = performance.now() - BROADCAST_RESULT_MS;
     for (const [tag, pending] of this.pending) {
@@ -101,7 +102,7 @@ export class BroadcastCommand {
   #sendResult({ connection, id, payload }) {
     this.broker.countConnections().then(
       (count) => connection.send(encodeBroadcastResult(payload, count, id)),
-      // The count is not available. The broadcast reached at least this worker's connections.
+      // If the count is not available, the broadcast reached at least this worker's connections.
       () => connection.send(encodeBroadcastResult(payload, this.hub.connections.length, id)),
     );
   }

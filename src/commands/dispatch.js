@@ -1,18 +1,18 @@
-// dispatch.js: takes each message of a client to the handler of its type.
+// dispatch.js: passes each message of a client to the handler of its type.
 //
-// A message is counted against the rate first, then decoded, then handled. A handler answers by
-// `connection.send`, at once or when the broker has answered. Faults of the peer are answers too
-// (replies.js).
+// A message is first counted against the rate, then decoded, then handled. A handler answers by
+// `connection.send`, at once or when the broker has answered. If the peer is at fault, it gets an
+// answer too (replies.js).
 
 import { CLOSES } from '../protocol/codes.js';
 import { decode } from '../protocol/decode.js';
 
 /**
- * One message in so many is timed: the two looks at the clock and the count cost 0.2 us. A power of
- * two.
+ * One message in this number is timed, because two reads of the clock and the count cost 0.2 us. A
+ * power of two.
  */
 const TIMED_EVERY = 8;
-/** A message refused for its rate is decoded for its id only up to this size. */
+/** If a message is refused for its rate, it is decoded for its id only up to this size. */
 const MAX_REFUSED_BYTES = 4096;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -23,9 +23,10 @@ const MAX_REFUSED_BYTES = 4096;
 /**
  * Connections that have not authenticated (auth.js).
  * @typedef {object} Gate
- * @property {(connection: Connection, data: Buffer) => boolean} holds keeps a message back that comes
- *   behind a token; false: there is none
- * @property {(type: string) => boolean} isOpenToAll may they send commands of this type?
+ * @property {(connection: Connection, data: Buffer) => boolean} holds keeps a message back if it
+ *   comes behind a token; false if there is no token
+ * @property {(type: string) => boolean} isOpenToAll true if such connections may send commands of
+ *   this type
  */
 
 export class Dispatcher {
@@ -34,9 +35,9 @@ export class Dispatcher {
    * @param {ReadonlyMap<string, Handler>} parts.handlers by type
    * @param {import('./replies.js').Replies} parts.replies
    * @param {((connection: Connection, nowMs: number, bytes: number) => number)|null}
-   *   parts.admitMessage 0: the message passes; above 0: seconds to wait; −1: close with 4005.
-   *   Null: no rate is limited.
-   * @param {Gate|null} parts.gate null: no tokens are configured
+   *   parts.admitMessage 0 if the message passes; above 0: seconds to wait; −1: close with 4005.
+   *   Null if no rate is limited.
+   * @param {Gate|null} parts.gate null if no tokens are configured
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
    * @param {{error(fields: object, text: string): void}} parts.log
@@ -52,7 +53,7 @@ export class Dispatcher {
   }
 
   /**
-   * A text message has come.
+   * Handles a text message.
    * @param {Connection} connection
    * @param {Buffer} data valid UTF-8; not used after the call
    */
@@ -62,15 +63,15 @@ export class Dispatcher {
     const started = isTimed || admitMessage !== null ? performance.now() : 0;
     const wait = admitMessage === null ? 0 : admitMessage(connection, started, data.length);
     if (wait !== 0) return this.#refuse(connection, data, wait);
-    // Behind a token that is being verified, commands wait.
+    // While a token is being verified, the commands behind it wait.
     if (this.gate !== null && connection.isHeld && this.gate.holds(connection, data)) return;
     this.handle(connection, data);
     if (isTimed) this.messageDuration.observe(performance.now() - started);
   }
 
   /**
-   * Handles a message that has paid its rate. A fault of ours in one command closes that connection
-   * and no other.
+   * Handles a message that has paid its rate. If the server fails at a command, it closes that
+   * connection and no other.
    * @param {Connection} connection
    * @param {Buffer} data
    */

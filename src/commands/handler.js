@@ -1,9 +1,9 @@
-// handler.js: the contract of a command's handler, alone.
+// handler.js: the contract of a command's handler.
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Command} Command */
 
-/** A command's `id`: its reply repeats it. @typedef {string|number|undefined} Id */
+/** The `id` of a command, which its reply repeats. @typedef {string|number|undefined} Id */
 
 /**
  * Handles a valid message of its type, and answers by `connection.send`, at once or later.

@@ -1,4 +1,4 @@
-// index.js: puts the commands of a worker together: one table of all types.
+// index.js: assembles the commands of a worker into one table of all types.
 
 import { AuthCommands } from './auth.js';
 import { BroadcastCommand } from './broadcast.js';
@@ -30,12 +30,12 @@ import { SessionCommands } from './session.js';
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
- * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null: no room has
+ * @property {import('../hub/room-users.js').PresenceTracker|null} tracker null if no room has
  *   presence
- * @property {import('./auth.js').Authenticator|null} [authenticator] null: no tokens are
+ * @property {import('./auth.js').Authenticator|null} [authenticator] null if no tokens are
  *   configured
- * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0:
- *   pass; above 0: seconds to wait; −1: close with 4005
+ * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
+ *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
  *   same for a broadcast that has passed as a message
  * @property {(connection: Connection, bytes: number) => void} charge counts the bytes of a reply
@@ -51,7 +51,7 @@ import { SessionCommands } from './session.js';
  *   is not used after the call
  * @property {() => void} sweep call it once a second
  * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
- * @property {() => boolean} isSettled has the broker answered all publishes?
+ * @property {() => boolean} isSettled true when the broker has answered all publishes
  * @property {PendingJoins} pendingJoins
  * @property {BroadcastCommand} broadcasts
  */
@@ -81,7 +81,7 @@ export function createCommands(parts) {
   const histories = new HistoryCommand({ historyReader: parts.historyReader, ...pending });
   const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, ...pending });
 
-  /** Every command there is. @type {Map<string, Handler>} */
+  /** All commands, by type. @type {Map<string, Handler>} */
   const handlers = new Map([
     ['hello', (connection, command) => session.hello(connection, command)],
     ['join', (connection, command) => joins.join(connection, command)],

@@ -14,7 +14,7 @@ export class JoinCommands {
    * @param {import('../config/settings.js').Config} parts.config
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
-   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null: no room has
+   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
@@ -116,10 +116,11 @@ export class JoinCommands {
   }
 
   /**
-   * Makes a connection that has joined one of the room's users.
+   * Adds the user of a joined connection to the room's users.
    * @param {Connection} connection
    * @param {string} name
-   * @param {JoiningUser|null} who null: the connection only watches, or the room has no presence
+   * @param {JoiningUser|null} who null if the connection only watches, or if the room has no
+   *   presence
    */
   #attend(connection, name, who) {
     if (who === null) return;
@@ -132,8 +133,8 @@ export class JoinCommands {
   }
 
   /**
-   * A name in presence is that of the token. Without a token it is free only if no tokens are
-   * configured.
+   * Checks the name that a connection uses in presence. If it has a token, the name is that of the
+   * token. Without a token the name is free only if no tokens are configured.
    * @param {Connection} connection
    * @param {JoiningUser} who
    */

@@ -1,11 +1,11 @@
-// pending.js: commands that wait: for a read, or for their connection's join. Both kinds are
-// bounded over the whole worker.
+// pending.js: commands that wait for a read, or for their connection's join. Both kinds are bounded
+// over the whole worker.
 
 /** `presence` and `history` commands that wait for their answer. */
 const MAX_WAITING_READS = 10_000;
 /** Memory of commands that wait for their connection's join. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
-/** The memory of one of these beside its publication. */
+/** Memory of one waiting command, without its publication. */
 const COMMAND_BYTES = 512;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -56,7 +56,7 @@ export class PendingReads {
   }
 }
 
-/** Commands on a room that their connection is joining: they take effect in their order. */
+/** Commands on a room that their connection is still joining. They take effect in order. */
 export class PendingJoins {
   /**
    * @param {object} parts
@@ -70,8 +70,8 @@ export class PendingJoins {
   }
 
   /**
-   * Acts at once, or when the connection's join of the room has been answered. Beyond the bound the
-   * command is answered UNAVAILABLE.
+   * Runs the command at once, or when the connection's join of the room has been answered. If the
+   * bound is reached, the command is answered UNAVAILABLE.
    * @param {import('../hub/room.js').Room} room
    * @param {Connection} connection
    * @param {Id} id
@@ -94,7 +94,7 @@ export class PendingJoins {
 }
 
 /**
- * Is it a valid `limit` of a command that reads?
+ * Checks the `limit` of a command that reads.
  * @param {unknown} limit
  * @returns {limit is number|undefined}
  */

@@ -4,7 +4,7 @@ import { isRoom, isUser } from '../protocol/decode.js';
 import { encodeMembers, presencePrefix, presenceSuffix } from '../protocol/encode.js';
 import { isLimit } from './pending.js';
 
-/** The largest `presence` reply. A client asks for the rest page by page. */
+/** The largest `presence` reply. If a room has more users, the client asks for the next page. */
 const MAX_REPLY_BYTES = 256 * 1024;
 const NOTHING = Buffer.alloc(0);
 
@@ -19,7 +19,7 @@ export class PresenceCommand {
    * @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {number} parts.maxUnsentBytes of a connection
-   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null: no room has
+   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingReads} parts.pendingReads
@@ -27,8 +27,8 @@ export class PresenceCommand {
    */
   constructor({ hub, maxUnsentBytes, tracker, replies, pendingReads, pendingJoins }) {
     this.hub = hub;
-    // A part of what may wait for a connection, so that a client can ask for the next page before
-    // it has read this one.
+    // A quarter of the bytes that may wait for a connection, so that a client can ask for the next
+    // page before it has read this one.
     this.maxBytes = Math.min(MAX_REPLY_BYTES, maxUnsentBytes / 4);
     this.tracker = tracker;
     this.replies = replies;
@@ -60,7 +60,7 @@ export class PresenceCommand {
     };
     /** @returns {Promise<Attended>} */
     const read = async () => (this.tracker?.covers(name) ? this.tracker.read(name) : NOBODY);
-    // The answer includes the user of a join that the client has just sent.
+    // If the client has just sent a join, the answer includes its user.
     this.pendingJoins.afterJoin(room, connection, id, 0, () =>
       this.pendingReads.answer(connection, id, read, reply),
     );

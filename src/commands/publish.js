@@ -1,4 +1,4 @@
-// publish.js: the command message, and publishing for it and for broadcast.
+// publish.js: the command message, and the publisher that message and broadcast share.
 
 import { EVERYONE } from '../hub/hub.js';
 import { isRoom } from '../protocol/decode.js';
@@ -22,12 +22,12 @@ export class Publisher {
     this.broker = broker;
     this.replies = replies;
     this.counters = counters;
-    /** Publishes that wait for the broker's answer, all connections together. */
+    /** Publishes that wait for the broker's answer, of all connections. */
     this.unanswered = 0;
     this.isRefusing = false;
   }
 
-  /** The worker drains: from now on each publish is refused with UNAVAILABLE. */
+  /** When the worker drains, it refuses each further publish with UNAVAILABLE. */
   refuseAll() {
     this.isRefusing = true;
   }
@@ -37,7 +37,7 @@ export class Publisher {
    * @param {Connection} connection
    * @param {string} room
    * @param {Buffer} publication
-   * @param {Id} id undefined: the client wants no ack
+   * @param {Id} id undefined if the client wants no ack
    */
   message(connection, room, publication, id) {
     if (this.isRefusing) return this.replies.error(connection, 'UNAVAILABLE', id);
@@ -53,7 +53,7 @@ export class Publisher {
   }
 
   /**
-   * Publishes a broadcast. It has no ack: its result follows.
+   * Publishes a broadcast. It gets no ack, because its result follows.
    * @param {Connection} connection
    * @param {Buffer} publication
    * @param {Id} id
@@ -127,7 +127,7 @@ export class MessageCommand {
       end,
     );
     const room = this.hub.rooms.get(name);
-    // A client that publishes right behind its join expects its own message.
+    // If a client publishes right behind its join, it expects its own message.
     if (room?.isJoining(connection)) {
       this.pendingJoins.afterJoin(room, connection, id, publication.length, () =>
         this.publisher.message(connection, name, publication, id),
@@ -140,8 +140,8 @@ export class MessageCommand {
 
 /**
  * @param {Connection} connection
- * @returns {string|undefined} the room that the connection is in; undefined unless it is exactly
- *   one
+ * @returns {string|undefined} the room of the connection; undefined if the connection is in no room
+ *   or in several
  */
 function onlyRoom(connection) {
   if (connection.rooms?.size !== 1) return undefined;

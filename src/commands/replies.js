@@ -1,13 +1,13 @@
-// replies.js: error replies, and the closes that too many of them lead to.
+// replies.js: error replies, and closes after too many errors.
 //
-// A peer's fault is an answer: a row of codes.js, counted, never thrown.
+// If a peer is at fault, it gets an answer: a row of codes.js, counted, never thrown.
 
 import { CLOSES } from '../protocol/codes.js';
 import { encodeError } from '../protocol/encode.js';
 
-/** The faults of a connection count over this time. */
+/** Faults of a connection are counted over this time. */
 const FAULT_PERIOD_MS = 10_000;
-/** At this number of malformed messages: close 4501. */
+/** When a connection has sent this many malformed messages, it is closed with 4501. */
 const MAX_MALFORMED = 3;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -41,7 +41,7 @@ export class Replies {
   }
 
   /**
-   * The message is no command, or lacks a field that its type needs.
+   * Answers a message that is not a command, or that lacks a field of its type.
    * @param {Connection} connection
    * @param {Id} [id]
    */
@@ -51,7 +51,7 @@ export class Replies {
   }
 
   /**
-   * The connection is in as many rooms as it may be.
+   * Answers a join if the connection is in as many rooms as allowed.
    * @param {Connection} connection
    * @param {Id} id
    */
@@ -61,10 +61,10 @@ export class Replies {
   }
 
   /**
-   * The message is over its rate.
+   * Answers a message that exceeds its rate.
    * @param {Connection} connection
    * @param {Id} id
-   * @param {number} waitSeconds below 0: the connection was refused too often
+   * @param {number} waitSeconds below 0 if the connection was refused too often
    */
   overRate(connection, id, waitSeconds) {
     if (waitSeconds > 0) {
@@ -76,7 +76,7 @@ export class Replies {
   }
 
   /**
-   * The broker, or a read of it, has rejected.
+   * Answers a command if the broker, or a read of it, has rejected.
    * @param {Connection} connection
    * @param {unknown} error
    * @param {Id} id
@@ -92,7 +92,7 @@ export class Replies {
   }
 }
 
-/** Faults of one kind, by connection. Connections without faults cost nothing. */
+/** Counts faults of one kind by connection. Connections without faults cost nothing. */
 class FaultCounts {
   /** @param {number} max faults of a connection within FAULT_PERIOD_MS */
   constructor(max) {
@@ -102,7 +102,8 @@ class FaultCounts {
   }
 
   /**
-   * Counts a fault. Has the connection had too many?
+   * Counts a fault.
+   * @returns {boolean} true if the connection has had too many
    * @param {Connection} connection
    */
   isTooMany(connection) {

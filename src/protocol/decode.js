@@ -1,6 +1,6 @@
 // decode.js: turns a client's message into a command.
 //
-// Only the fields that the server needs become values. The payload stays a part of the message
+// Only the fields that the server needs become values. The payload stays a slice of the message
 // (json-scan.js). Pure: no I/O, no clock.
 
 import { scan, skipSpace, skipString, skipValue } from './json-scan.js';
@@ -21,8 +21,8 @@ const LOWER_F = 0x66;
 const LOWER_N = 0x6e;
 
 /**
- * A decoded command. Parts of the message are given as a start and an end; a start of -1 means that
- * the field is absent.
+ * A decoded command. Parts of the message are given as a start and an end. If a field is absent,
+ * its start is -1.
  * @typedef {object} Command
  * @property {string} type
  * @property {string|number|undefined} id
@@ -40,10 +40,10 @@ const LOWER_N = 0x6e;
  */
 
 /**
- * The user who joins a room with presence.
+ * The user of a join to a room with presence.
  * @typedef {object} JoiningUser
- * @property {string|undefined} user undefined: the connection's id
- * @property {Buffer|null} info JSON; null: none
+ * @property {string|undefined} user undefined if absent: the connection's id counts
+ * @property {Buffer|null} info JSON; null if absent
  */
 
 /**
@@ -99,7 +99,7 @@ export function decode(message) {
 /**
  * Reads a command's `since`. Its offset is a safe integer, or the same in decimal digits.
  * @param {unknown} value
- * @returns {Since|null} null: the command has none
+ * @returns {Since|null} null if the field is absent
  */
 export function readSince(value) {
   if (value === undefined) return null;
@@ -123,10 +123,10 @@ export function isRoom(room) {
 
 /**
  * Reads the field `presence` of a join. The message has been checked, so every part of it is JSON.
- * Values are passed on unchanged.
+ * Values stay unchanged.
  * @param {Command} command
- * @returns {JoiningUser|null|undefined} null: the connection only watches presence; undefined:
- *   INVALID_MESSAGE_FORMAT
+ * @returns {JoiningUser|null|undefined} null if the connection only watches presence; undefined if
+ *   the field is malformed (INVALID_MESSAGE_FORMAT)
  */
 export function readPresence({ source: b, presenceStart: start }) {
   /** @type {JoiningUser} */
@@ -155,11 +155,11 @@ export function readPresence({ source: b, presenceStart: start }) {
 }
 
 /**
- * Reads a field that few commands have. It is not among those that `decode` looks for, because that
- * would cost every message.
+ * Reads a field that few commands have. `decode` does not look for it, because that would cost
+ * every message.
  * @param {Command} command
  * @param {string} name
- * @returns {string|null|undefined} null: it is no text; undefined: there is none
+ * @returns {string|null|undefined} null if the field is not a string; undefined if it is absent
  */
 export function readText({ source }, name) {
   const value = JSON.parse(source.toString())[name] ?? undefined;
@@ -187,7 +187,7 @@ function isId(id) {
  * @param {Buffer} message
  * @param {number} start
  * @param {number} end
- * @returns {unknown} the value of a part that has been checked
+ * @returns {unknown} the value; the part has been checked before
  */
 function readValue(message, start, end) {
   if (message[start] === QUOTE) {

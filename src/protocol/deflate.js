@@ -1,9 +1,9 @@
 // deflate.js: permessage-deflate (RFC 7692) for frames that many receivers share.
 //
-// With no context kept between messages a compressed frame is the same for everyone who negotiated
-// the extension, so a publication is compressed once and not once per receiver. Small frames stay
-// as they are: below THRESHOLD_BYTES the gain is less than a packet's header, and an uncompressed
-// frame is always allowed (RFC 7692 6).
+// No context is kept between messages, so a compressed frame is the same for all receivers that
+// negotiated the extension. A publication is then compressed once and not once per receiver. Frames
+// below THRESHOLD_BYTES stay uncompressed, because the gain is less than a packet's header. An
+// uncompressed frame is always allowed (RFC 7692 6).
 
 import { constants, deflateRawSync } from 'node:zlib';
 import { FIN_TEXT, headerBytes, readHeader, writeHeader } from './frame.js';
@@ -11,12 +11,12 @@ import { FIN_TEXT, headerBytes, readHeader, writeHeader } from './frame.js';
 export const THRESHOLD_BYTES = 1024;
 const RSV1 = 0x40; // RFC 7692 6: set on the first frame of a compressed message
 const OPTIONS = { level: 6, finishFlush: constants.Z_SYNC_FLUSH };
-/** RFC 7692 7.2.1: the empty block at the end, which the receiver adds again. */
+/** RFC 7692 7.2.1: the empty block at the end, which the receiver appends again. */
 const TAIL_BYTES = 4;
 
 /**
  * @param {Buffer} frames whole, uncompressed text frames; not modified
- * @returns {Buffer} the same messages, the larger of them compressed; `frames` itself where that
+ * @returns {Buffer} the same messages, the larger ones compressed; `frames` itself if compression
  *   gains nothing
  */
 export function deflateFrames(frames) {

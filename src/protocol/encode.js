@@ -1,7 +1,7 @@
 // encode.js: the text of replies.
 //
-// Replies are concatenated, not stringified: room names need no escape, and payloads are JSON text
-// already. Pure: no I/O, no clock.
+// Replies are concatenated and not stringified, because room names need no escape and payloads are
+// already JSON text. Pure: no I/O, no clock.
 
 import { ERRORS } from './codes.js';
 import { payloadEnd, payloadStart, senderOf, timestampOf } from './publication.js';
@@ -10,7 +10,7 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The field `id` of a reply: `,"id":…`, or nothing.
+ * The field `id` of a reply: `,"id":…`, or an empty string if the command has none.
  * @param {string|number|undefined} id
  */
 function idMember(id) {
@@ -53,7 +53,7 @@ export function encodeAuthenticated(userId, expiresAt, id) {
 }
 
 /**
- * The reply to a join with `since` of a room without history.
+ * The reply to a join with `since` if the room has no history.
  * @param {string} room
  * @param {string|number|undefined} id
  */
@@ -62,7 +62,7 @@ export function encodeNotRecovered(room, id) {
 }
 
 /**
- * The reply to a join of a room with history.
+ * The reply to a join if the room has history.
  * @param {string} room
  * @param {{epoch: string, offset: number, recovered: boolean}} joined
  * @param {string|number|undefined} id
@@ -103,7 +103,7 @@ export function historyPrefix(room) {
 }
 
 /**
- * @param {{epoch: string, offset: number}|null} position null: the room has no history
+ * @param {{epoch: string, offset: number}|null} position null if the room has no history
  * @param {string|number|undefined} id
  */
 export function historySuffix(position, id) {
@@ -134,7 +134,7 @@ const HISTORY_NEXT = Buffer.from(',{"payload":');
 
 /**
  * @param {string|number} id
- * @param {{epoch: string, offset: number}|void} position undefined: the room has no history
+ * @param {{epoch: string, offset: number}|void} position undefined if the room has no history
  */
 export function encodeAck(id, position) {
   return `{"type":"ack"${position ? positionMembers(position.epoch, position.offset) : ''}${idMember(id)}}`;
@@ -172,7 +172,7 @@ function memberHead(user) {
  * A page of a list of members, as a `presence` reply has it.
  * @typedef {object} MemberPage
  * @property {Buffer} text JSON text without brackets
- * @property {boolean} hasMore whether members follow this page
+ * @property {boolean} hasMore true if members follow this page
  */
 
 /**
@@ -184,14 +184,14 @@ function memberHead(user) {
  */
 
 /**
- * The latest page. After a restart many clients ask at once and get the same page.
+ * The latest page. When many clients ask at once after a restart, they get the same page.
  * @type {(PageRequest & {page: MemberPage})|null}
  */
 let latestPage = null;
 
 /**
- * Builds the next page: as many members after the given user as fit. Members are sorted by their
- * bytes, which begin with the user, unless one page holds all of them.
+ * Builds the next page: as many members after the given user as fit. Unless one page holds all
+ * members, they are sorted by their bytes, which begin with the user.
  * @param {PageRequest} request
  * @returns {MemberPage}
  */
@@ -255,7 +255,7 @@ export function presencePrefix(room, isListed) {
 
 /**
  * @param {number} count
- * @param {MemberPage|null} page null: the reply lists no members
+ * @param {MemberPage|null} page null if the reply lists no members
  * @param {string|number|undefined} id
  */
 export function presenceSuffix(count, page, id) {

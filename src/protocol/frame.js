@@ -1,9 +1,9 @@
-// frame.js: WebSocket frames of the native protocol, built once and shared by every receiver, never
-// modified.
+// frame.js: WebSocket frames of the native protocol. They are built once, shared by all receivers
+// and never modified.
 //
-// A server's frames are unmasked (RFC 6455 5.1), and ours are never fragmented, so a frame is a
-// header of 2, 4 or 10 bytes and the text. Frames of one flush stand in one buffer, one after
-// another: a receiver gets them in one write.
+// A server's frames are unmasked (RFC 6455 5.1), and this server never fragments them. So a frame
+// is a header of 2, 4 or 10 bytes and the text. The frames of one flush follow each other in one
+// buffer, and a receiver gets them in one write.
 
 import {
   epochOf,
@@ -41,14 +41,14 @@ export function textFrame(text) {
   const length = Buffer.byteLength(text);
   const frame = Buffer.allocUnsafe(headerBytes(length) + length);
   const at = writeHeader(frame, 0, length);
-  // A string of one-byte characters as long as its UTF-8 is ASCII, and latin1 is the cheaper copy.
+  // If its UTF-8 is as long as the string, the string is ASCII, and latin1 is the cheaper copy.
   if (length === text.length) frame.write(text, at, 'latin1');
   else frame.write(text, at);
   return frame;
 }
 
 /**
- * One text frame around bytes that are JSON already.
+ * Builds one text frame around bytes that are already JSON.
  * @param {Buffer} before
  * @param {Buffer} source
  * @param {number} start
@@ -64,14 +64,14 @@ export function frameAround(before, source, start, end, after) {
 }
 
 /**
- * The same, into a buffer that is there.
+ * The same, but writes into an existing buffer.
  * @param {Buffer} target
  * @param {Buffer} before
  * @param {Buffer} source
  * @param {number} start
  * @param {number} end
  * @param {string} after
- * @returns {number} the frame's bytes; 0 where it might not fit
+ * @returns {number} the size of the frame; 0 if it might not fit
  */
 export function writeFrameAround(target, before, source, start, end, after) {
   const afterBytes = after.length === 1 ? 1 : Buffer.byteLength(after);
@@ -85,7 +85,7 @@ export function writeFrameAround(target, before, source, start, end, after) {
   return at + afterBytes;
 }
 
-/** Up to about so many bytes a loop is cheaper than the call that copies. */
+/** Up to about this size a loop is cheaper than the call that copies. */
 const SHORT_BYTES = 192;
 
 /**
@@ -111,7 +111,7 @@ export function pongFrame(body) {
 }
 
 /**
- * The frames of several publications to one room, joined.
+ * Builds the frames of several publications to one room, in one buffer.
  * @param {Buffer} prefix roomPrefix(room)
  * @param {readonly Buffer[]} publications in order
  * @returns {Buffer}
@@ -136,7 +136,7 @@ const EVENT_PREFIX = Object.freeze({
 /**
  * @param {Buffer} prefix
  * @param {Buffer} publication
- * @param {number} payload its bytes
+ * @param {number} payload size of the payload
  */
 function presenceBytes(prefix, publication, payload) {
   const room = prefix.length - MESSAGE_PREFIX_BYTES - PAYLOAD_NAME_BYTES;
@@ -159,7 +159,7 @@ function writePresence(frames, start, prefix, publication) {
 }
 
 /**
- * How long those frames are.
+ * Returns the size of those frames.
  * @param {Buffer} prefix
  * @param {readonly Buffer[]} publications
  */
@@ -195,18 +195,19 @@ function textBytes(prefix, publication) {
 
 /**
  * @param {Buffer} publication
- * @returns {number} how many digits its time is written with
+ * @returns {number} digits of its time
  */
 function timestampDigits(publication) {
-  // From 2001 until 2286 there are 13, which the first two bytes tell: 10^12 is 0x00e8d4a51000,
-  // 10^13 is 0x09184e72a000. But a clock may be wrong, this machine's or that of another server.
+  // From 2001 until 2286 there are 13 digits, and the first two bytes show it: 10^12 is
+  // 0x00e8d4a51000, 10^13 is 0x09184e72a000. But a clock may be wrong, on this machine or on
+  // another server.
   const first = (publication[1] << 8) | publication[2];
   return first > 0xe8 && first < 0x918 ? 13 : digits(timestampOf(publication));
 }
 
 /**
  * @param {number} n a whole number from 0
- * @returns {number} how many digits it is written with
+ * @returns {number} digits of the number
  */
 function digits(n) {
   let count = 1;
@@ -266,7 +267,7 @@ export function headerBytes(length) {
  * @param {number} at
  * @param {number} length of the body
  * @param {number} [first] its first byte: flags and opcode
- * @returns {number} where the body starts
+ * @returns {number} the start of the body
  */
 export function writeHeader(frame, at, length, first = FIN_TEXT) {
   frame[at] = first;
@@ -288,8 +289,8 @@ export function writeHeader(frame, at, length, first = FIN_TEXT) {
 
 /**
  * @param {Buffer} frames unmasked ones
- * @param {number} at where one starts
- * @returns {{start: number, length: number}} its body's
+ * @param {number} at start of a frame
+ * @returns {{start: number, length: number}} position of its body
  */
 export function readHeader(frames, at) {
   const length = frames[at + 1];

@@ -3,7 +3,7 @@
 //
 // A payload is never parsed into a value. It travels as the bytes that the client sent, so 1e400,
 // 9007199254740993 and a lone \ud800 arrive unchanged. One scan of the bytes checks the grammar and
-// the limits of depth and keys, and records where the known top-level fields lie.
+// the limits of depth and keys. The scan also records the positions of the known top-level fields.
 //
 // A scan costs half of JSON.parse with a walk for the limits (140 bytes: 1.0 us instead of 2.1).
 // It also has no bad case: 1 MB of `[` blocks JSON.parse for 200 ms.
@@ -28,9 +28,9 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The places of the protocol's top-level fields in the message that `scan` read last; a start of -1
- * means absent. If a name occurs twice, the last one counts, as in JSON.parse. One record serves
- * all calls, because the decoder reads it before the next scan.
+ * The places of the protocol's top-level fields in the message that `scan` read last. If a field is
+ * absent, its start is -1. If a name occurs twice, the last one counts, as in JSON.parse. All calls
+ * share one record, because the decoder reads it before the next scan.
  */
 const found = {
   typeStart: -1,
@@ -55,11 +55,11 @@ const found = {
 let keys = 0;
 
 /**
- * Checks a message. Every function below that reads a part returns the index
- * behind that part, or -1 if the part is malformed.
+ * Checks a message. All functions below that read a part return the index behind that part, or -1
+ * if the part is malformed.
  * @param {Buffer} b valid UTF-8
- * @returns {Readonly<typeof found>|null} its fields, until the next call; null: it is not one JSON
- *   object within the limits
+ * @returns {Readonly<typeof found>|null} its fields, valid until the next call; null if the message
+ *   is not one JSON object within the limits
  */
 export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
@@ -136,7 +136,7 @@ function record(b, keyStart, start, end) {
 /**
  * @param {Buffer} b
  * @param {number} at the opening quote of a key that has been checked
- * @returns {string} the key if the protocol has it; else any other string
+ * @returns {string} the key if the protocol has it; otherwise any other string
  */
 function keyName(b, at) {
   // Compared byte by byte, because a string made for each key costs more than the whole scan.
@@ -218,7 +218,7 @@ function keyName(b, at) {
  * Reads a key and its colon.
  * @param {Buffer} b
  * @param {number} at
- * @returns {number} where the value begins
+ * @returns {number} the start of the value
  */
 function skipKey(b, at) {
   if (b[at] !== QUOTE || ++keys > MAX_JSON_KEYS) return -1;
@@ -314,8 +314,8 @@ export function skipSpace(b, i) {
 export function skipString(b, i) {
   const { length } = b;
   while (i < length) {
-    // Plain characters are most of a message, so four at a time: a message with a string of 100
-    // characters takes 0.45 us instead of 0.67.
+    // Plain characters are most of a message, so the loop takes four at a time. If a message has a
+    // string of 100 characters, that saves a third: 0.45 us instead of 0.67.
     while (
       i + 4 <= length &&
       (PLAIN[b[i]] & PLAIN[b[i + 1]] & PLAIN[b[i + 2]] & PLAIN[b[i + 3]]) === 1
@@ -377,7 +377,7 @@ function skipNumber(b, i) {
 /**
  * @param {Buffer} b
  * @param {number} i
- * @returns {number} the index of the first byte that is no digit
+ * @returns {number} the index of the first byte that is not a digit
  */
 function skipDigits(b, i) {
   while (i < b.length && b[i] >= ZERO && b[i] <= NINE) i++;

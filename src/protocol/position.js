@@ -1,7 +1,7 @@
-// position.js: a place in a room's stream, and its one encoding.
+// position.js: a position in a room's stream, and its only encoding.
 //
-// The same 24 bytes stand in the relay's messages, in the messages of Redis, and behind the payload
-// of a publication that a worker keeps:
+// The relay's messages and the messages of Redis contain these 24 bytes. So does a publication that
+// a worker keeps, behind its payload:
 //
 //   epoch    16 ASCII bytes
 //   offset   u64, big-endian
@@ -13,8 +13,8 @@ export const POSITION_BYTES = EPOCH_BYTES + OFFSET_BYTES;
 const EPOCH = /^[0-9a-f]{16}$/;
 
 /**
- * A place in a room's stream. Within one epoch no two publications have the same offset, and each
- * offset is one above the offset before it.
+ * A position in a room's stream. Within an epoch no two publications have the same offset, and each
+ * offset is one above the previous offset.
  * @typedef {object} Position
  * @property {string} epoch names the stream: 16 random hexadecimal digits
  * @property {number} offset of a publication, from 1; 0 stands before the first

@@ -7,19 +7,18 @@
 //   byte 11      length of the sender
 //   then         the sender (ASCII, escaped as in JSON), then the payload (UTF-8 JSON, exactly as the client wrote it)
 //
-// The payload is text from the first worker to the last: nobody between the publisher and the
-// receivers parses it.
+// The payload stays text from the first worker to the last. Only the receiving clients parse it.
 //
-// A worker that receives a publication checks it (`isPublication`), because other programs may
-// publish on the same Redis: the header, the sender's characters, and that the payload is UTF-8 and
-// begins and ends as JSON does. So no publication can break a frame, a receiver's connection or a
-// worker. The grammar in between is not checked: that would cost as much as the publisher's own
-// check did (190 us for a string of 100 KB), on every worker. Whoever may publish on Redis could
-// speak in anybody's name anyway, so access to Redis is trusted that far.
+// Other programs may publish on the same Redis, so a worker checks each publication that it
+// receives (`isPublication`). It checks the header, the sender's characters, and that the payload
+// is UTF-8 and begins and ends as JSON does. So no publication can break a frame, a receiver's
+// connection or a worker. The worker does not check the grammar in between. That check would cost
+// every worker as much as the publisher's own check (190 us for a string of 100 KB). A program that
+// may publish on Redis could forge any sender anyway, so access to Redis is trusted that far.
 //
-// In a room with history a worker keeps a copy that has its position behind the payload
-// (`withPosition`). So publications with and without a position wait in one line, frames of live
-// publications and of replays come from the same bytes, and plain rooms pay nothing.
+// If a room has history, a worker keeps a copy with the position behind the payload
+// (`withPosition`). So publications with and without a position wait in one line, and live frames
+// and replays come from the same bytes. Rooms without history pay nothing.
 //
 //   last 24 bytes    the position (position.js)
 
@@ -27,7 +26,7 @@ import { isUtf8 } from 'node:buffer';
 import { OFFSET_BYTES, POSITION_BYTES, readEpoch, readOffset, writePosition } from './position.js';
 
 const HEADER_BYTES = 12;
-/** What the header's six bytes can say: the year 10889. */
+/** The largest time that the header's six bytes hold: the year 10889. */
 const MAX_TIMESTAMP_MS = 2 ** 48 - 1;
 
 export const KIND = Object.freeze({
@@ -36,14 +35,14 @@ export const KIND = Object.freeze({
   PRESENCE: 3,
   /** for workers, in the room of all connections: a revocation */
   REVOCATION: 4,
-  // These two are never sent to a broker, nor taken from one.
+  // The broker never carries these two kinds.
   /** a MESSAGE with its position */ POSITIONED: 0x41,
-  /** a position alone: what came before it may not be complete */ RESYNC: 0x42,
+  /** a position alone: the messages before it may not be complete */ RESYNC: 0x42,
 });
 
 /**
- * Heads of the publications by which presence tells a room of a join and of a leave: the member, as
- * JSON, follows. They have no sender and no time, and the tag says which it is.
+ * Headers of the publications by which presence announces a join or a leave. The member follows as
+ * JSON. They have no sender and no time, and the tag distinguishes join and leave.
  */
 export const ANNOUNCEMENTS = Object.freeze({ join: announcement(1), leave: announcement(2) });
 
@@ -62,11 +61,10 @@ export function eventOf(publication) {
 
 /**
  * @param {number} kind of KIND
- * @param {number} timestampMs what the header cannot say is brought to its nearest: a clock may be
- *   before 1970
+ * @param {number} timestampMs brought into the header's range, because a clock may be before 1970
  * @param {number} tag 0 to 2³²-1
  * @param {string} from the sender: at most 255 ASCII characters, escaped as in JSON
- * @param {Buffer} source where the payload lies, as JSON
+ * @param {Buffer} source contains the payload, as JSON
  * @param {number} start
  * @param {number} end
  * @returns {Buffer}
@@ -111,7 +109,7 @@ export function senderOf(publication) {
 
 /**
  * @param {Buffer} publication
- * @returns {number} where its payload starts
+ * @returns {number} the start of its payload
  */
 export function payloadStart(publication) {
   return HEADER_BYTES + publication[11];
@@ -119,7 +117,7 @@ export function payloadStart(publication) {
 
 /**
  * @param {Buffer} publication
- * @returns {number} where its payload ends
+ * @returns {number} the end of its payload
  */
 export function payloadEnd(publication) {
   return kindOf(publication) === KIND.POSITIONED
@@ -128,7 +126,8 @@ export function payloadEnd(publication) {
 }
 
 /**
- * A copy with its position, in memory of its own: what came may be a slice of something large.
+ * Copies the publication and adds its position. The copy has memory of its own, because the
+ * original may be a slice of a large buffer.
  * @param {Buffer} publication a MESSAGE
  * @param {number} offset
  * @param {string} epoch 16 characters
@@ -165,7 +164,8 @@ export function epochOf(publication) {
 }
 
 /**
- * Is this what encodePublication makes? Another program may publish on the same Redis.
+ * Checks whether encodePublication could have made these bytes. Another program may publish on the
+ * same Redis.
  * @param {Buffer} publication
  */
 export function isPublication(publication) {
@@ -187,7 +187,7 @@ export function isPublication(publication) {
 }
 
 /**
- * Is it ASCII that can stand in JSON between quotes? Names of users may have escapes.
+ * Checks for ASCII that can stand in JSON between quotes. Names of users may have escapes.
  * @param {Buffer} b
  * @param {number} start
  * @param {number} end
@@ -198,7 +198,7 @@ function isJsonText(b, start, end) {
   try {
     return typeof JSON.parse(`"${text}"`) === 'string';
   } catch {
-    return false; // a quote, or an escape that is none
+    return false; // a quote, or an invalid escape
   }
 }
 
@@ -210,7 +210,7 @@ for (const byte of Buffer.from(
   SENDER[byte] = 1;
 
 /**
- * Do these bytes begin and end as a JSON value does?
+ * Checks whether these bytes begin and end as a JSON value does.
  * @param {Buffer} b
  * @param {number} first
  * @param {number} last
@@ -241,11 +241,11 @@ function isDigit(byte) {
   return byte >= 0x30 && byte <= 0x39;
 }
 
-/** Up to so many bytes a loop is cheaper than the call. */
+/** Up to this size a loop is cheaper than the call. */
 const SHORT_BYTES = 192;
 
 /**
- * Is it UTF-8? RFC 6455 8.1: a client must fail its connection over text that is not.
+ * Checks for UTF-8. RFC 6455 8.1: a client must fail its connection if text is not UTF-8.
  * @param {Buffer} b
  * @param {number} start
  * @param {number} end
