@@ -239,7 +239,7 @@ export class Admission {
     if (credentials?.refusal?.error === 'UNAVAILABLE') {
       admitted.release();
       const { retryAfterS } = credentials.refusal;
-      return this.#refuse(503, 'tokens', 'Tokens can not be checked now.', retryAfterS);
+      return this.#refuse(503, 'tokens', 'Tokens cannot be checked now.', retryAfterS);
     }
     admitted.credentials = credentials;
     return admitted;

@@ -33,7 +33,8 @@ export class TokenBucket {
     this.refused = 0;
     this.refusedSinceMs = 0;
     /**
-     * The bucket of an address' broadcasts; null before the first. @type {{fullAt: number}|null}
+     * The bucket of an address' broadcasts; null before the first.
+     * @type {{fullAt: number}|null}
      */
     this.broadcasts = null;
   }

@@ -10,7 +10,7 @@ const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
 /**
- * The field `id` of a reply: `,"id":…`, or an empty string if the command has none.
+ * The field `id` of a reply: `,"id":…`, or an empty string if the command has no id.
  * @param {string|number|undefined} id
  */
 function idMember(id) {
@@ -180,7 +180,7 @@ function memberHead(user) {
  * @property {readonly Buffer[]} members JSON each, in any order
  * @property {string|undefined} after the last user of the previous page
  * @property {number} limit of members
- * @property {number} maxBytes a page has at least one member, whatever its size
+ * @property {number} maxBytes of a page; it has at least one member, even if that one is larger
  */
 
 /**

@@ -3,7 +3,7 @@
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE or REVOCATION
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
-//   bytes 7-10   tag: the publisher's own number for it, so that its worker knows it again; 0 for none
+//   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused
 //   byte 11      length of the sender
 //   then         the sender (ASCII, escaped as in JSON), then the payload (UTF-8 JSON, exactly as the client wrote it)
 //

@@ -26,7 +26,7 @@ export class Crowd {
    * @type {Set<Group<T>>[]}
    */
   #bySize = [new Set()];
-  /** The size of the largest group; 0 if there is none. */
+  /** The size of the largest group; 0 if the crowd is empty. */
   #largest = 0;
   #size = 0;
 

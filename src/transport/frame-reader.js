@@ -15,21 +15,20 @@
 // than it reads. The frames reach ws through its own listener (fast/ws-listener.js) or a
 // FeedStream.
 //
-// **Turns.** The kernel hands over up to 64 KB a read and many reads a turn of the event loop, and
-// 64 KB are 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work or WALK_MS,
-// and all reads of a turn after TURN_MS. The reader copies the rest, pauses the socket, and puts
-// its connection into one of two lines. Short reads that only came too late in their turn go first,
-// then connections that have more to read than a turn gives. A connection that fills a whole read
-// waits in line for the next one. This holds whatever the limits are.
-//
+// **Turns.** The kernel hands over up to 64 KB a read, and many reads a turn of the event loop. A
+// read of 64 KB can hold 10,900 empty frames. So one walk over a read ends after MAX_UNITS of work
+// or WALK_MS, and all reads of a turn after TURN_MS. The reader copies the rest, pauses the socket,
+// and puts its connection into one of two lines. Short reads that only came too late in their turn
+// go first, then connections that have more to read than a turn gives. A connection that fills a
+// whole read waits in line for the next one. These rules apply with any limits.
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
 // token is closed. The reader discards the bytes that a closed connection still sends, and stops
 // reading after MAX_BYTES_AFTER_CLOSE. A message may stay unfinished for a time that grows with its
 // bytes.
 //
-// All sockets are read into one buffer (fast/shared-reads.js), so the reader copies what it or ws
-// keeps.
+// All sockets are read into one buffer (fast/shared-reads.js), so the reader copies all bytes that
+// the reader or ws keeps.
 
 import { isUtf8 } from 'node:buffer';
 import { READ_BYTES, shareReads } from './fast/shared-reads.js';

@@ -155,7 +155,8 @@ class Handshake {
     /** Bytes read and not parsed yet. @type {Buffer} */
     this.ahead = NOTHING;
     /**
-     * The address it counts for until it has a WebSocket; see Admission.peerOf. @type {string|null}
+     * The address it counts for until it has a WebSocket; see Admission.peerOf.
+     * @type {string|null}
      */
     this.address = null;
     /**
@@ -207,7 +208,7 @@ export class HttpServer {
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
-   * @param {() => string|null} parts.readiness null if ready; otherwise the reason why not
+   * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
    *   parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters

@@ -15,7 +15,7 @@ import { probe } from './probe.js';
  *   destroyed
  */
 
-/** @returns {string} '' if sockets have a descriptor here; else why not */
+/** @returns {string} '' if sockets have a descriptor here; otherwise the reason */
 export function directWriteFault() {
   return probe((socket) => {
     // Before it connects, the descriptor is -1.

@@ -16,8 +16,8 @@ import { Duplex } from 'node:stream';
 /** @typedef {(bytes: Buffer) => void} Parse */
 
 /**
- * Tries it: a request on a stream of no one.
- * @returns {string} '' if a server can be fed through its listeners; else why not
+ * Tests the path with a request on a stream in memory.
+ * @returns {string} '' if a server can be fed through its listeners; otherwise the reason
  */
 export function httpListenersFault() {
   let fault = 'the HTTP server does not parse what its listener gets';
@@ -36,7 +36,7 @@ export function httpListenersFault() {
 }
 
 /**
- * Takes a server's own listener for connections off it.
+ * Removes a server's own listener for connections, and returns it.
  * @param {Server} server as it was made
  * @returns {ConnectionListener|null} null: nothing has changed
  */

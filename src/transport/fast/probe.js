@@ -1,10 +1,10 @@
-// probe.js: a socket for the guards to look at.
+// probe.js: a socket that the guards examine.
 
 import { connect } from 'node:net';
 
 /**
- * Calls back with a TCP socket that has its handle and never connects: Node makes the handle at
- * once and connects in a later step, which destroying the socket prevents.
+ * Calls back with a TCP socket that has its handle and never connects. Node creates the handle at
+ * once and connects in a later step. The socket is destroyed before that step.
  * @template T
  * @param {(socket: import('node:net').Socket) => T} look
  * @returns {T}

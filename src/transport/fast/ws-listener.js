@@ -12,8 +12,8 @@ import { WebSocketServer } from 'ws';
 /** @typedef {(this: import('node:stream').Duplex, bytes: Buffer) => void} DataListener */
 
 /**
- * Tries it: a handshake on a stream of no one, and a frame.
- * @returns {string} '' if ws can be fed through its listener; else why not
+ * Tests the path with a handshake and a frame on a stream in memory.
+ * @returns {string} '' if ws can be fed through its listener; otherwise the reason
  */
 export function wsListenerFault() {
   const stream = new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
@@ -44,7 +44,7 @@ export function wsListenerFault() {
 }
 
 /**
- * Takes ws's listener off the socket.
+ * Removes ws's listener from the socket, and returns it.
  * @param {import('node:stream').Duplex} socket that ws reads
  * @returns {DataListener|null} null: nothing has changed, because ws reads in another way
  */

@@ -52,7 +52,7 @@ export class RedisPushes {
   /**
    * Starts to read for ioredis. Call it when ioredis listens and before any byte has been read.
    * @param {Stream} stream
-   * @returns {string} '' if the reader is attached; otherwise the reason why not
+   * @returns {string} '' if the reader is attached; otherwise the reason
    */
   attach(stream) {
     const listeners = /** @type {DataListener[]} */ (stream.listeners('data'));

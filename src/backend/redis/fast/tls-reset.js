@@ -11,7 +11,7 @@
 
 /**
  * @param {TLSSocket} socket that is connected
- * @returns {string} '' if its connection can be reset; else why not
+ * @returns {string} '' if its connection can be reset; otherwise the reason
  */
 export function tlsResetFault(socket) {
   return typeof handleBelow(socket)?.reset === 'function'
