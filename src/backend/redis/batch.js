@@ -27,14 +27,14 @@ import { readScript } from './scripts.js';
 export const HEAD_BYTES = 4;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
-/** A UUID has 36. */
+/** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
 
 /**
  * @param {Buffer} buffer
  * @param {number} at
  * @param {Buffer} publication
- * @returns {number} where it ends
+ * @returns {number} the end of the written bytes
  */
 export function writePublication(buffer, at, publication) {
   buffer.writeUInt32BE(publication.length, at);
@@ -43,7 +43,7 @@ export function writePublication(buffer, at, publication) {
 
 /**
  * @param {string} id
- * @returns {Buffer} a message of one reference
+ * @returns {Buffer} a message with one reference
  */
 export function encodeReference(id) {
   const message = Buffer.allocUnsafe(HEAD_BYTES + id.length);
@@ -53,8 +53,8 @@ export function encodeReference(id) {
 }
 
 /**
- * Reads one message. It is a cursor, and calls nobody, so that a publication takes few stack frames
- * on its way to the sockets.
+ * Reads one message. A cursor without callbacks, so that a publication takes few stack frames on
+ * its way to the sockets.
  */
 export class BatchReader {
   /** @param {Buffer} message */
@@ -64,10 +64,10 @@ export class BatchReader {
     this.publication = null;
     /** If `publication` is null: the id of a reference. */
     this.id = '';
-    /** Of the item; 0 without a position. */
+    /** Position of the item; 0 without one. */
     this.offset = 0;
     this.epoch = '';
-    /** The message is not one of ours, or not from here on. */
+    /** The message is malformed from here on. */
     this.isMalformed = false;
     this.at = 0;
     this.nextOffset = 0;
@@ -117,5 +117,5 @@ export class BatchReader {
   }
 }
 
-/** The framing, for scripts: to be put in front of their own text. */
+/** The framing functions for scripts. A script's own text follows them. */
 export const LUA_FRAMING = readScript('batch');

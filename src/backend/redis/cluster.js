@@ -16,14 +16,16 @@ import { SLOTS, slotOf, slotOfTag } from './slots.js';
 
 const CONNECT_TIMEOUT_MS = 2000;
 const DISCONNECT_TIMEOUT_MS = 200;
-/** Between two looks at the map, whatever happens. */
+/** The shortest interval between two requests for the map. */
 const MIN_INTERVAL_MS = 20;
-/** While it is not whole, or a node is away; grows by as much up to the largest. */
+/**
+ * The interval while the map is incomplete or a node is away; it grows in steps up to the largest.
+ */
 const RETRY_STEP_MS = 100;
 const MAX_RETRY_MS = 1000;
-/** While nothing is amiss. */
+/** The interval while all is well. */
 const INTERVAL_MS = 10_000;
-/** A node without slots has this long to answer what is under way. */
+/** The time that a node without slots has to answer the commands under way. */
 const RETIRE_TIMEOUT_MS = 2000;
 
 /** @typedef {import('./node.js').RedisNode} RedisNode */
@@ -35,7 +37,7 @@ export class RedisCluster {
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {number} parts.timeoutMs for each answer
    * @param {(address: Address) => RedisNode} parts.makeNode
-   * @param {(tag: string) => string} parts.probeChannelOf a channel with this hash tag
+   * @param {(tag: string) => string} parts.probeChannelOf returns a channel with this hash tag
    * @param {() => void} parts.onUpdate `isUp` may have changed
    * @param {(reason: string) => void} parts.onAway no node returned the map
    */
@@ -49,20 +51,20 @@ export class RedisCluster {
     /** By address. @type {Map<string, RedisNode>} */
     this.nodes = new Map();
     /**
-     * Nodes that were heard of, primaries and replicas, by address.
+     * Known nodes, primaries and replicas, by address.
      * @type {Map<string, Address>}
      */
     this.addresses = new Map();
     /** @type {(RedisNode|null)[]} */
     this.owners = Array(SLOTS).fill(null);
-    /** Every slot has a node. */
+    /** Whether every slot has a node. */
     this.isWhole = false;
     /** Wanted channels whose slot has no node. @type {Set<string>} */
     this.waiting = new Set();
     this.isClosed = false;
     this.isAsking = false;
     this.askedMs = Number.NEGATIVE_INFINITY;
-    /** Looks since all was well. */
+    /** Requests for the map since the cluster was last up. */
     this.looks = 0;
     this.isStale = true;
     /** The one that noticed; it knows more than the others. @type {RedisNode|null} */
@@ -102,14 +104,14 @@ export class RedisCluster {
     this.of(slotOf(channel))?.subscriptions.unsubscribe(channel);
   }
 
-  /** @param {RedisNode|null} witness the node that refused a slot, if one did */
+  /** @param {RedisNode|null} witness the node that refused a slot, or null */
   stale(witness) {
     this.isStale = true;
     this.witness = witness;
     if (performance.now() - this.askedMs >= MIN_INTERVAL_MS) this.#refresh();
   }
 
-  /** To be called every few milliseconds. */
+  /** Call it every few milliseconds. */
   tick() {
     const since = performance.now() - this.askedMs;
     const { isUp } = this;
@@ -188,7 +190,7 @@ export class RedisCluster {
       disableClientInfo: true,
       enableReadyCheck: false,
     });
-    /** @type {unknown} the reason; ioredis itself only reports a closed connection */
+    /** @type {unknown} the reason, because ioredis itself only reports a closed connection */
     let cause;
     redis.on('error', (error) => {
       cause = error;
@@ -208,14 +210,15 @@ export class RedisCluster {
    * @param {string} host of the node that returned them
    */
   #apply(ranges, host) {
-    /** @type {Map<string, number>} a slot of each */
+    /** @type {Map<string, number>} a slot of each node */
     const primaries = new Map();
     /** @type {string[]} */
     const next = Array(SLOTS).fill('');
     this.addresses.clear();
     for (const [first, last, ...endpoints] of ranges) {
       const addresses = endpoints.map(([name, port]) => {
-        // Without a name it is the one asked (cluster-preferred-endpoint-type unknown-endpoint).
+        // Without a name it is the node that answered (cluster-preferred-endpoint-type
+        // unknown-endpoint).
         const address = { host: name === null || name === '' || name === '?' ? host : name, port };
         this.addresses.set(addressText(address), address);
         return addressText(address);
@@ -277,14 +280,14 @@ export class RedisCluster {
   }
 
   /**
-   * Sees that a node probes through a slot of its own.
+   * Makes a node probe through one of its own slots.
    * @param {RedisNode} node
    * @param {boolean} isNew
    */
   #settle(node, isNew) {
     const isOurs = (/** @type {number} */ slot) => this.owners[slot] === node;
     if (!isNew && isOurs(slotOf(node.probeChannel))) return;
-    // Every slot has a short number that leads to it.
+    // Every slot has a short number that hashes to it.
     let tag = 0;
     while (!isOurs(slotOfTag(String(tag)))) tag++;
     const channel = this.probeChannelOf(String(tag));
@@ -293,7 +296,7 @@ export class RedisCluster {
   }
 
   /**
-   * Ends a node that has no slots any more.
+   * Ends a node that has lost all its slots.
    * @param {string} address
    * @param {RedisNode} node
    */
@@ -309,7 +312,7 @@ export class RedisCluster {
 }
 
 /**
- * A range of CLUSTER SLOTS: first and last slot, then nodes, the primary first: their name, port
- * and more.
+ * A range of CLUSTER SLOTS: first and last slot, then the nodes with the primary first. Each node
+ * has its name, port and more.
  * @typedef {[number, number, ...[string|null, number, ...unknown[]][]]} Range
  */

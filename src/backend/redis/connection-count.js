@@ -1,33 +1,32 @@
 // connection-count.js: counts the connections of the fleet. Each worker reports its own over Redis
 // pub/sub.
 //
-//   =<connections> <worker>   at once on a change, then at most every MIN_INTERVAL_MS; and as a heartbeat
+//   =<connections> <worker>   at once on a change, then at most every MIN_INTERVAL_MS, and as a heartbeat
 //   ?<worker>                 a worker has started or is back: all workers answer
 //   -<worker>                 a worker leaves
 //
-// A worker without reports for EXPIRY_MS is left out. In a large fleet the interval grows with the
-// number of workers: each report reaches all of them, so the cost grows with the square.
+// A worker without reports for EXPIRY_MS is left out. Each report reaches all workers, so the cost
+// grows with the square of their number. Therefore the interval grows with the fleet.
 
 const MIN_INTERVAL_MS = 50;
 const INTERVAL_PER_WORKER_MS = 5;
 const HEARTBEAT_MS = 2000;
 const EXPIRY_MS = 6000;
-/** On top of the interval between two reports: their way here. */
+/** Added to the interval between two reports, because a report takes time to arrive. */
 const TRAVEL_MS = 20;
-/** A count waits no longer, however large the fleet. */
+/** The longest wait of a count, however large the fleet is. */
 const MAX_SETTLE_MS = 250;
-/** Workers that are counted: other programs may publish here too. */
+/** The most workers that are counted, because other programs may publish on this channel too. */
 const MAX_WORKERS = 10_000;
 const MAX_MESSAGE_BYTES = 512;
 
 export class ConnectionCount {
   /**
    * @param {object} parts
-   * @param {string} parts.id of this worker, unlike any other's
+   * @param {string} parts.id of this worker, unique in the fleet
    * @param {(message: Buffer) => void} parts.send best effort
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
-   * @param {() => void} parts.onMalformed a message is not one of ours, or there are too many
-   *   workers
+   * @param {() => void} parts.onMalformed another program's message, or too many workers
    */
   constructor({ id, send, clock, onMalformed }) {
     this.id = id;
@@ -38,7 +37,7 @@ export class ConnectionCount {
     /** @type {Map<string, {connections: number, heardMs: number}>} */
     this.others = new Map();
     this.othersTotal = 0;
-    /** When another worker's count was last heard to change. */
+    /** The last time at which another worker's count changed. */
     this.movedMs = Number.NEGATIVE_INFINITY;
     /** @type {Promise<number>|null} */
     this.settling = null;
@@ -53,9 +52,9 @@ export class ConnectionCount {
   }
 
   /**
-   * The total, at once where no other worker has reported a change just now. One that has may hold
-   * back a further change until its next report: that one is waited for, since who opens a thousand
-   * connections and then asks wants to hear of all.
+   * Resolves with the total, at once if no other worker has just reported a change. After a change
+   * a worker may hold back the next one until its next report, so the count waits for that report.
+   * Otherwise a client that opens a thousand connections and then asks would miss some.
    * @returns {Promise<number>}
    */
   count() {
@@ -71,7 +70,7 @@ export class ConnectionCount {
     return this.settling;
   }
 
-  /** Between two reports of a worker. */
+  /** The interval between two reports of a worker. */
   get #intervalMs() {
     return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
   }
@@ -86,20 +85,20 @@ export class ConnectionCount {
     else this.timer = setTimeout(() => this.#report(), wait).unref();
   }
 
-  /** The bus is there, for the first time or again. */
+  /** Redis is available, for the first time or again. */
   join() {
     this.isLive = true;
     this.send(Buffer.from(`?${this.id}`));
     this.#report();
   }
 
-  /** The bus is away: reports would go nowhere. */
+  /** Redis is unavailable: reports would be lost. */
   pause() {
     this.isLive = false;
     this.#clearTimer();
   }
 
-  /** Says goodbye. */
+  /** Reports that this worker leaves. */
   leave() {
     if (this.isLive) this.send(Buffer.from(`-${this.id}`));
     this.pause();
@@ -122,7 +121,7 @@ export class ConnectionCount {
     if (id === undefined || message.length > MAX_MESSAGE_BYTES) return this.onMalformed();
     if (id === this.id) return;
     if (kind === '?') {
-      // Answered after a moment, by one report for all that ask together.
+      // One delayed report answers all workers that ask at the same time.
       if (this.isLive)
         this.timer ??= setTimeout(() => this.#report(), Math.random() * MIN_INTERVAL_MS).unref();
       return;

@@ -16,29 +16,29 @@ import { resetTls } from './fast/tls-reset.js';
 
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
-/** Share of a delay that is left to chance: a fleet does not return in step. */
+/** The random share of a delay, so that a fleet does not reconnect in step. */
 const RETRY_JITTER = 0.3;
 const CONNECT_TIMEOUT_MS = 2000;
 /**
- * Between the end of our side and the destruction of a socket whose other side does not end: a
- * frozen Redis.
+ * Time from our end of a connection to the destruction of its socket, if the other side does not
+ * end it: a frozen Redis.
  */
 const DISCONNECT_TIMEOUT_MS = 200;
 const KEEP_ALIVE_MS = 10_000;
-/** Between looks at a Redis that is loading its data. */
+/** Interval of the checks of a Redis that is loading its data. */
 const LOADING_RETRY_MS = 500;
 
 export class RedisConnection {
   /**
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
-   * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
+   * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
    * @param {string} parts.name for `CLIENT LIST`
    * @param {number} parts.timeoutMs for each answer
    * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected
    *   TLS socket can be reset
-   * @param {() => void} parts.onReady it can be written to
-   * @param {(reason: string) => void} parts.onAway it can't any more, or could not be made
+   * @param {() => void} parts.onReady the connection can be written to
+   * @param {(reason: string) => void} parts.onAway the connection is lost, or could not be made
    * @throws {Error} if a certificate's file can't be read
    */
   constructor({ settings, address, name, timeoutMs, checkReset = () => false, onReady, onAway }) {
@@ -48,7 +48,7 @@ export class RedisConnection {
     this.isClosed = false;
     this.attempts = 0;
     this.secrets = redisSecrets(settings);
-    /** Of the latest failure; empty while the connection is ready. */
+    /** The reason of the latest failure; empty while the connection is ready. */
     this.reason = '';
     /** @type {NodeJS.Timeout|null} */
     this.revival = null;
@@ -61,29 +61,30 @@ export class RedisConnection {
       connectTimeout: CONNECT_TIMEOUT_MS,
       disconnectTimeout: DISCONNECT_TIMEOUT_MS,
       keepAlive: KEEP_ALIVE_MS,
-      // Covers the handshake too: a frozen Redis accepts connections, by its kernel, and never says
-      // a word.
+      // Covers the handshake too: the kernel of a frozen Redis accepts connections, but Redis never
+      // answers.
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
       maxLoadingRetryTime: LOADING_RETRY_MS,
-      // A publish that waits in ioredis' queue is delivered when nobody expects it any more, and is
-      // then called a success: it answers with the receivers of that moment.
+      // ioredis would deliver a publish from its queue long after the caller gave it up, and would
+      // report success, because Redis answers with the receivers at that moment.
       enableOfflineQueue: false,
       maxRetriesPerRequest: 0,
       autoResendUnfulfilledCommands: false,
-      // The broker does it itself, in chunks, and is `up` only afterwards.
+      // The broker resubscribes in chunks, and is `up` only afterwards.
       autoResubscribe: false,
-      // RESP3 keeps pushes apart from replies; a Redis that can't (before 6) is spoken to in RESP2.
+      // RESP3 keeps pushes apart from replies. With a Redis before 6, ioredis falls back to RESP2.
       protocol: 3,
       retryStrategy: () => this.#retryDelayMs(),
-      // Scripts wrap the word. It may come many times in one read, and the first has ended the
-      // connection: each more would have it ended again, with a timer and a listener of its own.
+      // A script error contains READONLY inside its own text. One read may bring many such errors,
+      // and the first has ended the connection. Each further one would end it again, with a timer
+      // and a listener of its own.
       reconnectOnError: ({ message }) => message.includes('READONLY') && this.redis.stream.writable,
       failoverDetector: true,
-      // Asked round by round by #redisOnEnd, which says that they are away; in ioredis' own rounds
-      // nobody is told.
+      // #redisOnEnd starts each round over the Sentinels and reports an outage. ioredis would
+      // repeat its rounds without a report.
       sentinelRetryStrategy: () => null,
-      // Of those that listen for `+switch-master`.
+      // For the connections that listen for `+switch-master`.
       sentinelReconnectStrategy: (attempts) => delayMs(attempts),
     });
     this.redis.on('connect', () => {
@@ -102,18 +103,20 @@ export class RedisConnection {
     this.redis.on('end', () => this.#redisOnEnd());
   }
 
-  /** Attempts without end; onReady or onAway tell how they go. */
+  /** Connects, and retries without end; onReady and onAway report the results. */
   open() {
-    // Failures come as `error` and `close`.
+    // ioredis reports failures as `error` and `close`.
     this.redis.connect().catch(() => {});
   }
 
-  /** May this be written to right now? Between a socket's end and its `close` event it may not. */
+  /**
+   * Whether a command can be written now. Between a socket's end and its `close` event it can't.
+   */
   get isWritable() {
     return this.isReady && this.redis.status === 'ready' && this.redis.stream.writable;
   }
 
-  /** The connection answers: delays start anew. To be called only when that is proved. */
+  /** Resets the delays. Call it only when the connection has proved that it answers. */
   prove() {
     this.attempts = 0;
   }
@@ -138,7 +141,7 @@ export class RedisConnection {
   }
 
   /**
-   * An error for the log: never its command, because the arguments may be a password.
+   * Describes an error for the log, without its command, because the arguments may hold a password.
    * @param {unknown} error
    */
   describe(error) {
@@ -156,8 +159,7 @@ export class RedisConnection {
   }
 
   #redisOnEnd() {
-    // ioredis gives up for good where a socket can't even be created, and where no Sentinel
-    // answers.
+    // ioredis gives up for good if a socket can't be created, or if no Sentinel answers.
     if (this.isClosed) return;
     this.#lose(this.reason || 'connection failed');
     if (this.revival !== null) clearTimeout(this.revival);
@@ -166,15 +168,15 @@ export class RedisConnection {
 }
 
 /**
- * Closes a socket, and discards the bytes that have not reached Redis. After a plain destroy() the
- * kernel goes on sending them for some two minutes: a publish of unknown outcome could take effect
- * behind later ones of the same client.
+ * Closes a socket and discards the bytes that have not reached Redis. After a plain destroy() the
+ * kernel continues to send them for some two minutes. Then a publish of unknown outcome could take
+ * effect after later ones of the same client.
  * @param {import('node:net').Socket|undefined} stream
  * @param {boolean} canResetTls
  */
 function reset(stream, canResetTls) {
   if (stream === undefined) return;
-  // A connecting socket has sent nothing. Node can't reset a socket whose end is under way.
+  // A connecting socket has sent nothing. Node can't reset a socket that is already ending.
   if (stream.connecting || stream.writableEnded || stream.destroyed) {
     stream.destroy();
   } else if (stream instanceof TLSSocket) {
@@ -185,7 +187,7 @@ function reset(stream, canResetTls) {
   }
 }
 
-/** @param {number} attempts that failed */
+/** @param {number} attempts failed so far */
 function delayMs(attempts) {
   return Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS) * (1 - Math.random() * RETRY_JITTER);
 }

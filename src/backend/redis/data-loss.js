@@ -1,4 +1,4 @@
-// data-loss.js: notices that Redis has deleted or replaced the data of a database, before the
+// data-loss.js: detects that Redis has deleted or replaced the data of a database, before the
 // answer to any later command.
 //
 // FLUSHALL, or a primary that becomes a replica and a primary again, makes the worker's knowledge
@@ -7,10 +7,10 @@
 // (https://redis.io/docs/latest/commands/client-tracking/) The push does not name the database:
 // after a FLUSHDB of another one, workers reset their connections too, and lose nothing.
 //
-// The push precedes the answers that are no longer valid. ioredis drops it, so the bytes are
-// searched before ioredis gets them. A payload can't contain it: JSON has no line breaks in strings
-// and no `>` outside of them. If Redis does not know the command or the ACL user may not use it,
-// identity.js and the heartbeat of presence notice the loss later.
+// The push precedes the answers that are no longer valid. ioredis drops the push, so the bytes are
+// searched before ioredis gets them. A payload can't contain the push: JSON has no line breaks in
+// strings and no `>` outside of them. If Redis does not know the command or the ACL user may not
+// use it, identity.js and the heartbeat of presence detect the loss later.
 
 const PUSH = Buffer.from('>2\r\n$10\r\ninvalidate\r\n_\r\n', 'latin1');
 const FIRST = PUSH[0];
@@ -24,19 +24,19 @@ export function trackEmptying(redis) {
 }
 
 /**
- * Reads before ioredis. To be called when its own listener is there and nothing has been read.
+ * Reads the bytes before ioredis. Call it after ioredis has added its listener and before any read.
  * @param {Stream} stream
- * @param {() => void} onEmptied what was read behind the push is dropped: it must end the
- *   connection
+ * @param {() => void} onEmptied must end the connection, because the bytes behind the push are
+ *   dropped
  */
 export function watchEmptying(stream, onEmptied) {
   const listeners = /** @type {((this: Stream, bytes: Buffer) => void)[]} */ (
     stream.listeners('data')
   );
-  // It is ioredis's alone, or something is not as we know it.
+  // ioredis should be the only listener. If not, this version of ioredis is unknown: do nothing.
   if (listeners.length !== 1) return;
   const [theirs] = listeners;
-  /** The end of what was read, if the push may begin there. */
+  /** The end of the bytes read so far, if the push may begin there. */
   let tail = NOTHING;
   stream.removeListener('data', theirs);
   stream.on('data', (/** @type {Buffer} */ bytes) => {

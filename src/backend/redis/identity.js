@@ -32,10 +32,10 @@ export class RedisIdentity {
    * @param {object} parts
    * @param {Connection} parts.commands
    * @param {Connection} parts.subscriber
-   * @param {boolean} parts.isFenced does the replicationId of replication matter?
+   * @param {boolean} parts.isFenced whether a change of the replication ID ends histories
    * @param {() => void} parts.onUpdate `isSplit` may have changed
-   * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved to
-   *   another replicationId, and nothing was lost
+   * @param {(server: string, former: string, replicationId: string) => void} parts.onMoved the
+   *   replication ID has changed, and no data was lost
    */
   constructor({ commands, subscriber, isFenced, onUpdate, onMoved }) {
     this.commands = commands;
@@ -43,19 +43,19 @@ export class RedisIdentity {
     this.isFenced = isFenced;
     this.onUpdate = onUpdate;
     this.onMoved = onMoved;
-    /** The servers' `run_id`; empty: not known. */
+    /** The `run_id` of each server; empty if it is not known. */
     this.runIds = { commands: '', subscriber: '' };
-    /** The replicationId of replication of `commands`; empty: not known. */
+    /** The replication ID of the server of `commands`; empty if it is not known. */
     this.replicationId = '';
-    /** Of the latest look that was answered: where replication stood, and when that was. */
+    /** Replication offset and time of the latest answered check. */
     this.offset = 0;
     this.seenAt = 0;
-    /** On the live clock. */
+    /** The time of the latest check, on the live clock. */
     this.askedMs = 0;
     this.isAsking = false;
   }
 
-  /** Do the connections lead to different servers? */
+  /** Whether the connections lead to different servers. */
   get isSplit() {
     const { commands, subscriber } = this.runIds;
     return commands !== '' && subscriber !== '' && commands !== subscriber;
@@ -121,7 +121,7 @@ export class RedisIdentity {
 /**
  * @param {Connection} connection
  * @param {'server'|'replication'} section
- * @returns {Promise<Map<string, string>|null>} null: another connection has taken its place
+ * @returns {Promise<Map<string, string>|null>} null if another connection has replaced this one
  *   meanwhile
  */
 async function info({ redis }, section) {
@@ -132,7 +132,7 @@ async function info({ redis }, section) {
     const text = await redis.info(section);
     for (const [, name, value] of text.matchAll(/^(\w+):(.*?)\r?$/gm)) fields.set(name, value);
   } catch {
-    // Not permitted, or the connection is lost, which its owner notices.
+    // The command is not permitted, or the connection is lost, which its owner notices.
   }
   return redis.stream === stream ? fields : null;
 }

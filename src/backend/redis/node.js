@@ -1,4 +1,4 @@
-// node.js: one Redis primary: all of the rooms, or in a cluster those of its slots.
+// node.js: one Redis primary, which serves all rooms, or in a cluster those of its slots.
 //
 //   publish --> publisher ==commands==> Redis ==subscriber==> onMessage
 //   publish to a room with history, history --> history --> publisher
@@ -26,20 +26,20 @@ import { LoopbackProbe } from './loopback-probe.js';
 import { RedisPublisher } from './publisher.js';
 import { Subscriber } from './subscriber.js';
 
-/** The errors of Redis if this node does not, or no longer, serve a slot. */
+/** The errors of Redis if this node does not serve a slot, or no longer does. */
 const STALE = /^(?:MOVED|ASK|CLUSTERDOWN|TRYAGAIN|READONLY)/;
 
-/** An address that leads astray for a shorter time than this is waited for. */
+/** If an address leads to the wrong server for less than this time, the node waits. */
 const PATIENCE_MS = 20_000;
 
 /**
  * @typedef {object} NodeEvents
  * @property {() => void} onUpdate `isUp` may have changed
  * @property {(reason: string) => void} onAway
- * @property {(channel: Buffer, message: Buffer) => void} onMessage its own probes included
- * @property {(channels: string[]) => void} onMoved have come from another node, and may have
- *   missed something
- * @property {() => void} onStale it has no longer the slots it had
+ * @property {(channel: Buffer, message: Buffer) => void} onMessage called for its own probes too
+ * @property {(channels: string[]) => void} onMoved these channels have come from another node, and
+ *   may have missed publications
+ * @property {() => void} onStale the node has lost slots
  * @property {(ms: number) => void} [onPublishLag]
  * @property {(seconds: number) => void} [onRoundTrip]
  */
@@ -54,7 +54,7 @@ export class RedisNode {
   /**
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
-   * @param {import('../../config/redis.js').Address} [parts.address] of a cluster
+   * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
    * @param {NodeConfig} parts.config
    * @param {import('./keys.js').Keys} parts.keys
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
@@ -71,10 +71,11 @@ export class RedisNode {
     this.events = events;
     this.keys = keys;
     this.probeChannel = '';
-    /** Has a probe come back over these connections? */
+    /** Whether a probe has come back over these connections. */
     this.isProven = false;
     /**
-     * When the latest probe came back, or the connection for commands was made; on the live clock.
+     * The time when the latest probe came back, or the commands connection was made; on the live
+     * clock.
      */
     this.provenMs = 0;
     this.isReconnect = { commands: false, subscriber: false };
@@ -108,9 +109,9 @@ export class RedisNode {
     });
     const { redis: commands } = this.commands;
     commands.on('connect', () => watchEmptying(commands.stream, () => this.#redisOnEmptied()));
-    // From a Redis that does not push.
+    // Needed with a Redis that does not push.
     redis.on(isSharded ? 'smessageBuffer' : 'messageBuffer', onMessage);
-    // Redis has ended subscriptions: their slot has moved.
+    // Redis has ended subscriptions, because their slot has moved.
     if (isSharded) redis.on('moved', events.onStale);
     this.publisher = new RedisPublisher({
       connection: this.commands,
@@ -150,8 +151,8 @@ export class RedisNode {
       onUpdate: () => this.#checkSplit(),
       onMoved: (server, former, replicationId) => {
         this.history.moveOn(server, former, replicationId);
-        // Their owner reads the rooms: the sooner they are renamed, the fewer a worker begins anew
-        // that starts now.
+        // The owner of these channels reads their rooms, which renames the fence of each. The
+        // sooner this happens, the fewer rooms get a new epoch from a worker that starts now.
         events.onMoved([...this.subscriptions.channels.keys()]);
       },
     });
@@ -168,14 +169,16 @@ export class RedisNode {
     });
   }
 
-  /** Attempts without end. @param {string} probeChannel in one of its slots */
+  /** Connects, and retries without end. @param {string} probeChannel in one of its slots */
   open(probeChannel) {
     this.probeOn(probeChannel);
     this.commands.open();
     this.subscriber.open();
   }
 
-  /** Probes through this channel from now on. @param {string} channel in one of its slots */
+  /**
+   * Sends its probes through this channel from now on. @param {string} channel in one of its slots
+   */
   probeOn(channel) {
     this.probe.stop();
     if (this.probeChannel !== '') this.subscriptions.unsubscribe(this.probeChannel);
@@ -232,7 +235,7 @@ export class RedisNode {
   }
 
   #subscriberOnReady() {
-    // Before it subscribes: a Redis without RESP3 then permits nothing else.
+    // Must precede the subscriptions: a Redis without RESP3 permits nothing else afterwards.
     this.identity.subscriberOnReady();
     this.subscriptions.restore();
   }
@@ -268,7 +271,7 @@ export class RedisNode {
     this.events.onUpdate();
   }
 
-  /** @param {boolean} hasAnswered has any probe come back over this subscriber? */
+  /** @param {boolean} hasAnswered whether any probe has come back over this subscriber */
   #probeOnDead(hasAnswered) {
     const reason = 'publications do not reach the subscriber';
     this.subscriber.destroy(reason);
@@ -289,7 +292,7 @@ export class RedisNode {
   /** @param {unknown} error */
   #probeOnRefused(error) {
     const { cause } = /** @type {{cause?: unknown}} */ (error);
-    // Without a cause the connection is away, and has reported it.
+    // Without a cause the connection is lost, and has reported it.
     if (cause === undefined) return;
     this.isProven = false;
     this.#onAway(this.commands.describe(cause));

@@ -3,7 +3,7 @@
 //
 //   presence:{*}:workers           session -> last heartbeat, by the clock of Redis
 //   presence:{*}:dead, :cleared    sessions that have ended; presence:{*}:mark names the data set
-//   presence:{*}:rooms:<session>   where to look for users of that session; no room is called *
+//   presence:{*}:rooms:<session>   rooms that may have users of that session; no room is called *
 //
 // - If Redis may have lost writes (an outage, lost data, or a worker taken for dead), the worker
 //   starts a new session, rewrites all its users, then clears the old session. So no user
@@ -29,7 +29,8 @@ const CHUNK_ROOMS = 1000;
 /** Calls under way at once. */
 const MAX_CALLS = 16;
 /**
- * Old sessions that their own worker clears. Any more are cleared when their heartbeat times out.
+ * Old sessions that this worker clears itself. Further ones are cleared after their heartbeat times
+ * out.
  */
 const MAX_PAST = 16;
 /** Reports of dead sessions that wait. */
@@ -44,7 +45,7 @@ const MAX_DEAD = 256;
  */
 
 /**
- * @typedef {object} Redis an ioredis client, of one server or of a cluster
+ * @typedef {object} Redis an ioredis client of one server or of a cluster
  * @property {(name: string, script: {numberOfKeys: number, lua: string}) => void} defineCommand
  * @property {(key: string, ...members: string[]) => Promise<number>} sadd
  * @property {(key: string, ...members: string[]) => Promise<number>} srem
@@ -52,7 +53,7 @@ const MAX_DEAD = 256;
  */
 
 /**
- * The scripts, as ioredis makes them methods.
+ * The scripts, which ioredis offers as methods.
  * @typedef {object} Scripts
  * @property
  *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[], declared: string[]]>}
@@ -66,8 +67,8 @@ export class PresenceSession {
    * @param {Connection} parts.connection
    * @param {string} parts.prefix of keys
    * @param {string} parts.workerId
-   * @param {(session: string) => void} parts.onName the name to report when this worker dies;
-   *   empty: the session has ended
+   * @param {(session: string) => void} parts.onName the name to report when this worker dies; empty
+   *   if the session has ended
    * @param {() => void} parts.onDue a heartbeat is due, or a dead session was reported
    * @param {(room: string, session: string) => Promise<void>} parts.clearRoom removes the users of
    *   a session from a room
@@ -88,31 +89,31 @@ export class PresenceSession {
     this.heartbeatMs = parts.heartbeatMs ?? HEARTBEAT_INTERVAL_MS;
     this.ttlMs = parts.ttlMs ?? TTL_MS;
     /**
-     * The start of all session names of this worker. The random part is needed because a worker's
-     * id may come again: after a restart, and in every container.
+     * The start of all session names of this worker. The random part is needed because worker ids
+     * repeat: after a restart, and in every container.
      */
     this.base = `${workerId.replace(/[^\x21-\x7e]/g, '_')}:${randomBytes(6).toString('hex')}`;
     this.generation = 0;
     /** The current session; empty before the first. */
     this.name = '';
-    /** Something has been written under it. */
+    /** Whether anything has been written under the session. */
     this.isUsed = false;
     /** When the session began. */
     this.beganMs = 0;
     /**
-     * Reasons so far to doubt that Redis has all confirmed writes, and how many of them new
-     * sessions have settled.
+     * The number of reasons so far to doubt that Redis has all confirmed writes, and how many of
+     * them new sessions have settled.
      */
     this.doubts = 1;
     this.settled = 0;
-    /** Names the data set of Redis: another one means that Redis has lost everything. */
+    /** Names the data set of Redis. If the name changes, Redis has lost everything. */
     this.storeId = '';
-    /** When the last heartbeat that was answered had been sent. */
+    /** The time at which the last answered heartbeat was sent. */
     this.heartbeatSentMs = Number.NEGATIVE_INFINITY;
     this.isTimerDue = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** Own old sessions, and the rooms in which they had users. */
+    /** This worker's old sessions, and the rooms in which they had users. */
     /** @type {{name: string, rooms: string[]}[]} */
     this.past = [];
     /** Sessions reported as dead. @type {string[]} */
@@ -131,7 +132,7 @@ export class PresenceSession {
   }
 
   start() {
-    // At random, so that a fleet that starts together does not send its heartbeats together.
+    // A random delay, so that a fleet that starts together does not send its heartbeats together.
     const wait = this.heartbeatMs * (0.9 + 0.2 * Math.random());
     this.timer = setTimeout(() => {
       this.isTimerDue = true;
@@ -174,8 +175,8 @@ export class PresenceSession {
   /**
    * Starts a new session if anything was written under the current one.
    * @param {() => string[]} roomsOf lists the rooms with users or changes
-   * @returns {Promise<{isDeclaredDead: boolean, hasLostAll: boolean, doubts: number}>} what became
-   *   of the old session. `doubts` is for `settle`, when all users have been queued again
+   * @returns {Promise<{isDeclaredDead: boolean, hasLostAll: boolean, doubts: number}>} the fate of
+   *   the old session. `doubts` is for `settle`, when all users have been queued again
    */
   async begin(roomsOf) {
     const { doubts } = this;
@@ -196,19 +197,19 @@ export class PresenceSession {
     return { isDeclaredDead: declared.length > 0, hasLostAll, doubts };
   }
 
-  /** @param {number} doubts of `begin` */
+  /** @param {number} doubts returned by `begin` */
   settle(doubts) {
     this.settled = doubts;
   }
 
-  /** Sends a heartbeat, and finds out whether others took this worker for dead. */
+  /** Sends a heartbeat, and checks whether other workers declared this one dead. */
   async pulse() {
     const { storeId, isNew } = await this.#heartbeat([]);
     if (isNew || storeId !== this.storeId) this.doubt();
   }
 
   /**
-   * @param {string[]} asked sessions
+   * @param {string[]} asked sessions to check
    * @returns {Promise<{storeId: string, isNew: boolean, declared: string[]}>} `isNew`: Redis did
    *   not know this session; `declared`: the asked sessions that had been declared dead
    */
@@ -272,7 +273,7 @@ export class PresenceSession {
   /** Queues the oldest own session to be cleared, when all its users are written anew. */
   async clearPast() {
     const { name, rooms } = this.past[0];
-    // Redis may have lost the list of its rooms, or never have received it.
+    // Redis may have lost the list of the session's rooms, or never have received it.
     await this.#addRooms(name, rooms);
     this.dead.push(name);
     this.#clearLater(name);
@@ -294,7 +295,7 @@ export class PresenceSession {
     }
     await this.scripts.presenceCleared(this.#key('dead'), this.#key('cleared'), name);
     this.clearing.shift();
-    // The end of an own old session is no death.
+    // If the session is an old one of this worker, the worker is not dead.
     if (name.startsWith(this.base)) return;
     this.counters.presenceReaped++;
     this.log.info({ name }, 'removed the users of a dead worker from presence');
@@ -313,7 +314,7 @@ export class PresenceSession {
       while (this.clearing.length > 0) await this.clearNext();
       this.onName('');
     } catch {
-      // See above.
+      // Other workers find these sessions later.
     }
   }
 

@@ -1,4 +1,4 @@
-// publisher.js: publications on their way to Redis, and their outcomes.
+// publisher.js: writes publications to Redis and reports their outcomes.
 //
 //   publish -> this tick's message of the room -> one write for all rooms -> Redis' answers, in
 //   order -> promises
@@ -10,9 +10,9 @@
 // - A publication too large for pub/sub is stored under a key that expires, and a reference is
 //   published. One script does both: if Redis refuses to store (OOM, READONLY), nothing is
 //   published. Without subscribers nothing is stored.
-// - An error of Redis, or a message that was not written, is UNAVAILABLE. A message that was
-//   written and not answered is OUTCOME_UNKNOWN.
-// - Messages and bytes under way are bounded. Beyond the bound, publishes are UNAVAILABLE.
+// - If Redis answers with an error, or the message was not written, the outcome is UNAVAILABLE. If
+//   a message was written but not answered, the outcome is OUTCOME_UNKNOWN.
+// - Messages and bytes under way are bounded. Above the bound, publishes fail with UNAVAILABLE.
 
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -24,7 +24,7 @@ import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
 
 const MAX_MESSAGES = 10_000;
-/** Memory of a small publication beside its bytes. */
+/** Memory of a small publication, in addition to its bytes. */
 const OVERHEAD_BYTES = 64;
 const BLOB_TTL_MS = 60_000;
 export const NO_BODY = Buffer.alloc(0);
@@ -37,11 +37,12 @@ export class RedisPublisher {
    * @param {import('./connection.js').RedisConnection} parts.connection
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
    * @param {import('./keys.js').Keys} parts.keys
-   * @param {boolean} parts.isSharded its channels are a cluster's: SPUBLISH
+   * @param {boolean} parts.isSharded channels are sharded, as in a cluster: SPUBLISH
    * @param {number} parts.maxPubsubBytes of one message
    * @param {number} parts.timeoutMs for each answer
-   * @param {boolean} [parts.usesOwnCommands] commands of fast/own-commands.js
-   * @param {(ms: number) => void} [parts.onPublishLag] from the write to the answer, once a tick
+   * @param {boolean} [parts.usesOwnCommands] uses the commands of fast/own-commands.js
+   * @param {(ms: number) => void} [parts.onPublishLag] time from the write to the answer, once a
+   *   tick
    * @param {(error: Error) => void} parts.onRefused Redis has answered with an error
    */
   constructor({
@@ -69,9 +70,11 @@ export class RedisPublisher {
     /** The latest of each room among them. @type {Map<string, Message>} */
     this.latest = new Map();
     this.isScheduled = false;
-    /** Why Redis must not be asked although it is there; empty: it may. */
+    /**
+     * The reason to refuse publications although Redis is connected; empty if there is no reason.
+     */
     this.obstacle = '';
-    /** Gathered or unanswered. */
+    /** Messages gathered or unanswered. */
     this.messages = 0;
     this.bytes = 0;
     /** Written and unanswered, in order. @type {Batch[]} */
@@ -79,7 +82,7 @@ export class RedisPublisher {
     this.answeredMs = 0;
     /** @type {import('../deferred.js').Deferred<void>|null} */
     this.idle = null;
-    /** null: ioredis writes each command. */
+    /** null if ioredis writes each command. */
     this.queue = usesOwnCommands ? queueOf(connection.redis) : null;
     this.flush = this.flush.bind(this);
   }
@@ -125,7 +128,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Publishes bytes of the broker's own, beside the rooms.
+   * Publishes the broker's own bytes on a channel that is not a room's.
    * @param {string} channel
    * @param {Buffer} body
    * @returns {Promise<void>}
@@ -137,7 +140,10 @@ export class RedisPublisher {
     return message.done.promise;
   }
 
-  /** Why nothing more may be gathered; empty: it may. @param {number} bytes it would hold */
+  /**
+   * The reason to refuse a message; empty if there is room for it. @param {number} bytes of the
+   * message
+   */
   refusal(bytes) {
     if (!this.connection.isWritable) return 'Redis is unavailable';
     if (this.messages >= MAX_MESSAGES || this.bytes + bytes > MAX_BYTES_TO_REDIS)
@@ -153,7 +159,7 @@ export class RedisPublisher {
   }
 
   /**
-   * One that Redis has refused and that is to be tried again, before all that is new.
+   * Gathers a message again that Redis has refused, before all new messages.
    * @param {Message<any>} message
    */
   gatherAgain(message) {
@@ -171,7 +177,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Counts the bytes that a message holds until it is answered.
+   * Counts the bytes that a message holds until its answer arrives.
    * @param {Message<any>} message
    * @param {number} bytes
    */
@@ -188,7 +194,7 @@ export class RedisPublisher {
     this.gathered = [];
     this.latest.clear();
     if (!connection.isWritable) {
-      // It went away since: nothing was written, so nothing was accepted.
+      // The connection ended meanwhile: nothing was written, so nothing was accepted.
       for (const message of gathered) message.refuse('Redis is unavailable');
       return;
     }
@@ -211,7 +217,7 @@ export class RedisPublisher {
   }
 
   /**
-   * Ends the wait for messages that were not answered in time.
+   * Ends the wait for messages without an answer in time.
    * @param {number} nowMs on the live clock
    */
   expire(nowMs) {
@@ -219,8 +225,8 @@ export class RedisPublisher {
     while (batches.length > 0 && batches[0].unanswered === 0) batches.shift();
     if (batches.length === 0 || nowMs - batches[0].writtenMs < timeoutMs) return;
     if (nowMs - Math.max(this.answeredMs, batches[0].writtenMs) >= timeoutMs) {
-      // Not slow but mute. What is under way is rejected with the connection, and what comes is
-      // refused at once.
+      // The connection is unresponsive, not slow. Messages under way are rejected with the
+      // connection, and new ones are refused at once.
       this.connection.destroy(`no answer within ${timeoutMs} ms`);
       return;
     }
@@ -269,7 +275,7 @@ class Batch {
   constructor(messages, nowMs) {
     this.messages = messages;
     this.unanswered = messages.length;
-    /** On the live clock. */
+    /** The time of the write, on the live clock. */
     this.writtenMs = nowMs;
     this.writtenAt = performance.now();
     this.isTimed = false;
@@ -278,14 +284,14 @@ class Batch {
 
 /**
  * One Redis message, and the command that publishes it.
- * @template [T=void] what the answer says
+ * @template [T=void] the value of the answer
  */
 export class Message extends OwnCommand {
   /**
    * @param {RedisPublisher} publisher
    * @param {string} channel
-   * @param {Buffer|null} body null where it is made of publications
-   * @param {string} key where a large publication is stored; else empty
+   * @param {Buffer|null} body null if the message is made of publications
+   * @param {string} key under which a large publication is stored; else empty
    * @param {Buffer} stored
    */
   constructor(publisher, channel, body, key, stored) {
@@ -307,7 +313,7 @@ export class Message extends OwnCommand {
   }
 
   get maxWireBytes() {
-    // The channel may take three bytes a character; the heads and lengths fit in the rest.
+    // A channel may take three bytes a character; the heads and lengths fit in the rest.
     const head =
       this.key === ''
         ? 64
@@ -319,7 +325,7 @@ export class Message extends OwnCommand {
    * Writes the command as RESP.
    * @param {Buffer} buffer
    * @param {number} start
-   * @returns {number} where it ends
+   * @returns {number} the end of the command
    */
   write(buffer, start) {
     const { channel, key } = this;
@@ -354,7 +360,7 @@ export class Message extends OwnCommand {
     return at;
   }
 
-  /** They have been written: only the answer is waited for. */
+  /** The command has been written: only the answer is missing. */
   forgetBytes() {
     this.publications = NO_PUBLICATIONS;
     this.body = null;
@@ -381,7 +387,7 @@ export class Message extends OwnCommand {
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer', { cause: error }));
   }
 
-  /** It will never be answered. */
+  /** The answer will never come. */
   lost() {
     this.publisher.release(this);
     /** @type {Batch} */ (this.batch).unanswered--;
@@ -395,13 +401,13 @@ export class Message extends OwnCommand {
     publisher.answered(batch);
   }
 
-  /** It was never written. @param {string} reason */
+  /** The command was never written. @param {string} reason */
   refuse(reason) {
     this.publisher.release(this);
     this.done.reject(new BrokerError('UNAVAILABLE', reason));
   }
 
-  /** The answer is late; when it comes it frees the place. */
+  /** The answer is late; when it comes it releases the message's share of the bound. */
   expire() {
     if (this.isExpired) return;
     this.isExpired = true;
@@ -411,12 +417,12 @@ export class Message extends OwnCommand {
 
 /**
  * @param {boolean} isSharded
- * @returns {string} RESP of a script's call, up to its key
+ * @returns {string} RESP of a script call, up to its key
  */
 function storeHead(isSharded) {
   const [publish, count] = isSharded ? ['SPUBLISH', 'SHARDNUMSUB'] : ['PUBLISH', 'NUMSUB'];
-  // Without subscribers nothing is stored: anybody may publish to rooms that nobody is in. SET
-  // comes before PUBLISH because Redis may refuse it, and a script that fails there has published
+  // Without subscribers nothing is stored, because anybody may publish to empty rooms. SET comes
+  // before PUBLISH because Redis may refuse SET. If the script fails there, it has published
   // nothing.
   const script =
     `if redis.pcall('PUBSUB','${count}',ARGV[1])[2]==0 then return 0 end ` +

@@ -1,25 +1,25 @@
 // shared-rules.js: exchanges the history rules of all servers over the channel of the fleet.
 //
 //   #?          a worker has started or is back: workers with rules answer
-//   #<rules>    a worker's own rules, as in FANFARE_HISTORY; when asked, and as a heartbeat
+//   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
 //
 // A room must have history on every server or on none. If one server published there without
 // offsets, it would break the guarantee of the others, and no reader could notice. So a worker
-// adopts rules that it lacks, until it is restarted. Workers send their own rules only, so that a
-// rule ends with the servers that were started with it.
+// adopts missing rules until it is restarted. Workers send their own rules only, so a rule ends
+// with the servers that were started with it.
 
 import { parseHistoryRules } from '../../config/room-patterns.js';
 
 const HEARTBEAT_MS = 2000;
-/** How long a worker that starts waits for the rules of others: they answer at once. */
+/** Time that a starting worker waits for the rules of other workers, which answer at once. */
 const ANSWER_MS = 50;
 /**
- * Between two answers: after an outage a whole fleet asks at once, and each answer reaches all of
- * it.
+ * Interval between two answers. After an outage the whole fleet asks at once, and each answer
+ * reaches all workers.
  */
 const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
-/** Rules of others that a worker uses: a stray program must not make it remember without end. */
+/** The most rules adopted from others, so that a stray program can't fill the memory. */
 const MAX_ADOPTED = 100;
 const ASK = Buffer.from('#?');
 
@@ -29,9 +29,9 @@ export class SharedRules {
   /**
    * @param {object} parts
    * @param {import('../../config/room-patterns.js').RoomRules<HistoryRule>} parts.rules of this
-   *   worker; those of others are added
+   *   worker; adopted rules are added
    * @param {(message: Buffer) => void} parts.send best effort
-   * @param {(text: string) => void} parts.onAdopted rules of others that this worker did not have
+   * @param {(text: string) => void} parts.onAdopted called with the adopted rules
    */
   constructor({ rules, send, onAdopted }) {
     this.rules = rules;
@@ -52,14 +52,14 @@ export class SharedRules {
   }
 
   /**
-   * @param {Buffer} message of the connectionCount channel
-   * @returns {boolean} is it one of these?
+   * @param {Buffer} message of the fleet's channel
+   * @returns {boolean} true if the message belongs to this exchange
    */
   static isOne(message) {
     return message[0] === ASK[0];
   }
 
-  /** The bus is there, for the first time or again. */
+  /** Redis is available, for the first time or again. */
   join() {
     this.isLive = true;
     this.send(ASK);
@@ -73,7 +73,7 @@ export class SharedRules {
     this.timer = null;
   }
 
-  /** Resolves when the others have had time to tell their rules. */
+  /** Resolves when the other workers have had time to send their rules. */
   async settled() {
     await this.settling;
   }
@@ -84,7 +84,7 @@ export class SharedRules {
 
   /**
    * @param {Buffer} message
-   * @returns {boolean} false where it is malformed
+   * @returns {boolean} false if the message is malformed
    */
   receive(message) {
     if (message.equals(ASK)) {
@@ -105,7 +105,7 @@ export class SharedRules {
     return true;
   }
 
-  /** One answer for all that ask together. */
+  /** Sends one answer for all workers that ask at the same time. */
   #answer() {
     if (this.timer !== null) return;
     const wait = this.saidMs + MIN_INTERVAL_MS - performance.now();

@@ -22,7 +22,7 @@ const CHUNK_CHANNELS = 1000;
 const RETRY_STEP_MS = 50;
 const MAX_RETRY_MS = 2000;
 
-/** A channel that is subscription. */
+/** A channel that this worker wants. */
 export class Subscription {
   /**
    * @param {string} channel
@@ -32,9 +32,9 @@ export class Subscription {
     this.channel = channel;
     this.slot = slot;
     this.isConfirmed = false;
-    /** It has been unsubscribed, or its slot has moved. */
+    /** The channel has been unsubscribed, or its slot has moved. */
     this.isLeft = false;
-    /** It was confirmed on another node, and is not yet on this one. */
+    /** The channel was confirmed on another node, and is not yet confirmed on this one. */
     this.isMoving = false;
     /** While its confirmation is under way. @type {import('../deferred.js').Deferred<void>|null} */
     this.confirming = null;
@@ -48,10 +48,10 @@ export class Subscriber {
    * @param {boolean} parts.isSharded
    * @param {number} parts.roomLingerMs
    * @param {() => void} parts.onLive
-   * @param {(reason: string) => void} parts.onRefused Redis does not let us subscribe what is
-   *   subscription: tried again
-   * @param {(channels: string[]) => void} parts.onMoved these have moved here, and may have missed
-   *   something on the way
+   * @param {(reason: string) => void} parts.onRefused Redis refused a subscription, and the
+   *   subscriber will retry
+   * @param {(channels: string[]) => void} parts.onMoved these channels have moved here, and may
+   *   have missed publications on the way
    */
   constructor({ connection, isSharded, roomLingerMs, onLive, onRefused, onMoved }) {
     this.connection = connection;
@@ -59,7 +59,7 @@ export class Subscriber {
     this.onLive = onLive;
     this.onRefused = onRefused;
     this.onMoved = onMoved;
-    /** Everything subscription is confirmed, or about to be. */
+    /** Every wanted channel is confirmed, or about to be. */
     this.isLive = false;
     /** @type {Map<string, Subscription>} */
     this.channels = new Map();
@@ -71,7 +71,7 @@ export class Subscriber {
     /** To be unsubscribed then. @type {Map<string, Subscription>} */
     this.leaving = new Map();
     this.isScheduled = false;
-    /** Tells a connection's answers from those of the one before. */
+    /** Distinguishes a connection's answers from those of the connection before. */
     this.generation = 0;
     this.refusals = 0;
     /** @type {NodeJS.Timeout|null} */
@@ -110,9 +110,9 @@ export class Subscriber {
   }
 
   /**
-   * Removes the channels that another node serves now. Redis has ended their subscriptions here.
+   * Removes the channels that another node now serves. Redis has ended their subscriptions here.
    * @param {(slot: number) => boolean} isOurs
-   * @returns {Subscription[]} to be adopted there
+   * @returns {Subscription[]} for the subscriber of the other node to adopt
    */
   take(isOurs) {
     const taken = [];
@@ -121,7 +121,7 @@ export class Subscriber {
       const { channel, slot } = subscription;
       this.channels.delete(channel);
       this.joining.delete(channel);
-      // Its confirmation under way does not count any more.
+      // A confirmation under way no longer counts.
       subscription.isLeft = true;
       if (this.delayedUnsubscribe.delete(channel)) {
         this.#fail(subscription, 'unsubscribed before the confirmation');
@@ -138,7 +138,7 @@ export class Subscriber {
     return taken;
   }
 
-  /** @param {Subscription[]} taken from another node's */
+  /** @param {Subscription[]} taken from another node's subscriber */
   adopt(taken) {
     for (const subscription of taken) {
       this.channels.set(subscription.channel, subscription);
@@ -174,8 +174,8 @@ export class Subscriber {
     const leaving = [...this.leaving.values()];
     this.joining.clear();
     if (!this.isLive || !this.connection.isWritable) {
-      // Channels that wait to be left wait on: for the end of restore(), or for lose(), which makes
-      // an end of them.
+      // Channels that wait to be unsubscribed continue to wait: for the end of restore(), or for
+      // lose(), which drops them.
       for (const subscription of joining) this.#fail(subscription, 'Redis is unavailable');
       return;
     }
@@ -188,8 +188,8 @@ export class Subscriber {
         if (!(error instanceof ReplyError))
           this.connection.destroy('a subscription was not confirmed');
         else if (this.isSharded) {
-          // Their slot has moved, and those who wait need not hear of it: they are taken to its
-          // node, or tried again here.
+          // The slot has moved, and the waiting callers need no error: the channels move to its
+          // node, or are tried again here.
           this.onRefused(this.connection.describe(error));
           this.#retry(RETRY_STEP_MS);
         } else
@@ -200,7 +200,7 @@ export class Subscriber {
     for (const subscription of leaving) subscription.isLeft = true;
     for (let i = 0; i < leaving.length; i += CHUNK_CHANNELS) {
       this.#unsubscribe(leaving.slice(i, i + CHUNK_CHANNELS)).catch((error) => {
-        // After a refusal unwanted publications go on arriving, and the hub ignores them.
+        // After a refusal unwanted publications still arrive, and the hub ignores them.
         if (generation === this.generation && !(error instanceof ReplyError)) {
           this.connection.destroy('an unsubscribe was not confirmed');
         }
@@ -256,7 +256,7 @@ export class Subscriber {
       subscription.isMoving = false;
       subscription.confirming?.resolve();
       subscription.confirming = null;
-      // Unsubscribed while this was under way; Redis does not know it yet.
+      // The channel was unsubscribed meanwhile, but Redis does not know it yet.
       if (!subscription.isLeft && !this.channels.has(subscription.channel))
         this.leaving.set(subscription.channel, subscription);
     }
@@ -265,7 +265,7 @@ export class Subscriber {
     if (refused !== undefined) throw refused.reason;
   }
 
-  /** The connection is there: subscribes all that is subscription. */
+  /** The connection is ready: subscribes all wanted channels. */
   restore() {
     this.#restore(++this.generation);
   }
@@ -274,7 +274,7 @@ export class Subscriber {
   async #restore(generation) {
     try {
       while (generation === this.generation) {
-        // Channels may come while the others are confirmed.
+        // Further channels may be added while the others are confirmed.
         const missing = [...this.channels.values()].filter(
           (subscription) => !subscription.isConfirmed,
         );
@@ -313,7 +313,7 @@ export class Subscriber {
     }, delayMs).unref();
   }
 
-  /** The connection is gone, and with it every subscription. */
+  /** The connection is lost, and with it every subscription. */
   lose() {
     this.generation++;
     this.isLive = false;
