@@ -7,8 +7,9 @@
 // lost relay: requests under way fail, `onClose` is called, and the worker exits.
 //
 // A stalled primary keeps the socket open and accepts bytes, so only silence shows the stall. Every
-// WATCH_MS the client asks for an answer. If none has come for AWAY_MS, the relay counts as away,
-// and publications are refused without being written until it answers again. Time in which this
+// WATCH_MS the client asks for an answer. If no answer has come for AWAY_MS, the relay counts as
+// away. Until it answers again, publications are refused without being written. Time in which this
+// process was stalled itself does not count.
 // process was stalled itself does not count.
 
 import { connect } from 'node:net';
@@ -34,23 +35,23 @@ import {
 } from './relay-wire.js';
 
 /**
- * The relay answers within a tick of the primary; one that does not for so long is not coming back
- * soon.
+ * The relay answers within a tick of the primary. If it has not answered for so long, it will not
+ * return soon.
  */
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_MS = 1000;
 const AWAY_MS = 1500;
-/** How often the relay's count of this worker's places is compared. */
+/** Interval of the comparison of the relay's count of this worker's places. */
 const RECONCILE_MS = 5000;
-/** Requests without an answer; beyond them nothing is asked. */
+/** The most requests without an answer; above it new requests are refused. */
 const MAX_REQUESTS = 100_000;
 /**
- * A change of the number of connections may wait so long: as stale as a broadcast's listenerCount
- * may be.
+ * The longest delay of a changed number of connections: as stale as a broadcast's listenerCount may
+ * be.
  */
 const REPORT_DELAY_MS = 10;
 const CLOSE_TIMEOUT_MS = 1000;
-/** Above this much unsent the primary does not read, and nothing more is taken. */
+/** The most unsent bytes. Above it the primary is not reading, and new requests are refused. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const MAX_NUMBER = 0xffffffff;
 
@@ -68,22 +69,21 @@ const MAX_NUMBER = 0xffffffff;
 /**
  * A request under way.
  * @typedef {object} Request
- * @property {number} sentMs on the link's clock
+ * @property {number} sentMs time on the link's clock
  * @property {(answer: Answer) => void} resolve
  * @property {(error: BrokerError) => void} reject
- * @property {string|null} address of a place that is asked for, which is empty if the peer has
- *   gone; else null
+ * @property {string|null} address of a requested place, or empty if the peer has gone; null for
+ *   other requests
  */
 
 /**
  * @typedef {object} RelayListeners
  * @property {(room: string, publication: Buffer, offset: number, epoch: string) => void}
  *   onPublication
- * @property {(isAnswering: boolean) => void} onAnswering the relay stops answering, or answers
- *   again
- * @property {(seconds: number) => void} onRoundTrip of each probe
- * @property {(name: string) => void} onSessionLost another worker of this machine has died: the
- *   name of its session (see `nameSession`)
+ * @property {(isAnswering: boolean) => void} onAnswering the relay stops or resumes answering
+ * @property {(seconds: number) => void} onRoundTrip called for each probe
+ * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`
+ *   is that of its session (see `nameSession`)
  * @property {() => void} onClose the link has ended, although `close` was not called
  */
 
@@ -92,8 +92,8 @@ export class RelayClient {
    * @param {object} parts
    * @param {string} parts.path of the relay's socket
    * @param {import('pino').Logger} parts.log
-   * @param {number} [parts.watchMs] between two looks
-   * @param {number} [parts.awayMs] without an answer, after which the relay counts as away
+   * @param {number} [parts.watchMs] interval of the checks
+   * @param {number} [parts.awayMs] time without an answer after which the relay counts as away
    * @param {number} [parts.requestTimeoutMs]
    * @param {number} [parts.reconcileMs]
    */
@@ -117,13 +117,13 @@ export class RelayClient {
     /** @type {RelayListeners['onRoundTrip']} */
     this.onRoundTrip = () => {};
     this.isProbing = false;
-    /** When anything came from the relay. */
+    /** Time of the last message from the relay. */
     this.heardMs = 0;
     /** Places of client addresses that this worker has. @type {Map<string, number>} */
     this.held = new Map();
     this.heldPlaces = 0;
     /**
-     * Places asked for, by the number of a request that timed out: the relay may still grant them.
+     * Requested places, by the number of a request that timed out: the relay may still grant them.
      * @type {Map<number, string>}
      */
     this.late = new Map();
@@ -150,7 +150,8 @@ export class RelayClient {
     /** Of the counts asked for in this tick. @type {Promise<number>|null} */
     this.counting = null;
     /**
-     * Subscriptions whose members are to be asked for: one at a time, since an answer may be large.
+     * Subscriptions whose members are requested next: one at a time, because an answer may be
+     * large.
      * @type {Map<string, import('../deferred.js').Deferred<PresenceSnapshot>>}
      */
     this.asks = new Map();
@@ -162,7 +163,7 @@ export class RelayClient {
     /** @type {NodeJS.Timeout|null} */
     this.watch = null;
     /**
-     * The link's clock: as of the last look, without the time in which this process stood still.
+     * The link's clock at the last check, without the time in which this process was stalled.
      */
     this.nowMs = 0;
     this.lookedMs = 0;
@@ -200,8 +201,8 @@ export class RelayClient {
   }
 
   /**
-   * Sends what is gathered and ends the link; requests under way are not waited for. May be called
-   * twice.
+   * Sends the collected messages and ends the link, without waiting for requests under way. May be
+   * called twice.
    */
   async close() {
     const { socket } = this;
@@ -221,8 +222,8 @@ export class RelayClient {
    * Counts a connection of a client address, over all workers of this server.
    * @param {string} address
    * @param {number} cap
-   * @param {boolean} force count it even above the cap
-   * @returns {Promise<{admitted: boolean, connections: number}>} how many the address has now
+   * @param {boolean} force counts the connection even above the cap
+   * @returns {Promise<{admitted: boolean, connections: number}>} `connections` of the address now
    */
   async acquire(address, cap, force) {
     // Not refused while the relay is away: it may answer before the handshake's deadline.
@@ -249,7 +250,7 @@ export class RelayClient {
     this.#out().text(OP.RELEASE, address);
   }
 
-  /** Tells the relay how many places there are, so that it notices a difference. */
+  /** Reports the number of places to the relay, so that it notices a difference. */
   #comparePlaces() {
     let asked = this.late.size;
     for (const { address } of this.requests.values()) if (address !== null) asked++;
@@ -287,7 +288,7 @@ export class RelayClient {
   /**
    * @param {string} room
    * @param {Buffer} publication copied at once
-   * @returns {Promise<void>} when the relay has accepted it; shared by all of this tick
+   * @returns {Promise<void>} resolves when the relay has accepted it; shared by all of this tick
    */
   publish(room, publication) {
     const refusal = this.#refusal();
@@ -390,8 +391,8 @@ export class RelayClient {
 
   /**
    * When this worker dies, the relay sends the name to another worker of the machine.
-   * @param {string} name of the session under which this worker has users in a shared store; empty:
-   *   it has none any more
+   * @param {string} name of the session under which this worker has users in a shared store; empty
+   *   if it has none any more
    */
   nameSession(name) {
     if (this.isOpen) this.#out().text(OP.NAME, name);
@@ -401,8 +402,8 @@ export class RelayClient {
   reportConnections(connections) {
     if (!this.isOpen) return;
     this.reported = connections;
-    // A handshake in each of 100 ticks is one report, not 100 wake-ups of the primary; whatever
-    // leaves earlier takes it along.
+    // Handshakes in 100 ticks are one report, not 100 wake-ups of the primary. A message that
+    // leaves earlier takes the report along.
     this.reportTimer ??= setTimeout(this.#reportLater, REPORT_DELAY_MS).unref();
   }
 
@@ -411,7 +412,7 @@ export class RelayClient {
     if (this.isOpen && this.reported !== null) this.#out();
   };
 
-  /** @returns {Promise<number>} connections of all workers */
+  /** @returns {Promise<number>} number of connections of all workers */
   countConnections() {
     if (!this.isOpen) return Promise.reject(gone());
     if (!this.isAnswering) return Promise.reject(away());
@@ -425,7 +426,7 @@ export class RelayClient {
     return this.counting;
   }
 
-  /** @returns {BrokerError|null} why nothing is taken now */
+  /** @returns {BrokerError|null} the reason to refuse requests now */
   #refusal() {
     if (!this.isOpen || this.isClosing) return gone();
     if (!this.isAnswering) return away();
@@ -440,7 +441,7 @@ export class RelayClient {
     if (this.requests.size >= MAX_REQUESTS) throw tooMany();
   }
 
-  /** @returns {MessageWriter} its messages leave at the end of this tick */
+  /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
   #out() {
     if (!this.isScheduled) {
       this.isScheduled = true;
@@ -450,7 +451,7 @@ export class RelayClient {
   }
 
   /**
-   * @param {string|null} [address] of a place that is asked for
+   * @param {string|null} [address] of a requested place
    * @returns {{id: number, promise: Promise<Answer>}}
    */
   #request(address = null) {
@@ -467,7 +468,7 @@ export class RelayClient {
     this.reported = null;
   }
 
-  /** Asks for the positions of the appends since the last time. */
+  /** Asks for the positions of the appends since the last request. */
   #syncAppends() {
     const { appends } = this;
     this.appends = [];
@@ -490,7 +491,7 @@ export class RelayClient {
     const { sync, socket } = this;
     this.sync = null;
     if (!this.isOpen || !socket?.writable) {
-      // Nothing of this tick is written, so nothing is accepted.
+      // Nothing of this tick was written, so nothing was accepted.
       sync?.reject(gone());
       for (const append of this.appends) append.reject(gone());
       this.appends = [];
@@ -540,8 +541,8 @@ export class RelayClient {
     this.#setAnswering(true);
     const request = this.requests.get(id);
     if (request === undefined) {
-      // It timed out and is answered after all. A place that nobody waits for any more is given
-      // back.
+      // The request timed out and is answered after all. If its caller has given up, the place is
+      // released.
       const address = this.late.get(id);
       this.late.delete(id);
       if (address !== undefined && ok && this.isOpen) this.#out().text(OP.RELEASE, address);
@@ -555,7 +556,7 @@ export class RelayClient {
     request.resolve(answer);
   }
 
-  /** Every `watchMs`. */
+  /** Runs every `watchMs`. */
   #look() {
     const now = performance.now();
     const step = now - this.lookedMs;
@@ -573,7 +574,7 @@ export class RelayClient {
   #expireRequests() {
     const { nowMs } = this;
     for (const [id, request] of this.requests) {
-      // Both times are those of the look before: the silence may be one look shorter than it seems.
+      // Both times are those of the check before: the silence may be shorter by one interval.
       const silentMs = nowMs - Math.max(request.sentMs, this.heardMs) - this.watchMs;
       if (silentMs >= this.awayMs) this.#setAnswering(false);
       if (nowMs - request.sentMs < this.requestTimeoutMs) return;
@@ -583,7 +584,7 @@ export class RelayClient {
     }
   }
 
-  /** Asks for an answer, so that an idle relay that stands still is noticed as well. */
+  /** Asks for an answer, so that the client also notices the stall of an idle relay. */
   #probe() {
     this.isProbing = true;
     const { id, promise } = this.#request();
@@ -592,7 +593,7 @@ export class RelayClient {
     promise
       .then(
         () => this.onRoundTrip((performance.now() - sentMs) / 1000),
-        () => {}, // the next one follows
+        () => {}, // the next probe follows
       )
       .finally(() => {
         this.isProbing = false;

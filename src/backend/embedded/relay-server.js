@@ -53,26 +53,29 @@ import {
 import { Subscriptions } from './subscriptions.js';
 
 const MAX_PENDING_BYTES = 64 * 1024 * 1024;
-/** Of publications. One more of the largest size still stays below MAX_PENDING_BYTES. */
+/**
+ * The most bytes of queued publications. One more of the largest size still stays below
+ * MAX_PENDING_BYTES.
+ */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 const LEFT_OUT_LOG_MS = 60_000;
 /**
- * A worker with so much under way gets no further history. Well above a socket's high-water mark: a
- * `drain` follows.
+ * A worker with so many pending bytes gets no further history. This is well above a socket's
+ * high-water mark, so a `drain` follows.
  */
 const READ_AHEAD_BYTES = 1024 * 1024;
-/** Reads of one worker that wait for that. */
+/** The most reads of one worker that wait for `drain`. */
 const MAX_WAITING_READS = 100_000;
 const SWEEP_INTERVAL_MS = 1000;
 /** unix(7): sun_path has 108 bytes on Linux and 104 on macOS, the closing NUL included. */
 const MAX_PATH_BYTES = 103;
 const SHORT_TMPDIR = '/tmp';
-/** mkdtemp's names. */
+/** Names that mkdtemp gives. */
 const FOLDER_NAME = /^fanfare-[A-Za-z0-9]{6}$/;
 const STALE_FOLDER_MS = 60_000;
 const MAX_SWEPT_FOLDERS = 100;
 const NOT_OURS = { uid: -1, mtimeMs: 0 };
-/** Sessions of dead workers, kept for the next worker if no other one is left. */
+/** The most sessions of dead workers kept for the next worker, if no worker is left. */
 const MAX_GONE = 64;
 
 export class RelayServer {
@@ -81,9 +84,11 @@ export class RelayServer {
    * @param {import('pino').Logger} parts.log
    * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the workers'
    * @param {Histories} [parts.streams]
-   * @param {number} [parts.maxBacklogBytes] of publications for a worker that reads too slowly
-   * @param {number} [parts.maxPendingBytes] for a worker that does not read
-   * @param {(pid: number) => void} [parts.onHung] a worker does not read its answers
+   * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
+   *   bytes
+   * @param {number} [parts.maxPendingBytes] the most bytes queued for a worker that does not read
+   * @param {(pid: number) => void} [parts.onHung] called for a worker that does not read its
+   *   answers
    * @param {number} [parts.maxWaitingReads] of one worker
    * @param {{maxMembers: number, announcements: import('../presence.js').Announcements}}
    *   [parts.presence]
@@ -132,10 +137,10 @@ export class RelayServer {
     this.deliveries = 0;
     this.droppedLinks = 0;
     this.refusedReads = 0;
-    /** Deliveries to workers that were left out. */
+    /** Publications left out of the deliveries to slow workers. */
     this.leftOut = { plain: 0, history: 0 };
     this.leftOutToldMs = Number.NEGATIVE_INFINITY;
-    /** Places that were counted and not held, or held and not counted. */
+    /** Places corrected: counted but not held, or held but not counted. */
     this.reconciledPlaces = 0;
     /** The removal of folders that killed primaries have left. @type {Promise<void>} */
     this.swept = Promise.resolve();
@@ -147,10 +152,10 @@ export class RelayServer {
   async start() {
     const prefix = join(tmpdir(), 'fanfare-');
     const isShort = Buffer.byteLength(join(`${prefix}XXXXXX`, 'relay')) <= MAX_PATH_BYTES;
-    // mkdtemp makes it with mode 0700, under a name nobody has: what a killed primary left behind
-    // does no harm.
+    // mkdtemp creates the folder with mode 0700 under a new name. So the remains of a killed
+    // primary do no harm.
     this.folder = await mkdtemp(isShort ? prefix : join(SHORT_TMPDIR, 'fanfare-'));
-    // However this process ends, short of being killed.
+    // Runs at every exit of this process, unless it is killed.
     process.once('exit', this.removeFolder);
     this.swept = sweepFolders(dirname(this.folder)).catch((error) =>
       this.log.debug({ err: error }, 'relay: cannot remove old temporary folders'),
@@ -220,7 +225,7 @@ export class RelayServer {
     };
   }
 
-  /** @param {Link} link that has something to write */
+  /** @param {Link} link with bytes to write */
   schedule(link) {
     if (this.writing.length === 0) setImmediate(this.flush);
     this.writing.push(link);
@@ -234,7 +239,7 @@ export class RelayServer {
   }
 
   /**
-   * Hands a PUBLISH on to every worker that has the room.
+   * Passes a PUBLISH on to every worker that has subscribed to the room.
    * @param {string} room
    * @param {Buffer} buffer
    * @param {number} start
@@ -252,7 +257,7 @@ export class RelayServer {
   }
 
   /**
-   * @param {Link} link that reads too slowly
+   * @param {Link} link of a worker that reads too slowly
    * @param {'plain'|'history'} kind
    */
   #leaveOut(link, kind) {
@@ -267,7 +272,7 @@ export class RelayServer {
   }
 
   /**
-   * An event of presence.
+   * Publishes a presence event.
    * @param {string} room
    * @param {Buffer} head
    * @param {Buffer} member
@@ -277,8 +282,8 @@ export class RelayServer {
   }
 
   /**
-   * A worker has died that has users in Redis: one that lives takes them away, and the first to try
-   * does it.
+   * Called when a worker that has users in Redis has died. A live worker removes them: the first
+   * that takes the session.
    * @param {string} name
    */
   #died(name) {
@@ -287,7 +292,7 @@ export class RelayServer {
   }
 
   /**
-   * Keeps an APPEND, and hands it on to every worker that has the room.
+   * Stores an APPEND, and passes it on to every worker that has subscribed to the room.
    * @param {string} room
    * @param {string} key
    * @param {Buffer} buffer
@@ -319,7 +324,7 @@ export class RelayServer {
    * @param {Link} link
    * @param {string} address
    * @param {number} cap
-   * @param {boolean} force count it even above the cap
+   * @param {boolean} force counts the place even above the cap
    * @param {number} request
    */
   acquire(link, address, cap, force, request) {
@@ -345,7 +350,7 @@ export class RelayServer {
 
   /**
    * @param {Link} link
-   * @param {string} address one that it has a place of
+   * @param {string} address of which the link has a place
    */
   giveBack(link, address) {
     const held = /** @type {number} */ (link.addresses.get(address));
@@ -366,8 +371,8 @@ export class RelayServer {
   }
 
   /**
-   * Counts the places of a worker as the worker does. Those it has asked for and has no answer for
-   * may be counted or not.
+   * Adopts a worker's own count of its places. A place requested without an answer yet may be
+   * counted or not.
    * @param {Link} link
    * @param {ReadonlyMap<string, import('./relay-wire.js').Places>} told by the worker
    */
@@ -402,8 +407,8 @@ export class RelayServer {
 }
 
 /**
- * Removes the folders of primaries that were killed together with their workers, which would have
- * done it.
+ * Removes the folders of primaries that were killed together with their workers. Otherwise the
+ * workers remove the folder.
  * @param {string} parent
  */
 async function sweepFolders(parent) {
@@ -413,7 +418,7 @@ async function sweepFolders(parent) {
   for (const name of names) {
     const folder = join(parent, name);
     const { uid, mtimeMs } = await stat(folder).catch(() => NOT_OURS);
-    // A young one may be that of a primary that has not begun to listen.
+    // A recent folder may belong to a primary that does not listen yet.
     if (uid !== process.getuid?.() || Date.now() - mtimeMs < STALE_FOLDER_MS) continue;
     if (await isDeserted(join(folder, 'relay')))
       await rm(folder, { recursive: true, force: true }).catch(() => {});
@@ -422,7 +427,7 @@ async function sweepFolders(parent) {
 
 /**
  * @param {string} path
- * @returns {Promise<boolean>} it is a socket without a listener
+ * @returns {Promise<boolean>} whether it is a socket without a listener
  */
 function isDeserted(path) {
   return new Promise((resolve) => {
@@ -445,7 +450,7 @@ const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** @typedef {import('../broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
 
-/** One worker's end. */
+/** The primary's end of one worker's link. */
 class Link {
   /**
    * @param {RelayServer} relay
@@ -455,16 +460,16 @@ class Link {
     this.relay = relay;
     this.socket = socket;
     this.pid = 0;
-    /** Its session in a shared store, while it has users there. */
+    /** Its session in a shared store, if it has users there. */
     this.name = '';
     this.connections = 0;
     /** Connections this worker holds, by client address. @type {Map<string, number>} */
     this.addresses = new Map();
-    /** All of them together. */
+    /** Total over all addresses. */
     this.places = 0;
     this.writer = new MessageWriter();
     this.isScheduled = false;
-    /** Bytes that the writer may gather in this tick before publications are left out. */
+    /** Bytes that the writer may collect in this tick before publications are left out. */
     this.allowance = 0;
     /** Of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
     this.positions = [];
@@ -473,7 +478,7 @@ class Link {
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
     socket.on('data', (chunk) => this.#socketOnData(reader, chunk));
     socket.on('drain', () => this.#serveReads());
-    // A close follows; a worker's crash is the supervisor's to report.
+    // A `close` event follows; the supervisor reports a worker's crash.
     socket.on('error', (error) =>
       relay.log.debug({ err: error, pid: this.pid }, 'relay: link error'),
     );
@@ -484,7 +489,7 @@ class Link {
     return this.socket.writableLength + this.writer.length;
   }
 
-  /** @returns {MessageWriter} its messages leave at the end of this tick */
+  /** @returns {MessageWriter} the messages written to it leave at the end of this tick */
   out() {
     if (!this.isScheduled) {
       this.isScheduled = true;
@@ -499,7 +504,7 @@ class Link {
    * @param {Buffer} buffer
    * @param {number} start
    * @param {number} end
-   * @returns {boolean} false: left out, because too much waits
+   * @returns {boolean} false if it was left out, because too many bytes wait
    */
   pass(buffer, start, end) {
     const writer = this.out();
@@ -601,7 +606,7 @@ class Link {
         this.#askRead(readHistory(buffer, at, end));
         return;
       case OP.SYNC:
-        // Messages are taken in order, so all that came before has been accepted.
+        // Messages are handled in order, so all earlier ones have been accepted.
         this.out().reply(readRequest(buffer, at, end).request, true, 0);
         return;
       case OP.SUBSCRIBE: {
@@ -644,7 +649,7 @@ class Link {
         return;
       case OP.ENTER: {
         const { room, user, member } = readEnter(buffer, at, end);
-        // Copied, because it is kept, and a slice would keep the whole chunk that it was read with.
+        // Copied, because it is kept, and a slice would keep the whole chunk alive.
         relay.members.join(this, room, user, Buffer.from(member));
         return;
       }

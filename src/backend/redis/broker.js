@@ -22,10 +22,10 @@ import { slotOf, slotOfTag } from './slots.js';
 import { StallAwareClock } from './stall-aware-clock.js';
 
 const TICK_MS = 50;
-/** How long start() waits for Redis before it goes on without. */
+/** The time that start() waits for Redis before it continues without. */
 const START_TIMEOUT_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** Different reasons logged in one outage. */
+/** The most distinct reasons logged in one outage. */
 const MAX_REASONS = 8;
 const SKIPPED_LOG_INTERVAL_MS = 10_000;
 const MALFORMED_LOG_INTERVAL_MS = 60_000;
@@ -44,7 +44,7 @@ export class RedisBroker {
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
    * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules]
-   *   behind `historyOf`: the broker adds rules of other servers
+   *   the rules behind `historyOf`; the broker adds rules of other servers
    * @param {(ms: number) => void} [parts.onPublishLag] from writing publications to Redis' answer
    * @param {(seconds: number) => void} [parts.onRoundTrip] of a probe through the bus
    * @param {(isUp: boolean) => void} [parts.onUp] the state has changed; called before the events
@@ -73,24 +73,24 @@ export class RedisBroker {
     /** Of this outage, as logged. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
-    /** The connectionCount has its Redis. */
+    /** Whether the connection count's Redis is available. */
     this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     this.malformedLogMs = Number.NEGATIVE_INFINITY;
-    /** Ends start()'s wait. */
+    /** Ends the wait of start(). */
     this.onSettled = () => {};
     /** @type {Promise<void>|null} */
     this.closing = null;
 
-    // A worker's id may come again: its process id is another's after a restart, and 1 in every
-    // container.
+    // Worker ids repeat: a restart may reuse a process id, and in every container the process id is
+    // 1.
     const id = `${workerId}:${randomBytes(4).toString('hex')}`;
     const keys = (this.keys = new Keys(config.redisPrefix));
     this.inbox = new Inbox({
       keys,
       onNumbered: (room, offset, epoch) => {
-        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
-        // reads the positions of all rooms anew.
+        // Not in a cluster: there a demoted node ends the subscriptions, and the broker reads the
+        // positions of all rooms anew.
         this.node?.history.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),
@@ -99,7 +99,7 @@ export class RedisBroker {
       onMalformed: (channel) => this.#onMalformed(channel),
     });
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
-    /** @param {import('../../config/redis.js').Address} [address] of a cluster */
+    /** @param {import('../../config/redis.js').Address} [address] of a node, in a cluster */
     const makeNode = (address) => {
       const place = address === undefined ? '' : addressText(address);
       const node = new RedisNode({
@@ -138,7 +138,7 @@ export class RedisBroker {
             onUpdate: () => this.#update(),
             onAway: (reason) => this.#onAway(reason, ''),
           });
-    /** @param {Buffer} message best effort: the next one replaces it */
+    /** @param {Buffer} message best effort, because the next one replaces it */
     const sendToAll = (message) => {
       this.#fleetNode()
         ?.publisher.send(keys.fleetChannel, message)
@@ -251,8 +251,8 @@ export class RedisBroker {
   }
 
   /**
-   * For commands beside publishing that may be done twice: of the one server, or of the whole
-   * cluster.
+   * Returns a client for repeatable commands other than publishing: of the single server, or of the
+   * whole cluster.
    * @returns {RedisConnection|RedisClusterClient}
    */
   get connection() {
@@ -284,7 +284,7 @@ export class RedisBroker {
 
   /**
    * @param {string} room
-   * @returns {RedisNode|null} null: no node of the cluster serves this slot
+   * @returns {RedisNode|null} null if no node of the cluster serves this slot
    */
   #nodeOf(room) {
     return this.node ?? this.cluster?.of(slotOfTag(room)) ?? null;
@@ -347,12 +347,12 @@ export class RedisBroker {
 
   /**
    * @param {string} reason
-   * @param {string} address of a node of a cluster, or empty
+   * @param {string} address of the node in a cluster; else empty
    */
   #onAway(reason, address) {
     if (this.closing !== null) return;
     this.#update();
-    // Not for every attempt: for every reason.
+    // Logs each reason once, not each attempt.
     if (!this.reasons.has(reason) && this.reasons.size < MAX_REASONS) {
       this.reasons.add(reason);
       this.log.warn(
@@ -378,7 +378,10 @@ export class RedisBroker {
     if (isUp) this.onSettled();
   }
 
-  /** It goes by its own node: in a cluster another may be away, and the workers count on. */
+  /**
+   * The fleet's channel depends on its own node only: in a cluster another may be away, and the
+   * counting continues.
+   */
   #updateFleet() {
     const isLive = this.#fleetNode()?.isUp ?? false;
     if (isLive === this.isCounting || this.closing !== null) return;
@@ -400,7 +403,7 @@ export class RedisBroker {
   }
 
   /**
-   * Another program's message, or that of another version.
+   * Counts a message of another program or another version.
    * @param {string} channel without the prefix
    */
   #onMalformed(channel) {

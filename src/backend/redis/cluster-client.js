@@ -20,7 +20,7 @@ export class RedisClusterClient {
       retryDelayOnFailover: 0,
       slotsRefreshTimeout: timeoutMs,
       clusterRetryStrategy: (attempts) => Math.min(RETRY_STEP_MS * attempts, MAX_RETRY_MS),
-      // A certificate bears names: they are not looked up beforehand.
+      // Names are not resolved beforehand, because a certificate contains names.
       ...(settings.tls === null ? {} : { dnsLookup: (name, callback) => callback(null, name) }),
       redisOptions: {
         ...redisAccess(settings),
@@ -29,12 +29,12 @@ export class RedisClusterClient {
         disableClientInfo: true,
       },
     });
-    // The shards tell when Redis is away; this goes by `isWritable`.
+    // The shards report an outage; this client goes by `isWritable`.
     this.redis.on('error', () => {});
   }
 
   open() {
-    this.redis.connect().catch(() => {}); // tried on and on
+    this.redis.connect().catch(() => {}); // ioredis retries without end
   }
 
   get isWritable() {

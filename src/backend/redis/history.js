@@ -33,8 +33,8 @@ import { readScript } from './scripts.js';
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
 /**
- * Meta outlives the stream by far: while it is there an empty stream is cache to be cut short, and
- * not new.
+ * Meta outlives the stream by far. While meta exists, an empty stream counts as expired, not as
+ * new.
  */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -42,22 +42,22 @@ const MIN_META_TTL_MS = 86_400_000;
  * How far a stream may exceed its size and its time before a call trims it, as a share.
  */
 const MAINTENANCE_SHARE = 0.125;
-/** Above 1 + MAINTENANCE_SHARE: calls may be late. */
+/** Greater than 1 + MAINTENANCE_SHARE, because calls may be late. */
 const TTL_FACTOR = 1.25;
-/** Rooms that are remembered. */
+/** The most rooms in the cache. */
 const MAX_ROOMS = 20_000;
-/** Ended epochs that are remembered of a room. */
+/** The most ended epochs kept for one room. */
 const MAX_ENDED = 4;
 const FENCE_BYTES = 32;
-/** Of each of its two parts: the server and its incarnation of replication. */
+/** Length of each of its two parts: the server's `run_id` and its replication ID. */
 const FENCE_PART_BYTES = 16;
-/** Of one call: the script is not to hold up Redis for long. */
+/** The most publications of one call, so that the script does not hold up Redis for long. */
 const MAX_PUBLICATIONS = 1000;
 /** The weight of the reads under way: 512 positions, or 16 pages of MAX_PAGE_BYTES. */
 const MAX_READING = 512;
 const PAGE_WEIGHT = 32;
 const MAX_WAITING = 100_000;
-/** Random bytes for epochs, drawn many at a time. */
+/** Random bytes for epochs, generated many at a time. */
 const pool = Buffer.allocUnsafe((EPOCH_BYTES / 2) * 512);
 let poolAt = pool.length;
 
@@ -71,8 +71,8 @@ export class RedisHistory {
    * @param {import('./publisher.js').RedisPublisher} parts.publisher
    * @param {import('./keys.js').Keys} parts.keys
    * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
-   * @param {number} parts.maxPubsubBytes of one message
-   * @param {'strict'|'trust'} parts.fence trust: a restart or a failover ends no epoch
+   * @param {boolean} parts.isSharded in a cluster, messages stay on the room's node
+   * @param {'strict'|'trust'} parts.fence with trust, a restart or a failover ends no epoch
    */
   constructor({ publisher, keys, isSharded, maxPubsubBytes, fence }) {
     this.script = isSharded ? SHARDED : PLAIN;
@@ -81,16 +81,16 @@ export class RedisHistory {
     this.maxPubsubBytes = maxPubsubBytes;
     this.isTrusting = fence === 'trust';
     /**
-     * Of the server at the other end of this connection, and perhaps the one before it; empty: not
-     * cache yet.
+     * The fence of the server at the other end of this connection, perhaps with the fence before
+     * it; empty if it is not known yet.
      */
     this.fence = '';
     /** @type {Map<string, RoomCache>} */
     this.rooms = new Map();
-    /** Has this connection sent the whole script? */
+    /** Whether this connection has sent the whole script. */
     this.isLoaded = false;
     /**
-     * The latest of each room that is gathered or unanswered.
+     * The latest call of each room that is gathered or unanswered.
      * @type {Map<string, HistoryPublish>}
      */
     this.latest = new Map();
@@ -101,7 +101,7 @@ export class RedisHistory {
     this.reset();
   }
 
-  /** The connection is a new one. */
+  /** Called when the connection is a new one. */
   reset() {
     this.fence = this.isTrusting ? 'trust' : '';
     this.isLoaded = false;
@@ -109,7 +109,7 @@ export class RedisHistory {
   }
 
   /**
-   * Redis is on another incarnation of replication, and has lost nothing.
+   * The replication ID of Redis has changed, and no data was lost.
    * @param {string} server its `run_id`
    * @param {string} former `master_replid`
    * @param {string} current
@@ -118,7 +118,8 @@ export class RedisHistory {
     if (this.isTrusting) return;
     const part = (/** @type {string} */ id) => id.slice(0, FENCE_PART_BYTES);
     this.fence = part(server) + part(current) + part(server) + part(former);
-    // Their lines name the former fence: the script renames each when it comes to it.
+    // Their meta names the former fence: the script renames each one when it next runs for that
+    // room.
     for (const cache of this.rooms.values()) cache.forget();
   }
 
@@ -126,7 +127,7 @@ export class RedisHistory {
    * @param {string} room
    * @param {HistoryRule} rule
    * @param {Buffer} publication
-   * @param {string} idempotencyKey empty: none
+   * @param {string} idempotencyKey empty if there is none
    * @returns {Promise<Position>}
    */
   publish(room, rule, publication, idempotencyKey) {
@@ -179,7 +180,7 @@ export class RedisHistory {
     this.publisher.gather(read);
   }
 
-  /** @param {HistoryRead} read that is over */
+  /** @param {HistoryRead} read that has ended */
   readOnSettled(read) {
     this.reading -= read.weight;
     for (const next of this.waiting) {
@@ -192,11 +193,11 @@ export class RedisHistory {
   }
 
   /**
-   * The body of a publication that was announced by reference.
+   * Reads the body of a publication that was announced by reference.
    * @param {string} room
    * @param {number} offset
    * @param {string} epoch
-   * @returns {Promise<Buffer|null>} null: it is there no more
+   * @returns {Promise<Buffer|null>} null if it is no longer stored
    */
   async body(room, offset, epoch) {
     const { redis } = this.publisher.connection;
@@ -232,11 +233,11 @@ export class RedisHistory {
     if (this.isTrusting) return;
     const fence = incarnation.slice(0, FENCE_BYTES);
     if (this.fence.slice(FENCE_BYTES) === fence) {
-      // The call was written before the fence changed: the next one renames the line.
+      // The call was written before the fence changed: the next call renames the fence.
       cache.forget();
     } else if (!this.fence.startsWith(fence)) {
-      // If another worker has renamed the line of an epoch, it has watched the change: this
-      // worker's other rooms go on too.
+      // If another worker has renamed the fence of an epoch, it has watched the change: this
+      // worker's other rooms continue too.
       const isRenamed =
         before !== '' && before.slice(FENCE_BYTES) === incarnation.slice(FENCE_BYTES);
       this.fence = isRenamed ? fence + before.slice(0, FENCE_BYTES) : fence;
@@ -244,7 +245,7 @@ export class RedisHistory {
   }
 
   /**
-   * A publication of the room has arrived.
+   * Called when a publication of the room has arrived.
    * @param {string} room
    * @param {number} offset
    * @param {string} epoch
@@ -255,9 +256,9 @@ export class RedisHistory {
   }
 
   /**
-   * Redis has answered a call: is its stream shorter than it was when the call was written? Then
-   * Redis has lost publications and gives their offsets to others. The epoch ends, and the
-   * connection is reset: all is asked anew.
+   * Called when Redis has answered a call. If the stream is shorter than when the call was written,
+   * Redis has lost publications and gives their offsets to others. Then the worker ends the epoch
+   * and resets the connection, so that all state is read anew.
    * @param {string} room
    * @param {string} epoch
    * @param {number} top the offset that the call found
@@ -271,22 +272,22 @@ export class RedisHistory {
   }
 
   /**
-   * The start of a call of the script.
+   * Builds the start of a script call.
    * @param {number} keys
    * @param {number} args
    * @returns {string}
    */
   callHead(keys, args) {
-    // The first call of a connection brings the script; those behind it find it.
+    // The first call of a connection carries the script; later calls refer to it.
     const call = this.isLoaded ? this.script.evalsha : this.script.eval;
     this.isLoaded = true;
     return `*${3 + keys + args}\r\n${call}${bulk(String(keys))}`;
   }
 
-  /** Of a call without its body. @param {string} room */
+  /** The length of a call without its body. @param {string} room */
   maxCallBytes(room) {
-    // A name may take three bytes a character, of which the prefix has some; the numbers fit in the
-    // rest.
+    // A name may take three bytes a character, of which the prefix takes some; the numbers fit in
+    // the rest.
     const { evalsha, eval: whole } = this.script;
     return (
       (this.isLoaded ? evalsha : whole).length + (this.keys.prefix.length + room.length) * 12 + 768
@@ -299,23 +300,23 @@ export class RedisHistory {
 /** @type {Floor} */
 const NO_FLOOR = Object.freeze({ epoch: '', top: 0 });
 
-/** What this worker knows of a room. */
+/** The state of a room as this worker last saw it. */
 class RoomCache {
   constructor() {
-    /** Fence and epoch on this connection; empty: not cache yet. */
+    /** Fence and epoch on this connection; empty if they are not known yet. */
     this.incarnation = '';
-    /** The latest, whatever the connection. */
+    /** The latest epoch, on any connection. */
     this.epoch = '';
-    /** The highest offset of that epoch that this worker has heard of. */
+    /** The highest offset of that epoch that this worker has seen. */
     this.top = 0;
-    /** Epochs that have ended, the latest first, one behind the other. */
+    /** Ended epochs, joined into one string, the latest first. */
     this.ended = '';
-    /** Publications since a call saw to trimming and lifetimes, and when that was. */
+    /** Publications since the last maintenance of the stream, and the time of that maintenance. */
     this.unmaintained = 0;
     this.maintainedMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** The connection is a new one. */
+  /** Called when the connection is a new one. */
   forget() {
     this.incarnation = '';
     this.maintainedMs = Number.NEGATIVE_INFINITY;
@@ -323,7 +324,7 @@ class RoomCache {
 
   /**
    * @param {string} incarnation
-   * @param {boolean} isFenced does its epoch end the one before?
+   * @param {boolean} isFenced whether its epoch ends the one before
    */
   learn(incarnation, isFenced) {
     const epoch = incarnation.slice(-EPOCH_BYTES);
@@ -341,13 +342,16 @@ class RoomCache {
       this.ended = (epoch + this.ended).slice(0, MAX_ENDED * EPOCH_BYTES);
   }
 
-  /** The highest offset that this worker knows Redis has given out. @returns {Floor} */
+  /**
+   * Returns the highest offset that Redis has given out, as far as this worker knows. @returns
+   * {Floor}
+   */
   floor() {
     return { epoch: this.epoch, top: this.top };
   }
 
   /**
-   * Is it time for a call to see to them?
+   * Whether the next call is to trim the stream and renew the lifetimes.
    * @param {number} publications
    * @param {HistoryRule} rule
    */
@@ -374,9 +378,9 @@ class HistoryPublish extends Message {
    * @param {RedisHistory} history
    * @param {string} room
    * @param {HistoryRule} rule
-   * @param {HistoryPublish|null} previous of the room, if it is not answered yet
-   * @param {boolean} isLarge it is one, and is announced by reference
-   * @param {string} idempotencyKey in Redis; empty: none
+   * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
+   * @param {boolean} isLarge a single publication, announced by reference
+   * @param {string} idempotencyKey in Redis; empty if there is none
    */
   constructor(history, room, rule, previous, isLarge, idempotencyKey) {
     super(history.publisher, history.keys.channelOf(room), null, idempotencyKey, NO_BODY);
@@ -385,11 +389,11 @@ class HistoryPublish extends Message {
     this.rule = rule;
     this.previous = previous;
     this.isLarge = isLarge;
-    /** Nothing may join it any more. */
+    /** No further publication may join this call. */
     this.isClosed = isLarge || idempotencyKey !== '';
-    /** A later one of the room has been written. */
+    /** A later call of the room has been written. */
     this.isFollowed = false;
-    /** As this call showed it to the script. */
+    /** The incarnation that this call showed to the script. */
     this.incarnation = '';
     this.floor = NO_FLOOR;
     /** @type {Buffer[]} */
@@ -447,7 +451,7 @@ class HistoryPublish extends Message {
     return at;
   }
 
-  /** They are kept: Redis may have forgotten the script. */
+  /** The publications are kept, because Redis may have forgotten the script. */
   /** @override */
   forgetBytes() {}
 
@@ -459,7 +463,7 @@ class HistoryPublish extends Message {
       typeof reply === 'number'
         ? [this.incarnation, reply]
         : [reply[0].toString('latin1'), reply[1]];
-    // Of an idempotency key that was there it is the epoch alone.
+    // For a repeated idempotency key the answer has the epoch alone.
     const isRepeated = incarnation.length === EPOCH_BYTES;
     const epoch = incarnation.slice(-EPOCH_BYTES);
     if (!isRepeated) {
@@ -503,8 +507,7 @@ class HistoryPublish extends Message {
 }
 
 /**
- * A read of a room's history. It changes nothing that anybody asked for, so all that fails is
- * UNAVAILABLE.
+ * A read of a room's history. A read has no effect, so every failure is UNAVAILABLE.
  * @extends {Message<HistoryPage>}
  */
 class HistoryRead extends Message {
@@ -648,8 +651,8 @@ class HistoryRead extends Message {
  */
 
 /**
- * Adds the publications of a message that are wanted. A stream has no references: what was
- * announced by reference is stored whole.
+ * Adds the wanted publications of a message. A stream has no references: publications announced by
+ * reference are stored whole.
  * @param {Buffer} message
  * @param {Found} found
  */
@@ -680,7 +683,7 @@ function metaTtl(rule) {
 }
 
 /**
- * @returns {string} one that was never given before: of two calls under way each may begin an epoch
+ * @returns {string} a unique epoch: two calls under way may each begin one
  */
 function newEpoch() {
   if (poolAt === pool.length) {
@@ -700,7 +703,7 @@ function bulk(text) {
 }
 
 /**
- * @param {string} publish the command
+ * @param {string} publish the publish command
  * @returns {{eval: string, evalsha: string}} RESP of a call, up to its keys
  */
 function scriptOf(publish) {

@@ -1,8 +1,9 @@
-// inbox.js: from a Redis message to publications, in the room's order.
+// inbox.js: turns Redis messages into publications, in the room's order.
 //
-// Most publications go on at once. If a publication is a reference, its body is fetched once, and
-// later publications of its room wait behind it. The wait is bounded in time (a fetch that fails
-// skips the publication) and in bytes. In rooms with history the offsets show skipped publications.
+// Most publications are delivered at once. If a publication is a reference, the inbox fetches its
+// body once, and later publications of its room wait behind it. The wait is bounded in time and in
+// bytes. If a fetch fails, the publication is skipped. In rooms with history the offsets show
+// skipped publications.
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { BatchReader } from './batch.js';
@@ -12,7 +13,7 @@ const FETCH_TIMEOUT_MS = 3000;
 const RETRY_MS = 100;
 const MAX_FETCHES = 16;
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
-/** Memory of a held publication beside its bytes. */
+/** Memory of a held publication, in addition to its bytes. */
 const OVERHEAD_BYTES = 128;
 
 /**
@@ -28,13 +29,13 @@ export class Inbox {
    * @param {BrokerEvents['onPublication']} [parts.deliver]
    * @param {(room: string, offset: number, epoch: string) => void} [parts.onNumbered] called before
    *   each publication with an offset
-   * @param {(channel: Buffer, message: Buffer) => void} [parts.onOther] a message of a channel that
-   *   is no room's
+   * @param {(channel: Buffer, message: Buffer) => void} [parts.onOther] called for a message on a
+   *   channel that is not a room's
    * @param {(room: string, id: string, offset: number, epoch: string) => Promise<Buffer|null>}
-   *   parts.fetch of a reference's body
+   *   parts.fetch fetches the body of a reference
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
-   * @param {(channel: string) => void} parts.onMalformed a message is not one of ours, or not from
-   *   its first fault on
+   * @param {(channel: string) => void} parts.onMalformed a message is malformed, in whole or from
+   *   some byte on
    */
   constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed }) {
     this.keys = keys;
@@ -60,7 +61,7 @@ export class Inbox {
   }
 
   /**
-   * A message from Redis. The hot path: a publication goes straight to `deliver`.
+   * Takes a message from Redis. The hot path: a publication goes straight to `deliver`.
    * @param {Buffer} channel
    * @param {Buffer} message
    */
@@ -85,7 +86,7 @@ export class Inbox {
   }
 
   /**
-   * Holds a publication back behind those that wait in its room.
+   * Holds a publication back behind the waiting ones of its room.
    * @param {string} room
    * @param {Buffer} publication
    * @param {number} offset
@@ -94,7 +95,7 @@ export class Inbox {
   #wait(room, publication, offset, epoch) {
     const bytes = publication.length + OVERHEAD_BYTES;
     if (!this.#hold(bytes)) return;
-    // Copied, because a slice would keep the whole read that it came with.
+    // Copied, because a slice would keep its whole read buffer alive.
     const body = Buffer.from(publication);
     this.held.get(room)?.push({ body, isHere: true, bytes, offset, epoch });
   }
@@ -144,8 +145,8 @@ export class Inbox {
   #release(room, queue) {
     let here = 0;
     while (here < queue.length && queue[here].isHere) here++;
-    // Removed before they are delivered: a publication that arrives meanwhile waits behind the
-    // rest, if there is a rest.
+    // Removed before they are delivered. If the room still has waiting publications, a publication
+    // that arrives meanwhile waits behind them.
     const ready = queue.splice(0, here);
     if (queue.length === 0) this.held.delete(room);
     for (const { body, bytes, offset, epoch } of ready) {
@@ -177,7 +178,7 @@ export class Inbox {
           reason = 'its body is no longer in Redis';
           break;
         } catch (error) {
-          // Redis may be back in a moment.
+          // Redis may return in a moment.
           reason = /** @type {Error} */ (error).message;
           await delay(RETRY_MS, undefined, { ref: false });
         }

@@ -15,7 +15,7 @@
 
 import { createHash } from 'node:crypto';
 
-/** The kind of a channel, by the first byte behind the prefix. */
+/** The kind of a channel, which is the first byte behind the prefix. */
 export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63 });
 
 export class Keys {
@@ -48,7 +48,7 @@ export class Keys {
 
   /**
    * @param {string} worker
-   * @param {string} tag empty outside of a cluster
+   * @param {string} tag empty without a cluster
    */
   probeChannelOf(worker, tag) {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;

@@ -1,10 +1,11 @@
 // loopback-probe.js: checks that publications still come back.
 //
 // A subscriber's connection can be dead while it looks alive: a frozen Redis, a firewall that
-// forgot the connection, a failover. No event reports it, only a message that went the whole way.
-// Every PROBE_INTERVAL_MS the probe publishes one on a channel of this worker's own. A message that
-// is not back within PROBE_TIMEOUT_MS is a miss, and after MAX_MISSES the socket is destroyed. If
-// Redis refuses the publish, the probe sends PING over the subscriber's connection instead.
+// forgot the connection, a failover. No event reports this. Only a message that travels the whole
+// way shows it. Every PROBE_INTERVAL_MS the probe publishes a message on this worker's own channel.
+// If the message is not back within PROBE_TIMEOUT_MS, it is a miss. After MAX_MISSES the socket is
+// destroyed. If Redis refuses the publish, the probe sends PING over the subscriber's connection
+// instead.
 
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
@@ -16,11 +17,12 @@ export class LoopbackProbe {
    * @param {(token: Buffer) => Promise<void>} parts.publish
    * @param {() => Promise<unknown>} parts.ping over the subscriber's connection
    * @param {(seconds: number) => void} parts.onRoundTrip through the bus
-   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; has
-   *   the bus carried it
+   * @param {(answers: boolean) => void} parts.onAnswer the subscriber's connection is alive; true
+   *   if the answer came through the bus
    * @param {() => void} parts.onMiss
-   * @param {(hasAnswered: boolean) => void} parts.onDead has a probe come back since the start?
-   * @param {(error: unknown) => void} parts.onRefused it could not be published
+   * @param {(hasAnswered: boolean) => void} parts.onDead called with whether a probe has come back
+   *   since the start
+   * @param {(error: unknown) => void} parts.onRefused the probe could not be published
    */
   constructor({ publish, ping, onRoundTrip, onAnswer, onMiss, onDead, onRefused }) {
     this.publish = publish;
@@ -33,7 +35,7 @@ export class LoopbackProbe {
     this.isRunning = false;
     this.misses = 0;
     this.hasAnswered = false;
-    /** Of the probe under way; 0: none is. */
+    /** Number of the probe under way; 0 if there is none. */
     this.token = 0;
     this.lastToken = 0;
     /** On the live clock. */
@@ -41,7 +43,7 @@ export class LoopbackProbe {
     this.sentAt = 0;
   }
 
-  /** The subscriber is live. @param {number} nowMs on the live clock */
+  /** Called when the subscriber is live. @param {number} nowMs on the live clock */
   start(nowMs) {
     this.isRunning = true;
     this.misses = 0;
@@ -97,14 +99,14 @@ export class LoopbackProbe {
     message.writeUInt32BE(token, 0);
     this.publish(message).catch((error) => {
       if (this.token !== token || error.code !== 'UNAVAILABLE') return;
-      // Not the subscriber's fault.
+      // The subscriber is not at fault.
       this.onRefused(error);
       this.ping().then(
         () => {
           if (this.token === token) this.#answered(false);
         },
         () => {
-          // No answer is a miss, which tick() finds.
+          // If no answer comes, tick() counts a miss.
         },
       );
     });

@@ -21,12 +21,12 @@ import { readScript } from './scripts.js';
 
 const RETRY_MS = 1000;
 /**
- * After Redis has lost its data: the time for other workers to write their users again, before this
- * worker announces the leaves of the outage.
+ * After Redis has lost its data, this worker waits so long before it announces the leaves of the
+ * outage, so that other workers can write their users again.
  */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
-/** In one call: some 2 ms of Redis' time. */
+/** The most changes in one call: some 2 ms of Redis' time. */
 const MAX_CHANGES = 256;
 /** Calls under way at once. */
 const MAX_CALLS = 16;
@@ -37,7 +37,7 @@ const SCRIPTS = {
 };
 
 /**
- * The scripts, as ioredis makes them methods.
+ * The scripts, which ioredis offers as methods.
  * @typedef {object} Scripts
  * @property
  *   {(...args: (string|number|Buffer)[]) => Promise<[joins: number, leaves: number, suppressed: number, left: number, refused: Refused]>}
@@ -47,8 +47,8 @@ const SCRIPTS = {
  */
 
 /**
- * A change that Redis has not confirmed. `what` is explained in lua/members.lua. A join is new if
- * Redis has nothing of that user in that room and nothing is on its way there. If the user leaves
+ * A change that Redis has not confirmed. lua/members.lua explains its kinds. A join is new if Redis
+ * has no record of that user in that room and no change of it is under way. If the user leaves
  * before a new join was sent, the worker drops the join.
  * @typedef
  *   {{what: 'join'|'restore'|'restoreSilently'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
@@ -77,9 +77,9 @@ class PresenceRoom {
     this.users = new Map();
     /** @type {Map<string, Change>} */
     this.changes = new Map();
-    /** The session has this room among its rooms. */
+    /** Whether the session has registered this room. */
     this.isRegistered = false;
-    /** The round under way includes the room. */
+    /** Whether the round under way includes the room. */
     this.isInRound = false;
   }
 }
@@ -90,13 +90,13 @@ export class RedisPresence {
    * @param {object} parts
    * @param {import('./presence-session.js').Connection} parts.connection
    * @param {string} parts.prefix of keys
-   * @param {(room: string) => string} parts.channelOf a room's
+   * @param {(room: string) => string} parts.channelOf returns a room's channel
    * @param {'PUBLISH'|'SPUBLISH'} [parts.publishCommand]
    * @param {number} parts.maxMembers
    * @param {import('../presence.js').Announcements} parts.announcements
    * @param {string} parts.workerId
    * @param {(session: string) => void} [parts.onName] the name to report when this worker dies;
-   *   empty: its session has ended
+   *   empty if its session has ended
    * @param {{presenceEvents: import('../presence.js').EventCounts, presenceReaped: number}}
    *   parts.counters
    * @param {{info(fields: object, text: string): void, warn(fields: object, text: string): void}}
@@ -118,7 +118,7 @@ export class RedisPresence {
     this.connection = connection;
     this.prefix = prefix;
     this.channelOf = channelOf;
-    /** What every call of lua/members.lua has in common. */
+    /** The arguments that all calls of lua/members.lua share. */
     this.common = [publishCommand, announcements.join, announcements.leave, maxMembers];
     this.maxMembers = maxMembers;
     this.counters = parts.counters;
@@ -152,7 +152,7 @@ export class RedisPresence {
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;
-    /** Redis has refused to publish events since the work began. */
+    /** Redis has refused to publish events since this run began. */
     this.hasRefused = false;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
@@ -169,7 +169,7 @@ export class RedisPresence {
   setUp(isUp) {
     if (isUp === this.isUp || this.isClosed) return;
     this.isUp = isUp;
-    // The data that Redis has now may be older than its answers were.
+    // Redis may now have older data than its answers showed.
     this.session.doubt();
     if (isUp) this.#work();
     else this.#refuseReads(new BrokerError('UNAVAILABLE', 'Redis is unavailable'));
@@ -224,10 +224,11 @@ export class RedisPresence {
     one.users.delete(user);
     const change = one.changes.get(user);
     const isUnsent = change?.isNew === true && !change.isSent;
-    // A user that came and went while Redis was away leaves no change: an outage may be long.
+    // A user who came and went while Redis was away leaves no change, because an outage may be
+    // long.
     if (isUnsent || (!entry.isWritten && !this.isUp && this.working === null)) {
       one.changes.delete(user);
-      // The round under way, or the next one, removes the room if nothing is left of it.
+      // The round under way, or the next one, removes the room if it is empty.
       if (one.changes.size > 0 || one.isInRound) return;
       if (one.isRegistered && one.users.size === 0) return;
       this.changed.delete(one);
@@ -290,7 +291,7 @@ export class RedisPresence {
     this.working = this.#workOff().finally(() => {
       this.working = null;
       if (this.hasFailed) this.#later(RETRY_MS, () => this.#work());
-      // More work may have come since the loop ended.
+      // More work may have been queued since the loop ended.
       else if (this.#hasWork) this.#schedule();
     });
   }
@@ -299,7 +300,7 @@ export class RedisPresence {
     return this.changed.size + this.reads.size > 0 || this.session.hasWork;
   }
 
-  /** Does the most urgent work first, until nothing is left. Never rejects. */
+  /** Does the most urgent work first, until all is done. Never rejects. */
   async #workOff() {
     const { session } = this;
     try {
@@ -367,10 +368,10 @@ export class RedisPresence {
     room.isRegistered = false;
     for (const [user, { what, member }] of room.changes) {
       if (what !== 'leave' && what !== 'announceLeave') continue;
-      // The old session does not have that user, so clearing it would announce nothing.
+      // The old session does not have that user, so clearing it would announce no leave.
       if (what === 'announceLeave' && !hasLostAll) continue;
       // Clearing the old session announces the leave. If Redis has lost that session, nothing
-      // would.
+      // announces the leave.
       room.changes.delete(user);
       if (hasLostAll) left.push([user, member]);
     }
@@ -397,7 +398,7 @@ export class RedisPresence {
     if (room.users.size === 0 && room.changes.size === 0) this.rooms.delete(name);
   }
 
-  /** Sends the changes that wait, then answers the reads that came before. */
+  /** Sends the queued changes, then answers the reads that were queued before. */
   async #round() {
     const { reads } = this;
     this.reads = new Map();
@@ -405,8 +406,8 @@ export class RedisPresence {
     try {
       for (const room of rooms) room.isInRound = true;
       const fresh = rooms.filter((room) => !room.isRegistered && room.users.size > 0);
-      // The rooms of the session first, then the users: if the worker dies in between, every user
-      // can be found.
+      // The session registers its rooms first, then its users. If the worker dies in between, every
+      // user can still be found.
       if (fresh.length > 0) await this.session.register(fresh.map(({ name }) => name));
       for (const room of fresh) room.isRegistered = true;
       const calls = rooms
@@ -421,7 +422,7 @@ export class RedisPresence {
       await this.#answer([...reads]);
     } catch (error) {
       for (const [room, read] of reads) {
-        // A read that has been answered ignores this.
+        // A read that is already answered ignores this.
         read.reject(
           new BrokerError('UNAVAILABLE', `cannot read presence of ${room}`, { cause: error }),
         );
@@ -440,7 +441,7 @@ export class RedisPresence {
     const args = changes.flatMap(([user, { what, member }]) => [what, user, member]);
     const { refused } = await this.#call(room.name, this.session.name, 0, args);
     for (const [user, change] of changes) {
-      // Another change of that user may have come since.
+      // Another change of that user may have been queued meanwhile.
       if (room.changes.get(user) === change) room.changes.delete(user);
       const entry = room.users.get(user);
       if (entry === undefined || change.what === 'leave' || change.what === 'announceLeave')
@@ -453,8 +454,8 @@ export class RedisPresence {
   }
 
   /**
-   * Redis has made changes and refused to publish their events. The worker announces them when it
-   * tries again.
+   * Redis has made changes but refused to publish their events. The worker announces them when it
+   * retries.
    * @param {PresenceRoom} room
    * @param {Refused} refused
    */
@@ -477,7 +478,7 @@ export class RedisPresence {
 
   /**
    * @param {string} room
-   * @param {string} session whose users change
+   * @param {string} session that the users belong to
    * @param {number} take how many users to take from the session
    * @param {(string|Buffer)[]} changes
    * @returns {Promise<{left: number, refused: Refused}>} left: users that the session still has in
@@ -501,7 +502,7 @@ export class RedisPresence {
     return { left, refused };
   }
 
-  /** @param {PresenceRoom[]} rooms of which those without users and changes are removed */
+  /** @param {PresenceRoom[]} rooms to remove if they have no users and no changes */
   async #forget(rooms) {
     const empty = rooms.filter(({ users, changes }) => users.size === 0 && changes.size === 0);
     for (const room of empty) {
@@ -567,7 +568,7 @@ export class RedisPresence {
 }
 
 /**
- * A room's changes, some to each call.
+ * Splits a room's changes into calls.
  * @param {PresenceRoom} room
  * @returns {{room: PresenceRoom, changes: [user: string, change: Change][]}[]}
  */

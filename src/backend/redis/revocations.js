@@ -4,7 +4,7 @@
 //   <prefix>{revocations}:expiry     sorted set: the same fields by keepUntil
 //   <prefix>{revocations}:version    counts additions: a read that finds it unchanged is one command
 //
-// Additions are one script (lua/revoke.lua), and may be sent twice.
+// An addition is one script (lua/revoke.lua), and may be sent twice.
 
 import { readFileSync } from 'node:fs';
 
@@ -17,7 +17,7 @@ const PAGE_FIELDS = 1000;
 /** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
 
 /**
- * The part of ioredis' client that is used here.
+ * The part of ioredis' client that this file uses.
  * @typedef {object} Client
  * @property {(script: string, keys: number, ...args: (string|number)[]) => Promise<unknown>} eval
  * @property {(key: string) => Promise<string|null>} get
@@ -29,7 +29,7 @@ const PAGE_FIELDS = 1000;
 export class RedisRevocations {
   /** @type {Revocation[]} */
   #known = [];
-  /** The value of the key `version` before `#known` was read; null: there was none. */
+  /** The value of the key `version` before `#known` was read; null if there was none. */
   #version = /** @type {string|null} */ (null);
 
   /**
@@ -101,7 +101,7 @@ export class RedisRevocations {
 /**
  * @param {string} field
  * @param {string} value
- * @returns {Revocation|null} null: another program's
+ * @returns {Revocation|null} null if another program wrote the entry
  */
 function decode(field, value) {
   const times = /^(\d{1,16}) (\d{1,16})$/.exec(value);

@@ -1,4 +1,4 @@
--- batch.lua: the framing of batch.js, for scripts that publish. It stands in front of their text.
+-- batch.lua: the framing of batch.js, for scripts that publish. Their text follows this file's.
 local LARGE = '\128\0\0\0'
 local function positionHead(epoch, offset) return '\64\0\0\24' .. epoch .. struct.pack('>I8', offset) end
 local function firstOffset(message) return struct.unpack('>I8', message, 21) end

@@ -20,9 +20,9 @@
 --     or   incarnation, latest offset, messages, newest first; oldest first if 8 is '1'
 --
 -- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
--- was written under another fence, Redis has come back from an older snapshot or a replica was
--- promoted. Some announced publications may be gone, so the epoch ends. It also ends if the caller
--- knows that it has: the address of Redis led to another server meanwhile, and this server lacks
+-- was written under another fence, Redis has restored an older snapshot, or a replica was promoted.
+-- Some announced publications may be lost, so the epoch ends. The epoch also ends if the caller has
+-- proved that it must: the address of Redis led to another server meanwhile, and this server lacks
 -- publications of that one.
 --
 -- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
@@ -48,16 +48,16 @@ local top
 if #incarnation == 48 then
   if isRead then
     top = tonumber(call('HGET', meta, incarnation) or 0) - 1
-    -- The caller tells clients that they have missed nothing else. So Redis is asked whether it was
-    -- promoted since it said that incarnation: a replica has another primary's data. (Without a
-    -- second id it has only got its first replica.)
+    -- The caller promises clients that they have missed no other publication. So the script checks
+    -- whether Redis was promoted since it reported that incarnation: a replica has another
+    -- primary's data. (Without a second ID, Redis has only got its first replica.)
     if ARGV[10] == '1' and top >= 0 then
       local replication = call('INFO', 'replication')
       local isOther = string.match(replication, 'master_replid:(%x+)'):sub(1, 16) ~= string.sub(incarnation, 17, 32)
       if isOther and not string.find(replication, 'master_replid2:0+[\r\n]') then incarnation, top = '', nil end
     end
   else
-    -- If it fails, nothing has happened: all other writes follow it.
+    -- If this fails, nothing has changed, because all other writes follow it.
     top = call('HINCRBY', meta, incarnation, isLarge and '1' or ARGV[4]) - 1 - count
     if top < 0 then call('HDEL', meta, incarnation) end
   end
@@ -69,7 +69,7 @@ if not isKnown then
   if incarnation == 'trust' then
     fence = wasFence or string.rep('0', 32)
   elseif wasFence ~= fence then
-    -- Half of each is random enough, and a hash with names over 64 bytes takes twice the memory.
+    -- Half of each ID is random enough, and a hash with names over 64 bytes takes twice the memory.
     local server, replication = call('INFO', 'server'), call('INFO', 'replication')
     fence = string.match(server, 'run_id:(%x+)'):sub(1, 16) .. string.match(replication, 'master_replid:(%x+)'):sub(1, 16)
     if #incarnation == 64 and fence .. (wasFence or '') == incarnation then
@@ -92,9 +92,10 @@ if not isKnown then
 end
 
 if isRead then
-  -- A write, so that Redis refuses it on a replica, or on a primary without its replicas, which may
-  -- lack the latest publications. Clients may ask for any room, so a room without publications is
-  -- remembered for two minutes only. Workers that follow a room ask every ten seconds.
+  -- PEXPIRE is a write, so Redis refuses it on a replica, or on a primary without its replicas,
+  -- which may lack the latest publications. Clients may ask for any room, so a room without
+  -- publications is remembered for two minutes only. Workers that follow a room ask every ten
+  -- seconds.
   call('PEXPIRE', meta, top == 0 and 120000 or ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
   if ARGV[8] == '1' then
@@ -106,8 +107,8 @@ if isRead then
       for _, entry in ipairs(entries) do
         local message = entry[2][2]
         bytes = bytes - #message
-        -- The first may be later than wanted, because what was before it is no longer kept. Behind
-        -- it there is no gap.
+        -- The first message may be later than wanted, because earlier ones are no longer kept.
+        -- Behind the first there is no gap.
         local isBehindGap = #messages > 0 and firstOffset(message) ~= wanted
         if (bytes < 0 and #messages > 0) or isBehindGap then return { incarnation, top, messages } end
         messages[#messages + 1] = message
@@ -128,7 +129,8 @@ if isRead then
     for _, entry in ipairs(entries) do
       local message = entry[2][2]
       bytes = bytes - #message
-      -- At least one. None behind a gap: another program has changed the stream.
+      -- Returns at least one message, but none behind a gap: another program has changed the
+      -- stream.
       if (bytes < 0 and #messages > 0) or tonumber(string.match(entry[1], '^%d+')) ~= expected then
         return { incarnation, top, messages }
       end
@@ -138,7 +140,7 @@ if isRead then
       if expected <= lowest then break end
     end
     if #entries < chunk then break end
-    -- More at a time if they are small, but not many times the bytes that may be sent.
+    -- More at a time if messages are small, but few more than the bytes that may be sent.
     chunk = math.max(1, math.min(64, math.floor(bytes / largest)))
   end
   return { incarnation, top, messages }
@@ -156,18 +158,18 @@ if type(refused) == 'table' then
   pcall('HINCRBY', meta, incarnation, -count)
   return refused
 end
--- The publication is stored, and so it is accepted. Redis may still refuse the rest (an ACL user
--- without the rights): the script must not report a failure then, because readers find the
+-- The publication is stored, so it is accepted. Redis may still refuse the rest (an ACL user
+-- without the rights). The script must not report a failure then, because readers find the
 -- publication in the stream.
 if ARGV[7] then
-  -- Whole nodes: readers know the size. Redis 6.0 has no MINID, and keeps as many messages: more
-  -- than asked.
+  -- Trims whole nodes only: readers know the size. Redis 6.0 has no MINID, and keeps as many
+  -- messages as the size allows: more than asked.
   local trimmed = pcall('XTRIM', stream, 'MINID', '~', math.max(0, last - ARGV[7] + 1))
   if type(trimmed) == 'table' then pcall('XTRIM', stream, 'MAXLEN', '~', ARGV[7]) end
   pcall('PEXPIRE', stream, ARGV[8])
   pcall('PEXPIRE', meta, ARGV[9])
 elseif top == 0 or not isKnown then
-  -- For a caller that does not say how long.
+  -- For a caller that passes no lifetime.
   pcall('PEXPIRE', stream, 86400000)
   pcall('PEXPIRE', meta, 86400000)
 end

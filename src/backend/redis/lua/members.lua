@@ -1,17 +1,17 @@
--- members.lua: changes the users of a room and publishes the events: one step, so that the events
+-- members.lua: changes the users of a room and publishes the events in one step, so that the events
 -- have the order of the changes.
 --
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
--- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
+--          6 number of users to remove from the session, in any order
 --          5 the size above which a room is large
 --          6 how many users to take from the session, in any order
---          then for each change: what, user, member
--- what     join             the session has the user; the member is the latest
+--          then for each change: kind, user, member
+-- kind     join             the session has the user; the member is the latest
 --          restore          the same after an outage; an older member does not replace the latest
 --          restoreSilently  the same without an event
 --          announceJoin     like join, and publishes the event even if Redis has the user
---          leave            the session has the user no more
+--          leave            the session no longer has the user
 --          announceLeave    publishes a leave if no session has the user
 -- returns  joins, leaves, events left out, users that the session still has, then the events that
 --          Redis refused to publish: 1 or 2 (join or leave), user, member of each
@@ -36,7 +36,7 @@ local function publish()
   body, bytes, events = {}, 0, {}
 end
 
--- size: of the room with that member
+-- size: number of users in the room, with that member
 local function announce(event, user, member, size)
   if size > max then
     counts[3] = counts[3] + 1

@@ -4,7 +4,7 @@
 -- ARGV: field, issuedBeforeMs, keepUntilMs, nowMs, most entries
 -- Answer: 1 kept, 0 the list is full
 --
--- Of two revocations of one user the later times hold. All keys expire with their last revocation.
+-- If a user is revoked twice, the later times hold. All keys expire with their last revocation.
 
 local entries, expiry, version = KEYS[1], KEYS[2], KEYS[3]
 local field = ARGV[1]

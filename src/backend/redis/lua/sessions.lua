@@ -2,13 +2,14 @@
 -- because the clocks of machines differ.
 --
 -- KEYS     1 workers: session -> last heartbeat
---          2 dead: session -> when a worker took it to clear it
---          3 cleared: session -> when   4 the mark, which names the data set
--- ARGV     1 own session   2 silence that means death, ms   3 time to clear a session, ms
+--          2 dead: session -> time when a worker began to clear it
+--          3 cleared: session -> time   4 the mark, which names the data set
+-- ARGV     1 own session   2 silence after which a session is dead, ms
+--          3 time to clear a session, ms
 --          4 a mark for a data set without one
---          5 may this session judge others by their silence? 0 or 1
---          6 how many sessions follow that are known to be dead; then sessions that the caller asks
---            about
+--          5 1 if this session may judge others by their silence, else 0
+--          6 number of sessions that follow and are known to be dead; then the sessions that the
+--            caller asks about
 -- returns  the mark (a new one: Redis has lost everything), whether the own session is new, the
 --          sessions to clear, and those of the asked that had been declared dead
 local time = redis.call('TIME')
@@ -30,8 +31,7 @@ for i = 7, known do declare(ARGV[i]) end
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2], 'LIMIT', 0, 16)) do declare(name) end
 end
--- The workers that took these have died meanwhile or are slow. It does no harm if a second one
--- helps.
+-- The workers that began to clear these have died or are slow. A second worker does no harm.
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[3], 'LIMIT', 0, 16)) do
   redis.call('ZADD', KEYS[2], now, name)
   taken[#taken + 1] = name
