@@ -70,8 +70,8 @@ export class RedisHistory {
    * @param {object} parts
    * @param {import('./publisher.js').RedisPublisher} parts.publisher
    * @param {import('./keys.js').Keys} parts.keys
-   * @param {boolean} parts.isSharded in a cluster messages stay on the room's node
    * @param {boolean} parts.isSharded in a cluster, messages stay on the room's node
+   * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence with trust, a restart or a failover ends no epoch
    */
   constructor({ publisher, keys, isSharded, maxPubsubBytes, fence }) {

@@ -3,9 +3,9 @@
 --
 -- KEYS     1 members: user -> member   2 owners: user -> number of sessions that have the user
 --          3 the users of the session
---          6 number of users to remove from the session, in any order
+-- ARGV     1 channel   2 PUBLISH or SPUBLISH   3, 4 head of a join's and of a leave's publication
 --          5 the size above which a room is large
---          6 how many users to take from the session, in any order
+--          6 number of users to remove from the session, in any order
 --          then for each change: kind, user, member
 -- kind     join             the session has the user; the member is the latest
 --          restore          the same after an outage; an older member does not replace the latest
