@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { eventually, LINGER_MS, suite } from './suite.js';
 
 suite((it) => {
-  it('is up after the start, and down after the end', async (_t, attach) => {
+  it('the broker is up after the start, and down after the end', async (_t, attach) => {
     const a = await attach();
     assert.equal(a.broker.state, 'up');
     await a.broker.close();
@@ -29,7 +29,7 @@ suite((it) => {
     assert.deepEqual(c.texts, ['other end']);
   });
 
-  it('a subscription that has resolved misses nothing', async (_t, attach) => {
+  it('a resolved subscription misses no publication', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     for (let i = 0; i < 50; i++) {
       await b.broker.subscribe(`room-${i}`);
@@ -39,7 +39,7 @@ suite((it) => {
     assert.equal(new Set(b.texts).size, 50);
   });
 
-  it('publications of one publisher keep their order, in a burst and one by one', async (_t, attach) => {
+  it('publications of one publisher keep their order, in a burst and singly', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await Promise.all([a.broker.subscribe('room'), b.broker.subscribe('room')]);
     const expected = [];
@@ -55,7 +55,7 @@ suite((it) => {
     assert.deepEqual(b.texts, expected);
   });
 
-  it('workers that publish at once are seen in one order by all', async (_t, attach) => {
+  it('all workers see concurrent publishes in the same order', async (_t, attach) => {
     const [a, b, c] = [await attach(), await attach(), await attach()];
     await Promise.all([a, b, c].map(({ broker }) => broker.subscribe('room')));
     const published = [];
@@ -72,7 +72,7 @@ suite((it) => {
     assert.deepEqual(b.texts, c.texts);
   });
 
-  it('many rooms at once are each delivered to their own subscribers', async (_t, attach) => {
+  it('publications of many rooms at once reach the subscribers of their own room', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const rooms = Array.from({ length: 2500 }, (_, i) => `room-${i}`);
     await Promise.all(rooms.map((room, i) => (i % 2 ? a : b).broker.subscribe(room)));
@@ -94,7 +94,7 @@ suite((it) => {
     );
   });
 
-  it('a room may be subscribed again, and is delivered once', async (_t, attach) => {
+  it('a room that is subscribed twice is delivered once', async (_t, attach) => {
     const a = await attach();
     await a.broker.subscribe('room');
     await a.broker.subscribe('room');
@@ -105,7 +105,7 @@ suite((it) => {
     assert.deepEqual(a.texts.sort(), ['new 1', 'room 2']);
   });
 
-  it('an unsubscribed room is delivered no more once it has lingered', async (_t, attach) => {
+  it('an unsubscribed room is not delivered after its linger time', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await Promise.all([
       a.broker.subscribe('room'),
@@ -132,7 +132,7 @@ suite((it) => {
     await a.received(1);
   });
 
-  it('a room that comes and goes in one tick ends as it was last asked for', async (_t, attach) => {
+  it('a room that is subscribed and unsubscribed in one tick ends in the last requested state', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     for (let i = 0; i < 20; i++) {
       const subscribed = a.broker.subscribe('room');
@@ -144,7 +144,7 @@ suite((it) => {
     await a.received(1);
   });
 
-  it('carries every byte, and does not modify what it is given', async (_t, attach) => {
+  it('every byte value is delivered, and the given buffer is not modified', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('room');
     const publication = Buffer.from(Array.from({ length: 1024 }, (_, i) => i % 256));
@@ -188,7 +188,7 @@ suite((it) => {
     }
   });
 
-  it('what is received may be kept', async (_t, attach) => {
+  it('a received publication may be kept', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('room');
     const publications = Array.from({ length: 2000 }, (_, i) => Buffer.from(`${i} `.repeat(20)));
@@ -201,7 +201,7 @@ suite((it) => {
     assert.ok(b.publications.every((publication, i) => publication.equals(publications[i])));
   });
 
-  it('connections are counted over all workers, also when they change and when a worker leaves', async (_t, attach) => {
+  it('connections are counted over all workers, also when the counts change and when a worker leaves', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     a.broker.reportConnections(3);
     b.broker.reportConnections(5);
@@ -227,7 +227,7 @@ suite((it) => {
     );
   });
 
-  it('the end waits for publications under way, and may come twice', async (_t, attach) => {
+  it('close waits for publications in flight, and may be called twice', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('room');
     const published = a.broker.publish('room', Buffer.from('last'));
@@ -237,7 +237,7 @@ suite((it) => {
     await b.received(1);
   });
 
-  it('after the end nothing is accepted', async (_t, attach) => {
+  it('after close no publication is accepted', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('room');
     await a.broker.close();

@@ -60,7 +60,7 @@ async function exchange(t, redis, config) {
 }
 
 test(
-  'messages of Redis are read before ioredis, and commands are written past it',
+  'the fast path reads messages before ioredis and writes commands without it',
   limit,
   async (t) => {
     const { emitted, queued, paths } = await exchange(t, await startRedis(t));
@@ -80,7 +80,7 @@ test('with FANFARE_FAST_PATHS=off, ioredis reads and writes', limit, async (t) =
   assert.equal(queued, 0);
 });
 
-test('a TLS connection to Redis that is given up is reset', limit, async (t) => {
+test('an abandoned TLS connection to Redis is reset', limit, async (t) => {
   const tls = await startTlsRedis(t);
   const worker = await start(t, { settings: tls.settings() });
   const { paths } = { paths: worker.counters.fastPaths };

@@ -68,7 +68,7 @@ function behaviours(it) {
     }
   });
 
-  it('publishes of several workers at once have one order and one numbering', async (_t, attach) => {
+  it('concurrent publishes of several workers have one order and one numbering', async (_t, attach) => {
     const workers = [await attach(), await attach(), await attach()];
     await Promise.all(workers.map(({ broker }) => broker.subscribe('kept')));
     /** @type {Promise<{text: string, position: Position}>[]} */
@@ -137,7 +137,7 @@ function behaviours(it) {
     );
   });
 
-  it('a stretch is what lies above a position, the newest of it, and where the room stands', async (_t, attach) => {
+  it('a read returns the newest publications above a position, and the position of the room', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const positions = await Promise.all(
       Array.from({ length: 50 }, (_, i) => publish(a, 'kept', `${i + 1}`)),
@@ -171,7 +171,7 @@ function behaviours(it) {
     }
   });
 
-  it('a forward stretch is the oldest above a position, and says where it begins', async (_t, attach) => {
+  it('a forward read returns the oldest publications above a position, and its first offset', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     // Some in one tick, some alone, some large: they lie in the store in pieces of different kinds.
     await Promise.all(Array.from({ length: 30 }, (_, i) => publish(a, 'kept', `${i + 1}`)));
@@ -214,7 +214,7 @@ function behaviours(it) {
     assert.deepEqual(publications.map(String), [`${first}`, `${first + 1}`]);
   });
 
-  it('a read brings some bytes and no more, from the end that was asked for', async (_t, attach) => {
+  it('a read is bounded in bytes, and starts at the requested end', async (_t, attach) => {
     const a = await attach();
     for (let i = 1; i <= 20; i++) await publish(a, 'kept', `${i}:${'x'.repeat(9_990)}`);
     for (const isForward of [false, true]) {
@@ -233,7 +233,7 @@ function behaviours(it) {
     }
   });
 
-  it('a room nobody has published to has a position, and its epoch stays when somebody does', async (_t, attach) => {
+  it('a room without publications has a position, and keeps its epoch at the first publish', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const before = await a.broker.history('kept-new', ALL);
     assert.match(before.epoch, EPOCH);
@@ -262,7 +262,7 @@ function behaviours(it) {
     }
   });
 
-  it('a stream keeps the newest of its size', async (_t, attach) => {
+  it('a stream keeps its newest publications, up to its size', async (_t, attach) => {
     const a = await attach();
     await Promise.all(Array.from({ length: 23 }, (_, i) => publish(a, 'short', `${i + 1}`)));
     const { epoch } = await publish(a, 'short', '24');
@@ -275,7 +275,7 @@ function behaviours(it) {
     ]);
   });
 
-  it('a stream is gone its time after its latest publication, and its position is not', async (_t, attach) => {
+  it('a stream expires after its latest publication, and its position stays', async (_t, attach) => {
     const a = await attach();
     const { epoch } = await publish(a, 'brief', '1');
     const started = performance.now();
@@ -301,7 +301,7 @@ function behaviours(it) {
     assert.deepEqual(texts(await a.broker.history('brief', ALL)).texts, ['x']);
   });
 
-  it('large publications keep their place, and are read as they were written', async (_t, attach) => {
+  it('large publications keep their order, and are read unchanged', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await b.broker.subscribe('kept');
     const sizes = [
@@ -332,7 +332,7 @@ function behaviours(it) {
     same((await a.broker.history('kept', { after: 5, limit: 100 })).publications, copies.slice(5));
   });
 
-  it('a stretch brings some 8 MB and no more: the newest', async (_t, attach) => {
+  it('a read returns at most about 8 MB: the newest', async (_t, attach) => {
     const a = await attach();
     const publications = Array.from({ length: 12 }, () => randomBytes(1024 * 1024));
     for (const publication of publications)
@@ -343,7 +343,7 @@ function behaviours(it) {
     same(read, publications.slice(-read.length));
   });
 
-  it('a key that the room has had publishes nothing, and brings the first position', async (_t, attach) => {
+  it('a repeated idempotency key publishes nothing, and returns the first position', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     await a.broker.subscribe('kept');
     const first = await publish(a, 'kept', '1', 'key');
@@ -358,14 +358,14 @@ function behaviours(it) {
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
   });
 
-  it('a key is known for longer than what it published', async (_t, attach) => {
+  it('an idempotency key is known for longer than its publication', async (_t, attach) => {
     const a = await attach();
     const first = await publish(a, 'short', '1', 'key');
     await Promise.all(Array.from({ length: 10 }, (_, i) => publish(a, 'short', `${i}`)));
     assert.deepEqual(await publish(a, 'short', 'again', 'key'), first);
   });
 
-  it('one key, published by several at once and in one tick, is accepted once', async (_t, attach) => {
+  it('one key that several workers publish at once and in one tick is accepted once', async (_t, attach) => {
     const [a, b, c] = [await attach(), await attach(), await attach()];
     await c.broker.subscribe('kept');
     const keys = Array.from({ length: 100 }, (_, i) => `key-${i % 10}`);
@@ -388,7 +388,7 @@ function behaviours(it) {
     );
   });
 
-  it('a subscription and a read leave no gap, whatever is published meanwhile', async (t, attach) => {
+  it('a subscription followed by a read leaves no gap, whatever is published meanwhile', async (t, attach) => {
     const b = await attach();
     let done = false;
     t.after(() => {
@@ -447,7 +447,7 @@ function behaviours(it) {
     }
   });
 
-  it('what is read may be kept, and stays when the stream moves on', async (_t, attach) => {
+  it('publications that were read may be kept, and do not change when the stream moves on', async (_t, attach) => {
     const a = await attach();
     await Promise.all(Array.from({ length: 5 }, (_, i) => publish(a, 'short', `old ${i}`)));
     const { publications } = await a.broker.history('short', ALL);
@@ -458,7 +458,7 @@ function behaviours(it) {
     );
   });
 
-  it('a room need not be subscribed to be read, and its history outlives who published it', async (_t, attach) => {
+  it('a room can be read without a subscription, and its history outlives its publisher', async (_t, attach) => {
     const a = await attach();
     const b = await attach();
     await publish(a, 'kept', '1');
@@ -466,7 +466,7 @@ function behaviours(it) {
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1']);
   });
 
-  it('the end waits for publishes under way; after it nothing is accepted or read', async (_t, attach) => {
+  it('close waits for publishes in flight; after it no publish or read is accepted', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     let isSettled = false;
     const kept = a.broker.publish('kept', Buffer.from('1')).finally(() => {

@@ -188,7 +188,7 @@ function suite(name, prepare) {
     await a.got(['room +ann', 'room -ann']);
   });
 
-  it('the member shown is the one said last, by whichever worker', async (attach) => {
+  it('the member shown is the latest one, from any worker', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     a.join('room', 'ann', 'ann 1');
     await a.read('room');
@@ -201,7 +201,7 @@ function suite(name, prepare) {
     await a.got(['room +ann 1', 'room -ann 2']);
   });
 
-  it('a read sees all its own worker has said before, and rooms are apart', async (attach) => {
+  it('a read sees all earlier changes of its own worker, and rooms are separate', async (attach) => {
     const a = await attach();
     for (let i = 0; i < 20; i++) {
       a.join(`room-${i}`, 'ann');
@@ -212,7 +212,7 @@ function suite(name, prepare) {
     assert.equal(await a.read('nobody'), '0: ');
   });
 
-  it('a large room is counted, not listed, and its events are left out', async (attach) => {
+  it('a large room is counted and not listed, and its events are left out', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     const users = Array.from({ length: MAX_MEMBERS }, (_, i) => `user-${i}`);
     for (const user of users) {
@@ -228,7 +228,7 @@ function suite(name, prepare) {
     await b.got([...users.map((user) => `room +${user}`), 'room -user-0']);
   });
 
-  it('any user and any bytes of a member', async (attach) => {
+  it('any user name and any bytes of a member are stored', async (attach) => {
     const [a, b] = [await attach('room'), await attach('room')];
     const user = JSON.stringify(`é\u0000"\ud800 ${'ü'.repeat(100)}`);
     const member = `{"user":${user},"info":${JSON.stringify('\u{1F600}'.repeat(200))}}`;
@@ -239,7 +239,7 @@ function suite(name, prepare) {
     await b.got([`room +${member}`, `room -${member}`]);
   });
 
-  it('events have the order of the changes for all', async (attach) => {
+  it('events arrive in the order of the changes on every worker', async (attach) => {
     const [a, b, c] = [await attach('room'), await attach('room'), await attach('room')];
     for (let i = 0; i < 20; i++) {
       a.join('room', 'ann');
@@ -266,7 +266,7 @@ function suite(name, prepare) {
     assert.deepEqual([...here], ['end']);
   });
 
-  it('a close takes the users away, and those of other workers stay', async (attach) => {
+  it('close removes the users of the worker, and those of other workers stay', async (attach) => {
     const [a, b] = [await attach('room', 'other'), await attach('room', 'other')];
     a.join('room', 'ann');
     a.join('other', 'ann');

@@ -30,7 +30,9 @@ const ofToken = (tokenId) => ({ user: null, tokenId, issuedBeforeMs: 0, keepUnti
 const sorted = (list) => list.map((one) => JSON.stringify(one)).sort();
 
 for (const name of BACKENDS) {
-  test(`${name}: what one worker adds, another reads`, { timeout: 20_000 }, async (t) => {
+  test(`${name}: one worker reads the revocations that another adds`, {
+    timeout: 20_000,
+  }, async (t) => {
     const make = await startServer(t, name, {});
     const workers = [];
     for (let i = 0; i < 2; i++) {
@@ -89,7 +91,7 @@ for (const [name, start] of Object.entries(STORES)) {
     assert.deepEqual(await store.read(), [ofUser('a', 9, soon + 10)]);
   });
 
-  test(`${name}: a revocation that is over is not read`, async (t) => {
+  test(`${name}: an expired revocation is not read`, async (t) => {
     const make = await start(t);
     await make().add(ofUser('a', 5, Date.now() - 1));
     await make().add(ofUser('b', 5, soon));
@@ -97,7 +99,7 @@ for (const [name, start] of Object.entries(STORES)) {
   });
 }
 
-test('redis: the keys expire with the last revocation, and older ones make room', async (t) => {
+test('redis: the keys expire with the last revocation, and expired revocations are removed', async (t) => {
   const redis = await startRedis(t);
   const { RedisConnection } = await import('../../src/backend/redis/connection.js');
   const { settings } = redis;
@@ -124,7 +126,7 @@ test('redis: the keys expire with the last revocation, and older ones make room'
   await assert.rejects(store.read(), { code: 'UNAVAILABLE' });
 });
 
-test('embedded: a line that a crash has cut off harms no other, and a start removes what is over', async (t) => {
+test('embedded: a truncated line does not affect other lines, and a start removes expired revocations', async (t) => {
   const folder = await temporary(t);
   const store = new RevocationFile(folder);
   await store.add(ofUser('a', 1, soon));

@@ -32,7 +32,7 @@ function ownFrames() {
     .map((line) => /at (?:async )?(.+?) \(/.exec(line)?.[1] ?? 'anonymous');
 }
 
-test(`from a Redis byte to the socket there are at most ${MAX_FRAMES} functions, each with a name`, {
+test(`the call stack from a Redis byte to the socket has at most ${MAX_FRAMES} functions, all named`, {
   timeout: 20_000,
   // Without fast paths ioredis reads, and Node's streams write.
   skip: process.env.TEST_HIDDEN_FIELD !== undefined,

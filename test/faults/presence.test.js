@@ -67,7 +67,7 @@ class Member {
   }
 }
 
-test('after the kill of a server with half of 1,000 users, all leave within a minute, without ghosts or double joins', {
+test('if a server with half of 1,000 users is killed, all leave within a minute, without ghosts or double joins', {
   timeout: 110_000,
 }, async (t) => {
   const redis = await startRedis(t);

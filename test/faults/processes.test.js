@@ -11,7 +11,7 @@ import { Fanfare } from '../checker/trial.js';
 import { closedClients, historyMemberships, OPTIONS, smoke, tookMs } from './smoke.js';
 
 test(
-  '1: a worker killed: its clients are closed and recover, the others notice nothing',
+  '1: if a worker is killed, its clients are closed and recover, and others are not affected',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, async (trial) => {
@@ -40,7 +40,7 @@ test(
 );
 
 test(
-  '2: a primary killed: its workers drain and leave, and the port is free for the next',
+  '2: if a primary is killed, its workers drain and exit, and the port is free for the next one',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, async (trial) => {
@@ -74,7 +74,7 @@ test(
 );
 
 test(
-  '3: a worker frozen: it is killed and replaced, and the others notice nothing',
+  '3: a frozen worker is killed and replaced, and others are not affected',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, (trial) =>
@@ -89,7 +89,7 @@ test(
 );
 
 test(
-  '51: a server terminated under load: nothing accepted is lost, its clients go to the other one',
+  '51: if a server is terminated under load, no accepted message is lost, and its clients move to the other',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, { servers: 2 }, async (trial) => {
@@ -121,7 +121,7 @@ test(
 );
 
 test(
-  '53: a rolling reload under load: one worker at a time, and everybody recovers',
+  '53: a rolling reload under load replaces one worker at a time, and all clients recover',
   OPTIONS,
   async (t) => {
     let fewest = Number.POSITIVE_INFINITY;
@@ -152,7 +152,7 @@ test(
 );
 
 test(
-  'a primary that stands still: clients are told, and no address loses its places',
+  'if a primary stalls, clients get `degraded`, and no address loses its places',
   OPTIONS,
   async (t) => {
     const server = await startServer(t, {

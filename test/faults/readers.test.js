@@ -25,7 +25,7 @@ const SETTING = Object.freeze({
 const MAX_P99_MS = 250;
 
 test(
-  '22: slow readers are closed and recover, and no other reader waits for them',
+  '22: slow readers are closed and recover, and do not delay other readers',
   OPTIONS,
   async (t) => {
     const path = join(tmpdir(), `fanfare-slow-${process.pid}.jsonl`);

@@ -36,7 +36,7 @@ function check({ texts }, stream) {
 }
 
 describe('Redis in production', { concurrency: 2 }, () => {
-  test('row 12: the primary is killed: Sentinel promotes the replica, and delivery goes on there', {
+  test('row 12: if the primary is killed, Sentinel promotes the replica, and delivery continues there', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const redis = await startSentinels(t, { downAfterMs: 1500 });
@@ -76,7 +76,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     );
   });
 
-  test('row 13: the primary hangs for 9 s and comes back: all move to the new one, and stay there', {
+  test('row 13: if the primary hangs for 9 s and returns, all workers move to the new one and stay there', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const args = ['--min-replicas-to-write', '1', '--min-replicas-max-lag', '10'];
@@ -119,7 +119,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     assert.match(await redis.replica.cli('CLIENT', 'LIST'), /name=faults:commands/);
   });
 
-  test('row 18: slots move under traffic: lost publications are reported, and no room stays silent', {
+  test('row 18: if slots move under traffic, lost publications are reported, and no room stays silent', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const cluster = await startCluster(t);
@@ -178,7 +178,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     );
   });
 
-  test('row 19: the owner of a third of the slots is killed: the others go on, and few lines are logged', {
+  test('row 19: if the owner of a third of the slots is killed, the others continue, and few lines are logged', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const cluster = await startCluster(t);
@@ -224,7 +224,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     assert.ok(logged <= 10, JSON.stringify(a.lines));
   });
 
-  test('row 19: with a replica its slots are served again by that', {
+  test('row 19: if the killed node has a replica, the replica serves its slots', {
     timeout: TIMEOUT_MS,
   }, async (t) => {
     const cluster = await startCluster(t, { hasReplicas: true });

@@ -46,7 +46,7 @@ function refusals({ figures }, reason) {
 }
 
 test(
-  '5: Redis killed and back after 5 s, empty: clients stay, are told, and begin anew',
+  '5: if Redis is killed and returns empty after 5 s, clients stay, get `resync`, and start anew',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, (trial) =>
@@ -68,7 +68,7 @@ test(
 );
 
 test(
-  '6: Redis frozen for 6 s: outcomes unknown, noticed within 5 s, and nothing lost',
+  '6: if Redis is frozen for 6 s, outcomes are unknown, it is noticed within 5 s, and nothing is lost',
   OPTIONS,
   async (t) => {
     const { report } = await smoke(t, {}, async (trial) => {
@@ -86,7 +86,7 @@ test(
 );
 
 test(
-  '6: CLIENT PAUSE 2000 ALL: outcomes may be unknown, and nothing is lost',
+  '6: after CLIENT PAUSE 2000 ALL outcomes may be unknown, and nothing is lost',
   OPTIONS,
   async (t) => {
     const { report } = await smoke(t, {}, (trial) => trial.suffer(NEMESES.redisPaused, 2000));
@@ -95,21 +95,25 @@ test(
   },
 );
 
-test('7: Redis silent for 8 s: noticed within 5 s, and nothing lost', OPTIONS, async (t) => {
-  const { report } = await smoke(t, { viaProxy: true }, async (trial) => {
-    const away = newLine(trial.server, /^Redis is unavailable/);
-    const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is silent');
-    await trial.suffer(NEMESES.redisSilent, 8000);
-    const noticedMs = await noticed;
-    t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
-    assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
-  });
-  assertNobodyLeft(report);
-  assertNobodyTold(report);
-});
+test(
+  '7: if Redis is silent for 8 s, it is noticed within 5 s, and nothing is lost',
+  OPTIONS,
+  async (t) => {
+    const { report } = await smoke(t, { viaProxy: true }, async (trial) => {
+      const away = newLine(trial.server, /^Redis is unavailable/);
+      const noticed = tookMs(away, NOTICED_MS + 2000, 'that Redis is silent');
+      await trial.suffer(NEMESES.redisSilent, 8000);
+      const noticedMs = await noticed;
+      t.diagnostic(`noticed within ${Math.round(noticedMs)} ms`);
+      assert.ok(noticedMs < NOTICED_MS, `${noticedMs}`);
+    });
+    assertNobodyLeft(report);
+    assertNobodyTold(report);
+  },
+);
 
 test(
-  '10: a subscriber beyond its output buffer: what Redis dropped is fetched',
+  '10: if a subscriber exceeds its output buffer, the publications that Redis dropped are fetched',
   OPTIONS,
   async (t) => {
     const setting = { historySize: 2000, env: { FANFARE_WORKER_TIMEOUT_MS: '20000' } };
@@ -140,7 +144,7 @@ test(
 );
 
 test(
-  '11: CLIENT KILL TYPE pubsub: what was published in between is fetched',
+  '11: after CLIENT KILL TYPE pubsub, the publications in between are fetched',
   OPTIONS,
   async (t) => {
     let reconnects = 0;
@@ -158,7 +162,7 @@ test(
 );
 
 test(
-  '14: a stale replica promoted: a new epoch, and every client gets a resync',
+  '14: if a stale replica is promoted, a new epoch starts, and every client gets a resync',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, { viaProxy: true }, async (trial) => {
@@ -193,7 +197,7 @@ test(
 );
 
 test(
-  '15: Redis restarted from a snapshot: a new epoch, and everybody is told',
+  '15: if Redis restarts from a snapshot, a new epoch starts, and every client gets a resync',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, {}, (trial) =>
@@ -205,7 +209,7 @@ test(
 );
 
 test(
-  '15: Redis restarted from its log of the last second: a new epoch, and everybody is told',
+  '15: if Redis restarts from its log of the last second, a new epoch starts, and every client gets a resync',
   OPTIONS,
   async (t) => {
     const redisArgs = ['--appendonly', 'yes', '--appendfsync', 'everysec'];
@@ -219,7 +223,7 @@ test(
 );
 
 test(
-  '17: Redis full, read-only, without replicas, unable to save, busy, loading: refused, nothing delivered',
+  '17: if Redis is full, read-only, without replicas, unable to save, busy or loading, publishes are refused and not delivered',
   OPTIONS,
   async (t) => {
     /** @type {Map<string, number>} */

@@ -49,7 +49,7 @@ class Returning {
   }
 }
 
-test(`${CLIENTS} clients of a room come back at once: all recover, of one read a worker`, {
+test(`${CLIENTS} clients of a room that return at once all recover, from one read per worker`, {
   timeout: 180_000,
 }, async (t) => {
   // In a storm clients are on other machines: these get what the servers leave.

@@ -19,7 +19,7 @@ const FILE = fileURLToPath(import.meta.url);
 
 testPrivately(TITLE, FILE, { ...OPTIONS, timeout: 4 * OPTIONS.timeout }, () => {
   test(
-    'rights to channels or keys taken away and given back: refused, and never delivered',
+    'if rights to channels or keys are revoked for a time, publishes are refused and never delivered',
     OPTIONS,
     async (t) => {
       const { report } = await suffer(t, { redisChannelsDenied: 2000, redisKeysDenied: 2000 });
@@ -53,7 +53,7 @@ testPrivately(TITLE, FILE, { ...OPTIONS, timeout: 4 * OPTIONS.timeout }, () => {
   );
 
   test(
-    'packets dropped in one direction or both: what was given up on does not come late',
+    'if packets are dropped in one direction or both, abandoned messages do not arrive late',
     OPTIONS,
     async (t) => {
       const { report } = await suffer(t, {

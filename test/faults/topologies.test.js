@@ -51,7 +51,7 @@ async function failedOver({ nodes: [, replica], server, workload }) {
 }
 
 test(
-  '12: Sentinel, the primary killed: a new epoch, and every client gets a resync',
+  '12: if Sentinel’s primary is killed, a new epoch starts, and every client gets a resync',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, { store: sentinelStore }, (trial) =>
@@ -75,7 +75,7 @@ test(
 );
 
 test(
-  '13: Sentinel, the primary frozen for 9 s and back: nobody stays with it',
+  '13: if Sentinel’s primary is frozen for 9 s and returns, no worker stays with it',
   OPTIONS,
   async (t) => {
     const { trial, report } = await smoke(t, { store: sentinelStore }, (trial) =>
@@ -115,7 +115,7 @@ async function clusterStore(t) {
   };
 }
 
-test('18: slots moved to another node of a cluster: no room stays silent', OPTIONS, async (t) => {
+test('18: if slots move to another node of a cluster, no room stays silent', OPTIONS, async (t) => {
   const { report } = await smoke(t, { store: clusterStore }, async (trial) => {
     for (const room of trial.workload.rooms) {
       const from = cluster.primaryOf(room);
@@ -139,7 +139,7 @@ test('18: slots moved to another node of a cluster: no room stays silent', OPTIO
 });
 
 test(
-  '19: a node of a cluster killed, back after 5 s: its slots are refused, the others go on',
+  '19: if a node of a cluster is killed for 5 s, publishes to its slots are refused, and the others continue',
   OPTIONS,
   async (t) => {
     let lines = 0;

@@ -185,7 +185,9 @@ const PLACES = [
   ['an offset that is no number', { epoch: 'f'.repeat(16), offset: '1e3' }],
 ];
 
-test('each command has its answer', { timeout: 60_000 }, async (t) => {
+test('each malformed, hostile or forbidden command gets its documented answer', {
+  timeout: 60_000,
+}, async (t) => {
   const server = await startServer(t, ENV);
   /** @param {(wire: Wire) => Promise<void>} talk */
   const connected = async (talk) => {
@@ -208,7 +210,7 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
     );
   }
   for (const [name, message, answer] of TAKEN) {
-    await t.test(`taken: ${name}`, () =>
+    await t.test(`accepted: ${name}`, () =>
       connected(async (wire) => {
         await wire.ask(message);
         assert.deepEqual(wire.heard.texts, [answer]);
@@ -229,13 +231,13 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
       assert.equal((await wire.ended()).close, 4501);
     }),
   );
-  await t.test('types that nobody knows never close', () =>
+  await t.test('unknown types never close the connection', () =>
     connected(async (wire) => {
       for (let i = 0; i < 20; i++)
         assert.equal((await wire.ask({ type: 'x', id: i })).error, 'UNKNOWN_TYPE');
     }),
   );
-  await t.test('ALREADY_JOINED, and the room is left by one leave', () =>
+  await t.test('ALREADY_JOINED: a second join; one leave then leaves the room', () =>
     connected(async (wire) => {
       await wire.ask({ type: 'join', room: 'a' });
       assert.equal((await wire.ask({ type: 'join', room: 'a', id: 7 })).error, 'ALREADY_JOINED');
@@ -243,14 +245,14 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
       assert.equal((await wire.ask({ type: 'leave', room: 'a' })).error, 'NOT_IN_ROOM');
     }),
   );
-  await t.test('a message without a room in several: ROOM_REQUIRED', () =>
+  await t.test('ROOM_REQUIRED: a message without a room on a connection in several rooms', () =>
     connected(async (wire) => {
       await wire.ask({ type: 'join', room: 'a' });
       await wire.ask({ type: 'join', room: 'b' });
       assert.equal((await wire.ask({ type: 'message', payload: 1 })).error, 'ROOM_REQUIRED');
     }),
   );
-  await t.test('and nothing of it harms the worker', () => {
+  await t.test('no input makes the worker log a warning or an error', () => {
     assert.deepEqual(
       server.lines.filter(({ level }) => level >= 40),
       [],
@@ -258,7 +260,7 @@ test('each command has its answer', { timeout: 60_000 }, async (t) => {
   });
 });
 
-test('a sender of too much is told how long to wait, then closed', {
+test('a client above its message rate gets retryAfter, and is closed if it continues', {
   timeout: 20_000,
 }, async (t) => {
   const server = await startServer(t, {
@@ -277,14 +279,14 @@ test('a sender of too much is told how long to wait, then closed', {
   for (let i = 0; i < 10; i++) await wire.send(Buffer.from([0x81, 0x80, 1, 2, 3, 4]));
   assert.equal((await wire.ended()).close, 4005);
 
-  await t.test('a broadcast without the right to it: PERMISSION_DENIED', async () => {
+  await t.test('PERMISSION_DENIED: a broadcast without the right', async () => {
     const other = await new Wire(server.port, { localAddress: '127.0.0.10' }).opened();
     assert.equal((await other.ask({ type: 'broadcast', payload: 1 })).error, 'PERMISSION_DENIED');
     other.destroy();
   });
 });
 
-test('rooms beyond the limit are refused, and one who insists is closed with 4505', {
+test('joins above the room limit are refused, and a client that continues is closed with 4505', {
   timeout: 20_000,
 }, async (t) => {
   const server = await startServer(t, {

@@ -18,7 +18,7 @@ const rows = inputs
   .filter((line) => line.startsWith('| ') && !line.startsWith('| input'))
   .map((line) => line.slice(2, -2).split(' | '));
 
-test('each line of the tables of inputs says all, and names a test that is there', () => {
+test('each row of the input tables is complete and names an existing test', () => {
   assert.ok(rows.length > 40);
   for (const cells of rows) {
     const line = cells.join(' | ');
@@ -41,7 +41,7 @@ test('each counter that docs/security.md names is a metric', () => {
   for (const name of named) assert.ok(names.has(name), name);
 });
 
-test('README.md leads to docs/security.md, and its links lead somewhere', () => {
+test('README.md links to docs/security.md, whose links all have targets', () => {
   assert.ok(readFileSync(`${root}README.md`, 'utf8').includes('](docs/security.md)'));
   for (const [, path] of document.matchAll(/\]\(((?!http)[\w./-]+)(?:#[\w-]+)?\)/g)) {
     assert.ok(existsSync(new URL(path, `file://${root}docs/`)), path);

@@ -217,7 +217,7 @@ function fragments(at, between = Buffer.alloc(0)) {
   ];
 }
 
-test('each way to break the framing has its close code, however it is cut', {
+test('each framing violation gets its close code, however it is cut', {
   timeout: 60_000,
 }, async (t) => {
   const server = await startServer(t, ENV);
@@ -244,7 +244,7 @@ test('each way to break the framing has its close code, however it is cut', {
         assert.deepEqual(heard, { status: 101, close: code, texts, pongs, other: [] });
     });
   }
-  await t.test('and nothing of it harms the worker', async () => {
+  await t.test('no input makes the worker log a warning or an error', async () => {
     const wire = await new Wire(server.port).opened();
     assert.deepEqual(await wire.ask(ECHO), JSON.parse(ECHO));
     wire.destroy();

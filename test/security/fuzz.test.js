@@ -20,7 +20,7 @@ const plan = fc.record({
 });
 
 for (const { name, corpus, start } of TARGETS) {
-  test(`${name}: nothing escapes, nothing stays, and answers are well-formed`, {
+  test(`${name}: no exception escapes, no state remains, and answers are well-formed`, {
     timeout: 60_000,
   }, async (t) => {
     const running = await start();

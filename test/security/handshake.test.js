@@ -152,7 +152,7 @@ function row(name, bytes, status) {
   return [name, bytes, status];
 }
 
-test('each handshake has its answer, however it is cut', { timeout: 60_000 }, async (t) => {
+test('each handshake gets its answer, however it is cut', { timeout: 60_000 }, async (t) => {
   const server = await startServer(t, {
     WORKERS: '1',
     FANFARE_LIMITS: 'off',
@@ -183,18 +183,18 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
       }
     });
   }
-  await t.test('behind a refusal nothing is read', async (t) => {
+  await t.test('data behind a refused request is not read', async (t) => {
     const client = await RawClient.connect(t, server);
     client.write(`${having({ 'Content-Length': '4' })}${handshake()}${PLAIN}`);
     assert.equal((await client.response()).status, 400);
     await client.closed();
     assert.equal(client.bytes.length, 0);
   });
-  await t.test('a request behind a good handshake is read as frames', async () => {
+  await t.test('a request behind an accepted handshake is read as frames', async () => {
     const wire = new Wire(server.port, { request: handshake() + PLAIN });
     assert.equal((await wire.ended()).close, 1002);
   });
-  await t.test('frames behind a handshake are taken, in their order', async () => {
+  await t.test('frames behind a handshake are accepted in order', async () => {
     const early = Buffer.concat([
       Buffer.from(handshake()),
       text('{"type":"ping","id":1}'),
@@ -207,7 +207,7 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
       '{"type":"pong","id":2}',
     ]);
   });
-  await t.test('and nothing of it harms the worker', () => {
+  await t.test('no input makes the worker log a warning or an error', () => {
     assert.deepEqual(
       server.lines.filter(({ level }) => level >= 40),
       [],
@@ -215,7 +215,7 @@ test('each handshake has its answer, however it is cut', { timeout: 60_000 }, as
   });
 });
 
-test('requests with an expectation count like all others: one socket has so many', {
+test('requests with an Expect header count against the limit of requests per socket', {
   timeout: 20_000,
 }, async (t) => {
   const server = await startServer(t, { WORKERS: '1', FANFARE_LIMITS: 'off' });
@@ -226,7 +226,7 @@ test('requests with an expectation count like all others: one socket has so many
   assert.ok(answers >= 1 && answers <= 100, `${answers}`);
 });
 
-test('a handshake that takes too long is told so', { timeout: 20_000 }, async (t) => {
+test('a handshake that takes too long gets 408', { timeout: 20_000 }, async (t) => {
   const server = await startServer(t, { WORKERS: '1', FANFARE_HANDSHAKE_TIMEOUT_MS: '300' });
   for (const start of ['', 'GET', handshake().slice(0, -2)]) {
     const client = await RawClient.connect(t, server);
@@ -236,7 +236,7 @@ test('a handshake that takes too long is told so', { timeout: 20_000 }, async (t
   }
 });
 
-test('an address over its cap is told to wait, over all workers', {
+test('an address above its cap gets 429 and a time to wait, over all workers', {
   timeout: 20_000,
 }, async (t) => {
   const server = await startServer(t, {

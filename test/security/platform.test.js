@@ -15,7 +15,7 @@ const lock = JSON.parse(readFileSync(`${root}package-lock.json`, 'utf8'));
 /** Least versions, with the faults of those before in brackets. */
 const FLOORS = Object.freeze({ ws: [8, 23, 0] });
 
-test('packages are pinned with their hashes, and those of production run nothing at their installation', () => {
+test('packages are pinned by hash, and production packages have no install scripts', () => {
   for (const [path, entry] of Object.entries(lock.packages)) {
     if (path === '' || entry.link) continue;
     assert.match(String(entry.integrity), /^sha512-/, path);
@@ -24,7 +24,7 @@ test('packages are pinned with their hashes, and those of production run nothing
 });
 
 for (const [name, floor] of Object.entries(FLOORS)) {
-  test(`${name} is ${floor.join('.')} or later: there were faults before`, () => {
+  test(`${name} is ${floor.join('.')} or later, because earlier versions have vulnerabilities`, () => {
     const version = lock.packages[`node_modules/${name}`].version.split('.').map(Number);
     const difference = version.findIndex(
       (/** @type {number} */ n, /** @type {number} */ i) => n !== floor[i],
@@ -33,7 +33,7 @@ for (const [name, floor] of Object.entries(FLOORS)) {
   });
 }
 
-test('no source makes code of text', () => {
+test('no source file evaluates text as code', () => {
   for (const file of readdirSync(`${root}src`, { recursive: true, encoding: 'utf8' })) {
     if (!file.endsWith('.js')) continue;
     const source = readFileSync(`${root}src/${file}`, 'utf8');
@@ -41,13 +41,13 @@ test('no source makes code of text', () => {
   }
 });
 
-test('images run as nobody in particular', () => {
+test('images run as an unprivileged user', () => {
   const file = readFileSync(`${root}docker/Dockerfile`, 'utf8');
   const stages = file.split(/^FROM /m).slice(1);
   assert.match(/** @type {string} */ (stages.at(-1)), /^USER [1-9]/m);
 });
 
-test('secrets and strangers’ words are in no log line, no label and no page', {
+test('log lines, labels and pages contain no secrets and no text of clients', {
   timeout: 30_000,
 }, async (t) => {
   const SECRET = 'tops3cret';
