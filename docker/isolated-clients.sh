@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# isolated-clients.sh: N networks with subnets of their own, in each a load client, and one server that is in all of them.
+# isolated-clients.sh: starts N networks, each with its own subnet and a load client, and one server in all of them.
 #
 #   docker/isolated-clients.sh [--networks 4] [--connections 25000] [--subnets 172.30] [--results DIR] [-- more options of the swarm]
 #
@@ -8,11 +8,11 @@
 #
 # --connections  of each client
 # --subnets      first half of the addresses: NETWORK becomes the third number, so at most 250 networks
-# --results      where each client's report and log go; without, loadtest/results/isolated
+# --results      folder for each client's report and log; loadtest/results/isolated by default
 #
-# Without more options: `--phases connect,endurance`, so that all are connected at the same time for a minute. Whatever it makes
-# it takes away, also when it is interrupted or LIMIT_SECONDS are over. Exit code 0: every client's run held. The same without Docker:
-# loadtest/netns.sh.
+# Without more options: `--phases connect,endurance`, so that all are connected at the same time for a minute. The script removes
+# everything it creates, also if it is interrupted or runs into LIMIT_SECONDS. Exit code 0: every client's run passed. The same
+# without Docker: loadtest/netns.sh.
 set -euo pipefail
 
 LIMIT_SECONDS=900

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# tune.sh: compares this machine with 99-fanfare.conf and limits.conf, sets what differs, and verifies it.
+# tune.sh: compares this machine with 99-fanfare.conf and limits.conf, sets the differing values, and verifies them.
 #
-#   tune.sh diff      each setting: as it is, as it should be, what apply would do. Changes nothing, needs no root
-#   tune.sh apply     sets what differs, writes /etc/sysctl.d/99-fanfare.conf and /etc/security/limits.d/99-fanfare.conf, verifies
-#   tune.sh verify    is it so, and will it be after a reboot?
+#   tune.sh diff      prints each setting: its value, the wanted value, the action of apply. Changes nothing, needs no root
+#   tune.sh apply     sets differing values, writes /etc/sysctl.d/99-fanfare.conf and /etc/security/limits.d/99-fanfare.conf, verifies
+#   tune.sh verify    checks the values now and after a reboot
 #
-# Exit code: 0 all is as it should be; 1 something differs or could not be set; 64 not called right.
+# Exit codes: 0 all values are right; 1 a value differs or could not be set; 64 invalid command line.
 #
-# A setting marked "at least" is never lowered: what this machine has more of is kept, and written so. A line with `-` may fail.
+# A setting marked "at least" is never lowered: if this machine has a larger value, it is kept and written. A line with `-` may fail.
 # To undo: remove the two files and reboot.
 #
-# PROC_SYS=/proc/sys and ETC=/etc say where to look: an image that is being built, or a test.
+# PROC_SYS=/proc/sys and ETC=/etc can be changed for the build of an image, or for a test.
 set -euo pipefail
 
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -45,14 +45,14 @@ settings() {
 
 path_of() { printf '%s/%s' "$PROC_SYS" "${1//.//}"; }
 
-# value_of KEY: as it is now, with one blank between its parts; nothing where the key is not there or may not be read.
+# value_of KEY: the current value, with one blank between its parts; empty if the key is missing or may not be read.
 value_of() {
   local words
   read -r -a words 2>/dev/null <"$(path_of "$1")" || true
   echo "${words[*]:-}"
 }
 
-# exceeds VALUE WANTED: is it more? Of two numbers, a range: it reaches further at both ends.
+# exceeds VALUE WANTED: succeeds if VALUE is larger. A range (two numbers) is larger if it reaches further at both ends.
 exceeds() {
   local -a have want
   read -r -a have <<<"$1"
@@ -61,7 +61,7 @@ exceeds() {
   if [ "${#have[@]}" -eq 2 ]; then
     [ "${have[0]}" -le "${want[0]}" ] && [ "${have[1]}" -ge "${want[1]}" ]
   else
-    # Longer is larger: fs.file-max may be more than a shell can count.
+    # More digits mean a larger number: fs.file-max may exceed the integers of the shell.
     [ "${#1}" -gt "${#2}" ] || { [ "${#1}" -eq "${#2}" ] && [[ "$1" > "$2" ]]; }
   fi
 }
@@ -81,7 +81,7 @@ judge() {
 
 row() { printf '%-38s %-26s %-26s %s\n' "$@"; }
 
-# What is to be written: 99-fanfare.conf, with the larger values that this machine has.
+# The text to write: 99-fanfare.conf, with the larger values of this machine.
 sysctl_text() {
   local line key rest must at_least wanted now verdict
   local -A larger=()
