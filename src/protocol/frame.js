@@ -288,7 +288,7 @@ export function writeHeader(frame, at, length, first = FIN_TEXT) {
 }
 
 /**
- * @param {Buffer} frames unmasked ones
+ * @param {Buffer} frames unmasked
  * @param {number} at start of a frame
  * @returns {{start: number, length: number}} position of its body
  */

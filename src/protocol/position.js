@@ -17,7 +17,7 @@ const EPOCH = /^[0-9a-f]{16}$/;
  * offset is one above the previous offset.
  * @typedef {object} Position
  * @property {string} epoch names the stream: 16 random hexadecimal digits
- * @property {number} offset of a publication, from 1; 0 stands before the first
+ * @property {number} offset of a publication, from 1; 0 is the position before the first
  */
 
 /** @param {string} epoch */

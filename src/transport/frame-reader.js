@@ -21,6 +21,7 @@
 // and puts its connection into one of two lines. Short reads that only came too late in their turn
 // go first, then connections that have more to read than a turn gives. A connection that fills a
 // whole read waits in line for the next one. These rules apply with any limits.
+//
 // **Counts.** Control frames, empty frames and small fragments take a token each
 // (admission/rate-limit.js). Large fragments pay as bytes of their message. A connection without a
 // token is closed. The reader discards the bytes that a closed connection still sends, and stops
@@ -412,7 +413,7 @@ export class FrameReader {
     this.#waitingBytes += rest.length;
     progressOf(reading).rest = rest;
     this.onWaiting(reading.websocket);
-    // ws inflates and has paused the socket. The turn comes when ws resumes it.
+    // ws inflates and has paused the socket. Its turn comes when ws resumes it.
     if (reading.progress?.isDeflated && isPausedByWs(reading)) {
       reading.stream.once('resume', this.streamOnResume);
     } else this.#wait(socket, reading, line);

@@ -1,7 +1,7 @@
 // handshake.js: checks whether a request on the public port is a well-formed WebSocket handshake.
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
-// These checks come before it. They cost less than admission, so they also come before that.
+// These checks come before `ws`. They cost less than admission, so they also come before admission.
 
 /**
  * Requests with more headers are refused. Node silently drops headers beyond its own limit, so
@@ -63,7 +63,7 @@ export function tooManyHeaders({ rawHeaders }) {
 
 /**
  * The server does not wait for a body, and does not take it for the next request. A Content-Length
- * of 0 is no body: Java's WebSocket client sends it.
+ * of 0 does not count as a body, because Java's WebSocket client sends it.
  * @param {IncomingMessage} request
  */
 export function hasBody({ headers }) {

@@ -9,7 +9,7 @@ import { isHealthPath, isWebSocketPath, pathOf, tooManyHeaders } from './handsha
 /** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
 
 /**
- * @param {IncomingMessage} request that is no handshake
+ * @param {IncomingMessage} request that is not a handshake
  * @param {(path: string) => Answer} health
  * @returns {Answer}
  */

@@ -313,7 +313,7 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener and every socket that is no WebSocket.
+   * Closes the listener and every socket that is not a WebSocket.
    * @returns {Promise<void>} resolves when all of them are closed
    */
   async close() {

@@ -2,7 +2,7 @@
 //
 // A stream write costs a request object, a callback and three times the JavaScript. The kernel may
 // take only a part of the bytes, or nothing. The caller writes the rest to the stream. It must not
-// write directly while anything waits in the stream, so the order holds.
+// write directly while bytes wait in the stream, so the order holds.
 //
 // Private: `socket._handle`, and the handle's `fd`.
 

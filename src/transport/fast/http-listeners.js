@@ -37,7 +37,7 @@ export function httpListenersFault() {
 
 /**
  * Removes a server's own listener for connections, and returns it.
- * @param {Server} server as it was made
+ * @param {Server} server as Node created it
  * @returns {ConnectionListener|null} null: nothing has changed
  */
 export function takeConnectionListener(server) {
