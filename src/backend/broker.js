@@ -42,8 +42,8 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *
  * @property
  *   {(room: string, publication: Buffer, options?: PublishOptions) => Promise<Position|void>}
- * publish Resolves when the broker has accepted the publication, whether or not it reaches a
- * receiver. Resolves with the publication's position if the room has history. Rejects with
+ *   publish Resolves when the broker has accepted the publication, whether or not it reaches a
+ *   receiver. Resolves with the publication's position if the room has history. Rejects with
  *   UNAVAILABLE (never accepted) or OUTCOME_UNKNOWN (perhaps accepted, perhaps delivered later).
  *   The buffer belongs to the broker from the call on. Successive publications of one worker to a
  *   room keep their order.

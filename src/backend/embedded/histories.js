@@ -8,11 +8,11 @@
 // without a copy. A room's thousand small publications are a few objects for the garbage collector,
 // not thousands.
 //
-// Everything is bounded, and every loss is counted. Above `maxBytes`, the least recently used rooms
-// lose their publications. Above `maxStreams`, the oldest positions are forgotten, first those of
-// rooms without publications. A loss is never hidden. If only the publications are lost, the
-// position continues, so a client that missed nothing still recovers. If the position is lost, the
-// room begins a new epoch.
+// Everything is bounded, and every loss is counted. Above `maxBytes`, the rooms least recently
+// published to lose their publications. Above `maxStreams`, the oldest positions are forgotten,
+// first those of rooms without publications. A loss is never hidden. If only the publications are
+// lost, the position continues, so a client that missed nothing still recovers. If the position is
+// lost, the room begins a new epoch.
 //
 // A room without publications costs nothing, however often clients ask for it. Its epoch is that of
 // its bucket (a hash of its name). When a position is forgotten, its bucket gets a new epoch. So

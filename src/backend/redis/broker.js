@@ -89,8 +89,8 @@ export class RedisBroker {
     this.inbox = new Inbox({
       keys,
       onNumbered: (room, offset, epoch) => {
-        // Not in a cluster: there a demoted node ends the subscriptions, and the broker reads the
-        // positions of all rooms anew.
+        // Not in a cluster: if a node is demoted, Redis ends the subscriptions, and the broker
+        // reads the positions of all rooms anew.
         this.node?.history.see(room, offset, epoch);
       },
       onOther: (channel, message) => this.#inboxOnOther(channel, message),

@@ -33,8 +33,8 @@ import { readScript } from './scripts.js';
 const PLAIN = scriptOf('PUBLISH');
 const SHARDED = scriptOf('SPUBLISH');
 /**
- * Meta outlives the stream by far. While meta exists, an empty stream counts as expired, not as
- * new.
+ * Meta outlives the stream by far. While meta exists, an empty stream counts as trimmed or expired,
+ * not as new.
  */
 const META_TTL_FACTOR = 10;
 const MIN_META_TTL_MS = 86_400_000;
@@ -343,8 +343,8 @@ class RoomCache {
   }
 
   /**
-   * Returns the highest offset that Redis has given out, as far as this worker knows. @returns
-   * {Floor}
+   * Returns the highest offset that Redis has given out, as far as this worker knows.
+   * @returns {Floor}
    */
   floor() {
     return { epoch: this.epoch, top: this.top };
@@ -507,7 +507,8 @@ class HistoryPublish extends Message {
 }
 
 /**
- * A read of a room's history. A read has no effect, so every failure is UNAVAILABLE.
+ * A read of a room's history. A read changes nothing on behalf of its caller, so every failure is
+ * UNAVAILABLE.
  * @extends {Message<HistoryPage>}
  */
 class HistoryRead extends Message {

@@ -177,7 +177,8 @@ export class RedisNode {
   }
 
   /**
-   * Sends its probes through this channel from now on. @param {string} channel in one of its slots
+   * Sends its probes through this channel from now on.
+   * @param {string} channel in one of its slots
    */
   probeOn(channel) {
     this.probe.stop();

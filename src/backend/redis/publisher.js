@@ -141,8 +141,8 @@ export class RedisPublisher {
   }
 
   /**
-   * The reason to refuse a message; empty if there is room for it. @param {number} bytes of the
-   * message
+   * The reason to refuse a message; empty if there is room for it.
+   * @param {number} bytes of the message
    */
   refusal(bytes) {
     if (!this.connection.isWritable) return 'Redis is unavailable';
