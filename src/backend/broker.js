@@ -4,7 +4,7 @@
 // publications are opaque bytes. docs/architecture/backends.md explains the choices behind this
 // contract.
 
-/** How long a broker remembers an idempotency key. */
+/** The time that a broker remembers an idempotency key. */
 export const IDEMPOTENCY_MS = 300_000;
 /** The default of `ReadRequest.maxBytes`, and its maximum. */
 export const MAX_PAGE_BYTES = 8 * 1024 * 1024;

@@ -10,7 +10,7 @@ export class DelayedUnsubscribe {
   constructor(ms, onOver) {
     this.ms = ms;
     this.onOver = onOver;
-    /** When each is over. @type {Map<string, number>} */
+    /** The end of each room's delay. @type {Map<string, number>} */
     this.due = new Map();
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;

@@ -91,7 +91,7 @@ export class Histories {
     this.publications = 0;
     this.keys = new Keys(maxKeys);
     this.epoch = newEpoch();
-    /** Of the slots in which a position was forgotten. @type {Map<number, string>} */
+    /** Epochs of the buckets in which a position was forgotten. @type {Map<number, string>} */
     this.renewed = new Map();
     /** Publications that were evicted before they expired, for lack of space. */
     this.lostPublications = 0;

@@ -141,13 +141,19 @@ export class RelayClient {
     this.writer = new MessageWriter();
     this.isScheduled = false;
     this.nextRequest = 1;
-    /** In the order they were sent. @type {Map<number, Request>} */
+    /** Requests in the order they were sent. @type {Map<number, Request>} */
     this.requests = new Map();
-    /** Of the publications of this tick. @type {import('../deferred.js').Deferred<void>|null} */
+    /**
+     * The outcome of this tick's publications.
+     * @type {import('../deferred.js').Deferred<void>|null}
+     */
     this.sync = null;
-    /** Of those with a position. @type {import('../deferred.js').Deferred<Position>[]} */
+    /**
+     * The outcomes of publications with a position.
+     * @type {import('../deferred.js').Deferred<Position>[]}
+     */
     this.appends = [];
-    /** Of the counts asked for in this tick. @type {Promise<number>|null} */
+    /** The result of the counts requested in this tick. @type {Promise<number>|null} */
     this.counting = null;
     /**
      * Subscriptions whose members are requested next: one at a time, because an answer may be

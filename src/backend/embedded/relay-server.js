@@ -471,7 +471,7 @@ class Link {
     this.isScheduled = false;
     /** Bytes that the writer may collect in this tick before publications are left out. */
     this.allowance = 0;
-    /** Of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
+    /** Positions of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
     this.positions = [];
     /** Reads that wait until the worker has taken earlier bytes. @type {HistoryRead[]} */
     this.reads = [];

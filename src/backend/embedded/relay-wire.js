@@ -116,7 +116,7 @@ export class MessageReader {
    */
   constructor(onMessage) {
     this.onMessage = onMessage;
-    /** Of a message that has not arrived in full. @type {Buffer[]} */
+    /** Chunks of a message that has not arrived in full. @type {Buffer[]} */
     this.parts = [];
     this.partsBytes = 0;
     this.neededBytes = 0;
@@ -721,8 +721,8 @@ export class MessageWriter {
 
   /**
    * Passes on a message as it lies in a buffer. Neighbouring messages are copied together. The
-   * publications of one worker in a tick mostly go to the same workers, so they cost one copy for
-   * each receiving worker and not one for each message.
+   * publications of one worker in a tick mostly go to the same workers. Then each receiving worker
+   * costs one copy, not one for each message.
    * @param {Buffer} buffer not modified until the next take()
    * @param {number} start
    * @param {number} end

@@ -6,7 +6,7 @@
 //   position      u32 length with the second bit set, the position (protocol/position.js) of the next
 //                 publication. Rooms with history begin with one; offsets behind it are consecutive
 //
-// Scripts frame what they publish with the functions of lua/batch.lua.
+// Scripts frame their publications with the functions of lua/batch.lua.
 //
 // The publications of one tick for one room share a message, because Redis and each subscriber pay
 // for every message. A publication stays a slice of the bytes that were read.
@@ -60,7 +60,7 @@ export class BatchReader {
   /** @param {Buffer} message */
   constructor(message) {
     this.message = message;
-    /** Of the item that `next` found. A slice of the message. @type {Buffer|null} */
+    /** Bytes of the item that `next` found: a slice of the message. @type {Buffer|null} */
     this.publication = null;
     /** If `publication` is null: the id of a reference. */
     this.id = '';

@@ -70,7 +70,7 @@ export class RedisBroker {
     this.state = 'degraded';
     /** @type {BrokerEvents|null} */
     this.events = null;
-    /** Of this outage, as logged. @type {Set<string>} */
+    /** Reasons logged in this outage. @type {Set<string>} */
     this.reasons = new Set();
     this.awaySince = 0;
     /** Whether the connection count's Redis is available. */

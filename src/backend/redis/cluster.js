@@ -6,8 +6,8 @@
 // refused subscriptions.
 //
 // The map of slots comes from `CLUSTER SLOTS`. The worker asks for it again when a node refuses a
-// slot (MOVED, the end of a sharded subscription), continually while a node is away, and every
-// INTERVAL_MS. When a slot has moved, its channels move to the new node.
+// slot (MOVED, the end of a sharded subscription) and every INTERVAL_MS. While a node is away, the
+// worker asks continually. When a slot has moved, its channels move to the new node.
 
 import { Redis } from 'ioredis';
 import { addressText, redisOptions, redisSecrets, withoutSecrets } from '../../config/redis.js';

@@ -1,8 +1,8 @@
 // connection.js: one connection to Redis, which reconnects by itself.
 //
 // ioredis handles the protocol, TLS, authentication, Sentinels and reconnecting. This file decides
-// how the connection behaves when Redis fails: no command waits in a queue while Redis is away, no
-// command is sent twice, every step of a handshake has a deadline, and delays grow until the
+// how the connection behaves when Redis fails. No command waits in a queue while Redis is away, and
+// no command is sent twice. Every step of a handshake has a deadline. Delays grow until the
 // connection has proved itself.
 //
 // With Sentinels, every attempt asks for the current primary. The connection leaves a replaced
@@ -66,7 +66,7 @@ export class RedisConnection {
       commandTimeout: timeoutMs,
       sentinelCommandTimeout: timeoutMs,
       maxLoadingRetryTime: LOADING_RETRY_MS,
-      // ioredis would deliver a publish from its queue long after the caller gave it up, and would
+      // ioredis would deliver a publish from its queue long after the caller gave it up. It would
       // report success, because Redis answers with the receivers at that moment.
       enableOfflineQueue: false,
       maxRetriesPerRequest: 0,

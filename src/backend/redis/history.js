@@ -17,7 +17,7 @@
 //   server that still has such an epoch, the script ends it there, because that server lacks later
 //   publications.
 // - Offsets of an epoch only rise. If a call finds a lower offset than the worker has seen, Redis
-//   has lost publications (a primary took an older copy), and the worker accepts nothing more in
+//   has lost publications (a primary took an older copy). Then the worker accepts nothing more in
 //   that epoch.
 // - Reads take turns, so that answers under way are bounded in bytes and do not delay publications.
 

@@ -5,9 +5,9 @@
 //   presence:{*}:dead, :cleared    sessions that have ended; presence:{*}:mark names the data set
 //   presence:{*}:rooms:<session>   rooms that may have users of that session; no room is called *
 //
-// - If Redis may have lost writes (an outage, lost data, or a worker taken for dead), the worker
-//   starts a new session, rewrites all its users, then clears the old session. So no user
-//   disappears in between.
+// - Writes may be lost after an outage, if Redis lost its data, or if another worker took this one
+//   for dead. Then the worker starts a new session, rewrites all its users, and clears the old
+//   session. So no user disappears in between.
 // - A session without a heartbeat for `ttlMs` is dead, and the worker that finds it clears it. The
 //   relay reports the death of a worker of its machine at once.
 // - A session judges others only after it has lived for half of `ttlMs`, because after an outage
@@ -98,7 +98,7 @@ export class PresenceSession {
     this.name = '';
     /** Whether anything has been written under the session. */
     this.isUsed = false;
-    /** When the session began. */
+    /** The start of the session. */
     this.beganMs = 0;
     /**
      * The number of reasons so far to doubt that Redis has all confirmed writes, and how many of
@@ -251,7 +251,7 @@ export class PresenceSession {
     await this.#addRooms(this.name, rooms);
   }
 
-  /** @param {string[]} rooms in which this session has no users any more */
+  /** @param {string[]} rooms in which this session has no users left */
   async unregister(rooms) {
     for (let i = 0; i < rooms.length; i += CHUNK_ROOMS) {
       const chunk = rooms.slice(i, i + CHUNK_ROOMS);

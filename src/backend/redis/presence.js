@@ -21,8 +21,8 @@ import { readScript } from './scripts.js';
 
 const RETRY_MS = 1000;
 /**
- * After Redis has lost its data, this worker waits so long before it announces the leaves of the
- * outage, so that other workers can write their users again.
+ * The delay before this worker announces the leaves of an outage in which Redis has lost its data.
+ * Meanwhile other workers write their users again.
  */
 const SETTLE_MS = 5000;
 const CLOSE_TIMEOUT_MS = 2000;
@@ -148,7 +148,7 @@ export class RedisPresence {
      *   {Map<string, import('../deferred.js').Deferred<import('../presence.js').PresenceSnapshot>>}
      */
     this.reads = new Map();
-    /** The work under way; null: none is. @type {Promise<void>|null} */
+    /** The work under way; null if there is none. @type {Promise<void>|null} */
     this.working = null;
     this.isScheduled = false;
     this.hasFailed = false;

@@ -65,7 +65,7 @@ export class RedisPublisher {
     this.onRefused = onRefused;
     this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
     this.storeHead = storeHead(isSharded);
-    /** Of this tick, in order. @type {Message<any>[]} */
+    /** Messages of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
     /** The latest of each room among them. @type {Map<string, Message>} */
     this.latest = new Map();

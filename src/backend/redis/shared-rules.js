@@ -47,7 +47,7 @@ export class SharedRules {
     this.saidMs = Number.NEGATIVE_INFINITY;
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
-    /** Of a worker that starts. @type {Promise<void>|null} */
+    /** The wait of a worker that starts. @type {Promise<void>|null} */
     this.settling = null;
   }
 
