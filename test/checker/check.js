@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// check.js: holds a record against the invariants and prints what it found.
+// check.js: compares a record with the invariants and prints the findings.
 //
 //   node test/checker/check.js record.jsonl
 //
-// Exits with 0 where the record is complete and nothing was violated.
+// Exits with 0 if the record is complete and no invariant was violated.
 
 import { checkRecord, printReport } from './report.js';
 

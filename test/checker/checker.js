@@ -1,4 +1,4 @@
-// checker.js: holds a record against the invariants, event by event, and sums up.
+// checker.js: compares a record with the invariants, event by event, and makes a report.
 //
 //   const checker = new Checker();
 //   for (const event of readRecord(path)) checker.see(event);
@@ -8,7 +8,7 @@ import { Figures } from './figures.js';
 import { IndexedRun } from './indexed-run.js';
 import { INVARIANTS } from './invariants.js';
 
-/** Of each invariant so many violations are told in words; all are counted. */
+/** So many violations of each invariant are described; all are counted. */
 const EXAMPLES = 5;
 
 /** @typedef {import('./record.js').Event} Event */
@@ -21,7 +21,7 @@ const EXAMPLES = 5;
  * @property {string} id
  * @property {string} anomaly
  * @property {string} claim
- * @property {number} checks how often it was put to the test
+ * @property {number} checks number of times it was tested
  * @property {number} violations
  * @property {string[]} examples the first few, with the second they happened in
  */
@@ -63,7 +63,7 @@ export class Checker {
 
   /**
    * @param {Event} event the next one
-   * @throws where no run can have been like that: then the recording is at fault
+   * @throws if no run can produce this record, because then the recording is at fault
    */
   see(event) {
     const { run } = this;

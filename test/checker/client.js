@@ -1,9 +1,9 @@
-// client.js: a subscriber that comes back, and records what its application would see.
+// client.js: a subscriber that reconnects, and records the events that its application would see.
 //
-// What a client library owes its application is done here by the shortest means: it remembers how
-// far it has got in each room with history, comes back with `since`, takes the reply's word for
-// whether it has missed something, and drops what it has passed. Recorded are events of the wire in
-// the order they were read: see record.js.
+// It does the duties of a client library in the shortest way. It remembers its position in each
+// room with history, and rejoins with `since`. It trusts the `recovered` of the reply, and drops
+// messages that it has passed. It records the events of the wire in the order of reading: see
+// record.js.
 
 import { WebSocket } from 'ws';
 
@@ -58,15 +58,15 @@ export class RecoveringClient {
     this.attempts = 0;
     /** @type {Set<NodeJS.Timeout>} */
     this.timers = new Set();
-    /** What the server asked for before it closed; NaN: nothing. */
+    /** The delay that the server requested before it closed; NaN if it requested none. */
     this.reconnectAfterMs = Number.NaN;
-    /** Answers and messages that fit nowhere: a test wants to see none. @type {string[]} */
+    /** Unexpected answers and messages; a test requires that there are none. @type {string[]} */
     this.oddities = [];
     /** Markers it has got. @type {Set<string>} */
     this.markers = new Set();
     /** `degraded` pushes, as they came. @type {boolean[]} */
     this.degraded = [];
-    /** Rooms it was told to load anew, as often as it was. @type {string[]} */
+    /** Rooms of the `resync` messages it got, one entry each. @type {string[]} */
     this.resyncs = [];
     /** Codes its connections were closed with while it wanted them. @type {number[]} */
     this.closes = [];
@@ -193,15 +193,15 @@ export class RecoveringClient {
   }
 }
 
-/** What a server may say, by type. @type {Handlers} */
+/** The messages of a server, by type. @type {Handlers} */
 const HANDLERS = {
   joined(client, { room, epoch, offset, recovered }) {
     const place = client.places.get(room);
     if (place === undefined || place.isJoined) return client.oddities.push(`joined ${room}`);
     place.isJoined = true;
     client.recorder.write({ type: 'reply', client: client.id, room, epoch, offset, recovered });
-    // What is said of the position is recorded above; whether it can be true is the checker's to
-    // say.
+    // The position is recorded above; the checker decides whether it can be
+    // true.
     if (epoch !== undefined && !(recovered && epoch === place.position?.epoch))
       place.position = { epoch, offset };
     if (client.isJoined) client.attempts = 0;

@@ -1,5 +1,5 @@
-// figures.js: how a run went, in numbers: what was accepted, for how long there was no service, how
-// long recovery took.
+// figures.js: the figures of a run: accepted messages, the length of interruptions, and the time of
+// recoveries.
 
 import { Latency } from '../../loadtest/lib/latency.js';
 import { count } from '../../loadtest/lib/run.js';
@@ -127,7 +127,7 @@ export class Figures {
     this.#caughtUp(member, t);
   }
 
-  /** What plain rooms lost; once, at the end. @param {Run} run */
+  /** The losses of plain rooms; called once, at the end. @param {Run} run */
   finish(run) {
     for (const { outcome, members, reached } of run.publications.values()) {
       if (outcome !== 'ok' || members === 0) continue;
@@ -136,7 +136,7 @@ export class Figures {
     }
   }
 
-  /** What and how much, for people. @returns {[string, string][]} */
+  /** Names and figures as text. @returns {[string, string][]} */
   rows() {
     const of = (/** @type {string} */ type) => this.counts[type] ?? 0;
     const lost = this.plainExpected - this.plainReached;

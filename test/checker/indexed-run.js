@@ -1,12 +1,12 @@
-// indexed-run.js: what is known of a run at a point of its record.
+// indexed-run.js: the state of a run at a point of its record.
 //
 // The record is gone through once and in order, and no delivery is kept: of each publication, of
 // each stream of offsets and of each client in each room there is one small object. Ten minutes of
 // 500 messages a second to 200 clients are ten million deliveries and need 200 MB.
 //
 // A *segment* is the time a client is subscribed without interruption: from a reply to the close. A
-// *span* is what the application may take for one unbroken sequence: it begins with a reply or a
-// `resync` and goes on through closes where the next reply says `recovered: true`.
+// *span* is a sequence that the application may treat as unbroken. It begins with a reply or a
+// `resync`, and continues through a close if the next reply has `recovered: true`.
 
 /** @typedef {import('./record.js').Event} Event */
 /** @typedef {import('./record.js').Position} Position */
@@ -49,7 +49,7 @@ export class Publication {
     /** @type {'invoked'|'ok'|'fail'|'info'} */
     this.outcome = 'invoked';
     this.okAt = Number.POSITIVE_INFINITY;
-    /** When its publisher was told that the outcome is unknown. */
+    /** Time at which its publisher learnt that the outcome is unknown. */
     this.unknownAt = Number.POSITIVE_INFINITY;
     /** Where it stands, as first heard of. @type {Stream|null} */
     this.stream = null;
@@ -109,7 +109,7 @@ export class Stream {
 
   /**
    * @param {number} t
-   * @returns {number} highest offset accepted until then, 0 where none was
+   * @returns {number} highest offset accepted until then, 0 if no offset was
    */
   acceptedUntil(t) {
     return this.okHighest[this.#acceptances(t) - 1] ?? 0;
@@ -359,7 +359,7 @@ export class IndexedRun {
    * The latest moment of a segment that was followed, within the segment, by an undisturbed time in
    * which everything must have settled: what was accepted until then had to arrive.
    * @param {Member} member still open
-   * @returns {number} -Infinity where there is none
+   * @returns {number} -Infinity if there is no such moment
    */
   settledMoment(member) {
     const calm = this.disturbances === 0 ? { from: this.calmSince, to: this.now } : this.longCalm;
@@ -386,7 +386,7 @@ export class IndexedRun {
   /**
    * @param {string} room
    * @param {string|undefined} epoch
-   * @returns {Stream|null} null where the message had no place
+   * @returns {Stream|null} null if the message had no position
    */
   stream(room, epoch) {
     if (epoch === undefined) return null;
@@ -397,7 +397,7 @@ export class IndexedRun {
     return stream;
   }
 
-  // What events change. The invariants have been asked before, with the run as it was.
+  // The effects of events. The invariants have been checked before, with the previous state.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
   invoke({ t, value, marker, via = 0, server = 0 }) {
@@ -492,7 +492,7 @@ export class IndexedRun {
   }
 
   /**
-   * What is promised of a plain room is promised to a connection.
+   * The promises for a plain room apply to one connection.
    * @param {number} client
    * @param {number} t
    * @param {number} [server]

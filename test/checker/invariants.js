@@ -1,10 +1,10 @@
-// invariants.js: what must hold of every run, whatever was done to the servers. One table; each row
-// says which anomaly it is about.
+// invariants.js: the table of invariants, which hold for every run and every fault. Each row names
+// its anomaly.
 //
-// A row's functions are asked at an event, with the run as it was before it. They answer null where
-// they have nothing to say, '' where the invariant held, and what is wrong otherwise; those that
-// look at many things yield such answers. The first two are told apart so that a report can say how
-// often each was put to the test: one that never was proves nothing.
+// A row's functions are called at an event, with the run as it was before the event. They return
+// null if the invariant does not apply, '' if it held, and otherwise the violation; functions that
+// check many things yield such answers. A report counts how often each invariant applied, because
+// an invariant that was never tested proves nothing.
 //
 // The borders between them are drawn so that one fault is one anomaly:
 // - a gap between two offsets that a client got is I5, or I6 while a replay is under way;

@@ -1,15 +1,15 @@
-// model.js: a cluster in memory, whose records are right by construction, and which can be told to
-// be wrong.
+// model.js: a cluster in memory. Its records are correct by construction, and a test can plant
+// faults.
 //
-// It exists to keep the checker honest: a random run of it must have no violation, and a run with
-// one fault planted must have that fault's and no other. It does what a server promises, by the
-// shortest means: a store with bounded history and an epoch, workers that hear of publications late
-// and heal what they missed, clients that come back with `since`. Time is its own and only moves as
-// told.
+// It tests the checker: a random run must have no violation, and a run with one planted fault must
+// have the violation of that fault and no other. It keeps a server's promises in the shortest way: a
+// store with bounded history and an epoch, workers that get publications late and backfill gaps, and
+// clients that rejoin with `since`. The model has its own clock, which moves only when a test
+// advances it.
 
 import { SETTLE_US } from './indexed-run.js';
 
-/** What each room keeps. */
+/** Publications stored per room. */
 const HISTORY_SIZE = 6;
 const STEP_US = 1000;
 
@@ -25,13 +25,13 @@ export const WORKERS = 2;
 /** @typedef {{epoch: string, top: number, log: Message[]}} Stored */
 
 /**
- * How it may be wrong.
+ * The faults that a test can plant.
  * @typedef {object} Faults
  * @property {boolean} [fenceOff] what a restart lost does not end the epoch
- * @property {boolean} [forgesRecovery] says recovered:true where it can't know
+ * @property {boolean} [forgesRecovery] replies recovered:true although it can't know
  * @property {boolean} [cutsReplays] the last message of a replay is missing
- * @property {boolean} [ignoresEpochs] workers pass a new epoch on without a word
- * @property {boolean} [hidesOutages] nobody is told that publishes are refused
+ * @property {boolean} [ignoresEpochs] workers pass on a new epoch without a `resync`
+ * @property {boolean} [hidesOutages] clients get no `degraded` when publishes are refused
  */
 
 class Worker {
@@ -258,7 +258,7 @@ export class Model {
   }
 
   /**
-   * The worker's subscription is cut: what it has not yet heard of is gone.
+   * The worker's subscription is cut: publications that it has not received are lost.
    * @param {number} worker
    */
   cut(worker) {

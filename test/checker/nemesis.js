@@ -1,7 +1,7 @@
-// nemesis.js: what is done to servers, to Redis and to clients, one table. `inflict` does it and
-// returns what heals it.
+// nemesis.js: the table of faults for servers, Redis and clients. `inflict` causes the fault and
+// returns the function that heals it.
 //
-// Healing ends when the processes are back; whether service is back is what the record shows.
+// Healing ends when the processes are back; the record shows whether service is back.
 //
 // A fault without effect would be a test that can't fail. So faults that could miss check their
 // effect, and throw if there is none. All effects are confined to processes and networks that the
@@ -433,7 +433,7 @@ export const NEMESES = Object.freeze({
 /**
  * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  * @param {...string} command
- * @returns {Promise<string>} rejects where Redis refuses it
+ * @returns {Promise<string>} rejects if Redis refuses it
  */
 function tell(redis, ...command) {
   return redis.cli('-e', ...command);
@@ -442,7 +442,7 @@ function tell(redis, ...command) {
 /**
  * @param {boolean} isSo
  * @param {string} what the effect of a fault
- * @throws where the fault has no effect
+ * @throws if the fault has no effect
  */
 function mustBe(isSo, what) {
   if (!isSo) throw new Error(`the fault has no effect: it is not so that ${what}`);

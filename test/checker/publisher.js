@@ -1,4 +1,4 @@
-// publisher.js: publishes over the wire, and records what it was told became of each message.
+// publisher.js: publishes over the wire, and records the outcome of each message.
 //
 // Accepted (`ok`), certainly not (`fail`), or nothing that can be relied on (`info`): an error that
 // says so, no answer in time, or none before the connection ended. What is not known is never tried
@@ -9,7 +9,7 @@ import { WebSocket } from 'ws';
 const OPEN_TIMEOUT_MS = 5000;
 const REPLY_TIMEOUT_MS = 6000;
 const RECONNECT_MS = 200;
-/** Errors that say that nothing was accepted; of others nobody knows. */
+/** Errors that prove that nothing was accepted; after others the outcome is unknown. */
 const REFUSALS = new Set([
   'UNAVAILABLE',
   'RATE_LIMIT_EXCEEDED',

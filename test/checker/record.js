@@ -1,4 +1,4 @@
-// record.js: the record of a run: what publishers and subscribers saw and what was done to the
+// record.js: the record of a run: the events of publishers and subscribers, and the faults of the
 // servers, one JSON text a line.
 //
 // Written while a run goes on, read afterwards by the checker. All times are of CLOCK_MONOTONIC, in
@@ -44,10 +44,10 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'degraded', client: number, degraded: boolean}} DegradedEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
  *
- * What was done to the servers; several may be under way.
+ * A fault of the servers starts or stops; several may be in progress.
  * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
  *
- * What must be back where it was.
+ * Gauges that must return to their earlier values.
  * @typedef {{type: 'gauges', when: 'before'|'after', of: string, values: Record<string, number>}}
  *   GaugesEvent
  *

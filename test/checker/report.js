@@ -1,4 +1,4 @@
-// report.js: a record checked, and what was found put into words.
+// report.js: checks a record and describes the findings.
 
 import { count, print, table } from '../../loadtest/lib/run.js';
 import { Checker } from './checker.js';

@@ -1,14 +1,14 @@
 #!/usr/bin/env node
-// run.js: random faults for some minutes, one after another, and the record of it checked.
+// run.js: runs random faults for some minutes, one after another, and checks the record.
 //
 //   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
 //
-// The seed chooses the faults, their order and their lengths, and who publishes what where; what
-// the machine adds is not in its power. Exits with 0 where nothing was violated.
+// The seed chooses the faults, their order and their lengths, and the publishes. The timing of the
+// machine is not repeatable. Exits with 0 if no invariant was violated.
 //
-// As root on Linux it starts itself again in a network of its own, since some faults are firewall
-// rules. Elsewhere these faults are left out, and the run says so.
+// As root on Linux it restarts itself in a network namespace, because some faults are firewall
+// rules. Elsewhere these faults are left out, and the run reports that.
 
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';

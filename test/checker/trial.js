@@ -1,4 +1,4 @@
-// trial.js: servers, a Redis, a workload and a record: what a run with faults takes place in.
+// trial.js: the parts of a run with faults: servers, a Redis, a workload and a record.
 
 import { rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -24,7 +24,7 @@ const GONE_MS = 60_000;
  */
 const GAUGES_BACK_MS = 30_000;
 const READING_MS = 300;
-/** What must be back where it was when all clients are gone. */
+/** Gauges that must return to their earlier values when all clients have left. */
 const GAUGES = Object.freeze([
   'websocket_connections_total',
   'fanfare_rooms',
@@ -112,7 +112,7 @@ export class Fanfare {
     return `ws://127.0.0.1:${this.env.PORT}/`;
   }
 
-  /** @returns {Promise<number>} how many workers are ready; 0 where there is no answer */
+  /** @returns {Promise<number>} number of ready workers; 0 if there is no answer */
   async ready() {
     return readiness(this.process.metricsPort).then(
       ({ ready = 0 }) => ready,
@@ -228,7 +228,7 @@ export class Trial {
     return report;
   }
 
-  /** What clients and servers said that nobody expects. @returns {string[]} */
+  /** Unexpected messages of clients and log lines of servers. @returns {string[]} */
   oddities() {
     const said = this.workload.clients.flatMap(({ id, oddities }) =>
       oddities.map((text) => `client ${id}: ${text}`),

@@ -1,4 +1,4 @@
-// dropped.test.js: a firewall that drops all packets to and from Redis, and tells nobody.
+// dropped.test.js: a firewall that silently drops all packets to and from Redis.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// flood.js: does a flood of any kind end what the server does for others?
+// flood.js: checks that a flood of any kind does not affect other clients.
 //
 //   node test/faults/flood.js [--seconds 120] [--only pongs,pings] [--addresses 20] [--connections 100]
 //
@@ -6,10 +6,10 @@
 // ADDRESSES × CONNECTIONS sockets flood it, while fifty well-behaved clients exchange twenty
 // messages a second. Required of each kind: no worker is replaced, none of the fifty is
 // disconnected, their p99 stays under P99_MS, few newcomers are turned away, and the workers'
-// memory returns. Prints a Markdown table; the exit code is 1 where a line of it is not as
-// required.
+// memory returns. Prints a Markdown table; the exit code is 1 if a line fails a
+// requirement.
 //
-// Floods run at the lowest priority (flood/flooder.js), since here they share the server's
+// Floods run at the lowest priority (flood/flooder.js), because here they share the server's
 // processors.
 
 import { fork } from 'node:child_process';

@@ -1,6 +1,6 @@
 // presence.test.js: 1,000 users on two servers, one of which is killed with all its processes: the
-// others are told within a minute, nobody stays as a ghost, and nobody joins twice. With the
-// intervals of a real server: nearly a minute.
+// other clients learn it within a minute, no ghost stays, and no user joins twice. The intervals are
+// those of a real server, so the test takes nearly a minute.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

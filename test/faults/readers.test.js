@@ -1,4 +1,4 @@
-// readers.test.js: clients that read slower than is written.
+// readers.test.js: clients that read more slowly than the server writes.
 
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// redis.test.js: Redis killed, frozen, silent, full, replaced by one that has forgotten; and
-// subscriptions that are cut.
+// redis.test.js: Redis is killed, frozen, silent, full, or replaced by one without its data; and
+// subscriptions are cut.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -31,7 +31,7 @@ function assertAllTold({ workload }, { figures }) {
   assert.ok(resyncs >= historyMemberships(workload.clients), `${resyncs}`);
 }
 
-/** All was there to be fetched, so nobody had to be told anything. @param {Report} report */
+/** All publications could be fetched, so no client got a `resync`. @param {Report} report */
 function assertNobodyTold({ figures }) {
   assert.equal(figures.counts.resync ?? 0, 0);
   assert.equal(figures.notRecovered, 0);

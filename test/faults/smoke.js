@@ -1,5 +1,5 @@
-// smoke.js: one fault under a workload of seconds, with the checker over all of it: what every row
-// of the fault suite does.
+// smoke.js: one fault during a workload of seconds, with a check of the whole record. Every row of
+// the fault suite uses it.
 
 import assert from 'node:assert/strict';
 import { pause } from '../../loadtest/lib/run.js';

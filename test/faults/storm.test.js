@@ -1,5 +1,4 @@
-// storm.test.js: thousands of clients of one room come back at once, and each says what it has
-// seen.
+// storm.test.js: thousands of clients of one room return at once, and each rejoins with `since`.
 
 import assert from 'node:assert/strict';
 import { setPriority } from 'node:os';

@@ -1,5 +1,5 @@
-// tampered.test.js: what an operator, a script or a firewall does to Redis behind the servers'
-// backs, each for a moment.
+// tampered.test.js: an operator, a script or a firewall changes Redis without the servers'
+// knowledge, each for a moment.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

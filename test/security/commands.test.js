@@ -1,5 +1,5 @@
-// commands.test.js: what each command is answered that is malformed, hostile, or more than its
-// sender may.
+// commands.test.js: the answers to commands that are malformed, hostile, or beyond the rights of
+// their sender.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -20,7 +20,7 @@ const keys = (/** @type {number} */ count) =>
   Array.from({ length: count }, (_, i) => `"k${i}":0`).join();
 
 /**
- * @type {[string, string|object, string][]} what is sent as the first words of a connection, the
+ * @type {[string, string|object, string][]} name, the first message of a connection, the
  *   error
  */
 const REFUSED = [
@@ -203,7 +203,7 @@ test('each malformed, hostile or forbidden command gets its documented answer', 
       connected(async (wire) => {
         const answer = await wire.ask(message);
         assert.deepEqual([answer.type, answer.error], ['error', error]);
-        // It may have carried an id, and so must this; what was wrong is not repeated.
+        // The answer has no other fields: it does not repeat the faulty input.
         assert.deepEqual(Object.keys(answer).sort(), ['error', 'message', 'timestamp', 'type']);
         assert.deepEqual(await wire.ask({ type: 'ping', id: 1 }), { type: 'pong', id: 1 });
       }),

@@ -1,4 +1,4 @@
-// document.test.js: docs/security.md names tests and counters; each of them is there.
+// document.test.js: the tests and counters that docs/security.md names exist.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ const inputs = document.slice(
   document.indexOf('## Inputs and queues'),
   document.indexOf('## How it is tested'),
 );
-/** The lines of the tables of inputs, without their heads. */
+/** The rows of the input tables, without their heads. */
 const rows = inputs
   .split('\n')
   .filter((line) => line.startsWith('| ') && !line.startsWith('| input'))

@@ -1,10 +1,8 @@
-// frames.test.js: what becomes of each way to break RFC 6455, and of each way to use it oddly but
-// well.
+// frames.test.js: the result of each way to break RFC 6455, and of unusual but valid frames.
 //
 // Every row is sent four times: whole, byte by byte, and cut after its first and its seventh byte,
-// since the server has two ways in (frame-reader.js and ws's own) and a frame that comes in pieces
-// takes other turns. A goodbye follows each row, so that a row which breaks nothing ends with the
-// echo of that: 1000.
+// because the server has two readers (frame-reader.js and ws's own), and a frame in pieces takes
+// other branches. A close frame follows each row. If the row is valid, the server echoes it: 1000.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -51,7 +49,7 @@ function invalid(...bytes) {
 
 /** @type {Row[]} */
 const ROWS = [
-  // What is allowed.
+  // Valid frames.
   ['a text', text(ECHO), { close: 1000, texts: [ECHO] }],
   [
     'a text in two fragments, cut within a character',
@@ -171,7 +169,7 @@ const ROWS = [
     1009,
   ],
 
-  // What this server does not speak
+  // Features that this server does not support
   ['a binary message', frame(binary, ECHO), 1003],
   [
     'a binary message in fragments',

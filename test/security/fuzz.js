@@ -1,11 +1,11 @@
-// fuzz.js: nearly good bytes at every place where others' bytes come in, for as long as you like.
+// fuzz.js: sends nearly valid bytes to every input of the server, for as long as you like.
 //
 //   node test/security/fuzz.js [--executions 1000000] [--seed N] [--only frames,commands,server] [--keep]
 //
 // The targets of fuzz/targets.js run in this process; `server` is a real server with two workers,
-// its sockets, and an honest client beside them. What fails is made small and printed with its
+// its sockets, and an honest client beside them. A failure is minimized and printed with its
 // seed. An input with a new kind of outcome joins the corpus of its run; with `--keep` short ones
-// join that of test/security/corpus/ as well. Exit code 1 where anything failed.
+// join that of test/security/corpus/ as well. Exit code 1 if anything failed.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -23,7 +23,7 @@ const MAX_FAILURES = 3;
 const MAX_ENTRIES = 1000;
 const MAX_KEPT = 10;
 const MAX_KEPT_BYTES = 400;
-/** Connections to the real server: one in so many executions. */
+/** One in so many executions is a connection to the real server. */
 const SERVER_SHARE = 0.02;
 const SERVER_CONNECTIONS = 50;
 const SERVER_STAY_MS = 100;
@@ -243,7 +243,7 @@ async function fuzzServer(count) {
           socket.write(bytes.subarray(0, at));
           await turn();
           socket.write(bytes.subarray(at));
-          // What is half a frame would be waited for.
+          // The server would wait for the rest of half a frame.
           setTimeout(() => socket.destroy(), SERVER_STAY_MS);
           if (way === 0) socket.end();
           else if (way === 1) setTimeout(() => socket.destroy(), 5);

@@ -1,8 +1,8 @@
-// fuzz.test.js: nearly good bytes at every place where others' bytes come in, for a moment;
+// fuzz.test.js: sends nearly valid bytes to every input of the server, for a moment;
 // `npm run fuzz` does it for longer.
 //
-// Each target gets its corpus as it is, then mutations that fast-check chooses: one that fails is
-// made small, and its seed is printed. What the targets hold to is in fuzz/targets.js.
+// Each target gets its corpus as it is, then mutations that fast-check chooses. If one fails,
+// it is minimized and its seed is printed. The properties of the targets are in fuzz/targets.js.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// handshake.test.js: what each kind of handshake is answered, good, bad and hostile. Each row is
-// sent whole and byte by byte.
+// handshake.test.js: the answer to each kind of handshake: valid, malformed and hostile. Each row
+// is sent whole and byte by byte.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -32,7 +32,7 @@ const having = (headers) => handshake({ headers });
 const to = (target) => handshake({ target });
 
 /**
- * @type {[string, string|Buffer, number, Record<string, string>?][]} what is sent, the status,
+ * @type {[string, string|Buffer, number, Record<string, string>?][]} name, request, status,
  *   headers of the answer
  */
 const ROWS = [
@@ -86,7 +86,7 @@ const ROWS = [
   ['HTTP/0.9', 'GET /ws\r\n\r\n', 426],
   ['HTTP/2.0', handshake({ version: 'HTTP/2.0' }), 400],
 
-  // RFC 9112: what smuggles requests past proxies
+  // RFC 9112: requests that smuggle others past proxies
   ['no Host', having({ Host: undefined }), 400],
   ['two Hosts', having({ Host: ['a', 'b'] }), 400],
   ['two Hosts of one name', having({ Host: ['a', 'a'] }), 400],
@@ -176,7 +176,7 @@ test('each handshake gets its answer, however it is cut', { timeout: 60_000 }, a
           assert.equal(response.headers[name], value);
         assert.equal(response.headers['x-powered-by'], undefined);
         assert.equal(response.headers.server, undefined);
-        // A refusal is the connection's last word, and says nothing of what it was sent.
+        // A refusal ends the connection, and does not repeat the request.
         if (status >= 400 && status !== 404) await client.closed();
         if (status >= 400) assert.ok(!/evil|bbbb|aaaa/.test(response.text));
         client.socket.destroy();

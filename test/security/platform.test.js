@@ -1,5 +1,4 @@
-// platform.test.js: what the program is made of and what it lets out: packages, headers, labels,
-// logs.
+// platform.test.js: the packages of the program, and its outputs: headers, labels, logs.
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -12,7 +11,7 @@ import { Wire } from './wire.js';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const lock = JSON.parse(readFileSync(`${root}package-lock.json`, 'utf8'));
 
-/** Least versions, with the faults of those before in brackets. */
+/** Lowest versions, with the faults of earlier ones in brackets. */
 const FLOORS = Object.freeze({ ws: [8, 23, 0] });
 
 test('packages are pinned by hash, and production packages have no install scripts', () => {
@@ -86,7 +85,7 @@ test('log lines, labels and pages contain no secrets and no text of clients', {
     assert.ok(response.status >= 400);
     assert.ok(!response.text.includes(SECRET));
   }
-  // What is refused by an address is told of at the debug level.
+  // Refusals of an address are logged at the debug level.
   const many = await Promise.all(
     Array.from({ length: 6 }, () => new Wire(server.port, { request: request() }).opened()),
   );
