@@ -1,4 +1,4 @@
-// broker.test.js: what every broker promises of publications (src/backend/broker.js). Rooms with
+// broker.test.js: the contract of publications for every broker (src/backend/broker.js). Rooms with
 // history: history.test.js.
 
 import assert from 'node:assert/strict';

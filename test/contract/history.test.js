@@ -1,4 +1,4 @@
-// history.test.js: what every broker promises of rooms with history (src/backend/broker.js).
+// history.test.js: the contract of rooms with history for every broker (src/backend/broker.js).
 
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -280,7 +280,7 @@ function behaviours(it) {
     const { epoch } = await publish(a, 'brief', '1');
     const started = performance.now();
     let last = started;
-    // What is published to stays, however old its oldest is.
+    // A room that gets publications stays, however old its oldest publication is.
     for (let i = 2; performance.now() - started < 1300; i++) {
       last = performance.now();
       const { offset } = await publish(a, 'brief', `${i}`);
@@ -351,7 +351,7 @@ function behaviours(it) {
     assert.equal(other.offset, 2);
     assert.deepEqual(await publish(a, 'kept', 'again', 'key'), first);
     assert.deepEqual(await publish(b, 'kept', 'again', 'key'), first);
-    // Of another room it is another key.
+    // The same key in another room is another key.
     assert.equal((await publish(a, 'kept-2', '1', 'key')).offset, 1);
     assert.equal((await publish(a, 'kept', '3')).offset, 3);
     await a.received(3);

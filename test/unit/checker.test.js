@@ -1,4 +1,4 @@
-// checker.test.js: the checker finds nothing where nothing is, and each planted fault by its
+// checker.test.js: the checker has no finding for a correct run, and finds each planted fault by its
 // invariant and no other.
 
 import assert from 'node:assert/strict';
@@ -53,7 +53,7 @@ const other = fc.record({
   room: fc.constantFrom(...HISTORY_ROOMS),
   n: fc.integer({ min: 1, max: 4 }),
 });
-/** What happens to a cluster. */
+/** The events of a cluster. */
 const story = fc.array(
   fc.oneof({ weight: 3, arbitrary: publish }, { weight: 2, arbitrary: other }),
   {
@@ -565,7 +565,7 @@ const PLANTS = [
       model.emit({ type: 'ok', ...first, epoch, offset: top + 2 });
       const third = model.invoke('a', 'h.0');
       model.emit({ type: 'ok', ...third, epoch, offset: top + 1 });
-      // Whoever is connected gets neither: they are told that there was something.
+      // Connected clients get neither message; they get a `resync`.
       void second;
       model.crash(0);
       model.settle();

@@ -1,4 +1,4 @@
-// config-redis.test.js: where Redis is, from the environment; what ioredis is told; what is shown.
+// config-redis.test.js: the settings of Redis, the options for ioredis, and the text for people.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -54,7 +54,7 @@ test('one server is configured by URL or by host', () => {
       { host: text, port: 7000 },
     ]);
   }
-  // A password may come from where secrets are kept, beside a URL that is no secret.
+  // A password may come from a secret store, beside a URL that is not secret.
   assert.equal(read({ REDIS_URL: 'redis://cache', REDIS_PASSWORD: 'hunter2' }).password, 'hunter2');
 });
 

@@ -1,5 +1,5 @@
-// docker.test.js: the files of docker/, as far as that goes without a Docker engine: by their
-// tools, against each other, and by running what the image would run.
+// docker.test.js: checks the files of docker/ without a Docker engine: with their linters, against
+// each other, and by running the command of the image.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -46,7 +46,7 @@ function isInContext(path) {
   return isIn;
 }
 
-/** What a stage copies out of the repository. @param {string} stage */
+/** The files that a stage copies from the repository. @param {string} stage */
 function copiedBy(stage) {
   return [...String(stages.get(stage)).matchAll(/^COPY (?!--from)(.+) \S+$/gm)].flatMap(
     ([, names]) => names.split(' '),
@@ -164,7 +164,7 @@ test('isolated-clients.sh makes a network for each client and removes all of the
   for (const failing of ['', 'fanfare-clients-2']) {
     const folder = mkdtempSync(join(tmpdir(), 'fanfare-isolated-'));
     t.after(() => rmSync(folder, { recursive: true, force: true }));
-    // In the place of docker: writes down what it is asked for.
+    // Replaces docker, and records its command lines.
     writeFileSync(
       join(folder, 'docker'),
       `#!/bin/sh
@@ -226,7 +226,7 @@ esac
 
 /**
  * @param {string} file
- * @returns {any} as the compose tool understands it; null where there is none
+ * @returns {any} as the compose tool reads it; null if it is not installed
  */
 function compose(file) {
   const args = ['-f', `${root}docker/${file}`, 'config', '--format', 'json'];

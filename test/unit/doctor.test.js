@@ -16,7 +16,7 @@ import { summary, toJson, toText } from '../../src/doctor/report.js';
 const PLENTY = 1e9;
 const GIB = 2 ** 30;
 
-/** A machine that holds nobody back. @returns {import('../../src/doctor/limits.js').Readings} */
+/** A machine whose limits are all high. @returns {import('../../src/doctor/limits.js').Readings} */
 function plenty() {
   return {
     openFiles: { soft: PLENTY, hard: PLENTY },
@@ -78,7 +78,7 @@ function rowOf(report, name) {
 }
 
 /**
- * Each limit, made the lowest: what is read, what it then permits, what its fix has to say.
+ * Each limit as the lowest: the reading, the connections it then permits, and its fix.
  * @type
  *   {readonly [string, Partial<ReturnType<typeof plenty>>, number|null, RegExp, Parameters<typeof look>[1]?][]}
  */
@@ -721,7 +721,7 @@ test('the table has a row for each limit, and a fix for each low one', () => {
   for (const { name } of report.limits)
     assert.match(text, new RegExp(`^${name.replaceAll('.', '\\.')} `, 'm'));
   assert.match(text, /^net\.core\.somaxconn +128, listen backlog 128 +2,560 {2}low$/m);
-  // Of interest, and holds nobody back here.
+  // Informative only; it does not bind here.
   assert.match(text, /ip_local_port_range .* \(64,512\) {2}ok$/m);
   assert.match(text, /^First to bind: net\.core\.somaxconn, at 2,560 connections$/m);
   assert.match(

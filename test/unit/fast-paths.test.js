@@ -1,4 +1,4 @@
-// fast-paths.test.js: each fast path is in use if everything that it needs is there. If a field is
+// fast-paths.test.js: each fast path is in use if all its private fields exist. If a field is
 // hidden, the server works without it, and the metric says so.
 
 import assert from 'node:assert/strict';

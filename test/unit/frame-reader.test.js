@@ -1,9 +1,8 @@
-// frame-reader.test.js: the short way in and ws's own reading are the same to everybody: one
-// property holds it.
+// frame-reader.test.js: a property shows that the fast path and ws's own reader behave the same.
 //
 // Frames of all kinds, whole, broken and forbidden, are cut at random places and sent to two
-// servers over real sockets, one with the reader and one without. What the server's side is told
-// and every byte the client gets must be equal.
+// servers over real sockets, one with the reader and one without. The events of the
+// server and every byte to the client must be equal.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -103,7 +102,7 @@ after(() => {
 });
 
 /**
- * What a terminated connection has sent in the same read is read in the same turn only.
+ * Data that a terminated connection sent in the same read is read in the same turn only.
  * @param {{told: string[], bytes: string}} seen
  */
 function upToTermination({ told, bytes }) {

@@ -202,7 +202,7 @@ test('above the limit of positions, those of empty rooms are forgotten first and
   const after = read(streams, 'gone');
   assert.equal(after.offset, 0);
   assert.notEqual(after.epoch, before.epoch);
-  // And whoever asked in between was told of the epoch that comes.
+  // A read in between got the epoch that comes next.
   assert.deepEqual(streams.append('gone', brief, Buffer.from('y'), 5000), {
     epoch: after.epoch,
     offset: 1,

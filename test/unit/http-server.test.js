@@ -109,7 +109,7 @@ async function until(condition, withinMs = 3000) {
 const none = undefined;
 
 /**
- * What is sent, and what must be answered.
+ * Requests and their required answers.
  * @type {[name: string, sent: string, status: number][]}
  */
 const TABLE = [

@@ -1,5 +1,5 @@
-// imports.test.js: who may import whom. The table here is the one of src/README.md; a folder that
-// is not in it fails.
+// imports.test.js: the allowed imports. The table here equals the one of src/README.md; a folder
+// that is not in it fails.
 //
 // Sources are read, not run. Types in JSDoc are comments and cost nothing at run time, so the table
 // does not cover them. The check for cycles covers both: a file may not import itself through

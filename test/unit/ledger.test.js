@@ -1,5 +1,5 @@
-// The check of the Artillery scenarios: it must miss no loss of what was due, and call nothing lost
-// that was not.
+// The check of the Artillery scenarios must find every loss of a message that was due, and report no
+// other message as lost.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// links.test.js: every relative link and every #anchor in the Markdown files of the repository leads
-// somewhere. Links to other sites are not checked.
+// links.test.js: every relative link and every #anchor in the Markdown files of the repository has a
+// target. Links to other sites are not checked.
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// nemesis.test.js: a fault that has no effect is an error: a run without its faults would find
+// nemesis.test.js: a fault without effect is an error, because a run without its faults would find
 // nothing.
 
 import assert from 'node:assert/strict';

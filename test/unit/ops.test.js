@@ -1,6 +1,6 @@
 // ops.test.js: the files of ops/ agree with the code, with each other, and with the tools that read
-// them. What a real Prometheus, HAProxy and nginx make of them is in test/e2e; the kernel settings
-// are in tune.test.js.
+// them. Tests with a real Prometheus, HAProxy and nginx are in test/e2e; those of the kernel
+// settings are in tune.test.js.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -154,7 +154,7 @@ test('each panel of the dashboard has a row, a unit, a description and a source,
     for (const [, name] of expr.matchAll(/\$(\w+)/g))
       assert.ok([...variables, '__rate_interval'].includes(name), expr);
   }
-  // Where the provisioned source is not called so, Grafana shows nothing.
+  // If the provisioned source has another name, Grafana shows nothing.
   assert.match(read('grafana/provisioning/datasources/prometheus.yml'), /^ {4}type: prometheus$/m);
 });
 
@@ -162,7 +162,7 @@ test('systemd accepts the unit and rates its exposure as low', (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-unit-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const unit = join(folder, 'fanfare.service');
-  // Node is not everywhere where the unit says, and verify looks.
+  // Node may not be at the path of the unit, and verify checks the path.
   writeFileSync(unit, read('systemd/fanfare.service').replace('/usr/bin/node', process.execPath));
   const verified = run('systemd-analyze', ['verify', unit]);
   if (verified.isMissing) return t.skip('no systemd-analyze here');

@@ -1,5 +1,5 @@
-// reader-bounds.test.js: what one client's bytes may take of a worker: turns, frames, fragments,
-// time and memory.
+// reader-bounds.test.js: bounds on the resources that one client's bytes take: turns, frames,
+// fragments, time and memory.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

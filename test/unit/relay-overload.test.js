@@ -119,8 +119,8 @@ test('if the counts of places differ, the relay adopts that of the worker', OPTI
   await other.acquire('kept', 9, false);
   await link.acquire('lost', 9, false);
   const [end] = relay.links;
-  // As after a fault of our own: three places that nobody holds, and one that somebody holds and
-  // that was forgotten.
+  // As after a bug: three places that no connection holds, and one place that is held but was
+  // forgotten.
   for (let i = 0; i < 3; i++) relay.take(end, 'leaked');
   relay.giveBack(end, 'lost');
   await until(

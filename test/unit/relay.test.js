@@ -87,7 +87,7 @@ test('folders of killed primaries are removed at the next start, and those of li
     return rm(folder, { recursive: true });
   });
   const living = await startRelay(t);
-  // A socket whose process was killed: the file stays, and nobody listens.
+  // A socket whose process was killed: the file stays, and no process listens.
   const dead = join(folder, 'fanfare-dead00');
   mkdirSync(dead);
   const script = `require('net').createServer().listen(${JSON.stringify(join(dead, 'relay'))}, () => process.kill(process.pid, 'SIGKILL'))`;
@@ -130,7 +130,7 @@ test('the cap of an address is exact over all workers', { timeout: 10_000 }, asy
     admitted: true,
     connections: 1,
   });
-  // Counted above the cap where the limit only observes.
+  // Counted above the cap if the limit only observes.
   assert.deepEqual(await links[0].acquire('10.0.0.1', 100, true), {
     admitted: true,
     connections: 101,

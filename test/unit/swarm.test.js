@@ -1,5 +1,5 @@
-// The swarm's reckoning: what a client machine can open, which of its limits comes first, and whose
-// limit an error is.
+// The swarm's plan: the connections that a client machine can open, its first limit, and the side to
+// which the limit of an error belongs.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -284,7 +284,7 @@ function nodeError(code, syscall = 'connect') {
 }
 
 /**
- * @type {[string, unknown, string, RegExp, RegExp][]} what happens, its error, whose limit, which,
+ * @type {[string, unknown, string, RegExp, RegExp][]} event, its error, side of the limit, the limit,
  *   the setting
  */
 const CLASSES = [

@@ -170,7 +170,7 @@ test('two public keys in one PEM text are accepted at once', async () => {
 const payload = (claims = {}) =>
   JSON.stringify({ sub: 'alice', iat: nowS, exp: nowS + 60, ...claims });
 
-/** Attacks on the form and the header: a token, and why it is refused. */
+/** Attacks on the form and the header: a token, and the reason of its refusal. */
 const FORMS = /** @type {const} */ ([
   ['an empty text', '', 'malformed'],
   ['two parts', 'a.b', 'malformed'],
@@ -217,7 +217,7 @@ for (const [name, text, reason] of FORMS) {
   });
 }
 
-/** Payloads under a valid signature, and why they are refused. */
+/** Payloads with a valid signature, and the reason of their refusal. */
 const CLAIMS = /** @type {const} */ ([
   ['no exp', payload({ exp: undefined }), 'claims'],
   ['an exp that is a text', payload({ exp: `${nowS + 60}` }), 'claims'],

@@ -110,7 +110,7 @@ test('a larger value is not lowered, neither now nor at a reboot', (t) => {
   const other = machine(t, { 'net.ipv4.ip_local_port_range': '1024 60999' });
   other.tune('apply');
   assert.equal(other.read('net.ipv4.ip_local_port_range'), '10000 65535');
-  // What is no limit is set, not compared.
+  // A setting that is not a limit is set, not compared.
   assert.equal(machine(t, { 'net.ipv4.tcp_orphan_retries': '8' }).tune('verify').status, 1);
 });
 
@@ -149,7 +149,7 @@ test('a real kernel accepts the network settings', {
 }, (t) => {
   const etc = mkdtempSync(join(tmpdir(), 'fanfare-tune-'));
   t.after(() => rmSync(etc, { recursive: true, force: true }));
-  // Settings of a namespace only: what has none stays as the machine has it.
+  // Only settings of the namespace change; the others stay.
   const keys = [...wanted.keys()].filter((key) => /^net\.(ipv4\.|core\.somaxconn)/.test(key));
   const read = `for key in ${keys.join(' ')}; do sysctl -n $key | xargs; done`;
   const script = `mount --bind "$PROC_FS" /proc/sys/fs && ${folder}tune.sh apply >&2 && ${read}`;

@@ -277,7 +277,7 @@ test('one compressed buffer is sent to all connections that negotiated compressi
   assert.ok(written[0].length < 300);
   assert.equal(written[2], written[3]);
   assert.ok(written[2].length > 10_000);
-  // And what a client sends compressed is understood.
+  // Compressed messages of a client are read too.
   deflating[0].client.send(JSON.stringify({ type: 'echo', payload: 'y'.repeat(5000) }));
   await until(() => deflating[0].messages.length === 3);
   assert.equal(deflating[0].messages[2].payload.length, 5000);
