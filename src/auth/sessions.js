@@ -93,7 +93,9 @@ export class Sessions {
         ? [...this.#expiring.keys()].filter((second) => second <= nowS)
         : Array.from({ length: Math.max(0, nowS - this.#sweptS) }, (_, i) => this.#sweptS + 1 + i);
     this.#sweptS = nowS;
-    const expired = due.flatMap((second) => [...(this.#expiring.get(second) ?? [])]);
+    const expired = due
+      .flatMap((second) => [...(this.#expiring.get(second) ?? [])])
+      .filter(({ isOpen }) => isOpen);
     this.counters.closes.expired += expired.length;
     closeAll(expired, CLOSES.TOKEN_EXPIRED);
   }
@@ -108,7 +110,8 @@ export class Sessions {
         ? [...this.#users.values()].flatMap((connections) => [...connections])
         : [...this.connectionsOf(user)];
     const revoked = suspects.filter(
-      ({ session }) => session !== null && this.revocations.isRevoked(session.identity),
+      ({ isOpen, session }) =>
+        isOpen && session !== null && this.revocations.isRevoked(session.identity),
     );
     this.counters.closes.revoked += revoked.length;
     closeAll(revoked, CLOSES.KICKED);

@@ -1,0 +1,169 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { asciiJson } from '../../src/auth/ascii-json.js';
+import { Lobby } from '../../src/auth/lobby.js';
+import { Revocations } from '../../src/auth/revocations.js';
+import { Sessions } from '../../src/auth/sessions.js';
+import { Connection } from '../../src/hub/connection.js';
+import { createAuthCounters } from '../../src/observability/counters.js';
+import {
+  encodePublication,
+  isPublication,
+  KIND,
+  senderOf,
+} from '../../src/protocol/publication.js';
+
+/** A connection that records its close code. */
+function connect() {
+  const codes = /** @type {number[]} */ ([]);
+  const transport = /** @type {any} */ ({
+    close: (/** @type {number} */ code) => codes.push(code),
+  });
+  return { connection: new Connection(transport, ''), codes };
+}
+
+/** @param {number} max */
+function buildLobby(max) {
+  const clock = { nowMs: 0 };
+  const counters = createAuthCounters();
+  return { lobby: new Lobby({ max, counters, now: () => clock.nowMs }), clock, counters };
+}
+
+test('a connection above the bound ends the oldest', () => {
+  const { lobby, counters } = buildLobby(2);
+  const clients = [connect(), connect(), connect()];
+  for (const { connection } of clients) lobby.add(connection);
+  assert.deepEqual(
+    clients.map(({ codes }) => codes),
+    [[4502], [], []],
+  );
+  assert.deepEqual([lobby.size, counters.unauthenticated, counters.closes.timeout], [2, 2, 1]);
+});
+
+test('a connection has 5 s to authenticate', () => {
+  const { lobby, clock } = buildLobby(9);
+  const [early, late] = [connect(), connect()];
+  lobby.add(early.connection);
+  clock.nowMs = 1000;
+  lobby.add(late.connection);
+  clock.nowMs = 4999;
+  lobby.sweep();
+  assert.deepEqual([early.codes, late.codes], [[], []]);
+  clock.nowMs = 5000;
+  lobby.sweep();
+  assert.deepEqual([early.codes, late.codes], [[4502], []]);
+  lobby.remove(late.connection);
+  clock.nowMs = 9000;
+  lobby.sweep();
+  assert.deepEqual(late.codes, []);
+});
+
+test('commands wait only behind a token, and up to 64 KB', () => {
+  const { lobby, counters } = buildLobby(9);
+  const { connection, codes } = connect();
+  lobby.add(connection);
+  const data = Buffer.alloc(10_000, 'a');
+  assert.equal(lobby.keep(connection, data), false);
+  lobby.beginVerifying(connection);
+  for (let i = 0; i < 6; i++) assert.equal(lobby.keep(connection, data), true);
+  data.fill('b');
+  assert.deepEqual(codes, []);
+  assert.equal(lobby.keep(connection, data), true);
+  assert.deepEqual(codes, [1013]);
+  assert.equal(counters.closes.overflow, 1);
+  const kept = lobby.remove(connection);
+  assert.deepEqual([kept.length, kept[0].every((byte) => byte === 0x61)], [6, true]);
+});
+
+test('16 MB of commands wait for tokens in all', () => {
+  const { lobby, counters } = buildLobby(1000);
+  const data = Buffer.alloc(60_000);
+  const clients = Array.from({ length: 300 }, connect);
+  for (const { connection } of clients) {
+    lobby.add(connection);
+    lobby.beginVerifying(connection);
+    lobby.keep(connection, data);
+  }
+  assert.equal(counters.closes.overflow, 300 - Math.floor(16_777_216 / 60_128));
+  for (const { connection } of clients) lobby.remove(connection);
+  const { connection, codes } = connect();
+  lobby.add(connection);
+  lobby.beginVerifying(connection);
+  lobby.keep(connection, data);
+  assert.deepEqual(codes, []);
+});
+
+/** @param {number} startMs */
+function buildSessions(startMs) {
+  const clock = { nowMs: startMs };
+  const counters = createAuthCounters();
+  const now = () => clock.nowMs;
+  const revocations = new Revocations({ maxLifetimeS: 3600, counters, now });
+  return { sessions: new Sessions({ revocations, counters, now }), revocations, clock, counters };
+}
+
+/** @param {object} [parts] @returns {import('../../src/auth/claims.js').Identity} */
+const identity = (parts) =>
+  /** @type {any} */ ({ user: 'alice', tokenId: null, issuedAtMs: 0, expiresAtMs: 0, ...parts });
+
+test('a session ends with its token, a renewed one with its newer token', () => {
+  const { sessions, clock, counters } = buildSessions(100_000);
+  const [a, b, c] = [connect(), connect(), connect()];
+  for (const { connection } of [a, b])
+    sessions.begin(connection, identity({ expiresAtMs: 110_000 }), null);
+  // Accepted within its leeway: it ends at the next look.
+  sessions.begin(c.connection, identity({ expiresAtMs: 98_000 }), null);
+  sessions.renew(b.connection, identity({ expiresAtMs: 120_000 }));
+  clock.nowMs = 101_000;
+  sessions.sweep();
+  assert.deepEqual([a.codes, b.codes, c.codes], [[], [], [4001]]);
+  clock.nowMs = 110_000;
+  sessions.sweep();
+  assert.deepEqual([a.codes, b.codes], [[4001], []]);
+  clock.nowMs = 999_000;
+  sessions.sweep();
+  assert.deepEqual(b.codes, [4001]);
+  for (const { connection } of [a, b, c]) sessions.end(connection);
+  assert.deepEqual([sessions.users, counters.sessions, counters.closes.expired], [0, 0, 3]);
+});
+
+test('a revocation closes the connections of its tokens and no others', () => {
+  const { sessions, revocations } = buildSessions(100_000);
+  const [old, fresh, bob, byId] = [connect(), connect(), connect(), connect()];
+  const expiresAtMs = 900_000;
+  sessions.begin(old.connection, identity({ expiresAtMs, issuedAtMs: 50_000 }), null);
+  sessions.begin(fresh.connection, identity({ expiresAtMs, issuedAtMs: 90_000 }), null);
+  sessions.begin(bob.connection, identity({ expiresAtMs, user: 'bob' }), null);
+  sessions.begin(byId.connection, identity({ expiresAtMs, user: 'eve', tokenId: 't' }), null);
+  for (const target of [{ user: 'alice', issuedBeforeMs: 60_000 }, { tokenId: 't' }]) {
+    const revocation = revocations.create(target);
+    revocations.add(revocation);
+    sessions.revoked(revocation);
+  }
+  const codes = [old, fresh, bob, byId].map((client) => client.codes);
+  assert.deepEqual(codes, [[4503], [], [], [4503]]);
+});
+
+test('a place of a user is given back once, when its session ends', () => {
+  const { sessions } = buildSessions(100_000);
+  const { connection } = connect();
+  let released = 0;
+  sessions.begin(connection, identity(), { release: () => released++ });
+  sessions.renew(connection, identity({ expiresAtMs: 900_000 }));
+  sessions.end(connection);
+  sessions.end(connection);
+  assert.equal(released, 1);
+});
+
+test('a publication carries any name of a user, and none that would break its frame', () => {
+  const payload = Buffer.from('1');
+  const publish = (/** @type {string} */ sender) =>
+    encodePublication(KIND.MESSAGE, 0, 0, sender, payload, 0, 1);
+  for (const user of ['alice', 'auth0|1', 'a"b\\c', 'Ünï', '日本語', '😀', "o'neil@x.org"]) {
+    const publication = publish(asciiJson(user));
+    assert.ok(isPublication(publication), user);
+    assert.equal(JSON.parse(`"${senderOf(publication)}"`), user);
+  }
+  for (const sender of ['a"', 'a\\', '\\x', '","to":"', '\\u12', 'a\u0007', '\u00fc', 'a","b":"c'])
+    assert.ok(!isPublication(publish(sender)), JSON.stringify(sender));
+});
