@@ -86,7 +86,7 @@ export class Admission {
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
-   * @param {{check(request: import('node:http').IncomingMessage): Promise<Credentials>|null}|null}
+   * @param {{check(request: import('node:http').IncomingMessage): Credentials|Promise<Credentials>|null}|null}
    *   [parts.authenticator] null: no tokens are configured
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
@@ -190,9 +190,10 @@ export class Admission {
       config.maxConnectionsPerIpMode === 'off'
         ? new AdmissionLease(address, null)
         : this.#acquire(address);
-    return this.authenticator === null
-      ? place
-      : this.#checkToken(this.authenticator, request, place);
+    if (this.authenticator === null) return place;
+    return place instanceof Promise
+      ? place.then((decision) => this.#checkToken(request, decision))
+      : this.#checkToken(request, place);
   }
 
   /** @returns {'loop_lag'|'memory'|'descriptors'|null} */
@@ -226,16 +227,25 @@ export class Admission {
   }
 
   /**
-   * A request with an invalid token is not refused here: the transport answers it in its own way.
-   * @param {NonNullable<Admission['authenticator']>} authenticator
    * @param {import('node:http').IncomingMessage} request
-   * @param {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>} place
-   * @returns {Promise<Refusal|AdmissionLease>}
+   * @param {Refusal|AdmissionLease} decision
+   * @returns {Refusal|AdmissionLease|Promise<Refusal|AdmissionLease>}
    */
-  async #checkToken(authenticator, request, place) {
-    const admitted = await place;
-    if (!(admitted instanceof AdmissionLease)) return admitted;
-    const credentials = await authenticator.check(request);
+  #checkToken(request, decision) {
+    if (!(decision instanceof AdmissionLease)) return decision;
+    const checked = this.authenticator?.check(request) ?? null;
+    return checked instanceof Promise
+      ? checked.then((credentials) => this.#withCredentials(decision, credentials))
+      : this.#withCredentials(decision, checked);
+  }
+
+  /**
+   * A request with an invalid token is not refused here: the transport answers it in its own way.
+   * @param {AdmissionLease} admitted
+   * @param {Credentials|null} credentials
+   * @returns {Refusal|AdmissionLease}
+   */
+  #withCredentials(admitted, credentials) {
     if (credentials?.refusal?.error === 'UNAVAILABLE') {
       admitted.release();
       const { retryAfterS } = credentials.refusal;

@@ -71,7 +71,7 @@ export class Authentication {
   /**
    * Checks the token of a handshake.
    * @param {import('node:http').IncomingMessage} request
-   * @returns {Promise<Credentials>|null} null: it has none. The promise never rejects.
+   * @returns {Credentials|Promise<Credentials>|null} null: it has none. The promise never rejects.
    */
   check(request) {
     const token = tokenOf(request);
@@ -171,12 +171,14 @@ export class Authentication {
 
   /**
    * @param {string} token
-   * @returns {Promise<Credentials>}
+   * @returns {Credentials|Promise<Credentials>} never throws
    */
-  async #credentialsOf(token) {
+  #credentialsOf(token) {
     try {
-      const identity = await this.verifier.verify(token);
-      return await this.#placeFor(identity);
+      const identity = this.verifier.verify(token);
+      if (identity instanceof Promise || this.maxPerUserMode !== 'off')
+        return this.#placeFor(identity);
+      return { identity, lease: null, refusal: null };
     } catch (error) {
       return refused(this.#refusalOf(error));
     }
@@ -200,18 +202,23 @@ export class Authentication {
   }
 
   /**
-   * @param {Identity} identity
-   * @returns {Promise<Credentials>}
+   * @param {Identity|Promise<Identity>} verified
+   * @returns {Promise<Credentials>} never rejects
    */
-  async #placeFor(identity) {
+  async #placeFor(verified) {
     const { maxPerUser, maxPerUserMode: mode, places, counters } = this;
-    if (mode === 'off') return { identity, lease: null, refusal: null };
-    const key = placeKey(identity.user);
-    const { admitted, connections } = await places.acquire(key, maxPerUser, mode === 'observe');
-    if (mode === 'observe' && connections > maxPerUser) counters.userLimitsObserved++;
-    if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
-    counters.closes.user_limit++;
-    return refused(USER_LIMIT);
+    try {
+      const identity = await verified;
+      if (mode === 'off') return { identity, lease: null, refusal: null };
+      const key = placeKey(identity.user);
+      const { admitted, connections } = await places.acquire(key, maxPerUser, mode === 'observe');
+      if (mode === 'observe' && connections > maxPerUser) counters.userLimitsObserved++;
+      if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
+      counters.closes.user_limit++;
+      return refused(USER_LIMIT);
+    } catch (error) {
+      return refused(this.#refusalOf(error));
+    }
   }
 
   /**

@@ -1,9 +1,8 @@
 // claims.js: the claims of a verified token as an identity.
 //
-// `exp`, `nbf`, `aud` and `iss` have been checked with the signature (verifier.js). Here come the
-// checks that jose leaves open, and Fanfare's own claims. A claim of another shape makes the whole
-// token invalid: a right that is misread in part is worse than a refusal. Unknown claims are
-// ignored.
+// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of another
+// shape makes the whole token invalid: a right that is misread in part is worse than a refusal.
+// Unknown claims are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { asciiJson } from './ascii-json.js';
@@ -12,7 +11,7 @@ import { parseObject } from './strict-json.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ: every time in a token may be off by as much. */
-export const LEEWAY_S = 5;
+const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, behind one byte for the length. */
 const MAX_SENDER_BYTES = 255;
@@ -52,18 +51,17 @@ const NO_ROOMS = Object.freeze([]);
 /**
  * @param {string} text the payload of a token whose signature is valid
  * @param {number} nowS
- * @param {number} maxLifetimeS of a token
+ * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
+ *   settings
  * @returns {Identity}
  * @throws {TokenError}
  */
-export function readIdentity(text, nowS, maxLifetimeS) {
+export function readIdentity(text, nowS, settings) {
   const claims = parseObject(text);
   if (claims === null) throw new TokenError('malformed');
   const { sub, jti, exp, iat, rooms, broadcast, autojoin = NO_ROOMS, info } = claims;
-  if (!isTime(exp) || (iat !== undefined && !isTime(iat))) throw new TokenError('claims');
-  if (iat !== undefined && iat > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
-  // A revocation is kept until every token of before has expired, so no token may live longer.
-  if (exp - Math.min(iat ?? nowS, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
+  checkParties(claims, settings);
+  checkTimes(claims, nowS, settings.maxLifetimeS);
   if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
   if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
     throw new TokenError('claims');
@@ -74,12 +72,45 @@ export function readIdentity(text, nowS, maxLifetimeS) {
   return new Identity({
     user: sub,
     tokenId: jti ?? null,
-    issuedAtMs: iat === undefined ? null : iat * 1000,
-    expiresAtMs: exp * 1000,
+    issuedAtMs: iat === undefined ? null : Number(iat) * 1000,
+    expiresAtMs: Number(exp) * 1000,
     rights,
     autojoin: autojoin.length === 0 ? NO_ROOMS : autojoin,
     info: infoText ?? null,
   });
+}
+
+/**
+ * RFC 7519 4.1.1, 4.1.3: `aud` is a text or a list of texts, `iss` a text.
+ * @param {Record<string, unknown>} claims
+ * @param {{audience: readonly string[], issuer: readonly string[]}} allowed empty: not checked
+ */
+function checkParties({ aud, iss }, { audience, issuer }) {
+  const given = Array.isArray(aud) ? aud : [aud];
+  if (audience.length > 0 && !given.some((one) => audience.includes(one)))
+    throw new TokenError('audience');
+  if (issuer.length > 0 && !issuer.some((one) => one === iss)) throw new TokenError('issuer');
+}
+
+/**
+ * @param {Record<string, unknown>} claims
+ * @param {number} nowS
+ * @param {number} maxLifetimeS
+ */
+function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
+  if (!isTime(exp) || !isTimeOrAbsent(iat) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
+  if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
+  if (Math.max(nbf ?? 0, iat ?? 0) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
+  // A revocation is kept until every token of before has expired, so no token may live longer.
+  if (exp - Math.min(iat ?? nowS, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is number|undefined}
+ */
+function isTimeOrAbsent(value) {
+  return value === undefined || isTime(value);
 }
 
 /**
@@ -101,7 +132,8 @@ export function isUser(value) {
     value !== '' &&
     value.length <= MAX_USER_LENGTH &&
     !UNPRINTABLE.test(value) &&
-    asciiJson(value).length <= MAX_SENDER_BYTES
+    // Each of its characters takes at most six there.
+    (value.length * 6 <= MAX_SENDER_BYTES || asciiJson(value).length <= MAX_SENDER_BYTES)
   );
 }
 

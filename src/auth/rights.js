@@ -81,7 +81,8 @@ export function readRights(rooms = {}, broadcast = false) {
       return null;
     lists[right] = list;
   }
-  const key = JSON.stringify([lists, broadcast]);
+  // Patterns have neither commas nor bars.
+  const key = `${lists.join}|${lists.publish}|${lists.presence}|${lists.history}|${broadcast}`;
   let rights = remembered.get(key);
   if (rights === undefined) {
     rights = new Rights(lists, broadcast);

@@ -17,8 +17,13 @@ export class Session {
     this.identity = identity;
     this.lease = lease;
     this.endS = endS;
-    /** `from` of the connection's publications. */
-    this.sender = asciiJson(identity.user);
+    this._sender = '';
+  }
+
+  /** `from` of the connection's publications: ASCII that can stand in JSON. */
+  get sender() {
+    if (this._sender === '') this._sender = asciiJson(this.identity.user);
+    return this._sender;
   }
 
   get user() {

@@ -21,10 +21,31 @@ export function parseObject(text) {
     return null; // the parser's message quotes the text
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return null;
-  const names = countNames(value, 1);
-  // The text is valid JSON: each string before a colon is a name.
-  const written = text.match(/"(?:[^"\\]|\\.)*"\s*:/g)?.length ?? 0;
-  return names === written ? /** @type {Record<string, unknown>} */ (value) : null;
+  return countNames(value, 1) === countWritten(text)
+    ? /** @type {Record<string, unknown>} */ (value)
+    : null;
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COLON = 0x3a;
+const SPACE = 0x20;
+
+/**
+ * @param {string} text valid JSON, in which each string before a colon is a name
+ * @returns {number} names that are written in it
+ */
+function countWritten(text) {
+  let names = 0;
+  for (let i = 0; i < text.length; i++) {
+    if (text.charCodeAt(i) !== QUOTE) continue;
+    i++;
+    while (text.charCodeAt(i) !== QUOTE) i += text.charCodeAt(i) === BACKSLASH ? 2 : 1;
+    let next = i + 1;
+    while (text.charCodeAt(next) <= SPACE) next++;
+    if (text.charCodeAt(next) === COLON) names++;
+  }
+  return names;
 }
 
 /**
@@ -35,9 +56,10 @@ export function parseObject(text) {
 function countNames(value, depth) {
   if (depth > MAX_DEPTH) return Number.NaN;
   let names = 0;
-  for (const [name, inner] of Object.entries(value)) {
+  for (const name of Object.keys(value)) {
     if (name === '__proto__') return Number.NaN;
     if (!Array.isArray(value)) names++;
+    const inner = /** @type {Record<string, unknown>} */ (value)[name];
     if (typeof inner === 'object' && inner !== null) names += countNames(inner, depth + 1);
   }
   return names;

@@ -72,7 +72,13 @@ const TABLE = Object.freeze({
   auth: {
     may: ['config/', 'protocol/codes.js', 'backend/revocations.js'],
     packages: ['jose'],
-    node: ['node:crypto createHash', 'node:util'],
+    node: [
+      'node:crypto createHash',
+      'node:crypto createHmac',
+      'node:crypto createSecretKey',
+      'node:crypto timingSafeEqual',
+      'node:util',
+    ],
   },
   // The folder's own files are the contracts, and small parts that both backends use.
   backend: { may: ['config/', 'protocol/position.js'], packages: [], node: 'any' },

@@ -62,7 +62,7 @@ const jwks = (keys) => (/** @type {ServerResponse} */ response) =>
 
 /** @param {TokenVerifier} verifier @param {string} token */
 const refusal = (verifier, token) =>
-  verifier.verify(token).then(
+  (async () => verifier.verify(token))().then(
     () => assert.fail('the token was accepted'),
     (error) => /** @type {import('../../src/auth/token-error.js').TokenError} */ (error),
   );
