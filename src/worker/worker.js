@@ -23,7 +23,6 @@ import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
 import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
-import { WorkerAuth } from './auth.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
 import { Health } from './health.js';
@@ -66,7 +65,17 @@ export async function createWorker({ relayPath, ...parts }) {
       onRoundTrip: (seconds) => metrics.busRoundTrip.observe(seconds),
     },
   });
-  return new Worker({ ...parts, counters, metrics, memoryBytes, historyRules, backend });
+  // Token libraries are loaded only if tokens are configured.
+  const WorkerAuth = config.tokens === null ? null : (await import('./auth.js')).WorkerAuth;
+  return new Worker({
+    ...parts,
+    counters,
+    metrics,
+    memoryBytes,
+    historyRules,
+    backend,
+    WorkerAuth,
+  });
 }
 
 export class Worker {
@@ -77,10 +86,13 @@ export class Worker {
    *   memoryBytes: number,
    *   historyRules: RoomRules<import('../config/room-patterns.js').HistoryRule>,
    *   backend: Awaited<ReturnType<typeof createBackend>>,
-   * }} parts `memoryBytes`: this worker's part of the machine's memory
+   *   WorkerAuth: typeof import('./auth.js').WorkerAuth|null,
+   * }} parts `memoryBytes`: this worker's part of the machine's memory; `WorkerAuth`: null if no
+   *   tokens are configured
    */
   constructor(parts) {
-    const { config, log, counters, metrics, memoryBytes, historyRules, backend } = parts;
+    const { config, log, counters, metrics, memoryBytes, historyRules, backend, WorkerAuth } =
+      parts;
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
@@ -129,6 +141,7 @@ export class Worker {
     this.outageNotice = new OutageNotice({ hub, scheduler });
     /** Null if no tokens are configured. */
     this.auth =
+      WorkerAuth &&
       config.tokens &&
       new WorkerAuth({
         config,
