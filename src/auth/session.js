@@ -17,13 +17,13 @@ export class Session {
     this.identity = identity;
     this.lease = lease;
     this.endS = endS;
-    this._sender = '';
+    this.senderText = '';
   }
 
   /** `from` of the connection's publications: ASCII that can stand in JSON. */
   get sender() {
-    if (this._sender === '') this._sender = asciiJson(this.identity.user);
-    return this._sender;
+    if (this.senderText === '') this.senderText = asciiJson(this.identity.user);
+    return this.senderText;
   }
 
   get user() {

@@ -105,7 +105,7 @@ for (const [name, field] of Object.entries(FIELDS)) {
     timeout: 60_000,
   }, async () => {
     const preload = ['--import', './test/helpers/hidden/preload.js'];
-    const pattern = '--test-name-pattern=messages of Redis|TLS connection';
+    const pattern = '--test-name-pattern=reads messages before ioredis|TLS connection';
     const child = spawn(
       process.execPath,
       [...preload, '--test', '--test-reporter=tap', pattern, 'test/contract/fast-paths.test.js'],
