@@ -20,7 +20,8 @@
 set -euo pipefail
 
 LIMIT_SECONDS=600
-NETWORK=10.204 # of what it makes, with /16
+# The networks that a run may take, each with /16. Runs at the same time take one each.
+FIRST_NETWORK=204 LAST_NETWORK=219
 here="$(cd "$(dirname "$0")" && pwd)"
 
 networks=4 connections=15000 seconds=30 workers='' port_range='1024 65535' port='' results="$here/results"
@@ -59,10 +60,22 @@ done
 [ "$networks" -le 250 ] || refuse 'at most 250 networks'
 [ "$(id -u)" -eq 0 ] || { echo 'netns.sh: network namespaces need root' >&2; exit 1; }
 command -v ip >/dev/null || { echo 'netns.sh: ip is missing: npm run test:setup' >&2; exit 1; }
-if ip -o addr show | grep -q " $NETWORK\."; then
-  echo "netns.sh: $NETWORK.0.0/16 is in use on this machine: another run of this?" >&2
-  exit 1
-fi
+
+# A run that was killed with SIGKILL leaves its namespaces and its address. Their names contain its
+# pid, so the next run can remove them.
+is_run() { tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" | grep -q 'netns\.sh'; }
+remove_dead_runs() {
+  local name pid address
+  while read -r name _; do
+    pid="${name#fanfare-}" pid="${pid%-*}"
+    if is_run "$pid"; then continue; fi
+    ip netns delete "$name" 2>/dev/null || true
+    ip link delete "ff$pid-${name##*-}" 2>/dev/null || true
+  done < <(ip netns list | grep -E '^fanfare-[0-9]+-[0-9]+( |$)')
+  while read -r address pid; do
+    is_run "$pid" || ip addr delete "$address" dev lo 2>/dev/null || true
+  done < <(ip -o -4 addr show dev lo | sed -n 's/.* inet \(10\.[0-9.]*\/32\) .* lo:\([0-9]*\)\\.*/\1 \2/p')
+}
 
 total=$((networks * connections))
 # A worker holds 19,000; they do not share quite evenly.
@@ -90,7 +103,20 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-ip addr add "$NETWORK.0.1/32" dev lo
+remove_dead_runs
+# The address is this run's claim on its network: the kernel refuses to add it twice.
+NETWORK=''
+for ((second = FIRST_NETWORK; second <= LAST_NETWORK; second++)); do
+  if ip -o addr show | grep -q " 10\.$second\."; then continue; fi
+  if ip addr add "10.$second.0.1/32" dev lo label "lo:$$" 2>/dev/null; then
+    NETWORK="10.$second"
+    break
+  fi
+done
+if [ -z "$NETWORK" ]; then
+  echo "netns.sh: 10.$FIRST_NETWORK.0.0/16 to 10.$LAST_NETWORK.0.0/16 are in use on this machine" >&2
+  exit 1
+fi
 for ((i = 1; i <= networks; i++)); do
   name="fanfare-$$-$i"
   ip netns add "$name"
