@@ -54,8 +54,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
-    deaths: () => supervisor?.deaths ?? {},
-    isCrashLoop: () => supervisor?.isCrashLoop() ?? false,
+    deaths: () => supervisor?.deaths.byCause ?? {},
+    isCrashLoop: () => supervisor?.deaths.isCrashLoop() ?? false,
     reloads: () => supervisor?.reloads ?? 0,
     leftOut: () => relay.leftOut,
     reconciledPlaces: () => relay.reconciledPlaces,
@@ -66,7 +66,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     port: config.metricsPort,
     host: config.metricsHost,
     metrics: async () => {
-      await supervisor?.collect();
+      await supervisor?.snapshots.collect();
       return aggregate.text(await own.snapshot());
     },
     readiness: () =>

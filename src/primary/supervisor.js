@@ -2,12 +2,9 @@
 //
 // Each worker has a numbered slot; worker-process.js has the states of a worker.
 //
-// - A worker that exits unexpectedly is replaced after 100 ms. The pause doubles with each further
-//   death within a minute, up to 5 s.
-// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert.
-//   The server continues, because clients that overload workers must not stop it.
-// - The supervisor gives up only if the first worker fails to start, or if no worker serves and
-//   MAX_FAILED_STARTS new ones in a row did not become ready.
+// - A worker that exits unexpectedly is replaced after a pause; deaths.js has its length. The
+//   supervisor gives up only if the first worker fails to start, or if new ones keep failing while
+//   no worker serves.
 // - A worker that sends no message for workerTimeoutMs is hung and killed, unless it is busy.
 // - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready,
 //   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become
@@ -18,25 +15,11 @@
 
 import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Deaths } from './deaths.js';
+import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
 
-const FIRST_RESTART_MS = 100;
-const LONGEST_RESTART_MS = 5000;
-const CRASH_LOOP_DEATHS = 5;
-const CRASH_LOOP_WINDOW_MS = 60_000;
-/** With so many deaths the pause between two workers has reached its maximum. */
-const MAX_RECENT_DEATHS = 16;
-/** New workers in a row that did not become ready while no other worker serves. */
-const MAX_FAILED_STARTS = 5;
 const START_TIMEOUT_MS = 15_000;
-/** Counts since the last snapshot are lost if a worker is killed. A scrape is a snapshot too. */
-const SNAPSHOT_INTERVAL_MS = 15_000;
-const SCRAPE_TIMEOUT_MS = 1000;
-/**
- * A worker's exit and the close of its channel occur in any order. Its last metrics may arrive in
- * between.
- */
-const LAST_WORDS_MS = 1000;
 
 /** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('../worker/control-messages.js').ToPrimary} ToPrimary */
@@ -70,7 +53,6 @@ export class Supervisor {
     this.settings = settings;
     this.log = log;
     this.relayPath = relayPath;
-    this.aggregate = aggregate;
     this.exec = exec;
     this.loadSettings = loadSettings;
     this.onReady = onReady;
@@ -87,14 +69,8 @@ export class Supervisor {
     this.rollingSlots = new Set();
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
-    /** Times of unexpected deaths in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
-    this.recentDeaths = [];
-    /** Unexpected deaths by cause: `crashed` or `hung` for ready workers, otherwise `start`. */
-    this.deaths = { crashed: 0, hung: 0, start: 0 };
-    /** A crash loop has been logged and continues. */
-    this.isCrashLoopTold = false;
-    /** New workers that did not become ready since the last one that did. */
-    this.failedStarts = 0;
+    this.deaths = new Deaths(log);
+    this.snapshots = new Snapshots(aggregate, this.processes);
     this.restarts = 0;
     this.reloads = 0;
     this.isAnnounced = false;
@@ -102,13 +78,6 @@ export class Supervisor {
     this.isRolling = false;
     this.mustRollAgain = false;
     this.exitCode = 0;
-    this.request = 0;
-    /** Ids of the workers that answered the last scrape. @type {Set<number>} */
-    this.answered = new Set();
-    /** @type {{request: number, waiting: Set<number>, done: () => void}|undefined} */
-    this.scrape = undefined;
-    /** @type {Promise<void>|undefined} */
-    this.scraping = undefined;
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
   }
@@ -133,12 +102,9 @@ export class Supervisor {
         const stoodStill = now - checkedMs > checkMs + 500;
         checkedMs = now;
         this.#checkBeats(now, stoodStill);
-        if (this.isCrashLoopTold && !this.isCrashLoop()) {
-          this.isCrashLoopTold = false;
-          this.log.info('crash loop over: no five deaths within the last minute');
-        }
+        this.deaths.check();
       }, checkMs),
-      setInterval(() => this.collect(), SNAPSHOT_INTERVAL_MS),
+      setInterval(() => this.snapshots.collect(), SNAPSHOT_INTERVAL_MS),
     );
     for (let slot = 0; slot < workers; slot++) this.#fill(slot);
   }
@@ -147,12 +113,6 @@ export class Supervisor {
   readiness() {
     const ready = this.slots.filter((one) => one?.state === 'ready').length;
     return { ready, workers: this.settings.config.workers, draining: this.isStopping };
-  }
-
-  /** Have CRASH_LOOP_DEATHS workers died within the last CRASH_LOOP_WINDOW_MS? */
-  isCrashLoop() {
-    const firstMs = this.recentDeaths.at(-CRASH_LOOP_DEATHS);
-    return firstMs !== undefined && performance.now() - firstMs < CRASH_LOOP_WINDOW_MS;
   }
 
   /**
@@ -173,44 +133,9 @@ export class Supervisor {
     const up = {};
     for (let slot = 0; slot < this.settings.config.workers; slot++) {
       const one = this.slots[slot];
-      up[slot] = one && this.answered.has(one.id) ? 1 : 0;
+      up[slot] = one && this.snapshots.answered.has(one.id) ? 1 : 0;
     }
     return up;
-  }
-
-  /**
-   * Requests the metrics of every worker. Resolves when all have answered, or after
-   * SCRAPE_TIMEOUT_MS. Concurrent calls share one request.
-   * @returns {Promise<void>}
-   */
-  collect() {
-    this.scraping ??= this.#collect().finally(() => {
-      this.scraping = undefined;
-    });
-    return this.scraping;
-  }
-
-  async #collect() {
-    const request = ++this.request;
-    /** @type {Set<number>} */
-    const waiting = new Set();
-    this.answered = new Set();
-    const all = new Promise((resolve) => {
-      this.scrape = { request, waiting, done: () => resolve(undefined) };
-    });
-    for (const one of this.processes.values()) {
-      if (one.state !== 'ready' && one.state !== 'draining') continue;
-      one.requestMetrics(request);
-      waiting.add(one.id);
-    }
-    if (waiting.size === 0) return;
-    const timeout = new AbortController();
-    await Promise.race([
-      all,
-      delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {}),
-    ]);
-    timeout.abort();
-    this.scrape = undefined;
   }
 
   /**
@@ -393,28 +318,16 @@ export class Supervisor {
         break;
       case 'metrics':
         one.answeredMetrics();
-        this.aggregate.update(one.id, message.request, /** @type {Snapshot[]} */ (message.metrics));
-        // Only an answer to the current request counts for the scrape. A late answer is just a
-        // snapshot.
-        if (this.scrape?.request === message.request) {
-          this.answered.add(one.id);
-          this.#answered(one.id);
-        }
+        this.snapshots.receive(one, message.request, /** @type {Snapshot[]} */ (message.metrics));
         break;
       case 'final':
-        this.aggregate.update(
-          one.id,
+        this.snapshots.receive(
+          one,
           Number.POSITIVE_INFINITY,
           /** @type {Snapshot[]} */ (message.metrics),
         );
         break;
     }
-  }
-
-  /** @param {number} id */
-  #answered(id) {
-    this.scrape?.waiting.delete(id);
-    if (this.scrape?.waiting.size === 0) this.scrape.done();
   }
 
   /**
@@ -424,7 +337,7 @@ export class Supervisor {
   #workerOnReady(one, address) {
     if (one.state !== 'starting') return;
     one.ready();
-    this.failedStarts = 0;
+    this.deaths.workerStarted();
     this.log.info({ slot: one.slot, workerPid: one.pid }, 'worker ready');
     if (this.isStopping) one.send({ type: 'unready' });
     if (this.isAnnounced || this.isStopping) return;
@@ -443,8 +356,7 @@ export class Supervisor {
     const was = one.state;
     one.gone();
     this.processes.delete(one.id);
-    this.#answered(one.id);
-    this.#departed(one);
+    this.snapshots.depart(one);
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
     if (one.mayExit || this.isStopping) {
@@ -474,54 +386,22 @@ export class Supervisor {
   }
 
   /**
-   * Moves its counts to the departed workers, when its last message has been read.
-   * @param {WorkerProcess} one
-   */
-  #departed({ worker, id }) {
-    let isOver = false;
-    const over = () => {
-      if (isOver) return;
-      isOver = true;
-      clearTimeout(timer);
-      this.aggregate.depart(id);
-    };
-    const timer = setTimeout(over, LAST_WORDS_MS);
-    if (worker.isConnected()) worker.once('disconnect', over);
-    else over();
-  }
-
-  /**
    * A worker exited unexpectedly: replaces it or gives up.
    * @param {number} slot
    * @param {'crashed'|'hung'|'start'} cause
    */
   #died(slot, cause) {
-    const now = performance.now();
-    this.deaths[cause]++;
-    this.recentDeaths = [
-      ...this.recentDeaths.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS),
-      now,
-    ];
-    this.recentDeaths = this.recentDeaths.slice(-MAX_RECENT_DEATHS);
-    const deaths = this.recentDeaths.length;
-    if (this.isCrashLoop() && !this.isCrashLoopTold) {
-      this.isCrashLoopTold = true;
-      this.log.error(
-        { deaths: this.deaths },
-        `${CRASH_LOOP_DEATHS} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s, continuing with the rest`,
-      );
-    }
-    if (cause === 'start') this.failedStarts++;
+    this.deaths.add(cause);
     const serves = this.slots.some((one) => one?.state === 'ready');
-    if (this.failedStarts >= MAX_FAILED_STARTS && !serves) {
+    if (this.deaths.isHopeless && !serves) {
       this.log.fatal(
-        `giving up: no worker is serving, and the last ${this.failedStarts} workers did not start`,
+        `giving up: no worker is serving, and the last ${this.deaths.failedStarts} workers did not start`,
       );
       this.stop(1);
       return;
     }
     if (this.rollingSlots.has(slot)) return;
-    const afterMs = Math.min(FIRST_RESTART_MS * 2 ** (deaths - 1), LONGEST_RESTART_MS);
+    const afterMs = this.deaths.pauseMs;
     this.log.warn({ slot, afterMs }, 'replacing worker');
     const replace = () => {
       this.restarts++;

@@ -122,9 +122,9 @@ test('workers that die repeatedly are reported and do not end a server that stil
   const line = await logged('5 workers died within 60 s');
   assert.equal(line.level, 50);
   assert.equal(lines.filter(({ msg }) => msg.includes('workers died within')).length, 1);
-  assert.equal(supervisor.isCrashLoop(), true);
+  assert.equal(supervisor.deaths.isCrashLoop(), true);
   assert.equal(supervisor.isStopping, false);
-  assert.deepEqual(supervisor.deaths, { crashed: 5, hung: 0, start: 0 });
+  assert.deepEqual(supervisor.deaths.byCause, { crashed: 5, hung: 0, start: 0 });
   assert.equal(pids()[1], survivor);
 });
 
@@ -138,10 +138,10 @@ test('workers that are all killed as hung are replaced and do not end the server
   await ready;
   const before = pids();
   for (const pid of before) kill(pid, 'SIGSTOP');
-  await until(() => supervisor.deaths.hung === 5, 10_000, 'five deaths');
+  await until(() => supervisor.deaths.byCause.hung === 5, 10_000, 'five deaths');
   await allReady();
   assert.ok(pids().every((pid) => !before.includes(pid)));
-  assert.deepEqual(supervisor.deaths, { crashed: 0, hung: 5, start: 0 });
+  assert.deepEqual(supervisor.deaths.byCause, { crashed: 0, hung: 5, start: 0 });
   assert.equal(supervisor.isStopping, false);
 });
 
@@ -153,7 +153,7 @@ test('workers that cannot start end the server only when no other one serves', {
   const [first, second] = pids();
   supervisor.settings = settingsOf({ FIXTURE: 'die' });
   kill(first, 'SIGKILL');
-  await until(() => supervisor.deaths.start === 5, 15_000, 'five failed starts');
+  await until(() => supervisor.deaths.byCause.start === 5, 15_000, 'five failed starts');
   assert.equal(supervisor.isStopping, false);
   assert.equal(pids()[1], second);
   kill(second, 'SIGKILL');
@@ -238,13 +238,13 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
     FANFARE_WORKER_TIMEOUT_MS: '10000',
   });
   await ready;
-  await supervisor.collect();
-  await supervisor.collect();
+  await supervisor.snapshots.collect();
+  await supervisor.snapshots.collect();
   const before = await aggregate.text();
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 1 });
   kill(pids()[1], 'SIGSTOP');
   const startedMs = performance.now();
-  await supervisor.collect();
+  await supervisor.snapshots.collect();
   const tookMs = performance.now() - startedMs;
   assert.ok(tookMs > 900 && tookMs < 1300, `${tookMs} ms`);
   assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 0 });
@@ -263,13 +263,13 @@ test('a scrape does not wait for a hung worker longer than its second, and no co
 test('the counts of an exited worker stay in the metrics', { timeout: 20_000 }, async (t) => {
   const { supervisor, aggregate, ready, pids, allReady } = supervise(t);
   await ready;
-  await supervisor.collect();
+  await supervisor.snapshots.collect();
   const before = await aggregate.text();
   kill(pids()[0], 'SIGKILL');
   await until(() => aggregate.departed.size > 0, 5000, 'the departure');
   assert.deepEqual(fallen(before, await aggregate.text()), []);
   await allReady();
-  await supervisor.collect();
+  await supervisor.snapshots.collect();
   assert.equal(samples(await aggregate.text()).get('fixture_total'), 1 + 2 + 1);
 });
 
@@ -321,7 +321,7 @@ test('a reload whose new worker does not start leaves the old ones and their con
   supervisor.reload();
   await logged('reload aborted: the new worker');
   assert.deepEqual(pids(), before);
-  assert.deepEqual(supervisor.deaths, { crashed: 0, hung: 0, start: 0 });
+  assert.deepEqual(supervisor.deaths.byCause, { crashed: 0, hung: 0, start: 0 });
   // A replacement gets the old configuration.
   kill(before[0], 'SIGKILL');
   await until(() => pids()[0] !== before[0]);

@@ -1,0 +1,76 @@
+// deaths.js: counts unexpected deaths of workers, and derives the pause before a replacement, the
+// crash loop and the moment to give up.
+//
+// - The pause is 100 ms. It doubles with each further death within a minute, up to 5 s.
+// - CRASH_LOOP_DEATHS within a minute are a crash loop: an error in the log, a metric, an alert.
+//   The server continues, because clients that overload workers must not stop it.
+// - The server gives up only if no worker serves and MAX_FAILED_STARTS new ones in a row did not
+//   become ready.
+
+const FIRST_RESTART_MS = 100;
+const LONGEST_RESTART_MS = 5000;
+const CRASH_LOOP_DEATHS = 5;
+const CRASH_LOOP_WINDOW_MS = 60_000;
+/** With so many deaths the pause has reached its maximum. */
+const MAX_RECENT_DEATHS = 16;
+const MAX_FAILED_STARTS = 5;
+
+export class Deaths {
+  /** @param {import('pino').Logger} log */
+  constructor(log) {
+    this.log = log;
+    /** `crashed` and `hung`: workers that were ready. `start`: workers that were not. */
+    this.byCause = { crashed: 0, hung: 0, start: 0 };
+    /** Times of the deaths in the last CRASH_LOOP_WINDOW_MS. @type {number[]} */
+    this.recentMs = [];
+    /** New workers that did not become ready since the last one that did. */
+    this.failedStarts = 0;
+    /** A crash loop has been logged and continues. */
+    this.isCrashLoopLogged = false;
+  }
+
+  /** @param {'crashed'|'hung'|'start'} cause */
+  add(cause) {
+    const now = performance.now();
+    this.byCause[cause]++;
+    if (cause === 'start') this.failedStarts++;
+    this.recentMs = [
+      ...this.recentMs.filter((atMs) => now - atMs < CRASH_LOOP_WINDOW_MS),
+      now,
+    ].slice(-MAX_RECENT_DEATHS);
+    if (!this.isCrashLoop() || this.isCrashLoopLogged) return;
+    this.isCrashLoopLogged = true;
+    this.log.error(
+      { deaths: this.byCause },
+      `${CRASH_LOOP_DEATHS} workers died within ${CRASH_LOOP_WINDOW_MS / 1000} s, continuing with the rest`,
+    );
+  }
+
+  /** A new worker became ready. */
+  workerStarted() {
+    this.failedStarts = 0;
+  }
+
+  /** Have CRASH_LOOP_DEATHS workers died within the last CRASH_LOOP_WINDOW_MS? */
+  isCrashLoop() {
+    const firstMs = this.recentMs.at(-CRASH_LOOP_DEATHS);
+    return firstMs !== undefined && performance.now() - firstMs < CRASH_LOOP_WINDOW_MS;
+  }
+
+  /** Logs the end of a crash loop. Runs about once a second. */
+  check() {
+    if (!this.isCrashLoopLogged || this.isCrashLoop()) return;
+    this.isCrashLoopLogged = false;
+    this.log.info('crash loop over: no five deaths within the last minute');
+  }
+
+  /** Have so many new workers in a row failed that another one is useless? */
+  get isHopeless() {
+    return this.failedStarts >= MAX_FAILED_STARTS;
+  }
+
+  /** The pause before the next replacement. */
+  get pauseMs() {
+    return Math.min(FIRST_RESTART_MS * 2 ** (this.recentMs.length - 1), LONGEST_RESTART_MS);
+  }
+}

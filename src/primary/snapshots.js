@@ -1,0 +1,109 @@
+// snapshots.js: collects the workers' metrics over IPC and passes them to the aggregate.
+//
+// A collection asks each worker and resolves when all have answered, or after SCRAPE_TIMEOUT_MS, so
+// that one silent worker does not fail a scrape. A late answer still counts as a snapshot. A killed
+// worker's counts since its last snapshot are lost, so one is taken at least every
+// SNAPSHOT_INTERVAL_MS.
+
+import { setTimeout as delay } from 'node:timers/promises';
+
+export const SNAPSHOT_INTERVAL_MS = 15_000;
+const SCRAPE_TIMEOUT_MS = 1000;
+/**
+ * A worker's exit and the close of its channel occur in any order. Its last metrics may arrive in
+ * between.
+ */
+const FINAL_METRICS_MS = 1000;
+
+/** @typedef {import('./worker-process.js').WorkerProcess} WorkerProcess */
+/** @typedef {import('../observability/aggregate.js').Snapshot} Snapshot */
+
+export class Snapshots {
+  /**
+   * @param {import('../observability/aggregate.js').Aggregate} aggregate
+   * @param {ReadonlyMap<number, WorkerProcess>} processes by cluster id; read at each collection
+   */
+  constructor(aggregate, processes) {
+    this.aggregate = aggregate;
+    this.processes = processes;
+    this.request = 0;
+    /** Ids of the workers that answered the last request. @type {Set<number>} */
+    this.answered = new Set();
+    /** The request under way. @type {{waiting: Set<number>, done: () => void}|undefined} */
+    this.pending = undefined;
+    /** @type {Promise<void>|undefined} */
+    this.collecting = undefined;
+  }
+
+  /**
+   * Requests the metrics of every worker. Concurrent calls share one request.
+   * @returns {Promise<void>}
+   */
+  collect() {
+    this.collecting ??= this.#collect().finally(() => {
+      this.collecting = undefined;
+    });
+    return this.collecting;
+  }
+
+  async #collect() {
+    const request = ++this.request;
+    /** @type {Set<number>} */
+    const waiting = new Set();
+    this.answered = new Set();
+    const all = new Promise((resolve) => {
+      this.pending = { waiting, done: () => resolve(undefined) };
+    });
+    for (const one of this.processes.values()) {
+      if (one.state !== 'ready' && one.state !== 'draining') continue;
+      one.requestMetrics(request);
+      waiting.add(one.id);
+    }
+    if (waiting.size > 0) {
+      const timeout = new AbortController();
+      await Promise.race([
+        all,
+        delay(SCRAPE_TIMEOUT_MS, undefined, { signal: timeout.signal }).catch(() => {}),
+      ]);
+      timeout.abort();
+    }
+    this.pending = undefined;
+  }
+
+  /**
+   * @param {WorkerProcess} one
+   * @param {number} request that the metrics answer; infinite for the last ones before an exit
+   * @param {Snapshot[]} metrics
+   */
+  receive(one, request, metrics) {
+    this.aggregate.update(one.id, request, metrics);
+    if (this.pending === undefined || request !== this.request) return;
+    this.answered.add(one.id);
+    this.#answer(one.id);
+  }
+
+  /**
+   * A worker has exited. Its counts move to the departed workers when its last message has been
+   * read.
+   * @param {WorkerProcess} one
+   */
+  depart({ worker, id }) {
+    this.#answer(id);
+    let isOver = false;
+    const over = () => {
+      if (isOver) return;
+      isOver = true;
+      clearTimeout(timer);
+      this.aggregate.depart(id);
+    };
+    const timer = setTimeout(over, FINAL_METRICS_MS);
+    if (worker.isConnected()) worker.once('disconnect', over);
+    else over();
+  }
+
+  /** No more answers will come from this worker. @param {number} id */
+  #answer(id) {
+    this.pending?.waiting.delete(id);
+    if (this.pending?.waiting.size === 0) this.pending.done();
+  }
+}
