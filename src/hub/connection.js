@@ -12,16 +12,21 @@ import { randomBytes } from 'node:crypto';
  * wait, the transport leaves them out, and the connection is closed already.
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
- * @property {boolean} isDeflated does it take frames compressed by protocol/deflate.js?
+ * @property {number} format the format of the frames it takes, of protocol/format.js
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be
  *   modified
  * @property {(code: number, reason: string) => void} close
  * @property {() => void} terminate closes at once and sends nothing more
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
+ * @property {(reconnectAfterMs: number) => void} sendShutdown the worker drains: sends the time
+ *   after which the client is to return
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
  *   sendAround the same around bytes that are JSON already; the transport does not use `source`
  *   after it returns
+ * @property {(room: string, events: Buffer, epoch: string, offset: number) => Buffer} [withPosition]
+ *   only if the format is BARE_EVENTS: adds this stream's own id to events of a room, which end at
+ *   that position
  */
 
 /**
@@ -172,6 +177,11 @@ export class Connection {
    */
   sendAround(before, source, start, end, after) {
     if (this.isOpen) this.transport.sendAround(before, source, start, end, after);
+  }
+
+  /** @param {number} reconnectAfterMs the time after which the client is to return */
+  announceShutdown(reconnectAfterMs) {
+    if (this.isOpen) this.transport.sendShutdown(reconnectAfterMs);
   }
 
   /** @param {{code: number, reason: string}} close a row of codes.js */

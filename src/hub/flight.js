@@ -1,12 +1,15 @@
 // flight.js: one flush of a room that is under way.
 //
-// A flight carries the frames that each member gets. Usually all members share one buffer. A resync
-// is the exception: each member gets a frame of its own, with its own delay for reloading.
+// A flight carries the frames that each member gets. Usually all members of one format share one
+// buffer. A resync is the exception: each member gets a frame of its own, with its own delay for
+// reloading. So is a stream of events from several rooms with history: its ids are its own.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodeResync } from '../protocol/encode.js';
+import { eventId, textEvent } from '../protocol/event-stream.js';
+import { encodePublications, FORMAT } from '../protocol/format.js';
 import { publicationFrames, textFrame } from '../protocol/frame.js';
-import { epochOf, offsetOf } from '../protocol/publication.js';
+import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 
 /**
  * After a resync, members reload their state at one per so many ms on average, until the spread
@@ -15,24 +18,27 @@ import { epochOf, offsetOf } from '../protocol/publication.js';
 const RELOAD_SPACING_MS = 10;
 
 /** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('./connection.js').Transport} Transport */
 
 export class Flight {
   /**
    * @param {object} parts
-   * @param {Buffer} parts.frames for all members
+   * @param {{readonly name: string, readonly prefix: Buffer}} parts.room
+   * @param {Buffer} parts.frames WebSocket frames, for all members that take no other format
    * @param {readonly Buffer[]} parts.publications the publications that the frames were built from
    * @param {number} parts.bytes of these publications
    * @param {readonly Connection[]} parts.members the room's own list
-   * @param {((position: number) => Buffer)|null} parts.frameOf builds each member's own frame, in
-   *   place of the shared frames
+   * @param {((position: number, transport: Transport) => Buffer)|null} parts.frameOf builds each
+   *   member's own frame, in place of the shared frames
    */
-  constructor({ frames, publications, bytes, members, frameOf }) {
+  constructor({ room, frames, publications, bytes, members, frameOf }) {
+    this.room = room;
     this.frames = frames;
     /**
-     * The same frames for members that negotiated compression; made for the first of them.
-     * @type {Buffer|null}
+     * The same in the other formats, by format; each is built for the first member that takes it.
+     * @type {Buffer[]|null}
      */
-    this.deflated = null;
+    this.others = null;
     this.publications = publications;
     this.bytes = bytes;
     /** The room's own list until the flush yields, then a copy. */
@@ -48,10 +54,30 @@ export class Flight {
     this.frameOf = frameOf;
   }
 
-  /** @returns {Buffer} the frames for members that negotiated compression */
-  deflate() {
-    this.deflated ??= deflateFrames(this.frames);
-    return this.deflated;
+  /**
+   * The frames for a member that does not take plain WebSocket frames.
+   * @param {Transport} transport
+   * @returns {Buffer}
+   */
+  framesFor(transport) {
+    const { format } = transport;
+    this.others ??= [];
+    this.others[format] ??= this.#encode(format);
+    const frames = this.others[format];
+    if (format !== FORMAT.BARE_EVENTS || transport.withPosition === undefined) return frames;
+    const { publications } = this;
+    for (let i = publications.length - 1; i >= 0; i--) {
+      const last = publications[i];
+      if (kindOf(last) === KIND.POSITIONED)
+        return transport.withPosition(this.room.name, frames, epochOf(last), offsetOf(last));
+    }
+    return frames;
+  }
+
+  /** @param {number} format */
+  #encode(format) {
+    if (format === FORMAT.DEFLATED) return deflateFrames(this.frames);
+    return encodePublications(format, this.room.prefix, this.publications);
   }
 
   /**
@@ -73,18 +99,18 @@ export class Flight {
 }
 
 /**
- * @param {Buffer} prefix of the room's frames
+ * @param {{readonly name: string, readonly prefix: Buffer}} room
  * @param {readonly Buffer[]} publications
  * @param {number} bytes
  * @param {readonly Connection[]} members
  */
-export function publicationFlight(prefix, publications, bytes, members) {
-  const frames = publicationFrames(prefix, publications);
-  return new Flight({ frames, publications, bytes, members, frameOf: null });
+export function publicationFlight(room, publications, bytes, members) {
+  const frames = publicationFrames(room.prefix, publications);
+  return new Flight({ room, frames, publications, bytes, members, frameOf: null });
 }
 
 /**
- * @param {string} room
+ * @param {{readonly name: string, readonly prefix: Buffer}} room
  * @param {Buffer} mark of kind RESYNC
  * @param {readonly Connection[]} members
  * @param {number} reloadWindowMs
@@ -93,12 +119,18 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
   const offset = offsetOf(mark);
   const epoch = epochOf(mark);
   const spacingMs = Math.min(RELOAD_SPACING_MS, reloadWindowMs / members.length);
-  /** @param {number} position */
-  const frameOf = (position) =>
-    textFrame(
-      encodeResync(room, epoch, offset, Math.floor((position + Math.random()) * spacingMs)),
-    );
+  /** @type {(position: number, transport: Transport) => Buffer} */
+  const frameOf = (position, transport) => {
+    const afterMs = Math.floor((position + Math.random()) * spacingMs);
+    const text = encodeResync(room.name, epoch, offset, afterMs);
+    if (transport.format < FORMAT.EVENTS) return textFrame(text);
+    if (transport.withPosition === undefined)
+      return Buffer.from(textEvent(text, eventId(epoch, offset)), 'latin1');
+    const event = Buffer.from(textEvent(text), 'latin1');
+    return transport.withPosition(room.name, event, epoch, offset);
+  };
   return new Flight({
+    room,
     frames: NOTHING,
     publications: [mark],
     bytes: mark.length,

@@ -19,6 +19,8 @@
 // history, and reads later the publications that did not fit. A resync mark is a flush of its own
 // (flight.js).
 
+import { FORMAT } from '../protocol/format.js';
+
 const SLICE_MS = 4;
 /**
  * If a busy worker reads for longer than SLICE_MS between two slices, the next slice is as long, up
@@ -197,8 +199,8 @@ export class Outbox {
       if (!member.isOpen || left?.has(member)) continue;
       const { transport } = member;
       let { frames } = flight;
-      if (frameOf !== null) frames = frameOf(next - 1);
-      else if (transport.isDeflated) frames = flight.deflate();
+      if (frameOf !== null) frames = frameOf(next - 1, transport);
+      else if (transport.format !== FORMAT.FRAMES) frames = flight.framesFor(transport);
       if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length, isOwed)) {
         transport.write(frames);
         written++;

@@ -54,14 +54,18 @@ export class RoomDelivery {
   /**
    * @param {Connection} connection
    * @param {() => void} reply
-   * @param {Buffer} frames
+   * @param {Buffer} shared
+   * @param {import('../protocol/position.js').Position} end
    */
-  admit(connection, reply, frames) {
+  admit(connection, reply, shared, { epoch, offset }) {
     this.room.add(connection);
     reply();
+    if (shared.length === 0) return false;
+    const { transport } = connection;
+    const frames = transport.withPosition?.(this.room.name, shared, epoch, offset) ?? shared;
     const { length } = frames;
-    if (length === 0 || !this.slowConsumers.admit(connection, length, true)) return false;
-    connection.transport.write(frames);
+    if (!this.slowConsumers.admit(connection, length, true)) return false;
+    transport.write(frames);
     this.counters.bytesOut += length;
     return true;
   }

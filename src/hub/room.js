@@ -152,7 +152,7 @@ export class Room {
       const mark = /** @type {Buffer} */ (this.waiting.shift());
       this.waitingBytes -= mark.length;
       this.resyncsWaiting--;
-      this.flight = resyncFlight(this.name, mark, this.members, reloadWindowMs);
+      this.flight = resyncFlight(this, mark, this.members, reloadWindowMs);
       return this.flight;
     }
     let publications = this.waiting;
@@ -171,7 +171,7 @@ export class Room {
       this.waiting = [];
       this.waitingBytes = 0;
     }
-    this.flight = publicationFlight(this.prefix, publications, bytes, this.members);
+    this.flight = publicationFlight(this, publications, bytes, this.members);
     return this.flight;
   }
 

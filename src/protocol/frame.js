@@ -119,8 +119,10 @@ export function pongFrame(body) {
 export function publicationFrames(prefix, publications) {
   const frames = Buffer.allocUnsafe(framesBytes(prefix, publications));
   let at = 0;
-  for (let i = 0; i < publications.length; i++)
-    at = writePublication(frames, at, prefix, publications[i]);
+  for (let i = 0; i < publications.length; i++) {
+    at = writeHeader(frames, at, textBytes(prefix, publications[i]));
+    at = writePublicationText(frames, at, prefix, publications[i]);
+  }
   return frames;
 }
 
@@ -178,10 +180,11 @@ const SUFFIX_BYTES = 9 + 14 + 1;
 const POSITION_TEXT_BYTES = 10 + 10 + 16 + 1;
 
 /**
- * @param {Buffer} prefix
+ * The size of a publication's JSON text, as receivers get it.
+ * @param {Buffer} prefix roomPrefix(room)
  * @param {Buffer} publication
  */
-function textBytes(prefix, publication) {
+export function textBytes(prefix, publication) {
   const kind = kindOf(publication);
   const payload = payloadEnd(publication) - payloadStart(publication);
   if (kind === KIND.PRESENCE) return presenceBytes(prefix, publication, payload);
@@ -209,21 +212,21 @@ function timestampDigits(publication) {
  * @param {number} n a whole number from 0
  * @returns {number} digits of the number
  */
-function digits(n) {
+export function digits(n) {
   let count = 1;
   for (let power = 10; n >= power; power *= 10) count++;
   return count;
 }
 
 /**
- * @param {Buffer} frames
+ * Writes a publication's JSON text.
+ * @param {Buffer} frames has room for textBytes()
  * @param {number} at
- * @param {Buffer} prefix
+ * @param {Buffer} prefix roomPrefix(room)
  * @param {Buffer} publication
- * @returns {number}
+ * @returns {number} the end of the text
  */
-function writePublication(frames, at, prefix, publication) {
-  at = writeHeader(frames, at, textBytes(prefix, publication));
+export function writePublicationText(frames, at, prefix, publication) {
   const kind = kindOf(publication);
   if (kind === KIND.PRESENCE) return writePresence(frames, at, prefix, publication);
   const start = payloadStart(publication);

@@ -1,6 +1,7 @@
 // delivery.js: the contract between recovery and the hub, for one room with history.
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/position.js').Position} Position */
 
 /**
  * @typedef {object} Delivery
@@ -12,9 +13,10 @@
  *   even if it is full.
  * @property {(latest: number) => number} handedOut returns the offset of the last publication that
  *   no longer waits for the members; `latest` if no publication waits, -1 if a resync mark waits
- * @property {(connection: Connection, reply: () => void, frames: Buffer) => boolean} admit makes a
- *   connection a member, then sends its reply, then its replay; nothing runs in between. `frames`
- *   may be empty. Returns false if no replay was written.
+ * @property {(connection: Connection, reply: () => void, frames: Buffer, end: Position) => boolean}
+ *   admit makes a connection a member, then sends its reply, then its replay; nothing runs in
+ *   between. `frames` end at that position, and may be empty. Returns false if no replay was
+ *   written.
  */
 
 export {};

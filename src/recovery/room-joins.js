@@ -10,7 +10,8 @@
 // A join without `since` needs the stream's position only. A join with `since` may need older
 // publications than this worker has, or a read that proves the position. It then waits.
 
-import { framesBytes, publicationFrames } from '../protocol/frame.js';
+import { encodePublications, FORMAT } from '../protocol/format.js';
+import { framesBytes } from '../protocol/frame.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Since} Since */
@@ -87,10 +88,11 @@ export class RoomJoins {
     this.isSettling = false;
     this.isClosed = false;
     /**
-     * The last replay. Clients of one server that has gone mostly have the same last publication.
-     * @type {{from: number, to: number, epoch: string, frames: Buffer}|null}
+     * The last replay of each format. Clients of one server that has gone mostly have the same last
+     * publication.
+     * @type {{from: number, to: number, epoch: string, frames: Buffer}[]}
      */
-    this.replay = null;
+    this.replays = [];
   }
 
   get size() {
@@ -105,7 +107,7 @@ export class RoomJoins {
   /** The room has no members any more. */
   close() {
     this.isClosed = true;
-    this.replay = null;
+    this.replays = [];
   }
 
   /**
@@ -217,13 +219,15 @@ export class RoomJoins {
     const { prefix, maxReplayBytes } = this;
     const { replayBuffer, epoch } = this.stream;
     if (since + 1 < replayBuffer.first) return null;
-    let { replay } = this;
+    const format =
+      connection.transport.format === FORMAT.DEFLATED ? FORMAT.FRAMES : connection.transport.format;
+    let replay = this.replays[format];
     if (replay?.from !== since || replay.to !== offset || replay.epoch !== epoch) {
       const publications = replayBuffer.slice(since + 1, offset);
       if (framesBytes(prefix, publications) > maxReplayBytes) return null;
-      const frames = publicationFrames(prefix, publications);
+      const frames = encodePublications(format, prefix, publications);
       replay = { from: since, to: offset, epoch, frames };
-      this.replay = replay;
+      this.replays[format] = replay;
     }
     const maxBytes = maxReplayBytes - connection.transport.pendingBytes;
     return replay.frames.length <= maxBytes ? replay.frames : null;
@@ -243,7 +247,7 @@ export class RoomJoins {
     const recovered = replay !== null;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
     const reply = () => onJoined({ epoch, offset, recovered });
-    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING);
+    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING, { epoch, offset });
     if (isReplayed) counters.deliveries += offset - /** @type {Since} */ (since).offset;
     for (const act of after) act();
   }

@@ -18,6 +18,8 @@ import { useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
+import { encodeShutdown } from '../protocol/encode.js';
+import { FORMAT } from '../protocol/format.js';
 import {
   frameAround,
   PING_FRAME,
@@ -83,7 +85,8 @@ class ServerWebSocket extends WebSocket {
   slowConsumers = undefined;
   /** The socket's descriptor; -1 if direct writes are not possible (TLS keeps state in between). */
   descriptor = -1;
-  isDeflated = false;
+  /** @type {number} */
+  format = FORMAT.FRAMES;
   /**
    * True if bytes may wait in the socket's stream. ws writes to it as well, but only close frames,
    * and nothing follows those.
@@ -111,6 +114,11 @@ class ServerWebSocket extends WebSocket {
   /** @param {string} text */
   sendText(text) {
     this.write(textFrame(text));
+  }
+
+  /** @param {number} reconnectAfterMs */
+  sendShutdown(reconnectAfterMs) {
+    this.sendText(encodeShutdown(reconnectAfterMs));
   }
 
   /**
@@ -336,7 +344,8 @@ export class WebSockets {
     // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
     // which are always allowed.
     const offer = request.headers['sec-websocket-extensions'];
-    ws.isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
+    if (ws.extensions !== '' && !offer?.includes('server_max_window_bits'))
+      ws.format = FORMAT.DEFLATED;
     ws.on('message', this.websocketOnMessage);
     ws.on('ping', websocketOnPing);
     ws.on('pong', websocketOnPong);

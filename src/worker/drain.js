@@ -11,7 +11,6 @@
 
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLOSES } from '../protocol/codes.js';
-import { encodeShutdown } from '../protocol/encode.js';
 
 const BATCH = 500;
 const BATCH_INTERVAL_MS = 100;
@@ -38,7 +37,7 @@ export async function drain({ hub, outbox, commands, scheduler, windowMs, deadli
   const connections = shuffled(hub.connections);
   const total = connections.length;
   for (let i = 0; i < total; i++) {
-    connections[i].send(encodeShutdown(Math.floor(((i + Math.random()) / total) * windowMs)));
+    connections[i].announceShutdown(Math.floor(((i + Math.random()) / total) * windowMs));
     if (i % BATCH === BATCH - 1) await delay(0);
   }
   commands.refusePublishes();

@@ -1,6 +1,8 @@
 // fake-transport.js: a transport for the hub's unit tests. It keeps all written frames, and a test
 // can make it lag.
 
+import { encodeShutdown } from '../../src/protocol/encode.js';
+import { FORMAT } from '../../src/protocol/format.js';
 import { frameAround, textFrame } from '../../src/protocol/frame.js';
 
 /** @typedef {import('../../src/hub/connection.js').Transport} Transport */
@@ -11,7 +13,8 @@ export class FakeTransport {
     /** @type {Buffer[]} */
     this.writes = [];
     this.pendingBytes = 0;
-    this.isDeflated = false;
+    /** @type {number} */
+    this.format = FORMAT.FRAMES;
     this.isStuck = false;
     /**
      * The real transport has them too; buildHub sets them.
@@ -38,6 +41,11 @@ export class FakeTransport {
   /** @param {string} text */
   sendText(text) {
     this.write(textFrame(text));
+  }
+
+  /** @param {number} reconnectAfterMs */
+  sendShutdown(reconnectAfterMs) {
+    this.sendText(encodeShutdown(reconnectAfterMs));
   }
 
   /**

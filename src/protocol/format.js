@@ -1,0 +1,25 @@
+// format.js: the formats in which a connection takes publications.
+//
+// A flush and a replay build each format at most once, when the first connection needs it.
+
+import { publicationEvents } from './event-stream.js';
+import { publicationFrames } from './frame.js';
+
+export const FORMAT = Object.freeze({
+  /** WebSocket frames */ FRAMES: 0,
+  /** WebSocket frames, compressed by deflate.js */ DEFLATED: 1,
+  /** server-sent events; an event's id is its position */ EVENTS: 2,
+  /** server-sent events without ids, because each stream adds its own */ BARE_EVENTS: 3,
+});
+
+/**
+ * @param {number} format of FORMAT; compressed frames are built as frames
+ * @param {Buffer} prefix roomPrefix(room)
+ * @param {readonly Buffer[]} publications in order
+ * @returns {Buffer}
+ */
+export function encodePublications(format, prefix, publications) {
+  return format < FORMAT.EVENTS
+    ? publicationFrames(prefix, publications)
+    : publicationEvents(prefix, publications, format === FORMAT.EVENTS);
+}
