@@ -12,12 +12,26 @@ export class Session {
    * @param {Identity} identity
    * @param {Lease|null} lease null: no limit counts by user
    * @param {number} endS the second since 1970 at whose start the connection is closed
+   * @param {Set<string>|null} [granted] of the session before
    */
-  constructor(identity, lease, endS) {
+  constructor(identity, lease, endS, granted = null) {
     this.identity = identity;
     this.lease = lease;
     this.endS = endS;
     this.senderText = '';
+    /** Rooms that the backend has joined the connection to. @type {Set<string>|null} */
+    this.granted = granted;
+  }
+
+  /** @param {string} room that the connection may be in, whatever its tokens permit */
+  grant(room) {
+    this.granted ??= new Set();
+    this.granted.add(room);
+  }
+
+  /** @param {string} room */
+  withdraw(room) {
+    this.granted?.delete(room);
   }
 
   /** `from` of the connection's publications: ASCII that can stand in JSON. */
@@ -33,7 +47,7 @@ export class Session {
   /** @param {string} room */
   mayJoin(room) {
     const { rights, autojoin } = this.identity;
-    return rights.join.has(room) || autojoin.includes(room);
+    return rights.join.has(room) || autojoin.includes(room) || (this.granted?.has(room) ?? false);
   }
 
   /** @param {string} room */

@@ -125,7 +125,8 @@ export class Sessions {
   #enter(connection, identity, lease) {
     // A token is accepted for some seconds after its expiry, and its second may be swept already.
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
-    connection.beginSession(new Session(identity, lease, endS));
+    const granted = connection.session?.granted ?? null;
+    connection.beginSession(new Session(identity, lease, endS, granted));
     addTo(this.#expiring, endS, connection);
   }
 }
@@ -134,11 +135,12 @@ export class Sessions {
 const NO_CONNECTIONS = new Set();
 
 /**
+ * Closes connections, MAX_CLOSES in each turn of the event loop.
  * @param {readonly Connection[]} connections
  * @param {{code: number, reason: string}} close
  * @param {number} [from]
  */
-function closeAll(connections, close, from = 0) {
+export function closeAll(connections, close, from = 0) {
   const end = Math.min(connections.length, from + MAX_CLOSES);
   for (let i = from; i < end; i++) connections[i].close(close);
   if (end < connections.length) setImmediate(closeAll, connections, close, end);

@@ -58,6 +58,10 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *
  * @property {() => Promise<number>} countConnections Resolves with the number of connections of all
  *   workers.
+ *
+ * @property {() => Promise<number>} countWorkers Resolves with the number of started workers of the
+ *   fleet, this one included. A worker that has died without notice may count for some seconds.
+ *   Rejects with UNAVAILABLE.
  */
 
 /**

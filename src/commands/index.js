@@ -53,6 +53,7 @@ import { SessionCommands } from './session.js';
  * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
  * @property {() => boolean} isSettled true when the broker has answered all publishes
  * @property {PendingJoins} pendingJoins
+ * @property {JoinCommands} joins
  * @property {BroadcastCommand} broadcasts
  */
 
@@ -119,6 +120,7 @@ export function createCommands(parts) {
     refusePublishes: () => publisher.refuseAll(),
     isSettled: () => publisher.unanswered === 0,
     pendingJoins,
+    joins,
     broadcasts,
   };
 }

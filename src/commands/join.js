@@ -1,12 +1,24 @@
 // join.js: the commands join and leave.
 
 import { isRoom, MAX_INFO_BYTES, readPresence, readSince } from '../protocol/decode.js';
-import { encodeJoined, encodeNotRecovered, encodeRoomReply } from '../protocol/encode.js';
+import {
+  encodeJoined,
+  encodeLeft,
+  encodeNotRecovered,
+  encodeRoomReply,
+} from '../protocol/encode.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Command} Command */
 /** @typedef {import('../protocol/decode.js').JoiningUser} JoiningUser */
 /** @typedef {import('./handler.js').Handler} Handler */
+
+/**
+ * @typedef {object} Joining
+ * @property {import('./replies.js').Id} id
+ * @property {JoiningUser|null} who null if the connection only watches presence
+ * @property {import('../protocol/decode.js').Since|null} since
+ */
 
 export class JoinCommands {
   /**
@@ -60,18 +72,66 @@ export class JoinCommands {
   }
 
   /**
+   * Joins a room at the backend's request, whatever the connection's token permits. The room limit
+   * holds.
    * @param {Connection} connection
    * @param {string} name
-   * @param {object} join
-   * @param {import('./replies.js').Id} join.id
-   * @param {JoiningUser|null} join.who
-   * @param {import('../protocol/decode.js').Since|null} join.since
+   * @param {string} user
+   * @returns {boolean} false: the connection is in as many rooms as allowed
    */
-  #enter(connection, name, { id, who, since }) {
+  joinAs(connection, name, user) {
+    const { session } = connection;
+    if (this.hub.rooms.get(name)?.has(connection)) {
+      session?.grant(name);
+      return true;
+    }
+    if (!this.#mayEnterAnother(connection)) return false;
+    session?.grant(name);
+    const who = this.tracker?.covers(name) ? { user, info: null } : null;
+    this.#admit(connection, name, { id: undefined, who, since: null });
+    return true;
+  }
+
+  /**
+   * Takes a connection out of a room at the backend's request.
+   * @param {Connection} connection
+   * @param {string} name
+   * @returns {boolean} false: it is not in the room
+   */
+  remove(connection, name) {
+    const { hub } = this;
+    connection.session?.withdraw(name);
+    const room = hub.rooms.get(name);
+    if (room === undefined || !room.has(connection)) return false;
+    this.pendingJoins.afterJoin(room, connection, undefined, 0, () => {
+      if (!room.has(connection)) return;
+      hub.leave(connection, room);
+      connection.send(encodeLeft(name, 'removed'));
+    });
+    return true;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {string} name
+   * @param {Joining} join
+   */
+  #enter(connection, name, join) {
+    const { hub, replies } = this;
+    if (hub.rooms.get(name)?.has(connection))
+      return replies.error(connection, 'ALREADY_JOINED', join.id);
+    if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
+    this.#admit(connection, name, join);
+  }
+
+  /**
+   * @param {Connection} connection not in the room, and below its limit of rooms
+   * @param {string} name
+   * @param {Joining} join
+   */
+  #admit(connection, name, { id, who, since }) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
-    if (room?.has(connection)) return replies.error(connection, 'ALREADY_JOINED', id);
-    if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, id);
     if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
       this.counters.readsRefused++;
       return replies.error(connection, 'UNAVAILABLE', id);

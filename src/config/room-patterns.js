@@ -73,9 +73,10 @@ export class RoomRules {
     if (this.isEmpty) return null;
     const known = this.remembered.get(room);
     if (known !== undefined) return known;
-    // `*` alone is the room of all connections, for broadcasts. Clients can't join it.
-    const value =
-      room === '*' ? null : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
+    // `*` is the room of all connections, and `*<id>` that of one worker. Clients can't join them.
+    const value = room.startsWith('*')
+      ? null
+      : (this.rules.find(({ parts }) => fits(parts, room))?.value ?? null);
     if (this.remembered.size >= MAX_REMEMBERED) this.remembered.clear();
     this.remembered.set(room, value);
     return value;

@@ -10,11 +10,24 @@ import { isPublication, KIND, kindOf } from '../protocol/publication.js';
 import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 
-/** The room of all connections. Not a name that isRoom() allows. */
+/**
+ * The room of all connections. isRoom() allows no name with a star, so no client can name it. The
+ * other names that begin with a star belong to single workers.
+ */
 export const EVERYONE = '*';
+const STAR = 0x2a;
+
+/** Kinds of publications for workers, not for members. @type {ReadonlySet<number>} */
+const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('../recovery/room-joins.js').JoinRequest} JoinRequest */
+
+/**
+ * Called for a publication to this worker. Returns false if it is malformed: another program may
+ * have published it.
+ * @typedef {(publication: Buffer) => boolean} NoticeListener
+ */
 
 /**
  * The hub's part of the broker's contract.
@@ -53,16 +66,19 @@ export class Hub {
     this.tracker = tracker;
     this.counters = counters;
     this.rareLog = new RareLog(log);
-    /** @type {(publication: Buffer) => void} */
-    this.onNotice = () => {};
+    /** Listeners of notices, by kind. @type {Map<number, NoticeListener>} */
+    this.listeners = new Map();
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
   }
 
-  /** @param {(publication: Buffer) => void} onNotice a publication for this worker has come */
-  listen(onNotice) {
-    this.onNotice = onNotice;
+  /**
+   * @param {number} kind REVOCATION, SURVEY or ANSWER
+   * @param {NoticeListener} onNotice
+   */
+  listen(kind, onNotice) {
+    this.listeners.set(kind, onNotice);
   }
 
   /** The connections of this worker. Only the hub changes the list. */
@@ -140,7 +156,10 @@ export class Hub {
    */
   broadcast(name, publication, offset = 0, epoch = '') {
     const room = this.rooms.get(name);
-    if (room === undefined) return;
+    if (room === undefined) {
+      if (name.charCodeAt(0) === STAR) this.#notify(name, publication);
+      return;
+    }
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);
@@ -167,8 +186,17 @@ export class Hub {
    * @param {Buffer} publication that goes to none of its members
    */
   #unsent({ name, members }, publication) {
-    if (name === EVERYONE && kindOf(publication) === KIND.REVOCATION) this.onNotice(publication);
+    if (name === EVERYONE && NOTICES.has(kindOf(publication))) this.#notify(name, publication);
     else if (members.length > 0) this.#malformed(name);
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} publication for this worker
+   */
+  #notify(room, publication) {
+    const onNotice = this.listeners.get(kindOf(publication));
+    if (onNotice !== undefined && !onNotice(publication)) this.#malformed(room);
   }
 
   /**

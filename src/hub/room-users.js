@@ -74,6 +74,28 @@ export class RoomUsers {
   }
 
   /**
+   * @param {string} user
+   * @returns {Connection[]} the user's connections
+   */
+  connectionsOf(user) {
+    const key = JSON.stringify(user);
+    if (!this.connections.has(key)) return [];
+    return [...this.users.keys()].filter((connection) => this.users.get(connection) === key);
+  }
+
+  /**
+   * Adds those of some users that are in the room.
+   * @param {ReadonlySet<string>} wanted users as JSON
+   * @param {Set<string>} found
+   */
+  find(wanted, found) {
+    const { connections } = this;
+    const [fewer, more] =
+      wanted.size < connections.size ? [wanted, connections] : [connections, wanted];
+    for (const key of fewer.keys()) if (more.has(key)) found.add(key);
+  }
+
+  /**
    * @param {Connection} connection one that leaves the room; it may be no user but only a watcher
    */
   leave(connection) {

@@ -87,6 +87,9 @@ export const AUTH_CLOSES = /** @type {const} */ ([
   'user_limit',
 ]);
 
+/** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
+export const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
+
 /** Kinds of presence events: the labels of `fanfare_presence_events_total`. */
 export const PRESENCE_EVENTS = /** @type {const} */ (['join', 'leave', 'suppressed']);
 /** Results of a join with `since`: the labels of `fanfare_recoveries_total`. */
@@ -146,6 +149,8 @@ export function createCounters() {
     /** reads for joins, `history` and `presence` refused: too many waited */ readsRefused: 0,
     /** messages without an offset in a room with history */ unnumbered: 0,
     /** malformed publications and positions from the broker */ malformed: 0,
+    surveys: zeros(SURVEYS),
+    /** requests of the fleet that this worker could not answer */ surveysUnanswered: 0,
     auth: createAuthCounters(),
   };
 }

@@ -261,6 +261,17 @@ export const METRICS = Object.freeze([
     'Malformed messages from the broker. They are dropped, or delivered as null in a room with history.',
     ({ counters }) => counters.malformed,
   ),
+  labelled(
+    'fanfare_surveys_total',
+    'Questions and actions of this server to all workers of the fleet, by result. `partial`: a worker did not answer.',
+    'result',
+    ({ counters }) => counters.surveys,
+  ),
+  counter(
+    'fanfare_surveys_unanswered_total',
+    'Surveys of the fleet that a worker could not answer.',
+    ({ counters }) => counters.surveysUnanswered,
+  ),
   // Rooms with history.
   counter(
     'fanfare_history_reads_total',

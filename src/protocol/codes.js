@@ -128,7 +128,7 @@ export const CLOSES = Object.freeze({
   KICKED: {
     code: 4503,
     reason: 'disconnected',
-    cause: 'The token of the connection has been revoked.',
+    cause: 'The token of the connection has been revoked, or the backend has disconnected it.',
     client: 'stop',
   },
   USER_LIMIT: {

@@ -1,7 +1,7 @@
 // publication.js: a publication as the broker carries it: a small binary header, then the payload
 // as JSON text.
 //
-//   byte 0       kind: MESSAGE, BROADCAST, PRESENCE or REVOCATION
+//   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused
 //   byte 11      length of the sender
@@ -35,6 +35,10 @@ export const KIND = Object.freeze({
   PRESENCE: 3,
   /** for workers, in the room of all connections: a revocation */
   REVOCATION: 4,
+  /** for workers, in the room of all connections: a request of one worker to all */
+  SURVEY: 5,
+  /** for the worker that sent a SURVEY, in a room of its own */
+  ANSWER: 6,
   // The broker never carries these two kinds.
   /** a MESSAGE with its position */ POSITIONED: 0x41,
   /** a position alone: the messages before it may not be complete */ RESYNC: 0x42,
@@ -79,6 +83,26 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
   publication.write(from, HEADER_BYTES, 'latin1');
   source.copy(publication, at, start, end);
   return publication;
+}
+
+/**
+ * A message between workers: JSON, without a sender and a time.
+ * @param {number} kind REVOCATION, SURVEY or ANSWER
+ * @param {string} text JSON
+ * @returns {Buffer}
+ */
+export function encodeNotice(kind, text) {
+  const payload = Buffer.from(text);
+  return encodePublication(kind, 0, 0, '', payload, 0, payload.length);
+}
+
+/**
+ * @param {Buffer} publication of such a kind, perhaps of another program
+ * @returns {string} its text; empty if it has none
+ */
+export function readNotice(publication) {
+  if (publication.length <= HEADER_BYTES) return '';
+  return publication.toString('utf8', payloadStart(publication));
 }
 
 /** @param {Buffer} publication */

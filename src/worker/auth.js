@@ -9,13 +9,11 @@ import { Sessions } from '../auth/sessions.js';
 import { TokenVerifier } from '../auth/verifier.js';
 import { decodeRevocation, encodeRevocation } from '../backend/revocations.js';
 import { EVERYONE } from '../hub/hub.js';
-import { encodePublication, KIND, payloadStart } from '../protocol/publication.js';
+import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
 
 /** Interval of the check for connections that have not authenticated in time. */
 const LOBBY_SWEEP_MS = 250;
 const SWEEP_MS = 1000;
-/** Header length of a publication without a sender. */
-const HEADER_BYTES = 12;
 
 export class WorkerAuth {
   /**
@@ -34,7 +32,8 @@ export class WorkerAuth {
     this.log = new RevocationLog({
       store: backend.revocations,
       announce: async (revocation) => {
-        await backend.broker.publish(EVERYONE, noticeOf(revocation));
+        const notice = encodeNotice(KIND.REVOCATION, encodeRevocation(revocation));
+        await backend.broker.publish(EVERYONE, notice);
       },
       revocations,
       onRevoked: (revocation) => sessions.revoked(revocation),
@@ -51,7 +50,7 @@ export class WorkerAuth {
       counters,
       log,
     });
-    hub.listen((publication) => this.#receive(publication));
+    hub.listen(KIND.REVOCATION, (publication) => this.#receive(publication));
     /** @type {NodeJS.Timeout[]} */
     this.timers = [];
   }
@@ -70,13 +69,14 @@ export class WorkerAuth {
     );
   }
 
-  /** @param {Buffer} publication a notice, perhaps of another program */
+  /**
+   * @param {Buffer} publication a notice, perhaps of another program
+   * @returns {boolean} false if it is malformed
+   */
   #receive(publication) {
-    const { length } = publication;
-    const text =
-      length > HEADER_BYTES ? publication.toString('utf8', payloadStart(publication)) : '';
-    const revocation = decodeRevocation(text);
+    const revocation = decodeRevocation(readNotice(publication));
     if (revocation !== null) this.log.apply(revocation);
+    return revocation !== null;
   }
 
   /** Called when the broker is available again, because notices may have been lost meanwhile. */
@@ -102,10 +102,4 @@ export class WorkerAuth {
     this.log.close();
     this.verifier.close();
   }
-}
-
-/** @param {import('../backend/revocations.js').Revocation} revocation */
-function noticeOf(revocation) {
-  const text = Buffer.from(encodeRevocation(revocation));
-  return encodePublication(KIND.REVOCATION, Date.now(), 0, '', text, 0, text.length);
 }

@@ -25,6 +25,8 @@ import { HttpServer } from '../transport/http-server.js';
 import { WebSockets } from '../transport/websocket.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
+import { Fleet } from './fleet.js';
+import { FleetMember } from './fleet-member.js';
 import { Health } from './health.js';
 
 const SWEEP_INTERVAL_MS = 1000;
@@ -172,6 +174,19 @@ export class Worker {
       messageDuration: metrics.messageDuration,
       log,
     }));
+    /** Looks at all workers of all servers, and acts on their connections. */
+    this.fleet = new Fleet({
+      hub,
+      broker,
+      historyOf: (room) => historyRules.of(room),
+      tracker,
+      member: new FleetMember({
+        hub,
+        joins: commands.joins,
+        sessions: authenticator?.sessions ?? null,
+      }),
+      counters,
+    });
     this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
     const admission = new Admission({
       config,
@@ -300,6 +315,7 @@ export class Worker {
     this.scheduler.close();
     this.outageNotice.close();
     this.auth?.close();
+    this.fleet.close();
     await this.http.close();
     await this.backend.close();
     log.info({ told, terminated }, 'drained');

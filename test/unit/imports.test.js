@@ -102,6 +102,7 @@ const TABLE = Object.freeze({
     may: [
       'admission/',
       'auth/',
+      'backend/errors.js',
       'backend/index.js',
       'backend/revocations.js',
       'commands/',

@@ -20,6 +20,7 @@ import { BrokerError } from '../errors.js';
  * @property {Broker['history']} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
+ * @property {() => Promise<number>} countWorkers
  */
 
 /** @implements {Broker} */
@@ -158,6 +159,10 @@ export class EmbeddedBroker {
 
   countConnections() {
     return this.link.countConnections();
+  }
+
+  countWorkers() {
+    return this.link.countWorkers();
   }
 }
 

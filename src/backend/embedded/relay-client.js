@@ -432,6 +432,14 @@ export class RelayClient {
     return this.counting;
   }
 
+  /** @returns {Promise<number>} number of workers with a subscription */
+  async countWorkers() {
+    this.#check();
+    const request = this.#request();
+    this.#out().request(OP.COUNT_WORKERS, request.id, '');
+    return (await request.promise).value;
+  }
+
   /** @returns {BrokerError|null} the reason to refuse requests now */
   #refusal() {
     if (!this.isOpen || this.isClosing) return gone();

@@ -644,6 +644,11 @@ class Link {
       case OP.COUNT:
         this.out().reply(readRequest(buffer, at, end).request, true, relay.connections);
         return;
+      case OP.COUNT_WORKERS: {
+        const { request } = readRequest(buffer, at, end);
+        this.out().reply(request, true, relay.rooms.subscriberCount);
+        return;
+      }
       case OP.HELLO:
         this.pid = readNumber(buffer, at);
         return;

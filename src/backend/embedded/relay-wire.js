@@ -14,6 +14,7 @@
 //   RELEASE     address
 //   CONNECTIONS u32 connections of this worker
 //   COUNT       u32 request                                reply: value = connections of all workers
+//   COUNT_WORKERS u32 request                              reply: value = workers with a subscription
 //
 // An admitted ACQUIRE is a place of its address. Every few seconds a worker reports its number of
 // places. If the relay has another count, it asks for all places and corrects its own:
@@ -73,6 +74,7 @@ export const OP = Object.freeze({
   HISTORY: 12,
   PLACES_HELD: 13,
   PLACES: 14,
+  COUNT_WORKERS: 15,
   REPLY: 16,
   PUBLICATION: 17,
   APPENDED: 18,
@@ -192,7 +194,7 @@ export function readText(buffer, at, end) {
 }
 
 /**
- * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, WHO.
+ * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, COUNT_WORKERS, WHO.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end

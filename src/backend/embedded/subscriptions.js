@@ -17,6 +17,11 @@ export class Subscriptions {
     return this.subscribers.size;
   }
 
+  /** Number of subscribers with a room. */
+  get subscriberCount() {
+    return this.rooms.size;
+  }
+
   /**
    * Adds a subscriber to a room. Has no effect if it is subscribed already.
    * @param {string} room

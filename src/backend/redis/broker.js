@@ -274,6 +274,10 @@ export class RedisBroker {
     return this.connectionCount.count();
   }
 
+  countWorkers() {
+    return this.connectionCount.countWorkers();
+  }
+
   /** @param {number} nowMs */
   #tick(nowMs) {
     for (const node of this.#nodes()) node.tick(nowMs);

@@ -8,12 +8,16 @@
 // A worker without reports for EXPIRY_MS is left out. Each report reaches all workers, so the cost
 // grows with the square of their number. Therefore the interval grows with the fleet.
 
+import { BrokerError } from '../errors.js';
+
 const MIN_INTERVAL_MS = 50;
 const INTERVAL_PER_WORKER_MS = 5;
 const HEARTBEAT_MS = 2000;
 const EXPIRY_MS = 6000;
 /** Added to the interval between two reports, because a report takes time to arrive. */
 const TRAVEL_MS = 20;
+/** The time in which all workers have answered one that joins. */
+const ANSWERS_MS = MIN_INTERVAL_MS + TRAVEL_MS;
 /** The longest wait of a count, however large the fleet is. */
 const MAX_SETTLE_MS = 250;
 /** The most workers that are counted, because other programs may publish on this channel too. */
@@ -45,6 +49,8 @@ export class ConnectionCount {
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
     this.isLive = false;
+    /** The time at which Redis was last available again. */
+    this.joinedMs = Number.NEGATIVE_INFINITY;
   }
 
   get total() {
@@ -70,6 +76,18 @@ export class ConnectionCount {
     return this.settling;
   }
 
+  /**
+   * Resolves with the number of workers, this one included. A worker that has just joined waits for
+   * the reports of the others.
+   * @returns {Promise<number>}
+   */
+  async countWorkers() {
+    const wait = this.joinedMs + ANSWERS_MS - performance.now();
+    if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait).unref());
+    if (!this.isLive) throw new BrokerError('UNAVAILABLE', 'Redis is unavailable');
+    return this.others.size + 1;
+  }
+
   /** The interval between two reports of a worker. */
   get #intervalMs() {
     return Math.max(MIN_INTERVAL_MS, INTERVAL_PER_WORKER_MS * this.others.size);
@@ -88,6 +106,7 @@ export class ConnectionCount {
   /** Redis is available, for the first time or again. */
   join() {
     this.isLive = true;
+    this.joinedMs = performance.now();
     this.send(Buffer.from(`?${this.id}`));
     this.#report();
   }

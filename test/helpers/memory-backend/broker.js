@@ -21,6 +21,8 @@ export class MemoryStore {
     this.streams = new Histories();
     /** @type {Map<MemoryBroker, number>} */
     this.connections = new Map();
+    /** Brokers that are up. @type {Set<MemoryBroker>} */
+    this.brokers = new Set();
     /** @type {{room: string, publication: Buffer, offset: number, epoch: string}[]} */
     this.waiting = [];
     this.deliver = this.deliver.bind(this);
@@ -82,6 +84,7 @@ export class MemoryBroker {
   /** @param {BrokerEvents} events */
   async start(events) {
     this.events = events;
+    this.store.brokers.add(this);
     this.#become('up');
   }
 
@@ -89,6 +92,7 @@ export class MemoryBroker {
     if (this.state === 'down') return;
     this.store.rooms.leave(this);
     this.store.connections.delete(this);
+    this.store.brokers.delete(this);
     this.#become('down');
   }
 
@@ -133,6 +137,11 @@ export class MemoryBroker {
     let total = 0;
     for (const connections of this.store.connections.values()) total += connections;
     return total;
+  }
+
+  async countWorkers() {
+    this.#check();
+    return this.store.brokers.size;
   }
 
   #check() {

@@ -1,0 +1,217 @@
+// fleet-wire.js: the messages of a survey, as JSON texts: a request to all workers, and the answer of
+// one of them.
+//
+//   request   [survey, reply room, verb, arguments]
+//   answer    [survey, worker, result]                   null: the worker refuses
+//
+// Other programs may publish on the same Redis. So each side checks every field and its bounds, and
+// returns null for a text that no worker has written.
+
+import { isRoom } from '../protocol/decode.js';
+
+/** The most rooms of one answer of `rooms`, and of one `join` or `leave`. */
+export const MAX_ROOMS = 1000;
+/** The most users of one `online`. */
+export const MAX_USERS = 1000;
+const MAX_USER_LENGTH = 128;
+/** `online` with MAX_USERS users, each character of which takes six bytes as JSON. */
+const MAX_REQUEST_LENGTH = 1024 * 1024;
+const MAX_ANSWER_LENGTH = 1024 * 1024;
+const NAME = /^[\w-]{16}$/;
+const CONNECTION_ID = /^[\w-]{1,64}$/;
+
+/**
+ * The arguments and results of each verb. They are plain values of JSON.
+ * @typedef {object} Verbs
+ * @property {{args: {prefix: string, after: string, limit: number}, result: [string, number][]}}
+ *   rooms the names in order, each with its number of connections
+ * @property {{args: {room: string}, result: number}} room number of connections
+ * @property {{args: {users: string[]}, result: number[]}} online positions in `users`
+ * @property {{args: Target & {code: number}, result: number}} disconnect number of connections
+ * @property {{args: {user: string, rooms: string[]}, result: number}} join the same
+ * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
+ */
+
+/** @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}} Target */
+/** @typedef {keyof Verbs} Verb */
+/** @typedef {Record<string, any>} Fields */
+
+/**
+ * @type {{readonly [V in Verb]: {
+ *   isArgs: (value: Fields) => boolean,
+ *   isResult: (value: unknown, args: Verbs[V]['args']) => boolean
+ * }}}
+ */
+const CHECKS = Object.freeze({
+  rooms: {
+    isArgs: ({ prefix, after, limit }) =>
+      isPart(prefix) && isPart(after) && isCount(limit) && limit > 0 && limit <= MAX_ROOMS,
+    isResult: (value, { limit }) =>
+      isListOf(value, limit, (row) => Array.isArray(row) && isRoom(row[0]) && isCount(row[1])),
+  },
+  room: { isArgs: ({ room }) => isRoom(room), isResult: isCount },
+  online: {
+    isArgs: ({ users }) => isListOf(users, MAX_USERS, isUser),
+    isResult: (value, { users }) =>
+      isListOf(value, users.length, (position) => isCount(position) && position < users.length),
+  },
+  disconnect: {
+    isArgs: ({ user, connectionId, code }) =>
+      isCloseCode(code) &&
+      (user === null
+        ? typeof connectionId === 'string' && CONNECTION_ID.test(connectionId)
+        : isUser(user) && connectionId === null),
+    isResult: isCount,
+  },
+  join: { isArgs: isMembership, isResult: isCount },
+  leave: { isArgs: isMembership, isResult: isCount },
+});
+
+/**
+ * @template {Verb} V
+ * @param {V} verb
+ * @param {Fields} args
+ * @returns {args is Verbs[V]['args']}
+ */
+export function isArguments(verb, args) {
+  return CHECKS[verb].isArgs(args);
+}
+
+/**
+ * @template {Verb} V
+ * @param {V} verb
+ * @param {unknown} result
+ * @param {Verbs[V]['args']} args
+ * @returns {result is Verbs[V]['result']}
+ */
+export function isResult(verb, result, args) {
+  return CHECKS[verb].isResult(result, args);
+}
+
+/**
+ * @template {Verb} V
+ * @param {string} survey
+ * @param {string} replyRoom
+ * @param {V} verb
+ * @param {Verbs[V]['args']} args
+ */
+export function encodeRequest(survey, replyRoom, verb, args) {
+  return JSON.stringify([survey, replyRoom, verb, args]);
+}
+
+/**
+ * @typedef {{[V in Verb]: {survey: string, replyRoom: string, verb: V, args: Verbs[V]['args']}}[Verb]}
+ *   Request
+ */
+
+/**
+ * @param {string} text
+ * @returns {Request|null}
+ */
+export function decodeRequest(text) {
+  const fields = readList(text, MAX_REQUEST_LENGTH, 4);
+  if (fields === null) return null;
+  const [survey, replyRoom, verb, args] = fields;
+  if (!isName(survey) || !isReplyRoom(replyRoom)) return null;
+  if (typeof verb !== 'string' || !Object.hasOwn(CHECKS, verb)) return null;
+  if (typeof args !== 'object' || args === null) return null;
+  if (!isArguments(/** @type {Verb} */ (verb), args)) return null;
+  return /** @type {Request} */ ({ survey, replyRoom, verb, args });
+}
+
+/**
+ * @param {string} survey
+ * @param {string} worker
+ * @param {unknown} result null: refused
+ */
+export function encodeAnswer(survey, worker, result) {
+  return JSON.stringify([survey, worker, result]);
+}
+
+/**
+ * @param {string} text
+ * @returns {{survey: string, worker: string, result: unknown}|null} the result is not checked yet
+ */
+export function decodeAnswer(text) {
+  const fields = readList(text, MAX_ANSWER_LENGTH, 3);
+  if (fields === null) return null;
+  const [survey, worker, result] = fields;
+  return isName(survey) && isName(worker) ? { survey, worker, result } : null;
+}
+
+/** @param {string} worker */
+export function replyRoomOf(worker) {
+  return `*${worker}`;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string}
+ */
+function isReplyRoom(value) {
+  return typeof value === 'string' && value.startsWith('*') && isName(value.slice(1));
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string}
+ */
+function isName(value) {
+  return typeof value === 'string' && NAME.test(value);
+}
+
+/** The beginning of a room's name. @param {unknown} value */
+function isPart(value) {
+  return value === '' || isRoom(value);
+}
+
+/** @param {unknown} value */
+function isUser(value) {
+  return typeof value === 'string' && value.length > 0 && value.length <= MAX_USER_LENGTH;
+}
+
+/** @param {Fields} args */
+function isMembership({ user, rooms }) {
+  return isUser(user) && isListOf(rooms, MAX_ROOMS, isRoom);
+}
+
+/**
+ * RFC 6455 7.4.2: 4000-4999 are for applications.
+ * @param {unknown} value
+ */
+function isCloseCode(value) {
+  return isCount(value) && value >= 4000 && value <= 4999;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is number}
+ */
+function isCount(value) {
+  return Number.isSafeInteger(value) && /** @type {number} */ (value) >= 0;
+}
+
+/**
+ * @param {unknown} value
+ * @param {number} max
+ * @param {(item: any) => boolean} isItem
+ */
+function isListOf(value, max, isItem) {
+  return Array.isArray(value) && value.length <= max && value.every(isItem);
+}
+
+/**
+ * @param {string} text
+ * @param {number} maxLength
+ * @param {number} count of fields
+ * @returns {unknown[]|null}
+ */
+function readList(text, maxLength, count) {
+  if (text.length > maxLength) return null;
+  try {
+    const fields = JSON.parse(text);
+    return Array.isArray(fields) && fields.length === count ? fields : null;
+  } catch {
+    return null;
+  }
+}

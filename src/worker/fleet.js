@@ -1,0 +1,337 @@
+// fleet.js: asks all workers of all servers, and acts on their connections.
+//
+//   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
+//
+// A survey ends when all workers have answered, or at its deadline. What a worker that has not
+// answered would have said is missing: a read is then partial, and the outcome of an action unknown.
+// An action may be repeated. Answers are merged as they come, so a survey needs little memory
+// whatever the number of workers. Surveys under way are bounded.
+
+import { randomBytes } from 'node:crypto';
+
+import { BrokerError } from '../backend/errors.js';
+import { EVERYONE } from '../hub/hub.js';
+import { CLOSES } from '../protocol/codes.js';
+import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
+import { FirstRooms } from './fleet-member.js';
+import {
+  decodeAnswer,
+  decodeRequest,
+  encodeAnswer,
+  encodeRequest,
+  isArguments,
+  isResult,
+  replyRoomOf,
+} from './fleet-wire.js';
+
+/** The time that a survey waits for its answers. A worker answers within milliseconds. */
+const DEADLINE_MS = 1000;
+const MAX_SURVEYS = 1000;
+const DEFAULT_ROOMS = 100;
+
+/** @typedef {import('./fleet-wire.js').Verbs} Verbs */
+/** @typedef {import('./fleet-wire.js').Verb} Verb */
+/** @typedef {import('./fleet-wire.js').Request} Request */
+
+/**
+ * A survey under way.
+ * @typedef {object} Survey
+ * @property {(result: unknown) => boolean} merge returns false for a malformed result
+ * @property {Set<string>} workers that have answered
+ * @property {number} refusals among their answers
+ * @property {() => void} onAnswer
+ */
+
+/**
+ * One page of the rooms of a fleet.
+ * @typedef {object} RoomPage
+ * @property {{room: string, connections: number}[]} rooms in the order of their names
+ * @property {boolean} isPartial a worker has not answered
+ */
+
+/**
+ * @typedef {object} RoomInfo
+ * @property {string} room
+ * @property {number} connections
+ * @property {number|null} users null: the room has no presence
+ * @property {boolean} hasHistory
+ * @property {import('../protocol/position.js').Position|null} position null: the room has no history
+ * @property {boolean} isPartial a worker has not answered: `connections` may be too low
+ */
+
+export class Fleet {
+  /** @type {Map<string, Survey>} */
+  #surveys = new Map();
+  #isClosed = false;
+
+  /**
+   * @param {object} parts
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Pick<import('../backend/broker.js').Broker, 'subscribe'|'publish'|'history'|'countWorkers'>}
+   *   parts.broker
+   * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
+   * @param {import('../hub/room-users.js').PresenceTracker|null} parts.tracker null if no room has
+   *   presence
+   * @param {import('./fleet-member.js').FleetMember} parts.member carries out requests here
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {number} [parts.deadlineMs]
+   */
+  constructor({ hub, broker, historyOf, tracker, member, counters, deadlineMs = DEADLINE_MS }) {
+    this.broker = broker;
+    this.historyOf = historyOf;
+    this.tracker = tracker;
+    this.member = member;
+    this.counters = counters;
+    this.deadlineMs = deadlineMs;
+    /** Of this worker. */
+    this.name = randomBytes(12).toString('base64url');
+    this.replyRoom = replyRoomOf(this.name);
+    hub.listen(KIND.SURVEY, (publication) => this.#receiveRequest(publication));
+    hub.listen(KIND.ANSWER, (publication) => this.#receiveAnswer(publication));
+  }
+
+  /** Ends the surveys under way with the answers they have. */
+  close() {
+    this.#isClosed = true;
+    for (const survey of this.#surveys.values()) survey.onAnswer();
+  }
+
+  /**
+   * Rooms with connections, in the order of their names. All errors are BrokerErrors.
+   * @param {object} [page]
+   * @param {string} [page.prefix] of the names
+   * @param {string} [page.after] a name: only rooms behind it
+   * @param {number} [page.limit] 1 to 1000; 100 if it is absent
+   * @returns {Promise<RoomPage>}
+   */
+  async rooms({ prefix = '', after = '', limit = DEFAULT_ROOMS } = {}) {
+    const first = new FirstRooms(limit);
+    const { isPartial } = await this.#read('rooms', { prefix, after, limit }, (rows) => {
+      for (const [room, connections] of rows) first.add(room, connections);
+    });
+    const rooms = first.list().map(([room, connections]) => ({ room, connections }));
+    return { rooms, isPartial };
+  }
+
+  /**
+   * @param {string} room
+   * @returns {Promise<RoomInfo>}
+   */
+  async room(room) {
+    const hasHistory = this.historyOf(room) !== null;
+    let connections = 0;
+    const [{ isPartial }, present, page] = await Promise.all([
+      this.#read('room', { room }, (count) => {
+        connections += count;
+      }),
+      this.tracker?.covers(room) ? this.tracker.read(room) : null,
+      hasHistory ? this.broker.history(room, { after: 0, limit: 0, isGlance: true }) : null,
+    ]);
+    return {
+      room,
+      connections,
+      users: present?.count ?? null,
+      hasHistory,
+      position: page && { epoch: page.epoch, offset: page.offset },
+      isPartial,
+    };
+  }
+
+  /**
+   * Finds users with at least one connection. If no tokens are configured, users are the names in
+   * rooms with presence.
+   * @param {readonly string[]} users at most 1000
+   * @returns {Promise<{users: string[], isPartial: boolean}>} in the order of `users`
+   */
+  async online(users) {
+    /** @type {Set<number>} */
+    const found = new Set();
+    const { isPartial } = await this.#read('online', { users: [...users] }, (positions) => {
+      for (const position of positions) found.add(position);
+    });
+    return { users: users.filter((_, position) => found.has(position)), isPartial };
+  }
+
+  /**
+   * Closes connections, on every server. They may connect again; see `revoke` of WorkerAuth.
+   * @param {{user: string}|{connectionId: string}} target
+   * @param {number} [code] 4000 to 4999
+   * @returns {Promise<number>} connections closed. Rejects with OUTCOME_UNKNOWN if a worker has not
+   *   answered: call it again.
+   */
+  disconnect(target, code = CLOSES.KICKED.code) {
+    const args =
+      'user' in target
+        ? { user: target.user, connectionId: null, code }
+        : { user: null, connectionId: target.connectionId, code };
+    return this.#act('disconnect', args);
+  }
+
+  /**
+   * Joins all connections of a user to rooms, whatever their tokens permit. Each gets a push
+   * `joined`.
+   * @param {string} user
+   * @param {readonly string[]} rooms at most 1000
+   * @returns {Promise<number>} connections that are in all of the rooms now. A connection in as many
+   *   rooms as allowed joins no more. Rejects as `disconnect` does.
+   */
+  join(user, rooms) {
+    return this.#act('join', { user, rooms: [...rooms] });
+  }
+
+  /**
+   * Takes all connections of a user out of rooms. Each gets a push `left`.
+   * @param {string} user
+   * @param {readonly string[]} rooms at most 1000
+   * @returns {Promise<number>} connections that were in at least one of the rooms. Rejects as
+   *   `disconnect` does.
+   */
+  leave(user, rooms) {
+    return this.#act('leave', { user, rooms: [...rooms] });
+  }
+
+  /**
+   * @template {Verb} V
+   * @param {V} verb
+   * @param {Verbs[V]['args']} args
+   * @param {(result: Verbs[V]['result']) => void} merge
+   */
+  async #read(verb, args, merge) {
+    try {
+      return await this.#survey(verb, args, merge);
+    } catch (error) {
+      // A read has no effect, so the caller may repeat it.
+      if (!(error instanceof BrokerError)) throw error;
+      throw new BrokerError('UNAVAILABLE', error.message, { cause: error });
+    }
+  }
+
+  /**
+   * @template {'disconnect'|'join'|'leave'} V
+   * @param {V} verb
+   * @param {Verbs[V]['args']} args
+   * @returns {Promise<number>}
+   */
+  async #act(verb, args) {
+    let total = 0;
+    const { isPartial } = await this.#survey(verb, args, (count) => {
+      total += count;
+    });
+    if (isPartial) throw new BrokerError('OUTCOME_UNKNOWN', 'a worker has not answered');
+    return total;
+  }
+
+  /**
+   * @template {Verb} V
+   * @param {V} verb
+   * @param {Verbs[V]['args']} args
+   * @param {(result: Verbs[V]['result']) => void} merge
+   * @returns {Promise<{isPartial: boolean}>}
+   * @throws {RangeError} for arguments out of their bounds
+   */
+  async #survey(verb, args, merge) {
+    if (!isArguments(verb, args)) throw new RangeError(`${verb}: arguments out of bounds`);
+    const { broker, counters } = this;
+    const surveys = this.#surveys;
+    if (this.#isClosed) throw new BrokerError('UNAVAILABLE', 'the worker is closing');
+    if (surveys.size >= MAX_SURVEYS) {
+      counters.surveys.refused++;
+      throw new BrokerError('UNAVAILABLE', 'too many surveys are under way');
+    }
+    const id = randomBytes(12).toString('base64url');
+    /** @type {Survey} */
+    const survey = {
+      merge: (result) => {
+        if (!isResult(verb, result, args)) return false;
+        merge(result);
+        return true;
+      },
+      workers: new Set(),
+      refusals: 0,
+      onAnswer() {},
+    };
+    surveys.set(id, survey);
+    try {
+      const [expected] = await Promise.all([
+        broker.countWorkers(),
+        broker.subscribe(this.replyRoom),
+      ]);
+      const request = encodeRequest(id, this.replyRoom, verb, args);
+      await broker.publish(EVERYONE, encodeNotice(KIND.SURVEY, request));
+      const isWhole = await this.#answers(survey, expected);
+      counters.surveys[isWhole ? 'complete' : 'partial']++;
+      return { isPartial: !isWhole };
+    } catch (error) {
+      counters.surveys.failed++;
+      throw error;
+    } finally {
+      surveys.delete(id);
+    }
+  }
+
+  /**
+   * Waits for the answers, or for the deadline.
+   * @param {Survey} survey
+   * @param {number} expected
+   * @returns {Promise<boolean>} whether all workers have answered, and none has refused
+   */
+  async #answers(survey, expected) {
+    if (survey.workers.size < expected && !this.#isClosed)
+      await new Promise((resolve) => {
+        const end = () => {
+          clearTimeout(timer);
+          resolve(undefined);
+        };
+        const timer = setTimeout(end, this.deadlineMs);
+        survey.onAnswer = () => {
+          if (survey.workers.size >= expected || this.#isClosed) end();
+        };
+      });
+    return survey.workers.size >= expected && survey.refusals === 0;
+  }
+
+  /** @param {Buffer} publication perhaps of another program */
+  #receiveRequest(publication) {
+    const request = decodeRequest(readNotice(publication));
+    if (request === null) return false;
+    this.#answer(request);
+    return true;
+  }
+
+  /** @param {Request} request */
+  async #answer(request) {
+    const result = await this.member.carryOut(request);
+    if (result === null) this.counters.surveysUnanswered++;
+    const { survey, replyRoom } = request;
+    if (replyRoom === this.replyRoom) {
+      this.#collect(survey, this.name, result);
+      return;
+    }
+    const answer = encodeNotice(KIND.ANSWER, encodeAnswer(survey, this.name, result));
+    // If the broker is away, the asker finds this worker's answer missing.
+    await this.broker.publish(replyRoom, answer).catch(() => this.counters.surveysUnanswered++);
+  }
+
+  /** @param {Buffer} publication perhaps of another program */
+  #receiveAnswer(publication) {
+    const answer = decodeAnswer(readNotice(publication));
+    return answer !== null && this.#collect(answer.survey, answer.worker, answer.result);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string} worker
+   * @param {unknown} result
+   * @returns {boolean} false: malformed
+   */
+  #collect(id, worker, result) {
+    const survey = this.#surveys.get(id);
+    // The answer came behind the deadline, or twice.
+    if (survey === undefined || survey.workers.has(worker)) return true;
+    if (result === null) survey.refusals++;
+    else if (!survey.merge(result)) return false;
+    survey.workers.add(worker);
+    survey.onAnswer();
+    return true;
+  }
+}

@@ -1,0 +1,343 @@
+// fleet.test.js: surveys of a fleet (src/worker/fleet.js), over every backend. The workers are hubs
+// with fake transports, each with a backend of its own.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { Connection } from '../../src/hub/connection.js';
+import { EVERYONE } from '../../src/hub/hub.js';
+import { encodeNotice, KIND } from '../../src/protocol/publication.js';
+import { Fleet } from '../../src/worker/fleet.js';
+import { FleetMember } from '../../src/worker/fleet-member.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+import { buildHub, QUIET, receive } from '../helpers/hub.js';
+import { BACKENDS, configOf, eventually, startServer } from './suite.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const HISTORY = [{ pattern: 'h.*', value: { size: 10, ttlMs: 60_000 } }];
+const PRESENCE = [{ pattern: 'p.*', value: /** @type {const} */ (true) }];
+
+/** A worker: its hub, and its view of the fleet. */
+class Member {
+  /**
+   * @param {Awaited<ReturnType<Awaited<ReturnType<typeof startServer>>>>} backend
+   * @param {{deadlineMs?: number}} options
+   */
+  constructor({ broker, presence }, { deadlineMs }) {
+    const history = new RoomRules(HISTORY);
+    const presenceRules = new RoomRules(PRESENCE);
+    const config = configOf({ maxRoomsPerConnection: 3 });
+    const covers = (/** @type {string} */ room) => presenceRules.of(room) !== null;
+    const historyOf = (/** @type {string} */ room) => history.of(room);
+    const parts = buildHub({ config, broker, historyOf, presence: presence ?? undefined, covers });
+    this.broker = broker;
+    this.presence = presence;
+    this.hub = parts.hub;
+    this.commands = parts.commands;
+    this.counters = parts.counters;
+    this.scheduler = parts.scheduler;
+    this.fleet = new Fleet({
+      hub: this.hub,
+      broker,
+      historyOf,
+      tracker: this.hub.tracker,
+      member: new FleetMember({ hub: this.hub, joins: parts.commands.joins, sessions: null }),
+      counters: parts.counters,
+      deadlineMs,
+    });
+  }
+
+  async start() {
+    await this.broker.start({
+      onPublication: this.hub.broadcast.bind(this.hub),
+      onState() {},
+    });
+    await this.presence?.start();
+    await this.hub.start();
+  }
+
+  /** @param {string[]} rooms @param {string} [user] in rooms with presence */
+  async client(rooms, user) {
+    const transport = new FakeTransport();
+    const connection = new Connection(transport, '127.0.0.1');
+    this.hub.add(connection);
+    for (const room of rooms) {
+      const presence = user === undefined ? false : { user };
+      receive(this.commands, connection, { type: 'join', room, presence });
+    }
+    const count = () => transport.messages().filter(({ type }) => type === 'joined').length;
+    await eventually(() => count() === rooms.length);
+    return { connection, transport };
+  }
+}
+
+/**
+ * @param {TestContext} t
+ * @param {string} backend
+ * @param {number} count of workers
+ * @param {{deadlineMs?: number}} [options]
+ */
+async function fleetOf(t, backend, count, options = { deadlineMs: 5000 }) {
+  const make = await startServer(t, backend, { history: HISTORY, presence: PRESENCE });
+  /** @type {Member[]} */
+  const members = [];
+  for (let i = 0; i < count; i++) {
+    const member = new Member(await make(), options);
+    await member.start();
+    t.after(() => {
+      member.scheduler.close();
+      member.fleet.close();
+    });
+    members.push(member);
+  }
+  await eventually(async () => (await members[0].broker.countWorkers()) === count);
+  return members;
+}
+
+for (const backend of BACKENDS) {
+  /**
+   * @param {string} behaviour
+   * @param {(t: TestContext) => Promise<void>} body
+   */
+  const it = (behaviour, body) =>
+    test(`${backend}: ${behaviour}`, { timeout: 20_000 }, async (t) => body(t));
+
+  it('the rooms of all workers are listed by name, with their connections', async (t) => {
+    const [a, b, c] = await fleetOf(t, backend, 3);
+    await a.client(['m', 'z']);
+    await b.client(['m', 'b']);
+    await b.client(['m']);
+    await c.client(['h.1']);
+    const all = await a.fleet.rooms();
+    assert.deepEqual(all, {
+      rooms: [
+        { room: 'b', connections: 1 },
+        { room: 'h.1', connections: 1 },
+        { room: 'm', connections: 3 },
+        { room: 'z', connections: 1 },
+      ],
+      isPartial: false,
+    });
+    const page = await c.fleet.rooms({ after: 'b', limit: 2 });
+    assert.deepEqual(
+      page.rooms.map(({ room }) => room),
+      ['h.1', 'm'],
+    );
+    assert.deepEqual(await b.fleet.rooms({ prefix: 'h' }), {
+      rooms: [{ room: 'h.1', connections: 1 }],
+      isPartial: false,
+    });
+  });
+
+  it('a room has its connections, its users and its position', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    await a.client(['p.1'], 'alice');
+    await b.client(['p.1', 'h.1'], 'alice');
+    await b.client(['p.1'], 'bob');
+    const position = await a.broker.publish('h.1', Buffer.alloc(20));
+    await eventually(async () => (await a.fleet.room('p.1')).users === 2);
+    assert.deepEqual(await a.fleet.room('p.1'), {
+      room: 'p.1',
+      connections: 3,
+      users: 2,
+      hasHistory: false,
+      position: null,
+      isPartial: false,
+    });
+    assert.deepEqual(await b.fleet.room('h.1'), {
+      room: 'h.1',
+      connections: 1,
+      users: null,
+      hasHistory: true,
+      position,
+      isPartial: false,
+    });
+    assert.equal((await a.fleet.room('nowhere')).connections, 0);
+  });
+
+  it('users with a connection on any worker are online', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    await a.client(['p.1'], 'alice');
+    await b.client(['p.2'], 'bób "x"');
+    const asked = ['carol', 'bób "x"', 'alice'];
+    assert.deepEqual(await a.fleet.online(asked), {
+      users: ['bób "x"', 'alice'],
+      isPartial: false,
+    });
+    assert.deepEqual((await b.fleet.online([])).users, []);
+  });
+
+  it('a user is disconnected on all workers, a connection by its id, others stay', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const mine = [await a.client(['p.1', 'p.2'], 'alice'), await b.client(['p.1'], 'alice')];
+    const other = await b.client(['p.1'], 'bob');
+    assert.equal(await a.fleet.disconnect({ user: 'alice' }), 2);
+    for (const { transport } of mine)
+      assert.deepEqual(transport.closed, { code: 4503, reason: 'disconnected' });
+    assert.equal(other.transport.closed, null);
+    assert.equal(await a.fleet.disconnect({ connectionId: other.connection.id }, 4005), 1);
+    assert.deepEqual(other.transport.closed, { code: 4005, reason: 'rate limited' });
+    assert.equal(await a.fleet.disconnect({ connectionId: 'another-0' }), 0);
+  });
+
+  it('a user is joined to rooms and removed from them, on all workers', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const mine = [await a.client(['p.1'], 'alice'), await b.client(['p.1'], 'alice')];
+    const full = await b.client(['p.1', 'x', 'y'], 'alice');
+    assert.equal(await a.fleet.join('alice', ['p.1', 'h.1']), 2);
+    for (const { transport } of mine) {
+      await eventually(() => transport.messages().some(({ room }) => room === 'h.1'));
+      assert.equal(transport.messages().at(-1)?.type, 'joined');
+    }
+    assert.equal((await a.fleet.room('h.1')).connections, 2);
+    assert.ok(full.transport.messages().every(({ type }) => type === 'joined'));
+    assert.equal(await b.fleet.leave('alice', ['h.1']), 2);
+    for (const { transport } of mine) {
+      const left = { type: 'left', room: 'h.1', reason: 'removed' };
+      await eventually(() => transport.messages().some(({ type }) => type === 'left'));
+      assert.deepEqual(transport.messages().at(-1), left);
+    }
+    assert.equal((await a.fleet.room('h.1')).connections, 0);
+    assert.equal(await b.fleet.leave('alice', ['h.1']), 0);
+  });
+
+  it('without the answer of a worker a read is partial, and an action unknown', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2, { deadlineMs: 100 });
+    await a.client(['p.1'], 'alice');
+    await b.client(['p.1'], 'alice');
+    b.hub.listen(KIND.SURVEY, () => true);
+    assert.deepEqual(await a.fleet.rooms(), {
+      rooms: [{ room: 'p.1', connections: 1 }],
+      isPartial: true,
+    });
+    assert.equal((await a.fleet.online(['alice'])).isPartial, true);
+    await assert.rejects(a.fleet.disconnect({ user: 'alice' }), { code: 'OUTCOME_UNKNOWN' });
+    assert.equal(a.counters.surveys.partial, 3);
+  });
+
+  it('a worker that has closed is not waited for', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    await b.broker.close();
+    await eventually(async () => (await a.broker.countWorkers()) === 1);
+    assert.equal((await a.fleet.rooms()).isPartial, false);
+    await assert.rejects(b.fleet.rooms(), { code: 'UNAVAILABLE' });
+  });
+}
+
+/** A member of a fleet of one, on the backend in memory. @param {TestContext} t */
+async function alone(t) {
+  const [member] = await fleetOf(t, 'memory', 1);
+  return member;
+}
+
+const SURVEY = 'abcdefghijklmnop';
+const OTHER = '*ponmlkjihgfedcba';
+
+for (const [name, text] of /** @type {[string, string][]} */ ([
+  ['no JSON', '['],
+  ['no list', '{}'],
+  ['null', 'null'],
+  ['too few fields', JSON.stringify([SURVEY, OTHER, 'rooms'])],
+  ['another reply room', JSON.stringify([SURVEY, 'chat.1', 'room', { room: 'a' }])],
+  ['the room of all as reply room', JSON.stringify([SURVEY, '*', 'room', { room: 'a' }])],
+  ['another verb', JSON.stringify([SURVEY, OTHER, 'constructor', {}])],
+  ['no arguments', JSON.stringify([SURVEY, OTHER, 'rooms', null])],
+  ['a limit of 0', JSON.stringify([SURVEY, OTHER, 'rooms', { prefix: '', after: '', limit: 0 }])],
+  [
+    'a limit above the bound',
+    JSON.stringify([SURVEY, OTHER, 'rooms', { prefix: '', after: '', limit: 1e9 }]),
+  ],
+  [
+    'too many users',
+    JSON.stringify([SURVEY, OTHER, 'online', { users: Array.from({ length: 1001 }, String) }]),
+  ],
+  [
+    'another close code',
+    JSON.stringify([SURVEY, OTHER, 'disconnect', { user: 'a', connectionId: null, code: 1006 }]),
+  ],
+  [
+    'a user and a connection',
+    JSON.stringify([SURVEY, OTHER, 'disconnect', { user: 'a', connectionId: 'b', code: 4503 }]),
+  ],
+  ['an invalid room', JSON.stringify([SURVEY, OTHER, 'join', { user: 'a', rooms: ['no spaces'] }])],
+  ['a long text', `["${'x'.repeat(2 ** 20)}"]`],
+])) {
+  test(`a forged request with ${name} is dropped and counted`, async (t) => {
+    const { hub, counters } = await alone(t);
+    hub.broadcast(EVERYONE, encodeNotice(KIND.SURVEY, text));
+    assert.equal(counters.malformed, 1);
+  });
+}
+
+test('a request without a payload is dropped and counted', async (t) => {
+  const { hub, counters } = await alone(t);
+  for (const bytes of [[KIND.SURVEY], [KIND.ANSWER], [KIND.SURVEY, ...Array(11).fill(255)]])
+    hub.broadcast(EVERYONE, Buffer.from(bytes));
+  assert.equal(counters.malformed, 3);
+});
+
+test('forged answers are dropped, and a survey waits for the true ones', async (t) => {
+  const [a, b] = await fleetOf(t, 'memory', 2);
+  await b.client(['r']);
+  /** @type {string[]} */
+  const forgeries = [];
+  const { hub, fleet } = a;
+  b.hub.listen(KIND.SURVEY, (publication) => {
+    const [survey, replyRoom] = JSON.parse(publication.toString('utf8', 12));
+    for (const rows of [7, [['no room!', 1]], [['r', -1]], [['r', 1], 2], 'x'])
+      forgeries.push(JSON.stringify([survey, SURVEY, rows]));
+    forgeries.push(JSON.stringify([survey, 'x', []]), JSON.stringify([survey, SURVEY]));
+    forgeries.push(JSON.stringify([SURVEY, SURVEY, []]));
+    for (const text of forgeries) hub.broadcast(replyRoom, encodeNotice(KIND.ANSWER, text));
+    const answer = JSON.stringify([survey, b.fleet.name, [['r', 1]]]);
+    hub.broadcast(replyRoom, encodeNotice(KIND.ANSWER, answer));
+    // The second of the same worker counts no more.
+    hub.broadcast(replyRoom, encodeNotice(KIND.ANSWER, answer));
+    return true;
+  });
+  assert.deepEqual(await fleet.rooms(), {
+    rooms: [{ room: 'r', connections: 1 }],
+    isPartial: false,
+  });
+  assert.equal(a.counters.malformed, forgeries.length - 1);
+});
+
+test('surveys under way are bounded', async (t) => {
+  const { fleet, counters } = await alone(t);
+  const surveys = Array.from({ length: 1001 }, () => fleet.room('r'));
+  const results = await Promise.allSettled(surveys);
+  const refused = results.filter(({ status }) => status === 'rejected');
+  assert.equal(refused.length, 1);
+  assert.equal(counters.surveys.refused, 1);
+});
+
+test('the arguments of a survey are checked before it is sent', async (t) => {
+  const { fleet } = await alone(t);
+  await assert.rejects(fleet.rooms({ limit: 1001 }), RangeError);
+  await assert.rejects(fleet.disconnect({ user: '' }), RangeError);
+  await assert.rejects(fleet.join('a', ['no spaces']), RangeError);
+});
+
+test('a survey of 100,000 rooms takes slices of a turn', async (t) => {
+  const { fleet, hub } = await alone(t);
+  const connection = new Connection(new FakeTransport(), '127.0.0.1');
+  hub.add(connection);
+  for (let i = 0; i < 100_000; i++) hub.join(connection, `r.${i}`, QUIET);
+  let turns = 0;
+  let isDone = false;
+  const count = () => {
+    turns++;
+    if (!isDone) setImmediate(count);
+  };
+  const page = fleet.rooms({ limit: 3 });
+  setImmediate(count);
+  const { rooms } = await page;
+  isDone = true;
+  assert.deepEqual(
+    rooms.map(({ room }) => room),
+    ['r.0', 'r.1', 'r.10'],
+  );
+  assert.ok(turns >= 15, `${turns} turns`);
+});
