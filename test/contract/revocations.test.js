@@ -2,8 +2,7 @@
 // for every backend.
 
 import assert from 'node:assert/strict';
-import { appendFile, mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
@@ -11,6 +10,7 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
 import { compact, RevocationFile } from '../../src/backend/embedded/revocation-file.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { BACKENDS, startServer } from './suite.js';
 
 /** @typedef {import('../../src/backend/revocations.js').Revocation} Revocation */
@@ -57,7 +57,7 @@ for (const name of BACKENDS) {
  */
 const STORES = {
   embedded: async (t) => {
-    const folder = await temporary(t);
+    const folder = temporaryFolder(t);
     return () => new RevocationFile(folder);
   },
   redis: async (t) => {
@@ -127,7 +127,7 @@ test('redis: the keys expire with the last revocation, and expired revocations a
 });
 
 test('embedded: a truncated line does not affect other lines, and a start removes expired revocations', async (t) => {
-  const folder = await temporary(t);
+  const folder = temporaryFolder(t);
   const store = new RevocationFile(folder);
   await store.add(ofUser('a', 1, soon));
   await appendFile(store.path, '["b",null,1,');
@@ -143,10 +143,3 @@ test('embedded: a truncated line does not affect other lines, and a start remove
   assert.deepEqual(sorted(await store.read()), kept);
   await compact(join(folder, 'nothing here'));
 });
-
-/** @param {import('node:test').TestContext} t */
-async function temporary(t) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
-}

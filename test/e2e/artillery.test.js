@@ -4,15 +4,15 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { WebSocketServer } from 'ws';
 import { startServer } from '../../loadtest/lib/server.js';
 import { startDroppingProxy } from '../helpers/dropping-proxy.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const ARTILLERY = join(
@@ -33,8 +33,7 @@ const THREE_PROCESSORS = `--import "data:text/javascript,import os from 'node:os
  * @param {string} room
  */
 async function smoke(t, target, room) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-artillery-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const report = join(folder, 'report.json');
   const config = {
     phases: [{ duration: 2, arrivalRate: 10 }],
@@ -122,8 +121,7 @@ test('npm run loadtest:all prints a row for each scenario, and exits with 0 only
       },
     });
   const all = async (/** @type {string} */ url, /** @type {string} */ room) => {
-    const results = await mkdtemp(join(tmpdir(), 'fanfare-artillery-'));
-    t.after(() => rm(results, { recursive: true, force: true }));
+    const results = temporaryFolder(t);
     const args = [
       '--target',
       url,

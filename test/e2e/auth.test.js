@@ -1,9 +1,6 @@
 // auth.test.js: tokens on real servers.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
 import { WebSocket } from 'ws';
@@ -19,6 +16,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { createAuthCounters, createCounters } from '../../src/observability/counters.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -321,8 +319,7 @@ test('a server that starts while Redis is away accepts no token until it is back
 });
 
 test('the embedded backend keeps revocations over a restart in FANFARE_STATE_DIR', async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const counters = createAuthCounters();
   const revocations = new Revocations({ maxLifetimeS: 604_800, counters });
   assert.ok(await new RevocationFile(folder).add(revocations.create({ user: 'alice' })));

@@ -5,11 +5,11 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -18,8 +18,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
  * @param {string[]} args
  */
 async function capacity(t, ...args) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-capacity-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const save = join(folder, 'capacity.json');
   const child = spawn(
     process.execPath,

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 60_000 };
 
@@ -43,8 +43,7 @@ async function connect(t, port) {
  * @param {string} text
  */
 function configFile(t, text) {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const path = join(folder, 'fanfare.env');
   writeFileSync(path, text);
   return path;
@@ -209,8 +208,7 @@ test(
 );
 
 test('a second signal exits at once with 1 and leaves no temporary files', OPTIONS, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const server = await startServer(t, { FANFARE_DRAIN_DELAY_MS: '10000', TMPDIR: folder });
   assert.equal(readdirSync(folder).length, 1);
   const workers = server.workerPids();

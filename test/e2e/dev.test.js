@@ -3,12 +3,12 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { until } from '../../loadtest/lib/server.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const DEV = fileURLToPath(new URL('../dev.js', import.meta.url));
 /** Takes its time to leave, and is cut short by a second signal. */
@@ -26,8 +26,7 @@ const SERVER = `
 test('a save restarts the server once and lets it drain; so does a save during the drain', {
   timeout: 30_000,
 }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   mkdirSync(join(folder, 'hub'));
   writeFileSync(join(folder, 'main.js'), SERVER);
   const other = join(folder, 'hub', 'hub.js');

@@ -11,7 +11,8 @@ import { fileURLToPath } from 'node:url';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { connect } from '../helpers/clients.js';
-import { edited, folderFor, startDaemon } from '../helpers/daemon.js';
+import { edited, startDaemon } from '../helpers/daemon.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const MEMBERS = 4;
 const PUBLISH_INTERVAL_MS = 20;
@@ -136,7 +137,7 @@ async function talk(t, port) {
  * @param {import('../../loadtest/lib/redis.js').RedisServer} redis
  */
 async function startPrometheus(t, server, redis) {
-  const folder = await folderFor(t);
+  const folder = temporaryFolder(t);
   const [port, nodePort, redisPort] = [await freePort(), await freePort(), await freePort()];
   const redisArgs = [`-redis.addr=${redis.url}`, `-web.listen-address=127.0.0.1:${redisPort}`];
   await Promise.all([

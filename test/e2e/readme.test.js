@@ -2,23 +2,14 @@
 // against a real server.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { chromium } from 'playwright-core';
 import { startServer } from '../../loadtest/lib/server.js';
+import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
-const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-sync',
-];
 const TIMEOUT_MS = 10_000;
 
 /**
@@ -44,11 +35,12 @@ async function messagesOn(page, count) {
   await page.waitForFunction(isThere, null, { timeout: TIMEOUT_MS });
 }
 
-test('the browser code in the documentation shows a message', { timeout: 60_000 }, async (t) => {
-  if (CHROMIUM === '') return t.skip('there is no chromium; npm run test:setup');
+test('the browser code in the documentation shows a message', {
+  timeout: 60_000,
+  skip: withoutChromium,
+}, async (t) => {
   const { port } = await startServer(t);
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-  t.after(() => browser.close());
+  const browser = await openBrowser(t);
 
   await t.test(
     'README.md: pasted into the consoles of two tabs, each sees the messages of both',
@@ -68,8 +60,7 @@ test('the browser code in the documentation shows a message', { timeout: 60_000 
   );
 
   await t.test('docs/getting-started.md: a line typed in one tab shows in another', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'fanfare-readme-'));
-    t.after(() => rmSync(folder, { recursive: true }));
+    const folder = temporaryFolder(t);
     const file = join(folder, 'chat.html');
     writeFileSync(file, codeOf('docs/getting-started.md', 'html', port));
     const pages = [await browser.newPage(), await browser.newPage()];

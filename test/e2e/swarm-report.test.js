@@ -2,34 +2,23 @@
 // nothing is too small to see.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { chromium } from 'playwright-core';
 import { writeReport } from '../../loadtest/swarm/report.js';
+import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { finishedRun } from '../helpers/swarm-run.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
-const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-sync',
-];
 /** Narrower, a phase can't be seen. */
 const MIN_PHASE_PX = 24;
 
-test('the report fits a desktop and a phone, in letters of one size, and shows every phase', async (t) => {
-  if (CHROMIUM === '') return t.skip('there is no chromium; npm run test:setup');
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-report-'));
-  t.after(() => rmSync(folder, { recursive: true }));
+test('the report fits a desktop and a phone, in letters of one size, and shows every phase', {
+  skip: withoutChromium,
+}, async (t) => {
+  const folder = temporaryFolder(t);
   writeReport(join(folder, 'report'), finishedRun());
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-  t.after(() => browser.close());
+  const browser = await openBrowser(t);
   for (const [width, colorScheme] of /** @type {[number, 'light'|'dark'][]} */ ([
     [1200, 'light'],
     [390, 'dark'],

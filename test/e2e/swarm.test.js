@@ -4,8 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -13,6 +12,7 @@ import { chromium } from 'playwright-core';
 import { WebSocketServer } from 'ws';
 import { freePort } from '../../loadtest/lib/redis.js';
 import { startServer } from '../../loadtest/lib/server.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const SWARM = fileURLToPath(new URL('../../loadtest/swarm.js', import.meta.url));
 const LIMIT_MS = 60_000;
@@ -434,7 +434,14 @@ describe('the swarm', { concurrency: 2 }, () => {
     execFileSync('ip', ['netns', 'add', `fanfare-${dead}-1`]);
     execFileSync('ip', ['addr', 'add', '10.219.0.1/32', 'dev', 'lo', 'label', `lo:${dead}`]);
 
-    const child = spawn(script, [...args, '--results', folder(t), '--', '--connect-timeout', '30']);
+    const child = spawn(script, [
+      ...args,
+      '--results',
+      temporaryFolder(t),
+      '--',
+      '--connect-timeout',
+      '30',
+    ]);
     t.after(() => child.kill('SIGTERM'));
     let said = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
@@ -473,7 +480,7 @@ function lasted(seconds, { from, to }) {
  * @param {(line: string, child: import('node:child_process').ChildProcess) => void} [how.onOutput]
  */
 async function swarm(t, args, { within = [], onOutput } = {}) {
-  const path = join(folder(t), 'report');
+  const path = join(temporaryFolder(t), 'report');
   const patient = ['--connect-timeout', '30']; // how quick the machine is, is not the question
   const [command, ...rest] = [
     ...within,
@@ -496,13 +503,6 @@ async function swarm(t, args, { within = [], onOutput } = {}) {
   /** @returns {any} */
   const report = () => JSON.parse(readFileSync(`${path}.json`, 'utf8'));
   return { code, said, report, html: `${path}.html` };
-}
-
-/** One for this test. @param {import('node:test').TestContext} t */
-function folder(t) {
-  const path = mkdtempSync(join(tmpdir(), 'fanfare-swarm-'));
-  t.after(() => rmSync(path, { recursive: true }));
-  return path;
 }
 
 /** @param {import('../../loadtest/lib/server.js').Server} server */

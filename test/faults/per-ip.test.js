@@ -19,8 +19,9 @@ import { freePort } from '../../loadtest/lib/redis.js';
 import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { closeAll } from '../../loadtest/lib/ws-client.js';
 import { checkedTest } from '../helpers/checks.js';
-import { folderFor, startDaemon } from '../helpers/daemon.js';
+import { startDaemon } from '../helpers/daemon.js';
 import { dial } from '../helpers/dial.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const DIALLED = 300;
 const CAP = 100;
@@ -216,7 +217,7 @@ function words(answers) {
  * @returns {Promise<number>} its port, on all addresses
  */
 async function startHaproxy(test, serverPort) {
-  const folder = await folderFor(test);
+  const folder = temporaryFolder(test);
   const port = await freePort();
   const file = join(folder, 'haproxy.cfg');
   await writeFile(

@@ -3,9 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { isListening } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
 
@@ -47,13 +45,6 @@ export async function startDaemon(t, command, args, port) {
     START_MS,
     `the start of ${command}`,
   );
-}
-
-/** A folder that is gone after the test. @param {import('../../loadtest/lib/server.js').Owner} t */
-export async function folderFor(t) {
-  const folder = await mkdtemp(join(tmpdir(), 'fanfare-test-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  return folder;
 }
 
 /**

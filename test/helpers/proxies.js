@@ -4,7 +4,8 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { freePort } from '../../loadtest/lib/redis.js';
-import { edited, folderFor, startDaemon } from './daemon.js';
+import { edited, startDaemon } from './daemon.js';
+import { temporaryFolder } from './temporary-folder.js';
 
 /**
  * HAProxy with ops/haproxy/haproxy.cfg.
@@ -17,7 +18,7 @@ export async function startHaproxy(t, servers) {
   const text = await configuration('haproxy/haproxy.cfg', servers, [
     ['bind :3000', `bind 127.0.0.1:${port}`],
   ]);
-  const file = join(await folderFor(t), 'haproxy.cfg');
+  const file = join(temporaryFolder(t), 'haproxy.cfg');
   await writeFile(file, text);
   // -db: in the foreground, ours to stop.
   await startDaemon(t, 'haproxy', ['-db', '-f', file], port);
@@ -34,7 +35,7 @@ export async function startHaproxy(t, servers) {
  * @returns {Promise<number>} its port
  */
 export async function startNginx(t, servers, { appends = false } = {}) {
-  const folder = await folderFor(t);
+  const folder = temporaryFolder(t);
   const port = await freePort();
   const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
     (kind) => `${kind}_temp_path ${folder};`,

@@ -3,8 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -14,6 +13,7 @@ import { INVARIANTS } from '../checker/invariants.js';
 import { CLIENTS, HISTORY_ROOMS, Model, PUBLISHERS, ROOMS, WORKERS } from '../checker/model.js';
 import { Recorder, readRecord } from '../checker/record.js';
 import { checkRecord } from '../checker/report.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const VALID_RUNS = 300;
 const RUNS_OF_EACH_PLANT = 40;
@@ -914,8 +914,7 @@ test('in plain rooms, publications that members did not get are counted as lost'
 });
 
 test('the command checks a record that was written and read back', (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-checker-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const path = join(folder, 'record.jsonl');
   const recorder = new Recorder(path);
   const events = new Model().end();

@@ -1,13 +1,13 @@
 // config-redis.test.js: the settings of Redis, the options for ioredis, and the text for people.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
 import { describeRedis, redisOptions, redisSecrets } from '../../src/config/redis.js';
 import { aclRule } from '../helpers/redis-topologies.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @param {Record<string, string>} env */
 function read(env) {
@@ -162,8 +162,7 @@ test('a secret is never shown', () => {
 });
 
 test('certificates are read when a connection is made', (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-settings-'));
-  t.after(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder(t);
   const caFile = join(folder, 'ca.pem');
   writeFileSync(caFile, 'old');
   const settings = read({

@@ -3,21 +3,12 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, cpSync, existsSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join, posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { startServer } from '../../loadtest/lib/server.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const dockerfile = readFileSync(`${root}docker/Dockerfile`, 'utf8');
@@ -98,8 +89,7 @@ test('`docker run -P` publishes the public port and not the operations port', ()
 test('the command of the image serves clients, and its health check follows the state of the server', {
   timeout: 60_000,
 }, async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-image-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   for (const name of copiedBy('server'))
     cpSync(root + name, join(folder, name), { recursive: true });
   symlinkSync(`${root}node_modules`, join(folder, 'node_modules'));
@@ -162,8 +152,7 @@ test('the cluster agrees with the files of ops/ that it mounts', (t) => {
 
 test('isolated-clients.sh makes a network for each client and removes all of them, also if a client fails', (t) => {
   for (const failing of ['', 'fanfare-clients-2']) {
-    const folder = mkdtempSync(join(tmpdir(), 'fanfare-isolated-'));
-    t.after(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = temporaryFolder(t);
     // Replaces docker, and records its command lines.
     writeFileSync(
       join(folder, 'docker'),

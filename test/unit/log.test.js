@@ -15,15 +15,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { createLog, flushLog, redactUrl } from '../../src/observability/log.js';
 import { textFormat } from '../../src/observability/log-text.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const LOG = new URL('../../src/observability/log.js', import.meta.url).href;
-
-/** @param {import('node:test').TestContext} t */
-function folder(t) {
-  const path = mkdtempSync(join(tmpdir(), 'fanfare-log-'));
-  t.after(() => rmSync(path, { recursive: true, force: true }));
-  return path;
-}
 
 /**
  * What a logger writes.
@@ -31,7 +25,7 @@ function folder(t) {
  * @param {(log: import('pino').Logger) => void} act
  */
 async function written(t, act) {
-  const path = join(folder(t), 'log');
+  const path = join(temporaryFolder(t), 'log');
   const descriptor = openSync(path, 'a');
   t.after(() => closeSync(descriptor));
   act(createLog({ level: 'debug', name: 'test', format: 'json', descriptor }));

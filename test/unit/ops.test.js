@@ -4,8 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -13,6 +12,7 @@ import { SETTINGS } from '../../src/config/settings.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../../src/observability/metrics.js';
 import { createMetrics } from '../../src/observability/registry.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const ops = fileURLToPath(new URL('../../ops/', import.meta.url));
 /** @param {string} path from ops/ */
@@ -159,8 +159,7 @@ test('each panel of the dashboard has a row, a unit, a description and a source,
 });
 
 test('systemd accepts the unit and rates its exposure as low', (t) => {
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-unit-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporaryFolder(t);
   const unit = join(folder, 'fanfare.service');
   // Node may not be at the path of the unit, and verify checks the path.
   writeFileSync(unit, read('systemd/fanfare.service').replace('/usr/bin/node', process.execPath));

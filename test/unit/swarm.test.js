@@ -2,8 +2,7 @@
 // which the limit of an error belongs.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -18,6 +17,7 @@ import { plan, planText, readLimits, sourceFaults } from '../../loadtest/swarm/p
 import { Ways } from '../../loadtest/swarm/ports.js';
 import { verdict, verdictText } from '../../loadtest/swarm/verdict.js';
 import { SETTINGS } from '../../src/config/settings.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** A Linux machine as it comes: the default port range, 16 GiB, 20,000 files a process. */
 const FILES = Object.freeze({
@@ -258,8 +258,7 @@ test('options are checked, and the message names the invalid one', () => {
 test('a profile leaves out phases that its server does not support, and may be a file', (t) => {
   assert.deepEqual(parseOptions(['--profile', 'echo'])?.phases, ['connect', 'burst', 'endurance']);
   assert.deepEqual(parseOptions(['--profile', 'chat'])?.phases, ['connect', 'broadcast']);
-  const folder = mkdtempSync(join(tmpdir(), 'fanfare-profile-'));
-  t.after(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder(t);
   const file = join(folder, 'mine.json');
   writeFileSync(file, '{"echo":{"before":"e ","after":""},"broadcast":{"before":"b ","after":""}}');
   assert.deepEqual(parseOptions(['--profile', file])?.profile.broadcast, {

@@ -2,19 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const folder = fileURLToPath(new URL('../../ops/sysctl/', import.meta.url));
 const conf = readFileSync(`${folder}99-fanfare.conf`, 'utf8');
@@ -31,8 +23,7 @@ const canUnshare = isRoot && spawnSync('unshare', ['--net', 'true']).status === 
  * @param {Record<string, string|null>} [different] null: the key is not there
  */
 function machine(t, different = {}) {
-  const root = mkdtempSync(join(tmpdir(), 'fanfare-tune-'));
-  t.after(() => rmSync(root, { recursive: true, force: true }));
+  const root = temporaryFolder(t);
   /** @param {string} key */
   const pathOf = (key) => join(root, 'proc', ...key.split('.'));
   for (const key of wanted.keys()) {
@@ -147,14 +138,12 @@ test('any other command line is answered with the usage', (t) => {
 test('a real kernel accepts the network settings', {
   skip: !canUnshare && 'needs root and namespaces',
 }, (t) => {
-  const etc = mkdtempSync(join(tmpdir(), 'fanfare-tune-'));
-  t.after(() => rmSync(etc, { recursive: true, force: true }));
+  const etc = temporaryFolder(t);
   // Only settings of the namespace change; the others stay.
   const keys = [...wanted.keys()].filter((key) => /^net\.(ipv4\.|core\.somaxconn)/.test(key));
   const read = `for key in ${keys.join(' ')}; do sysctl -n $key | xargs; done`;
   const script = `mount --bind "$PROC_FS" /proc/sys/fs && ${folder}tune.sh apply >&2 && ${read}`;
-  const fs = mkdtempSync(join(tmpdir(), 'fanfare-tune-fs-'));
-  t.after(() => rmSync(fs, { recursive: true, force: true }));
+  const fs = temporaryFolder(t);
   for (const name of ['file-max', 'nr_open']) writeFileSync(join(fs, name), '1\n');
   const { status, stdout, stderr } = spawnSync(
     'unshare',

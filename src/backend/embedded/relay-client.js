@@ -10,7 +10,6 @@
 // WATCH_MS the client asks for an answer. If no answer has come for AWAY_MS, the relay counts as
 // away. Until it answers again, publications are refused without being written. Time in which this
 // process was stalled itself does not count.
-// process was stalled itself does not count.
 
 import { connect } from 'node:net';
 import { readPosition } from '../../protocol/position.js';
