@@ -105,9 +105,11 @@ export class MessageCommand {
 
   /** @type {Handler} */
   message(connection, command) {
-    const { id, source, payloadStart, textStart } = command;
+    const { id, source, payloadStart, textStart, echo } = command;
     const isText = payloadStart < 0;
     if (isText === textStart < 0) return this.replies.malformed(connection, id);
+    if (echo !== undefined && typeof echo !== 'boolean')
+      return this.replies.malformed(connection, id);
     const name = command.room ?? onlyRoom(connection);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
@@ -125,6 +127,7 @@ export class MessageCommand {
       source,
       start,
       end,
+      echo === false ? connection.id : '',
     );
     const room = this.hub.rooms.get(name);
     // If a client publishes right behind its join, it expects its own message.

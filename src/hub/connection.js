@@ -39,6 +39,14 @@ import { randomBytes } from 'node:crypto';
 const PREFIX = randomBytes(6).toString('base64url');
 let count = 0;
 
+/**
+ * @param {string} id of any connection
+ * @returns {number} the number of the connection if it is one of this process; otherwise 0
+ */
+export function numberOf(id) {
+  return id.startsWith(PREFIX) ? Number.parseInt(id.slice(PREFIX.length), 36) || 0 : 0;
+}
+
 export class Connection {
   /**
    * @param {Transport} transport

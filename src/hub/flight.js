@@ -2,14 +2,16 @@
 //
 // A flight carries the frames that each member gets. Usually all members of one format share one
 // buffer. A resync is the exception: each member gets a frame of its own, with its own delay for
-// reloading. So is a stream of events from several rooms with history: its ids are its own.
+// reloading. So is a stream of events from several rooms with history: its ids are its own. And if
+// a connection does not get a message, it gets a copy of the buffer without that message.
 
 import { deflateFrames } from '../protocol/deflate.js';
 import { encodeResync } from '../protocol/encode.js';
 import { eventId, textEvent } from '../protocol/event-stream.js';
-import { encodePublications, FORMAT } from '../protocol/format.js';
+import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
 import { publicationFrames, textFrame } from '../protocol/frame.js';
-import { epochOf, KIND, kindOf, offsetOf } from '../protocol/publication.js';
+import { epochOf, exceptOf, hasExcept, KIND, kindOf, offsetOf } from '../protocol/publication.js';
+import { numberOf } from './connection.js';
 
 /**
  * After a resync, members reload their state at one per so many ms on average, until the spread
@@ -19,6 +21,12 @@ const RELOAD_SPACING_MS = 10;
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./connection.js').Transport} Transport */
+
+/**
+ * Publications that some connections do not get: by the connection's number, their places in the
+ * flight, ascending.
+ * @typedef {Map<number, number[]>} Omissions
+ */
 
 export class Flight {
   /**
@@ -30,8 +38,9 @@ export class Flight {
    * @param {readonly Connection[]} parts.members the room's own list
    * @param {((position: number, transport: Transport) => Buffer)|null} parts.frameOf builds each
    *   member's own frame, in place of the shared frames
+   * @param {Omissions|null} [parts.omissions] null: all members get all publications
    */
-  constructor({ room, frames, publications, bytes, members, frameOf }) {
+  constructor({ room, frames, publications, bytes, members, frameOf, omissions = null }) {
     this.room = room;
     this.frames = frames;
     /**
@@ -52,6 +61,7 @@ export class Flight {
      */
     this.left = null;
     this.frameOf = frameOf;
+    this.omissions = omissions;
   }
 
   /**
@@ -60,11 +70,29 @@ export class Flight {
    * @returns {Buffer}
    */
   framesFor(transport) {
+    return this.#withPosition(transport, this.#framesIn(transport.format));
+  }
+
+  /**
+   * The frames for a member that does not get some of the publications.
+   * @param {Transport} transport
+   * @param {readonly number[]} omitted their places in the flight, ascending
+   * @returns {Buffer|null} null if none is left
+   */
+  framesWithout(transport, omitted) {
+    if (omitted.length === this.publications.length) return null;
     const { format } = transport;
-    this.others ??= [];
-    this.others[format] ??= this.#encode(format);
-    const frames = this.others[format];
-    if (format !== FORMAT.BARE_EVENTS || transport.withPosition === undefined) return frames;
+    return this.#withPosition(transport, leaveOut(format, this.#framesIn(format), omitted));
+  }
+
+  /**
+   * Adds the position that the stream of events has reached, if the transport writes its own ids.
+   * @param {Transport} transport
+   * @param {Buffer} frames
+   */
+  #withPosition(transport, frames) {
+    if (transport.format !== FORMAT.BARE_EVENTS || transport.withPosition === undefined)
+      return frames;
     const { publications } = this;
     for (let i = publications.length - 1; i >= 0; i--) {
       const last = publications[i];
@@ -72,6 +100,14 @@ export class Flight {
         return transport.withPosition(this.room.name, frames, epochOf(last), offsetOf(last));
     }
     return frames;
+  }
+
+  /** @param {number} format */
+  #framesIn(format) {
+    if (format === FORMAT.FRAMES) return this.frames;
+    this.others ??= [];
+    this.others[format] ??= this.#encode(format);
+    return this.others[format];
   }
 
   /** @param {number} format */
@@ -106,7 +142,27 @@ export class Flight {
  */
 export function publicationFlight(room, publications, bytes, members) {
   const frames = publicationFrames(room.prefix, publications);
-  return new Flight({ room, frames, publications, bytes, members, frameOf: null });
+  const omissions = omissionsOf(publications);
+  return new Flight({ room, frames, publications, bytes, members, frameOf: null, omissions });
+}
+
+/**
+ * @param {readonly Buffer[]} publications
+ * @returns {Omissions|null}
+ */
+function omissionsOf(publications) {
+  /** @type {Omissions|null} */
+  let omissions = null;
+  for (let i = 0; i < publications.length; i++) {
+    if (!hasExcept(publications[i])) continue;
+    const number = numberOf(exceptOf(publications[i]));
+    if (number === 0) continue; // a connection of another worker
+    omissions ??= new Map();
+    const omitted = omissions.get(number);
+    if (omitted === undefined) omissions.set(number, [i]);
+    else omitted.push(i);
+  }
+  return omissions;
 }
 
 /**

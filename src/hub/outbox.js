@@ -186,10 +186,11 @@ export class Outbox {
    */
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? room.depart(this.limits);
-    const { members, left, frameOf } = flight;
+    const { members, left, frameOf, omissions } = flight;
     const isOwed = room.sync !== null;
     let { next } = flight;
     let written = 0;
+    let omitted = 0;
     let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
     while (next < members.length) {
@@ -201,9 +202,17 @@ export class Outbox {
       let { frames } = flight;
       if (frameOf !== null) frames = frameOf(next - 1, transport);
       else if (transport.format !== FORMAT.FRAMES) frames = flight.framesFor(transport);
+      // One comparison a member, unless a publication of this flight leaves a member out.
+      const own = omissions === null ? undefined : omissions.get(member.number);
+      if (own !== undefined) {
+        const rest = flight.framesWithout(transport, own);
+        if (rest === null) continue;
+        frames = rest;
+      }
       if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length, isOwed)) {
         transport.write(frames);
         written++;
+        if (own !== undefined) omitted += own.length;
         bytes += frames.length;
       }
       if (--untilClock === 0) {
@@ -213,7 +222,7 @@ export class Outbox {
       }
     }
     const { counters } = this;
-    if (frameOf === null) counters.deliveries += written * flight.publications.length;
+    if (frameOf === null) counters.deliveries += written * flight.publications.length - omitted;
     counters.bytesOut += bytes;
     if (next < members.length) {
       flight.pause(next);

@@ -5,6 +5,7 @@
 
 import { scan, skipSpace, skipString, skipValue } from './json-scan.js';
 import { isEpoch } from './position.js';
+import { isConnectionId } from './publication.js';
 
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
@@ -30,6 +31,7 @@ const LOWER_N = 0x6e;
  * @property {unknown} since as `room`
  * @property {unknown} limit as `room`
  * @property {unknown} after as `room`
+ * @property {unknown} echo as `room`
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd
@@ -51,6 +53,8 @@ const LOWER_N = 0x6e;
  * @typedef {object} Since
  * @property {string} epoch '' if the client sent no valid position
  * @property {number} offset
+ * @property {string} connectionId the connection that received the messages up to there; '' if the
+ *   client does not name it
  */
 
 /**
@@ -71,6 +75,7 @@ export function decode(message) {
     sinceStart,
     limitStart,
     afterStart,
+    echoStart,
   } = fields;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
@@ -86,6 +91,7 @@ export function decode(message) {
       limitStart < 0 ? undefined : (readValue(message, limitStart, fields.limitEnd) ?? undefined),
     after:
       afterStart < 0 ? undefined : (readValue(message, afterStart, fields.afterEnd) ?? undefined),
+    echo: echoStart < 0 ? undefined : (readValue(message, echoStart, fields.echoEnd) ?? undefined),
     source: message,
     payloadStart: fields.payloadStart,
     payloadEnd: fields.payloadEnd,
@@ -103,15 +109,24 @@ export function decode(message) {
  */
 export function readSince(value) {
   if (value === undefined) return null;
-  const { epoch, offset } = /** @type {{epoch?: unknown, offset?: unknown}} */ (value);
+  const { epoch, offset, connectionId } =
+    /** @type {{epoch?: unknown, offset?: unknown, connectionId?: unknown}} */ (value);
   const number = typeof offset === 'string' && OFFSET.test(offset) ? Number(offset) : offset;
   const isPosition =
     typeof epoch === 'string' &&
     isEpoch(epoch) &&
     Number.isSafeInteger(number) &&
     /** @type {number} */ (number) >= 0;
-  return isPosition ? { epoch, offset: /** @type {number} */ (number) } : { epoch: '', offset: 0 };
+  if (!isPosition) return NO_POSITION;
+  return {
+    epoch,
+    offset: /** @type {number} */ (number),
+    connectionId: isConnectionId(connectionId) ? connectionId : '',
+  };
 }
+
+/** @type {Since} */
+const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });
 
 /**
  * @param {unknown} room

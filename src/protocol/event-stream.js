@@ -21,6 +21,8 @@ const BROADCAST_LINE = Buffer.from('event: broadcast\n');
 const DATA = Buffer.from('data: ');
 /** `id: `, 16 characters, a colon and the end of the line; the offset's digits come in addition. */
 const ID_LINE_BYTES = 4 + 16 + 1 + 1;
+/** The end of an event; no event contains it before. */
+const EMPTY_LINE = Buffer.from('\n\n');
 const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
@@ -101,6 +103,15 @@ function writeEvent(events, at, prefix, publication, hasIds) {
   events[end] = LF;
   events[end + 1] = LF;
   return end + 2;
+}
+
+/**
+ * @param {Buffer} events
+ * @param {number} at start of an event
+ * @returns {number} its end
+ */
+export function eventEnd(events, at) {
+  return events.indexOf(EMPTY_LINE, at) + EMPTY_LINE.length;
 }
 
 /**

@@ -260,6 +260,16 @@ function keptSuffix(publication) {
   return `,"from":"${senderOf(publication)}","timestamp":${timestampOf(publication)},"offset":${offsetOf(publication)},"epoch":"${epochOf(publication)}"}`;
 }
 
+/**
+ * @param {Buffer} frames unmasked
+ * @param {number} at start of a frame
+ * @returns {number} its end
+ */
+export function frameEnd(frames, at) {
+  const { start, length } = readHeader(frames, at);
+  return start + length;
+}
+
 /** @param {number} length of the body */
 export function headerBytes(length) {
   return length < 126 ? 2 : length < 65_536 ? 4 : 10;

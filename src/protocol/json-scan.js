@@ -51,6 +51,8 @@ const found = {
   limitEnd: -1,
   afterStart: -1,
   afterEnd: -1,
+  echoStart: -1,
+  echoEnd: -1,
 };
 let keys = 0;
 
@@ -64,6 +66,7 @@ let keys = 0;
 export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
   found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
+  found.echoStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return null;
@@ -130,6 +133,10 @@ function record(b, keyStart, start, end) {
       found.afterStart = start;
       found.afterEnd = end;
       break;
+    case 'echo':
+      found.echoStart = start;
+      found.echoEnd = end;
+      break;
   }
 }
 
@@ -150,6 +157,10 @@ function keyName(b, at) {
     case 0x72: // r
       if (b[at + 5] === QUOTE && b[at + 2] === 0x6f && b[at + 3] === 0x6f && b[at + 4] === 0x6d)
         return 'room';
+      break;
+    case 0x65: // e
+      if (b[at + 5] === QUOTE && b[at + 2] === 0x63 && b[at + 3] === 0x68 && b[at + 4] === 0x6f)
+        return 'echo';
       break;
     case 0x69: // i
       if (b[at + 2] === 0x64 && b[at + 3] === QUOTE) return 'id';

@@ -1,11 +1,14 @@
 // publication.js: a publication as the broker carries it: a small binary header, then the payload
 // as JSON text.
 //
-//   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER
+//   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
+//                the flag EXCEPT
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
-//   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused
+//   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
+//                flag EXCEPT: the length of that connection's id
 //   byte 11      length of the sender
-//   then         the sender (ASCII, escaped as in JSON), then the payload (UTF-8 JSON, exactly as the client wrote it)
+//   then         the sender (ASCII, escaped as in JSON); with the flag EXCEPT the id of a connection that
+//                does not get the message; then the payload (UTF-8 JSON, exactly as the client wrote it)
 //
 // The payload stays text from the first worker to the last. Only the receiving clients parse it.
 //
@@ -26,6 +29,13 @@ import { isUtf8 } from 'node:buffer';
 import { OFFSET_BYTES, POSITION_BYTES, readEpoch, readOffset, writePosition } from './position.js';
 
 const HEADER_BYTES = 12;
+/**
+ * A flag of the kind. A version of Fanfare that does not know it sees an unknown kind and drops the
+ * message.
+ */
+const EXCEPT = 0x20;
+/** The longest id of a connection in a publication. */
+const MAX_EXCEPT_LENGTH = 64;
 /** The largest time that the header's six bytes hold: the year 10889. */
 const MAX_TIMESTAMP_MS = 2 ** 48 - 1;
 
@@ -71,16 +81,23 @@ export function eventOf(publication) {
  * @param {Buffer} source contains the payload, as JSON
  * @param {number} start
  * @param {number} end
+ * @param {string} [except] only for a MESSAGE, with the tag 0: the id of a connection that does not
+ *   get it (isConnectionId); '': all members get it
  * @returns {Buffer}
  */
-export function encodePublication(kind, timestampMs, tag, from, source, start, end) {
-  const at = HEADER_BYTES + from.length;
+export function encodePublication(kind, timestampMs, tag, from, source, start, end, except = '') {
+  const at = HEADER_BYTES + from.length + except.length;
   const publication = Buffer.allocUnsafe(at + end - start);
   publication[0] = kind;
   publication.writeUIntBE(Math.min(Math.max(0, timestampMs), MAX_TIMESTAMP_MS), 1, 6);
   publication.writeUInt32BE(tag, 7);
   publication[11] = from.length;
   publication.write(from, HEADER_BYTES, 'latin1');
+  if (except !== '') {
+    publication[0] = kind | EXCEPT;
+    publication.writeUInt32BE(except.length, 7);
+    publication.write(except, HEADER_BYTES + from.length, 'latin1');
+  }
   source.copy(publication, at, start, end);
   return publication;
 }
@@ -105,9 +122,33 @@ export function readNotice(publication) {
   return publication.toString('utf8', payloadStart(publication));
 }
 
+/** @param {unknown} id @returns {id is string} could it be the id of a connection? */
+export function isConnectionId(id) {
+  return typeof id === 'string' && CONNECTION_ID.test(id);
+}
+
+const CONNECTION_ID = new RegExp(`^[A-Za-z0-9_-]{1,${MAX_EXCEPT_LENGTH}}$`);
+
 /** @param {Buffer} publication */
 export function kindOf(publication) {
-  return publication[0];
+  return publication[0] & ~EXCEPT;
+}
+
+/**
+ * Does a connection not get this publication?
+ * @param {Buffer} publication
+ */
+export function hasExcept(publication) {
+  return (publication[0] & EXCEPT) !== 0;
+}
+
+/**
+ * @param {Buffer} publication
+ * @returns {string} the id of the connection that does not get it; '' if there is none
+ */
+export function exceptOf(publication) {
+  if (!hasExcept(publication)) return '';
+  return publication.toString('latin1', senderEnd(publication), payloadStart(publication));
 }
 
 /**
@@ -128,7 +169,12 @@ export function tagOf(publication) {
  * @returns {string}
  */
 export function senderOf(publication) {
-  return publication.toString('latin1', HEADER_BYTES, HEADER_BYTES + publication[11]);
+  return publication.toString('latin1', HEADER_BYTES, senderEnd(publication));
+}
+
+/** @param {Buffer} publication */
+function senderEnd(publication) {
+  return HEADER_BYTES + publication[11];
 }
 
 /**
@@ -136,7 +182,8 @@ export function senderOf(publication) {
  * @returns {number} the start of its payload
  */
 export function payloadStart(publication) {
-  return HEADER_BYTES + publication[11];
+  const end = senderEnd(publication);
+  return hasExcept(publication) ? end + tagOf(publication) : end;
 }
 
 /**
@@ -160,7 +207,7 @@ export function withPosition(publication, offset, epoch) {
   const end = publication.length;
   const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
   publication.copy(kept, 0);
-  kept[0] = KIND.POSITIONED;
+  kept[0] = KIND.POSITIONED | (publication[0] & EXCEPT);
   writePosition(kept, end, epoch, offset);
   return kept;
 }
@@ -197,14 +244,19 @@ export function isPublication(publication) {
   if (length <= HEADER_BYTES) return false;
   const start = payloadStart(publication);
   if (length <= start) return false;
-  const kind = publication[0];
-  if (kind === KIND.PRESENCE) {
+  const kind = kindOf(publication);
+  if (hasExcept(publication)) {
+    const exceptLength = tagOf(publication);
+    if (kind !== KIND.MESSAGE || exceptLength === 0 || exceptLength > MAX_EXCEPT_LENGTH)
+      return false;
+  } else if (kind === KIND.PRESENCE) {
     const tag = tagOf(publication);
     if (tag !== 1 && tag !== 2) return false;
   } else if (kind !== KIND.MESSAGE && kind !== KIND.BROADCAST) return false;
-  for (let i = HEADER_BYTES; i < start; i++) {
+  const end = senderEnd(publication);
+  for (let i = HEADER_BYTES; i < end; i++) {
     if (SENDER[publication[i]] === 1) continue;
-    if (!isJsonText(publication, HEADER_BYTES, start)) return false;
+    if (!isJsonText(publication, HEADER_BYTES, end)) return false;
     break;
   }
   return isEnclosed(publication, start, length - 1) && isText(publication, start, length);

@@ -9,9 +9,13 @@
 //
 // A join without `since` needs the stream's position only. A join with `since` may need older
 // publications than this worker has, or a read that proves the position. It then waits.
+//
+// A replay leaves out the messages that its connection does not get, as the outbox does. A client
+// that comes back has a new connection, so it names the former one in `since`.
 
-import { encodePublications, FORMAT } from '../protocol/format.js';
+import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
+import { exceptOf } from '../protocol/publication.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Since} Since */
@@ -27,6 +31,22 @@ import { framesBytes } from '../protocol/frame.js';
  * @property {Since|null} since the last publication the client has; null: not given
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
  * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
+ */
+
+/**
+ * Publications in a row, in one format.
+ * @typedef {object} Replay
+ * @property {number} from offset of the publication before the first
+ * @property {number} to offset of the last
+ * @property {string} epoch
+ * @property {Buffer} frames
+ * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
+ *   not get: their places in the row, and the connection
+ */
+
+/**
+ * The publications that a joining client has missed.
+ * @typedef {{frames: Buffer, count: number}} Missed
  */
 
 /**
@@ -90,7 +110,7 @@ export class RoomJoins {
     /**
      * The last replay of each format. Clients of one server that has gone mostly have the same last
      * publication.
-     * @type {{from: number, to: number, epoch: string, frames: Buffer}[]}
+     * @type {Replay[]}
      */
     this.replays = [];
   }
@@ -202,53 +222,74 @@ export class RoomJoins {
       stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
       return;
     }
-    return this.#admit(join, offset, this.#replayOf(since.offset, offset, join.connection));
+    return this.#admit(join, offset, this.#missedBy(join.connection, since, offset));
   }
 
   /**
-   * The frames of the publications that a client missed, in one buffer. Clients with the same
-   * position share it.
-   * @param {number} since
-   * @param {number} offset of the last publication
    * @param {Connection} connection
-   * @returns {Buffer|null} null: some are not here, or they are more than a connection may be sent
+   * @param {Since} since in this stream, and not above the offset
+   * @param {number} offset of the last publication
+   * @returns {Missed|null} null: some publications are not here, or they are more than a connection
+   *   may be sent at once
+   */
+  #missedBy(connection, since, offset) {
+    const missed = offset - since.offset;
+    if (missed === 0) return NOTHING;
+    const { format, pendingBytes } = connection.transport;
+    const replayFormat = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
+    const replay = this.#replayOf(replayFormat, since.offset, offset);
+    if (replay === null) return null;
+    const omitted = replay.excepts
+      .filter(({ id }) => id === connection.id || id === since.connectionId)
+      .map(({ place }) => place);
+    const frames =
+      omitted.length === 0 ? replay.frames : leaveOut(replayFormat, replay.frames, omitted);
+    if (frames.length > this.maxReplayBytes - pendingBytes) return null;
+    return { frames, count: missed - omitted.length };
+  }
+
+  /**
+   * The publications between two offsets. Clients with the same position share their frames.
+   * @param {number} format
+   * @param {number} from offset of the publication before the first
+   * @param {number} to offset of the last publication
+   * @returns {Replay|null} null: some are not here, or they are more than a connection may be sent
    *   at once
    */
-  #replayOf(since, offset, connection) {
-    if (since === offset) return NOTHING;
+  #replayOf(format, from, to) {
     const { prefix, maxReplayBytes } = this;
     const { replayBuffer, epoch } = this.stream;
-    if (since + 1 < replayBuffer.first) return null;
-    const format =
-      connection.transport.format === FORMAT.DEFLATED ? FORMAT.FRAMES : connection.transport.format;
-    let replay = this.replays[format];
-    if (replay?.from !== since || replay.to !== offset || replay.epoch !== epoch) {
-      const publications = replayBuffer.slice(since + 1, offset);
-      if (framesBytes(prefix, publications) > maxReplayBytes) return null;
-      const frames = encodePublications(format, prefix, publications);
-      replay = { from: since, to: offset, epoch, frames };
-      this.replays[format] = replay;
-    }
-    const maxBytes = maxReplayBytes - connection.transport.pendingBytes;
-    return replay.frames.length <= maxBytes ? replay.frames : null;
+    if (from + 1 < replayBuffer.first) return null;
+    const latest = this.replays[format];
+    if (latest?.from === from && latest.to === to && latest.epoch === epoch) return latest;
+    const publications = replayBuffer.slice(from + 1, to);
+    if (framesBytes(prefix, publications) > maxReplayBytes) return null;
+    const frames = encodePublications(format, prefix, publications);
+    const excepts = publications
+      .map((publication, place) => ({ place, id: exceptOf(publication) }))
+      .filter(({ id }) => id !== '');
+    const replay = { from, to, epoch, frames, excepts };
+    this.replays[format] = replay;
+    return replay;
   }
 
   /**
    * @param {Join} join
    * @param {number} offset
-   * @param {Buffer|null} replay frames; null: not recovered
+   * @param {Missed|null} missed null: not recovered
    */
-  #admit({ connection, request, after }, offset, replay) {
+  #admit({ connection, request, after }, offset, missed) {
     const { counters } = this;
     const { epoch } = this.stream;
     this.pending.delete(connection);
     this.joinBudget.remove();
     const { since, onJoined } = request;
-    const recovered = replay !== null;
+    const recovered = missed !== null;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
     const reply = () => onJoined({ epoch, offset, recovered });
-    const isReplayed = this.delivery.admit(connection, reply, replay ?? NOTHING, { epoch, offset });
-    if (isReplayed) counters.deliveries += offset - /** @type {Since} */ (since).offset;
+    const { frames, count } = missed ?? NOTHING;
+    const isReplayed = this.delivery.admit(connection, reply, frames, { epoch, offset });
+    if (isReplayed) counters.deliveries += count;
     for (const act of after) act();
   }
 
@@ -265,4 +306,5 @@ export class RoomJoins {
   }
 }
 
-const NOTHING = Buffer.alloc(0);
+/** @type {Missed} */
+const NOTHING = Object.freeze({ frames: Buffer.alloc(0), count: 0 });

@@ -123,3 +123,51 @@ test(
     assert.deepEqual(silent.messages, []);
   },
 );
+
+for (const backend of ['embedded', 'Redis']) {
+  test(
+    `${backend}: a message with echo: false reaches every member of both workers but its sender, live and in replays`,
+    OPTIONS,
+    async (t) => {
+      const env = {
+        FANFARE_LIMITS: 'off',
+        FANFARE_HISTORY: 'chat.*=100/60s',
+        FANFARE_SCHEDULING: 'round-robin',
+        WORKERS: '2',
+        ...(backend === 'Redis' ? { REDIS_URL: (await startRedis(t)).url } : {}),
+      };
+      const server = await startServer(t, env);
+      const [sender, ...others] = await connectInTurn(t, server.port, 4);
+      const payloadsOf = (/** @type {import('../helpers/clients.js').Client} */ client) =>
+        client.all('message').map(({ payload }) => payload);
+      for (const room of ['plain', 'chat.1']) {
+        for (const client of [sender, ...others]) await client.join(room);
+        for (const [payload, echo] of [
+          ['own', false],
+          ['all', true],
+        ])
+          await sender.ask({ type: 'message', room, payload, echo, id: 1 }, 'ack');
+      }
+      const both = ['own', 'all', 'own', 'all'];
+      await Promise.all(others.map((client) => client.collect('message', 4)));
+      await sender.collect('message', 2);
+      for (const client of others) assert.deepEqual(payloadsOf(client), both);
+      assert.deepEqual(payloadsOf(sender), ['all', 'all']);
+
+      const { connectionId } = await sender.ask({ type: 'hello' }, 'welcome');
+      const { epoch } = sender.all('message')[1];
+      for (const [named, expected] of /** @type {[object, string[]][]} */ ([
+        [{}, ['own', 'all']],
+        [{ connectionId }, ['all']],
+      ])) {
+        for (const client of await connectInTurn(t, server.port, 2)) {
+          const since = { epoch, offset: 0, ...named };
+          const { recovered } = await client.ask({ type: 'join', room: 'chat.1', since }, 'joined');
+          assert.equal(recovered, true);
+          await client.ask({ type: 'ping' }, 'pong');
+          assert.deepEqual(payloadsOf(client), expected);
+        }
+      }
+    },
+  );
+}

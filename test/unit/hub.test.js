@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
+import { FORMAT } from '../../src/protocol/format.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, QUIET, receive } from '../helpers/hub.js';
@@ -73,9 +74,9 @@ function build({
   };
 }
 
-const publication = (/** @type {unknown} */ payload) => {
+const publication = (/** @type {unknown} */ payload, /** @type {string} */ except = '') => {
   const json = Buffer.from(JSON.stringify(payload));
-  return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length);
+  return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length, except);
 };
 const payloads = (/** @type {FakeTransport} */ transport) => {
   return transport
@@ -99,6 +100,70 @@ test('the frames of a tick are written once to each member, in order', async () 
   assert.equal(outsider.transport.writes.length, 0);
   assert.equal(counters.deliveries, 15);
   assert.equal(counters.queueDepth, 0);
+});
+
+test('a message with echo: false goes to all members but its sender, and other values of echo are answered', async () => {
+  const { hub, connect, published, counters } = build();
+  const [sender, other] = [connect(), connect()];
+  for (const { connection } of [sender, other]) hub.join(connection, 'r', QUIET);
+  await turn();
+  const echoes = [false, true, undefined, null];
+  for (const [i, echo] of echoes.entries()) sender.say({ type: 'message', payload: i, echo });
+  sender.say({ type: 'message', text: 'text', echo: false, id: 1 });
+  for (const { room, publication } of published) hub.broadcast(room, publication);
+  await turn();
+  assert.deepEqual(payloads(sender.transport), [1, 2, 3]);
+  assert.deepEqual(payloads(other.transport), [0, 1, 2, 3, 'text']);
+  assert.equal(counters.deliveries, 8);
+  for (const echo of [0, 'false', {}]) sender.say({ type: 'message', payload: 1, echo, id: 'x' });
+  const errors = sender.transport.messages().filter(({ type }) => type === 'error');
+  assert.deepEqual(
+    errors.map(({ error, id }) => [error, id]),
+    Array(3).fill(['INVALID_MESSAGE_FORMAT', 'x']),
+  );
+});
+
+test('a flush leaves out publications for their senders alone, and the others share one buffer', async () => {
+  const { hub, connect, counters } = build();
+  const [one, two, three, four, five] = Array.from({ length: 5 }, connect);
+  for (const { transport } of [four, five]) transport.format = FORMAT.DEFLATED;
+  for (const { connection } of [one, two, three, four, five]) hub.join(connection, 'r', QUIET);
+  const absent = connect();
+  const long = 'long '.repeat(500);
+  hub.broadcast('r', publication(long, four.connection.id));
+  hub.broadcast('r', publication(1, one.connection.id));
+  hub.broadcast('r', publication(2, 'AAAAAAAA1')); // of another process
+  hub.broadcast('r', publication(3, absent.connection.id));
+  hub.broadcast('r', publication(4, one.connection.id));
+  await turn();
+  assert.deepEqual(payloads(one.transport), [long, 2, 3]);
+  assert.deepEqual(payloads(two.transport), [long, 1, 2, 3, 4]);
+  assert.equal(two.transport.writes[0], three.transport.writes[0], 'they share one buffer');
+  assert.deepEqual(payloads(four.transport), [1, 2, 3, 4]);
+  assert.ok(five.transport.writes[0].length < 1000, 'compressed');
+  assert.equal(counters.deliveries, 3 + 5 + 5 + 4 + 5);
+  const { bytesOut } = counters;
+  hub.broadcast('r', publication('alone', two.connection.id));
+  await turn();
+  assert.equal(
+    two.transport.writes.length,
+    1,
+    'a flush without a publication for it writes nothing',
+  );
+  assert.equal(counters.deliveries, 22 + 4);
+  assert.equal(counters.bytesOut - bytesOut, 4 * one.transport.writes[1].length);
+});
+
+test('a publication without its sender counts as before for a slow consumer and for the queue', async () => {
+  const { hub, connect, counters } = build();
+  const [one, two] = [connect(), connect()];
+  for (const { connection } of [one, two]) hub.join(connection, 'r', QUIET);
+  one.transport.pendingBytes = 1e9;
+  hub.broadcast('r', publication(1, one.connection.id));
+  hub.broadcast('r', publication(2));
+  await turn();
+  assert.equal(one.transport.closed?.code, 4003);
+  assert.deepEqual([counters.deliveries, counters.queueDepth], [2, 0]);
 });
 
 test('a flush over many members yields, and every member keeps the order', async () => {

@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { decode as decodeBytes, isRoom, readSince } from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { encodeError } from '../../src/protocol/encode.js';
+import { encodePublications, FORMAT, leaveOut } from '../../src/protocol/format.js';
 import {
   frameAround,
   framesBytes,
@@ -18,6 +19,8 @@ import { MAX_JSON_DEPTH, MAX_JSON_KEYS } from '../../src/protocol/json-scan.js';
 import {
   encodePublication as encodeBytes,
   epochOf,
+  exceptOf,
+  isConnectionId,
   isPublication,
   KIND,
   offsetOf,
@@ -48,10 +51,11 @@ function decode(text) {
  * @param {number} tag
  * @param {string} from
  * @param {string} payload
+ * @param {string} [except]
  */
-function encodePublication(kind, timestampMs, tag, from, payload) {
+function encodePublication(kind, timestampMs, tag, from, payload, except) {
   const source = Buffer.from(`x${payload}x`);
-  return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1);
+  return encodeBytes(kind, timestampMs, tag, from, source, 1, source.length - 1, except);
 }
 
 test('since and limit are read as sent, and a malformed since is not a position', () => {
@@ -60,7 +64,14 @@ test('since and limit are read as sent, and a malformed since is not a position'
   );
   assert.deepEqual(command?.since, { epoch: '00000000000000ff', offset: '17' });
   assert.equal(command?.limit, 5);
-  assert.deepEqual(readSince(command?.since), { epoch: '00000000000000ff', offset: 17 });
+  const position = { epoch: '00000000000000ff', offset: 17 };
+  assert.deepEqual(readSince(command?.since), { ...position, connectionId: '' });
+  assert.deepEqual(readSince({ ...position, connectionId: 'Zm9v-_A1' }), {
+    ...position,
+    connectionId: 'Zm9v-_A1',
+  });
+  for (const connectionId of [7, 'a b', '', 'x'.repeat(65), null])
+    assert.deepEqual(readSince({ ...position, connectionId }), { ...position, connectionId: '' });
   assert.equal(decode('{"type":"join","s\\u0069nce":7}')?.since, 7);
   assert.equal(decode('{"type":"join","since":null}')?.since, undefined);
   assert.equal(readSince(undefined), null);
@@ -69,6 +80,80 @@ test('since and limit are read as sent, and a malformed since is not a position'
       const since = readSince(value ?? undefined);
       assert.ok(since === null || (Number.isSafeInteger(since.offset) && since.offset >= 0));
     }),
+  );
+});
+
+test('echo is read as sent, and names like it are not', () => {
+  assert.equal(decode('{"type":"message","echo":false,"ech":1,"echos":2}')?.echo, false);
+  assert.equal(decode('{"type":"message","\\u0065cho":true}')?.echo, true);
+  assert.equal(decode('{"type":"message","echo":null}')?.echo, undefined);
+  assert.equal(decode('{"type":"message","payload":{"echo":false},"else":1}')?.echo, undefined);
+});
+
+test('a message that one connection does not get names it, with its position too, and its frame is as without', () => {
+  const plain = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'ann', '"x"');
+  const id = 'x'.repeat(64);
+  const longest = encodePublication(KIND.MESSAGE, 0, 0, 'y'.repeat(255), '1', id);
+  assert.ok(isPublication(longest));
+  assert.deepEqual([exceptOf(longest), senderOf(longest)], [id, 'y'.repeat(255)]);
+  const except = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'ann', '"x"', 'Zm9vYmFyMA1');
+  const kept = withPosition(except, 7, '0123456789abcdef');
+  for (const publication of [except, kept]) {
+    assert.equal(exceptOf(publication), 'Zm9vYmFyMA1');
+    assert.equal(senderOf(publication), 'ann');
+    assert.equal(
+      publication.toString('utf8', payloadStart(publication), payloadEnd(publication)),
+      '"x"',
+    );
+  }
+  assert.equal(exceptOf(plain), '');
+  assert.ok(isPublication(except));
+  const prefix = roomPrefix('r');
+  assert.deepEqual(publicationFrames(prefix, [except]), publicationFrames(prefix, [plain]));
+  assert.deepEqual(
+    publicationFrames(prefix, [kept]),
+    publicationFrames(prefix, [withPosition(plain, 7, '0123456789abcdef')]),
+  );
+  const broadcast = encodePublication(KIND.BROADCAST, 0, 0, 'me', '1', 'Zm9vYmFyMA1');
+  assert.ok(!isPublication(broadcast), 'only a message has the flag');
+  for (const length of [0, 65, 2 ** 32 - 1]) {
+    const forged = Buffer.concat([except, Buffer.alloc(80, '1')]);
+    forged.writeUInt32BE(length, 7);
+    assert.ok(!isPublication(forged), `an id of ${length} characters`);
+  }
+  for (const good of ['a', id]) assert.ok(isConnectionId(good));
+  for (const bad of ['', `${id}x`, 'a b', 'ü', 7, null, undefined]) assert.ok(!isConnectionId(bad));
+});
+
+test('encoded publications without some of them are the other publications, in each format', () => {
+  const prefix = roomPrefix('r');
+  const payload = fc.constantFrom(
+    '1',
+    JSON.stringify('a'.repeat(200)),
+    JSON.stringify('a'.repeat(70_000)),
+    '{\n\n"a":\r\n\n1}',
+  );
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...Object.values(FORMAT)),
+      fc.array(fc.tuple(payload, fc.boolean(), fc.boolean()), { minLength: 1, maxLength: 12 }),
+      (format, all) => {
+        const publications = all.map(([text, , hasPosition], i) => {
+          const plain = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', text);
+          return hasPosition ? withPosition(plain, i + 1, '0123456789abcdef') : plain;
+        });
+        const encode = (/** @type {Buffer[]} */ some) => {
+          const frames = encodePublications(format, prefix, some);
+          return format === FORMAT.DEFLATED ? deflateFrames(frames) : frames;
+        };
+        const omitted = all.flatMap(([, isOmitted], place) => (isOmitted ? [place] : []));
+        assert.deepEqual(
+          leaveOut(format, encode(publications), omitted),
+          encode(publications.filter((_, place) => !all[place][1])),
+        );
+      },
+    ),
+    { numRuns: 300 },
   );
 });
 
@@ -410,6 +495,8 @@ test('an accepted publication makes whole frames of valid text, and one that cou
       KIND.PRESENCE,
       KIND.POSITIONED,
       KIND.RESYNC,
+      KIND.MESSAGE | 0x20,
+      KIND.PRESENCE | 0x20,
       0,
       255,
     ),
@@ -440,7 +527,7 @@ test('an accepted publication makes whole frames of valid text, and one that cou
       const text = frames.toString('utf8', start, start + length);
       assert.match(text, /^\{"type":"(message|broadcast|presence)",.*\}$/s);
     }),
-    { numRuns: 3000 },
+    { numRuns: 4000 },
   );
   assert.ok(accepted > 100, `${accepted} accepted`);
   const good = encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', '"é"');

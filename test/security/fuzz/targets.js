@@ -259,6 +259,7 @@ function compareWithJson(input) {
   assert.equal(command.id, value.id);
   assert.deepEqual(command.room, value.room ?? undefined);
   assert.deepEqual(command.limit, value.limit ?? undefined);
+  assert.deepEqual(command.echo, value.echo ?? undefined);
   for (const [start, end, part] of /** @type {const} */ ([
     [command.payloadStart, command.payloadEnd, value.payload],
     [command.textStart, command.textEnd, value.text],
