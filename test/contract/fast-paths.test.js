@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { FAST_PATHS } from '../../src/observability/counters.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
-import { FIELDS } from '../helpers/hidden/fields.js';
+import { FIELDS, isOff } from '../helpers/hidden/fields.js';
 import { passWithout } from '../helpers/hidden/without.js';
 import { startTlsRedis } from '../helpers/redis-tls.js';
 import { start } from '../helpers/redis-worker.js';
@@ -14,13 +14,6 @@ import { start } from '../helpers/redis-worker.js';
 const hidden = process.env.TEST_HIDDEN_FIELD;
 const REDIS = FAST_PATHS.filter((name) => name.startsWith('redis_'));
 const limit = { timeout: 30_000 };
-
-/** Is this path off because of the field that is hidden? @param {string} name */
-function isOff(name) {
-  if (hidden === undefined) return false;
-  const { path } = FIELDS[hidden];
-  return path === 'all' || path === name;
-}
 
 /**
  * Publishes to a subscriber of its own, and counts what ioredis does for it.

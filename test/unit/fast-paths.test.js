@@ -9,18 +9,23 @@ import { AdmissionLease } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { FrameServer, frameBytes } from '../helpers/frame-server.js';
-import { FIELDS } from '../helpers/hidden/fields.js';
+import { FIELDS, isOff } from '../helpers/hidden/fields.js';
 import { passWithout } from '../helpers/hidden/without.js';
 import { RawClient } from '../helpers/raw-http.js';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const hidden = process.env.TEST_HIDDEN_FIELD;
-const TRANSPORT = Object.freeze(['direct_write', 'shared_reads', 'ws_listener', 'http_listeners']);
+const TRANSPORT = /** @type {const} */ ([
+  'direct_write',
+  'shared_reads',
+  'ws_listener',
+  'http_listeners',
+]);
 
 test('each fast path of the transport is in use, except a hidden one', async (t) => {
   const paths = await serve(t, {});
   const unused = TRANSPORT.filter((name) => paths[name] !== '');
-  const expected = TRANSPORT.filter((name) => isOff(name, hidden));
+  const expected = TRANSPORT.filter((name) => isOff(name));
   assert.deepEqual(unused, expected, JSON.stringify(paths));
 });
 
@@ -96,18 +101,6 @@ test('the check ignores comments, strings and own names', () => {
   ])
     assert.deepEqual(privateUses(fair), [], fair);
 });
-
-/**
- * @param {string} name
- * @param {string|undefined} field that is hidden
- */
-function isOff(name, field) {
-  if (field === undefined) return false;
-  const { path } = FIELDS[field];
-  return (
-    path === 'all' || path === name || (path === 'shared_reads' && name === 'ws_listener') // needs it
-  );
-}
 
 /**
  * Runs a server and lets it answer a client, over HTTP and as a WebSocket.

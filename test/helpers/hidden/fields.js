@@ -80,3 +80,16 @@ export const FIELDS = Object.freeze({
     hidden: "config.fastPaths !== 'always'",
   },
 });
+
+/** The fast paths that need another one. @type {Readonly<Record<string, string>>} */
+const NEEDS = Object.freeze({ ws_listener: 'shared_reads' });
+
+/**
+ * Is this fast path off because of TEST_HIDDEN_FIELD?
+ * @param {import('../../../src/observability/counters.js').FastPath} name
+ */
+export function isOff(name) {
+  const hidden = process.env.TEST_HIDDEN_FIELD;
+  if (hidden === undefined) return false;
+  return ['all', name, NEEDS[name]].includes(FIELDS[hidden].path);
+}
