@@ -66,9 +66,12 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
 
 /**
  * @typedef {object} PublishOptions
- * @property {string} [idempotencyKey] In a room with history, a repeated key resolves with the
- *   position of its first publication and publishes nothing. A key holds for IDEMPOTENCY_MS. Other
- *   rooms ignore it.
+ * @property {string} [idempotencyKey] If the key has been used in this room, nothing is published,
+ *   and the promise resolves as that of the first publication. A key holds for IDEMPOTENCY_MS. The
+ *   embedded broker remembers a bounded number of keys.
+ * @property {string} [fingerprint] of the payload: at most 64 ASCII characters. If the key's first
+ *   publication had another fingerprint, the promise rejects with IDEMPOTENCY_CONFLICT. An absent
+ *   one matches each.
  */
 
 /**

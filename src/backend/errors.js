@@ -1,10 +1,16 @@
 // errors.js: the failure of a broker or of presence, classed by the caller's next step.
 
+/**
+ * Rows of codes.js. UNAVAILABLE: the request had no effect and never will, so the caller may repeat
+ * it. OUTCOME_UNKNOWN: the request may have had its effect, or may have it later.
+ * IDEMPOTENCY_CONFLICT: the request had no effect, because its idempotency key belongs to another
+ * publication.
+ * @typedef {'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'} BrokerErrorCode
+ */
+
 export class BrokerError extends Error {
   /**
-   * @param {'UNAVAILABLE'|'OUTCOME_UNKNOWN'} code a row of codes.js. UNAVAILABLE: the request had
-   *   no effect and never will, so the caller may repeat it. OUTCOME_UNKNOWN: the request may have
-   *   had its effect, or may have it later
+   * @param {BrokerErrorCode} code
    * @param {string} message
    * @param {{cause?: unknown}} [options]
    */
@@ -13,4 +19,8 @@ export class BrokerError extends Error {
     this.name = 'BrokerError';
     this.code = code;
   }
+}
+
+export function conflict() {
+  return new BrokerError('IDEMPOTENCY_CONFLICT', 'the idempotency key has another publication');
 }

@@ -83,9 +83,12 @@ export class Replies {
    */
   brokerError(connection, error, id) {
     const { code } = /** @type {{code?: string}} */ (error);
-    if (code === 'UNAVAILABLE' || code === 'OUTCOME_UNKNOWN') {
-      this.error(connection, code, id);
-      return;
+    switch (code) {
+      case 'UNAVAILABLE':
+      case 'OUTCOME_UNKNOWN':
+      case 'IDEMPOTENCY_CONFLICT':
+        this.error(connection, code, id);
+        return;
     }
     this.log.error({ err: error }, 'broker failed with an unexpected error');
     this.error(connection, 'INTERNAL_ERROR', id);

@@ -37,12 +37,16 @@ export const ERRORS = Object.freeze({
     message: 'The message may or may not have been accepted.',
     client: 'retry only if a duplicate is acceptable',
   },
+  IDEMPOTENCY_CONFLICT: {
+    message: 'The idempotency key belongs to another message.',
+    client: 'use a new key',
+  },
   INTERNAL_ERROR: { message: 'The server failed.', client: 'report it' },
 });
 
 /**
  * @typedef
- *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'INTERNAL_ERROR'}
+ *   {'INVALID_MESSAGE_FORMAT'|'UNKNOWN_TYPE'|'INVALID_ROOM'|'ROOM_REQUIRED'|'NOT_IN_ROOM'|'ALREADY_JOINED'|'ROOM_LIMIT'|'RATE_LIMIT_EXCEEDED'|'MESSAGE_TOO_LARGE'|'PERMISSION_DENIED'|'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'|'IDEMPOTENCY_CONFLICT'|'INTERNAL_ERROR'}
  *   ErrorCode
  */
 

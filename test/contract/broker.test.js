@@ -2,6 +2,7 @@
 // history: history.test.js.
 
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { eventually, LINGER_MS, suite } from './suite.js';
 
 suite((it) => {
@@ -92,6 +93,73 @@ suite((it) => {
         .map((room) => `${room} ${room}`)
         .sort(),
     );
+  });
+
+  it('a repeated idempotency key publishes nothing in a room without history', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await Promise.all([a.broker.subscribe('room'), a.broker.subscribe('other')]);
+    const once = { idempotencyKey: 'key', fingerprint: 'one' };
+    assert.equal(await a.broker.publish('room', Buffer.from('1'), once), undefined);
+    for (const { broker } of [a, b]) {
+      assert.equal(await broker.publish('room', Buffer.from('again'), once), undefined);
+      await broker.publish('room', Buffer.from('again'), { idempotencyKey: 'key' });
+      const other = { idempotencyKey: 'key', fingerprint: 'other' };
+      await assert.rejects(broker.publish('room', Buffer.from('2'), other), {
+        code: 'IDEMPOTENCY_CONFLICT',
+      });
+    }
+    // The same key in another room is another key. A key may be long, and of any characters.
+    await b.broker.publish('other', Buffer.from('2'), once);
+    const long = { idempotencyKey: 'ключ \n'.repeat(1000) };
+    await b.broker.publish('room', Buffer.from('3'), long);
+    await a.broker.publish('room', Buffer.from('again'), long);
+    await a.broker.publish('room', Buffer.from('4'));
+    await a.received(4);
+    assert.deepEqual(a.texts.sort(), ['other 2', 'room 1', 'room 3', 'room 4']);
+  });
+
+  it('publications with and without a key keep the order of their publisher', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    const numbers = Array.from({ length: 300 }, (_, i) => i);
+    const published = numbers.map((i) =>
+      a.broker.publish(
+        'room',
+        Buffer.from(`${i}`),
+        i % 3 === 0 ? { idempotencyKey: `${i}` } : undefined,
+      ),
+    );
+    await Promise.all(published);
+    await b.received(300);
+    assert.deepEqual(
+      b.texts,
+      numbers.map((i) => `room ${i}`),
+    );
+  });
+
+  it('one key that several workers publish at once is accepted once', async (_t, attach) => {
+    const [a, b, c] = [await attach(), await attach(), await attach()];
+    await c.broker.subscribe('room');
+    const keys = Array.from({ length: 100 }, (_, i) => `key-${i % 10}`);
+    await Promise.all(
+      keys.map((idempotencyKey, i) =>
+        (i % 3 ? a : b).broker.publish('room', Buffer.from(idempotencyKey), { idempotencyKey }),
+      ),
+    );
+    await a.broker.publish('room', Buffer.from('end'));
+    await c.received(11);
+    assert.equal(new Set(c.texts).size, 11);
+  });
+
+  it('a large publication with an idempotency key is delivered once', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    await b.broker.subscribe('room');
+    const large = randomBytes(1024 * 1024);
+    for (const { broker } of [a, b, a])
+      await broker.publish('room', Buffer.from(large), { idempotencyKey: 'key' });
+    await a.broker.publish('room', Buffer.from('end'));
+    await b.received(2);
+    assert.ok(b.publications[0].equals(large));
   });
 
   it('a room that is subscribed twice is delivered once', async (_t, attach) => {

@@ -358,6 +358,31 @@ function behaviours(it) {
     assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
   });
 
+  it('a key whose first publication had another fingerprint is a conflict', async (_t, attach) => {
+    const [a, b] = [await attach(), await attach()];
+    const options = { idempotencyKey: 'key', fingerprint: 'one' };
+    const first = await a.broker.publish('kept', Buffer.from('1'), options);
+    assert.deepEqual(await b.broker.publish('kept', Buffer.from('again'), options), first);
+    const other = { ...options, fingerprint: 'other' };
+    for (const { broker } of [a, b]) {
+      await assert.rejects(broker.publish('kept', Buffer.from('2'), other), {
+        code: 'IDEMPOTENCY_CONFLICT',
+      });
+    }
+    assert.deepEqual(await publish(a, 'kept', 'again', 'key'), first);
+    // Others of the same tick are not touched.
+    const [plain, refused, next] = await Promise.allSettled([
+      a.broker.publish('kept', Buffer.from('2')),
+      a.broker.publish('kept', Buffer.from('x'), other),
+      a.broker.publish('kept', Buffer.from('3')),
+    ]);
+    assert.deepEqual(
+      [plain.status, refused.status, next.status],
+      ['fulfilled', 'rejected', 'fulfilled'],
+    );
+    assert.deepEqual(texts(await b.broker.history('kept', ALL)).texts, ['1', '2', '3']);
+  });
+
   it('an idempotency key is known for longer than its publication', async (_t, attach) => {
     const a = await attach();
     const first = await publish(a, 'short', '1', 'key');

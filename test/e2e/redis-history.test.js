@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { Redis } from 'ioredis';
 import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { MAX_PAGE_BYTES } from '../../src/backend/broker.js';
 import { parseHistoryRules } from '../../src/config/room-patterns.js';
@@ -681,6 +682,44 @@ describe('history on Redis', { concurrency: 4 }, () => {
     await eventually(() => b.texts.includes('3'));
     assert.deepEqual(b.texts, ['1', '2', '3']);
   });
+
+  for (const halt of /** @type {const} */ (['SIGSTOP', 'CLIENT PAUSE'])) {
+    test(`a key published before, in and after a pause of Redis by ${halt} is one message, without history too`, {
+      timeout: TIMEOUT_MS,
+    }, async (t) => {
+      const redis = await startRedis(t);
+      const [a, b] = [
+        await start(t, redis, { history, redisTimeoutMs: 1200 }),
+        await start(t, redis, { history, redisTimeoutMs: 10_000 }),
+      ];
+      await Promise.all([b.broker.subscribe('kept'), b.broker.subscribe('plain')]);
+      const stranger = new Redis(redis.url);
+      t.after(() => stranger.disconnect());
+      if (halt === 'SIGSTOP') redis.freeze();
+      else await stranger.client('PAUSE', 2500, 'ALL');
+      const options = { idempotencyKey: 'k', fingerprint: 'f' };
+      /** @param {typeof a} worker @param {string} room */
+      const publishTo = (worker, room) =>
+        outcome(worker.broker.publish(room, Buffer.from('1'), options));
+      assert.deepEqual(await Promise.all([publishTo(a, 'kept'), publishTo(a, 'plain')]), [
+        'OUTCOME_UNKNOWN',
+        'OUTCOME_UNKNOWN',
+      ]);
+      if (halt === 'SIGSTOP') redis.thaw();
+      await eventually(() => a.state === 'up' && b.state === 'up');
+      for (const worker of [a, b, a]) {
+        assert.equal(await publishTo(worker, 'kept'), 'OK');
+        assert.equal(await publishTo(worker, 'plain'), 'OK');
+      }
+      const position = await a.broker.publish('kept', Buffer.from('again'), options);
+      assert.equal(position?.offset, 1);
+      await publish(b, 'kept', ['end']);
+      await b.broker.publish('plain', Buffer.from('end'));
+      await eventually(() => b.texts.filter((text) => text === 'end').length === 2);
+      assert.deepEqual(b.texts.sort(), ['1', '1', 'end', 'end']);
+      assert.deepEqual((await read(a, 'kept')).texts, ['1', 'end']);
+    });
+  }
 
   test('a read fails at once without Redis, and in time if Redis does not answer', {
     timeout: TIMEOUT_MS,

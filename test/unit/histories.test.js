@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../../src/backend/broker.js';
 import { Histories, publicationsIn } from '../../src/backend/embedded/histories.js';
+import { IdempotencyKeys, isConflict } from '../../src/backend/embedded/idempotency-keys.js';
 
 const RULE = Object.freeze({ size: 100, ttlMs: 60_000 });
 const ALL = Object.freeze({ after: 0, limit: 1e9 });
@@ -257,35 +258,41 @@ test('a read ends at its byte limit, and returns at least one publication, howev
 });
 
 test('an idempotency key is known for exactly its lifetime, in its own room', () => {
-  const streams = new Histories();
+  const keys = new IdempotencyKeys();
   for (const nowMs of [0, 299_000, 400_000]) {
     const key = `key ${nowMs}`;
-    const first = streams.append('room', RULE, Buffer.from('x'), nowMs, key);
-    assert.deepEqual(streams.repeated('room', key, nowMs), first);
-    assert.equal(streams.repeated('other', key, nowMs), null);
-    streams.sweep(nowMs + IDEMPOTENCY_MS - 1);
-    assert.deepEqual(streams.repeated('room', key, nowMs + IDEMPOTENCY_MS - 1), first);
-    assert.equal(streams.repeated('room', key, nowMs + IDEMPOTENCY_MS), null);
+    keys.set('room', key, firstAt(nowMs + 1), nowMs);
+    assert.equal(keys.find('room', key, nowMs)?.position?.offset, nowMs + 1);
+    assert.equal(keys.find('other', key, nowMs), null);
+    keys.sweep(nowMs + IDEMPOTENCY_MS - 1);
+    assert.equal(keys.find('room', key, nowMs + IDEMPOTENCY_MS - 1)?.position?.offset, nowMs + 1);
+    assert.equal(keys.find('room', key, nowMs + IDEMPOTENCY_MS), null);
   }
-  assert.equal(streams.lostKeys, 0);
+  assert.equal(keys.lost, 0);
 });
 
-test('idempotency keys are deleted when they expire', () => {
-  const streams = new Histories();
-  for (let i = 0; i < 1000; i++) streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
-  for (let nowMs = 0; nowMs <= 3 * IDEMPOTENCY_MS; nowMs += 1000) streams.sweep(nowMs);
-  assert.equal(streams.keys.young.size + streams.keys.old.size, 0);
-  assert.equal(streams.lostKeys, 0);
+test('above the limit of idempotency keys, the oldest are forgotten and counted', () => {
+  const keys = new IdempotencyKeys(100);
+  for (let i = 0; i < 1000; i++) keys.set('room', `${i}`, firstAt(i + 1), i);
+  const known = Array.from({ length: 1000 }, (_, i) => keys.find('room', `${i}`, 1000)).filter(
+    (first) => first !== null,
+  );
+  assert.ok(known.length <= 100, `${known.length} keys`);
+  assert.ok(keys.find('room', '999', 1000));
+  assert.ok(keys.find('room', '950', 1000));
+  assert.equal(keys.find('room', '100', 1000), null);
+  assert.equal(keys.lost, 900);
 });
 
-test('above the limit of keys, the oldest are forgotten and counted', () => {
-  const streams = new Histories({ maxKeys: 100 });
-  for (let i = 0; i < 1000; i++) {
-    streams.append('room', RULE, Buffer.from('x'), i, `${i}`);
-    assert.ok(streams.keys.young.size + streams.keys.old.size <= 100);
-  }
-  assert.ok(streams.repeated('room', '999', 1000));
-  assert.ok(streams.repeated('room', '950', 1000));
-  assert.equal(streams.repeated('room', '100', 1000), null);
-  assert.equal(streams.lostKeys, 900);
+test('fingerprints conflict only if both are known and differ', () => {
+  const first = firstAt(1);
+  assert.equal(isConflict(first, 'print'), false);
+  assert.equal(isConflict(first, ''), false);
+  assert.equal(isConflict({ ...first, fingerprint: '' }, 'other'), false);
+  assert.equal(isConflict(first, 'other'), true);
 });
+
+/** @param {number} offset */
+function firstAt(offset) {
+  return { position: { epoch: '0123456789abcdef', offset }, fingerprint: 'print' };
+}

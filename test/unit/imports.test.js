@@ -59,8 +59,13 @@ const TABLE = Object.freeze({
     packages: ['pino', 'prom-client'],
     node: 'any',
   },
-  // Compressing bytes that are in hand is computation.
-  protocol: { may: [], packages: [], node: ['node:buffer', 'node:zlib'], never: CLOCK_OR_IO },
+  // Compressing and hashing bytes that are in hand is computation.
+  protocol: {
+    may: [],
+    packages: [],
+    node: ['node:buffer', 'node:crypto createHash', 'node:zlib'],
+    never: CLOCK_OR_IO,
+  },
   // The clock is handed in.
   admission: {
     may: ['config/', 'protocol/codes.js'],

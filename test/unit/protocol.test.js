@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { decode as decodeBytes, isRoom, readSince } from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { encodeError } from '../../src/protocol/encode.js';
+import { fingerprintOf } from '../../src/protocol/fingerprint.js';
 import { encodePublications, FORMAT, leaveOut } from '../../src/protocol/format.js';
 import {
   frameAround,
@@ -649,3 +650,16 @@ function inflate(body) {
     finishFlush: constants.Z_SYNC_FLUSH,
   }).toString();
 }
+
+test('the fingerprint is that of the payload, whatever its header and position are', () => {
+  const payload = Buffer.from('{"a":1}');
+  /** @param {number} timeMs @param {string} from @param {Buffer} source */
+  const encode = (timeMs, from, source) =>
+    encodeBytes(KIND.MESSAGE, timeMs, 0, from, source, 0, source.length);
+  const one = encode(1, 'alice', payload);
+  const print = fingerprintOf(one);
+  assert.match(print, /^[\w-]{22}$/);
+  assert.equal(fingerprintOf(encode(2, 'bob', payload)), print);
+  assert.equal(fingerprintOf(withPosition(one, 7, '0123456789abcdef')), print);
+  assert.notEqual(fingerprintOf(encode(1, 'alice', Buffer.from('{"a":2}'))), print);
+});

@@ -4,8 +4,11 @@
 // The link carries the messages. This file adds the contract: which rooms are subscribed, the delay
 // of unsubscribing, which rooms have history, and the errors.
 
+import { createHash } from 'node:crypto';
+
 import { DelayedUnsubscribe } from '../delayed-unsubscribe.js';
 import { BrokerError } from '../errors.js';
+import { KEY_LENGTH } from './relay-wire.js';
 
 /**
  * The part of a RelayClient that a broker needs. Its promises reject with a BrokerError.
@@ -16,6 +19,7 @@ import { BrokerError } from '../errors.js';
  * @property {(room: string) => Promise<void>} subscribe
  * @property {(room: string) => void} unsubscribe
  * @property {(room: string, publication: Buffer) => Promise<void>} publish
+ * @property {(room: string, key: string, publication: Buffer) => Promise<void>} publishOnce
  * @property {(room: string, key: string, publication: Buffer) => Promise<Position>} append
  * @property {Broker['history']} history
  * @property {(connections: number) => void} reportConnections
@@ -49,6 +53,8 @@ export class EmbeddedBroker {
      * @type {Promise<void>}
      */
     this.lastPublish = Promise.resolve();
+    /** The same, of those with an idempotency key. @type {Promise<void>} */
+    this.lastOnce = Promise.resolve();
     /** The same, of those to rooms with history. @type {Promise<Position|void>} */
     this.lastAppend = Promise.resolve();
   }
@@ -81,7 +87,7 @@ export class EmbeddedBroker {
     if (this.isClosed) return;
     this.isClosed = true;
     // If they fail, their publishers get the error.
-    await Promise.allSettled([this.lastPublish, this.lastAppend]);
+    await Promise.allSettled([this.lastPublish, this.lastOnce, this.lastAppend]);
     this.delayedUnsubscribe.clear();
     this.#unsubscribe([...this.rooms.keys()]);
     this.link.reportConnections(0);
@@ -123,14 +129,19 @@ export class EmbeddedBroker {
   /**
    * @param {string} room
    * @param {Buffer} publication
-   * @param {{idempotencyKey?: string}} [options]
+   * @param {import('../broker.js').PublishOptions} [options]
    * @returns {Promise<Position|void>}
    */
   publish(room, publication, options) {
     if (this.isClosed || this.events === null) return Promise.reject(closed());
+    const key = options?.idempotencyKey ? keyText(options.idempotencyKey, options.fingerprint) : '';
     if (this.historyOf(room) !== null) {
-      this.lastAppend = this.link.append(room, options?.idempotencyKey ?? '', publication);
+      this.lastAppend = this.link.append(room, key, publication);
       return this.lastAppend;
+    }
+    if (key !== '') {
+      this.lastOnce = this.link.publishOnce(room, key, publication);
+      return this.lastOnce;
     }
     this.lastPublish = this.link.publish(room, publication);
     return this.lastPublish;
@@ -164,6 +175,16 @@ export class EmbeddedBroker {
   countWorkers() {
     return this.link.countWorkers();
   }
+}
+
+/**
+ * A key of any length as the relay knows it: a part of its hash, then the fingerprint.
+ * @param {string} key
+ * @param {string} [fingerprint]
+ */
+function keyText(key, fingerprint = '') {
+  const hash = createHash('sha256').update(key).digest('base64url');
+  return hash.slice(0, KEY_LENGTH) + fingerprint;
 }
 
 function closed() {

@@ -24,17 +24,12 @@
 // and no stream has a timer.
 
 import { randomBytes } from 'node:crypto';
-import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
+import { MAX_PAGE_BYTES } from '../broker.js';
 
 /** The bound on all streams together: segments and their overhead. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /** The bound on rooms with a known position: some 70 MB without their publications. */
 const MAX_STREAMS = 200_000;
-/**
- * The bound on idempotency keys. If more than 800 a second arrive for IDEMPOTENCY_MS, the oldest
- * are forgotten early.
- */
-const MAX_KEYS = 500_000;
 /**
  * The largest share of `maxBytes` for one room, so that a room with large publications does not
  * evict all the others.
@@ -76,9 +71,8 @@ export class Histories {
    * @param {object} [bounds]
    * @param {number} [bounds.maxBytes]
    * @param {number} [bounds.maxStreams]
-   * @param {number} [bounds.maxKeys] 2 or more
    */
-  constructor({ maxBytes = MAX_BYTES, maxStreams = MAX_STREAMS, maxKeys = MAX_KEYS } = {}) {
+  constructor({ maxBytes = MAX_BYTES, maxStreams = MAX_STREAMS } = {}) {
     this.maxBytes = maxBytes;
     this.maxStreams = maxStreams;
     /** @type {Map<string, Stream>} */
@@ -89,7 +83,6 @@ export class Histories {
     this.bare = new List();
     this.bytes = 0;
     this.publications = 0;
-    this.keys = new Keys(maxKeys);
     this.epoch = newEpoch();
     /** Epochs of the buckets in which a position was forgotten. @type {Map<number, string>} */
     this.renewed = new Map();
@@ -98,30 +91,14 @@ export class Histories {
     this.lostPositions = 0;
   }
 
-  /** Idempotency keys that may have been forgotten early. */
-  get lostKeys() {
-    return this.keys.lost;
-  }
-
-  /**
-   * @param {string} room
-   * @param {string} key
-   * @param {number} nowMs
-   * @returns {Position|null} position of the publication that had this key within IDEMPOTENCY_MS
-   */
-  repeated(room, key, nowMs) {
-    return this.keys.get(keyOf(room, key), nowMs);
-  }
-
   /**
    * @param {string} room
    * @param {HistoryRule} rule
    * @param {Buffer} publication copied
    * @param {number} nowMs
-   * @param {string} [key] makes the publication known to `repeated`
    * @returns {Position}
    */
-  append(room, rule, publication, nowMs, key = '') {
+  append(room, rule, publication, nowMs) {
     let stream = this.streams.get(room);
     if (stream === undefined) {
       stream = new Stream(room, this.#epochOf(room));
@@ -136,9 +113,7 @@ export class Histories {
     this.#keep(stream, rule.ttlMs);
     while (stream.count > rule.size) this.#shift(stream);
     this.#bound(stream);
-    const position = { epoch: stream.epoch, offset: stream.offset };
-    if (key !== '') this.keys.set(keyOf(room, key), position, nowMs);
-    return position;
+    return { epoch: stream.epoch, offset: stream.offset };
   }
 
   /**
@@ -170,7 +145,6 @@ export class Histories {
       while (list.first !== null && list.first.expiresMs <= nowMs && left-- > 0)
         this.#empty(list.first);
     }
-    this.keys.sweep(nowMs);
   }
 
   /**
@@ -431,60 +405,6 @@ class List {
   }
 }
 
-/** Idempotency keys in two generations, so that a whole generation is dropped at once. */
-class Keys {
-  /** @param {number} max */
-  constructor(max) {
-    this.max = max;
-    /** @type {Map<string, {position: Position, untilMs: number}>} */
-    this.young = new Map();
-    /** @type {Map<string, {position: Position, untilMs: number}>} */
-    this.old = new Map();
-    /** The time when the young generation was begun. */
-    this.begunMs = Number.NEGATIVE_INFINITY;
-    this.lost = 0;
-  }
-
-  /**
-   * @param {string} key
-   * @param {number} nowMs
-   * @returns {Position|null}
-   */
-  get(key, nowMs) {
-    const known = this.young.get(key) ?? this.old.get(key);
-    return known === undefined || known.untilMs <= nowMs ? null : known.position;
-  }
-
-  /**
-   * @param {string} key
-   * @param {Position} position
-   * @param {number} nowMs
-   */
-  set(key, position, nowMs) {
-    this.sweep(nowMs);
-    if (this.young.size >= this.max / 2) {
-      // Some of these keys may have expired already. An exact count is not worth a walk over all of
-      // them.
-      this.lost += this.old.size;
-      this.#turn(nowMs);
-    }
-    this.young.set(key, { position, untilMs: nowMs + IDEMPOTENCY_MS });
-  }
-
-  /** @param {number} nowMs */
-  sweep(nowMs) {
-    // The old keys are older than the young generation, so they have expired.
-    if (nowMs - this.begunMs >= IDEMPOTENCY_MS) this.#turn(nowMs);
-  }
-
-  /** @param {number} nowMs */
-  #turn(nowMs) {
-    this.old = this.young;
-    this.young = new Map();
-    this.begunMs = nowMs;
-  }
-}
-
 /**
  * @param {Buffer} run publications, each behind its length
  * @returns {Buffer[]} slices of it
@@ -502,15 +422,6 @@ export function publicationsIn(run) {
 
 function newEpoch() {
   return randomBytes(8).toString('hex');
-}
-
-/**
- * @param {string} room
- * @param {string} key
- */
-function keyOf(room, key) {
-  // A room's name has no space.
-  return `${room} ${key}`;
 }
 
 /** FNV-1a. @param {string} room */

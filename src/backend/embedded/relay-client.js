@@ -14,7 +14,7 @@
 import { connect } from 'node:net';
 import { readPosition } from '../../protocol/position.js';
 import { deferred } from '../deferred.js';
-import { BrokerError } from '../errors.js';
+import { BrokerError, conflict } from '../errors.js';
 import {
   HEAD_BYTES,
   MAX_BATCH,
@@ -304,9 +304,27 @@ export class RelayClient {
   }
 
   /**
+   * Publishes to a room without history, unless the key has been used there.
+   * @param {string} room
+   * @param {string} key with its fingerprint
+   * @param {Buffer} publication copied at once
+   * @returns {Promise<void>}
+   */
+  async publishOnce(room, key, publication) {
+    const refusal = this.#refusal();
+    if (refusal !== null) throw refusal;
+    this.#check();
+    const request = this.#request();
+    this.#out().request(OP.ONCE, request.id, key);
+    this.#out().publish(room, publication);
+    const { ok } = await request.promise;
+    if (!ok) throw conflict();
+  }
+
+  /**
    * Publishes to a room with history.
    * @param {string} room
-   * @param {string} key may be empty
+   * @param {string} key with its fingerprint; may be empty
    * @param {Buffer} publication copied at once
    * @returns {Promise<Position>}
    * @throws {RangeError} for a key of more than 255 bytes
@@ -489,7 +507,11 @@ export class RelayClient {
     this.writer.request(OP.SYNC_APPENDS, request.id, '');
     request.promise.then(
       ({ body }) => {
-        for (let i = 0; i < appends.length; i++) appends[i].resolve(readPositionOf(body, i));
+        for (let i = 0; i < appends.length; i++) {
+          const position = readPositionOf(body, i);
+          if (position.offset > 0) appends[i].resolve(position);
+          else appends[i].reject(conflict());
+        }
       },
       (error) => {
         for (const append of appends) append.reject(error);

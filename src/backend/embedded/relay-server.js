@@ -26,9 +26,12 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { Histories } from './histories.js';
+import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
 import {
+  CONFLICT,
   HEAD_BYTES,
+  KEY_LENGTH,
   MAX_BATCH,
   MalformedMessage,
   MessageReader,
@@ -84,6 +87,7 @@ export class RelayServer {
    * @param {import('pino').Logger} parts.log
    * @param {import('../broker.js').HistoryOf} [parts.historyOf] the same as the workers'
    * @param {Histories} [parts.streams]
+   * @param {IdempotencyKeys} [parts.keys]
    * @param {number} [parts.maxBacklogBytes] the most publications queued for a slow worker, in
    *   bytes
    * @param {number} [parts.maxPendingBytes] the most bytes queued for a worker that does not read
@@ -97,6 +101,7 @@ export class RelayServer {
     log,
     historyOf = () => null,
     streams = new Histories(),
+    keys = new IdempotencyKeys(),
     maxBacklogBytes = MAX_BACKLOG_BYTES,
     maxPendingBytes = MAX_PENDING_BYTES,
     onHung = () => {},
@@ -106,6 +111,7 @@ export class RelayServer {
     this.log = log;
     this.historyOf = historyOf;
     this.streams = streams;
+    this.keys = keys;
     /** The users of each room. @type {Members<Link>} */
     this.members = new Members({
       ...presence,
@@ -168,10 +174,10 @@ export class RelayServer {
       server.listen(this.path, () => resolve(undefined));
     });
     server.on('error', (error) => this.log.error({ err: error }, 'relay: server error'));
-    this.sweeper = setInterval(
-      () => this.streams.sweep(performance.now()),
-      SWEEP_INTERVAL_MS,
-    ).unref();
+    this.sweeper = setInterval(() => {
+      this.streams.sweep(performance.now());
+      this.keys.sweep(performance.now());
+    }, SWEEP_INTERVAL_MS).unref();
   }
 
   /** Ends all links and removes the socket. May be called twice. */
@@ -212,14 +218,14 @@ export class RelayServer {
 
   /** The current size of the histories, and their losses since the start. */
   history() {
-    const { bytes, publications, lostPublications, lostPositions, lostKeys } = this.streams;
+    const { bytes, publications, lostPublications, lostPositions } = this.streams;
     return {
       bytes,
       publications,
       lost: {
         publications: lostPublications,
         positions: lostPositions,
-        keys: lostKeys,
+        keys: this.keys.lost,
         reads: this.refusedReads,
       },
     };
@@ -254,6 +260,25 @@ export class RelayServer {
       if (link.pass(buffer, start, end)) this.deliveries++;
       else this.#leaveOut(link, 'plain');
     }
+  }
+
+  /**
+   * Passes a PUBLISH on, unless its key has been used in the room.
+   * @param {string} room
+   * @param {string} text the key and the fingerprint
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   * @returns {boolean} false if the key has another publication
+   */
+  publishOnce(room, text, buffer, start, end) {
+    const { key, fingerprint } = readKey(text);
+    const nowMs = performance.now();
+    const first = this.keys.find(room, key, nowMs);
+    if (first !== null) return !isConflict(first, fingerprint);
+    this.keys.set(room, key, { position: null, fingerprint }, nowMs);
+    this.publish(room, buffer, start, end);
+    return true;
   }
 
   /**
@@ -294,22 +319,26 @@ export class RelayServer {
   /**
    * Stores an APPEND, and passes it on to every worker that has subscribed to the room.
    * @param {string} room
-   * @param {string} key
+   * @param {string} keyText the key and the fingerprint, or empty
    * @param {Buffer} buffer
    * @param {number} start
    * @param {number} positionAt
    * @param {number} end
    * @returns {import('../broker.js').Position}
    */
-  append(room, key, buffer, start, positionAt, end) {
+  append(room, keyText, buffer, start, positionAt, end) {
     const rule = this.historyOf(room);
     if (rule === null) throw new MalformedMessage('append to a room without history');
-    const { streams } = this;
+    const { keys } = this;
     const nowMs = performance.now();
-    const first = key === '' ? null : streams.repeated(room, key, nowMs);
-    if (first !== null) return first;
+    const { key, fingerprint } = readKey(keyText);
+    const first = key === '' ? null : keys.find(room, key, nowMs);
+    if (first !== null)
+      return first.position === null || isConflict(first, fingerprint) ? CONFLICT : first.position;
     this.publications++;
-    const position = streams.append(room, rule, readAppended(buffer, positionAt, end), nowMs, key);
+    const publication = readAppended(buffer, positionAt, end);
+    const position = this.streams.append(room, rule, publication, nowMs);
+    if (key !== '') keys.set(room, key, { position, fingerprint }, nowMs);
     const links = this.rooms.of(room);
     if (links === undefined) return position;
     makeAppended(buffer, start + HEAD_BYTES, positionAt, position);
@@ -446,6 +475,11 @@ const NO_PRESENCE = {
   announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
 };
 
+/** @param {string} text a key and its fingerprint; may be empty */
+function readKey(text) {
+  return { key: text.slice(0, KEY_LENGTH), fingerprint: text.slice(KEY_LENGTH) };
+}
+
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
 /** @typedef {import('../broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
@@ -473,6 +507,8 @@ class Link {
     this.allowance = 0;
     /** Positions of its appends since the last SYNC_APPENDS. @type {import('../broker.js').Position[]} */
     this.positions = [];
+    /** The ONCE of the PUBLISH that follows. @type {{request: number, text: string}|null} */
+    this.once = null;
     /** Reads that wait until the worker has taken earlier bytes. @type {HistoryRead[]} */
     this.reads = [];
     const reader = new MessageReader((buffer, start, end) => this.receive(buffer, start, end));
@@ -542,6 +578,19 @@ class Link {
     this.positions.push(this.relay.append(room, key, buffer, start, positionAt, end));
   }
 
+  /**
+   * @param {string} room
+   * @param {{request: number, text: string}} once
+   * @param {Buffer} buffer
+   * @param {number} start
+   * @param {number} end
+   */
+  #publishOnce(room, { request, text }, buffer, start, end) {
+    this.once = null;
+    const isAccepted = this.relay.publishOnce(room, text, buffer, start, end);
+    this.out().reply(request, isAccepted, 0);
+  }
+
   /** @param {HistoryRead} read */
   #askRead(read) {
     if (this.reads.length >= this.relay.maxWaitingReads) {
@@ -592,8 +641,14 @@ class Link {
     const op = readOp(buffer, start);
     const at = start + HEAD_BYTES;
     switch (op) {
-      case OP.PUBLISH:
-        relay.publish(readRoom(buffer, at, end), buffer, start, end);
+      case OP.PUBLISH: {
+        const room = readRoom(buffer, at, end);
+        if (this.once === null) relay.publish(room, buffer, start, end);
+        else this.#publishOnce(room, this.once, buffer, start, end);
+        return;
+      }
+      case OP.ONCE:
+        this.once = readRequest(buffer, at, end);
         return;
       case OP.APPEND:
         this.#append(buffer, start, end);

@@ -10,6 +10,8 @@
 //   UNSUBSCRIBE room
 //   PUBLISH     u8 room length, room, bytes           (no reply of its own: that of SYNC confirms all before it)
 //   SYNC        u32 request
+//   ONCE        u32 request, key                           of the PUBLISH that follows; reply: ok = accepted, now or
+//                                                          earlier; not ok: the key has another publication
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
 //   CONNECTIONS u32 connections of this worker
@@ -32,7 +34,8 @@
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
 //               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
-//   A position: protocol/position.js
+//   A position: protocol/position.js. An APPEND whose key has another publication gets offset 0.
+//   A key: KEY_LENGTH characters, then the fingerprint of the payload, if it is known.
 //
 // Presence (src/presence/): with the embedded broker, the users of each room. With Redis, the
 // session name of each worker, so that another worker can remove its users when it dies.
@@ -75,6 +78,7 @@ export const OP = Object.freeze({
   PLACES_HELD: 13,
   PLACES: 14,
   COUNT_WORKERS: 15,
+  ONCE: 24,
   REPLY: 16,
   PUBLICATION: 17,
   APPENDED: 18,
@@ -96,6 +100,10 @@ export const HEAD_BYTES = 5;
  * The largest message that either end takes: the largest `FANFARE_MAX_MESSAGE_BYTES` and some room.
  */
 export const MAX_MESSAGE_BYTES = 32 * 1024 * 1024;
+/** Length of an idempotency key, before its fingerprint. */
+export const KEY_LENGTH = 22;
+/** The position that answers an APPEND whose key has another publication. @type {Position} */
+export const CONFLICT = Object.freeze({ epoch: '0'.repeat(16), offset: 0 });
 /** The most appends that one SYNC_APPENDS confirms, because the answer is a message too. */
 export const MAX_BATCH = 100_000;
 
@@ -194,7 +202,7 @@ export function readText(buffer, at, end) {
 }
 
 /**
- * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, COUNT_WORKERS, WHO.
+ * SUBSCRIBE, SYNC, SYNC_APPENDS, COUNT, COUNT_WORKERS, ONCE, WHO.
  * @param {Buffer} buffer
  * @param {number} at
  * @param {number} end

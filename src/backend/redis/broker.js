@@ -223,7 +223,7 @@ export class RedisBroker {
   /**
    * @param {string} room
    * @param {Buffer} publication
-   * @param {{idempotencyKey?: string}} [options]
+   * @param {import('../broker.js').PublishOptions} [options]
    * @returns {Promise<import('../broker.js').Position|void>}
    */
   publish(room, publication, options) {
@@ -231,8 +231,11 @@ export class RedisBroker {
     const node = this.#nodeOf(room);
     if (node === null) return homeless();
     const rule = this.historyOf(room);
-    if (rule === null) return node.publisher.publish(room, publication);
-    return node.history.publish(room, rule, publication, options?.idempotencyKey ?? '');
+    const key = options?.idempotencyKey ?? '';
+    const fingerprint = options?.fingerprint ?? '';
+    if (rule !== null) return node.history.publish(room, rule, publication, key, fingerprint);
+    if (key === '') return node.publisher.publish(room, publication);
+    return node.publisher.publishOnce(room, publication, key, fingerprint);
   }
 
   /**

@@ -25,9 +25,9 @@ import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { EPOCH_BYTES } from '../../protocol/position.js';
 import { IDEMPOTENCY_MS, MAX_PAGE_BYTES } from '../broker.js';
-import { BrokerError } from '../errors.js';
+import { BrokerError, conflict } from '../errors.js';
 import { BatchReader, HEAD_BYTES, LUA_FRAMING } from './batch.js';
-import { Message, NO_BODY, unavailable } from './publisher.js';
+import { bulk, Message, NO_BODY, unavailable } from './publisher.js';
 import { readScript } from './scripts.js';
 
 const PLAIN = scriptOf('PUBLISH');
@@ -128,9 +128,10 @@ export class RedisHistory {
    * @param {HistoryRule} rule
    * @param {Buffer} publication
    * @param {string} idempotencyKey empty if there is none
+   * @param {string} fingerprint of the payload; may be empty
    * @returns {Promise<Position>}
    */
-  publish(room, rule, publication, idempotencyKey) {
+  publish(room, rule, publication, idempotencyKey, fingerprint) {
     const { publisher } = this;
     const size = HEAD_BYTES + publication.length;
     const refusal = publisher.refusal(size);
@@ -139,7 +140,7 @@ export class RedisHistory {
     let message = this.latest.get(room);
     if (message === undefined || isLarge || idempotencyKey !== '' || !message.takes(size)) {
       const key = idempotencyKey === '' ? '' : this.keys.idempotencyOf(room, idempotencyKey);
-      message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key);
+      message = new HistoryPublish(this, room, rule, message ?? null, isLarge, key, fingerprint);
       this.latest.set(room, message);
       publisher.gather(message);
     }
@@ -381,14 +382,16 @@ class HistoryPublish extends Message {
    * @param {HistoryPublish|null} previous call of the room, if it is not answered yet
    * @param {boolean} isLarge a single publication, announced by reference
    * @param {string} idempotencyKey in Redis; empty if there is none
+   * @param {string} fingerprint
    */
-  constructor(history, room, rule, previous, isLarge, idempotencyKey) {
+  constructor(history, room, rule, previous, isLarge, idempotencyKey, fingerprint) {
     super(history.publisher, history.keys.channelOf(room), null, idempotencyKey, NO_BODY);
     this.history = history;
     this.room = room;
     this.rule = rule;
     this.previous = previous;
     this.isLarge = isLarge;
+    this.fingerprint = fingerprint;
     /** No further publication may join this call. */
     this.isClosed = isLarge || idempotencyKey !== '';
     /** A later call of the room has been written. */
@@ -439,7 +442,7 @@ class HistoryPublish extends Message {
       bulk(this.channel) +
       bulk(this.isLarge ? '0' : String(this.publications.length));
     let tail = '\r\n';
-    if (hasKey || isMaintenanceDue) tail += bulk(String(IDEMPOTENCY_MS));
+    if (hasKey || isMaintenanceDue) tail += bulk(`${IDEMPOTENCY_MS} ${this.fingerprint}`);
     if (isMaintenanceDue)
       tail +=
         bulk(String(rule.size)) +
@@ -463,6 +466,10 @@ class HistoryPublish extends Message {
       typeof reply === 'number'
         ? [this.incarnation, reply]
         : [reply[0].toString('latin1'), reply[1]];
+    if (incarnation === '') {
+      this.done.reject(conflict());
+      return;
+    }
     // For a repeated idempotency key the answer has the epoch alone.
     const isRepeated = incarnation.length === EPOCH_BYTES;
     const epoch = incarnation.slice(-EPOCH_BYTES);
@@ -693,14 +700,6 @@ function newEpoch() {
   }
   poolAt += EPOCH_BYTES / 2;
   return pool.toString('hex', poolAt - EPOCH_BYTES / 2, poolAt);
-}
-
-/**
- * @param {string} text
- * @returns {string} as RESP
- */
-function bulk(text) {
-  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
 }
 
 /**

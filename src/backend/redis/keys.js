@@ -7,7 +7,8 @@
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
 //   history:{<room>}:meta          the position of the room's stream: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
-//   history:{<room>}:key:<hash>    the position of an idempotency key
+//   history:{<room>}:key:<hash>    the position and the fingerprint of an idempotency key
+//   once:{<room>}:<hash>           the fingerprint of an idempotency key, in a room without history
 //
 // All names of a room have the room as their hash tag. In a cluster they live on one node, so one
 // script can store and publish.
@@ -73,11 +74,23 @@ export class Keys {
   }
 
   /**
-   * @param {string} room
+   * @param {string} room with history
    * @param {string} idempotencyKey of any length: the name has its hash
    */
   idempotencyOf(room, idempotencyKey) {
-    const hash = createHash('sha256').update(idempotencyKey).digest('base64url');
-    return `${this.prefix}history:{${room}}:key:${hash}`;
+    return `${this.prefix}history:{${room}}:key:${hashOf(idempotencyKey)}`;
   }
+
+  /**
+   * @param {string} room without history
+   * @param {string} idempotencyKey of any length
+   */
+  onceOf(room, idempotencyKey) {
+    return `${this.prefix}once:{${room}}:${hashOf(idempotencyKey)}`;
+  }
+}
+
+/** @param {string} idempotencyKey */
+function hashOf(idempotencyKey) {
+  return createHash('sha256').update(idempotencyKey).digest('base64url');
 }

@@ -17,11 +17,13 @@
 import { randomUUID } from 'node:crypto';
 import { ReplyError } from 'ioredis';
 import { MAX_BYTES_TO_REDIS } from '../../config/system-limits.js';
+import { IDEMPOTENCY_MS } from '../broker.js';
 import { deferred } from '../deferred.js';
-import { BrokerError } from '../errors.js';
+import { BrokerError, conflict } from '../errors.js';
 import { encodeReference, HEAD_BYTES, writePublication } from './batch.js';
 import { OwnCommand, queueOf } from './fast/own-commands.js';
 import { sendPlain } from './plain-commands.js';
+import { readScript } from './scripts.js';
 
 const MAX_MESSAGES = 10_000;
 /** Memory of a small publication, in addition to its bytes. */
@@ -65,6 +67,7 @@ export class RedisPublisher {
     this.onRefused = onRefused;
     this.publishHead = isSharded ? '*3\r\n$8\r\nSPUBLISH\r\n' : '*3\r\n$7\r\nPUBLISH\r\n';
     this.storeHead = storeHead(isSharded);
+    this.onceHead = onceHead(isSharded);
     /** Messages of this tick, in order. @type {Message<any>[]} */
     this.gathered = [];
     /** The latest of each room among them. @type {Map<string, Message>} */
@@ -123,6 +126,26 @@ export class RedisPublisher {
       message.publications.push(publication);
       message.bodyBytes += size;
     }
+    this.hold(message, size);
+    return message.done.promise;
+  }
+
+  /**
+   * Publishes to a room, unless the key has been used there.
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {string} idempotencyKey
+   * @param {string} fingerprint of the payload; may be empty
+   * @returns {Promise<void>}
+   */
+  publishOnce(room, publication, idempotencyKey, fingerprint) {
+    const size = HEAD_BYTES + publication.length;
+    const refusal = this.refusal(size);
+    if (refusal !== '') return unavailable(refusal);
+    const message = new OnceMessage(this, room, publication, idempotencyKey, fingerprint);
+    this.gather(message);
+    // Later publications of this tick follow it.
+    this.latest.set(room, message);
     this.hold(message, size);
     return message.done.promise;
   }
@@ -413,6 +436,84 @@ export class Message extends OwnCommand {
     this.isExpired = true;
     this.done.reject(new BrokerError('OUTCOME_UNKNOWN', 'Redis did not answer in time'));
   }
+}
+
+/** One publication with an idempotency key, in a room without history. */
+class OnceMessage extends Message {
+  /**
+   * @param {RedisPublisher} publisher
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {string} idempotencyKey
+   * @param {string} fingerprint
+   */
+  constructor(publisher, room, publication, idempotencyKey, fingerprint) {
+    const { keys, maxPubsubBytes } = publisher;
+    const onceKey = keys.onceOf(room, idempotencyKey);
+    super(publisher, keys.channelOf(room), null, onceKey, NO_BODY);
+    this.fingerprint = fingerprint;
+    this.blobKey = '';
+    if (HEAD_BYTES + publication.length <= maxPubsubBytes) {
+      this.publications.push(publication);
+      this.bodyBytes = HEAD_BYTES + publication.length;
+      return;
+    }
+    const id = randomUUID();
+    this.blobKey = keys.blobOf(room, id);
+    this.body = encodeReference(id);
+    this.bodyBytes = this.body.length;
+    this.stored = publication;
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    const { publisher, channel, key, blobKey, fingerprint, bodyBytes, stored } = this;
+    const texts = (channel.length + key.length + blobKey.length + fingerprint.length) * 3;
+    return publisher.onceHead.length + texts + bodyBytes + stored.length + 256;
+  }
+
+  /**
+   * @override
+   * @param {Buffer} buffer
+   * @param {number} start
+   */
+  write(buffer, start) {
+    const { channel, key, blobKey, fingerprint, stored } = this;
+    const isLarge = blobKey !== '';
+    const keys = isLarge ? bulk('2') + bulk(key) + bulk(blobKey) : bulk('1') + bulk(key);
+    const head = `*${isLarge ? 11 : 8}\r\n${this.publisher.onceHead}${keys}${bulk(channel)}`;
+    let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
+    at = this.writeBody(buffer, at);
+    at += buffer.write(`\r\n${bulk(fingerprint)}${bulk(String(IDEMPOTENCY_MS))}`, at);
+    if (!isLarge) return at;
+    at += buffer.write(`$${stored.length}\r\n`, at, 'latin1');
+    at += stored.copy(buffer, at);
+    return at + buffer.write(`\r\n${bulk(String(BLOB_TTL_MS))}`, at, 'latin1');
+  }
+
+  /** @override @param {unknown} reply */
+  resolve(reply) {
+    if (reply !== 0) return super.resolve(reply);
+    this.answered();
+    this.done.reject(conflict());
+  }
+}
+
+/**
+ * @param {string} text
+ * @returns {string} as RESP
+ */
+export function bulk(text) {
+  return `$${Buffer.byteLength(text)}\r\n${text}\r\n`;
+}
+
+/**
+ * @param {boolean} isSharded
+ * @returns {string} RESP of a call of once.lua, up to the number of its keys
+ */
+function onceHead(isSharded) {
+  const script = readScript('once').replace("'PUBLISH'", isSharded ? "'SPUBLISH'" : "'PUBLISH'");
+  return bulk('EVAL') + bulk(script);
 }
 
 /**

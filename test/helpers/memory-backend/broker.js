@@ -4,8 +4,9 @@
 // publishes while it is being called does not overtake publications that others have not got yet.
 
 import { Histories, publicationsIn } from '../../../src/backend/embedded/histories.js';
+import { IdempotencyKeys, isConflict } from '../../../src/backend/embedded/idempotency-keys.js';
 import { Subscriptions } from '../../../src/backend/embedded/subscriptions.js';
-import { BrokerError } from '../../../src/backend/errors.js';
+import { BrokerError, conflict } from '../../../src/backend/errors.js';
 
 /** @typedef {import('../../../src/backend/broker.js').Broker} Broker */
 /** @typedef {import('../../../src/backend/broker.js').BrokerEvents} BrokerEvents */
@@ -19,6 +20,7 @@ export class MemoryStore {
     /** @type {Subscriptions<MemoryBroker>} */
     this.rooms = new Subscriptions();
     this.streams = new Histories();
+    this.keys = new IdempotencyKeys();
     /** @type {Map<MemoryBroker, number>} */
     this.connections = new Map();
     /** Brokers that are up. @type {Set<MemoryBroker>} */
@@ -31,21 +33,21 @@ export class MemoryStore {
   /**
    * @param {string} room
    * @param {Buffer} publication
-   * @param {string} key
+   * @param {import('../../../src/backend/broker.js').PublishOptions} options
    * @returns {Position|void}
    */
-  accept(room, publication, key) {
+  accept(room, publication, { idempotencyKey: key = '', fingerprint = '' }) {
     const rule = this.historyOf(room);
-    if (rule === null) {
-      this.announce(room, publication, 0, '');
-      return;
-    }
     const nowMs = performance.now();
-    const first = key === '' ? null : this.streams.repeated(room, key, nowMs);
-    if (first !== null) return first;
-    const position = this.streams.append(room, rule, publication, nowMs, key);
-    this.announce(room, publication, position.offset, position.epoch);
-    return position;
+    const first = key === '' ? null : this.keys.find(room, key, nowMs);
+    if (first !== null) {
+      if (isConflict(first, fingerprint)) throw conflict();
+      return first.position ?? undefined;
+    }
+    const position = rule === null ? null : this.streams.append(room, rule, publication, nowMs);
+    this.announce(room, publication, position?.offset ?? 0, position?.epoch ?? '');
+    if (key !== '') this.keys.set(room, key, { position, fingerprint }, nowMs);
+    return position ?? undefined;
   }
 
   /**
@@ -110,11 +112,11 @@ export class MemoryBroker {
   /**
    * @param {string} room
    * @param {Buffer} publication
-   * @param {{idempotencyKey?: string}} [options]
+   * @param {import('../../../src/backend/broker.js').PublishOptions} [options]
    */
   async publish(room, publication, options) {
     this.#check();
-    return this.store.accept(room, publication, options?.idempotencyKey ?? '');
+    return this.store.accept(room, publication, options ?? {});
   }
 
   /**

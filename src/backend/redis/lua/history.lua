@@ -8,7 +8,7 @@
 --         2 a new epoch, random and used once, in case one must begin; then ended epochs that the
 --           caller knows
 --         3 channel   4 publications in the body; 0: one that is too large to announce   5 body
---         6 milliseconds to keep the idempotency key
+--         6 milliseconds to keep the idempotency key, a space, the fingerprint of the publication
 --         for maintenance  7 publications to keep   8 milliseconds to keep them
 --                          9 milliseconds to keep meta
 --     or  3 ''   4 after   5 limit   6 bytes   7 milliseconds to keep meta
@@ -16,7 +16,7 @@
 --         9 '1': the caller does not follow the room; without meta the room gets none
 --         10 '1': check whether Redis was promoted meanwhile
 --   reply  offset of the last publication, after the incarnation if it is not the caller's;
---          epoch and offset of a repeated key
+--          epoch and offset of a repeated key; '' and 0 if it has another fingerprint
 --     or   incarnation, latest offset, messages, newest first; oldest first if 8 is '1'
 --
 -- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
@@ -39,9 +39,15 @@ local call, pcall, meta, stream, incarnation = redis.call, redis.pcall, KEYS[1],
 local isRead, isLarge, count = ARGV[3] == '', ARGV[4] == '0', tonumber(ARGV[4])
 if isLarge and not isRead then count = 1 end
 
+local keepMs, fingerprint
 if KEYS[3] then
+  keepMs, fingerprint = string.match(ARGV[6], '^(%d+) (.*)$')
   local was = call('GET', KEYS[3])
-  if was then return { string.sub(was, 1, 16), tonumber(string.sub(was, 18)) } end
+  if was then
+    local epoch, offset, first = string.match(was, '^(%x+):(%d+):?(.*)$')
+    if fingerprint ~= '' and first ~= '' and first ~= fingerprint then return { '', 0 } end
+    return { epoch, tonumber(offset) }
+  end
 end
 
 local top
@@ -149,7 +155,7 @@ end
 local last = top + count
 local position = positionHead(string.sub(incarnation, 33), top + 1)
 local message = position .. ARGV[5]
-local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f', string.sub(incarnation, 33), last), 'PX', ARGV[6])
+local refused = KEYS[3] and pcall('SET', KEYS[3], string.format('%s:%.0f:%s', string.sub(incarnation, 33), last, fingerprint), 'PX', keepMs)
 if not (refused and refused.err) then refused = pcall('XADD', stream, string.format('%d', last), 'm', message) end
 if type(refused) == 'table' then
   if KEYS[3] then pcall('DEL', KEYS[3]) end

@@ -1,0 +1,96 @@
+// idempotency-keys.js: the idempotency keys of a server, in memory, in rooms with and without history.
+//
+// The keys are in two generations, so that a whole generation is dropped at once. A key is kept for
+// IDEMPOTENCY_MS at least, unless there are too many: then the older generation is dropped early,
+// and its keys are counted.
+
+import { IDEMPOTENCY_MS } from '../broker.js';
+
+/** If more than 800 keys a second arrive for IDEMPOTENCY_MS, the oldest are forgotten early. */
+const MAX_KEYS = 500_000;
+
+/** @typedef {import('../broker.js').Position} Position */
+
+/**
+ * The first publication of a key.
+ * @typedef {object} First
+ * @property {Position|null} position null in a room without history
+ * @property {string} fingerprint empty if it is not known
+ */
+
+export class IdempotencyKeys {
+  /** @type {Map<string, First & {untilMs: number}>} */
+  #young = new Map();
+  /** @type {Map<string, First & {untilMs: number}>} */
+  #old = new Map();
+  /** The time when the young generation was begun. */
+  #begunMs = Number.NEGATIVE_INFINITY;
+
+  /** @param {number} [max] 2 or more */
+  constructor(max = MAX_KEYS) {
+    this.max = max;
+    /** Keys that may have been forgotten early. */
+    this.lost = 0;
+  }
+
+  /**
+   * @param {string} room
+   * @param {string} key
+   * @param {number} nowMs
+   * @returns {First|null} null: the key is new
+   */
+  find(room, key, nowMs) {
+    const name = nameOf(room, key);
+    const first = this.#young.get(name) ?? this.#old.get(name);
+    return first === undefined || first.untilMs <= nowMs ? null : first;
+  }
+
+  /**
+   * @param {string} room
+   * @param {string} key
+   * @param {First} first
+   * @param {number} nowMs
+   */
+  set(room, key, { position, fingerprint }, nowMs) {
+    this.sweep(nowMs);
+    if (this.#young.size >= this.max / 2) {
+      // Some of these keys may have expired already. An exact count is not worth a walk over all of
+      // them.
+      this.lost += this.#old.size;
+      this.#turn(nowMs);
+    }
+    const untilMs = nowMs + IDEMPOTENCY_MS;
+    this.#young.set(nameOf(room, key), { position, fingerprint, untilMs });
+  }
+
+  /** Frees expired keys; the owner calls it regularly. @param {number} nowMs */
+  sweep(nowMs) {
+    // The old keys are older than the young generation, so they have expired.
+    if (nowMs - this.#begunMs >= IDEMPOTENCY_MS) this.#turn(nowMs);
+  }
+
+  /** @param {number} nowMs */
+  #turn(nowMs) {
+    this.#old = this.#young;
+    this.#young = new Map();
+    this.#begunMs = nowMs;
+  }
+}
+
+/**
+ * @param {First} first
+ * @param {string} fingerprint of a publication with the same key; may be empty
+ * @returns {boolean} whether the payloads differ
+ */
+export function isConflict(first, fingerprint) {
+  return fingerprint !== '' && first.fingerprint !== '' && fingerprint !== first.fingerprint;
+}
+
+/**
+ * @param {string} room
+ * @param {string} key
+ */
+function nameOf(room, key) {
+  // A room's name has no space.
+  return `${room} ${key}`;
+}

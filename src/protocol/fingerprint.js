@@ -1,0 +1,17 @@
+// fingerprint.js: the fingerprint of a payload, by which two publications with the same idempotency
+// key are compared. The header differs between them, because it has a time and a sender.
+
+import { createHash } from 'node:crypto';
+import { payloadEnd, payloadStart } from './publication.js';
+
+/** Characters of the hash that are kept: 132 bits. */
+const LENGTH = 22;
+
+/**
+ * @param {Buffer} publication
+ * @returns {string} 22 ASCII characters
+ */
+export function fingerprintOf(publication) {
+  const payload = publication.subarray(payloadStart(publication), payloadEnd(publication));
+  return createHash('sha256').update(payload).digest('base64url').slice(0, LENGTH);
+}
