@@ -59,16 +59,16 @@ import { SessionCommands } from './session.js';
 
 /** @param {CommandParts} parts @returns {Commands} */
 export function createCommands(parts) {
-  const { config, hub, broker, scheduler, outageNotice, tracker, counters, log } = parts;
+  const { config, hub, broker, scheduler, outageNotice, tracker, charge, counters, log } = parts;
   const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
   const publisher = new Publisher({ broker, replies, counters });
-  const pendingReads = new PendingReads({ replies, charge: parts.charge, counters });
+  const pendingReads = new PendingReads({ replies, charge, counters });
   const pendingJoins = new PendingJoins({ replies, counters });
   const pending = { replies, pendingReads, pendingJoins };
 
   const session = new SessionCommands({ config, outageNotice, replies });
-  const joins = new JoinCommands({ config, hub, scheduler, tracker, ...pending, counters });
+  const joins = new JoinCommands({ config, hub, scheduler, tracker, ...pending, charge, counters });
   const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
   const { admitBroadcast } = parts;
   const broadcasts = new BroadcastCommand({

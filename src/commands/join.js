@@ -1,10 +1,10 @@
 // join.js: the commands join and leave.
 
-import { isRoom, MAX_INFO_BYTES, readPresence, readSince } from '../protocol/decode.js';
+import { isRoom, MAX_INFO_BYTES, readLast, readPresence, readSince } from '../protocol/decode.js';
 import {
   encodeJoined,
   encodeLeft,
-  encodeNotRecovered,
+  encodeNotReplayed,
   encodeRoomReply,
 } from '../protocol/encode.js';
 
@@ -18,6 +18,7 @@ import {
  * @property {import('./replies.js').Id} id
  * @property {JoiningUser|null} who null if the connection only watches presence
  * @property {import('../protocol/decode.js').Since|null} since
+ * @property {number} [last] the number of latest messages asked for
  */
 
 export class JoinCommands {
@@ -30,9 +31,11 @@ export class JoinCommands {
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of a
+   *   reply against the connection's rate
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, scheduler, tracker, replies, pendingJoins, counters }) {
+  constructor({ config, hub, scheduler, tracker, replies, pendingJoins, charge, counters }) {
     this.maxRooms = config.maxRoomsPerConnection;
     this.isNameFree = config.tokens === null;
     this.maxRoomsMode = config.maxRoomsPerConnectionMode;
@@ -41,6 +44,7 @@ export class JoinCommands {
     this.tracker = tracker;
     this.replies = replies;
     this.pendingJoins = pendingJoins;
+    this.charge = charge;
     this.counters = counters;
   }
 
@@ -58,7 +62,12 @@ export class JoinCommands {
       return replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     if (who !== null && !this.#mayAppearAs(connection, who))
       return replies.error(connection, 'PERMISSION_DENIED', id);
-    this.#enter(connection, name, { id, who, since: readSince(command.since) });
+    const last = readLast(command.last);
+    if (last === null) return replies.malformed(connection, id);
+    // The right to join covers messages that the client has missed, but not those of before.
+    if (last > 0 && session !== null && !session.mayReadHistory(name))
+      return replies.error(connection, 'PERMISSION_DENIED', id);
+    this.#enter(connection, name, { id, who, since: readSince(command.since), last });
   }
 
   /**
@@ -129,7 +138,7 @@ export class JoinCommands {
    * @param {string} name
    * @param {Joining} join
    */
-  #admit(connection, name, { id, who, since }) {
+  #admit(connection, name, { id, who, since, last = 0 }) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
     if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
@@ -138,12 +147,16 @@ export class JoinCommands {
     }
     hub.join(connection, name, {
       since,
+      last,
       onJoined: (joined) => {
-        if (joined !== null) connection.send(encodeJoined(name, joined, id));
-        else if (since === null) connection.send(encodeRoomReply('joined', name, id));
-        else {
-          this.counters.recoveries.insufficient++;
-          connection.send(encodeNotRecovered(name, id));
+        if (joined === null) {
+          if (since !== null) this.counters.recoveries.insufficient++;
+          connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
+        } else if (last === 0) {
+          connection.send(encodeJoined(name, joined, id));
+        } else {
+          connection.send(encodeJoined(name, joined, id, joined.replayed));
+          this.charge(connection, joined.bytes);
         }
         this.#attend(connection, name, who);
       },

@@ -41,6 +41,8 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * A request to join a room, with or without history.
  * @typedef {object} RoomRequest
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
+ * @property {number} [last] the number of latest publications that the client asks for, unless
+ *   `since` brings what it has missed
  * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
@@ -118,12 +120,13 @@ export class Hub {
    * @param {string} name
    * @param {RoomRequest} request
    */
-  join(connection, name, { since, onJoined, onRefused }) {
+  join(connection, name, { since, last = 0, onJoined, onRefused }) {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
       room.sync.joins.add(connection, {
         since,
+        last,
         onJoined,
         onRefused: (error) => {
           this.leave(connection, room);

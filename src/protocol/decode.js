@@ -9,6 +9,8 @@ import { isConnectionId } from './publication.js';
 
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
+/** The most messages that a join asks for: as many as a room can keep. */
+const MAX_LAST = 10_000;
 const MAX_ID_LENGTH = 64;
 const MAX_USER_LENGTH = 128;
 const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
@@ -32,6 +34,7 @@ const LOWER_N = 0x6e;
  * @property {unknown} limit as `room`
  * @property {unknown} after as `room`
  * @property {unknown} echo as `room`
+ * @property {unknown} last as `room`
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd
@@ -76,6 +79,7 @@ export function decode(message) {
     limitStart,
     afterStart,
     echoStart,
+    lastStart,
   } = fields;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
@@ -92,6 +96,7 @@ export function decode(message) {
     after:
       afterStart < 0 ? undefined : (readValue(message, afterStart, fields.afterEnd) ?? undefined),
     echo: echoStart < 0 ? undefined : (readValue(message, echoStart, fields.echoEnd) ?? undefined),
+    last: lastStart < 0 ? undefined : (readValue(message, lastStart, fields.lastEnd) ?? undefined),
     source: message,
     payloadStart: fields.payloadStart,
     payloadEnd: fields.payloadEnd,
@@ -123,6 +128,17 @@ export function readSince(value) {
     offset: /** @type {number} */ (number),
     connectionId: isConnectionId(connectionId) ? connectionId : '',
   };
+}
+
+/**
+ * Reads the `last` of a join.
+ * @param {unknown} value
+ * @returns {number|null} 0 if the field is absent; null if it is not a whole number from 1 to 10,000
+ */
+export function readLast(value) {
+  if (value === undefined) return 0;
+  const last = /** @type {number} */ (value);
+  return Number.isSafeInteger(value) && last > 0 && last <= MAX_LAST ? last : null;
 }
 
 /** @type {Since} */

@@ -53,12 +53,15 @@ export function encodeAuthenticated(userId, expiresAt, id) {
 }
 
 /**
- * The reply to a join with `since` if the room has no history.
+ * The reply to a join with `since` or `last` if the room has no history.
  * @param {string} room
+ * @param {boolean} hasSince
+ * @param {boolean} hasLast
  * @param {string|number|undefined} id
  */
-export function encodeNotRecovered(room, id) {
-  return `{"type":"joined","room":"${room}","recovered":false${idMember(id)}}`;
+export function encodeNotReplayed(room, hasSince, hasLast, id) {
+  const recovered = hasSince ? ',"recovered":false' : '';
+  return `{"type":"joined","room":"${room}"${recovered}${replayedMember(hasLast ? 0 : undefined)}${idMember(id)}}`;
 }
 
 /**
@@ -66,9 +69,15 @@ export function encodeNotRecovered(room, id) {
  * @param {string} room
  * @param {{epoch: string, offset: number, recovered: boolean}} joined
  * @param {string|number|undefined} id
+ * @param {number} [replayed] messages that follow; undefined: the join did not ask for the latest
  */
-export function encodeJoined(room, { epoch, offset, recovered }, id) {
-  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${idMember(id)}}`;
+export function encodeJoined(room, { epoch, offset, recovered }, id, replayed) {
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replayedMember(replayed)}${idMember(id)}}`;
+}
+
+/** @param {number|undefined} replayed */
+function replayedMember(replayed) {
+  return replayed === undefined ? '' : `,"replayed":${replayed}`;
 }
 
 /**

@@ -53,6 +53,8 @@ const found = {
   afterEnd: -1,
   echoStart: -1,
   echoEnd: -1,
+  lastStart: -1,
+  lastEnd: -1,
 };
 let keys = 0;
 
@@ -66,7 +68,7 @@ let keys = 0;
 export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
   found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
-  found.echoStart = -1;
+  found.echoStart = found.lastStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return null;
@@ -132,6 +134,10 @@ function record(b, keyStart, start, end) {
     case 'after':
       found.afterStart = start;
       found.afterEnd = end;
+      break;
+    case 'last':
+      found.lastStart = start;
+      found.lastEnd = end;
       break;
     case 'echo':
       found.echoStart = start;
@@ -216,6 +222,8 @@ function keyName(b, at) {
       ) {
         return 'limit';
       }
+      if (b[at + 5] === QUOTE && b[at + 2] === 0x61 && b[at + 3] === 0x73 && b[at + 4] === 0x74)
+        return 'last';
       break;
   }
   // An unknown key, or an escaped one. Escaped keys are rare, so they may take the slow path.

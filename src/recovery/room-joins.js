@@ -8,7 +8,8 @@
 //   since … ──────────── replay ─────────── offset ──── the next flush ─────────────>
 //
 // A join without `since` needs the stream's position only. A join with `since` may need older
-// publications than this worker has, or a read that proves the position. It then waits.
+// publications than this worker has, or a read that proves the position. It then waits. A join with
+// `last` may need older publications too. With both, `last` counts if `since` is not recovered.
 //
 // A replay leaves out the messages that its connection does not get, as the outbox does. A client
 // that comes back has a new connection, so it names the former one in `since`.
@@ -22,13 +23,19 @@ import { exceptOf } from '../protocol/publication.js';
 
 /**
  * The content of the reply to a join.
- * @typedef {{epoch: string, offset: number, recovered: boolean}} Joined
+ * @typedef {object} Joined
+ * @property {string} epoch
+ * @property {number} offset
+ * @property {boolean} recovered
+ * @property {number} replayed publications that follow the reply at once
+ * @property {number} bytes of these
  */
 
 /**
  * A connection's request to join.
  * @typedef {object} JoinRequest
  * @property {Since|null} since the last publication the client has; null: not given
+ * @property {number} last the number of latest publications asked for; 0: none
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
  * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
  */
@@ -45,8 +52,8 @@ import { exceptOf } from '../protocol/publication.js';
  */
 
 /**
- * The publications that a joining client has missed.
- * @typedef {{frames: Buffer, count: number}} Missed
+ * The publications that a joining client gets at once.
+ * @typedef {{frames: Buffer, count: number}} Replayed
  */
 
 /**
@@ -198,54 +205,108 @@ export class RoomJoins {
    */
   #decide(join, error) {
     const { stream } = this;
-    const { since } = join.request;
+    const { since, last } = join.request;
     if (stream.epoch === '') return;
     const offset = this.delivery.handedOut(stream.offset);
     if (offset < 0) return;
-    if (since === null) return this.#admit(join, offset, null);
-    if (since.epoch === '' || since.epoch === stream.formerEpoch || stream.mustEnd)
-      return this.#admit(join, offset, null);
+    const missed = since === null ? null : this.#recover(join, since, offset, error);
+    if (missed === undefined) return;
+    if (missed !== null) return this.#admit(join, offset, true, missed);
+    const latest = last === 0 ? NOTHING : this.#latest(join, offset, error);
+    if (latest !== undefined) this.#admit(join, offset, false, latest);
+  }
+
+  /**
+   * The publications behind a client's position.
+   * @param {Join} join
+   * @param {Since} since
+   * @param {number} offset of the last publication
+   * @param {Error|null} error of the read that the join waits for
+   * @returns {Replayed|null|undefined} null: not recovered; undefined: not known yet, or refused
+   */
+  #recover(join, since, offset, error) {
+    const { stream } = this;
+    if (since.epoch === '' || since.epoch === stream.formerEpoch || stream.mustEnd) return null;
     if (since.epoch !== stream.epoch || since.offset > stream.offset) {
       // The client may have seen more than this worker has, on another worker. A read that began
       // after the join came decides.
       const { isInStep } = stream;
-      if (isInStep && stream.readsDone > join.born) return this.#admit(join, offset, null);
+      if (isInStep && stream.readsDone > join.born) return null;
       if (error) return this.#refuse(join, error);
       if (isInStep) stream.refresh();
-      return;
+      return undefined;
     }
-    if (since.offset > offset) return; // the next flush brings the room there
+    if (since.offset > offset) return undefined; // the next flush brings the room there
     stream.expire();
     const { first, isFilled } = stream.replayBuffer;
-    if (since.offset + 1 < first && since.offset < offset && !isFilled) {
-      if (error) return this.#refuse(join, error);
-      stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
-      return;
+    if (since.offset + 1 < first && since.offset < offset && !isFilled)
+      return this.#fill(join, error);
+    return this.#replay(join.connection, since.offset, offset, since.connectionId);
+  }
+
+  /**
+   * The latest publications: as many as the join asks for, the room keeps and the connection may be
+   * sent.
+   * @param {Join} join
+   * @param {number} offset of the last publication
+   * @param {Error|null} error of the read that the join waits for
+   * @returns {Replayed|undefined} undefined: not known yet, or refused
+   */
+  #latest(join, offset, error) {
+    const { stream, prefix } = this;
+    const { connection, request } = join;
+    stream.expire();
+    const { first, isFilled, maxCount } = stream.replayBuffer;
+    const wanted = Math.min(request.last, maxCount);
+    if (offset - first + 1 < wanted && !isFilled) return this.#fill(join, error);
+    const from = Math.max(first - 1, offset - wanted);
+    if (from >= offset) return NOTHING;
+    const all = this.#replay(connection, from, offset);
+    if (all !== null) return all;
+    // They are more than the connection may be sent at once: the oldest are left out.
+    const publications = stream.replayBuffer.slice(from + 1, offset);
+    let space = this.maxReplayBytes - connection.transport.pendingBytes;
+    let start = publications.length;
+    while (start > 0) {
+      space -= framesBytes(prefix, publications.slice(start - 1, start));
+      if (space < 0) break;
+      start--;
     }
-    return this.#admit(join, offset, this.#missedBy(join.connection, since, offset));
+    return this.#replay(connection, from + start, offset) ?? NOTHING;
+  }
+
+  /**
+   * Reads the older publications that a join needs.
+   * @param {Join} join
+   * @param {Error|null} error of the read before: the join is refused
+   * @returns {undefined}
+   */
+  #fill(join, error) {
+    if (error) return this.#refuse(join, error);
+    this.stream.fill().catch(() => {}); // if it fails, `settle` refuses the joins that wait for it
   }
 
   /**
    * @param {Connection} connection
-   * @param {Since} since in this stream, and not above the offset
-   * @param {number} offset of the last publication
-   * @returns {Missed|null} null: some publications are not here, or they are more than a connection
-   *   may be sent at once
+   * @param {number} from offset of the publication before the first
+   * @param {number} to offset of the last publication
+   * @param {string} [formerId] a connection that the client had before
+   * @returns {Replayed|null} null: some publications are not here, or they are more than a
+   *   connection may be sent at once
    */
-  #missedBy(connection, since, offset) {
-    const missed = offset - since.offset;
-    if (missed === 0) return NOTHING;
+  #replay(connection, from, to, formerId = '') {
+    if (from === to) return NOTHING;
     const { format, pendingBytes } = connection.transport;
     const replayFormat = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
-    const replay = this.#replayOf(replayFormat, since.offset, offset);
+    const replay = this.#replayOf(replayFormat, from, to);
     if (replay === null) return null;
     const omitted = replay.excepts
-      .filter(({ id }) => id === connection.id || id === since.connectionId)
+      .filter(({ id }) => id === connection.id || id === formerId)
       .map(({ place }) => place);
     const frames =
       omitted.length === 0 ? replay.frames : leaveOut(replayFormat, replay.frames, omitted);
     if (frames.length > this.maxReplayBytes - pendingBytes) return null;
-    return { frames, count: missed - omitted.length };
+    return { frames, count: to - from - omitted.length };
   }
 
   /**
@@ -276,19 +337,21 @@ export class RoomJoins {
   /**
    * @param {Join} join
    * @param {number} offset
-   * @param {Missed|null} missed null: not recovered
+   * @param {boolean} recovered
+   * @param {Replayed} replayed
    */
-  #admit({ connection, request, after }, offset, missed) {
+  #admit({ connection, request, after }, offset, recovered, { frames, count }) {
     const { counters } = this;
     const { epoch } = this.stream;
     this.pending.delete(connection);
     this.joinBudget.remove();
     const { since, onJoined } = request;
-    const recovered = missed !== null;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
-    const reply = () => onJoined({ epoch, offset, recovered });
-    const { frames, count } = missed ?? NOTHING;
-    const isReplayed = this.delivery.admit(connection, reply, frames, { epoch, offset });
+    const joined = { epoch, offset, recovered, replayed: count, bytes: frames.length };
+    const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
+      epoch,
+      offset,
+    });
     if (isReplayed) counters.deliveries += count;
     for (const act of after) act();
   }
@@ -296,6 +359,7 @@ export class RoomJoins {
   /**
    * @param {Join} join
    * @param {Error} error
+   * @returns {undefined}
    */
   #refuse({ connection, request, after }, error) {
     this.pending.delete(connection);
@@ -306,5 +370,5 @@ export class RoomJoins {
   }
 }
 
-/** @type {Missed} */
+/** @type {Replayed} */
 const NOTHING = Object.freeze({ frames: Buffer.alloc(0), count: 0 });

@@ -190,6 +190,19 @@ test('a room outside the rights is answered the same, whether it exists or not',
   );
 });
 
+test('the latest messages of a room need the right to its history, missed ones do not', async (t) => {
+  const server = await startServer(t, { ...ENV, FANFARE_HISTORY: '*=10/60s' });
+  const writer = await new Client(t, server, { token: token({ rooms: RIGHTS }) }).open();
+  const { epoch } = await writer.ask({ type: 'message', room: 'chat.1', payload: 1, id: 1 });
+  const rooms = { join: ['chat.*'] };
+  const reader = await new Client(t, server, { token: token({ sub: 'bob', rooms }) }).open();
+  const join = { type: 'join', room: 'chat.1' };
+  assert.equal((await reader.ask({ ...join, last: 1, id: 1 })).error, 'PERMISSION_DENIED');
+  const since = { epoch, offset: 0 };
+  assert.equal((await reader.ask({ ...join, since, id: 2 })).recovered, true);
+  assert.equal((await writer.ask({ ...join, last: 1, id: 2 })).replayed, 1);
+});
+
 test('presence shows the user and info of the token, and no other name', async (t) => {
   const server = await startServer(t, { ...ENV, FANFARE_PRESENCE: '*' });
   const text = token({ rooms: RIGHTS, info: { name: 'A' } });

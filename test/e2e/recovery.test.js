@@ -126,7 +126,7 @@ test(
 
 for (const backend of ['embedded', 'Redis']) {
   test(
-    `${backend}: a message with echo: false reaches every member of both workers but its sender, live and in replays`,
+    `${backend}: a message with echo: false reaches every member but its sender, and last begins with the latest messages`,
     OPTIONS,
     async (t) => {
       const env = {
@@ -167,6 +167,21 @@ for (const backend of ['embedded', 'Redis']) {
           await client.ask({ type: 'ping' }, 'pong');
           assert.deepEqual(payloadsOf(client), expected);
         }
+      }
+
+      for (let n = 1; n <= 20; n++)
+        await sender.ask({ type: 'message', room: 'chat.2', payload: n, id: n }, 'ack');
+      const late = await connectInTurn(t, server.port, 2);
+      const joined = late.map((client) =>
+        client.ask({ type: 'join', room: 'chat.2', last: 5 }, 'joined'),
+      );
+      for (let n = 21; n <= 30; n++) sender.send({ type: 'message', room: 'chat.2', payload: n });
+      for (const [i, client] of late.entries()) {
+        const { offset, replayed } = await joined[i];
+        assert.equal(replayed, 5);
+        const expected = Array.from({ length: 30 - offset + 5 }, (_, k) => offset - 4 + k);
+        await client.collect('message', expected.length);
+        assert.deepEqual(payloadsOf(client), expected);
       }
     },
   );

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { test } from 'node:test';
 import { constants, inflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
-import { decode as decodeBytes, isRoom, readSince } from '../../src/protocol/decode.js';
+import { decode as decodeBytes, isRoom, readLast, readSince } from '../../src/protocol/decode.js';
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { encodeError } from '../../src/protocol/encode.js';
 import { fingerprintOf } from '../../src/protocol/fingerprint.js';
@@ -89,6 +89,16 @@ test('echo is read as sent, and names like it are not', () => {
   assert.equal(decode('{"type":"message","\\u0065cho":true}')?.echo, true);
   assert.equal(decode('{"type":"message","echo":null}')?.echo, undefined);
   assert.equal(decode('{"type":"message","payload":{"echo":false},"else":1}')?.echo, undefined);
+});
+
+test('last is a whole number from 1 to 10,000, and names like it are not last', () => {
+  assert.equal(decode('{"type":"join","last":50,"lasts":1,"las":2,"lost":3}')?.last, 50);
+  assert.equal(decode('{"type":"join","l\\u0061st":7}')?.last, 7);
+  assert.equal(decode('{"type":"join","last":null}')?.last, undefined);
+  assert.equal(readLast(undefined), 0);
+  for (const last of [1, 10_000]) assert.equal(readLast(last), last);
+  for (const last of [0, -1, 1.5, 10_001, Number.POSITIVE_INFINITY, '5', [5], true])
+    assert.equal(readLast(last), null);
 });
 
 test('a message that one connection does not get names it, with its position too, and its frame is as without', () => {

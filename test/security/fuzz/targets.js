@@ -260,6 +260,7 @@ function compareWithJson(input) {
   assert.deepEqual(command.room, value.room ?? undefined);
   assert.deepEqual(command.limit, value.limit ?? undefined);
   assert.deepEqual(command.echo, value.echo ?? undefined);
+  assert.deepEqual(command.last, value.last ?? undefined);
   for (const [start, end, part] of /** @type {const} */ ([
     [command.payloadStart, command.payloadEnd, value.payload],
     [command.textStart, command.textEnd, value.text],
