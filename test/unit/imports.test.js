@@ -133,6 +133,9 @@ const TABLE = Object.freeze({
     packages: ['express'],
     node: 'any',
   },
+  // It runs in browsers, unbuilt, so it imports nothing. Only its entry for Node does.
+  client: { may: [], packages: [], node: [] },
+  'client/node.js': { may: ['client/'], packages: ['ws'], node: [] },
   doctor: { may: ['config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 

@@ -1,0 +1,48 @@
+// delay.js: whether and when a client reconnects, as pure functions.
+//
+// The delay that the server names wins: after a drain the server has spread its clients evenly over
+// a window, and any change would undo that. Otherwise it is full jitter, a random part of a time
+// that doubles with each attempt. If the delays had a common part, the clients of a dead server
+// would return at the same time.
+
+/** setTimeout fires at once if a delay is longer than this. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+/** After close code 1013, overload. */
+const OVERLOAD_MS = 10_000;
+/** After close code 1011, internal error. */
+const INTERNAL_MS = 1000;
+
+/** The peer closed on purpose, or the client broke a rule and would break it again. */
+const STOPS = [1000, 1002, 1003, 1007, 1008, 1009];
+
+/**
+ * @param {number} code a close code; 1006 if the connection broke without one
+ * @returns {boolean} false if a new connection would end in the same way
+ */
+export function mayReconnect(code) {
+  return !STOPS.includes(code) && !(code >= 4500 && code <= 4999);
+}
+
+/**
+ * @param {object} parts
+ * @param {number} parts.code the close code
+ * @param {number} parts.attempt connections lost in a row, without this one
+ * @param {number} [parts.serverDelayMs] the delay that the server named
+ * @param {number} [parts.firstDelayMs] upper end of the first delay
+ * @param {number} [parts.maxDelayMs] upper end of every later one
+ * @param {() => number} [parts.random] from 0 to 1, without 1
+ * @returns {number} milliseconds from the close to the next attempt
+ */
+export function reconnectDelay({
+  code,
+  attempt,
+  serverDelayMs = Number.NaN,
+  firstDelayMs = 1000,
+  maxDelayMs = 30_000,
+  random = Math.random,
+}) {
+  if (serverDelayMs >= 0) return Math.min(serverDelayMs, MAX_TIMEOUT_MS);
+  const longestMs = Math.min(maxDelayMs, firstDelayMs * 2 ** attempt);
+  if (code === 1013) return OVERLOAD_MS + random() * Math.max(longestMs, OVERLOAD_MS);
+  return (code === 1011 ? INTERNAL_MS : 0) + random() * longestMs;
+}

@@ -1,0 +1,53 @@
+// emitter.js: events for browsers and Node.
+
+/**
+ * @template {Record<keyof Events, any[]>} Events names of events, and the arguments of their
+ *   listeners
+ */
+export class Emitter {
+  /** @type {Map<keyof Events, Set<Function>>} */
+  #listeners = new Map();
+
+  /**
+   * @template {keyof Events} Name
+   * @param {Name} event
+   * @param {(...args: Events[Name]) => void} listener
+   * @returns {() => void} removes the listener
+   */
+  on(event, listener) {
+    const listeners = this.#listeners.get(event) ?? new Set();
+    this.#listeners.set(event, listeners.add(listener));
+    return () => this.off(event, listener);
+  }
+
+  /**
+   * @template {keyof Events} Name
+   * @param {Name} event
+   * @param {(...args: Events[Name]) => void} listener
+   */
+  off(event, listener) {
+    this.#listeners.get(event)?.delete(listener);
+  }
+
+  /**
+   * Calls the listeners. If one throws, its error is reported as uncaught, and the others are
+   * called all the same.
+   * @template {keyof Events} Name
+   * @param {Name} event
+   * @param {Events[Name]} args
+   * @returns {boolean} false if there is no listener
+   */
+  emit(event, ...args) {
+    const listeners = [...(this.#listeners.get(event) ?? [])];
+    for (const listener of listeners) {
+      try {
+        listener(...args);
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
+    }
+    return listeners.length > 0;
+  }
+}

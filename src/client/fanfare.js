@@ -1,0 +1,235 @@
+// fanfare.js: the client: one connection, its rooms, and the commands that wait for replies.
+
+import { Connection } from './connection.js';
+import { Emitter } from './emitter.js';
+import { errorOf, FanfareError } from './error.js';
+import { Publisher } from './outgoing.js';
+import { followPage } from './page.js';
+import { Room } from './room.js';
+
+/** @typedef {import('./connection.js').State} State */
+/** @typedef {import('./connection.js').StateDetail} StateDetail */
+/** @typedef {import('./outgoing.js').OnReply} OnReply */
+/** @typedef {import('./wire.js').Message} Message */
+
+/**
+ * @typedef {object} Options
+ * @property {import('./token.js').TokenOption} [token] a token, or a function that gets one. The
+ *   function is called again when the token ends
+ * @property {'reject'|'queue'} [offline] what happens to messages published without a connection;
+ *   `reject` by default
+ * @property {number} [maxPending] messages that may wait for a connection or a reply; 1,000 by
+ *   default
+ * @property {number} [firstDelayMs] upper end of the first reconnect delay; 1,000 by default
+ * @property {number} [maxDelayMs] upper end of later ones; 30,000 by default
+ * @property {import('./connection.js').SocketClass} [WebSocket] in place of the global one
+ */
+
+/**
+ * `state`: of the connection. `welcome`: connection id, user and limits. `broadcast`: a message to
+ * all connections. `degraded`: the broker is away (true) or back (false). `error`: an error of no
+ * other place; without a listener it goes to the console.
+ * @typedef {{
+ *   state: [state: State, detail: StateDetail],
+ *   welcome: [welcome: Message],
+ *   broadcast: [payload: any],
+ *   degraded: [degraded: boolean],
+ *   error: [error: FanfareError],
+ * }} Events
+ */
+
+/** @extends {Emitter<Events>} */
+export class Fanfare extends Emitter {
+  #connection;
+  #publisher;
+  /** @type {import('./outgoing.js').Port} */
+  #port;
+  /** @type {Map<string, Room>} */
+  #rooms = new Map();
+  /** Commands that wait for a reply, by id. @type {Map<number, OnReply>} */
+  #replies = new Map();
+  #lastId = 0;
+  #stopFollowing = () => {};
+
+  /**
+   * Does not connect yet: `join`, `publish` and `connect` do.
+   * @param {string} url `wss://chat.example`; in a page it may be relative
+   * @param {Options} [options]
+   */
+  constructor(url, options = {}) {
+    super();
+    const { offline = 'reject', maxPending = 1000, WebSocket: Socket, ...rest } = options;
+    const page = /** @type {{location?: {href: string}, WebSocket: any}} */ (globalThis);
+    this.#connection = new Connection({
+      ...rest,
+      url: new URL(url, page.location?.href).href.replace(/^http/, 'ws'),
+      Socket: Socket ?? page.WebSocket,
+      listener: {
+        onState: (state, detail) => this.#entered(state, detail),
+        onWelcome: (welcome) => this.#welcomed(welcome),
+        onMessage: (message) => this.#receive(message),
+        onLost: () => this.#lost(),
+        onError: (error) => this.#report(error),
+      },
+    });
+    this.#port = {
+      isConnected: () => this.state === 'connected',
+      isClosed: () => this.state === 'closed',
+      nextId: () => ++this.#lastId,
+      transmit: (id, text, onReply) => this.#transmit(id, text, onReply),
+      request: (command, onReply) => {
+        const id = ++this.#lastId;
+        this.#transmit(id, JSON.stringify({ ...command, id }), onReply);
+      },
+      forget: (room) => void this.#rooms.delete(room),
+      report: (error) => this.#report(error),
+    };
+    this.#publisher = new Publisher(this.#port, offline, maxPending);
+  }
+
+  /** @returns {State} */
+  get state() {
+    return this.#connection.state;
+  }
+
+  /** Connects, also after `close` and after the server has refused the connection. */
+  connect() {
+    this.#stopFollowing();
+    this.#stopFollowing = followPage({
+      wake: () => this.#connection.wake(),
+      sleep: () => this.#connection.sleep(),
+    });
+    this.#connection.open();
+  }
+
+  /**
+   * @template [Payload=any]
+   * @param {string} name
+   * @param {import('./room.js').JoinOptions} [options]
+   * @returns {Room<Payload>} the same one if the room is joined already; `options` then do not
+   *   count
+   */
+  join(name, options = {}) {
+    let room = this.#rooms.get(name);
+    if (room === undefined) {
+      room = new Room(name, options, this.#port, this.#publisher);
+      this.#rooms.set(name, room);
+      if (this.#port.isConnected()) room.enter();
+      else this.#wakeUp();
+    }
+    return room;
+  }
+
+  /**
+   * Publishes to a room without joining it.
+   * @param {string} room
+   * @param {unknown} payload
+   * @param {import('./outgoing.js').PublishOptions} [options]
+   * @returns {Promise<Partial<import('./wire.js').Position>>}
+   */
+  publish(room, payload, options) {
+    this.#wakeUp();
+    return this.#publisher.publish(room, payload, options);
+  }
+
+  /**
+   * Sends any command of the protocol.
+   * @param {import('./wire.js').Command} command
+   * @returns {Promise<Message>} the reply; rejects with a FanfareError
+   */
+  async request(command) {
+    if (!this.#port.isConnected()) throw new FanfareError('OFFLINE');
+    return new Promise((resolve, reject) => {
+      this.#port.request(command, (reply) => {
+        if (reply === null) reject(new FanfareError('OUTCOME_UNKNOWN'));
+        else if (reply.type === 'error') reject(errorOf(reply));
+        else resolve(reply);
+      });
+    });
+  }
+
+  /** Leaves all rooms and closes the connection. @returns {Promise<void>} */
+  async close() {
+    this.#stopFollowing();
+    const closed = this.#connection.close();
+    const rooms = [...this.#rooms.values()];
+    this.#rooms.clear();
+    for (const room of rooms) room.end();
+    await closed;
+  }
+
+  /**
+   * @param {State} state
+   * @param {StateDetail} detail
+   */
+  #entered(state, detail) {
+    if (state === 'closed') this.#publisher.refuseAll();
+    this.emit('state', state, detail);
+  }
+
+  #wakeUp() {
+    if (this.state === 'idle') this.connect();
+  }
+
+  /** @param {Message} welcome */
+  #welcomed(welcome) {
+    for (const room of this.#rooms.values()) room.enter();
+    this.#publisher.connected(welcome.limits?.idempotencyMs);
+    this.emit('welcome', welcome);
+  }
+
+  #lost() {
+    for (const room of this.#rooms.values()) room.lost();
+    const waiting = [...this.#replies.values()];
+    this.#replies.clear();
+    for (const onReply of waiting) onReply(null);
+  }
+
+  /**
+   * @param {number} id
+   * @param {string} text
+   * @param {OnReply} onReply
+   */
+  #transmit(id, text, onReply) {
+    this.#replies.set(id, onReply);
+    this.#connection.send(text);
+  }
+
+  /** @param {Message} message */
+  #receive(message) {
+    const onReply = this.#replies.get(message.id);
+    if (onReply !== undefined) {
+      this.#replies.delete(message.id);
+      return onReply(message);
+    }
+    const room = this.#rooms.get(message.room);
+    switch (message.type) {
+      case 'message':
+        return room?.receive(message);
+      case 'presence':
+        return room?.presence.receive(message);
+      case 'resync':
+        return room?.resync(message);
+      case 'left':
+        return room?.expelled(message);
+      case 'broadcast':
+        return void this.emit('broadcast', message.payload);
+      case 'degraded':
+        return this.#degraded(message.degraded);
+      case 'error':
+        return this.#report(errorOf(message));
+    }
+  }
+
+  /** @param {boolean} degraded */
+  #degraded(degraded) {
+    this.emit('degraded', degraded);
+    if (degraded) return;
+    for (const { isJoined, presence } of this.#rooms.values()) if (isJoined) presence.refresh();
+  }
+
+  /** @param {FanfareError} error */
+  #report(error) {
+    if (!this.emit('error', error)) console.error(error);
+  }
+}

@@ -1,0 +1,49 @@
+// node.js: `fanfare/client` for Node, on `ws`.
+//
+// `ws` shows the HTTP answer of a refused handshake, which no global WebSocket does. So a client in
+// Node waits as long as `Retry-After` requests, and stops if a new handshake cannot succeed.
+
+import { WebSocket } from 'ws';
+import { Fanfare as Base } from './fanfare.js';
+
+export { FanfareError } from './error.js';
+export { Room } from './room.js';
+
+/** The HTTP answers after which a new handshake would end in the same way (docs/protocol.md). */
+const FINAL_STATUS = [400, 403, 404, 405, 417, 426, 431];
+
+/** A Socket of connection.js. */
+class NodeSocket extends WebSocket {
+  /** @type {import('./connection.js').Refusal|null} */
+  refusal = null;
+
+  /**
+   * @param {string} url
+   * @param {string|string[]} [protocols]
+   */
+  constructor(url, protocols) {
+    super(url, protocols);
+    this.once('unexpected-response', (request, response) => {
+      const seconds = Number(response.headers['retry-after'] ?? Number.NaN);
+      // Whole seconds: without the random part all clients of one second would come at once.
+      const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
+      const { statusCode: status = 0 } = response;
+      const isFinal = FINAL_STATUS.includes(status);
+      this.refusal = { reason: `HTTP status ${status}`, isFinal, retryAfterMs };
+      request.destroy();
+    });
+  }
+}
+
+export class Fanfare extends Base {
+  /**
+   * @param {string} url `wss://chat.example`
+   * @param {import('./fanfare.js').Options} [options]
+   */
+  constructor(url, options = {}) {
+    const Socket = /** @type {import('./connection.js').SocketClass} */ (
+      /** @type {unknown} */ (NodeSocket)
+    );
+    super(url, { WebSocket: Socket, ...options });
+  }
+}

@@ -1,0 +1,108 @@
+// token.js: the application's token: cached while it is valid, renewed before it ends.
+//
+// A client that reconnects uses its cached token, so a restart of a server does not become a storm
+// at the application's backend. The time of renewal follows from `exp` and `iat`. If the clock of
+// this machine is wrong, the lifetime of the token counts and not the clock.
+
+/** Renewal happens after this part of a token's lifetime, and a random part of the next one. */
+const RENEW_FROM = 0.75;
+const RENEW_WITHIN = 0.15;
+/** After a callback that failed. */
+const RETRY_MS = 10_000;
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+
+/**
+ * A token, or a function that gets a new one.
+ * @typedef {string|(() => string|null|undefined|Promise<string|null|undefined>)} TokenOption
+ */
+
+export class TokenSource {
+  #source;
+  /** @type {string|null|undefined} */
+  #token;
+  /** On the clock of performance.now(). Both are 0 if the token does not show its end. */
+  #renewAtMs = 0;
+  #endsAtMs = 0;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #timer;
+
+  /** @param {TokenOption|undefined} source */
+  constructor(source) {
+    this.#source = source;
+  }
+
+  /**
+   * @returns {Promise<string|null|undefined>} the cached token, or a new one; rejects as the
+   *   application's callback does
+   */
+  async get() {
+    if (performance.now() < this.#renewAtMs) return this.#token;
+    try {
+      return await this.#renew();
+    } catch (error) {
+      if (performance.now() < this.#endsAtMs) return this.#token;
+      throw error;
+    }
+  }
+
+  /** The server has refused the token: the next one is new. */
+  forget() {
+    this.#renewAtMs = 0;
+    this.#endsAtMs = 0;
+  }
+
+  /**
+   * Renews the token from now on, until `rest`.
+   * @param {(token: string) => void} send
+   * @param {(error: unknown) => void} report
+   */
+  keepFresh(send, report) {
+    this.rest();
+    const wait = (/** @type {number} */ ms) => {
+      const timer = setTimeout(
+        async () => {
+          const token = await this.#renew().catch(report);
+          if (timer !== this.#timer) return;
+          if (token) send(token);
+          wait(token ? this.#renewAtMs - performance.now() : RETRY_MS);
+        },
+        Math.min(ms, MAX_TIMEOUT_MS),
+      );
+      this.#timer = timer;
+    };
+    if (this.#renewAtMs > 0) wait(this.#renewAtMs - performance.now());
+  }
+
+  rest() {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  async #renew() {
+    if (typeof this.#source !== 'function') return this.#source;
+    const token = await this.#source();
+    const nowMs = performance.now();
+    const lifeMs = lifetimeMs(token);
+    const share = RENEW_FROM + Math.random() * RENEW_WITHIN;
+    this.#token = token;
+    this.#endsAtMs = lifeMs && nowMs + lifeMs;
+    this.#renewAtMs = lifeMs && nowMs + lifeMs * share;
+    return token;
+  }
+}
+
+/**
+ * @param {string|null|undefined} token
+ * @returns {number} milliseconds that a JSON Web Token is still valid; 0 if it does not show its end
+ */
+function lifetimeMs(token) {
+  try {
+    const [, claims] = /** @type {string} */ (token).split('.');
+    const { exp, iat } = JSON.parse(atob(claims.replace(/-/g, '+').replace(/_/g, '/')));
+    const wholeMs = (exp - iat) * 1000;
+    const restMs = exp * 1000 - Date.now();
+    return restMs > 0 && !(restMs > wholeMs) ? restMs : wholeMs || 0;
+  } catch {
+    return 0;
+  }
+}
