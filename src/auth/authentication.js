@@ -10,6 +10,7 @@
 import { createHash } from 'node:crypto';
 
 import { CLOSES } from '../protocol/codes.js';
+import { mayJoin } from './session.js';
 import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
 
@@ -82,8 +83,9 @@ export class Authentication {
    * A handshake has been answered.
    * @param {Connection} connection
    * @param {Credentials|null} credentials null: the handshake had no token
+   * @param {(connection: Connection) => void} [onSession] in place of the usual listener
    */
-  enter(connection, credentials) {
+  enter(connection, credentials, onSession = this.onSession) {
     if (credentials === null) {
       if (this.isRequired) this.lobby.add(connection);
       else this.hub.add(connection);
@@ -93,7 +95,15 @@ export class Authentication {
     if (refusal !== null) return this.#refuse(connection, refusal);
     this.hub.add(connection);
     this.#begin(connection, credentials);
-    this.onSession(connection);
+    onSession(connection);
+  }
+
+  /**
+   * @param {Identity} identity of a verified token
+   * @param {string} room
+   */
+  mayJoin(identity, room) {
+    return mayJoin(identity, room);
   }
 
   /** A connection is gone. May be called twice. @param {Connection} connection */

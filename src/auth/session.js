@@ -46,8 +46,7 @@ export class Session {
 
   /** @param {string} room */
   mayJoin(room) {
-    const { rights, autojoin } = this.identity;
-    return rights.join.has(room) || autojoin.includes(room) || (this.granted?.has(room) ?? false);
+    return mayJoin(this.identity, room) || (this.granted?.has(room) ?? false);
   }
 
   /** @param {string} room */
@@ -68,4 +67,12 @@ export class Session {
   get mayBroadcast() {
     return this.identity.rights.broadcast;
   }
+}
+
+/**
+ * @param {Identity} identity
+ * @param {string} room
+ */
+export function mayJoin({ rights, autojoin }, room) {
+  return rights.join.has(room) || autojoin.includes(room);
 }

@@ -49,6 +49,8 @@ import { SessionCommands } from './session.js';
  * @typedef {object} Commands
  * @property {(connection: Connection, data: Buffer) => void} receive handles a text message; `data`
  *   is not used after the call
+ * @property {(connection: Connection, room: string, join: import('./join.js').TransportJoin) => void}
+ *   join joins a room for a transport whose clients send no commands
  * @property {() => void} sweep call it once a second
  * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
  * @property {() => boolean} isSettled true when the broker has answered all publishes
@@ -116,6 +118,7 @@ export function createCommands(parts) {
   gate?.resumeWith((connection, data) => dispatcher.handle(connection, data));
   return {
     receive: (connection, data) => dispatcher.receive(connection, data),
+    join: (connection, room, join) => joins.joinFor(connection, room, join),
     sweep: () => broadcasts.sweep(),
     refusePublishes: () => publisher.refuseAll(),
     isSettled: () => publisher.unanswered === 0,

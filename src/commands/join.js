@@ -19,6 +19,18 @@ import {
  * @property {JoiningUser|null} who null if the connection only watches presence
  * @property {import('../protocol/decode.js').Since|null} since
  * @property {number} [last] the number of latest messages asked for
+ * @property {TransportJoin['onJoined']|null} [onJoined] in place of the reply
+ * @property {() => void} [onRefused] called behind the error reply
+ */
+
+/**
+ * A join by a transport.
+ * @typedef {object} TransportJoin
+ * @property {import('../protocol/decode.js').Since|null} since
+ * @property {boolean} isPresent is the user listed, if the room has presence?
+ * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined writes the
+ *   reply; null: the room has no history
+ * @property {() => void} onRefused an error reply has been sent
  */
 
 export class JoinCommands {
@@ -81,6 +93,17 @@ export class JoinCommands {
   }
 
   /**
+   * Joins a room for a transport whose clients send no commands.
+   * @param {Connection} connection not in the room
+   * @param {string} name of a room that it may join
+   * @param {TransportJoin} join
+   */
+  joinFor(connection, name, { since, isPresent, onJoined, onRefused }) {
+    const who = isPresent && this.tracker?.covers(name) ? { user: undefined, info: null } : null;
+    this.#enter(connection, name, { id: undefined, who, since, onJoined, onRefused });
+  }
+
+  /**
    * Joins a room at the backend's request, whatever the connection's token permits. The room limit
    * holds.
    * @param {Connection} connection
@@ -138,18 +161,20 @@ export class JoinCommands {
    * @param {string} name
    * @param {Joining} join
    */
-  #admit(connection, name, { id, who, since, last = 0 }) {
+  #admit(connection, name, { id, who, since, last = 0, onJoined = null, onRefused = () => {} }) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
     if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
       this.counters.readsRefused++;
-      return replies.error(connection, 'UNAVAILABLE', id);
+      replies.error(connection, 'UNAVAILABLE', id);
+      return onRefused();
     }
     hub.join(connection, name, {
       since,
       last,
       onJoined: (joined) => {
-        if (joined === null) {
+        if (onJoined !== null) onJoined(joined);
+        else if (joined === null) {
           if (since !== null) this.counters.recoveries.insufficient++;
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         } else if (last === 0) {
@@ -160,7 +185,10 @@ export class JoinCommands {
         }
         this.#attend(connection, name, who);
       },
-      onRefused: (error) => replies.brokerError(connection, error, id),
+      onRefused: (error) => {
+        replies.brokerError(connection, error, id);
+        onRefused();
+      },
     });
   }
 

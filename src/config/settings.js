@@ -41,7 +41,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 0,
       max: 65_535,
       fixed: true,
-      meaning: 'Public port: WebSocket, `/livez`, `/readyz`. 0 selects a free port.',
+      meaning: 'Public port: WebSocket, `/sse`, `/livez`, `/readyz`. 0 selects a free port.',
     },
     {
       env: 'HOST',
@@ -799,6 +799,25 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       unit: 'ms',
       meaning:
         'Time without a message from a worker after which it is considered hung, killed and replaced.',
+    },
+    {
+      env: 'FANFARE_SSE',
+      key: 'sse',
+      type: 'enum',
+      default: 'on',
+      values: ['on', 'off'],
+      meaning: 'Whether clients may listen by server-sent events (`GET /sse`).',
+    },
+    {
+      env: 'FANFARE_SSE_MAX_AGE_MS',
+      key: 'sseMaxAgeMs',
+      type: 'integer',
+      default: 1_800_000,
+      min: 0,
+      max: 86_400_000,
+      unit: 'ms',
+      meaning:
+        'Longest life of a stream of server-sent events. Each ends at three quarters of this time or later, and its client returns. 0: no limit.',
     },
     {
       env: 'FANFARE_ROOM_LINGER_MS',

@@ -97,7 +97,7 @@ export class Flight {
     for (let i = publications.length - 1; i >= 0; i--) {
       const last = publications[i];
       if (kindOf(last) === KIND.POSITIONED)
-        return transport.withPosition(this.room.name, frames, epochOf(last), offsetOf(last));
+        return withOwnId(transport, this.room.name, frames, epochOf(last), offsetOf(last));
     }
     return frames;
   }
@@ -180,10 +180,9 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
     const afterMs = Math.floor((position + Math.random()) * spacingMs);
     const text = encodeResync(room.name, epoch, offset, afterMs);
     if (transport.format < FORMAT.EVENTS) return textFrame(text);
-    if (transport.withPosition === undefined)
-      return Buffer.from(textEvent(text, eventId(epoch, offset)), 'latin1');
-    const event = Buffer.from(textEvent(text), 'latin1');
-    return transport.withPosition(room.name, event, epoch, offset);
+    const id = transport.format === FORMAT.EVENTS ? eventId(epoch, offset) : '';
+    const event = Buffer.from(textEvent(text, id), 'latin1');
+    return withOwnId(transport, room.name, event, epoch, offset);
   };
   return new Flight({
     room,
@@ -193,6 +192,21 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
     members,
     frameOf,
   });
+}
+
+/**
+ * Adds the id of a stream that has several rooms with history to shared events.
+ * @param {Transport} transport
+ * @param {string} room
+ * @param {Buffer} frames that end at the position
+ * @param {string} epoch
+ * @param {number} offset
+ * @returns {Buffer} the same frames if the transport takes another format
+ */
+export function withOwnId(transport, room, frames, epoch, offset) {
+  return transport.format === FORMAT.BARE_EVENTS && transport.withPosition !== undefined
+    ? transport.withPosition(room, frames, epoch, offset)
+    : frames;
 }
 
 const NOTHING = Buffer.alloc(0);

@@ -1,6 +1,7 @@
 // room-delivery.js: gives recovery access to one room with history: its members and its outbox.
 
 import { KIND, kindOf, offsetOf } from '../protocol/publication.js';
+import { withOwnId } from './flight.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./room.js').Room} Room */
@@ -62,7 +63,7 @@ export class RoomDelivery {
     reply();
     if (shared.length === 0) return false;
     const { transport } = connection;
-    const frames = transport.withPosition?.(this.room.name, shared, epoch, offset) ?? shared;
+    const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
     const { length } = frames;
     if (!this.slowConsumers.admit(connection, length, true)) return false;
     transport.write(frames);

@@ -18,6 +18,7 @@ export const REFUSALS = /** @type {const} */ ([
   'descriptors',
   'bad_request',
   'tokens',
+  'denied',
 ]);
 
 /** Limits with a mode `observe`: the labels of `fanfare_limits_observed_total`. */
@@ -108,6 +109,7 @@ function zeros(keys) {
 export function createCounters() {
   return {
     /** gauge */ connections: 0,
+    /** gauge: those of `connections` that are streams of server-sent events */ eventStreams: 0,
     /** gauge: sockets of the public port, WebSockets included */ sockets: 0,
     idleClosed: zeros(EVICTIONS),
     accepted: 0,

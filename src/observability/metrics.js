@@ -107,6 +107,16 @@ export const METRICS = Object.freeze([
   ),
 
   // Connections.
+  gauge(
+    'fanfare_transport_connections',
+    'Open connections, by transport: `websocket` or `sse`.',
+    'sum',
+    ({ counters: { connections, eventStreams } }) => ({
+      websocket: connections - eventStreams,
+      sse: eventStreams,
+    }),
+    'transport',
+  ),
   counter(
     'fanfare_connections_accepted_total',
     'Accepted connections.',

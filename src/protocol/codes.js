@@ -111,6 +111,12 @@ export const CLOSES = Object.freeze({
       'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.',
     client: 'reconnect',
   },
+  AGE: {
+    code: 4007,
+    reason: 'maximum age',
+    cause: 'A stream of server-sent events has reached `FANFARE_SSE_MAX_AGE_MS`.',
+    client: 'reconnect',
+  },
   INVALID_TOKEN: {
     code: 4500,
     reason: 'invalid token',

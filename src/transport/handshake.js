@@ -21,19 +21,13 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
  * @returns {Fault|null}
  */
 export function handshakeFault(request) {
-  const { headers, rawHeaders } = request;
+  const { headers } = request;
   const excess = tooManyHeaders(request);
   if (excess !== null) return excess;
   if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return fault(400, 'Only HTTP/1.1.');
-  // If there are two Hosts, `headers` keeps the first, and a proxy may have routed by the second
-  // (RFC 9112 3.2).
-  let hosts = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2) {
-    if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
-  }
-  if (hosts !== 1) return fault(400, 'Exactly one Host header is required.');
+  if (hostsOf(request) !== 1) return fault(400, 'Exactly one Host header is required.');
   // A body's bytes would be read as frames: request smuggling.
   if (hasBody(request)) return fault(400, 'No body.');
   if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'Not found.');
@@ -48,6 +42,19 @@ export function handshakeFault(request) {
   if (!KEY.test(headers['sec-websocket-key'] ?? ''))
     return fault(400, 'Sec-WebSocket-Key is not valid.');
   return null;
+}
+
+/**
+ * Counts the Host headers. If there are two, `headers` keeps the first, and a proxy may have routed
+ * by the second (RFC 9112 3.2).
+ * @param {IncomingMessage} request
+ */
+export function hostsOf({ rawHeaders }) {
+  let hosts = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
+  }
+  return hosts;
 }
 
 /**
@@ -90,6 +97,11 @@ export function pathOf(url) {
 /** @param {string} path */
 export function isHealthPath(path) {
   return path === '/livez' || path === '/readyz';
+}
+
+/** Server-sent events. @param {string} path */
+export function isStreamPath(path) {
+  return path === '/sse';
 }
 
 /** @param {string} path */

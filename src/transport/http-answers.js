@@ -1,19 +1,27 @@
 // http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
 
 import { STATUS_CODES } from 'node:http';
-import { isHealthPath, isWebSocketPath, pathOf, tooManyHeaders } from './handshake.js';
+import {
+  isHealthPath,
+  isStreamPath,
+  isWebSocketPath,
+  pathOf,
+  tooManyHeaders,
+} from './handshake.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
+/** @typedef {{preflight(request: IncomingMessage): Answer}} Streams */
 
 /**
- * @param {IncomingMessage} request that is not a handshake
+ * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
  * @param {(path: string) => Answer} health
+ * @param {Streams|null} streams null: server-sent events are off
  * @returns {Answer}
  */
-export function plainAnswer(request, health) {
+export function plainAnswer(request, health, streams) {
   const { method } = request;
   const path = pathOf(request.url ?? '');
   const isHealth = isHealthPath(path);
@@ -28,6 +36,7 @@ export function plainAnswer(request, health) {
     return fullAnswer(417, 'The only supported expectation is 100-continue.', {
       Connection: 'close',
     });
+  if (streams !== null && isStreamPath(path)) return streamAnswer(request, streams);
   if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
     return fullAnswer(405, 'Only GET.', {
@@ -40,6 +49,18 @@ export function plainAnswer(request, health) {
     Upgrade: 'websocket',
     Connection: 'Upgrade, close',
   });
+}
+
+/**
+ * @param {IncomingMessage} request of `/sse`
+ * @param {Streams} streams
+ * @returns {Answer}
+ */
+function streamAnswer(request, streams) {
+  if (request.method === 'OPTIONS') return streams.preflight(request);
+  if (request.method === 'GET')
+    return fullAnswer(503, 'The previous request is not answered yet.', { 'Retry-After': '1' });
+  return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: 'GET, OPTIONS' });
 }
 
 /**
@@ -81,9 +102,14 @@ export function errorBody(status, message) {
  * @param {ServerResponse} response
  * @param {number} status
  * @param {Headers} headers
- * @param {string} body ASCII
+ * @param {string} body ASCII; empty if the status is 204
  */
 export function respond(response, status, headers, body) {
+  if (status === 204) {
+    response.writeHead(status, headers); // RFC 9110 8.6: without a length
+    response.end();
+    return;
+  }
   response.writeHead(status, {
     'Content-Type': 'application/json',
     'Content-Length': body.length,

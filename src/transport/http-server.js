@@ -8,6 +8,9 @@
 //                       | too slow      | malformed, ...   | refused, too slow
 //                       +--------> CLOSING <---------------+     (answered; the peer has LINGER_MS to go)
 //
+// A request for server-sent events is treated as a handshake: the socket leaves Node's HTTP
+// server, is admitted, and becomes a stream (sse.js).
+//
 // Express middleware and Node's own time-outs do not see upgrades. `ws` answers 101 to HTTP/1.0, to
 // no or two Hosts, to absolute URLs and to upgrades with a body. So the checks here come before
 // `ws`. Between accept and OPEN or PLAIN a socket is in `#waiting`, in the order of arrival, and
@@ -39,6 +42,7 @@ import {
   handshakeFault,
   hasBody,
   isHealthPath,
+  isStreamPath,
   isToWebSocket,
   MAX_HEADERS,
   pathOf,
@@ -146,6 +150,11 @@ class Handshake {
     /** @type {AdmissionLease|null} */
     this.admitted = null;
     /**
+     * The request for a stream, until it is answered.
+     * @type {import('./sse-request.js').StreamRequest|null}
+     */
+    this.wanted = null;
+    /**
      * Passes bytes to Node's parser; null unless the socket speaks HTTP.
      * @type {((bytes: Buffer) => void)|null}
      */
@@ -208,15 +217,18 @@ export class HttpServer {
    * @param
    *   {(request: IncomingMessage, socket: import('node:net').Socket, head: Buffer, admitted: AdmissionLease) => void}
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
+   * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request for
+   *   server-sent events; null if they are off
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
    *   parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, admission, onUpgrade, readiness, log, counters }) {
+  constructor({ config, admission, onUpgrade, streams = null, readiness, log, counters }) {
     this.config = config;
     this.admission = admission;
     this.onUpgrade = onUpgrade;
+    this.streams = streams;
     this.readiness = readiness;
     this.log = log;
     this.counters = counters;
@@ -552,6 +564,12 @@ export class HttpServer {
     const socket = socketOf(request.socket);
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
+    if (handshake.parse === null) return; // a request behind one for a stream
+    // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
+    if (response.socket !== null && this.#isForStream(request)) {
+      this.#endHttp(socket, NOTHING);
+      return this.#stream(request, socket);
+    }
     handshake.phase = PLAIN;
     this.#waiting.delete(socket);
     this.#leave(socket);
@@ -566,7 +584,7 @@ export class HttpServer {
       // answered in one turn.
       response.socket === null ||
       hasBody(request);
-    const { status, headers, body } = refusal ?? plainAnswer(request, this.#health);
+    const { status, headers, body } = refusal ?? plainAnswer(request, this.#health, this.streams);
     const isClosing = isLast || headers.Connection !== undefined || !response.shouldKeepAlive;
     respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
     if (isClosing) return this.#linger(socket);
@@ -602,15 +620,56 @@ export class HttpServer {
       !isToWebSocket(request) &&
       tooManyHeaders(request) === null
     ) {
-      const { status, headers, body } = plainAnswer(request, this.#health);
+      const { status, headers, body } = plainAnswer(request, this.#health, null);
       const text = responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
       return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
     }
+    if (this.#isForStream(request) && !isToWebSocket(request)) return this.#stream(request, socket);
     const fault = handshakeFault(request);
     if (fault !== null) {
       this.counters.refused.bad_request++;
       return this.#reject(socket, fault.status, fault.message, fault.headers);
     }
+    this.#admit(request, socket, head);
+  }
+
+  /** @param {IncomingMessage} request */
+  #isForStream({ method, url = '' }) {
+    return this.streams !== null && method === 'GET' && isStreamPath(pathOf(url));
+  }
+
+  /**
+   * @param {IncomingMessage} request for server-sent events
+   * @param {TrackedSocket} socket that no longer speaks HTTP
+   */
+  #stream(request, socket) {
+    const { streams } = this;
+    if (streams === null || socket.destroyed) return;
+    takeOver(socket);
+    this.#leave(socket);
+    const stream = streams.read(request);
+    socket[HANDSHAKE].wanted = stream;
+    const fault = streams.faultOf(request, stream);
+    if (fault !== null) return this.#refuseStream(socket, fault);
+    this.#admit(request, socket, NOTHING);
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {import('./sse-request.js').Refused} refusal of the request alone, or of its token
+   */
+  #refuseStream(socket, refusal) {
+    this.counters.refused[refusal.status === 400 ? 'bad_request' : 'denied']++;
+    this.#answer(socket, this.#textOf(socket, refusal));
+  }
+
+  /**
+   * @param {IncomingMessage} request well-formed
+   * @param {TrackedSocket} socket
+   * @param {Buffer} head
+   */
+  #admit(request, socket, head) {
+    const handshake = socket[HANDSHAKE];
     if (this.#stopped) {
       this.counters.refused.draining++;
       return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
@@ -670,8 +729,26 @@ export class HttpServer {
     handshake.phase = OPEN;
     handshake.address = null;
     handshake.admitted = decision;
+    if (handshake.wanted !== null) return this.#openStream(socket, decision);
     this.onUpgrade(request, socket, head, decision);
     if (this.#connect === null) socket.resume();
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {AdmissionLease} admitted
+   */
+  #openStream(socket, admitted) {
+    const handshake = socket[HANDSHAKE];
+    const { wanted } = handshake;
+    if (this.streams === null || wanted === null) return;
+    const refusal = this.streams.open(wanted, socket, admitted);
+    if (refusal === null) {
+      handshake.wanted = null;
+      return;
+    }
+    admitted.release();
+    this.#refuseStream(socket, refusal);
   }
 
   /**
@@ -684,6 +761,7 @@ export class HttpServer {
     if (
       !socket.writable ||
       socket[HANDSHAKE].phase === CLOSING ||
+      socket[HANDSHAKE].parse === null || // it no longer speaks HTTP
       error.code === 'ECONNRESET' ||
       error.code === 'EPIPE'
     ) {
@@ -702,11 +780,11 @@ export class HttpServer {
 
   /**
    * @param {TrackedSocket} socket
-   * @param {Refusal} refusal
+   * @param {Refusal} refusal of admission
    */
-  #refuse(socket, { reason, status, headers, body }) {
-    this.log.debug({ reason, peer: socket.remoteAddress }, 'refused');
-    this.#answer(socket, responseText(status, headers, body));
+  #refuse(socket, refusal) {
+    this.log.debug({ reason: refusal.reason, peer: socket.remoteAddress }, 'refused');
+    this.#answer(socket, this.#textOf(socket, refusal));
   }
 
   /**
@@ -716,7 +794,19 @@ export class HttpServer {
    * @param {Headers} headers
    */
   #reject(socket, status, message, headers) {
-    this.#answer(socket, responseText(status, headers, errorBody(status, message)));
+    const body = errorBody(status, message);
+    this.#answer(socket, this.#textOf(socket, { status, headers, body }));
+  }
+
+  /**
+   * The text of a refusal. Requests for streams are refused in their own way.
+   * @param {TrackedSocket} socket
+   * @param {import('./sse-request.js').Refused} refusal
+   */
+  #textOf(socket, refusal) {
+    const { wanted } = socket[HANDSHAKE];
+    if (wanted !== null && this.streams !== null) return this.streams.refusalText(wanted, refusal);
+    return responseText(refusal.status, refusal.headers, refusal.body);
   }
 
   /**

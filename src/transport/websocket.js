@@ -1,12 +1,10 @@
 // websocket.js: the WebSocket transport. `ws` keeps the rules of the protocol, this file writes
 // frames, and frame-reader.js reads simple frames.
 //
-// The hub's frames are written past ws's sender, which would build a header for each receiver. ws
-// itself writes only close frames, to the same socket, so the order holds. If nothing waits in the
-// socket's stream, frames go to its descriptor (fast/direct-write.js). The bytes that the kernel
-// does not take go through the stream, which is then not empty, so the order holds again. A reply
-// has one receiver. It is built in one buffer of the process that is free again when the kernel has
-// taken the bytes.
+// The hub's frames are written past ws's sender, which would build a header for each receiver
+// (socket-writer.js). ws itself writes only close frames, to the same socket, so the order holds. A
+// reply has one receiver. It is built in one buffer of the process that is free again when the
+// kernel has taken the bytes.
 //
 // frame-reader.js limits the bytes and frames of a client before ws gets them.
 //
@@ -27,11 +25,12 @@ import {
   textFrame,
   writeFrameAround,
 } from '../protocol/frame.js';
-import { descriptorOf, directWriteFault, writeDirectly } from './fast/direct-write.js';
+import { descriptorOf, directWriteFault } from './fast/direct-write.js';
 import { sharedReadsFault } from './fast/shared-reads.js';
 import { wsListenerFault } from './fast/ws-listener.js';
 import { FeedStream } from './feed-stream.js';
 import { FrameReader } from './frame-reader.js';
+import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
 
 /**
  * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
@@ -96,19 +95,14 @@ class ServerWebSocket extends WebSocket {
   pongs = null;
 
   get pendingBytes() {
-    // Most sockets never lag. Their streams are then not read, which saves two cache lines per
-    // member of a flush.
-    if (!this.mayLag) return 0;
-    const { writableLength } = this.socket;
-    this.mayLag = writableLength > 0;
-    return writableLength;
+    return pendingBytesOf(this);
   }
 
   /** @param {Buffer} frames */
   write(frames) {
-    const written = this.#writeDirectly(frames, frames.length);
+    const written = offerBytes(this, frames, frames.length);
     if (written < frames.length)
-      this.#writeThroughStream(written === 0 ? frames : frames.subarray(written));
+      queueBytes(this, written === 0 ? frames : frames.subarray(written));
   }
 
   /** @param {string} text */
@@ -131,27 +125,8 @@ class ServerWebSocket extends WebSocket {
   sendAround(before, source, start, end, after) {
     const length = writeFrameAround(scratch, before, source, start, end, after);
     if (length === 0) return this.write(frameAround(before, source, start, end, after));
-    const written = this.#writeDirectly(scratch, length);
-    if (written < length) this.#writeThroughStream(Buffer.from(scratch.subarray(written, length)));
-  }
-
-  /**
-   * @param {Buffer} buffer
-   * @param {number} length
-   * @returns {number} bytes that the kernel has accepted
-   */
-  #writeDirectly(buffer, length) {
-    if (this.descriptor < 0 || this.pendingBytes > 0) return 0;
-    return writeDirectly(this.socket, this.descriptor, buffer, length);
-  }
-
-  /** @param {Buffer} frames */
-  #writeThroughStream(frames) {
-    // Replies also need a bound. If a client asks and never reads, it would otherwise fill this
-    // worker's memory.
-    if (!this.slowConsumers.queue(this.connection, frames.length)) return;
-    this.mayLag = true;
-    this.socket.write(frames);
+    const written = offerBytes(this, scratch, length);
+    if (written < length) queueBytes(this, Buffer.from(scratch.subarray(written, length)));
   }
 
   /**

@@ -22,6 +22,7 @@ import { HistoryReader } from '../recovery/history-reader.js';
 import { OutageNotice } from '../recovery/outage-notice.js';
 import { SyncScheduler } from '../recovery/scheduler.js';
 import { HttpServer } from '../transport/http-server.js';
+import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
@@ -212,9 +213,21 @@ export class Worker {
       entrance: authenticator,
       counters,
     }));
+    const streams =
+      config.sse === 'off'
+        ? null
+        : new EventStreams({
+            config,
+            hub,
+            commands,
+            heartbeat: this.heartbeat,
+            entrance: authenticator,
+            counters,
+          });
     this.http = new HttpServer({
       config,
       admission,
+      streams,
       onUpgrade: (request, socket, head, { address, credentials }) =>
         websockets.upgrade(request, socket, head, address, credentials),
       readiness: () => this.readiness(),

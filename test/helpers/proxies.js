@@ -11,12 +11,14 @@ import { temporaryFolder } from './temporary-folder.js';
  * HAProxy with ops/haproxy/haproxy.cfg.
  * @param {import('node:test').TestContext} t
  * @param {readonly number[]} servers their public ports on this machine, as fanfare-1, fanfare-2 …
+ * @param {object} [options]
+ * @param {boolean} [options.isHttp2] it speaks HTTP/2 with clients, without TLS
  * @returns {Promise<number>} its port
  */
-export async function startHaproxy(t, servers) {
+export async function startHaproxy(t, servers, { isHttp2 = false } = {}) {
   const port = await freePort();
   const text = await configuration('haproxy/haproxy.cfg', servers, [
-    ['bind :3000', `bind 127.0.0.1:${port}`],
+    ['bind :3000', `bind 127.0.0.1:${port}${isHttp2 ? ' proto h2' : ''}`],
   ]);
   const file = join(temporaryFolder(t), 'haproxy.cfg');
   await writeFile(file, text);
@@ -32,9 +34,10 @@ export async function startHaproxy(t, servers) {
  * @param {object} [options]
  * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of
  *   replacing it, as many do
+ * @param {boolean} [options.isHttp2] it speaks HTTP/2 with clients, without TLS
  * @returns {Promise<number>} its port
  */
-export async function startNginx(t, servers, { appends = false } = {}) {
+export async function startNginx(t, servers, { appends = false, isHttp2 = false } = {}) {
   const folder = temporaryFolder(t);
   const port = await freePort();
   const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
@@ -42,7 +45,7 @@ export async function startNginx(t, servers, { appends = false } = {}) {
   );
   /** @type {[string, string][]} */
   const edits = [
-    ['listen 3000', `listen 127.0.0.1:${port}`],
+    ['listen 3000', `listen 127.0.0.1:${port}${isHttp2 ? ' http2' : ''}`],
     ['/run/nginx.pid', `${folder}/pid`],
     ['error_log /var/log/nginx/error.log', 'error_log stderr'],
     ['http {', `http {\n${buffers.join('\n')}`],

@@ -1,0 +1,200 @@
+// sse-request.js: requests for server-sent events, and their refusals.
+//
+//   GET /sse?room=a&room=b&presence=true&lastEventId=…&token=…
+//
+// A browser's EventSource gives up for ever on any status but 200; 204 is the standard's way to
+// stop it (WHATWG HTML 9.2). After the end of a stream it returns after the time of `retry:`. So a
+// client that accepts text/event-stream gets 200, `retry:` and the end if waiting helps, and 204 if
+// it does not. Every other client gets the plain status.
+
+import { STATUS_CODES } from 'node:http';
+import { ERRORS } from '../protocol/codes.js';
+import { isRoom, readSince } from '../protocol/decode.js';
+import { hasBody, hostsOf, tooManyHeaders } from './handshake.js';
+import { responseText } from './http-answers.js';
+
+/** Rooms of a stream, with those that its token joins. An id lists a position for each. */
+export const MAX_STREAM_ROOMS = 8;
+/** In an id: the stream is not a member of this room yet. */
+export const NO_POSITION = '-';
+const MAX_ID_LENGTH = 512;
+/** How long a browser keeps the answer to a preflight. */
+const PREFLIGHT_S = 86_400;
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('../protocol/codes.js').ErrorCode} ErrorCode */
+/** @typedef {import('../protocol/decode.js').Since} Since */
+/** @typedef {Readonly<Record<string, string>>} Headers */
+/**
+ * A refusal before it is written. If it has Retry-After, waiting helps.
+ * @typedef {{status: number, headers: Headers, body: string}} Refused
+ */
+
+/** A request for a stream. */
+export class StreamRequest {
+  /**
+   * @param {IncomingMessage} request `GET /sse`
+   * @param {Headers} headers for every answer
+   */
+  constructor(request, headers) {
+    const url = request.url ?? '';
+    const query = url.indexOf('?');
+    const parameters = new URLSearchParams(query < 0 ? '' : url.slice(query + 1));
+    this.headers = headers;
+    /** Names of rooms, perhaps invalid. @type {readonly string[]} */
+    this.rooms = [...new Set(parameters.getAll('room'))];
+    this.isPresent = parameters.get('presence') === 'true';
+    const header = request.headers['last-event-id'];
+    /**
+     * '': none. The header counts first: it is newer than the URL if EventSource returns.
+     * @type {string}
+     */
+    this.lastEventId =
+      (typeof header === 'string' && header) || (parameters.get('lastEventId') ?? '');
+    this.isEventSource = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
+  }
+}
+
+/**
+ * Checks a request before admission.
+ * @param {IncomingMessage} request
+ * @param {readonly string[]} rooms
+ * @returns {Refused|null}
+ */
+export function streamFault(request, rooms) {
+  const excess = tooManyHeaders(request);
+  if (excess !== null) return refused(excess.status, 'bad_request', excess.message);
+  const hosts = hostsOf(request);
+  // nginx speaks HTTP/1.0 unless configured otherwise. The events need no chunks, so that works.
+  if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1'))
+    return refused(400, 'bad_request', 'Exactly one Host header is required.');
+  if (hasBody(request)) return refused(400, 'bad_request', 'No body.');
+  if (!rooms.every(isRoom)) return errorRefused(400, 'INVALID_ROOM');
+  if (rooms.length > MAX_STREAM_ROOMS) return errorRefused(400, 'ROOM_LIMIT');
+  return null;
+}
+
+/**
+ * @param {number} status
+ * @param {string} error
+ * @param {string} message
+ * @param {Headers} [headers]
+ * @returns {Refused}
+ */
+function refused(status, error, message, headers = {}) {
+  return { status, headers, body: JSON.stringify({ error, message }) };
+}
+
+/**
+ * @param {number} status
+ * @param {ErrorCode} code
+ * @param {Headers} [headers]
+ */
+export function errorRefused(status, code, headers) {
+  return refused(status, code, ERRORS[code].message, headers);
+}
+
+/**
+ * The positions at which a returning client goes on, one for each room with history.
+ * @param {string} lastEventId '': it is new
+ * @param {number} count of these rooms
+ * @returns {(Since|null)[]} null: the client has not been in the room. An id that does not fit leads
+ *   to a position that no room can prove, so the client gets `resync`.
+ */
+export function readLastEventId(lastEventId, count) {
+  if (lastEventId === '') return Array.from({ length: count }, () => null);
+  const parts = lastEventId.length > MAX_ID_LENGTH ? [] : lastEventId.split(',');
+  return Array.from({ length: count }, (_, i) => {
+    if (parts[i] === NO_POSITION) return null;
+    const [epoch, offset] = (parts[i] ?? '').split(':');
+    return readSince({ epoch, offset });
+  });
+}
+
+/**
+ * @param {StreamRequest} stream
+ * @param {Refused} refusal
+ * @returns {string} a whole response, the last of its connection
+ */
+export function streamRefusal({ headers: common, isEventSource }, { status, headers, body }) {
+  if (!isEventSource) return responseText(status, { ...common, ...headers }, body);
+  const retryAfter = headers['Retry-After'];
+  if (retryAfter === undefined) {
+    const reason = /** @type {{error: string}} */ (JSON.parse(body)).error;
+    // Without a body the developer tools of a browser still show this header.
+    return headText(204, { ...common, 'Fanfare-Error': reason });
+  }
+  const retryMs = 1000 * Number(retryAfter) + Math.floor(1000 * Math.random());
+  return `${streamHead(common)}retry: ${retryMs}\nevent: error\ndata: {"type":"error",${body.slice(1)}\n\n`;
+}
+
+/**
+ * The head of a stream. It has no length and no chunks, so it ends with its connection (RFC 9112
+ * 6.3, 8), and all streams share the bytes of their events.
+ * @param {Headers} common
+ */
+export function streamHead(common) {
+  return headText(200, {
+    'Content-Type': 'text/event-stream',
+    'Cache-Control': 'no-cache, no-transform',
+    'X-Accel-Buffering': 'no', // nginx
+    ...common,
+  });
+}
+
+/**
+ * @param {number} status
+ * @param {Headers} headers
+ */
+function headText(status, headers) {
+  let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
+  for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
+  return `${text}Connection: close\r\n\r\n`;
+}
+
+/**
+ * Which pages may read the answers (https://fetch.spec.whatwg.org/#http-cors-protocol). Admission
+ * decides whether they get a stream. Cookies grant nothing here, so no credentials are allowed.
+ * @param {readonly string[]} allowedOrigins empty: all
+ * @returns {(request: IncomingMessage) => Headers}
+ */
+export function createCorsHeaders(allowedOrigins) {
+  const exposed = 'Fanfare-Error, Retry-After';
+  if (allowedOrigins.length === 0) {
+    const headers = Object.freeze({
+      'Access-Control-Allow-Origin': '*',
+      'Access-Control-Expose-Headers': exposed,
+    });
+    return () => headers;
+  }
+  const allowed = new Set(allowedOrigins);
+  return ({ headers: { origin } }) => {
+    if (origin === undefined || !allowed.has(origin)) return VARY;
+    return {
+      ...VARY,
+      'Access-Control-Allow-Origin': origin,
+      'Access-Control-Expose-Headers': exposed,
+    };
+  };
+}
+
+/** @type {Headers} */
+const VARY = Object.freeze({ Vary: 'Origin' });
+
+/**
+ * The answer to the question of a browser whether `fetch` may send these headers.
+ * @param {Headers} common
+ * @returns {{status: number, headers: Headers, body: string}}
+ */
+export function preflightAnswer(common) {
+  return {
+    status: 204,
+    headers: {
+      ...common,
+      'Access-Control-Allow-Methods': 'GET',
+      'Access-Control-Allow-Headers': 'Authorization, Cache-Control, Last-Event-ID',
+      'Access-Control-Max-Age': String(PREFLIGHT_S),
+    },
+    body: '',
+  };
+}

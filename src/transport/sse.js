@@ -1,0 +1,420 @@
+// sse.js: the transport for server-sent events.
+//
+//   GET /sse?room=a -> admitted (http-server.js) -> token and rights -> 200, the head
+//     -> a Connection in the hub, which joins its rooms -> events -> end
+//
+// The hub, the outbox, recovery and the bounds are those of WebSockets. A client cannot send
+// commands, so the request names its rooms, and Last-Event-ID its positions. The events of a flush
+// are built once per room and shared. With one room with history, each event has its position as
+// its id. With several, the id of a stream lists a position for each of them. It stands behind the
+// last event of each flush, because it differs from stream to stream.
+//
+// An EventSource returns by itself, after the time that `retry:` last said. So a drain and an
+// overload send this client's own time before the end.
+//
+// A peer sends nothing, so its silence proves nothing. If it is gone, the kernel closes the socket
+// when it gives up sending; until then the bytes that it does not take are bounded as those of a
+// slow consumer. A maximum age bounds the rest.
+
+import { useFastPath } from '../config/fast-paths.js';
+import { Connection } from '../hub/connection.js';
+import { CLOSES } from '../protocol/codes.js';
+import { encodeJoined, encodeResync, encodeRoomReply, encodeShutdown } from '../protocol/encode.js';
+import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
+import { FORMAT } from '../protocol/format.js';
+import { descriptorOf, directWriteFault } from './fast/direct-write.js';
+import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
+import {
+  createCorsHeaders,
+  errorRefused,
+  MAX_STREAM_ROOMS,
+  NO_POSITION,
+  preflightAnswer,
+  readLastEventId,
+  StreamRequest,
+  streamFault,
+  streamHead,
+  streamRefusal,
+} from './sse-request.js';
+
+/** How long a client may take to close its side after the end of its stream. */
+const CLOSE_TIMEOUT_MS = 5000;
+/** After this many bytes behind the request, the server drops the client. */
+const MAX_INPUT_BYTES = 65_536;
+/** Clients return after so long, unless another time follows. Spread, because a worker may die. */
+const RETRY_MS = { min: 1000, max: 5000 };
+const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
+/** The server is well: a stream that is only too old may return at once. */
+const AGE_RETRY_MS = { min: 100, max: 1000 };
+/** Streams end between this part of their maximum age and all of it. */
+const MIN_AGE_PART = 0.75;
+
+/** @type {unique symbol} */
+const STREAM = Symbol('stream');
+
+/** @typedef {import('node:net').Socket & {[STREAM]: EventStream}} StreamSocket */
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
+/** @typedef {import('./sse-request.js').Refused} Refused */
+
+/**
+ * One stream.
+ * @implements {Transport}
+ */
+class EventStream {
+  /**
+   * @param {EventStreams} owner
+   * @param {StreamSocket} socket
+   * @param {string} address
+   * @param {number} descriptor
+   */
+  constructor(owner, socket, address, descriptor) {
+    this.owner = owner;
+    this.socket = socket;
+    this.descriptor = descriptor;
+    this.mayLag = false;
+    this.slowConsumers = owner.hub.slowConsumers;
+    /** @type {Connection} */
+    this.connection = new Connection(this, address);
+    /** @type {number} */
+    this.format = FORMAT.EVENTS;
+    /** Rooms with history whose positions the id has, in its order. @type {readonly string[]} */
+    this.tracked = NO_ROOMS;
+    /** Their positions as text, if the format is BARE_EVENTS. @type {string[]} */
+    this.positions = NO_POSITIONS;
+    this.endsMs = owner.endOfStream();
+    /** The last byte that the client may send. */
+    this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
+  }
+
+  /** @returns {number} */
+  get pendingBytes() {
+    return pendingBytesOf(this);
+  }
+
+  /** @param {Buffer} events */
+  write(events) {
+    const written = offerBytes(this, events, events.length);
+    if (written < events.length)
+      queueBytes(this, written === 0 ? events : events.subarray(written));
+  }
+
+  /**
+   * @param {string} text of encode.js
+   * @param {string} [id]
+   */
+  sendEvent(text, id) {
+    this.write(Buffer.from(textEvent(text, id)));
+  }
+
+  /** @param {string} text */
+  sendText(text) {
+    // Somebody else has made the client a member of a room that its request does not name. The
+    // positions of that room must not become the id.
+    if (text.startsWith(JOINED)) this.track(this.tracked);
+    this.sendEvent(text);
+  }
+
+  /**
+   * @param {Buffer} before
+   * @param {Buffer} source
+   * @param {number} start
+   * @param {number} end
+   * @param {string} after
+   */
+  sendAround(before, source, start, end, after) {
+    this.sendText(`${before}${source.toString('utf8', start, end)}${after}`);
+  }
+
+  /** @param {number} reconnectAfterMs */
+  sendShutdown(reconnectAfterMs) {
+    this.write(
+      Buffer.from(`retry: ${reconnectAfterMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`),
+    );
+  }
+
+  /**
+   * From now on the stream has an id of its own.
+   * @param {readonly string[]} rooms with history
+   */
+  track(rooms) {
+    if (this.format === FORMAT.BARE_EVENTS) return;
+    this.format = FORMAT.BARE_EVENTS;
+    this.tracked = rooms;
+    this.positions = rooms.map(() => NO_POSITION);
+  }
+
+  /**
+   * @param {number} index of a room in `tracked`
+   * @param {string} position
+   * @returns {string} the id of the stream
+   */
+  move(index, position) {
+    if (this.format === FORMAT.EVENTS) return position;
+    this.positions[index] = position;
+    return this.positions.join(',');
+  }
+
+  /**
+   * @param {string} room
+   * @param {Buffer} events
+   * @param {string} epoch
+   * @param {number} offset
+   */
+  withPosition(room, events, epoch, offset) {
+    const index = this.tracked.indexOf(room);
+    return index < 0 ? events : endWithId(events, this.move(index, eventId(epoch, offset)));
+  }
+
+  ping() {
+    const { connection } = this;
+    connection.markAlive();
+    if (!connection.isOpen) return;
+    if (performance.now() >= this.endsMs) connection.close(CLOSES.AGE);
+    else if (this.pendingBytes === 0) this.write(COMMENT);
+  }
+
+  /**
+   * @param {number} code
+   * @param {string} reason
+   */
+  close(code, reason) {
+    const { socket } = this;
+    if (socket.destroyed || socket.writableEnded) return;
+    const retry = retryBefore(code);
+    socket.end(`${retry}${textEvent(`{"type":"close","code":${code},"reason":"${reason}"}`)}`);
+    setTimeout(destroy, CLOSE_TIMEOUT_MS, socket).unref();
+  }
+
+  terminate() {
+    this.socket.destroy();
+  }
+}
+
+const JOINED = '{"type":"joined"';
+/** @type {readonly string[]} */
+const NO_ROOMS = Object.freeze([]);
+/** @type {string[]} */
+const NO_POSITIONS = [];
+
+/**
+ * Sends away and lets in, as websocket.js does.
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'|'mayJoin'>}
+ *   Entrance
+ */
+
+export class EventStreams {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {Pick<import('../commands/index.js').Commands, 'join'>} parts.commands
+   * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
+   * @param {Entrance|null} [parts.entrance] null if no tokens are configured
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ config, hub, commands, heartbeat, entrance = null, counters }) {
+    this.hub = hub;
+    this.commands = commands;
+    this.heartbeat = heartbeat;
+    this.entrance = entrance;
+    this.counters = counters;
+    this.maxAgeMs = config.sseMaxAgeMs;
+    this.maxRooms =
+      config.maxRoomsPerConnectionMode === 'enforce'
+        ? config.maxRoomsPerConnection
+        : MAX_STREAM_ROOMS;
+    this.corsHeaders = createCorsHeaders(config.allowedOrigins);
+    this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
+  }
+
+  /** The time at which a new stream ends. */
+  endOfStream() {
+    const { maxAgeMs } = this;
+    if (maxAgeMs === 0) return Number.POSITIVE_INFINITY;
+    return performance.now() + maxAgeMs * (1 - Math.random() * (1 - MIN_AGE_PART));
+  }
+
+  /** @param {IncomingMessage} request `OPTIONS /sse` */
+  preflight(request) {
+    return preflightAnswer(this.corsHeaders(request));
+  }
+
+  /** @param {IncomingMessage} request `GET /sse` */
+  read(request) {
+    return new StreamRequest(request, this.corsHeaders(request));
+  }
+
+  /**
+   * Checks a request before admission.
+   * @param {IncomingMessage} request
+   * @param {StreamRequest} stream
+   */
+  faultOf(request, { rooms }) {
+    return streamFault(request, rooms);
+  }
+
+  /**
+   * The last answer to a request that gets no stream.
+   * @param {StreamRequest} stream
+   * @param {Refused} refusal
+   */
+  refusalText(stream, refusal) {
+    return streamRefusal(stream, refusal);
+  }
+
+  /**
+   * Answers an admitted request with a stream. The socket has no other reader and writer.
+   * @param {StreamRequest} request
+   * @param {import('node:net').Socket} socket
+   * @param {{address: string, credentials: Credentials|null}} admitted
+   * @returns {Refused|null} null if the stream is open; a refusal has written nothing
+   */
+  open(request, socket, { address, credentials }) {
+    const names = [...new Set([...request.rooms, ...(credentials?.identity?.autojoin ?? [])])];
+    const refusal = this.#refusalOf(request, names, credentials);
+    if (refusal !== null) return refusal;
+    const streamSocket = /** @type {StreamSocket} */ (socket);
+    const descriptor = this.writesDirectly ? descriptorOf(socket) : -1;
+    const stream = new EventStream(this, streamSocket, address, descriptor);
+    const { connection } = stream;
+    streamSocket[STREAM] = stream;
+    socket.setTimeout(0);
+    socket.on('data', socketOnData);
+    socket.on('end', socketOnEnd);
+    socket.on('close', socketOnClose);
+    socket.resume();
+    this.counters.eventStreams++;
+    this.heartbeat.add(connection);
+    stream.write(
+      Buffer.from(`${streamHead(request.headers)}${COMMENT}retry: ${randomMs(RETRY_MS)}\n\n`),
+    );
+    if (this.entrance === null) this.hub.add(connection);
+    else this.entrance.enter(connection, credentials, () => {});
+    if (connection.isOpen) this.#join(stream, names, request);
+    return null;
+  }
+
+  /**
+   * @param {StreamRequest} request
+   * @param {readonly string[]} names of its rooms and of those that the token joins
+   * @param {Credentials|null} credentials
+   * @returns {Refused|null}
+   */
+  #refusalOf({ rooms }, names, credentials) {
+    const { entrance } = this;
+    if (entrance !== null) {
+      if (credentials === null && entrance.isRequired)
+        return errorRefused(401, 'INVALID_TOKEN', CHALLENGE);
+      const refusal = credentials?.refusal ?? null;
+      if (refusal !== null) {
+        const { error, retryAfterS } = refusal;
+        if (retryAfterS > 0)
+          return errorRefused(503, error, { 'Retry-After': String(retryAfterS) });
+        // The only refusal of another kind is the limit of connections per user.
+        return error === 'PERMISSION_DENIED'
+          ? errorRefused(429, error)
+          : errorRefused(401, error, CHALLENGE);
+      }
+      const identity = credentials?.identity ?? null;
+      if (identity !== null && !rooms.every((room) => entrance.mayJoin(identity, room)))
+        return errorRefused(403, 'PERMISSION_DENIED');
+    }
+    if (names.length === 0) return errorRefused(400, 'ROOM_REQUIRED');
+    if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms))
+      return errorRefused(400, 'ROOM_LIMIT');
+    return null;
+  }
+
+  /**
+   * @param {EventStream} stream
+   * @param {readonly string[]} names
+   * @param {StreamRequest} request
+   */
+  #join(stream, names, { rooms, isPresent, lastEventId }) {
+    const { connection } = stream;
+    const tracked = names.filter((name) => this.hub.scheduler.hasHistory(name));
+    const positions = readLastEventId(lastEventId, tracked.length);
+    if (tracked.length > 1) stream.track(tracked);
+    else stream.tracked = tracked;
+    for (const [index, since] of positions.entries())
+      if (since !== null && since.epoch !== '')
+        stream.move(index, eventId(since.epoch, since.offset));
+    for (const name of names) {
+      const index = tracked.indexOf(name);
+      const since = index < 0 ? null : positions[index];
+      this.commands.join(connection, name, {
+        since,
+        isPresent: isPresent || !rooms.includes(name),
+        onJoined: (joined) => {
+          if (joined === null) return stream.sendEvent(encodeRoomReply('joined', name, undefined));
+          const { epoch, offset, recovered } = joined;
+          const text = encodeJoined(name, joined, undefined);
+          // The missed messages follow, and move the id.
+          if (recovered) return stream.sendEvent(text);
+          const id = stream.move(index, eventId(epoch, offset));
+          if (since === null) return stream.sendEvent(text, id);
+          stream.sendEvent(text);
+          stream.sendEvent(encodeResync(name, epoch, offset, 0), id);
+        },
+        // The error has been sent. The client cannot ask again, but it returns.
+        onRefused: () => connection.close(CLOSES.OVERLOAD),
+      });
+    }
+  }
+
+  /** @param {EventStream} stream whose socket is closed */
+  remove({ connection }) {
+    this.counters.eventStreams--;
+    if (this.entrance === null) this.hub.remove(connection);
+    else this.entrance.leave(connection);
+    this.heartbeat.remove(connection);
+  }
+}
+
+/** RFC 9110 15.5.2: a 401 names the scheme. */
+const CHALLENGE = Object.freeze({ 'WWW-Authenticate': 'Bearer' });
+
+/**
+ * @param {number} code
+ * @returns {string} the line that precedes the end of a stream; '' if the client knows its time
+ */
+function retryBefore(code) {
+  if (code === CLOSES.OVERLOAD.code) return `retry: ${randomMs(OVERLOAD_RETRY_MS)}\n`;
+  return code === CLOSES.AGE.code ? `retry: ${randomMs(AGE_RETRY_MS)}\n` : '';
+}
+
+/** @param {{min: number, max: number}} range */
+function randomMs({ min, max }) {
+  return min + Math.floor(Math.random() * (max - min));
+}
+
+/** @param {import('node:net').Socket} socket */
+function destroy(socket) {
+  socket.destroy();
+}
+
+/**
+ * A client has nothing to send. A further request on this connection gets no answer.
+ * @this {StreamSocket}
+ */
+function socketOnData() {
+  if (this.bytesRead > this[STREAM].lastByte) this.destroy();
+}
+
+/**
+ * The client has closed its side. Nobody who listens does that, and without its end the server
+ * would notice the client's absence late.
+ * @this {StreamSocket}
+ */
+function socketOnEnd() {
+  this[STREAM].connection.markClosed();
+  this.destroy();
+}
+
+/** @this {StreamSocket} */
+function socketOnClose() {
+  const stream = this[STREAM];
+  stream.owner.remove(stream);
+}

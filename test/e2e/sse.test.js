@@ -1,0 +1,463 @@
+// sse.test.js: server-sent events on real servers, with an EventSource in Chromium and the one of
+// the package `eventsource`, alone and behind proxies.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { connect as connectHttp2 } from 'node:http2';
+import { test } from 'node:test';
+import { EventSource } from 'eventsource';
+import { chromium } from 'playwright-core';
+import { freePort, startRedis } from '../../loadtest/lib/redis.js';
+import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { connect } from '../helpers/clients.js';
+import { EventClient, EventReader } from '../helpers/event-stream.js';
+import { startHaproxy, startNginx } from '../helpers/proxies.js';
+import { SECRET, token } from '../helpers/tokens.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--no-first-run',
+  '--disable-background-networking',
+];
+const ENV = {
+  ...NO_LIMITS,
+  FANFARE_HISTORY: 'chat.*=10000/600s',
+  FANFARE_RECONNECT_WINDOW_MS: '1000',
+};
+const LISTENERS = 5;
+/** An EventSource returns within 5 s of a crash. */
+const BACK_MS = 20_000;
+
+/** @param {{metricsPort: number}} server */
+const metricsOf = async ({ metricsPort }) =>
+  samples(await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text());
+
+/** An EventSource of the package, and the offsets that it has received, by room. */
+class Listener {
+  /**
+   * @param {TestContext} t
+   * @param {number} port
+   * @param {string} query
+   */
+  constructor(t, port, query) {
+    /** @type {Map<string, number[]>} */
+    this.offsets = new Map();
+    this.opened = 0;
+    this.resyncs = 0;
+    /** @type {Set<string>} */
+    this.types = new Set();
+    const source = new EventSource(`http://127.0.0.1:${port}/sse${query}`);
+    t.after(() => source.close());
+    source.onopen = () => void this.opened++;
+    source.onmessage = ({ data }) => {
+      const { room, offset } = JSON.parse(data);
+      const seen = this.offsets.get(room);
+      if (seen === undefined) this.offsets.set(room, [offset]);
+      else seen.push(offset);
+    };
+    source.addEventListener('resync', () => void this.resyncs++);
+    for (const type of ['SERVER_SHUTDOWN', 'close'])
+      source.addEventListener(type, () => void this.types.add(type));
+  }
+
+  /** @param {string} room */
+  of(room) {
+    return this.offsets.get(room) ?? [];
+  }
+}
+
+/** The page of a real browser, with an EventSource in it. */
+class Page {
+  /**
+   * @param {TestContext} t
+   * @param {number} port
+   * @param {string} query
+   */
+  static async open(t, port, query) {
+    const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+    t.after(() => browser.close());
+    const page = await browser.newPage();
+    await page.goto(`http://127.0.0.1:${port}/livez`);
+    await page.evaluate(`
+      window.offsets = [];
+      window.resyncs = 0;
+      window.source = new EventSource('/sse${query}');
+      source.onmessage = ({ data }) => offsets.push(JSON.parse(data).offset);
+      source.addEventListener('resync', () => resyncs++);
+    `);
+    return new Page(page);
+  }
+
+  /** @param {import('playwright-core').Page} page */
+  constructor(page) {
+    this.page = page;
+  }
+
+  /** @returns {Promise<number[]>} */
+  async offsets() {
+    return /** @type {Promise<number[]>} */ (this.page.evaluate('offsets'));
+  }
+
+  /** @returns {Promise<number>} */
+  async resyncs() {
+    return /** @type {Promise<number>} */ (this.page.evaluate('resyncs'));
+  }
+}
+
+/** Publishes without a pause; a lost connection is opened again, somewhere. */
+class Publisher {
+  /**
+   * @param {TestContext} t
+   * @param {() => number} port
+   * @param {readonly string[]} rooms
+   */
+  constructor(t, port, rooms) {
+    this.rooms = rooms;
+    this.isOver = false;
+    /** The latest acknowledged offset, by room. @type {Map<string, number>} */
+    this.acknowledged = new Map();
+    this.running = this.#run(t, port);
+    t.after(() => {
+      this.isOver = true;
+      return this.running;
+    });
+  }
+
+  /**
+   * @param {TestContext} t
+   * @param {() => number} port
+   */
+  async #run(t, port) {
+    while (!this.isOver) {
+      try {
+        const client = await connect(t, port());
+        for (let id = 1; !this.isOver; id++) {
+          const room = this.rooms[id % this.rooms.length];
+          client.send({ type: 'message', room, payload: id, id });
+          const answer = await client.next(({ id: replied }) => replied === id, 2000);
+          if (answer.type === 'ack') this.acknowledged.set(room, answer.offset);
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+        client.socket.terminate();
+      } catch {
+        // The server is away, or the connection was lost: the next one goes on.
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    }
+  }
+
+  async stop() {
+    this.isOver = true;
+    await this.running;
+    return this.acknowledged;
+  }
+}
+
+/**
+ * Every listener has each offset once, in order, up to the last one acknowledged.
+ * @param {readonly number[]} offsets
+ * @param {number} last
+ */
+function assertComplete(offsets, last) {
+  const [first] = offsets;
+  assert.deepEqual(
+    offsets,
+    offsets.map((_, i) => first + i),
+    'a gap or a repeat',
+  );
+  assert.ok(Number(offsets.at(-1)) >= last, `${offsets.at(-1)} < ${last}`);
+}
+
+for (const { name, query, rooms } of [
+  { name: 'one room', query: '?room=chat.1', rooms: ['chat.1'] },
+  { name: 'two rooms', query: '?room=chat.1&room=chat.2', rooms: ['chat.1', 'chat.2'] },
+]) {
+  test(`EventSources in ${name} miss nothing over a worker kill, a reload, a drain and a restart of the server`, {
+    timeout: 120_000,
+  }, async (t) => {
+    const redis = await startRedis(t);
+    const port = await freePort();
+    const env = { ...ENV, REDIS_URL: redis.url, PORT: String(port) };
+    // Publishes go on through it while the other server is away.
+    const other = await startServer(t, { ...env, PORT: '0', WORKERS: '1' });
+    let server = await startServer(t, env);
+    const listeners = Array.from({ length: LISTENERS }, () => new Listener(t, port, query));
+    const page = CHROMIUM === '' || rooms.length > 1 ? null : await Page.open(t, port, query);
+    await until(() => listeners.every(({ opened }) => opened === 1), BACK_MS, 'the first streams');
+    const publisher = new Publisher(t, () => other.port, rooms);
+    const back = async (/** @type {string} */ what) => {
+      const offsets = publisher.acknowledged.get('chat.1') ?? 0;
+      await until(
+        async () =>
+          listeners.every((listener) => Number(listener.of('chat.1').at(-1)) > offsets) &&
+          (page === null || Number((await page.offsets()).at(-1)) > offsets),
+        BACK_MS,
+        `all streams after ${what}`,
+      );
+    };
+    await back('the start');
+
+    process.kill(server.workerPids()[0], 'SIGKILL');
+    await back('the worker kill');
+
+    server.kill('SIGHUP');
+    await server.line(({ msg }) => msg === 'reload complete', 30_000);
+    await back('the reload');
+    assert.ok(
+      listeners.every(({ types }) => types.has('SERVER_SHUTDOWN') && types.has('close')),
+      'each stream was told before it ended',
+    );
+
+    server.kill('SIGTERM');
+    assert.deepEqual(await server.exited, { code: 0, signal: null });
+    server = await startServer(t, env);
+    await back('the drain');
+
+    const pids = [server.pid, ...server.workerPids()];
+    for (const pid of pids) process.kill(pid, 'SIGKILL');
+    await server.exited;
+    server = await startServer(t, env);
+    await back('the restart');
+
+    const acknowledged = await publisher.stop();
+    for (const room of rooms) {
+      const last = acknowledged.get(room) ?? 0;
+      assert.ok(last > 50, `${last} messages`);
+      for (const listener of listeners) {
+        await until(
+          () => Number(listener.of(room).at(-1)) >= last,
+          BACK_MS,
+          `message ${last} of ${room}`,
+        );
+        assertComplete(listener.of(room), last);
+        assert.equal(listener.resyncs, 0);
+        assert.ok(listener.opened >= 4, `${listener.opened} connections`);
+      }
+    }
+    if (page === null) return;
+    const last = acknowledged.get('chat.1') ?? 0;
+    await until(
+      async () => Number((await page.offsets()).at(-1)) >= last,
+      BACK_MS,
+      'the browser to catch up',
+    );
+    assertComplete(await page.offsets(), last);
+    assert.equal(await page.resyncs(), 0);
+  });
+}
+
+test('1,000 streams and 1,000 WebSockets in one room get the same messages in the same order', {
+  timeout: 120_000,
+}, async (t) => {
+  const COUNT = 1000;
+  const MESSAGES = 200;
+  const server = await startServer(t, ENV);
+  /** @type {EventClient[]} */
+  const streams = [];
+  /** @type {import('../helpers/clients.js').Client[]} */
+  const sockets = [];
+  for (let i = 0; i < COUNT; i += 50) {
+    await Promise.all(
+      Array.from({ length: 50 }, async () => {
+        const stream = await EventClient.open(t, server.port, '?room=chat.1');
+        await stream.collect('joined');
+        streams.push(stream);
+        const socket = await connect(t, server.port);
+        await socket.join('chat.1');
+        sockets.push(socket);
+      }),
+    );
+  }
+  const metrics = await metricsOf(server);
+  assert.equal(metrics.get('fanfare_transport_connections{transport="sse"}'), COUNT);
+  assert.equal(metrics.get('fanfare_transport_connections{transport="websocket"}'), COUNT);
+  // Two publishers, so that the order is not that of one connection.
+  for (let i = 1; i <= MESSAGES; i++)
+    sockets[i % 2].send({ type: 'message', room: 'chat.1', payload: i });
+  for (const socket of sockets) await socket.collect('message', MESSAGES, 60_000);
+  for (const stream of streams) await stream.collect('message', MESSAGES);
+  const expected = sockets[0].all('message');
+  assert.deepEqual(
+    expected.map(({ offset }) => offset),
+    Array.from({ length: MESSAGES }, (_, i) => i + 1),
+  );
+  for (const socket of sockets) assert.deepEqual(socket.all('message'), expected);
+  for (const stream of streams) assert.deepEqual(stream.all('message'), expected);
+});
+
+for (const { name, start } of [
+  { name: 'HAProxy', start: startHaproxy },
+  { name: 'nginx', start: startNginx },
+]) {
+  test(`events pass ${name} at once, heartbeats keep the stream, and an EventSource recovers`, {
+    timeout: 60_000,
+  }, async (t) => {
+    const server = await startServer(t, {
+      ...ENV,
+      FANFARE_PING_INTERVAL_MS: '1000',
+      FANFARE_PONG_TIMEOUT_MS: '500',
+    });
+    const port = await start(t, [server.port]);
+    const client = await EventClient.open(t, port, '?room=chat.1');
+    await client.collect('joined');
+    const { comments } = client.reader;
+    await client.until(() => client.reader.comments > comments + 1, 'heartbeats');
+    const listener = new Listener(t, port, '?room=chat.1');
+    await until(() => listener.opened === 1, BACK_MS, 'the stream');
+    const publisher = new Publisher(t, () => server.port, ['chat.1']);
+    await until(() => listener.of('chat.1').length > 10, BACK_MS, 'the first events');
+    server.kill('SIGHUP');
+    await server.line(({ msg }) => msg === 'reload complete', 30_000);
+    const last = publisher.acknowledged.get('chat.1') ?? 0;
+    await until(
+      () => Number(listener.of('chat.1').at(-1)) > last,
+      BACK_MS,
+      'events after the reload',
+    );
+    assertComplete(listener.of('chat.1'), last);
+    assert.equal(listener.resyncs, 0);
+  });
+
+  test(`events pass ${name} over HTTP/2`, { timeout: 60_000 }, async (t) => {
+    const server = await startServer(t, ENV);
+    const port = await start(t, [server.port], { isHttp2: true });
+    const session = connectHttp2(`http://127.0.0.1:${port}`);
+    t.after(() => session.destroy());
+    // Browsers open more than six streams to a host only over HTTP/2.
+    const readers = Array.from({ length: 10 }, () => {
+      const reader = new EventReader();
+      /** @type {import('../helpers/event-stream.js').ServerEvent[]} */
+      const events = [];
+      const stream = session.request({ ':path': '/sse?room=chat.1' });
+      stream.on('data', (bytes) => events.push(...reader.read(bytes)));
+      return events;
+    });
+    await until(
+      () => readers.every((events) => events.some(({ type }) => type === 'joined')),
+      BACK_MS,
+      'the joins',
+    );
+    const publisher = await connect(t, server.port);
+    publisher.send({ type: 'message', room: 'chat.1', payload: 'hello' });
+    await until(
+      () => readers.every((events) => events.some(({ data }) => data.includes('hello'))),
+      BACK_MS,
+      'the event',
+    );
+  });
+}
+
+const RIGHTS = { join: ['chat.*'], publish: ['chat.*'] };
+const EVENT_SOURCE = { Accept: 'text/event-stream' };
+
+test('a token lets a stream in, and its rights and rooms count', { timeout: 30_000 }, async (t) => {
+  const server = await startServer(t, { ...ENV, WORKERS: '1', JWT_SECRET: SECRET });
+  const valid = token({ rooms: RIGHTS, autojoin: ['chat.9', 'user.alice'] });
+  const byHeader = await EventClient.open(t, server.port, '?room=chat.1', {
+    Authorization: `Bearer ${valid}`,
+  });
+  await byHeader.collect('joined', 3);
+  assert.deepEqual(
+    byHeader.all('joined').map(({ room }) => room),
+    ['chat.1', 'chat.9', 'user.alice'],
+  );
+  const byQuery = await EventClient.open(t, server.port, `?token=${valid}`);
+  await byQuery.collect('joined', 2);
+  for (const [query, headers, status] of /** @type {const} */ ([
+    ['?room=chat.1', {}, 401],
+    ['?room=chat.1', { Cookie: `token=${valid}` }, 401],
+    ['?room=chat.1&token=nonsense', {}, 401],
+    [`?room=chat.1&token=${token({ rooms: RIGHTS, exp: 1 })}`, {}, 401],
+    [`?room=secret&token=${valid}`, {}, 403],
+  ])) {
+    const plain = await EventClient.open(t, server.port, query, headers);
+    assert.equal(plain.status, status, query);
+    const source = await EventClient.open(t, server.port, query, { ...headers, ...EVENT_SOURCE });
+    assert.equal(source.status, 204, query);
+  }
+  const metrics = await metricsOf(server);
+  assert.equal(metrics.get('fanfare_admissions_refused_total{reason="denied"}'), 10);
+  assert.equal(metrics.get('fanfare_authenticated_connections'), 2);
+  const log = JSON.stringify(server.lines);
+  for (const secret of valid.split('.').slice(1)) assert.ok(!log.includes(secret));
+});
+
+test('rooms that a token joins recover as the rooms of the request do', {
+  timeout: 30_000,
+}, async (t) => {
+  const server = await startServer(t, { ...ENV, WORKERS: '1', JWT_SECRET: SECRET });
+  const valid = token({ rooms: RIGHTS, autojoin: ['chat.9'] });
+  const publisher = await connect(t, `ws://127.0.0.1:${server.port}/?token=${valid}`);
+  const publish = async (/** @type {number} */ id) => {
+    publisher.send({ type: 'message', room: 'chat.9', payload: id, id });
+    await publisher.next('ack');
+  };
+  const query = `?room=chat.1&token=${valid}`;
+  const first = await EventClient.open(t, server.port, query);
+  await first.collect('joined', 2);
+  await publish(1);
+  await first.collect('message');
+  first.close();
+  await publish(2);
+  const again = await EventClient.open(t, server.port, query, {
+    'Last-Event-ID': first.reader.lastEventId,
+  });
+  const [message] = await again.collect('message');
+  assert.equal(message.payload, 2);
+});
+
+test('an expired token and a user over the limit end or refuse a stream', {
+  timeout: 30_000,
+}, async (t) => {
+  const server = await startServer(t, {
+    ...ENV,
+    WORKERS: '1',
+    JWT_SECRET: SECRET,
+    FANFARE_MAX_CONNECTIONS_PER_USER: '1',
+    FANFARE_MAX_CONNECTIONS_PER_USER_MODE: 'enforce',
+  });
+  const nowS = Math.floor(Date.now() / 1000);
+  const short = token({ rooms: RIGHTS, exp: nowS + 3 });
+  const query = `?room=chat.1&token=${short}`;
+  const client = await EventClient.open(t, server.port, query);
+  await client.collect('joined');
+  assert.equal((await EventClient.open(t, server.port, query)).status, 429);
+  assert.equal((await EventClient.open(t, server.port, query, EVENT_SOURCE)).status, 204);
+  await client.ended();
+  assert.equal(client.all('close')[0].code, 4001);
+  const other = token({ rooms: RIGHTS });
+  await until(
+    async () =>
+      (await EventClient.open(t, server.port, `?room=chat.1&token=${other}`)).status === 200,
+    5000,
+    'the place of the ended stream',
+  );
+});
+
+test('the limit of connections per address counts streams and WebSockets together', {
+  timeout: 30_000,
+}, async (t) => {
+  const server = await startServer(t, { FANFARE_MAX_CONNECTIONS_PER_IP: '3' });
+  const streams = [];
+  for (let i = 0; i < 2; i++) streams.push(await EventClient.open(t, server.port, '?room=a'));
+  await connect(t, server.port);
+  assert.deepEqual(
+    streams.map(({ status }) => status),
+    [200, 200],
+  );
+  assert.equal((await EventClient.open(t, server.port, '?room=a')).status, 429);
+  const source = await EventClient.open(t, server.port, '?room=a', EVENT_SOURCE);
+  assert.equal(source.status, 200);
+  await source.ended();
+  assert.ok(source.reader.retryMs >= 10_000);
+  streams[0].close();
+  await until(
+    async () => (await EventClient.open(t, server.port, '?room=a')).status === 200,
+    5000,
+    'the place of the closed stream',
+  );
+});
