@@ -101,8 +101,9 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   newest. They may be more than the rule's size
  * @property {boolean} [isGlance] the caller does not follow the room, so the store need not
  *   remember an epoch for a room without publications
- * @property {string} [endedEpoch] an epoch that the caller has proved to have forked: the store
- *   ends it if it is current
+ * @property {string} [endedEpoch] an epoch that must not continue: it has forked, or its history is to
+ *   be deleted. If it is current, the store deletes its publications and begins a new epoch, in the
+ *   same step
  */
 
 /**

@@ -70,6 +70,7 @@ import { exceptOf } from '../protocol/publication.js';
  * @typedef {object} RoomStream
  * @property {string} epoch '': not known yet
  * @property {string} formerEpoch the epoch before, which does not come back
+ * @property {string} deletedEpoch an epoch whose history has been deleted
  * @property {number} offset of the last publication handed to the outbox
  * @property {boolean} isInStep is the next offset known, so that arrivals go on at once?
  * @property {boolean} mustEnd does the next read end the epoch?
@@ -227,6 +228,7 @@ export class RoomJoins {
   #recover(join, since, offset, error) {
     const { stream } = this;
     if (since.epoch === '' || since.epoch === stream.formerEpoch || stream.mustEnd) return null;
+    if (since.epoch === stream.deletedEpoch) return null;
     if (since.epoch !== stream.epoch || since.offset > stream.offset) {
       // The client may have seen more than this worker has, on another worker. A read that began
       // after the join came decides.

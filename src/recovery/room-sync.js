@@ -76,6 +76,8 @@ export class RoomSync {
     this.isBehind = false;
     this.isRestoring = false;
     this.isChecking = false;
+    /** An epoch whose history has been deleted: none of it is replayed any more. */
+    this.deletedEpoch = '';
     /** Does the next read end the epoch? */
     this.mustEnd = false;
     /** @type {Promise<void>|null} */
@@ -113,9 +115,9 @@ export class RoomSync {
     return this.held === null && !this.isBehind;
   }
 
-  /** Is the stream's position known? */
+  /** Is the stream's position known, and its history not deleted? */
   get isLive() {
-    return this.epoch !== '' && !this.isClosed;
+    return this.epoch !== '' && this.epoch !== this.deletedEpoch && !this.isClosed;
   }
 
   /**
@@ -152,6 +154,20 @@ export class RoomSync {
   }
 
   /**
+   * The history of an epoch has been deleted. If it is this room's, members get `resync`, and a
+   * client that comes back with a position in it is not recovered.
+   * @param {string} epoch
+   */
+  forget(epoch) {
+    if (this.isClosed || this.epoch !== epoch) return;
+    this.deletedEpoch = epoch;
+    this.replayBuffer.restart(this.offset + 1);
+    this.check();
+    // A read under way may have begun before.
+    this.timetable.checkIn(1);
+  }
+
+  /**
    * The outbox has written publications of this room to all its members.
    * @param {boolean} isDrained does no publication wait any more?
    */
@@ -177,7 +193,7 @@ export class RoomSync {
   check() {
     if (this.isClosed || this.epoch === '' || this.isBehind || this.isRestoring || this.isChecking)
       return;
-    if (this.mustEnd) this.held ??= [];
+    if (this.mustEnd || this.epoch === this.deletedEpoch) this.held ??= [];
     if (this.held !== null) return this.#restore();
     this.isChecking = true;
     const end = () => {
@@ -241,7 +257,7 @@ export class RoomSync {
         shared.catchUp.proven(this, era);
       }
     }
-    if (limit > 0 && page.epoch === this.epoch) this.#fillFrom(page, true);
+    if (limit > 0 && page.epoch === this.epoch && this.isLive) this.#fillFrom(page, true);
     // If the read has not filled the buffer, a join would ask for the same read again at once. The
     // restore or drain under way decides it first.
     if (limit > 0 && !this.isInStep && !this.replayBuffer.isFilled) return;

@@ -104,6 +104,15 @@ export class SyncScheduler {
     this.syncs.delete(sync.room);
   }
 
+  /**
+   * The history of a room has been deleted.
+   * @param {string} room
+   * @param {string} epoch that has ended
+   */
+  onDeleted(room, epoch) {
+    this.syncs.get(room)?.forget(epoch);
+  }
+
   /** The broker's state has changed. @param {BrokerState} state */
   onState(state) {
     if (state === 'up') this.catchUp.begin(this.syncs.values());

@@ -31,11 +31,13 @@ export class FleetMember {
    * @param {Pick<import('../commands/join.js').JoinCommands, 'joinAs'|'remove'>} parts.joins
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
    *   if no tokens are configured
+   * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
    */
-  constructor({ hub, joins, sessions }) {
+  constructor({ hub, joins, sessions, scheduler }) {
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
+    this.scheduler = scheduler;
   }
 
   /**
@@ -48,6 +50,9 @@ export class FleetMember {
         return this.#rooms(args);
       case 'room':
         return this.hub.rooms.get(args.room)?.members.length ?? 0;
+      case 'forget':
+        this.scheduler.onDeleted(args.room, args.epoch);
+        return 0;
       case 'online':
         return this.#online(args.users);
       case 'disconnect':

@@ -8,6 +8,7 @@
 // returns null for a text that no worker has written.
 
 import { isRoom } from '../protocol/decode.js';
+import { isEpoch } from '../protocol/position.js';
 
 /** The most rooms of one answer of `rooms`, and of one `join` or `leave`. */
 export const MAX_ROOMS = 1000;
@@ -26,6 +27,7 @@ const CONNECTION_ID = /^[\w-]{1,64}$/;
  * @property {{args: {prefix: string, after: string, limit: number}, result: [string, number][]}}
  *   rooms the names in order, each with its number of connections
  * @property {{args: {room: string}, result: number}} room number of connections
+ * @property {{args: {room: string, epoch: string}, result: number}} forget always 0
  * @property {{args: {users: string[]}, result: number[]}} online positions in `users`
  * @property {{args: Target & {code: number}, result: number}} disconnect number of connections
  * @property {{args: {user: string, rooms: string[]}, result: number}} join the same
@@ -50,6 +52,10 @@ const CHECKS = Object.freeze({
       isListOf(value, limit, (row) => Array.isArray(row) && isRoom(row[0]) && isCount(row[1])),
   },
   room: { isArgs: ({ room }) => isRoom(room), isResult: isCount },
+  forget: {
+    isArgs: ({ room, epoch }) => isRoom(room) && typeof epoch === 'string' && isEpoch(epoch),
+    isResult: isCount,
+  },
   online: {
     isArgs: ({ users }) => isListOf(users, MAX_USERS, isUser),
     isResult: (value, { users }) =>

@@ -138,6 +138,27 @@ export class Fleet {
   }
 
   /**
+   * Deletes a room's history: a new epoch begins. Members get `resync`, and clients that come back
+   * with an earlier position are not recovered. When the promise resolves, no worker replays a
+   * deleted message. Idempotency keys stay.
+   * @param {string} room with history
+   * @returns {Promise<void>} Rejects with OUTCOME_UNKNOWN if Redis or a worker has not answered: call
+   *   it again.
+   */
+  async deleteHistory(room) {
+    const { broker } = this;
+    const { epoch, offset } = await broker.history(room, { after: 0, limit: 0, isGlance: true });
+    if (offset === 0) return;
+    try {
+      await broker.history(room, { after: 0, limit: 0, endedEpoch: epoch });
+    } catch (error) {
+      // For a read the broker reports that nothing has happened. This one has an effect.
+      throw new BrokerError('OUTCOME_UNKNOWN', 'the broker has not answered', { cause: error });
+    }
+    await this.#act('forget', { room, epoch });
+  }
+
+  /**
    * Finds users with at least one connection. If no tokens are configured, users are the names in
    * rooms with presence.
    * @param {readonly string[]} users at most 1000
@@ -207,7 +228,7 @@ export class Fleet {
   }
 
   /**
-   * @template {'disconnect'|'join'|'leave'} V
+   * @template {'forget'|'disconnect'|'join'|'leave'} V
    * @param {V} verb
    * @param {Verbs[V]['args']} args
    * @returns {Promise<number>}

@@ -185,6 +185,7 @@ export class Worker {
         hub,
         joins: commands.joins,
         sessions: authenticator?.sessions ?? null,
+        scheduler,
       }),
       counters,
     });

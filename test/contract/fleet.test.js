@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
-import { encodeNotice, KIND } from '../../src/protocol/publication.js';
+import { encodeNotice, encodePublication, KIND } from '../../src/protocol/publication.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
@@ -43,7 +43,12 @@ class Member {
       broker,
       historyOf,
       tracker: this.hub.tracker,
-      member: new FleetMember({ hub: this.hub, joins: parts.commands.joins, sessions: null }),
+      member: new FleetMember({
+        hub: this.hub,
+        joins: parts.commands.joins,
+        sessions: null,
+        scheduler: this.scheduler,
+      }),
       counters: parts.counters,
       deadlineMs,
     });
@@ -203,6 +208,46 @@ for (const backend of BACKENDS) {
     assert.equal(await b.fleet.leave('alice', ['h.1']), 0);
   });
 
+  it('a deleted history begins a new epoch, and no client is recovered across it', async (t) => {
+    const [a, b, c] = await fleetOf(t, backend, 3);
+    const members = [await a.client(['h.1']), await b.client(['h.1'])];
+    const position = await publish(a, 'h.1', '"old"');
+    await publish(b, 'h.2', '"kept"');
+    for (const { transport } of members)
+      await eventually(() => transport.messages().some(({ payload }) => payload === 'old'));
+    await c.fleet.deleteHistory('h.1');
+    const page = await c.broker.history('h.1', { after: 0, limit: 10 });
+    assert.notEqual(page.epoch, position.epoch);
+    assert.deepEqual([page.offset, page.publications], [0, []]);
+    assert.equal((await a.broker.history('h.2', { after: 0, limit: 10 })).offset, 1);
+    for (const { hub, commands } of [a, b]) {
+      const transport = new FakeTransport();
+      const connection = new Connection(transport, '127.0.0.1');
+      hub.add(connection);
+      const since = { epoch: position.epoch, offset: 0 };
+      receive(commands, connection, { type: 'join', room: 'h.1', since });
+      await eventually(() => transport.messages().length > 0);
+      assert.equal(transport.messages()[0].recovered, false);
+      assert.ok(transport.messages().every(({ payload }) => payload !== 'old'));
+    }
+    for (const { transport } of members) {
+      await eventually(() => transport.messages().some(({ type }) => type === 'resync'));
+      const resync = transport.messages().find(({ type }) => type === 'resync');
+      assert.deepEqual([resync.epoch, resync.offset], [page.epoch, 0]);
+    }
+    assert.deepEqual(await publish(a, 'h.1', '"new"'), { epoch: page.epoch, offset: 1 });
+    for (const { transport } of members) {
+      await eventually(() => transport.messages().some(({ payload }) => payload === 'new'));
+      assert.equal(transport.messages().at(-1)?.offset, 1);
+    }
+  });
+
+  it('a history without publications is deleted without effect', async (t) => {
+    const [a] = await fleetOf(t, backend, 1);
+    await a.fleet.deleteHistory('h.1');
+    assert.equal((await publish(a, 'h.1', '1')).offset, 1);
+  });
+
   it('without the answer of a worker a read is partial, and an action unknown', async (t) => {
     const [a, b] = await fleetOf(t, backend, 2, { deadlineMs: 100 });
     await a.client(['p.1'], 'alice');
@@ -224,6 +269,21 @@ for (const backend of BACKENDS) {
     assert.equal((await a.fleet.rooms()).isPartial, false);
     await assert.rejects(b.fleet.rooms(), { code: 'UNAVAILABLE' });
   });
+}
+
+/**
+ * @param {Member} member
+ * @param {string} room with history
+ * @param {string} json
+ */
+async function publish({ broker }, room, json) {
+  const payload = Buffer.from(json);
+  const position = await broker.publish(
+    room,
+    encodePublication(KIND.MESSAGE, 0, 0, '', payload, 0, payload.length),
+  );
+  assert.ok(position, room);
+  return position;
 }
 
 /** A member of a fleet of one, on the backend in memory. @param {TestContext} t */

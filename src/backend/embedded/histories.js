@@ -123,7 +123,8 @@ export class Histories {
    * @returns {Read} at most `limit` publications and about `maxBytes`, but at least one if there is
    *   one
    */
-  page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false }, nowMs) {
+  page(room, { after, limit, maxBytes = MAX_PAGE_BYTES, isForward = false, endedEpoch }, nowMs) {
+    if (endedEpoch) this.#end(room, endedEpoch);
     const stream = this.streams.get(room);
     if (stream === undefined) return { epoch: this.#epochOf(room), offset: 0, first: 1, runs: [] };
     if (stream.expiresMs <= nowMs) this.#empty(stream);
@@ -203,10 +204,24 @@ export class Histories {
     this.bare.add(stream);
   }
 
+  /**
+   * @param {string} room
+   * @param {string} epoch
+   */
+  #end(room, epoch) {
+    const stream = this.streams.get(room);
+    if (stream?.epoch === epoch) this.#remove(stream);
+  }
+
   /** @param {Stream} stream */
   #forget(stream) {
     this.lostPublications += stream.count;
     this.lostPositions++;
+    this.#remove(stream);
+  }
+
+  /** Its room begins a new epoch. @param {Stream} stream */
+  #remove(stream) {
     this.#empty(stream);
     this.bare.remove(stream);
     this.streams.delete(stream.room);

@@ -32,8 +32,9 @@
 //               u8 key length, key, position, bytes
 //   SYNC_APPENDS u32 request                          POSITIONS    u32 request, a position for each APPEND since the last
 //   HISTORY     u32 request, u64 after, u32 limit,    PAGE         u32 request, position, u64 offset of the first,
-//               u32 bytes, u8 forward?, room                       publications: u32 length, bytes
+//               u32 bytes, u8 flags, room                          publications: u32 length, bytes
 //                                                     (or a REPLY if the relay refuses the read)
+//   Flags: 1 the oldest publications, 2 the 16 bytes before the room are an epoch to end.
 //   A position: protocol/position.js. An APPEND whose key has another publication gets offset 0.
 //   A key: KEY_LENGTH characters, then the fingerprint of the payload, if it is known.
 //
@@ -53,6 +54,7 @@
 // once.
 
 import {
+  EPOCH_BYTES,
   OFFSET_BYTES,
   POSITION_BYTES,
   readOffset,
@@ -110,6 +112,9 @@ export const MAX_BATCH = 100_000;
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
 const NOTHING = Buffer.alloc(0);
+/** Flags of a HISTORY. */
+const FORWARD = 1;
+const ENDS_EPOCH = 2;
 
 /** @typedef {import('../../protocol/position.js').Position} Position */
 /** @typedef {import('../broker.js').HistoryPage} HistoryPage */
@@ -416,13 +421,16 @@ export function readPositionOf(body, index) {
  * @param {number} end
  */
 export function readHistory(buffer, at, end) {
+  const flags = buffer[at + 20];
+  const roomAt = at + 21 + (flags & ENDS_EPOCH ? EPOCH_BYTES : 0);
   return {
     request: buffer.readUInt32BE(at),
     after: readOffset(buffer, at + 4),
     limit: buffer.readUInt32BE(at + 12),
     maxBytes: buffer.readUInt32BE(at + 16),
-    isForward: buffer[at + 20] === 1,
-    room: buffer.toString('latin1', at + 21, end),
+    isForward: (flags & FORWARD) !== 0,
+    endedEpoch: buffer.toString('latin1', at + 21, roomAt),
+    room: buffer.toString('latin1', roomAt, end),
   };
 }
 
@@ -699,15 +707,15 @@ export class MessageWriter {
    * @param {string} room
    * @param {import('../broker.js').ReadRequest} from
    */
-  history(request, room, { after, limit, maxBytes = 0xffffffff, isForward = false }) {
-    const at = this.#open(OP.HISTORY, 21 + room.length);
+  history(request, room, { after, limit, maxBytes = 0xffffffff, isForward, endedEpoch = '' }) {
+    const at = this.#open(OP.HISTORY, 21 + endedEpoch.length + room.length);
     const { slab } = this;
     slab.writeUInt32BE(request, at);
     writeOffset(slab, at + 4, after);
     slab.writeUInt32BE(Math.min(limit, 0xffffffff), at + 12);
     slab.writeUInt32BE(Math.min(maxBytes, 0xffffffff), at + 16);
-    slab[at + 20] = isForward ? 1 : 0;
-    slab.write(room, at + 21, 'latin1');
+    slab[at + 20] = (isForward ? FORWARD : 0) | (endedEpoch === '' ? 0 : ENDS_EPOCH);
+    slab.write(endedEpoch + room, at + 21, 'latin1');
   }
 
   /**
