@@ -6,6 +6,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 
+import { readApiKeys } from './api-keys.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { SETTINGS } from './settings.js';
@@ -21,7 +22,6 @@ import { compileTrustProxy } from './trust-proxy.js';
  * fault if one is set.
  */
 const FOREIGN_NAMES = Object.freeze({
-  API_KEYS: 'this version has no HTTP API; unset it, or run a version that has one',
   JWKS_URL: 'is called JWT_JWKS_URL',
 });
 
@@ -66,9 +66,12 @@ export function loadConfig(env) {
   const { tokens, auth, faults: tokenFaults } = readTokenSettings(values);
   values.tokens = tokens;
   values.auth = auth;
+  const { apiKeys, faults: keyFaults } = readApiKeys(values);
+  values.apiKeys = apiKeys;
   faults.push(
     ...redis.faults,
     ...tokenFaults,
+    ...keyFaults,
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
@@ -145,7 +148,7 @@ export function changedFixed(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {{broker: string, limits: string, access: string}} without secrets
+ * @returns {{broker: string, limits: string, access: string, api: string}} without secrets
  */
 export function describe(config) {
   const broker =
@@ -165,7 +168,10 @@ export function describe(config) {
     config.tokens === null
       ? `open to everyone, to browsers ${origins}: no tokens are configured`
       : `tokens ${config.auth}, to browsers ${origins}: ${describeTokens(config.tokens)}`;
-  return { broker, limits, access };
+  const count = config.apiKeys.length;
+  const api =
+    count === 0 ? 'off: no API_KEYS are configured' : `/api, ${count} key${count === 1 ? '' : 's'}`;
+  return { broker, limits, access, api };
 }
 
 /** @param {Mode} mode */
@@ -308,6 +314,11 @@ function contradictions(values) {
   if (v.drainDelayMs >= v.shutdownTimeoutMs) {
     faults.push(
       `FANFARE_DRAIN_DELAY_MS: ${v.drainDelayMs} must be less than FANFARE_SHUTDOWN_TIMEOUT_MS (${v.shutdownTimeoutMs})`,
+    );
+  }
+  if (v.apiMaxBodyBytes < v.maxMessageBytes && v.apiKeys.length > 0) {
+    faults.push(
+      `FANFARE_API_MAX_BODY_BYTES: ${v.apiMaxBodyBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
     );
   }
   if (v.maxUnsentBytes < v.maxMessageBytes) {

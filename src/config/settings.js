@@ -26,7 +26,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
  * @property {boolean} [isMultiline] line breaks are allowed in its value
- * @property {'redis'|'tokens'} [part] the row is read into this entry of the configuration and has none of
+ * @property {'redis'|'tokens'|'apiKeys'} [part] the row is read into this entry of the configuration and has none of
  *   its own
  * @property {string} meaning one line for the documentation
  */
@@ -41,7 +41,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 0,
       max: 65_535,
       fixed: true,
-      meaning: 'Public port: WebSocket, `/sse`, `/livez`, `/readyz`. 0 selects a free port.',
+      meaning:
+        'Public port: WebSocket, `/sse`, HTTP API, `/livez`, `/readyz`. 0 selects a free port.',
     },
     {
       env: 'HOST',
@@ -366,6 +367,73 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       part: 'tokens',
       meaning:
         'Longest lifetime of a token; longer ones are refused. Revocations are kept for as long.',
+    },
+    {
+      env: 'API_KEYS',
+      key: 'apiKeysText',
+      type: 'string',
+      default: '',
+      secret: true,
+      isMultiline: true,
+      part: 'apiKeys',
+      meaning:
+        'Keys of the HTTP API, separated by semicolons or line breaks: a name, a secret of at least 32 characters, rights, and optionally `rooms=` with patterns. Without a key there is no HTTP API.',
+    },
+    {
+      env: 'API_KEYS_FILE',
+      key: 'apiKeysFile',
+      type: 'string',
+      default: '',
+      part: 'apiKeys',
+      meaning: 'File of further keys, one on each line. It is read again at each SIGHUP.',
+    },
+    {
+      env: 'FANFARE_API_MESSAGES_PER_MINUTE',
+      key: 'apiMessagesPerMinute',
+      type: 'integer',
+      default: 60_000,
+      min: 1,
+      max: 1e9,
+      unit: 'a minute',
+      meaning:
+        'Requests of one API key, in each worker. A request with several messages or rooms counts once for each, and a message once for each started 4 KB.',
+    },
+    {
+      env: 'FANFARE_API_MESSAGES_BURST',
+      key: 'apiMessagesBurst',
+      type: 'integer',
+      default: 10_000,
+      min: 1,
+      max: 1e9,
+      meaning: 'Such requests that one API key may send at once, in each worker.',
+    },
+    {
+      env: 'FANFARE_API_MESSAGES_PER_MINUTE_MODE',
+      key: 'apiMessagesPerMinuteMode',
+      type: 'mode',
+      default: undefined,
+      values: MODES,
+      meaning: 'Mode of both limits.',
+    },
+    {
+      env: 'FANFARE_API_MAX_REQUESTS',
+      key: 'apiMaxRequests',
+      type: 'integer',
+      default: 100,
+      min: 1,
+      max: 100_000,
+      meaning: 'Requests of the HTTP API that a worker handles at once. Others get 503.',
+    },
+    {
+      env: 'FANFARE_API_MAX_BODY_BYTES',
+      key: 'apiMaxBodyBytes',
+      type: 'integer',
+      default: 1_048_576,
+      min: 1024,
+      max: 67_108_864,
+      unit: 'bytes',
+      meaning:
+        'Largest body of a request to the HTTP API. Each payload in it is bounded by `FANFARE_MAX_MESSAGE_BYTES`.',
     },
     {
       env: 'FANFARE_STATE_DIR',
@@ -926,6 +994,7 @@ export const SETTINGS = Object.freeze(ROWS);
  * @typedef {object} Parsed
  * @property {import('./redis.js').RedisSettings|null} redis null for the embedded broker
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
+ * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]

@@ -3,7 +3,7 @@
 // The hot path only adds to a number in an object. A labelled prom-client counter hashes its labels
 // on every inc(), which costs a whole core at millions of deliveries per second.
 
-import { ERRORS } from '../protocol/codes.js';
+import { API_ERRORS, ERRORS } from '../protocol/codes.js';
 
 /** Reasons of refused admissions: the labels of `fanfare_admissions_refused_total`. */
 export const REFUSALS = /** @type {const} */ ([
@@ -34,6 +34,42 @@ export const OBSERVED = /** @type {const} */ ([
   'loop_lag',
   'memory',
   'descriptors',
+  'api_messages',
+]);
+
+/** Routes of the HTTP API: the labels of `fanfare_api_requests_total`. */
+export const API_ROUTES = /** @type {const} */ ([
+  'publish',
+  'publish_batch',
+  'broadcast',
+  'rooms',
+  'room',
+  'history',
+  'delete_history',
+  'presence',
+  'query_presence',
+  'disconnect',
+  'join',
+  'leave',
+  'revoke',
+  'unknown',
+]);
+
+/** Statuses of the HTTP API: the labels of `fanfare_api_responses_total`. */
+export const API_STATUSES = Object.freeze([
+  '200',
+  ...new Set(Object.values(API_ERRORS).map(({ status }) => String(status))),
+]);
+
+/** Reasons for refusing a request unread: the labels of `fanfare_api_refused_total`. */
+export const API_REFUSALS = /** @type {const} */ ([
+  'key',
+  'rate',
+  'busy',
+  'draining',
+  'media_type',
+  'body_size',
+  'body_time',
 ]);
 
 /**
@@ -154,6 +190,7 @@ export function createCounters() {
     surveys: zeros(SURVEYS),
     /** requests of the fleet that this worker could not answer */ surveysUnanswered: 0,
     auth: createAuthCounters(),
+    api: createApiCounters(),
   };
 }
 
@@ -171,5 +208,17 @@ export function createAuthCounters() {
   };
 }
 
+/** @returns the part of a worker's counters that is about the HTTP API */
+export function createApiCounters() {
+  return {
+    requests: zeros(API_ROUTES),
+    responses: zeros(API_STATUSES),
+    refused: zeros(API_REFUSALS),
+    /** messages of the publish routes, one for each room */ messages: 0,
+    /** gauge: requests that are read or handled */ inFlight: 0,
+  };
+}
+
+/** @typedef {ReturnType<typeof createApiCounters>} ApiCounters */
 /** @typedef {ReturnType<typeof createCounters>} Counters */
 /** @typedef {ReturnType<typeof createAuthCounters>} AuthCounters */

@@ -54,6 +54,7 @@ const MS_BUCKETS = [0.1, 1, 5, 15, 50, 100, 500];
 const LAG_MS_BUCKETS = [1, 5, 10, 25, 50, 100, 250, 500, 1000];
 const MEMBER_BUCKETS = [1, 2, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 50_000];
 const FLUSH_BUCKETS = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+const API_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const BUS_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 
 /** @type {readonly Row[]} */
@@ -377,6 +378,42 @@ export const METRICS = Object.freeze([
     'fanfare_revocations_refused_total',
     'Revocations refused because too many are in force.',
     ({ counters }) => counters.auth.revocationsRefused,
+  ),
+
+  // HTTP API.
+  labelled(
+    'fanfare_api_requests_total',
+    'Requests of the HTTP API, by route. `unknown`: refused before a route was found.',
+    'route',
+    ({ counters }) => counters.api.requests,
+  ),
+  labelled(
+    'fanfare_api_responses_total',
+    'Answers of the HTTP API, by status.',
+    'status',
+    ({ counters }) => counters.api.responses,
+  ),
+  labelled(
+    'fanfare_api_refused_total',
+    'Requests that the HTTP API refused at its door: no valid key, the rate of the key, too many requests at once, a drain, the type, size or time of the body.',
+    'reason',
+    ({ counters }) => counters.api.refused,
+  ),
+  gauge(
+    'fanfare_api_requests_in_flight',
+    'Requests of the HTTP API under way.',
+    'sum',
+    ({ counters }) => counters.api.inFlight,
+  ),
+  counter(
+    'fanfare_api_messages_total',
+    'Messages and broadcasts that the HTTP API published, one for each room.',
+    ({ counters }) => counters.api.messages,
+  ),
+  histogram(
+    'fanfare_api_request_seconds',
+    'Seconds from the head of a request to its answer, in the HTTP API.',
+    API_BUCKETS,
   ),
 
   // Presence.

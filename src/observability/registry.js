@@ -78,6 +78,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     fanout: histogram('fanfare_fanout_members'),
     flushSeconds: histogram('fanfare_flush_seconds'),
     busRoundTrip: histogram('fanfare_bus_round_trip_seconds'),
+    apiSeconds: histogram('fanfare_api_request_seconds'),
     loopLag: lag,
     /** All values, for the primary. */
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),

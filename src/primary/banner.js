@@ -12,7 +12,7 @@ import { describe } from '../config/config.js';
  * @returns {string[]} lines; the first is the title
  */
 export function banner({ config, port, metricsPort }) {
-  const { broker, limits, access } = describe(config);
+  const { broker, limits, access, api } = describe(config);
   const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
   const urls = hosts.map((host) => `ws://${host}:${port}`).join('  ');
   return [
@@ -22,6 +22,7 @@ export function banner({ config, port, metricsPort }) {
     `  broker      ${broker}`,
     `  limits      ${limits}`,
     `  access      ${access}`,
+    `  http api    ${api}`,
   ];
 }
 

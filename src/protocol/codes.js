@@ -51,6 +51,91 @@ export const ERRORS = Object.freeze({
  */
 
 /**
+ * Error codes of the HTTP API: the values of the field `error`, the HTTP status, the text of the
+ * field `message`, and advice for clients.
+ * @type {Readonly<Record<ApiErrorCode, {status: number, message: string, client: string}>>}
+ */
+export const API_ERRORS = Object.freeze({
+  INVALID_REQUEST: {
+    status: 400,
+    message: 'The path, the query or a header is not valid.',
+    client: 'fix the request',
+  },
+  INVALID_JSON: {
+    status: 400,
+    message: 'The body is not one JSON object in UTF-8 within the limits of depth and keys.',
+    client: 'fix the body',
+  },
+  UNAUTHORIZED: {
+    status: 401,
+    message: 'Authorization: Bearer with a valid API key is required.',
+    client: 'check the key',
+  },
+  PERMISSION_DENIED: {
+    status: 403,
+    message: 'The API key does not permit this.',
+    client: 'use a key with the right',
+  },
+  NOT_FOUND: { status: 404, message: 'Not found.', client: 'check the path' },
+  NO_HISTORY: { status: 404, message: 'The room has no history.', client: 'see FANFARE_HISTORY' },
+  NO_PRESENCE: {
+    status: 404,
+    message: 'The room has no presence.',
+    client: 'see FANFARE_PRESENCE',
+  },
+  NO_TOKENS: {
+    status: 404,
+    message: 'The server is not configured for tokens.',
+    client: 'see JWT_SECRET',
+  },
+  METHOD_NOT_ALLOWED: {
+    status: 405,
+    message: 'The path does not have this method.',
+    client: 'see the header `Allow`',
+  },
+  REQUEST_TIMEOUT: { status: 408, message: 'The request took too long.', client: 'retry' },
+  IDEMPOTENCY_CONFLICT: {
+    status: 409,
+    message: 'The idempotency key was used for another message.',
+    client: 'use a new key',
+  },
+  BODY_TOO_LARGE: { status: 413, message: 'The body is too large.', client: 'send less' },
+  PAYLOAD_TOO_LARGE: { status: 413, message: 'The payload is too large.', client: 'send less' },
+  UNSUPPORTED_MEDIA_TYPE: {
+    status: 415,
+    message: 'The body must be application/json without a content encoding.',
+    client: 'fix the header',
+  },
+  INVALID_FIELD: {
+    status: 422,
+    message: 'A field of the body is missing, unknown or not valid.',
+    client: 'fix the field that `field` names',
+  },
+  RATE_LIMIT_EXCEEDED: {
+    status: 429,
+    message: 'Too many requests.',
+    client: 'wait `Retry-After` seconds',
+  },
+  INTERNAL_ERROR: { status: 500, message: 'The server failed.', client: 'report it' },
+  UNAVAILABLE: {
+    status: 503,
+    message: 'Not accepted: the server or its broker is unavailable. Try again.',
+    client: 'retry',
+  },
+  OUTCOME_UNKNOWN: {
+    status: 504,
+    message: 'The request may or may not have been carried out.',
+    client: 'retry with the same idempotency key',
+  },
+});
+
+/**
+ * @typedef
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   ApiErrorCode
+ */
+
+/**
  * A close code: its number, the reason text in the close frame, its cause, and advice for clients.
  * @typedef {{code: number, reason: string, cause: string, client: string}} Close
  */

@@ -91,6 +91,35 @@ export function scan(b) {
 }
 
 /**
+ * Reads one object whose names `scan` does not know, as the HTTP API has. Its keys are counted from
+ * 0, so each object of a list may have as many as a message.
+ * @param {Buffer} b valid UTF-8
+ * @param {number} at the opening brace
+ * @param {(name: string, start: number) => number} readMember reads the value that begins at
+ *   `start`, and returns the index behind it; -1 if it is malformed
+ * @returns {number} the index behind the object; -1 if it is malformed
+ */
+export function scanMembers(b, at, readMember) {
+  keys = 0;
+  if (b[at] !== OPEN_BRACE) return -1;
+  let i = skipSpace(b, at + 1);
+  if (b[i] === CLOSE_BRACE) return i + 1;
+  for (;;) {
+    const keyStart = i;
+    i = skipKey(b, i);
+    if (i < 0) return -1;
+    const keyEnd = skipString(b, keyStart + 1);
+    i = readMember(JSON.parse(b.toString('utf8', keyStart, keyEnd)), i);
+    if (i < 0) return -1;
+    i = skipSpace(b, i);
+    const c = b[i];
+    if (c === CLOSE_BRACE) return i + 1;
+    if (c !== COMMA) return -1;
+    i = skipSpace(b, i + 1);
+  }
+}
+
+/**
  * Records a top-level field if the protocol has it.
  * @param {Buffer} b
  * @param {number} keyStart

@@ -105,6 +105,11 @@ export function isStreamPath(path) {
 }
 
 /** @param {string} path */
+export function isApiPath(path) {
+  return path.startsWith('/api/') || path === '/api';
+}
+
+/** @param {string} path */
 export function isWebSocketPath(path) {
   return path === '/ws' || path === '/';
 }

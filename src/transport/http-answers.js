@@ -25,17 +25,8 @@ export function plainAnswer(request, health, streams) {
   const { method } = request;
   const path = pathOf(request.url ?? '');
   const isHealth = isHealthPath(path);
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
-  // RFC 9112 3.2
-  if (request.headers.host === undefined && request.httpVersion === '1.1')
-    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
-  // RFC 9110 10.1.1
-  const { expect } = request.headers;
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
-      Connection: 'close',
-    });
+  const fault = requestFault(request);
+  if (fault !== null) return fault;
   if (streams !== null && isStreamPath(path)) return streamAnswer(request, streams);
   if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
@@ -61,6 +52,26 @@ function streamAnswer(request, streams) {
   if (request.method === 'GET')
     return fullAnswer(503, 'The previous request is not answered yet.', { 'Retry-After': '1' });
   return fullAnswer(405, 'Only GET.', { Connection: 'close', Allow: 'GET, OPTIONS' });
+}
+
+/**
+ * The checks of each request in plain HTTP, whatever its path.
+ * @param {IncomingMessage} request
+ * @returns {Answer|null}
+ */
+export function requestFault(request) {
+  const excess = tooManyHeaders(request);
+  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
+  // RFC 9112 3.2
+  if (request.headers.host === undefined && request.httpVersion === '1.1')
+    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
+  // RFC 9110 10.1.1
+  const { expect } = request.headers;
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
+    return fullAnswer(417, 'The only supported expectation is 100-continue.', {
+      Connection: 'close',
+    });
+  return null;
 }
 
 /**

@@ -41,6 +41,7 @@ import { FeedStream } from './feed-stream.js';
 import {
   handshakeFault,
   hasBody,
+  isApiPath,
   isHealthPath,
   isStreamPath,
   isToWebSocket,
@@ -48,7 +49,14 @@ import {
   pathOf,
   tooManyHeaders,
 } from './handshake.js';
-import { answer, errorBody, plainAnswer, respond, responseText } from './http-answers.js';
+import {
+  answer,
+  errorBody,
+  plainAnswer,
+  requestFault,
+  respond,
+  responseText,
+} from './http-answers.js';
 import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
@@ -62,6 +70,10 @@ const KEEP_ALIVE_TIMEOUT_MS = 5000;
  */
 const MAX_REQUESTS = 100;
 const MAX_PLAIN_AGE_MS = 60_000;
+/** A socket with a valid API key is closed at the first answer after this time. */
+const MAX_API_AGE_MS = 600_000;
+/** Idle sockets whose last request had a valid API key. */
+const MAX_API_IDLE = 256;
 /** Sockets kept alive by plain HTTP: load balancers' health checks need a few. */
 const MAX_PLAIN = 64;
 /** A lack of descriptors is logged at most this often. */
@@ -147,6 +159,12 @@ class Handshake {
     this.lastByte = 0;
     /** Number of requests answered in plain HTTP. */
     this.requests = 0;
+    /** Requests to the HTTP API that are not answered yet. */
+    this.calls = 0;
+    /** The latest of them. @type {IncomingMessage|null} */
+    this.call = null;
+    /** If true, the requests under way are the last of the socket. */
+    this.isEnding = false;
     /** @type {AdmissionLease|null} */
     this.admitted = null;
     /**
@@ -187,6 +205,8 @@ export class HttpServer {
   #silent = new Crowd();
   /** Sockets that plain HTTP keeps alive. @type {Crowd<TrackedSocket>} */
   #plain = new Crowd();
+  /** Idle sockets of backends that use the HTTP API. @type {Crowd<TrackedSocket>} */
+  #backends = new Crowd();
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
   #loggedMs = Number.NEGATIVE_INFINITY;
@@ -219,16 +239,28 @@ export class HttpServer {
    *   parts.onUpgrade takes over a well-formed, admitted handshake that is not answered yet
    * @param {import('./sse.js').EventStreams|null} [parts.streams] takes over an admitted request for
    *   server-sent events; null if they are off
+   * @param {Pick<import('./http-api/http-api.js').HttpApi, 'begin'|'handle'>|null} [parts.api] null
+   *   if no API keys are configured
    * @param {() => string|null} parts.readiness null if ready; otherwise the reason
    * @param {{debug(fields: object, text: string): void, error(fields: object, text: string): void}}
    *   parts.log
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, admission, onUpgrade, streams = null, readiness, log, counters }) {
+  constructor({
+    config,
+    admission,
+    onUpgrade,
+    streams = null,
+    api = null,
+    readiness,
+    log,
+    counters,
+  }) {
     this.config = config;
     this.admission = admission;
     this.onUpgrade = onUpgrade;
     this.streams = streams;
+    this.api = api;
     this.readiness = readiness;
     this.log = log;
     this.counters = counters;
@@ -248,7 +280,7 @@ export class HttpServer {
     }));
     http.maxHeadersCount = MAX_HEADERS + 1;
     http.on('request', (request, response) => this.#request(request, response));
-    // A request needs no body, so the server never sends 100 Continue.
+    // Only a request to the HTTP API needs its body, so only such a request gets 100 Continue.
     http.on('checkContinue', (request, response) => this.#request(request, response));
     // Without a listener Node answers 417 itself, and that answer bypasses the counters.
     http.on('checkExpectation', (request, response) => this.#request(request, response));
@@ -320,7 +352,8 @@ export class HttpServer {
     if (this.server.listening) this.server.close();
     // An HTTP server that listens closes its idle sockets itself.
     for (const socket of this.#fed) {
-      if (socket[HANDSHAKE].crowd === this.#plain) socket.destroy();
+      const { crowd } = socket[HANDSHAKE];
+      if (crowd === this.#plain || crowd === this.#backends) socket.destroy();
     }
   }
 
@@ -421,10 +454,9 @@ export class HttpServer {
       this.#discard(socket); // it has had its last answer
       return true;
     }
-    return this.#evict(
-      this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent,
-      reason,
-    );
+    const crowd = this.#plain.largest > this.#silent.largest ? this.#plain : this.#silent;
+    // The backends' sockets are the last to go.
+    return this.#evict(crowd, reason) || this.#evict(this.#backends, reason);
   }
 
   /** Closes a socket at once, and no longer counts it. @param {TrackedSocket} socket */
@@ -556,7 +588,7 @@ export class HttpServer {
   }
 
   /**
-   * Handles plain HTTP: health checks and stray requests.
+   * Handles plain HTTP: health checks, the HTTP API and stray requests.
    * @param {IncomingMessage} request
    * @param {ServerResponse} response
    */
@@ -564,6 +596,7 @@ export class HttpServer {
     const socket = socketOf(request.socket);
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
+    if (handshake.isEnding) return; // it comes behind the last request
     if (handshake.parse === null) return; // a request behind one for a stream
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
     if (response.socket !== null && this.#isForStream(request)) {
@@ -573,8 +606,18 @@ export class HttpServer {
     handshake.phase = PLAIN;
     this.#waiting.delete(socket);
     this.#leave(socket);
+    const isFirst = handshake.requests++ === 0;
+    let apiRefusal = null;
+    if (this.api !== null && isApiPath(pathOf(request.url ?? ''))) {
+      apiRefusal = requestFault(request);
+      if (apiRefusal === null) {
+        const call = this.api.begin(request, hasBody(request));
+        if (!('status' in call)) return this.#call(call, this.api, request, response, socket);
+        apiRefusal = call;
+      }
+    }
     // The connection itself has paid the token of the first request.
-    const refusal = handshake.requests++ === 0 ? null : this.admission.admitPeer(handshake.address);
+    const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
     const isLast =
       this.#stopped ||
       refusal !== null ||
@@ -584,12 +627,65 @@ export class HttpServer {
       // answered in one turn.
       response.socket === null ||
       hasBody(request);
-    const { status, headers, body } = refusal ?? plainAnswer(request, this.#health, this.streams);
+    const given = refusal ?? apiRefusal ?? plainAnswer(request, this.#health, this.streams);
+    // Clients of the API read the refusal of a body that they are still sending.
+    if (apiRefusal !== null && hasBody(request) && handshake.calls === 0)
+      return this.#cutShort(socket, given);
+    const { status, headers, body } = given;
     const isClosing = isLast || headers.Connection !== undefined || !response.shouldKeepAlive;
     respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
-    if (isClosing) return this.#linger(socket);
+    if (isClosing) {
+      handshake.isEnding = true;
+      if (handshake.calls > 0) return; // an earlier answer is still under way
+      return this.#linger(socket);
+    }
     if (this.#plain.size >= MAX_PLAIN) this.#evict(this.#plain, 'plain_http');
     this.#enter(this.#plain, socket);
+  }
+
+  /**
+   * Passes a request to the HTTP API. Its limits are those of its key.
+   * @param {import('./http-api/call.js').Call} call
+   * @param {NonNullable<HttpServer['api']>} api
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   * @param {TrackedSocket} socket
+   */
+  #call(call, api, request, response, socket) {
+    const handshake = socket[HANDSHAKE];
+    const isLast =
+      this.#stopped ||
+      response.socket === null || // pipelined
+      performance.now() - handshake.sinceMs >= MAX_API_AGE_MS;
+    if (isLast) call.endConnection();
+    handshake.isEnding = isLast || !response.shouldKeepAlive;
+    handshake.calls++;
+    handshake.call = request;
+    response.on('close', () => this.#called(socket));
+    if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
+    api.handle(call, request, response, (given) => this.#cutShort(socket, given));
+  }
+
+  /** A request to the HTTP API has been answered. @param {TrackedSocket} socket */
+  #called(socket) {
+    const handshake = socket[HANDSHAKE];
+    handshake.calls--;
+    if (handshake.calls > 0 || handshake.phase !== PLAIN || socket.destroyed) return;
+    handshake.call = null;
+    if (handshake.isEnding || this.#stopped) return this.#linger(socket);
+    if (this.#backends.size >= MAX_API_IDLE) this.#evict(this.#backends, 'plain_http');
+    this.#enter(this.#backends, socket);
+  }
+
+  /**
+   * Refuses a request of the HTTP API whose body has not been read.
+   * @param {TrackedSocket} socket
+   * @param {import('./http-answers.js').Answer} given
+   */
+  #cutShort(socket, { status, headers, body }) {
+    // A pipelined request cannot be answered before the one ahead of it.
+    if (socket[HANDSHAKE].calls > 1) return this.#discard(socket);
+    this.#answer(socket, responseText(status, { 'Cache-Control': 'no-store', ...headers }, body));
   }
 
   /** The answer to a health check. @param {string} path */
@@ -766,6 +862,12 @@ export class HttpServer {
       error.code === 'EPIPE'
     ) {
       socket.destroy();
+      return;
+    }
+    const { call } = socket[HANDSHAKE];
+    if (call?.complete) {
+      // The API has not answered yet. The socket ends behind that answer.
+      socket[HANDSHAKE].isEnding = true;
       return;
     }
     if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') {

@@ -31,6 +31,8 @@ import { FleetMember } from './fleet-member.js';
 import { Health } from './health.js';
 
 const SWEEP_INTERVAL_MS = 1000;
+/** Part of a drain's time that requests of the HTTP API leave for the steps after them. */
+const API_RESERVE_MS = 1000;
 
 /** @typedef {import('../config/settings.js').Config} Config */
 /** @typedef {import('pino').Logger} Logger */
@@ -70,6 +72,9 @@ export async function createWorker({ relayPath, ...parts }) {
   });
   // Token libraries are loaded only if tokens are configured.
   const WorkerAuth = config.tokens === null ? null : (await import('./auth.js')).WorkerAuth;
+  // So is express, if there are API keys.
+  const createHttpApi =
+    config.apiKeys.length === 0 ? null : (await import('./api.js')).createHttpApi;
   return new Worker({
     ...parts,
     counters,
@@ -78,6 +83,7 @@ export async function createWorker({ relayPath, ...parts }) {
     historyRules,
     backend,
     WorkerAuth,
+    createHttpApi,
   });
 }
 
@@ -90,12 +96,13 @@ export class Worker {
    *   historyRules: RoomRules<import('../config/room-patterns.js').HistoryRule>,
    *   backend: Awaited<ReturnType<typeof createBackend>>,
    *   WorkerAuth: typeof import('./auth.js').WorkerAuth|null,
+   *   createHttpApi: typeof import('./api.js').createHttpApi|null,
    * }} parts `memoryBytes`: this worker's part of the machine's memory; `WorkerAuth`: null if no
-   *   tokens are configured
+   *   tokens are configured; `createHttpApi`: null if no API keys are
    */
   constructor(parts) {
-    const { config, log, counters, metrics, memoryBytes, historyRules, backend, WorkerAuth } =
-      parts;
+    const { config, log, counters, metrics, memoryBytes, historyRules, backend } = parts;
+    const { WorkerAuth, createHttpApi } = parts;
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
@@ -155,6 +162,7 @@ export class Worker {
         log,
       });
     const authenticator = this.auth?.authentication ?? null;
+    const historyReader = new HistoryReader({ scheduler, counters });
     const limiter = (this.limiter = new RateLimiter(config, counters));
     const commands = (this.commands = createCommands({
       config,
@@ -162,7 +170,7 @@ export class Worker {
       broker,
       tracker,
       scheduler,
-      historyReader: new HistoryReader({ scheduler, counters }),
+      historyReader,
       outageNotice: this.outageNotice,
       authenticator,
       admitMessage: (connection, nowMs, bytes) =>
@@ -225,10 +233,27 @@ export class Worker {
             entrance: authenticator,
             counters,
           });
+    /** Null if no API keys are configured. */
+    this.api =
+      createHttpApi?.(
+        {
+          config,
+          broker,
+          historyOf: (room) => historyRules.of(room),
+          historyReader,
+          tracker,
+          fleet: this.fleet,
+          revoke: this.auth?.revoke.bind(this.auth) ?? null,
+          counters,
+          log,
+        },
+        metrics.apiSeconds,
+      ) ?? null;
     this.http = new HttpServer({
       config,
       admission,
       streams,
+      api: this.api,
       onUpgrade: (request, socket, head, { address, credentials }) =>
         websockets.upgrade(request, socket, head, address, credentials),
       readiness: () => this.readiness(),
@@ -315,6 +340,7 @@ export class Worker {
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
     this.auth?.drain();
+    const apiDrained = this.api?.drain(Math.max(0, deadlineMs - API_RESERVE_MS));
     const { told, terminated } = await drain({
       hub,
       outbox,
@@ -323,6 +349,7 @@ export class Worker {
       windowMs: config.reconnectWindowMs,
       deadlineMs: end,
     });
+    await apiDrained;
     for (const timer of this.timers) clearInterval(timer);
     this.heartbeat.close();
     this.health.close();

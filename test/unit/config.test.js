@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { generateKeyPairSync } from 'node:crypto';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { SETTINGS } from '../../src/config/settings.js';
 
@@ -249,11 +250,9 @@ test('origins are normalized to the form that browsers send', () => {
 });
 
 test('a setting of another version is refused, and its value is not shown', () => {
-  for (const name of ['API_KEYS', 'JWKS_URL']) {
-    const line = fault({ [name]: 'hunter2' });
-    assert.match(line, new RegExp(`^${name}: `));
-    assert.doesNotMatch(line, /hunter2/);
-  }
+  const line = fault({ JWKS_URL: 'hunter2' });
+  assert.match(line, /^JWKS_URL: /);
+  assert.doesNotMatch(line, /hunter2/);
 });
 
 const JWT_SECRET = 'hunter2-hunter2-hunter2-hunter2-';
@@ -311,6 +310,67 @@ for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
     assert.doesNotMatch(line, /hunter2/);
   });
 }
+
+const API_SECRET = 'hunter2-hunter2-hunter2-hunter2-';
+const sha256 = (/** @type {string} */ text) => createHash('sha256').update(text).digest('hex');
+
+test('API keys have a name, a secret or its hash, rights and perhaps rooms', () => {
+  const hash = sha256('another secret');
+  const { apiKeys } = valid({
+    API_KEYS: `web ${API_SECRET} publish,history rooms=chat.*,news; ops sha256:${hash.toUpperCase()} all`,
+  });
+  assert.deepEqual(apiKeys, [
+    {
+      name: 'web',
+      hash: sha256(API_SECRET),
+      rights: ['publish', 'history'],
+      rooms: ['chat.*', 'news'],
+    },
+    { name: 'ops', hash, rights: API_RIGHTS, rooms: null },
+  ]);
+});
+
+test('API keys may be in a file with comments, beside those of the environment', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-test-'));
+  const path = join(folder, 'keys');
+  writeFileSync(
+    path,
+    `# keys\n\nweb\t${API_SECRET}\tpublish # old\r\nweb ${API_SECRET}2 publish\n`,
+  );
+  const { apiKeys } = valid({ API_KEYS_FILE: path, API_KEYS: `ops ${API_SECRET}3 all` });
+  assert.deepEqual(
+    apiKeys.map(({ name }) => name),
+    ['ops', 'web', 'web'],
+  );
+  rmSync(folder, { recursive: true });
+});
+
+for (const [name, env] of /** @type {[string, Record<string, string>][]} */ ([
+  ['API_KEYS, key 1', { API_KEYS: API_SECRET }],
+  ['API_KEYS, key 1', { API_KEYS: 'web hunter2 all' }],
+  ['API_KEYS, key 1', { API_KEYS: `${API_SECRET}! ${API_SECRET} all` }],
+  ['API_KEYS, key 2', { API_KEYS: `a ${API_SECRET} all; b ${API_SECRET}2 publish,hunter2` }],
+  ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all hunter2` }],
+  ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=hunter2!` }],
+  ['API_KEYS, key 1', { API_KEYS: `a ${API_SECRET} all rooms=` }],
+  ['API_KEYS', { API_KEYS: `a ${API_SECRET} all; b ${API_SECRET} all` }],
+  ['API_KEYS_FILE', { API_KEYS_FILE: '/hunter2/no/such/file' }],
+  [
+    'FANFARE_API_MAX_BODY_BYTES',
+    { API_KEYS: `a ${API_SECRET} all`, FANFARE_API_MAX_BODY_BYTES: '1024' },
+  ],
+])) {
+  test(`${JSON.stringify(env)} is a fault of ${name} that shows no value`, () => {
+    const line = fault(env);
+    assert.ok(line.startsWith(`${name}: `), line);
+    assert.doesNotMatch(line, /hunter2/);
+  });
+}
+
+test('the banner says whether there is an HTTP API, and shows no key', () => {
+  assert.equal(describe(valid()).api, 'off: no API_KEYS are configured');
+  assert.equal(describe(valid({ API_KEYS: `a ${API_SECRET} all` })).api, '/api, 1 key');
+});
 
 test('clients may broadcast if no tokens are configured; otherwise their tokens decide', () => {
   assert.equal(valid({ JWT_SECRET }).clientBroadcast, 'granted');

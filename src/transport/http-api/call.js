@@ -1,0 +1,138 @@
+// call.js: a request of the HTTP API under way, and the contract between the API and its worker.
+
+import { ApiFault } from './fault.js';
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {{error(fields: object, text: string): void}} Log */
+/** @typedef {import('../../backend/broker.js').Broker} Broker */
+/** @typedef {typeof import('../../observability/counters.js').API_ROUTES[number]} RouteName */
+
+/**
+ * The parts of a worker that the routes use.
+ * @typedef {object} Services
+ * @property {import('../../config/settings.js').Config} config
+ * @property {Pick<Broker, 'publish'|'countConnections'> & {deleteHistory?(room: string): Promise<void>}}
+ *   broker
+ * @property {import('../../backend/broker.js').HistoryOf} historyOf
+ * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
+ * @property {Pick<import('../../hub/room-users.js').PresenceTracker, 'covers'|'read'>|null} tracker
+ *   null if no room has presence
+ * @property {FleetControl} fleet
+ * @property
+ *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
+ *   revoke null if no tokens are configured
+ * @property {import('../../observability/counters.js').Counters} counters
+ * @property {Log} log
+ */
+
+/** @typedef {{user: string, issuedBeforeMs?: number}|{tokenId: string}} RevocationTarget */
+
+/**
+ * The API's part of the contract of worker/fleet.js. All of them reject with a BrokerError.
+ * @typedef {object} FleetControl
+ * @property
+ *   {(page: {prefix?: string, after?: string, limit?: number}) => Promise<{rooms: {room: string, connections: number}[], isPartial: boolean}>}
+ *   rooms
+ * @property
+ *   {(room: string) => Promise<{connections: number, users: number|null, position: import('../../protocol/position.js').Position|null, isPartial: boolean}>}
+ *   room
+ * @property {(users: readonly string[]) => Promise<{users: string[], isPartial: boolean}>} online
+ * @property {(target: {user: string}|{connectionId: string}, code?: number) => Promise<number>}
+ *   disconnect
+ * @property {(user: string, rooms: readonly string[]) => Promise<number>} join
+ * @property {(user: string, rooms: readonly string[]) => Promise<number>} leave
+ */
+
+/**
+ * Takes units of a key's rate: 0 if it has them, else the seconds until it will.
+ * @typedef {(bucket: {fullAt: number}, units: number, nowMs: number) => number} TakeUnits
+ */
+
+/**
+ * @typedef {object} Meters
+ * @property {TakeUnits} take
+ * @property {(seconds: number) => void} observe the time of a request
+ * @property {import('../../observability/counters.js').Counters} counters
+ */
+
+const NOTHING = Buffer.alloc(0);
+
+export class Call {
+  /** @type {RouteName} */
+  route = 'unknown';
+  /** Of the path. @type {Readonly<Record<string, string>>} */
+  params = {};
+  /** @type {Buffer} */
+  body = NOTHING;
+  /** The answer is the last of its connection. */
+  isLast = false;
+
+  /**
+   * @param {Meters} meters
+   * @param {IncomingMessage} request
+   * @param {import('./keys.js').Key} key
+   */
+  constructor(meters, request, key) {
+    this.meters = meters;
+    this.headers = request.headers;
+    this.key = key;
+    this.startedMs = performance.now();
+    const { url = '' } = request;
+    const mark = url.indexOf('?');
+    this.query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
+  }
+
+  /** The connection ends with the answer. */
+  endConnection() {
+    this.isLast = true;
+  }
+
+  /** @param {Buffer} body */
+  received(body) {
+    this.body = body;
+  }
+
+  /**
+   * @param {RouteName} name
+   * @param {Readonly<Record<string, string>>} params of the path
+   */
+  routed(name, params) {
+    this.route = name;
+    this.params = params;
+  }
+
+  /**
+   * Takes further units from the rate of the key.
+   * @param {number} units
+   * @throws {ApiFault} RATE_LIMIT_EXCEEDED
+   */
+  charge(units) {
+    if (units <= 0) return;
+    const { take, counters } = this.meters;
+    const waitS = take(this.key.bucket, units, performance.now());
+    if (waitS === 0) return;
+    counters.api.refused.rate++;
+    throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS });
+  }
+
+  /**
+   * @param {ServerResponse} response
+   * @param {number} status
+   * @param {Readonly<Record<string, string>>} headers
+   * @param {string|Buffer} body JSON text
+   */
+  answer(response, status, headers, body) {
+    const { counters, observe } = this.meters;
+    counters.api.requests[this.route]++;
+    counters.api.responses[status]++;
+    observe((performance.now() - this.startedMs) / 1000);
+    for (const name in headers) response.setHeader(name, headers[name]);
+    if (this.isLast) response.setHeader('Connection', 'close');
+    response.setHeader('Content-Type', 'application/json');
+    response.setHeader('Content-Length', Buffer.byteLength(body));
+    response.setHeader('Cache-Control', 'no-store');
+    response.statusCode = status;
+    response.end(body);
+  }
+}

@@ -1,0 +1,81 @@
+// control.js: the routes that act on connections: disconnect, join, leave, revoke.
+
+import { isUser } from '../../protocol/decode.js';
+import { ApiFault } from './fault.js';
+import {
+  closeCode,
+  connectionId,
+  invalid,
+  readFields,
+  rooms,
+  seconds,
+  tokenId,
+  user,
+} from './fields.js';
+
+/** @typedef {import('./call.js').Call} Call */
+/** @typedef {import('./call.js').Services} Services */
+
+const DISCONNECT = { user, connectionId, code: closeCode };
+const ROOMS = { rooms };
+const REVOKE = { user, tokenId, issuedBefore: seconds };
+
+export class ControlRoutes {
+  /** @param {Services} services */
+  constructor({ fleet, revoke }) {
+    this.fleet = fleet;
+    this.revokeTokens = revoke;
+  }
+
+  /** `POST disconnect` @param {Call} call */
+  disconnect = async (call) => {
+    const fields = readFields(call.body, DISCONNECT);
+    if ((fields.user === undefined) === (fields.connectionId === undefined)) throw invalid('user');
+    const target =
+      fields.user === undefined ? { connectionId: fields.connectionId } : { user: fields.user };
+    return { connections: await this.fleet.disconnect(target, fields.code) };
+  };
+
+  /** `POST users/:user/join` @param {Call} call */
+  join = async (call) => {
+    const { name, names } = userAndRooms(call);
+    return { connections: await this.fleet.join(name, names) };
+  };
+
+  /** `POST users/:user/leave` @param {Call} call */
+  leave = async (call) => {
+    const { name, names } = userAndRooms(call);
+    return { connections: await this.fleet.leave(name, names) };
+  };
+
+  /** `POST revoke` @param {Call} call */
+  revoke = async (call) => {
+    const fields = readFields(call.body, REVOKE);
+    if ((fields.user === undefined) === (fields.tokenId === undefined)) throw invalid('user');
+    if (fields.tokenId !== undefined && fields.issuedBefore !== undefined)
+      throw invalid('issuedBefore');
+    if (this.revokeTokens === null) throw new ApiFault('NO_TOKENS');
+    const { issuedBefore } = fields;
+    const target =
+      fields.user === undefined
+        ? { tokenId: fields.tokenId }
+        : {
+            user: fields.user,
+            issuedBeforeMs: issuedBefore === undefined ? undefined : issuedBefore * 1000,
+          };
+    const revocation = await this.revokeTokens(target);
+    if (revocation === null) throw new ApiFault('UNAVAILABLE'); // too many are in force
+    return { keptUntil: Math.ceil(revocation.keepUntilMs / 1000) };
+  };
+}
+
+/** @param {Call} call */
+function userAndRooms(call) {
+  const { user: name } = call.params;
+  if (!isUser(name)) throw new ApiFault('INVALID_REQUEST');
+  const { rooms: names } = readFields(call.body, ROOMS);
+  if (names === undefined) throw invalid('rooms');
+  call.key.requireRooms(names);
+  call.charge(names.length - 1);
+  return { name, names };
+}

@@ -1,0 +1,225 @@
+// fields.js: reads the fields of a body.
+//
+// A shape names the fields of a route, each with the function that reads its value. Payloads stay
+// bytes: the body is checked by the scanner of the socket protocol, with its limits of depth and
+// keys, and a payload leaves the server as it came. Names that the shape does not have, and names
+// that occur twice, are faults, so a misspelt option never has the effect of an absent one.
+
+import { isUtf8 } from 'node:buffer';
+
+import { isRoom, isUser } from '../../protocol/decode.js';
+import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
+import { isConnectionId } from '../../protocol/publication.js';
+import { ApiFault } from './fault.js';
+
+const MAX_LISTED = 1000;
+const MAX_FIELD_NAME = 64;
+const KEY = /^[\x21-\x7e]{1,128}$/;
+const QUOTE = 0x22;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const OPEN_BRACE = 0x7b;
+const COMMA = 0x2c;
+
+/**
+ * A slice of the body.
+ * @typedef {{start: number, end: number}} Slice
+ */
+
+/**
+ * Reads one value, which is valid JSON; undefined if it is not valid for the field.
+ * @typedef {(body: Buffer, start: number, end: number) => unknown} Reader
+ */
+
+/** @typedef {Readonly<Record<string, Reader|{readonly items: Shape}>>} Shape */
+/** @typedef {Record<string, any>} Fields */
+
+/** @type {Reader} */
+export const payload = (_body, start, end) => ({ start, end });
+
+/** @type {Reader} */
+export const room = (body, start, end) => only(isRoom, textAt(body, start, end));
+
+/** @type {Reader} */
+export const rooms = (body, start, end) => listOf(isRoom, body, start, end);
+
+/** @type {Reader} */
+export const user = (body, start, end) => only(isUser, textAt(body, start, end));
+
+/** @type {Reader} */
+export const users = (body, start, end) => listOf(isUser, body, start, end);
+
+/** @type {Reader} */
+export const connectionId = (body, start, end) => only(isConnectionId, textAt(body, start, end));
+
+/** @type {Reader} */
+export const idempotencyKey = (body, start, end) =>
+  only(isIdempotencyKey, textAt(body, start, end));
+
+/** @type {Reader} The `jti` of a token. */
+export const tokenId = (body, start, end) =>
+  only((text) => text !== '' && text.length <= 256, textAt(body, start, end));
+
+/** @type {Reader} A NumericDate of RFC 7519, in whole seconds. */
+export const seconds = (body, start, end) =>
+  only((number) => Number.isSafeInteger(number) && number >= 0, numberAt(body, start, end));
+
+/** @type {Reader} A close code of the application (RFC 6455 7.4.2). */
+export const closeCode = (body, start, end) =>
+  only((code) => Number.isInteger(code) && code >= 4000 && code < 5000, numberAt(body, start, end));
+
+/** @param {string} text */
+export function isIdempotencyKey(text) {
+  return KEY.test(text);
+}
+
+/**
+ * Reads a body by its shape. It holds the fields that are present.
+ * @param {Buffer} body
+ * @param {Shape} shape
+ * @returns {Fields}
+ * @throws {ApiFault} INVALID_JSON or INVALID_FIELD
+ */
+export function readFields(body, shape) {
+  const reading = new Reading(body);
+  const at = skipSpace(body, 0);
+  const end = isUtf8(body) ? reading.members(at, shape, '') : -1;
+  if (end < 0 || skipSpace(body, end) !== body.length) throw new ApiFault('INVALID_JSON');
+  if (reading.fault !== null) throw new ApiFault('INVALID_FIELD', { field: reading.fault });
+  return reading.fields;
+}
+
+/**
+ * @param {string} field that is missing, or that must not be there
+ * @returns {ApiFault}
+ */
+export function invalid(field) {
+  return new ApiFault('INVALID_FIELD', { field });
+}
+
+/** One walk over a body. It goes on behind a faulty field, because the grammar counts first. */
+class Reading {
+  /** @param {Buffer} body */
+  constructor(body) {
+    this.body = body;
+    /** The fields of the object that was read last. @type {Fields} */
+    this.fields = {};
+    /** The first faulty field. @type {string|null} */
+    this.fault = null;
+  }
+
+  /**
+   * @param {number} at the start of an object
+   * @param {Shape} shape
+   * @param {string} path of the object, for faults
+   * @returns {number} the index behind it; -1 if it is malformed
+   */
+  members(at, shape, path) {
+    /** @type {Fields} */
+    const fields = {};
+    const end = scanMembers(this.body, at, (name, start) => {
+      const reader = Object.hasOwn(shape, name) ? shape[name] : null;
+      if (reader === null || Object.hasOwn(fields, name))
+        return this.#skip(start, path + name.slice(0, MAX_FIELD_NAME));
+      if (typeof reader !== 'function') return this.#items(start, reader.items, name, fields);
+      const valueEnd = skipValue(this.body, start);
+      if (valueEnd < 0) return -1;
+      fields[name] = reader(this.body, start, valueEnd);
+      if (fields[name] === undefined) this.fault ??= path + name;
+      return valueEnd;
+    });
+    this.fields = fields;
+    return end;
+  }
+
+  /**
+   * Reads a list of objects.
+   * @param {number} at
+   * @param {Shape} shape of each object
+   * @param {string} name of the list
+   * @param {Fields} fields gets the list
+   */
+  #items(at, shape, name, fields) {
+    const { body } = this;
+    if (body[at] !== OPEN_BRACKET) return this.#skip(at, name);
+    /** @type {Fields[]} */
+    const items = [];
+    fields[name] = items;
+    let i = skipSpace(body, at + 1);
+    if (body[i] === CLOSE_BRACKET) this.fault ??= name;
+    else {
+      for (;;) {
+        const path = `${name}[${items.length}]`;
+        i = body[i] === OPEN_BRACE ? this.members(i, shape, `${path}.`) : this.#skip(i, path);
+        if (i < 0) return -1;
+        items.push(this.fields);
+        if (items.length > MAX_LISTED) this.fault ??= name;
+        i = skipSpace(body, i);
+        if (body[i] === CLOSE_BRACKET) break;
+        if (body[i] !== COMMA) return -1;
+        i = skipSpace(body, i + 1);
+      }
+    }
+    return i + 1;
+  }
+
+  /**
+   * Passes a faulty value.
+   * @param {number} at
+   * @param {string} field
+   */
+  #skip(at, field) {
+    this.fault ??= field;
+    return skipValue(this.body, at);
+  }
+}
+
+/**
+ * @template T
+ * @param {(value: T) => boolean} fits
+ * @param {T|undefined} value
+ */
+function only(fits, value) {
+  return value !== undefined && fits(value) ? value : undefined;
+}
+
+/**
+ * @param {Buffer} body
+ * @param {number} start
+ * @param {number} end
+ * @returns {string|undefined} undefined: it is no string
+ */
+function textAt(body, start, end) {
+  return body[start] === QUOTE ? JSON.parse(body.toString('utf8', start, end)) : undefined;
+}
+
+/**
+ * @param {Buffer} body
+ * @param {number} start
+ * @param {number} end
+ * @returns {number|undefined} undefined: it is no number
+ */
+function numberAt(body, start, end) {
+  const value = JSON.parse(body.toString('utf8', start, end));
+  return typeof value === 'number' ? value : undefined;
+}
+
+/**
+ * Reads a list of 1 to MAX_LISTED different strings.
+ * @param {(text: unknown) => boolean} fits
+ * @param {Buffer} body
+ * @param {number} start
+ * @param {number} end
+ * @returns {string[]|undefined}
+ */
+function listOf(fits, body, start, end) {
+  if (body[start] !== OPEN_BRACKET) return undefined;
+  /** @type {unknown[]} */
+  const list = JSON.parse(body.toString('utf8', start, end));
+  const isValid =
+    list.length > 0 &&
+    list.length <= MAX_LISTED &&
+    list.every(fits) &&
+    new Set(list).size === list.length;
+  return isValid ? /** @type {string[]} */ (list) : undefined;
+}

@@ -1,0 +1,133 @@
+// http-api.js: the HTTP API for backends, behind the public port.
+//
+//   http-server.js -> begin: key, rate, room for one more, kind of body -> the body -> express -> route
+//
+// The public port hands over requests below /api, if keys are configured. `begin` decides from the
+// head alone, so a request without a valid key is refused unread. Requests under way are bounded in
+// number, and their bodies in size and time.
+
+import { isJson, readBody } from './body.js';
+import { Call } from './call.js';
+import { ApiFault } from './fault.js';
+import { KeyRing } from './keys.js';
+import { createApp, routesOf } from './routes.js';
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {import('../http-answers.js').Answer} Answer */
+/** @typedef {typeof import('../../observability/counters.js').API_REFUSALS[number]} Refusal */
+
+export class HttpApi {
+  #app;
+  /** @type {WeakMap<IncomingMessage, Call>} */
+  #calls = new WeakMap();
+  #isDraining = false;
+  /** Called when no request is under way. @type {(() => void)|null} */
+  #onIdle = null;
+
+  /**
+   * @param {import('./call.js').Services & import('./call.js').Meters} parts
+   */
+  constructor({ take, observe, ...services }) {
+    const { config, counters, log } = services;
+    this.counters = counters;
+    this.take = take;
+    this.meters = { take, observe, counters };
+    this.maxRequests = config.apiMaxRequests;
+    this.maxBodyBytes = config.apiMaxBodyBytes;
+    this.keys = new KeyRing(config.apiKeys);
+    this.routes = routesOf(services);
+    const callOf = (/** @type {IncomingMessage} */ request) =>
+      /** @type {Call} */ (this.#calls.get(request));
+    this.#app = createApp(this.routes, callOf, log);
+  }
+
+  /**
+   * Decides from the head of a request.
+   * @param {IncomingMessage} request
+   * @param {boolean} hasBody
+   * @returns {Call|Answer} an answer refuses the request
+   */
+  begin(request, hasBody) {
+    const key = this.keys.find(request.headers.authorization);
+    if (key === null) return this.#refuse('key', new ApiFault('UNAUTHORIZED'));
+    if (this.#isDraining) return this.#refuse('draining', new ApiFault('UNAVAILABLE'));
+    const retryAfterS = this.take(key.bucket, 1, performance.now());
+    if (retryAfterS > 0)
+      return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
+    if (this.counters.api.inFlight >= this.maxRequests)
+      return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
+    if (hasBody && !isJson(request))
+      return this.#refuse('media_type', new ApiFault('UNSUPPORTED_MEDIA_TYPE'));
+    if (Number(request.headers['content-length'] ?? 0) > this.maxBodyBytes)
+      return this.#refuse('body_size', new ApiFault('BODY_TOO_LARGE'));
+    return new Call(this.meters, request, key);
+  }
+
+  /**
+   * Reads the body, and has the request answered.
+   * @param {Call} call
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
+   *   before its end
+   */
+  handle(call, request, response, onCut) {
+    this.counters.api.inFlight++;
+    let isOver = false;
+    const responseOnClose = () => {
+      if (isOver) return;
+      isOver = true;
+      if (--this.counters.api.inFlight === 0) this.#onIdle?.();
+    };
+    response.on('close', responseOnClose);
+    readBody(
+      request,
+      this.maxBodyBytes,
+      (body) => {
+        call.received(body);
+        this.#calls.set(request, call);
+        this.#app(
+          /** @type {import('express').Request} */ (request),
+          /** @type {import('express').Response} */ (response),
+        );
+      },
+      (reason) => {
+        responseOnClose();
+        if (reason === 'gone') return;
+        const code = reason === 'body_size' ? 'BODY_TOO_LARGE' : 'REQUEST_TIMEOUT';
+        onCut(this.#refuse(reason, new ApiFault(code)));
+      },
+    );
+  }
+
+  /**
+   * Refuses further requests, and waits for those under way.
+   * @param {number} timeoutMs
+   * @returns {Promise<void>}
+   */
+  async drain(timeoutMs) {
+    this.#isDraining = true;
+    if (this.counters.api.inFlight === 0) return;
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#onIdle = () => {
+        clearTimeout(timer);
+        resolve(undefined);
+      };
+    });
+  }
+
+  /**
+   * @param {Refusal} reason
+   * @param {ApiFault} fault
+   * @returns {Answer}
+   */
+  #refuse(reason, fault) {
+    const { api } = this.counters;
+    api.refused[reason]++;
+    api.requests.unknown++;
+    api.responses[fault.status]++;
+    return fault.toAnswer();
+  }
+}

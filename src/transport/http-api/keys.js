@@ -1,0 +1,80 @@
+// keys.js: finds the API key of a request, and decides about its rights.
+//
+// Only hashes of keys are in memory. A request's key is hashed and compared with every hash, so the
+// time does not depend on the key that fits.
+
+import { createHash, timingSafeEqual } from 'node:crypto';
+
+import { fits } from '../../config/room-patterns.js';
+import { ApiFault } from './fault.js';
+
+/** RFC 6750 2.1. A longer header is not hashed. */
+const BEARER = /^Bearer +([\x21-\x7e]{1,256}) *$/i;
+
+/** @typedef {import('../../config/api-keys.js').ApiRight} ApiRight */
+
+/** What the holder of one key may do. */
+export class Key {
+  #hash;
+  /** Patterns, split at their stars; null for all rooms. @type {string[][]|null} */
+  #rooms;
+
+  /** @param {import('../../config/api-keys.js').ApiKey} settings */
+  constructor({ hash, rights, rooms }) {
+    this.#hash = Buffer.from(hash, 'hex');
+    this.#rooms = rooms?.map((pattern) => pattern.split('*')) ?? null;
+    /** @type {ReadonlySet<ApiRight>} */
+    this.rights = new Set(rights);
+    /** The token bucket of the key, for the limiter. */
+    this.bucket = { fullAt: -0.5 };
+  }
+
+  /** True if the rights hold in all rooms. */
+  get isForAllRooms() {
+    return this.#rooms === null;
+  }
+
+  /** @param {Buffer} hash of a secret */
+  is(hash) {
+    return timingSafeEqual(this.#hash, hash);
+  }
+
+  /** @param {string} room */
+  covers(room) {
+    return this.#rooms === null || this.#rooms.some((parts) => fits(parts, room));
+  }
+
+  /**
+   * @param {readonly string[]} rooms
+   * @throws {ApiFault} PERMISSION_DENIED, the same for absent and forbidden rooms
+   */
+  requireRooms(rooms) {
+    for (const room of rooms) if (!this.covers(room)) throw new ApiFault('PERMISSION_DENIED');
+  }
+
+  /** @throws {ApiFault} PERMISSION_DENIED */
+  requireAllRooms() {
+    if (!this.isForAllRooms) throw new ApiFault('PERMISSION_DENIED');
+  }
+}
+
+export class KeyRing {
+  /** @param {readonly import('../../config/api-keys.js').ApiKey[]} settings */
+  constructor(settings) {
+    this.keys = settings.map((one) => new Key(one));
+  }
+
+  /**
+   * @param {string|undefined} authorization the header
+   * @returns {Key|null} null: there is no valid key
+   */
+  find(authorization) {
+    const secret = BEARER.exec(authorization ?? '')?.[1];
+    if (secret === undefined) return null;
+    const hash = createHash('sha256').update(secret).digest();
+    /** @type {Key|null} */
+    let found = null;
+    for (const key of this.keys) if (key.is(hash)) found = key;
+    return found;
+  }
+}

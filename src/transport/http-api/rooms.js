@@ -1,0 +1,196 @@
+// rooms.js: the routes that look at rooms: their connections, history and presence.
+
+import { isRoom, isUser, readSince } from '../../protocol/decode.js';
+import { encodeMembers } from '../../protocol/encode.js';
+import { ApiFault } from './fault.js';
+import { invalid, readFields, rooms, users } from './fields.js';
+
+const MAX_LIMIT = 1000;
+/** Pages of rooms that a request reads, if its key is limited to some of them. */
+const MAX_PAGES = 10;
+/** The largest answer with members. If a room has more, the client asks for the next page. */
+const MAX_MEMBER_BYTES = 1_048_576;
+/** Reads of presence under way for one request. */
+const MAX_READS = 8;
+const PREFIX = /^[A-Za-z0-9_.:@/-]{1,200}$/;
+const NUMBER = /^\d{1,16}$/;
+
+/** @typedef {import('./call.js').Call} Call */
+/** @typedef {import('./call.js').Services} Services */
+
+const QUERY = { rooms, users };
+
+export class RoomRoutes {
+  /** @param {Services} services */
+  constructor({ broker, historyReader, historyOf, tracker, fleet }) {
+    this.broker = broker;
+    this.historyReader = historyReader;
+    this.historyOf = historyOf;
+    this.tracker = tracker;
+    this.fleet = fleet;
+  }
+
+  /** `GET rooms` @param {Call} call */
+  rooms = async (call) => {
+    const { prefix = '', after = '', limit } = readQuery(call, ['prefix', 'after', 'limit']);
+    if (prefix !== '' && !PREFIX.test(prefix)) throw new ApiFault('INVALID_REQUEST');
+    if (after !== '' && !isRoom(after)) throw new ApiFault('INVALID_REQUEST');
+    const count = readLimit(limit) ?? 100;
+    /** @type {{room: string, connections: number}[]} */
+    const found = [];
+    let isPartial = false;
+    let last = after;
+    // A key for some rooms sees only these, so it may need several pages for one.
+    const isLimited = !call.key.isForAllRooms;
+    const size = isLimited ? MAX_LIMIT : count;
+    for (let page = 0; ; page++) {
+      const next = await this.fleet.rooms({ prefix, after: last, limit: size });
+      isPartial ||= next.isPartial;
+      for (const one of next.rooms) if (call.key.covers(one.room)) found.push(one);
+      const isEnd = next.rooms.length < size;
+      if (isEnd || !isLimited || found.length >= count) break;
+      if (page + 1 === MAX_PAGES) {
+        isPartial = true;
+        break;
+      }
+      last = next.rooms[next.rooms.length - 1].room;
+    }
+    return { rooms: found.slice(0, count), partial: isPartial };
+  };
+
+  /** `GET rooms/:room` @param {Call} call */
+  room = async (call) => {
+    readQuery(call, []);
+    const name = roomOf(call);
+    const { connections, users: present, position, isPartial } = await this.fleet.room(name);
+    return {
+      room: name,
+      connections,
+      users: present ?? undefined,
+      ...position,
+      partial: isPartial,
+    };
+  };
+
+  /** `GET rooms/:room/history` @param {Call} call */
+  history = async (call) => {
+    const { limit, epoch, offset } = readQuery(call, ['limit', 'epoch', 'offset']);
+    const name = roomOf(call);
+    if ((epoch === undefined) !== (offset === undefined)) throw new ApiFault('INVALID_REQUEST');
+    const since = epoch === undefined ? null : readSince({ epoch, offset });
+    if (since?.epoch === '') throw new ApiFault('INVALID_REQUEST');
+    const count = readLimit(limit);
+    this.#requireHistory(name);
+    const { messages, position } = await this.historyReader.read(name, count, since);
+    if (position === null) throw new ApiFault('NO_HISTORY');
+    return Buffer.concat([
+      Buffer.from(`{"room":"${name}","messages":[`),
+      messages,
+      Buffer.from(`],"epoch":"${position.epoch}","offset":${position.offset}}`),
+    ]);
+  };
+
+  /** `DELETE rooms/:room/history` @param {Call} call */
+  deleteHistory = async (call) => {
+    readQuery(call, []);
+    const name = roomOf(call);
+    this.#requireHistory(name);
+    await this.broker.deleteHistory?.(name);
+    return {};
+  };
+
+  /** `GET rooms/:room/presence` @param {Call} call */
+  presence = async (call) => {
+    const { limit, after } = readQuery(call, ['limit', 'after']);
+    const name = roomOf(call);
+    if (after !== undefined && !isUser(after)) throw new ApiFault('INVALID_REQUEST');
+    const most = readLimit(limit) ?? MAX_LIMIT;
+    if (!this.tracker?.covers(name)) throw new ApiFault('NO_PRESENCE');
+    const { count, members } = await this.tracker.read(name);
+    if (members === null) return { room: name, count };
+    const page = encodeMembers({ members, after, limit: most, maxBytes: MAX_MEMBER_BYTES });
+    return Buffer.concat([
+      Buffer.from(`{"room":"${name}","count":${count},"members":[`),
+      page.text,
+      Buffer.from(`],"more":${page.hasMore}}`),
+    ]);
+  };
+
+  /** `POST presence` @param {Call} call */
+  queryPresence = async (call) => {
+    const fields = readFields(call.body, QUERY);
+    if ((fields.rooms === undefined) === (fields.users === undefined)) throw invalid('rooms');
+    if (fields.users !== undefined) {
+      call.key.requireAllRooms();
+      call.charge(fields.users.length - 1);
+      const { users: online, isPartial } = await this.fleet.online(fields.users);
+      return { online, partial: isPartial };
+    }
+    call.key.requireRooms(fields.rooms);
+    call.charge(fields.rooms.length - 1);
+    return { rooms: await this.#counts(fields.rooms) };
+  };
+
+  /**
+   * @param {readonly string[]} names
+   * @returns {Promise<{room: string, count: number|null}[]>} null: the room has no presence
+   */
+  async #counts(names) {
+    const { tracker } = this;
+    /** @type {{room: string, count: number|null}[]} */
+    const counts = names.map((name) => ({ room: name, count: null }));
+    if (tracker === null) return counts;
+    let next = 0;
+    const work = async () => {
+      while (next < counts.length) {
+        const one = counts[next++];
+        if (tracker.covers(one.room)) one.count = (await tracker.read(one.room)).count;
+      }
+    };
+    await Promise.all(Array.from({ length: MAX_READS }, work));
+    return counts;
+  }
+
+  /** @param {string} name */
+  #requireHistory(name) {
+    if (this.historyOf(name) === null) throw new ApiFault('NO_HISTORY');
+  }
+}
+
+/**
+ * The room of the path.
+ * @param {Call} call
+ * @returns {string}
+ */
+function roomOf({ params, key }) {
+  const { room: name } = params;
+  if (!isRoom(name)) throw new ApiFault('INVALID_REQUEST');
+  key.requireRooms([name]);
+  return name;
+}
+
+/**
+ * @param {Call} call
+ * @param {readonly string[]} names that the route has
+ * @returns {Record<string, string|undefined>}
+ */
+function readQuery({ query }, names) {
+  /** @type {Record<string, string>} */
+  const values = {};
+  for (const [name, value] of query) {
+    if (!names.includes(name) || name in values) throw new ApiFault('INVALID_REQUEST');
+    values[name] = value;
+  }
+  return values;
+}
+
+/**
+ * @param {string|undefined} text
+ * @returns {number|undefined}
+ */
+function readLimit(text) {
+  if (text === undefined) return undefined;
+  const limit = NUMBER.test(text) ? Number(text) : 0;
+  if (limit < 1 || limit > MAX_LIMIT) throw new ApiFault('INVALID_REQUEST');
+  return limit;
+}

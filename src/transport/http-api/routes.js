@@ -1,0 +1,143 @@
+// routes.js: the table of routes, and the express application that is built from it.
+
+import express from 'express';
+
+import { ControlRoutes } from './control.js';
+import { ApiFault, faultOf } from './fault.js';
+import { PublishRoutes } from './publish.js';
+import { RoomRoutes } from './rooms.js';
+
+/** @typedef {import('./call.js').Call} Call */
+/** @typedef {import('./call.js').Services} Services */
+
+/**
+ * @typedef {object} Route
+ * @property {'get'|'post'|'delete'} method
+ * @property {string} path in the notation of express
+ * @property {import('../../config/api-keys.js').ApiRight} right that a key needs
+ * @property {import('./call.js').RouteName} name for metrics
+ * @property {(call: Call) => Promise<object|Buffer>} handle resolves with the body of the answer,
+ *   as an object or as JSON text; rejects with an ApiFault, or an error of the backend
+ */
+
+/**
+ * @param {Services} services
+ * @returns {readonly Route[]}
+ */
+export function routesOf(services) {
+  const publish = new PublishRoutes(services);
+  const rooms = new RoomRoutes(services);
+  const control = new ControlRoutes(services);
+  /** @type {Route[]} */
+  const all = [
+    post('/api/publish', 'publish', 'publish', publish.publish),
+    post('/api/publish/batch', 'publish', 'publish_batch', publish.batch),
+    post('/api/broadcast', 'broadcast', 'broadcast', publish.broadcast),
+    get('/api/rooms', 'rooms', 'rooms', rooms.rooms),
+    get('/api/rooms/:room', 'rooms', 'room', rooms.room),
+    get('/api/rooms/:room/history', 'history', 'history', rooms.history),
+    {
+      method: 'delete',
+      path: '/api/rooms/:room/history',
+      right: 'delete',
+      name: 'delete_history',
+      handle: rooms.deleteHistory,
+    },
+    get('/api/rooms/:room/presence', 'presence', 'presence', rooms.presence),
+    post('/api/presence', 'presence', 'query_presence', rooms.queryPresence),
+    post('/api/disconnect', 'disconnect', 'disconnect', control.disconnect),
+    post('/api/users/:user/join', 'join', 'join', control.join),
+    post('/api/users/:user/leave', 'join', 'leave', control.leave),
+    post('/api/revoke', 'revoke', 'revoke', control.revoke),
+  ];
+  return all.filter(
+    ({ name }) => name !== 'delete_history' || services.broker.deleteHistory !== undefined,
+  );
+}
+
+/**
+ * @param {string} path
+ * @param {Route['right']} right
+ * @param {Route['name']} name
+ * @param {Route['handle']} handle
+ * @returns {Route}
+ */
+function get(path, right, name, handle) {
+  return { method: 'get', path, right, name, handle };
+}
+
+/**
+ * @param {string} path
+ * @param {Route['right']} right
+ * @param {Route['name']} name
+ * @param {Route['handle']} handle
+ * @returns {Route}
+ */
+function post(path, right, name, handle) {
+  return { method: 'post', path, right, name, handle };
+}
+
+/**
+ * Builds the application. The body of a request has been read before.
+ * @param {readonly Route[]} routes
+ * @param {(request: import('node:http').IncomingMessage) => Call} callOf
+ * @param {import('./call.js').Log} log
+ */
+export function createApp(routes, callOf, log) {
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.set('query parser', false);
+  app.enable('case sensitive routing');
+  app.enable('strict routing');
+  for (const { method, path, right, name, handle } of routes) {
+    app[method](path, async (request, response) => {
+      const call = callOf(request);
+      call.routed(name, /** @type {Record<string, string>} */ (request.params));
+      try {
+        if (!call.key.rights.has(right)) throw new ApiFault('PERMISSION_DENIED');
+        const result = await handle(call);
+        call.answer(response, 200, {}, Buffer.isBuffer(result) ? result : JSON.stringify(result));
+      } catch (error) {
+        refuse(call, response, faultOf(error, log));
+      }
+    });
+  }
+  /** The methods of each path. @type {Map<string, string[]>} */
+  const methods = new Map();
+  for (const { path, method } of routes) {
+    const others = method === 'get' ? ['GET', 'HEAD'] : [method.toUpperCase()];
+    methods.set(path, [...(methods.get(path) ?? []), ...others]);
+  }
+  for (const [path, allowed] of methods) {
+    app.all(path, (request, response) => {
+      response.setHeader('Allow', allowed.join(', '));
+      refuse(callOf(request), response, new ApiFault('METHOD_NOT_ALLOWED'));
+    });
+  }
+  app.use((request, response) => refuse(callOf(request), response, new ApiFault('NOT_FOUND')));
+  /**
+   * A path that cannot be decoded. Express recognizes an error handler by its four parameters.
+   * @param {Error & {status?: number}} error
+   * @param {import('express').Request} request
+   * @param {import('express').Response} response
+   * @param {import('express').NextFunction} _next
+   */
+  const onError = (error, request, response, _next) => {
+    const isClients = error.status === 400;
+    const fault = isClients ? new ApiFault('INVALID_REQUEST') : faultOf(error, log);
+    refuse(callOf(request), response, fault);
+  };
+  app.use(onError);
+  return app;
+}
+
+/**
+ * @param {Call} call
+ * @param {import('node:http').ServerResponse} response
+ * @param {ApiFault} fault
+ */
+function refuse(call, response, fault) {
+  const { status, headers, body } = fault.toAnswer();
+  call.answer(response, status, headers, body);
+}

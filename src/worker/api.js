@@ -1,0 +1,31 @@
+// api.js: puts the parts of the HTTP API together, for a worker whose configuration has API keys.
+
+import { Rate } from '../admission/rate-limit.js';
+import { HttpApi } from '../transport/http-api/http-api.js';
+
+/** The rate's measure of a message: a token for each started block of this size. */
+const BYTES_PER_UNIT = 4096;
+
+/**
+ * @param {import('../transport/http-api/call.js').Services} services
+ * @param {{observe(seconds: number): void}} requestSeconds
+ * @returns {HttpApi}
+ */
+export function createHttpApi(services, requestSeconds) {
+  const { config, counters } = services;
+  const { apiMessagesPerMinuteMode: mode } = config;
+  const rate = new Rate(config.apiMessagesPerMinute, config.apiMessagesBurst);
+  /** @type {import('../transport/http-api/call.js').TakeUnits} */
+  const take = (bucket, units, nowMs) => {
+    if (mode === 'off') return 0;
+    const cost = rate.costOf(units * BYTES_PER_UNIT);
+    if (rate.has(bucket, nowMs, cost)) {
+      rate.take(bucket, nowMs, cost);
+      return 0;
+    }
+    if (mode === 'enforce') return rate.retryAfter(bucket, nowMs, cost);
+    counters.observed.api_messages++;
+    return 0;
+  };
+  return new HttpApi({ ...services, take, observe: (seconds) => requestSeconds.observe(seconds) });
+}

@@ -1,0 +1,523 @@
+// http-api.test.js: the HTTP API on real servers.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { apiOf, newSecret } from '../helpers/api.js';
+import { connect } from '../helpers/clients.js';
+import { RawClient } from '../helpers/raw-http.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { SECRET, token } from '../helpers/tokens.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+/**
+ * A server with a key that may do everything.
+ * @param {TestContext} t
+ * @param {Record<string, string>} [env]
+ */
+async function startWithKey(t, env = {}) {
+  const secret = newSecret();
+  const server = await startServer(t, {
+    ...NO_LIMITS,
+    WORKERS: '1',
+    FANFARE_HISTORY: 'h.*=100/60s',
+    FANFARE_PRESENCE: 'p.*',
+    ...env,
+    API_KEYS: `main ${secret} all${env.API_KEYS === undefined ? '' : `; ${env.API_KEYS}`}`,
+  });
+  return { server, secret, api: apiOf(server, secret) };
+}
+
+test('without API_KEYS the paths of the API are not found', async (t) => {
+  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1' });
+  const answer = await apiOf(server, newSecret())('/publish', { body: { room: 'a', payload: 1 } });
+  assert.equal(answer.status, 404);
+});
+
+for (const redis of [false, true]) {
+  describe(`on the ${redis ? 'Redis' : 'embedded'} backend`, () => {
+    /** @param {TestContext} t */
+    const start = async (t) =>
+      startWithKey(t, redis ? { REDIS_URL: (await startRedis(t)).url, WORKERS: '2' } : {});
+
+    test('publish reaches the members with the bytes of the payload', async (t) => {
+      const { server, api } = await start(t);
+      const member = await connect(t, server.port);
+      await member.join('a');
+      const raw = '{"n":9007199254740993,"e":1e400,"s":"\\u00e9\\ud800"}';
+      /** @type {string[]} */
+      const texts = [];
+      member.socket.on('message', (data) => void texts.push(String(data)));
+      const answer = await api('/publish', { body: `{"room":"a","payload": ${raw} }` });
+      assert.deepEqual([answer.status, answer.body], [200, {}]);
+      const { from } = await member.next('message');
+      assert.equal(from, '');
+      assert.ok(texts[0].includes(`"payload":${raw},`), texts[0]);
+    });
+
+    test('publish to a room with history answers its position', async (t) => {
+      const { api } = await start(t);
+      const body = { room: 'h.1', payload: 'x' };
+      const { body: first } = await api('/publish', { body });
+      const { body: second } = await api('/publish', { body });
+      assert.equal(first.offset, 1);
+      assert.deepEqual(second, { epoch: first.epoch, offset: 2 });
+      const { body: page } = await api('/rooms/h.1/history?limit=1');
+      const [message] = page.messages;
+      assert.deepEqual([page.offset, page.messages.length, message.payload], [2, 1, 'x']);
+      const since = await api(`/rooms/h.1/history?epoch=${first.epoch}&offset=1`);
+      assert.deepEqual(
+        since.body.messages.map((/** @type {any} */ one) => one.offset),
+        [2],
+      );
+    });
+
+    test('a publish to several rooms, and a batch, have a result for each', async (t) => {
+      const { server, api } = await start(t);
+      const member = await connect(t, server.port);
+      await member.join('a');
+      const many = await api('/publish', { body: { rooms: ['a', 'h.1'], payload: 1 } });
+      assert.deepEqual(
+        many.body.results.map((/** @type {any} */ { room, offset }) => [room, offset]),
+        [
+          ['a', undefined],
+          ['h.1', 1],
+        ],
+      );
+      const messages = Array.from({ length: 1000 }, (_, i) => ({ room: 'a', payload: i }));
+      const batch = await api('/publish/batch', { body: { messages } });
+      assert.deepEqual([batch.status, batch.body.failed], [200, 0]);
+      assert.equal(batch.body.results.length, 1000);
+      await member.next(({ payload }) => payload === 999);
+      const got = member.all('message').map(({ payload }) => payload);
+      assert.deepEqual(got, [1, ...messages.map(({ payload }) => payload)]);
+    });
+
+    test('broadcast reaches each connection, and answers their number', async (t) => {
+      const { server, api } = await start(t);
+      const clients = [await connect(t, server.port), await connect(t, server.port)];
+      await until(async () => {
+        const { body } = await api('/broadcast', { body: { payload: { all: true } } });
+        return body.listenerCount === 2;
+      });
+      for (const client of clients)
+        assert.deepEqual((await client.next('broadcast')).payload, { all: true });
+    });
+
+    test('except leaves out one connection', async (t) => {
+      const { server, api } = await start(t);
+      const [one, other] = [await connect(t, server.port), await connect(t, server.port)];
+      const { connectionId } = await one.ask({ type: 'hello' }, 'welcome');
+      for (const client of [one, other]) await client.join('a');
+      await api('/publish', { body: { room: 'a', payload: 'first', except: connectionId } });
+      await api('/publish', { body: { room: 'a', payload: 'second' } });
+      for (const client of [one, other]) await client.next(({ payload }) => payload === 'second');
+      const got = (/** @type {typeof one} */ client) =>
+        client.all('message').map(({ payload }) => payload);
+      assert.deepEqual([got(one), got(other)], [['second'], ['first', 'second']]);
+    });
+
+    test('an idempotency key publishes once, and belongs to one payload', async (t) => {
+      const { server, api } = await start(t);
+      for (const room of ['a', 'h.1']) {
+        const member = await connect(t, server.port);
+        await member.join(room);
+        const send = async (
+          /** @type {unknown} */ payload,
+          headers = { 'Idempotency-Key': 'k1' },
+        ) => api('/publish', { body: { room, payload }, headers });
+        const first = await send('once');
+        assert.deepEqual((await send('once')).body, first.body);
+        const conflict = await send('other');
+        assert.deepEqual([conflict.status, conflict.body.error], [409, 'IDEMPOTENCY_CONFLICT']);
+        const item = { room, payload: 'once', idempotencyKey: 'k1' };
+        const batch = await api('/publish/batch', { body: { messages: [item, item] } });
+        assert.deepEqual(batch.body.results, [
+          { room, ...first.body },
+          { room, ...first.body },
+        ]);
+        await send('last', { 'Idempotency-Key': 'k2' });
+        await member.next(({ payload }) => payload === 'last');
+        const got = member.all('message').map(({ payload }) => payload);
+        assert.deepEqual(got, ['once', 'last']);
+      }
+    });
+
+    test('rooms, users and connections can be looked at and acted on', async (t) => {
+      const { server, api } = await start(t);
+      const client = await connect(t, server.port);
+      await client.ask({ type: 'join', room: 'p.1', presence: { user: 'ann' } }, 'joined');
+      await client.join('h.1');
+      const other = await connect(t, server.port);
+      await other.join('h.1');
+      const rooms = await api('/rooms?prefix=h.');
+      assert.deepEqual(rooms.body, { rooms: [{ room: 'h.1', connections: 2 }], partial: false });
+      const room = (await api('/rooms/h.1')).body;
+      assert.deepEqual([room.connections, room.offset, room.users], [2, 0, undefined]);
+      assert.equal((await api('/rooms/p.1')).body.users, 1);
+      const online = await api('/presence', { body: { users: ['bob', 'ann'] } });
+      assert.deepEqual(online.body, { online: ['ann'], partial: false });
+      const joined = await api('/users/ann/join', { body: { rooms: ['c', 'd'] } });
+      assert.deepEqual([joined.status, joined.body.connections], [200, 1]);
+      await client.next(({ type, room: name }) => type === 'joined' && name === 'd');
+      const left = await api('/users/ann/leave', { body: { rooms: ['c'] } });
+      assert.deepEqual([left.status, left.body.connections], [200, 1]);
+      await client.next(({ type, room: name }) => type === 'left' && name === 'c');
+      const closed = await api('/disconnect', { body: { user: 'ann', code: 4100 } });
+      assert.deepEqual([closed.status, closed.body.connections], [200, 1]);
+      await client.until(() => client.close !== null, 5000, 'the close');
+      assert.equal(client.close?.code, 4100);
+      const { connectionId } = await other.ask({ type: 'hello' }, 'welcome');
+      assert.equal((await api('/disconnect', { body: { connectionId } })).body.connections, 1);
+      await other.until(() => other.close !== null, 5000, 'the close');
+      assert.equal(other.close?.code, 4503);
+    });
+
+    test('presence shows the users of a room, and counts for many rooms', async (t) => {
+      const { server, api } = await start(t);
+      const client = await connect(t, server.port);
+      await client.ask({ type: 'join', room: 'p.1', presence: { user: 'ann' } }, 'joined');
+      const shown = await until(async () => {
+        const { body } = await api('/rooms/p.1/presence');
+        return body.count === 1 && body;
+      });
+      assert.deepEqual(shown.members, [{ user: 'ann' }]);
+      const counts = await api('/presence', { body: { rooms: ['p.1', 'p.2', 'a'] } });
+      assert.deepEqual(counts.body.rooms, [
+        { room: 'p.1', count: 1 },
+        { room: 'p.2', count: 0 },
+        { room: 'a', count: null },
+      ]);
+      assert.equal((await api('/rooms/a/presence')).body.error, 'NO_PRESENCE');
+    });
+  });
+}
+
+test('a key may do what its rights say, in the rooms of its patterns', async (t) => {
+  const secret = newSecret();
+  const { server } = await startWithKey(t, {
+    API_KEYS: `web ${secret} publish,history rooms=h.web.*`,
+  });
+  const api = apiOf(server, secret);
+  const statusOf = async (/** @type {string} */ path, /** @type {object|undefined} */ body) =>
+    (await api(path, body && { body })).status;
+  assert.equal(await statusOf('/publish', { room: 'h.web.1', payload: 1 }), 200);
+  assert.equal(await statusOf('/rooms/h.web.1/history', undefined), 200);
+  assert.equal(await statusOf('/publish', { room: 'h.other', payload: 1 }), 403);
+  assert.equal(await statusOf('/publish', { rooms: ['h.web.1', 'h.other'], payload: 1 }), 403);
+  assert.equal(await statusOf('/rooms/h.other/history', undefined), 403);
+  assert.equal(await statusOf('/rooms/absent/history', undefined), 403);
+  assert.equal(await statusOf('/broadcast', { payload: 1 }), 403);
+  // The request that was refused for one of its rooms has published to none of them.
+  assert.equal((await api('/rooms/h.web.1/history')).body.offset, 1);
+});
+
+test('a request without a valid key gets 401, whatever it asks for', async (t) => {
+  const { server, secret } = await startWithKey(t);
+  for (const wrong of ['', 'x', newSecret(), secret.slice(1), `${secret}0`, secret.toUpperCase()]) {
+    const api = apiOf(server, wrong);
+    for (const path of ['/publish', '/rooms/h.1/history', '/nothing']) {
+      const { status, body, headers } = await api(path);
+      assert.deepEqual([status, body.error], [401, 'UNAUTHORIZED'], wrong);
+      assert.equal(headers.get('www-authenticate'), 'Bearer');
+    }
+    assert.equal((await api('/publish', { body: { room: 'a', payload: 1 } })).status, 401);
+  }
+});
+
+test('keys never occur in logs, metrics or answers', async (t) => {
+  const wrong = newSecret();
+  const { server, secret, api } = await startWithKey(t, { LOG_LEVEL: 'trace' });
+  const texts = [(await api('/publish', { body: { room: 'a', payload: 1 } })).text];
+  texts.push((await api(`/publish?key=${secret}`, { body: '{' })).text);
+  texts.push((await apiOf(server, wrong)('/publish')).text);
+  texts.push((await api('/rooms/%zz/history')).text);
+  texts.push(
+    (await scrape(server.metricsPort)).text,
+    server.stderr(),
+    JSON.stringify(server.lines),
+  );
+  for (const text of texts) for (const one of [secret, wrong]) assert.ok(!text.includes(one));
+});
+
+test('a reload replaces the keys of the file', async (t) => {
+  const path = join(temporaryFolder(t), 'keys');
+  const [old, next] = [newSecret(), newSecret()];
+  writeFileSync(path, `web ${old} all\n`);
+  const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1', API_KEYS_FILE: path });
+  const statusWith = async (/** @type {string} */ secret) =>
+    (await apiOf(server, secret)('/publish', { body: { room: 'a', payload: 1 } })).status;
+  assert.deepEqual([await statusWith(old), await statusWith(next)], [200, 401]);
+  writeFileSync(path, `web ${next} all\n`);
+  server.kill('SIGHUP');
+  await until(async () => (await statusWith(next)) === 200, 20_000, 'the new key');
+  await until(async () => (await statusWith(old)) === 401, 20_000, 'the end of the old key');
+});
+
+/** @type {[name: string, path: string, request: import('../helpers/api.js').ApiRequest, status: number, error: string, field?: string][]} */
+const REFUSED = [
+  ['no JSON', '/publish', { body: '{"room":"a","payload":' }, 400, 'INVALID_JSON'],
+  ['no body', '/publish', { method: 'POST' }, 400, 'INVALID_JSON'],
+  ['a list', '/publish', { body: [] }, 400, 'INVALID_JSON'],
+  [
+    'too deep JSON',
+    '/publish',
+    { body: `{"room":"a","payload":${'['.repeat(32)}${']'.repeat(32)}}` },
+    400,
+    'INVALID_JSON',
+  ],
+  [
+    'too many keys',
+    '/publish',
+    {
+      body: {
+        room: 'a',
+        payload: Object.fromEntries(Array.from({ length: 256 }, (_, i) => [i, 0])),
+      },
+    },
+    400,
+    'INVALID_JSON',
+  ],
+  [
+    'no UTF-8',
+    '/publish',
+    { body: Buffer.from('{"room":"a","payload":"\xff"}', 'latin1') },
+    400,
+    'INVALID_JSON',
+  ],
+  [
+    'an invalid room',
+    '/publish',
+    { body: { room: 'a b', payload: 1 } },
+    422,
+    'INVALID_FIELD',
+    'room',
+  ],
+  ['no payload', '/publish', { body: { room: 'a' } }, 422, 'INVALID_FIELD', 'payload'],
+  [
+    'two targets',
+    '/publish',
+    { body: { room: 'a', rooms: ['b'], payload: 1 } },
+    422,
+    'INVALID_FIELD',
+    'room',
+  ],
+  [
+    'a repeated field',
+    '/publish',
+    { body: '{"room":"a","room":"a","payload":1}' },
+    422,
+    'INVALID_FIELD',
+    'room',
+  ],
+  [
+    'an unknown field',
+    '/publish',
+    { body: { room: 'a', payload: 1, exept: 'x' } },
+    422,
+    'INVALID_FIELD',
+    'exept',
+  ],
+  [
+    'a room twice',
+    '/publish',
+    { body: { rooms: ['a', 'a'], payload: 1 } },
+    422,
+    'INVALID_FIELD',
+    'rooms',
+  ],
+  [
+    '1,001 rooms',
+    '/publish',
+    { body: { rooms: Array.from({ length: 1001 }, (_, i) => `r${i}`), payload: 1 } },
+    422,
+    'INVALID_FIELD',
+    'rooms',
+  ],
+  [
+    'a fault within a batch',
+    '/publish/batch',
+    { body: { messages: [{ room: 'h.1', payload: 1 }, { room: 'h.1' }] } },
+    422,
+    'INVALID_FIELD',
+    'messages[1].payload',
+  ],
+  [
+    'a payload of 103 KB',
+    '/publish',
+    { body: { room: 'a', payload: 'x'.repeat(103_000) } },
+    413,
+    'PAYLOAD_TOO_LARGE',
+  ],
+  ['a body of 2 MB', '/publish', { body: 'x'.repeat(2_000_000) }, 413, 'BODY_TOO_LARGE'],
+  [
+    'another type of body',
+    '/publish',
+    { body: 'a=1', headers: { 'Content-Type': 'text/plain' } },
+    415,
+    'UNSUPPORTED_MEDIA_TYPE',
+  ],
+  [
+    'a content encoding',
+    '/publish',
+    { body: '{}', headers: { 'Content-Encoding': 'gzip' } },
+    415,
+    'UNSUPPORTED_MEDIA_TYPE',
+  ],
+  [
+    'an invalid idempotency key',
+    '/publish',
+    { body: { room: 'a', payload: 1 }, headers: { 'Idempotency-Key': 'a b' } },
+    400,
+    'INVALID_REQUEST',
+  ],
+  ['an unknown path', '/nothing', {}, 404, 'NOT_FOUND'],
+  ['a path in another case', '/Publish', { body: {} }, 404, 'NOT_FOUND'],
+  ['another method', '/publish', {}, 405, 'METHOD_NOT_ALLOWED'],
+  ['an invalid path', '/rooms/%zz/history', {}, 400, 'INVALID_REQUEST'],
+  ['an invalid room in the path', '/rooms/a%20b/history', {}, 400, 'INVALID_REQUEST'],
+  ['an invalid limit', '/rooms/h.1/history?limit=0', {}, 400, 'INVALID_REQUEST'],
+  ['an unknown parameter', '/rooms/h.1/history?limt=1', {}, 400, 'INVALID_REQUEST'],
+  ['half a position', '/rooms/h.1/history?offset=1', {}, 400, 'INVALID_REQUEST'],
+  ['history of a room without', '/rooms/a/history', {}, 404, 'NO_HISTORY'],
+  ['a revocation without tokens', '/revoke', { body: { user: 'ann' } }, 404, 'NO_TOKENS'],
+];
+
+test('a request that is not valid is refused with its own error, and publishes nothing', async (t) => {
+  const { api } = await startWithKey(t);
+  for (const [name, path, request, status, error, field] of REFUSED) {
+    const answer = await api(path, request);
+    assert.deepEqual(
+      [answer.status, answer.body.error, answer.body.field],
+      [status, error, field],
+      name,
+    );
+    assert.equal(typeof answer.body.message, 'string', name);
+  }
+  assert.equal((await api('/rooms/h.1/history')).body.offset, 0);
+});
+
+test('a key over its rate gets 429 with Retry-After, and other keys do not', async (t) => {
+  const secret = newSecret();
+  const { server, api } = await startWithKey(t, {
+    FANFARE_LIMITS: 'enforce',
+    FANFARE_API_MESSAGES_BURST: '10',
+    FANFARE_API_MESSAGES_PER_MINUTE: '60',
+    API_KEYS: `other ${secret} all`,
+  });
+  const body = { messages: Array.from({ length: 10 }, () => ({ room: 'a', payload: 1 })) };
+  assert.equal((await api('/publish/batch', { body })).status, 200);
+  const refused = await api('/publish', { body: { room: 'a', payload: 1 } });
+  assert.deepEqual([refused.status, refused.body.error], [429, 'RATE_LIMIT_EXCEEDED']);
+  assert.ok(Number(refused.headers.get('retry-after')) >= 1);
+  assert.equal((await apiOf(server, secret)('/publish/batch', { body })).status, 200);
+});
+
+test('requests beyond the bound get 503 and are counted', async (t) => {
+  const redis = await startRedis(t);
+  const { server, api } = await startWithKey(t, {
+    REDIS_URL: redis.url,
+    FANFARE_API_MAX_REQUESTS: '2',
+  });
+  redis.freeze();
+  const body = { room: 'a', payload: 1 };
+  const answers = await Promise.all(Array.from({ length: 5 }, () => api('/publish', { body })));
+  redis.thaw();
+  const statuses = answers.map(({ status }) => status).sort();
+  assert.deepEqual(statuses.slice(0, 3), [503, 503, 503]);
+  assert.ok(statuses.slice(3).every((status) => status === 503 || status === 504));
+  const { values } = await scrape(server.metricsPort);
+  assert.equal(values.get('fanfare_api_refused_total{reason="busy"}'), 3);
+});
+
+test('a revocation closes the connections of the user, who cannot return', async (t) => {
+  const { server, api } = await startWithKey(t, { JWT_SECRET: SECRET });
+  const text = token();
+  const client = await connect(t, `ws://127.0.0.1:${server.port}/ws?token=${text}`);
+  const { status, body } = await api('/revoke', { body: { user: 'alice' } });
+  assert.equal(status, 200);
+  assert.ok(body.keptUntil > Date.now() / 1000);
+  await client.until(() => client.close !== null, 5000, 'the close');
+  assert.equal(client.close?.code, 4503);
+});
+
+describe('HTTP', () => {
+  const head = (/** @type {string} */ secret, /** @type {string} */ more) =>
+    `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n${more}\r\n\r\n`;
+  const BODY = '{"room":"h.1","payload":1}';
+
+  test('one connection serves many requests, also pipelined and in pieces', async (t) => {
+    const { server, secret } = await startWithKey(t);
+    const raw = await RawClient.connect(t, server);
+    for (let i = 1; i <= 150; i++) {
+      raw.write(head(secret, `Content-Length: ${BODY.length}`) + BODY);
+      assert.match((await raw.response()).body, new RegExp(`"offset":${i}}`));
+    }
+    raw.write(head(secret, 'Transfer-Encoding: chunked'));
+    for (const part of [BODY.slice(0, 5), BODY.slice(5)])
+      raw.write(`${part.length.toString(16)}\r\n${part}\r\n`);
+    raw.write('0\r\n\r\n');
+    assert.match((await raw.response()).body, /"offset":151}/);
+    raw.write((head(secret, `Content-Length: ${BODY.length}`) + BODY).repeat(2));
+    assert.match((await raw.response()).body, /"offset":152}/);
+    const last = await raw.response();
+    assert.match(last.body, /"offset":153}/);
+    assert.equal(last.headers.connection, 'close');
+  });
+
+  test('a body that follows 100 Continue is read', async (t) => {
+    const { server, secret } = await startWithKey(t);
+    const raw = await RawClient.connect(t, server);
+    raw.write(head(secret, `Content-Length: ${BODY.length}\r\nExpect: 100-continue`));
+    assert.equal((await raw.response()).status, 100);
+    raw.write(BODY);
+    assert.equal((await raw.response()).status, 200);
+  });
+
+  test('a body of many reads arrives whole', async (t) => {
+    const { api } = await startWithKey(t, { FANFARE_MAX_MESSAGE_BYTES: '900000' });
+    const payload = 'x'.repeat(800_000);
+    assert.equal((await api('/publish', { body: { room: 'h.1', payload } })).status, 200);
+    const { body } = await api('/rooms/h.1/history');
+    assert.equal(body.messages[0].payload, payload);
+  });
+
+  test('a request without a key is refused unread, and its connection ends', async (t) => {
+    const { server } = await startWithKey(t);
+    const raw = await RawClient.connect(t, server);
+    raw.write(head('x', 'Content-Length: 1000000'));
+    const { status, headers } = await raw.response();
+    assert.deepEqual([status, headers.connection], [401, 'close']);
+    await raw.closed();
+  });
+
+  test('a malformed chunk is answered with 400, and publishes nothing', async (t) => {
+    const { server, secret, api } = await startWithKey(t);
+    const raw = await RawClient.connect(t, server);
+    raw.write(`${head(secret, 'Transfer-Encoding: chunked')}zz\r\n`);
+    assert.equal((await raw.response()).status, 400);
+    await raw.closed();
+    assert.equal((await api('/rooms/h.1/history')).body.offset, 0);
+  });
+});
+
+test('a drain answers the requests under way before it ends', async (t) => {
+  const { server, api } = await startWithKey(t);
+  const body = { messages: Array.from({ length: 1000 }, () => ({ room: 'h.1', payload: 1 })) };
+  const answers = Promise.all(Array.from({ length: 4 }, () => api('/publish/batch', { body })));
+  await until(async () => {
+    const { values } = await scrape(server.metricsPort);
+    return (values.get('fanfare_api_requests_total{route="publish_batch"}') ?? 0) > 0;
+  });
+  server.kill('SIGTERM');
+  assert.deepEqual(
+    (await answers).map(({ status }) => status),
+    [200, 200, 200, 200],
+  );
+  assert.equal((await server.exited).code, 0);
+});
