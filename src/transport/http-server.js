@@ -173,6 +173,11 @@ class Handshake {
      */
     this.wanted = null;
     /**
+     * A refusal that waits for the client's first bytes.
+     * @type {Refusal|null}
+     */
+    this.refusal = null;
+    /**
      * Passes bytes to Node's parser; null unless the socket speaks HTTP.
      * @type {((bytes: Buffer) => void)|null}
      */
@@ -397,7 +402,8 @@ export class HttpServer {
     const refusal = admission.admitPeer(handshake.address);
     if (refusal !== null) {
       if (this.#closing.size >= MAX_LINGERING_OVER_RATE) return this.#discard(socket);
-      return this.#refuse(socket, refusal);
+      if (this.streams === null) return this.#refuse(socket, refusal);
+      return this.#refuseWhenRead(socket, refusal);
     }
     if (this.#silent.size >= config.maxHandshakes) {
       if (config.maxHandshakesMode === 'enforce') this.#evict(this.#silent, 'handshakes');
@@ -534,6 +540,7 @@ export class HttpServer {
   data(socket, bytes) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING) {
+      if (handshake.refusal !== null) this.#refuseUnparsed(socket, handshake.refusal, bytes);
       if (socket.bytesRead > handshake.lastByte) this.#discard(socket);
       return;
     }
@@ -890,6 +897,32 @@ export class HttpServer {
   }
 
   /**
+   * Refuses a connection, but waits for its first bytes as long as for its close. An EventSource
+   * would never come back after 429, and only its request shows that it is one.
+   * @param {TrackedSocket} socket that is new
+   * @param {Refusal} refusal
+   */
+  #refuseWhenRead(socket, refusal) {
+    takeOver(socket);
+    socket[HANDSHAKE].refusal = refusal;
+    this.#linger(socket);
+    socket.on('data', socketOnData);
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {Refusal} refusal
+   * @param {Buffer} bytes the first ones, which are not worth a parser; empty: none came in time
+   */
+  #refuseUnparsed(socket, refusal, bytes) {
+    const handshake = socket[HANDSHAKE];
+    handshake.refusal = null;
+    handshake.wanted = this.streams?.peek(bytes) ?? null;
+    this.#closing.delete(socket);
+    this.#refuse(socket, refusal);
+  }
+
+  /**
    * @param {TrackedSocket} socket
    * @param {number} status
    * @param {string} message
@@ -1007,6 +1040,11 @@ export class HttpServer {
     }
     for (const socket of this.#closing) {
       if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs) break;
+      const { refusal } = socket[HANDSHAKE];
+      if (refusal !== null) {
+        this.#refuseUnparsed(socket, refusal, NOTHING);
+        continue;
+      }
       this.#closing.delete(socket);
       socket.destroy();
     }

@@ -18,6 +18,8 @@ export const MAX_STREAM_ROOMS = 8;
 /** In an id: the stream is not a member of this room yet. */
 export const NO_POSITION = '-';
 const MAX_ID_LENGTH = 512;
+/** A browser's headers, without cookies, take less than 2 KB. */
+const MAX_PEEKED_BYTES = 8192;
 /** How long a browser keeps the answer to a preflight. */
 const PREFLIGHT_S = 86_400;
 
@@ -33,7 +35,7 @@ const PREFLIGHT_S = 86_400;
 /** A request for a stream. */
 export class StreamRequest {
   /**
-   * @param {IncomingMessage} request `GET /sse`
+   * @param {Pick<IncomingMessage, 'url'|'headers'>} request `GET /sse`
    * @param {Headers} headers for every answer
    */
   constructor(request, headers) {
@@ -53,6 +55,20 @@ export class StreamRequest {
       (typeof header === 'string' && header) || (parameters.get('lastEventId') ?? '');
     this.isEventSource = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
   }
+}
+
+/**
+ * The first bytes of a connection that is refused before its request is parsed. Only the headers
+ * that a refusal depends on are read.
+ * @param {Buffer} bytes
+ * @returns {Pick<IncomingMessage, 'url'|'headers'>|null} null: they do not ask for a stream
+ */
+export function peekRequest(bytes) {
+  const text = bytes.toString('latin1', 0, MAX_PEEKED_BYTES);
+  if (!/^GET \/sse[? ]/.test(text)) return null;
+  const accept = /\r\naccept: *([^\r\n]*)/i.exec(text)?.[1];
+  const origin = /\r\norigin: *([^\r\n]*)/i.exec(text)?.[1];
+  return { url: '/sse', headers: { accept, origin } };
 }
 
 /**
@@ -156,7 +172,7 @@ function headText(status, headers) {
  * Which pages may read the answers (https://fetch.spec.whatwg.org/#http-cors-protocol). Admission
  * decides whether they get a stream. Cookies grant nothing here, so no credentials are allowed.
  * @param {readonly string[]} allowedOrigins empty: all
- * @returns {(request: IncomingMessage) => Headers}
+ * @returns {(request: Pick<IncomingMessage, 'headers'>) => Headers}
  */
 export function createCorsHeaders(allowedOrigins) {
   const exposed = 'Fanfare-Error, Retry-After';

@@ -29,6 +29,7 @@ import {
   errorRefused,
   MAX_STREAM_ROOMS,
   NO_POSITION,
+  peekRequest,
   preflightAnswer,
   readLastEventId,
   StreamRequest,
@@ -244,6 +245,16 @@ export class EventStreams {
   /** @param {IncomingMessage} request `GET /sse` */
   read(request) {
     return new StreamRequest(request, this.corsHeaders(request));
+  }
+
+  /**
+   * The same for bytes that are not parsed, because their connection is refused.
+   * @param {Buffer} bytes
+   * @returns {StreamRequest|null} null: they do not ask for a stream
+   */
+  peek(bytes) {
+    const request = peekRequest(bytes);
+    return request === null ? null : new StreamRequest(request, this.corsHeaders(request));
   }
 
   /**

@@ -354,6 +354,29 @@ test(
   },
 );
 
+test(
+  'above the rate of its address an EventSource is told when to return, others get 429',
+  limit,
+  async (t) => {
+    const { open, raw } = await serve(t, {
+      FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: '1',
+      FANFARE_HANDSHAKES_BURST_PER_IP: '1',
+    });
+    assert.equal((await open('?room=a')).status, 200);
+    const plain = await open('?room=a', { Origin: 'https://app.example' });
+    assert.equal(plain.status, 429);
+    const source = await open('?room=a', { ...EVENT_SOURCE, Origin: 'https://app.example' });
+    await source.ended();
+    assert.equal(source.status, 200);
+    assert.equal(source.headers['access-control-allow-origin'], '*');
+    assert.ok(source.reader.retryMs >= 1000);
+    assert.equal(source.all('error')[0].error, 'handshakes_per_ip');
+    const silentClient = await raw();
+    assert.equal((await silentClient.response()).status, 429);
+    await silentClient.closed();
+  },
+);
+
 test('a draining worker sends an EventSource away with a time to return', limit, async (t) => {
   const { server, raw } = await serve(t);
   const client = await raw();
