@@ -24,7 +24,9 @@ const TOOLS = Object.freeze([
 
 /** Those that measure the server for its own developers. */
 const BENCH = Object.freeze(
-  ['run', 'slow', 'churn', 'scale', 'loop', 'history'].map((name) => `loadtest/bench/${name}.js`),
+  ['run', 'slow', 'churn', 'scale', 'loop', 'history', 'streams'].map(
+    (name) => `loadtest/bench/${name}.js`,
+  ),
 );
 
 /** A tree like that of `npm ci --omit=dev`. */
