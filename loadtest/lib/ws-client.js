@@ -52,15 +52,11 @@ export class WsClient {
     this.headers = headers;
     this.onText = onText;
     this.onClose = onClose;
-    /** Frames of data received. */
-    this.frames = 0;
-    this.bytes = 0;
     this.isOpen = false;
     /** Our close frame is sent. */
     this.isClosing = false;
     /** 0 while open; 1006 if no close frame came. */
     this.closeCode = 0;
-    this.closeReason = '';
     /** When the close frame came, or without one the end; on the clock of performance.now(). */
     this.closedMs = 0;
     /** The turn of the event loop in which that was read: see currentTurn. */
@@ -112,7 +108,7 @@ export class WsClient {
         onread: {
           buffer: READ_BUFFER,
           callback: (length, buffer) => {
-            this.#read(/** @type {Buffer} */ (buffer).subarray(0, length));
+            this.read(/** @type {Buffer} */ (buffer), length);
             return true;
           },
         },
@@ -187,13 +183,18 @@ export class WsClient {
     this.socket.destroy();
   }
 
+  /** Ends it with a reset, so that its port is free at once. */
+  reset() {
+    this.socket.resetAndDestroy();
+  }
+
   /** Stops reading, as a slow consumer does. */
   pause() {
     this.socket.pause();
   }
 
   #handshake() {
-    const lines = [`GET ${this.url.pathname} HTTP/1.1`, `Host: ${this.url.host}`];
+    const lines = [`GET ${this.url.pathname}${this.url.search} HTTP/1.1`, `Host: ${this.url.host}`];
     lines.push(
       'Connection: Upgrade',
       'Upgrade: websocket',
@@ -204,53 +205,72 @@ export class WsClient {
     return `${lines.join('\r\n')}\r\n\r\n`;
   }
 
-  /** @param {Buffer} chunk part of the shared buffer: gone after this turn */
-  #read(chunk) {
-    this.bytes += chunk.length;
-    let data = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk]);
-    if (!this.isOpen && this.onHandshake) {
-      const end = data.indexOf('\r\n\r\n');
-      if (end < 0) {
-        if (data.length > MAX_HEAD_BYTES) this.socket.destroy(new Error('a head without end'));
-        this.rest = Buffer.from(data);
-        return;
-      }
-      const head = data.toString('latin1', 0, end);
-      const status = Number(head.slice(9, 12));
-      if (status !== 101) return this.onHandshake(new HandshakeError(status));
-      if (!head.includes(ACCEPT))
-        return this.onHandshake(new Error('a wrong Sec-WebSocket-Accept'));
-      this.onHandshake(null);
-      data = data.subarray(end + 4);
+  /**
+   * Bytes have arrived. A subclass may count them.
+   * @param {Buffer} buffer the shared one: overwritten by the next read
+   * @param {number} length
+   */
+  read(buffer, length) {
+    let data = buffer;
+    let end = length;
+    if (this.rest.length > 0) {
+      data = Buffer.concat([this.rest, buffer.subarray(0, length)]);
+      end = data.length;
     }
-    const used = this.#frames(data);
+    let at = 0;
+    if (!this.isOpen && this.onHandshake) {
+      at = this.#answer(data, end);
+      if (at < 0) return;
+    }
+    at = this.#frames(data, at, end);
     // Copied, because the next read overwrites the buffer.
-    this.rest = used === data.length ? NO_BYTES : Buffer.from(data.subarray(used));
+    this.rest = at === end ? NO_BYTES : Buffer.from(data.subarray(at, end));
+  }
+
+  /**
+   * Reads the answer to the handshake.
+   * @param {Buffer} data
+   * @param {number} end
+   * @returns {number} its length, or -1 if it is refused or incomplete
+   */
+  #answer(data, end) {
+    const head = data.toString('latin1', 0, end).split('\r\n\r\n', 1)[0];
+    if (head.length === end) {
+      if (end > MAX_HEAD_BYTES) this.socket.destroy(new Error('a head without end'));
+      this.rest = Buffer.from(data.subarray(0, end));
+      return -1;
+    }
+    const status = Number(head.slice(9, 12));
+    if (status !== 101) this.onHandshake?.(new HandshakeError(status));
+    else if (!head.includes(ACCEPT)) this.onHandshake?.(new Error('a wrong Sec-WebSocket-Accept'));
+    else this.onHandshake?.(null);
+    return this.isOpen ? head.length + 4 : -1;
   }
 
   /**
    * @param {Buffer} data
-   * @returns {number} bytes of whole frames
+   * @param {number} at
+   * @param {number} dataEnd
+   * @returns {number} the end of the last whole frame
    */
-  #frames(data) {
-    let at = 0;
-    while (data.length - at >= 2) {
+  #frames(data, at, dataEnd) {
+    while (dataEnd - at >= 2) {
       let length = data[at + 1];
       let from = at + 2;
       if (length === 126) {
-        if (data.length - at < 4) break;
+        if (dataEnd - at < 4) break;
         length = data.readUInt16BE(from);
         from += 2;
       } else if (length === 127) {
-        if (data.length - at < 10) break;
+        if (dataEnd - at < 10) break;
         length = Number(data.readBigUInt64BE(from));
         from += 8;
       } else if (length > 127) {
         this.socket.destroy(new Error('a masked frame from a server'));
-        return data.length;
+        return dataEnd;
       }
       const end = from + length;
-      if (end > data.length) break;
+      if (end > dataEnd) break;
       this.#frame(data[at], data, from, end);
       at = end;
     }
@@ -268,8 +288,7 @@ export class WsClient {
     if (this.closeCode !== 0) this.error ??= new Error('a frame after the close frame');
     switch (head) {
       case 0x80 | OP.TEXT:
-        this.frames++;
-        this.#text(data, from, end);
+        this.receive(data, from, end);
         break;
       case 0x80 | OP.PING:
         this.socket.write(frame(OP.PONG, data.subarray(from, end)));
@@ -280,7 +299,6 @@ export class WsClient {
         this.closedMs = performance.now();
         this.closedTurn = currentTurn();
         this.closeCode = end - from >= 2 ? data.readUInt16BE(from) : 1005;
-        this.closeReason = data.toString('utf8', from + 2, Math.max(from + 2, end));
         if (!this.isClosing && this.socket.writable)
           this.socket.end(frame(OP.CLOSE, data.subarray(from, Math.min(end, from + 2))));
         break;
@@ -290,11 +308,12 @@ export class WsClient {
   }
 
   /**
+   * A text has arrived. A subclass may read it without decoding it.
    * @param {Buffer} data
    * @param {number} from
    * @param {number} end
    */
-  #text(data, from, end) {
+  receive(data, from, end) {
     const { pending } = this;
     if (pending !== null && pending.size > 0) {
       const text = data.toString('utf8', from, end);

@@ -84,9 +84,10 @@ function deliver(member, frame) {
     if (fault === 'drop') return;
     if (fault === 'repeat') member.write(frame);
     if (fault === 'alter') {
-      // Another sequence number: the count is right, the sum is not.
+      // A larger sequence number: the count is right, the sum is not. It is always larger, because
+      // changes in both directions may cancel out.
       const other = Buffer.from(frame);
-      other[other.indexOf('#T') + 24] ^= 1;
+      other[other.indexOf('#T') + 20] ^= 1;
       member.write(other);
       return;
     }
