@@ -23,14 +23,14 @@ class NodeSocket extends WebSocket {
    */
   constructor(url, protocols) {
     super(url, protocols);
-    this.once('unexpected-response', (request, response) => {
+    this.once('unexpected-response', (_, response) => {
       const seconds = Number(response.headers['retry-after'] ?? Number.NaN);
       // Whole seconds: without the random part all clients of one second would come at once.
       const retryAfterMs = seconds >= 0 ? (seconds + Math.random()) * 1000 : undefined;
       const { statusCode: status = 0 } = response;
       const isFinal = FINAL_STATUS.includes(status);
       this.refusal = { reason: `HTTP status ${status}`, isFinal, retryAfterMs };
-      request.destroy();
+      this.terminate();
     });
   }
 }

@@ -79,6 +79,12 @@ export class Room extends Emitter {
   #waiting = null;
   /** Numbers the gaps, so that a state that is older than one is noticed. */
   #gaps = 0;
+  /**
+   * Messages of this client that it does not receive: `epoch:offset`. The server replays them to
+   * the next connection.
+   * @type {Set<string>}
+   */
+  #unechoed = new Set();
   /** Where the messages behind the last gap begin. @type {Position|undefined} */
   #resumeAt;
 
@@ -119,7 +125,16 @@ export class Room extends Emitter {
    *   history
    */
   publish(payload, options) {
-    return this.#publisher.publish(this.name, payload, options);
+    const accepted = this.#publisher.publish(this.name, payload, options);
+    if (options?.echo === false)
+      accepted.then(
+        ({ epoch, offset }) => {
+          this.#unechoed.add(`${epoch}:${offset}`);
+          this.#skipUnechoed();
+        },
+        () => {},
+      );
+    return accepted;
   }
 
   /** Leaves the room for good. */
@@ -203,10 +218,21 @@ export class Room extends Emitter {
     if (epoch !== undefined) {
       const position = this.#position;
       if (position !== undefined && position.epoch === epoch && offset <= position.offset) return;
+      if (this.#unechoed.has(`${epoch}:${offset}`)) return;
       this.#position = { epoch, offset };
+      this.#skipUnechoed();
     }
     if (this.#waiting === null) this.#deliver(message);
     else if (this.#waiting.push(message) > MAX_WAITING) this.#gap();
+  }
+
+  /** Moves the position behind messages that this client has published without an echo. */
+  #skipUnechoed() {
+    const { epoch, offset = 0 } = this.#position ?? {};
+    if (this.#unechoed.delete(`${epoch}:${offset + 1}`)) {
+      this.#position = { epoch: /** @type {string} */ (epoch), offset: offset + 1 };
+      this.#skipUnechoed();
+    }
   }
 
   /** Messages are missing here. @param {Wire} push */

@@ -473,6 +473,26 @@ test('publish resolves with the position, or rejects with the code of the error'
   await assert.rejects(room.publish(undefined), TypeError);
 });
 
+test('a message without an echo is not delivered by a replay, and is not asked for again', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const list = seen(room);
+  const published = [1, 2].map((payload) => room.publish(payload, { echo: false }));
+  const [first, second] = client.socket.all('message');
+  // Offset 12 is on its way.
+  client.socket.push({ type: 'ack', id: first.id, ...at(11) });
+  client.socket.push({ type: 'ack', id: second.id, ...at(13) });
+  await Promise.all(published);
+  await turn();
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet();
+  assert.deepEqual(client.socket.last('join').since, at(11));
+  client.socket.answer('join', { type: 'joined', room: 'chat.1', ...at(14), recovered: true });
+  for (const offset of [12, 13, 14]) client.socket.push(message(offset));
+  assert.deepEqual(list, [12, 14]);
+});
+
 test('a publish is OFFLINE before it is sent, and OUTCOME_UNKNOWN after', async (t) => {
   const client = setUp(t);
   const room = await client.joined();
