@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { PassThrough } from 'node:stream';
 import { test } from 'node:test';
 import { RedisPushes } from '../../src/backend/redis/fast/push-reader.js';
+import { withoutPushReader } from '../helpers/hidden/fields.js';
+
+const OPTIONS = { skip: withoutPushReader };
 
 /**
  * A connection: what it hands over, in order: messages as `channel=body`, ioredis's frames as they
@@ -74,27 +77,31 @@ const FRAMES = [
   '>4\r\n$8\r\npmessage\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n',
 ];
 
-test('messages are read, and every other frame reaches ioredis unchanged and in order', () => {
-  for (const frame of FRAMES) {
-    const { read, seen } = connection();
-    read(
-      push('a', '1') +
-        frame +
-        push('b', '2') +
-        frame +
-        frame +
-        push('c', '') +
-        push('d', '\r\n>3\r\n'),
-    );
-    assert.deepEqual(
-      seen(),
-      ['a=1', frame, 'b=2', frame + frame, 'c=', 'd=\r\n>3\r\n'],
-      JSON.stringify(frame),
-    );
-  }
-});
+test(
+  'messages are read, and every other frame reaches ioredis unchanged and in order',
+  OPTIONS,
+  () => {
+    for (const frame of FRAMES) {
+      const { read, seen } = connection();
+      read(
+        push('a', '1') +
+          frame +
+          push('b', '2') +
+          frame +
+          frame +
+          push('c', '') +
+          push('d', '\r\n>3\r\n'),
+      );
+      assert.deepEqual(
+        seen(),
+        ['a=1', frame, 'b=2', frame + frame, 'c=', 'd=\r\n>3\r\n'],
+        JSON.stringify(frame),
+      );
+    }
+  },
+);
 
-test('wherever a read is cut, no message is lost, repeated or moved', () => {
+test('wherever a read is cut, no message is lost, repeated or moved', OPTIONS, () => {
   const parts = FRAMES.flatMap((frame, i) => [push(`room-${i}`, 'x'.repeat(i * 7)), frame]);
   const all = parts.join('');
   const expected = FRAMES.flatMap((frame, i) => [`room-${i}=${'x'.repeat(i * 7)}`, frame]);
@@ -111,13 +118,13 @@ test('wherever a read is cut, no message is lost, repeated or moved', () => {
   }
 });
 
-test("a cluster's messages are smessages", () => {
+test("a cluster's messages are smessages", OPTIONS, () => {
   const { read, seen } = connection('smessage');
   read(push('a', '1', 'smessage') + push('a', '2'));
   assert.deepEqual(seen(), ['a=1', push('a', '2')]);
 });
 
-test('a message in many pieces is assembled once', (t) => {
+test('a message in many pieces is assembled once', OPTIONS, (t) => {
   const { read, seen } = connection();
   const concat = t.mock.method(Buffer, 'concat');
   const message = Buffer.from(push('big', 'x'.repeat(1_000_000)));
@@ -129,7 +136,7 @@ test('a message in many pieces is assembled once', (t) => {
   );
 });
 
-test('from the first byte that cannot be parsed, ioredis reads everything', () => {
+test('from the first byte that cannot be parsed, ioredis reads everything', OPTIONS, () => {
   for (const odd of [
     '?what\r\n',
     '*x\r\n',
@@ -144,16 +151,20 @@ test('from the first byte that cannot be parsed, ioredis reads everything', () =
   }
 });
 
-test('the error of a listener that throws is reported, and later messages are read', async () => {
-  const { read, seen } = connection();
-  const listeners = process.listeners('uncaughtException');
-  process.removeAllListeners('uncaughtException');
-  const thrown = new Promise((resolve) => process.once('uncaughtException', resolve));
-  read(push('a', 'throw') + push('b', '2'));
-  assert.equal(/** @type {Error} */ (await thrown).message, 'thrown');
-  for (const listener of listeners) process.on('uncaughtException', listener);
-  assert.deepEqual(seen(), ['a=throw', 'b=2']);
-});
+test(
+  'the error of a listener that throws is reported, and later messages are read',
+  OPTIONS,
+  async () => {
+    const { read, seen } = connection();
+    const listeners = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    const thrown = new Promise((resolve) => process.once('uncaughtException', resolve));
+    read(push('a', 'throw') + push('b', '2'));
+    assert.equal(/** @type {Error} */ (await thrown).message, 'thrown');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+    assert.deepEqual(seen(), ['a=throw', 'b=2']);
+  },
+);
 
 test('if another listener is present, ioredis reads for itself', () => {
   const stream = new PassThrough();

@@ -93,3 +93,7 @@ export function isOff(name) {
   if (hidden === undefined) return false;
   return ['all', name, NEEDS[name]].includes(FIELDS[hidden].path);
 }
+
+/** For tests of the reader itself: without this field it reads nothing. */
+export const withoutPushReader =
+  process.env.TEST_HIDDEN_FIELD === 'redis-data' && 'redis-data is hidden';
