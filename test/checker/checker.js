@@ -49,7 +49,7 @@ export class Checker {
       examples: [],
     }));
     /**
-     * Who is asked when: rows of `findings` with their function.
+     * The functions of each event, with their rows of `findings`.
      * @type {Map<keyof Asked, [Finding, Function][]>}
      */
     this.asked = new Map();
@@ -69,7 +69,7 @@ export class Checker {
     const { run } = this;
     if (event.t < run.now)
       throw new Error(`the record is wrong: ${JSON.stringify(event)} comes before ${run.now}`);
-    // Clients are closed, servers stopped: only what is left of them is of interest.
+    // All clients are closed and all servers stopped. Only their remains matter now.
     if (run.hasEnded && event.type !== 'gauges') return;
     run.now = event.t;
     this.figures.event(event);
@@ -131,7 +131,7 @@ export class Checker {
 }
 
 /**
- * What is done at each type of event: the invariants are asked, then the run takes it in.
+ * Handlers by type of event: each checks the invariants, then adds the event to the run.
  * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
  */
 const TAKEN = {

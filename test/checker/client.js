@@ -60,7 +60,7 @@ export class RecoveringClient {
     this.timers = new Set();
     /** The delay that the server requested before it closed; NaN if it requested none. */
     this.reconnectAfterMs = Number.NaN;
-    /** Unexpected answers and messages; a test requires that there are none. @type {string[]} */
+    /** Unexpected answers and messages; a test requires an empty list. @type {string[]} */
     this.oddities = [];
     /** Markers it has got. @type {Set<string>} */
     this.markers = new Set();
@@ -132,7 +132,7 @@ export class RecoveringClient {
       });
     });
     socket.on('message', (data) => this.#receive(JSON.parse(String(data))));
-    // `close` follows, and says what there is to say.
+    // `close` follows, with the code.
     socket.on('error', () => {});
     socket.on('close', (code) => {
       if (isOpen) {
@@ -155,7 +155,7 @@ export class RecoveringClient {
   #join({ room, position }) {
     const since = position === null ? {} : { since: position };
     this.recorder.write({ type: 'subscribe', client: this.id, room, ...since });
-    // The room is the id: an error says no other.
+    // The id is the room, because an error names no room.
     this.socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...since }));
   }
 
@@ -167,7 +167,7 @@ export class RecoveringClient {
   }
 
   /**
-   * Joins again, after a pause, where it could not be had.
+   * Joins again, after a pause, if the room was refused.
    * @param {string} room
    * @param {number} [afterSeconds]
    */

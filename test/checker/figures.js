@@ -39,7 +39,7 @@ export class Figures {
     this.lastAt = Number.NaN;
     /** @type {Record<string, number>} events by type */
     this.counts = {};
-    /** @type {Map<string, number>} reasons of what was not accepted */
+    /** @type {Map<string, number>} refusals by reason */
     this.reasons = new Map();
     /** @type {Map<number, number>} */
     this.closes = new Map();
@@ -50,7 +50,7 @@ export class Figures {
     /** Of each publisher. @type {Map<string, Service>} */
     this.publishers = new Map();
     /**
-     * From a close until the client has all it missed, or has been told that it can't have it; per
+     * From a close until the client has every missed message, or a notice that they are lost; per
      * client and room.
      */
     this.returns = new Latency();
@@ -58,7 +58,7 @@ export class Figures {
     this.afterFaults = new Latency();
     /** From a publisher's sending to a client's receiving. */
     this.latency = new Latency();
-    /** @type {Map<Member, number>} who is away or catching up, since when */
+    /** @type {Map<Member, number>} when each absent or recovering member left */
     this.away = new Map();
     this.lastStopAt = Number.NaN;
     /** @type {Map<number, number>} by client: the end of a fault it has seen the world after */
@@ -110,7 +110,7 @@ export class Figures {
    * @param {number} t
    */
   closed(member, t) {
-    // Closed again while it was catching up: it has been away since the first.
+    // If it is closed again during its recovery, its absence began with the first close.
     if (!this.away.has(member)) this.away.set(member, t);
   }
 

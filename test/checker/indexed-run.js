@@ -57,11 +57,15 @@ export class Publication {
     /** Deliveries of it. */
     this.sights = 0;
     /**
-     * Of a plain room: members subscribed since before it was sent, and how many of those got it.
+     * Of a plain room: members whose subscription is older than the message, and how many of those
+     * received it.
      */
     this.members = 0;
     this.reached = 0;
-    /** What its publisher had accepted in this room before it was sent. @type {Position|null} */
+    /**
+     * The last accepted position of its publisher in this room before it was sent.
+     * @type {Position|null}
+     */
     this.behind = null;
   }
 }
@@ -164,7 +168,7 @@ export class Member {
     this.isOpen = false;
     this.openedAt = 0;
     this.closedAt = Number.POSITIVE_INFINITY;
-    /** @type {Position|undefined} what it asked to go on from */
+    /** @type {Position|undefined} the `since` of its request */
     this.since = undefined;
     /**
      * The span: which stream, behind which offset it began, the last offset.
@@ -177,7 +181,7 @@ export class Member {
     this.skipped = null;
     /** Up to which offset a replay was promised. */
     this.replayTo = 0;
-    /** In a plain room: what this connection has got, a bit for each publication of the room. */
+    /** In a plain room: a bit for each publication of the room that this connection received. */
     this.got = new Uint32Array(0);
     /**
      * The publication of each publisher that was sent last, of those seen in this span or on this
@@ -231,7 +235,7 @@ export class Member {
   }
 }
 
-/** A client's connection, and what it was last told about the broker. */
+/** A client's connection, and its last notice about the broker. */
 export class Link {
   /**
    * @param {number} t
@@ -241,12 +245,12 @@ export class Link {
     this.openedAt = t;
     this.server = server;
     this.isDegraded = false;
-    /** When it was told so. */
+    /** The time of that notice. */
     this.toldAt = Number.NEGATIVE_INFINITY;
   }
 
   /**
-   * Had it been told until `until` that the broker was away at `since`?
+   * Did a notice by `until` report that the broker was away at `since`?
    * @param {number} since
    * @param {number} until
    */
@@ -266,7 +270,7 @@ export class Sight {
     this.t = 0;
     this.value = '';
     this.room = '';
-    /** @type {Publication|undefined} undefined: nobody sent it */
+    /** @type {Publication|undefined} undefined: no publisher sent it */
     this.publication = undefined;
     /** @type {Member} */
     // @ts-expect-error: set before it is handed out
@@ -310,14 +314,14 @@ export class IndexedRun {
     this.refusals = new Map();
     /** @type {Map<string, number>} members subscribed now */
     this.open = new Map();
-    /** What a publisher has had accepted in a room: the latest. @type {Map<string, Position>} */
+    /** The latest accepted position of each publisher in a room. @type {Map<string, Position>} */
     this.settled = new Map();
     /** The last marker of each room. @type {Map<string, Publication>} */
     this.markers = new Map();
     /** @type {Map<string, {before?: Record<string, number>, after?: Record<string, number>}>} */
     this.gauges = new Map();
     this.now = Number.NEGATIVE_INFINITY;
-    /** What is being done to the servers now. */
+    /** The faults in progress. */
     this.disturbances = 0;
     /** Since when nothing is; NaN while something is. */
     this.calmSince = Number.NEGATIVE_INFINITY;
@@ -357,7 +361,7 @@ export class IndexedRun {
 
   /**
    * The latest moment of a segment that was followed, within the segment, by an undisturbed time in
-   * which everything must have settled: what was accepted until then had to arrive.
+   * which everything must have settled. Messages accepted by then had to arrive.
    * @param {Member} member still open
    * @returns {number} -Infinity if there is no such moment
    */
@@ -544,7 +548,7 @@ export class IndexedRun {
   told(client, isDegraded, t) {
     const link = this.links.get(client);
     if (link === undefined) return;
-    // Of an outage it counts when the client was told first.
+    // The first notice of an outage counts.
     const since = this.refusals.get(link.server)?.since ?? Number.POSITIVE_INFINITY;
     if (isDegraded && !link.isDegraded && !(link.toldAt >= since)) link.toldAt = t;
     link.isDegraded = isDegraded;

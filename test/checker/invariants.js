@@ -8,13 +8,15 @@
 //
 // The borders between them are drawn so that one fault is one anomaly:
 // - a gap between two offsets that a client got is I5, or I6 while a replay is under way;
-// - what comes after the last offset a client got is nobody's gap. It is I7 where the segment ended, I8 where it lasted to
-//   the end, provided the client had an undisturbed SETTLE_US for it: until then it may be late, and late is not lost;
-// - I7 is also a publication that nobody got though somebody was subscribed through its offset (then I5 or I3 name the client);
-// - I11 is about being told: an epoch that changes without a `resync` or a reply, one that a client never hears of, and one that
-//   goes on although what it had is gone.
+// - a message after the last offset that a client got is no gap. It is I7 if the segment ended, and
+//   I8 if the segment lasted to the end and the client had an undisturbed SETTLE_US. Before that it
+//   may be late, and late is not lost;
+// - I7 is also a publication that no client received although one was subscribed through its offset
+//   (then I5 or I3 name the client);
+// - I11 concerns notices: an epoch that changes without a `resync` or a reply, one that never
+//   reaches a client, and one that continues although its messages are gone.
 // - I2 is a message that was answered with a refusal, however late it is delivered; I14 is one of unknown outcome that is late.
-// A delivery that nobody sent, or that belongs to another room, is I1 and nothing else.
+// A delivery without a publisher, or of another room, is I1 and nothing else.
 //
 // I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none
 // yet.
@@ -24,8 +26,8 @@ import { SETTLE_US } from './indexed-run.js';
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
 /**
- * How long it may take to notice that the broker is away and to tell everybody: twice what the
- * tests of each case allow.
+ * The longest time to notice that the broker is away and to notify all clients: twice the limit in
+ * the tests of each case.
  */
 const TOLD_US = 10_000_000;
 
@@ -34,7 +36,7 @@ const TOLD_US = 10_000_000;
 /** @typedef {import('./indexed-run.js').Member} Member */
 /** @typedef {import('./indexed-run.js').Publication} Publication */
 /** @typedef {import('./indexed-run.js').Stream} Stream */
-/** @typedef {string|null} Answer null: does not apply; '': held; else what is wrong */
+/** @typedef {string|null} Answer null: does not apply; '': held; otherwise the violation */
 
 /**
  * @typedef {{publication: Publication, t: number, stream: Stream|null, offset: number}} Acceptance
@@ -45,11 +47,11 @@ const TOLD_US = 10_000_000;
  */
 
 /**
- * When a row is asked.
+ * The events at which a row is checked.
  * @typedef {object} Asked
- * @property {(run: Run, sight: Sight) => Answer} [deliver] of what was published, and to that room
- * @property {(run: Run, sight: Sight) => Answer} [repeat] the same; the client dropped it, since it
- *   had passed that offset
+ * @property {(run: Run, sight: Sight) => Answer} [deliver] of a publication of that room
+ * @property {(run: Run, sight: Sight) => Answer} [repeat] the same, but the client dropped it
+ *   because it had passed that offset
  * @property {(run: Run, sight: Sight) => Answer} [stray] of anything else
  * @property {(run: Run, acceptance: Acceptance) => Answer} [ok]
  * @property {(run: Run, publication: Publication) => Answer} [fail]
@@ -317,7 +319,7 @@ function sawWhatWasAccepted(run, member) {
  */
 function* everyAcceptedWasSeen({ publications }) {
   for (const { outcome, stream, offset, sights, value } of publications.values()) {
-    // Above what anybody has seen it is not yet lost.
+    // Above every offset that a client has seen, it is not yet lost.
     if (outcome !== 'ok' || stream === null || offset > stream.highest) continue;
     if (sights > 0) yield '';
     else if (stream.skipped.has(offset))
@@ -360,7 +362,7 @@ function* markersArrived(run) {
  */
 function keepsOrder(run, sight) {
   const { publication, member, stream, offset } = sight;
-  // What comes a second time, or too late to be passed on, is I4's.
+  // I4 covers messages that come a second time, or too late to be passed on.
   if (
     publication === undefined ||
     sight.isRepeated ||
@@ -441,14 +443,14 @@ function knowsTheEpoch(run, member) {
 }
 
 /**
- * In a plain room: by what each connection gets.
+ * In a plain room: by the deliveries of each connection.
  * @param {Run} _ @param {Sight} sight @returns {Answer}
  */
 function isNotOvertaken(_, { publication, member, isRepeated, value }) {
   if (publication?.outcome !== 'info' || member.hasHistory || isRepeated) return null;
   const latest = member.latest.get(publication.publisher);
-  // Order is promised within a connection: what an earlier one left behind in a frozen worker comes
-  // when it comes.
+  // Order is promised within a connection. Messages of an earlier connection may wait in a frozen
+  // worker and come at any time.
   if (latest === undefined || latest.connection !== publication.connection) return null;
   if (latest.invokedAt <= publication.unknownAt) return '';
   return `${value}, of unknown outcome, to ${member} behind ${latest.value}, sent ${latest.invokedAt - publication.unknownAt} us after that answer`;
@@ -485,7 +487,7 @@ function* unknownsComeFirst({ publications }) {
 
 /**
  * Two refusals bound an outage. One refusal alone does not: if every publisher has moved to another
- * server afterwards, the time to the next accepted publish says nothing about this server.
+ * server afterwards, the time to the next accepted publish does not describe this server.
  * @param {Run} run
  * @param {number} server
  * @returns {Answer}

@@ -27,7 +27,7 @@ export const WORKERS = 2;
 /**
  * The faults that a test can plant.
  * @typedef {object} Faults
- * @property {boolean} [fenceOff] what a restart lost does not end the epoch
+ * @property {boolean} [fenceOff] the epoch continues although a restart lost messages
  * @property {boolean} [forgesRecovery] replies recovered:true although it can't know
  * @property {boolean} [cutsReplays] the last message of a replay is missing
  * @property {boolean} [ignoresEpochs] workers pass on a new epoch without a `resync`
@@ -126,7 +126,7 @@ export class Model {
     return { value, room };
   }
 
-  /** Gives it the next offset, where its room has them. @param {Message} message */
+  /** Gives it the next offset if its room has offsets. @param {Message} message */
   place(message) {
     const stored = this.store.get(message.room);
     if (stored === undefined) return message;
@@ -171,7 +171,7 @@ export class Model {
   }
 
   /**
-   * Compares a worker's position with the store's, and heals or declares what is missing.
+   * Compares a worker's position with the store's; heals the gap or sends a `resync`.
    * @param {number} number
    * @param {string} room
    */
@@ -200,7 +200,7 @@ export class Model {
   }
 
   /**
-   * To all who are connected to that worker.
+   * Sends to all clients of that worker.
    * @param {number} number
    * @param {Message} message
    */
@@ -211,7 +211,7 @@ export class Model {
   }
 
   /**
-   * To a client, who drops what it has passed.
+   * Sends to a client, which drops messages that it has passed.
    * @param {number} client
    * @param {Message} message
    */
@@ -268,7 +268,7 @@ export class Model {
   }
 
   /**
-   * Redis comes back without what it took last.
+   * Redis returns without its last messages.
    * @param {number} lost how many of each room
    * @param {readonly string[]} [rooms]
    */
@@ -300,8 +300,8 @@ export class Model {
   }
 
   /**
-   * Nothing happens for longer than healing may take; but clients are told that nothing can be
-   * published, if so it is.
+   * Nothing happens for longer than healing may take. If publishing is impossible, clients get
+   * their notice.
    */
   wait() {
     for (const [client, { isOpen }] of this.clients.entries())

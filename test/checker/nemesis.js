@@ -16,8 +16,8 @@ import { Firewall, isPrivate } from '../helpers/private-network.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
 /**
- * A server gives up after five deaths of workers within a minute; what is done to it stays below
- * that.
+ * The faults kill fewer than five workers of a server within a minute, because five are a crash
+ * loop.
  */
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
@@ -30,7 +30,7 @@ const FLOOD_MESSAGES = 400;
 const FLOOD_BYTES = 60_000;
 /** At 1 ms each. */
 const LOADED_KEYS = 2000;
-/** A key or channel outside of what the servers use, to see what Redis does with it. */
+/** A key or channel that the servers do not use, to test the answers of Redis. */
 const CANARY = 'canary';
 /** Longer than any fault lasts: the end of the fault ends the pause. */
 const PAUSE_MS = 120_000;
@@ -196,7 +196,7 @@ export const NEMESES = Object.freeze({
       const pid = trial.random.pick(server.process.workerPids());
       await tell(redis, 'CONFIG', 'SET', 'client-output-buffer-limit', 'pubsub 256kb 64kb 1');
       process.kill(pid, 'SIGSTOP');
-      // A room with history, where there is one: the first has it.
+      // If a room has history, the first one has.
       await workload.flood(workload.rooms[0], FLOOD_MESSAGES, FLOOD_BYTES);
       return async () => {
         if (server.process.workerPids().includes(pid)) process.kill(pid, 'SIGCONT');
@@ -264,8 +264,8 @@ export const NEMESES = Object.freeze({
     holdMs: [1000, 4000],
     ofRedis: true,
     async inflict({ redis }) {
-      // It refuses writes after a snapshot that failed, where it is to make some: nothing can be
-      // renamed to a folder.
+      // If snapshots are configured, Redis refuses writes after a failed one. It fails because the
+      // target is a folder.
       const obstacle = join(redis.folder, 'dump.rdb', 'x');
       mkdirSync(obstacle, { recursive: true });
       await tell(redis, 'CONFIG', 'SET', 'save', '3600 1000000');
@@ -366,7 +366,7 @@ export const NEMESES = Object.freeze({
     name: 'REPLICAOF an older copy and back, while writes are held',
     holdMs: [500, 3000],
     ofRedis: true,
-    // Nobody gets READONLY: it is over before the first write is let through.
+    // No client gets READONLY, because the role changes back before the first write.
     inflict: rolledBack({ areWritesHeld: true }),
   },
   redisReplaced: {
@@ -457,7 +457,7 @@ async function isGone(redis) {
 }
 
 /**
- * @param {readonly string[]} taken what ACL SETUSER is told, for the fault
+ * @param {readonly string[]} taken arguments of ACL SETUSER that cause the fault
  * @param {readonly string[]} given for its end
  * @param {readonly string[]} command that needs the right
  * @returns {(trial: Trial) => Promise<Heal>}

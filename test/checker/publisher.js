@@ -1,8 +1,8 @@
 // publisher.js: publishes over the wire, and records the outcome of each message.
 //
-// Accepted (`ok`), certainly not (`fail`), or nothing that can be relied on (`info`): an error that
-// says so, no answer in time, or none before the connection ended. What is not known is never tried
-// again: the next message is another one.
+// `ok`: accepted. `fail`: certainly not accepted. `info`: unknown, because the error leaves it
+// open, no answer came in time, or the connection ended first. A message of unknown outcome is
+// never sent again.
 
 import { WebSocket } from 'ws';
 
@@ -76,7 +76,7 @@ export class Publisher {
    * @param {boolean} [options.isMarker]
    * @param {number} [options.bytes] of padding
    * @param {Settled} [options.settled]
-   * @returns {string} its value; '' where nothing was sent, since it is not ready
+   * @returns {string} its value; '' if the publisher is not ready and sent nothing
    */
   publish(room, { isMarker = false, bytes = 0, settled } = {}) {
     const { socket } = this;

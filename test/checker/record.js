@@ -3,16 +3,15 @@
 //
 // Written while a run goes on, read afterwards by the checker. All times are of CLOCK_MONOTONIC, in
 // microseconds, and a record is in the order of its times: one process writes it. Publications are
-// known by their value, `publisher:seq:room`, which is unique and says where it belongs.
+// identified by their value, `publisher:seq:room`, which is unique and contains the room.
 //
-// What a client records are deliveries to the application: a message of a room with history whose
-// offset it has passed is dropped, as a client library does, and stands in the record as a
-// `repeat`.
+// A client records deliveries to the application. Like a client library, it drops a message whose
+// offset it has passed, and records it as a `repeat`.
 
 import { closeSync, openSync, readSync, writeSync } from 'node:fs';
 import { StringDecoder } from 'node:string_decoder';
 
-/** What is gathered before it is written. */
+/** Bytes that are gathered before a write. */
 const WRITE_CHARACTERS = 1_048_576;
 const READ_BYTES = 4_194_304;
 
@@ -22,9 +21,9 @@ const READ_BYTES = 4_194_304;
  * The first line: which rooms are of which kind, and how to run the same again.
  * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
  *
- * A publisher sends (`marker`: one of those that must reach everybody at the end; `via`: the number
- * of its connection; `server`: that it goes to), and learns that it was accepted, that it certainly
- * was not, or nothing that can be relied on. A refusal may still follow an `info`.
+ * A publisher sends (`marker`: one of those that must reach every client at the end; `via`: the
+ * number of its connection; `server`: that it goes to), and learns that it was accepted, that it
+ * certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
  * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number}}
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
@@ -51,7 +50,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'gauges', when: 'before'|'after', of: string, values: Record<string, number>}}
  *   GaugesEvent
  *
- * Markers have had their time; what comes after is the run being taken down.
+ * The time for markers is over; later events belong to the end of the run.
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
@@ -84,7 +83,7 @@ export class Recorder {
     if (this.pending.length >= WRITE_CHARACTERS) this.#flush(this.file);
   }
 
-  /** May be called twice; what is written afterwards is not kept. */
+  /** May be called twice; later events are not kept. */
   close() {
     if (this.file === null) return;
     this.#flush(this.file);
@@ -117,7 +116,7 @@ export function* readRecord(path) {
       rest = /** @type {string} */ (lines.pop());
       for (const line of lines) yield parse(line, ++number);
     }
-    // A line without an end is what a killed run was writing.
+    // A killed run may leave an incomplete last line.
   } finally {
     closeSync(file);
   }

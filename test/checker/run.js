@@ -28,7 +28,7 @@ const { values: options } = parseArgs({
     'rooms-per-client': { type: 'string', default: '3' },
     publishers: { type: 'string', default: '20' },
     rate: { type: 'string', default: '500' },
-    // So few that some of what is missed is not there any more, and clients must be told so.
+    // So few that some missed messages are gone, and clients must get a notice.
     'history-size': { type: 'string', default: '150' },
     embedded: { type: 'boolean', default: false },
     plain: { type: 'boolean', default: false },
@@ -38,8 +38,8 @@ const { values: options } = parseArgs({
   },
 });
 /**
- * Quiet between two faults; sometimes long enough for all to settle, so that what was accepted
- * before must have arrived.
+ * The pause between two faults. It is sometimes long enough for all to settle, so that all messages
+ * accepted before must have arrived.
  */
 const QUIET_MS = /** @type {const} */ ([1000, 8000]);
 const LONG_QUIET_MS = 17_000;

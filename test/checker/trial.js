@@ -34,7 +34,7 @@ const GAUGES = Object.freeze([
 /** @typedef {{after: (fn: () => unknown) => void}} Lifetime */
 /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 /**
- * Redis servers, and how a Fanfare server is told of them.
+ * Redis servers, and the settings with which a Fanfare server finds them.
  * @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store
  */
 
@@ -45,8 +45,7 @@ const GAUGES = Object.freeze([
  * @property {import('./workload.js').Load} load
  * @property {number} [seed]
  * @property {number} [historySize] publications kept of a room
- * @property {boolean} [embedded] one server with its own broker; there is a Redis all the same, and
- *   nobody uses it
+ * @property {boolean} [embedded] one server with the embedded broker; a Redis runs unused
  * @property {boolean} [viaProxy] between servers and Redis stands a TcpProxy
  * @property {string[]} [redisArgs]
  * @property {(t: Lifetime) => Promise<Store>} [store] instead of one Redis
@@ -55,8 +54,8 @@ const GAUGES = Object.freeze([
  */
 
 /**
- * The servers' user of Redis, with the rights that docs/deployment.md names; its rights are what some faults
- * take away.
+ * The servers' user of Redis, with the rights that docs/deployment.md names. Some faults take
+ * rights away.
  */
 export const USER = 'fanfare';
 export const PASSWORD = 's3cret';
@@ -69,7 +68,7 @@ export const USER_ARGS = Object.freeze([
   ...aclRule('fanfare:').split(' '),
 ]);
 
-/** Settings by which a run of seconds shows what else takes minutes. */
+/** Settings that shorten delays from minutes to seconds. */
 const ENV = Object.freeze({
   FANFARE_LIMITS: 'off',
   FANFARE_WORKER_TIMEOUT_MS: '3000',
@@ -196,7 +195,7 @@ export class Trial {
   }
 
   /**
-   * Has a nemesis do its work, and heals what it did.
+   * Inflicts a fault, waits, and heals it.
    * @param {import('./nemesis.js').Nemesis} nemesis
    * @param {number} holdMs between the two
    * @param {() => unknown} [meanwhile] right before it is healed
@@ -216,7 +215,7 @@ export class Trial {
    */
   async finish() {
     const { workload, recorder } = this;
-    // Who does not come back is what the markers will show.
+    // The markers show the clients that do not return.
     await workload.joined(SETTLE_US / 1000).catch(() => {});
     workload.silence();
     await workload.mark();
@@ -282,7 +281,7 @@ export class Trial {
 /**
  * @param {Lifetime} t ends it all
  * @param {Setting} setting
- * @returns {Promise<Trial>} servers are up, nobody is connected
+ * @returns {Promise<Trial>} servers are up, no client is connected
  */
 export async function startTrial(t, setting) {
   const {
@@ -351,7 +350,7 @@ function isOfOurMaking({ level, msg }) {
   return level >= 60 || (level >= 50 && !OF_NEMESES.test(msg));
 }
 
-/** What servers say at level `error` when their processes are killed or frozen. */
+/** Lines at level `error` that servers log when their processes are killed or frozen. */
 const OF_NEMESES =
   /^(worker died|worker hung: killed|worker did not exit in time|lost the relay: draining)/;
 

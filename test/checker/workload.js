@@ -23,7 +23,7 @@ const MARKER_PAUSE_MS = 250;
 /**
  * @typedef {object} Load
  * @property {number} clients
- * @property {number} rooms every other one has history, where any has
+ * @property {number} rooms if rooms have history, every other one does
  * @property {boolean} hasHistory
  * @property {number} roomsPerClient
  * @property {number} publishers
@@ -31,7 +31,7 @@ const MARKER_PAUSE_MS = 250;
  * @property {number} [bytes] of padding in each
  */
 
-/** Rooms with history begin like this: what FANFARE_HISTORY has to name. */
+/** The prefix of rooms with history, for FANFARE_HISTORY. */
 export const HISTORY_PREFIX = 'h.';
 
 export class Workload {
@@ -122,7 +122,8 @@ export class Workload {
     let next = 0;
     this.timer = setInterval(() => {
       const now = performance.now();
-      // What this process's own stalls held up is not made up for: that would be a flood.
+      // Messages that are due during a stall of this process are skipped, because sending them late
+      // would be a flood.
       due += (Math.min(now - last, 10 * TICK_MS) * this.load.rate) / 1000;
       last = now;
       for (; due >= 1; due--) {

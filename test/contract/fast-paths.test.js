@@ -16,7 +16,7 @@ const REDIS = FAST_PATHS.filter((name) => name.startsWith('redis_'));
 const limit = { timeout: 30_000 };
 
 /**
- * Publishes to a subscriber of its own, and counts what ioredis does for it.
+ * Publishes to a subscriber of its own, and counts the work of ioredis.
  * @param {import('node:test').TestContext} t
  * @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis
  * @param {Partial<import('../../src/config/settings.js').Config>} [config]

@@ -201,8 +201,8 @@ function behaviours(it) {
         if (count > 0) assert.equal(page.first, after + 1);
       }
     }
-    // In rooms that keep few it begins with the oldest that is still there. Redis keeps some more
-    // than the rule says.
+    // In rooms that keep few messages it begins with the oldest one left. Redis keeps some more
+    // than the rule requires.
     await Promise.all(Array.from({ length: 3 }, (_, i) => publish(a, 'short', `${i + 1}`)));
     for (let i = 4; i <= 24; i++) await publish(a, 'short', `${i}`);
     const { first, publications } = await b.broker.history('short', {

@@ -23,19 +23,17 @@ const TIMEOUT_MS = 20_000;
 /** Silence after which a worker is dead, in the tests that wait for it. */
 const TTL_MS = 1500;
 /**
- * The same where others take their time to come back from an outage, or have thousands of users to
- * tell of.
+ * The same if other workers return slowly from an outage, or announce thousands of users.
  */
 const LONG_TTL_MS = 3000;
-/** The same where a worker has to mend its own affairs. */
+/** The same if a worker must repair its own entries. */
 const NEVER_MS = 600_000;
 const HEARTBEAT_MS = 200;
 const DURABLE = ['--appendonly', 'yes', '--appendfsync', 'always'];
 const SETTLE_MS = 300;
 
 /**
- * A worker: what it has of broker and presence, and the events it got. `kill` ends it without a
- * goodbye.
+ * A worker: its broker, its presence and its events. `kill` ends it without cleaning up.
  */
 class Worker {
   /** @param {{broker: Broker, presence: Presence, kill: () => void}} parts */
@@ -72,7 +70,7 @@ class Worker {
     return members === null ? `${count}` : `${count}: ${members.map(String).sort().join(' ')}`;
   }
 
-  /** @param {string[]} events all it has to have got, in order where they are of one room */
+  /** @param {string[]} events all its events so far; in order within a room */
   async got(events) {
     await until(
       () => this.events.length >= events.length,
@@ -331,7 +329,7 @@ async function started(t, worker, rooms) {
   return worker;
 }
 
-// What only Redis can do to a worker.
+// Faults that only Redis causes.
 
 /**
  * @param {string} behaviour
@@ -354,8 +352,8 @@ function withRedis(behaviour, body, { args, ttlMs = TTL_MS } = {}) {
 }
 
 /**
- * Lets a worker do without presence until another one hears it again: what is told is heard only by
- * those who have come back.
+ * Takes a worker's presence away until another one hears it again. Only workers that have returned
+ * hear announcements.
  * @param {Worker} worker @param {Worker} listener
  */
 function comesBackAfter(worker, listener) {
@@ -389,7 +387,7 @@ withRedis(
     b.join('room', 'bob');
     await until(() => b.events.length === 2);
     const presence = /** @type {RedisPresence} */ (a.presence);
-    // What others do with a worker that does not beat; as if it had been frozen meanwhile.
+    // The treatment of a worker without heartbeats, as if it had been frozen.
     /** @type {RedisPresence} */ (b.presence).died(presence.session.name);
     await until(() => b.events.length === 4, 5000, 'leave and join');
     assert.deepEqual(b.events.slice(2), ['room -ann', 'room +ann']);

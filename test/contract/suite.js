@@ -41,7 +41,7 @@ const CANDIDATES = Object.freeze({
 
 export const BACKENDS = Object.freeze(Object.keys(CANDIDATES));
 
-/** What ends with the file. @type {(() => unknown)[]} */
+/** Clean-ups at the end of the file. @type {(() => unknown)[]} */
 const ends = [];
 const file = { after: (/** @type {() => unknown} */ end) => ends.push(end) };
 after(() => Promise.all(ends.map((end) => end())));
@@ -70,7 +70,7 @@ export function configOf(overrides) {
 let servers = 0;
 
 /**
- * Starts what the workers of one server share.
+ * Starts the parts that the workers of one server share.
  * @param {TestContext} t
  * @param {string} name of a candidate
  * @param {Partial<Config>} overrides
@@ -142,7 +142,7 @@ export function suite(behaviours, overrides = {}) {
   }
 }
 
-/** Owns a broker, and remembers what it was told. */
+/** Owns a broker, and records its notifications. */
 export class Worker {
   /** @param {Broker} broker */
   constructor(broker) {

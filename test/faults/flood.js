@@ -4,10 +4,9 @@
 //
 // A server with default limits and two workers, on the embedded broker. For each kind in turn,
 // ADDRESSES × CONNECTIONS sockets flood it, while fifty well-behaved clients exchange twenty
-// messages a second. Required of each kind: no worker is replaced, none of the fifty is
-// disconnected, their p99 stays under P99_MS, few newcomers are turned away, and the workers'
-// memory returns. Prints a Markdown table; the exit code is 1 if a line fails a
-// requirement.
+// messages a second. Required of each kind: no worker is replaced, all fifty stay connected, their
+// p99 stays under P99_MS, few newcomers are turned away, and the workers' memory returns. Prints a
+// Markdown table; the exit code is 1 if a line fails a requirement.
 //
 // Floods run at the lowest priority (flood/flooder.js), because here they share the server's
 // processors.
@@ -24,11 +23,11 @@ import { KINDS } from './flood/kinds.js';
 const WORKERS = 2;
 const FLOODERS = 2;
 const P99_MS = 500;
-/** Of the newcomers that come while it floods: one in twenty may be told to come again. */
+/** One in twenty newcomers may be refused with `retryAfter` during the flood. */
 const MAX_REFUSED_SHARE = 0.05;
 /**
- * Of a worker's resident memory after a flood: half as much again as at the start, and what heaps
- * keep for later.
+ * The bound of a worker's resident memory after a flood: 1.5 times the start, plus the reserve of
+ * the heaps.
  */
 const MAX_GROWTH = 1.5;
 const SLACK_MB = 64;
@@ -36,9 +35,9 @@ const SLACK_MB = 64;
 const SETTLE_MS = 30_000;
 const SAMPLE_MS = 500;
 const WARM_UP_MS = 3000;
-/** What is on its way when publishing ends. */
+/** Time for messages in flight when publishing ends. */
 const ARRIVE_MS = 3000;
-/** A flooder that has been told to stop, at the lowest priority. */
+/** Time for a flooder to stop, at the lowest priority. */
 const STOP_MS = 30_000;
 
 /** @typedef {import('./flood/honest.js').Honest} Honest */
@@ -96,7 +95,7 @@ try {
     console.log(
       `| ${row.join(' | ')} | ${faults.length === 0 ? 'ok' : `FAILED: ${faults.join(', ')}`} |`,
     );
-    // A server that has ended, or lost somebody, says nothing about the next kind.
+    // A server that has ended, or has lost a client, can't be used for the next kind.
     if (faults.length > 0) {
       await tearDown(stage);
       stage = null;
@@ -142,8 +141,8 @@ async function tearDown({ cleanups }) {
  * One kind, from before to after.
  * @param {Stage} stage
  * @param {string} kind
- * @param {number} index it has addresses of its own: what an earlier flood used up must not shield
- *   from the next
+ * @param {number} index it has addresses of its own, because an earlier flood has used up the
+ *   limits of its addresses
  */
 async function flood({ server, honest, startMb }, kind, index) {
   const before = server.workerPids();

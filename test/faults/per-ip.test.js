@@ -132,7 +132,7 @@ async function direct(test) {
       CAP,
       (await scrape(server.metricsPort)).values.get('websocket_connections_total'),
     );
-    // None may be left over: the next round has the whole cap again.
+    // No place may stay taken: the next round has the whole cap again.
     await closeAll(clients);
     await until(
       async () =>

@@ -14,7 +14,7 @@ const ON_BOTH = 50;
 const ROOM = 'hall';
 const TOLD_MS = 60_000;
 
-/** One client: who is here, as it was told. */
+/** One client, and the users that it believes to be present. */
 class Member {
   /**
    * @param {number} port
@@ -26,7 +26,7 @@ class Member {
     this.here = new Set();
     this.joins = 0;
     this.leaves = 0;
-    /** Joins of users who were here, and leaves of users who were not. */
+    /** Joins of present users, and leaves of absent users. */
     this.faults = 0;
     /** Of the latest leave. */
     this.toldMs = 0;
@@ -98,7 +98,7 @@ test('if a server with half of 1,000 users is killed, all leave within a minute,
   );
   assert.deepEqual(await onA[0].ask(), everybody);
 
-  // What each client has seen so far is what it will judge the rest by: from its own list on.
+  // From here on each client compares events with its own list.
   const list = await onB[0].ask();
   await until(() => onB.every(({ joins }) => joins > 0), 10_000);
   for (const member of onB) {
@@ -126,7 +126,7 @@ test('if a server with half of 1,000 users is killed, all leave within a minute,
   const keys = (await redis.cli('--raw', 'KEYS', '*presence*')).split('\n');
   assert.equal(keys.filter((key) => key.includes(':users:')).length, 2, `${keys}`);
 
-  // The server comes back, and so do some of its users: each is told once.
+  // The server returns with some of its users. Each return is announced once.
   const again = await startServer(t, { ...env, SERVER_ID: 'a' });
   const back = Array.from({ length: 20 }, (_, i) => new Member(again.port, name(ON_BOTH + i)));
   await Promise.all(back.map((member) => member.join()));

@@ -143,7 +143,7 @@ test(
     assert.ok(fewest >= 1, `${fewest} workers`);
     const { closes, recovered, notRecovered } = report.figures;
     assert.deepEqual([...closes.keys()], [1012]);
-    // Who went to the worker that was next is closed twice.
+    // Clients that move to the next worker are closed twice.
     const closed = closedClients(trial);
     assert.equal(closed.length, trial.workload.clients.length);
     assert.ok(recovered >= historyMemberships(closed), `${recovered}`);

@@ -1,9 +1,9 @@
 // rate-limit.test.js: the message rate limit at its defaults, the truth of `retryAfter`, and mode
 // `observe`.
 //
-// A token comes every 600 ms at the defaults, so that `retryAfter` is always 1 there. To see it
-// tell more, a second server refills six a minute. "True": so long after the refusal a message
-// passes, a second earlier it does not.
+// A token comes every 600 ms at the defaults, so `retryAfter` is always 1 there. A second server
+// refills six a minute, for larger values. `retryAfter` is true if a message passes that many
+// seconds after the refusal, and not a second earlier.
 
 import { pause } from '../../loadtest/lib/run.js';
 import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
@@ -111,13 +111,13 @@ async function flood(test, server, messages) {
 }
 
 /**
- * A second before the time told a message is refused, at that time it passes; a refused one costs
- * nothing.
+ * A message is refused a second before `retryAfter` and passes at that time. A refused message
+ * costs nothing.
  * @param {import('../helpers/checks.js').Checks} test @param {string} name @param {Flood} flooded
  */
 async function tellsTheTruth(test, name, flooded) {
   const { client, refused } = flooded;
-  // The last one: when it was refused all tokens were gone, and none has come since.
+  // The last refusal: at that time all tokens were gone, and no token has come meanwhile.
   const { retryAfter, atMs } = refused[refused.length - 1];
   await pause((retryAfter - 1) * 1000 - (performance.now() - atMs));
   const early = await client.request({ type: 'ping' });

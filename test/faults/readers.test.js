@@ -14,9 +14,9 @@ import { closedClients, OPTIONS, smoke, tookMs } from './smoke.js';
 const SLOW = 5;
 const CLOSED = 'fanfare_slow_consumers_total{consequence="closed"}';
 /**
- * The kernel takes some megabytes of its own before anything waits in the server; then the age is
- * what counts. A connection that is given up loses those, and a replay may bring as many bytes as
- * may wait for a connection.
+ * The kernel buffers some megabytes before anything waits in the server; then the age decides. A
+ * connection that is given up loses those bytes, and a replay may bring as many bytes as may wait
+ * for a connection.
  */
 const SETTING = Object.freeze({
   env: { FANFARE_MAX_UNSENT_AGE_MS: '1000', FANFARE_MAX_UNSENT_BYTES: '33554432' },
@@ -59,7 +59,7 @@ test(
       await trial.workload.joined();
     });
     assert.deepEqual(new Set(closedClients(trial).map(({ id }) => id)), slow);
-    // 4003, where it got there before the connection was given up.
+    // 4003, if it arrived before the connection was given up.
     for (const code of report.figures.closes.keys())
       assert.ok(code === 4003 || code === 1006, `${code}`);
     // They had missed less than a replay may bring.

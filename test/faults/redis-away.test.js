@@ -2,9 +2,9 @@
 //
 // Two servers share the Redis. Through all of it one client publishes every PUBLISH_MS, each
 // message with a deadline of its own, to a room with members on both servers. A ping right behind
-// each, which needs no Redis, tells how long any answer takes at that moment: "at once" is measured
-// against it, so that a busy machine is not blamed on the server. What was refused with UNAVAILABLE
-// must never arrive; nothing may arrive twice; and nobody may be disconnected.
+// each needs no Redis and measures the delay of any answer at that moment. "At once" is relative to
+// it, so that a busy machine does not count against the server. A message refused with UNAVAILABLE
+// must never arrive, no message may arrive twice, and no client may be disconnected.
 
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { count, pause } from '../../loadtest/lib/run.js';
@@ -19,7 +19,8 @@ const BEFORE = 20;
 const DOWN_MS = 5000;
 const FROZEN_MS = 8000;
 /**
- * Errors of publishes written before Redis' end was known are about what may have been accepted.
+ * Possible errors of publishes that were written before the worker noticed the end of Redis: Redis
+ * may have accepted them.
  */
 const NOTICE_MS = 250;
 const AT_ONCE_MS = 50;
@@ -42,7 +43,7 @@ checkedTest(
       ),
     );
     /**
-     * Who got which message, and when the last of them did.
+     * The receivers of each message, and the time of its last delivery.
      * @type {Map<number, {reached: Uint8Array, members: number, lastMs: number}>}
      */
     const arrivals = new Map();
@@ -121,7 +122,7 @@ checkedTest(
       return first ? Number(arrivals.get(first.n)?.lastMs) - fromMs : Number.POSITIVE_INFINITY;
     };
     /**
-     * All workers' brokers, as /metrics tells.
+     * Waits until /metrics reports this state for the brokers of all workers.
      * @param {0|1} wanted
      * @param {number} timeoutMs
      * @returns {Promise<number>} when it was so on every server

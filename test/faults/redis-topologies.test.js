@@ -15,7 +15,7 @@ const TIMEOUT_MS = 60_000;
 const HEAL_MS = 20_000;
 
 /**
- * What holds whatever happens: a publication arrives once at most, in order, and never if it was
+ * Always required: a publication arrives once at most, in order, and never if it was
  * refused.
  * @param {import('../helpers/redis-worker.js').Worker} to
  * @param {Stream} stream
@@ -156,7 +156,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
       const arrived = new Set(check(b, stream));
       const missing = stream.sent('OK').filter((text) => !arrived.has(text));
       if (still.includes(stream.room)) assert.deepEqual(missing, []);
-      // Nobody is mute once it is over.
+      // Every publisher works again afterwards.
       assert.deepEqual(
         stream.sent('OK', movedAt).filter((text) => !arrived.has(text)),
         [],
@@ -250,7 +250,7 @@ describe('Redis in production', { concurrency: 2 }, () => {
     );
     assert.ok(upMs - (await promotion) < 2500, `${upMs} ms`);
     check(b, stream);
-    // Back, as the replica of the one that took its place: nobody goes back to it.
+    // It returns as a replica of the new primary. No server returns to it.
     await cluster.primaries[0].restart();
     await new Promise((resolve) => setTimeout(resolve, 2000));
     assert.equal(a.state, 'up');

@@ -16,13 +16,13 @@ const NOTICED_MS = 5000;
 /** @typedef {import('../checker/trial.js').Trial} Trial */
 /** @typedef {import('../checker/checker.js').Report} Report */
 
-/** Nobody was closed. @param {Report} report */
+/** No client was closed. @param {Report} report */
 function assertNobodyLeft({ figures }) {
   assert.deepEqual([...figures.closes], []);
 }
 
 /**
- * Every member of every room with history was told that it may have missed something.
+ * Every member of every room with history got a `resync`.
  * @param {Trial} trial
  * @param {Report} report
  */
@@ -55,7 +55,7 @@ test(
     assertNobodyLeft(report);
     assertAllTold(trial, report);
     for (const { degraded } of trial.workload.clients) assert.deepEqual(degraded, [true, false]);
-    // Refused at once, all the while, but for what was on its way.
+    // All publishes during the outage were refused at once, except those in flight.
     assert.ok(
       refusals(report, 'fail UNAVAILABLE') > 500,
       `${refusals(report, 'fail UNAVAILABLE')}`,
@@ -135,8 +135,8 @@ test(
       await trial.workload.joined();
     });
     assert.ok(((await trial.server.metrics()).get('fanfare_broker_reconnects_total') ?? 0) >= 1);
-    // Of the flooded room more was dropped than one read brings: its members are told. All else was
-    // fetched.
+    // The flooded room lost more messages than one read brings, so its members get a `resync`. All
+    // others were fetched.
     const told = new Set(trial.workload.clients.flatMap(({ resyncs }) => resyncs));
     told.delete(trial.workload.rooms[0]);
     assert.deepEqual([...told], []);
@@ -237,7 +237,7 @@ test(
       redisLoads,
     } = NEMESES;
     const { report } = await smoke(t, {}, async (trial) => {
-      // A busy Redis, one without replicas and one that loads must hold nobody's connection.
+      // A Redis that is busy, has no replicas or is loading must not block connections.
       for (const nemesis of [
         redisFull,
         redisWithoutReplicas,

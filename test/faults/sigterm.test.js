@@ -1,9 +1,9 @@
 // sigterm.test.js: SIGTERM under 1,000 clients and 100 messages a second.
 //
-// Publishers go on until they are closed, as clients do that do not know yet. A message counts as
-// accepted when its ack has come; it must reach every member of its room whose close frame comes
-// later. Sockets are read one after another: what was read in one turn of the event loop has no
-// order, so later means in a later turn.
+// Publishers continue until they are closed, like clients that do not know about the shutdown. A
+// message counts as accepted when its ack has come; it must reach every member of its room whose
+// close frame comes later. Sockets are read one after another, so reads of one turn of the event
+// loop have no order. Later means in a later turn.
 
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { count, pause } from '../../loadtest/lib/run.js';
@@ -24,7 +24,7 @@ const WINDOW_MS = 20_000;
  */
 const MAX_DISTANCE = 1.95 / Math.sqrt(CLIENTS);
 
-/** What one client was told. */
+/** The messages that one client got. */
 class Observer {
   /** @param {number} room */
   constructor(room) {
@@ -162,7 +162,7 @@ for (const broker of ['embedded', 'redis']) {
         delays[0] >= 0 && Number(delays.at(-1)) <= WINDOW_MS,
       );
 
-      // Per member and publisher: what came is 0, 1, 2 … without a hole, in that order.
+      // Per member and publisher: the sequence numbers are 0, 1, 2 … without a gap.
       let gaps = 0;
       for (const { got } of observers) {
         for (const numbers of got) if (numbers.some((n, i) => n !== i)) gaps++;

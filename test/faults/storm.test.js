@@ -19,8 +19,8 @@ const WITHIN_MS = 60_000;
 const CLIENT_PRIORITY = 19;
 
 /**
- * One that was away, and what it is told. A light client: thousands of them must not take the
- * processors from the servers.
+ * A returning client and the reply to its join. It is light, because thousands of them must leave
+ * the processors to the servers.
  */
 class Returning {
   /**
@@ -51,7 +51,8 @@ class Returning {
 test(`${CLIENTS} clients of a room that return at once all recover, from one read per worker`, {
   timeout: 180_000,
 }, async (t) => {
-  // In a storm clients are on other machines: these get what the servers leave.
+  // In a real storm clients are on other machines, so these run at a lower priority than the
+  // servers.
   setPriority(CLIENT_PRIORITY);
   const load = {
     clients: 0,
@@ -79,7 +80,7 @@ test(`${CLIENTS} clients of a room that return at once all recover, from one rea
   );
   const { epoch, offset } = replies[0];
   await closeAll(before);
-  // Long enough for the workers to give the room up: who comes back finds nothing in their memory.
+  // Long enough for the workers to give the room up, so returning clients find nothing in memory.
   await until(async () => (await metric('fanfare_rooms')).every((rooms) => rooms === 0));
   await pause(1000);
   await workload.send(publisher, ROOM, MISSED);

@@ -70,7 +70,7 @@ checkedTest(
         const { text } = await scrape(server.metricsPort);
         scrapes++;
         slowestMs = Math.max(slowestMs, performance.now() - asked);
-        // Answers may overtake each other only where they are asked for at once: these are not.
+        // Answers may overtake each other only if the requests are concurrent. These are not.
         if (previous !== '') falls.push(...fallen(previous, text));
         previous = text;
       } catch (error) {
@@ -102,7 +102,7 @@ checkedTest(
       'a replacement',
     );
     const replacedMs = performance.now() - killedMs;
-    // Ready is what takes connections: this one may land anywhere, but must land.
+    // A ready server accepts connections. This one may reach any worker.
     await new WsClient(urlOf(server)).open(2000).then((client) => client.close());
     await pause(AFTER_MS - (performance.now() - killedMs));
     polling = false;

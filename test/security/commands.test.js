@@ -127,7 +127,7 @@ function row(name, message, error) {
   return [name, message, error];
 }
 
-/** @type {[string, string, string][]} what is sent, and its answer to the byte */
+/** @type {[string, string, string][]} a message, and the exact bytes of its answer */
 const TAKEN = [
   ['blanks wherever they may be', ' {\t"type" :\r\n"ping" } ', '{"type":"pong"}'],
   ['an escaped type', '{"type":"\\u0070ing"}', '{"type":"pong"}'],
@@ -170,7 +170,7 @@ const TAKEN = [
   ],
 ];
 
-/** @type {[string, unknown][]} places in a stream that are none */
+/** @type {[string, unknown][]} invalid positions in a stream */
 const PLACES = [
   ['a text', 'x'],
   ['a number', 1],

@@ -203,7 +203,7 @@ function echoOf(size) {
 }
 
 /**
- * @param {number} at where it is cut
+ * @param {number} at position of the cut
  * @param {Buffer} [between]
  */
 function fragments(at, between = Buffer.alloc(0)) {

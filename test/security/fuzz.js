@@ -19,7 +19,7 @@ import { Wire } from './wire.js';
 
 const BATCH = 64;
 const MAX_FAILURES = 3;
-/** Of a run's corpus: kinds are few, and what has them all is no better than the first of each. */
+/** The bound of a run's corpus. Kinds are few, and one input of each kind is enough. */
 const MAX_ENTRIES = 1000;
 const MAX_KEPT = 10;
 const MAX_KEPT_BYTES = 400;
@@ -128,14 +128,14 @@ async function fuzz(target, count) {
  */
 async function run(running, inputs, numbers) {
   const outcomes = await running.run(inputs, numbers);
-  // What targets without a turn of their own have put off, as streams do, would pile up.
+  // Targets put work off, as streams do. Without a turn of the event loop it would pile up.
   await turn();
   if (escaped.length > 0) throw escaped.splice(0)[0];
   return outcomes;
 }
 
 /**
- * Finds out which of a batch it was, and what of its steps is needed.
+ * Finds the failing input of a batch, and the steps that it needs.
  * @param {Target} target
  * @param {readonly Plan[]} plans
  * @param {readonly number[]} numbers
@@ -146,7 +146,7 @@ async function explain(target, plans, numbers, error) {
   /**
    * @param {Plan} plan
    * @param {number} n
-   * @returns {Promise<unknown>} what it throws; null: nothing
+   * @returns {Promise<unknown>} the error; null if there is none
    */
   const fault = async (plan, n) => {
     const running = await target.start();

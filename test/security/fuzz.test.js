@@ -53,7 +53,7 @@ for (const { name, corpus, start } of TARGETS) {
         ),
     );
     await fc.assert(property, { numRuns: RUNS });
-    // One kind alone: the bytes do not come to where they should.
+    // With a single kind of outcome, the bytes do not reach the code under test.
     assert.ok(kinds.size > 1, [...kinds].join());
     t.diagnostic(`${kinds.size} kinds of outcome`);
   });

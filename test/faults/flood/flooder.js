@@ -16,7 +16,7 @@ const RECONNECT_MS = 100;
 /** Connections of a process begun in one turn of STEP_MS. */
 const STEP_MS = 10;
 const BEGUN_PER_STEP = 20;
-/** A half-open handshake says a byte more each second, or nothing at all. */
+/** A half-open handshake sends a byte each second, or nothing. */
 const DRIP_MS = 1000;
 const HANDSHAKE = handshake();
 const HALF_HANDSHAKE = HANDSHAKE.slice(0, -4);
@@ -44,7 +44,7 @@ class Slot {
   socket = null;
   /** @type {NodeJS.Timeout|undefined} */
   dripping;
-  /** How it ended, if it was told. */
+  /** The close code, if one came. */
   end = '';
 
   /**

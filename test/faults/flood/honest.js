@@ -1,9 +1,9 @@
-// honest.js: a process of well-behaved clients, who talk while others flood.
+// honest.js: a process of well-behaved clients, which exchange messages during a flood.
 //
 // They are in one room and one of them publishes every PUBLISH_MS, in turn, each from an address of
 // its own and well within the default limits (24 messages a minute). Each delivery is timed. One
 // delivery that never came counts as the slowest there is. Beside them, somebody new connects each
-// second and says hello: nobody else may have taken the last place.
+// second and sends `hello`, to check that places are left.
 
 import { WebSocket } from 'ws';
 
@@ -17,17 +17,17 @@ const COME_BACK_MS = 500;
 const PATIENCE_MS = 5000;
 
 /**
- * @typedef {object} Honest what they saw
+ * @typedef {object} Honest their observations
  * @property {number} published
  * @property {number} missing deliveries that did not come
- * @property {number} p50 of the deliveries in ms; Infinity where it did not come
+ * @property {number} p50 of the deliveries in ms; Infinity for a missing one
  * @property {number} p99
  * @property {number} max of those that came
  * @property {number} disconnected
  * @property {Record<string, number>} closes by code
  * @property {Record<string, number>} errors by code
  * @property {number} newcomers
- * @property {Record<string, number>} refused newcomers, by what they were told
+ * @property {Record<string, number>} refused newcomers, by status or error
  */
 
 let port = 0;

@@ -1,4 +1,4 @@
-// kinds.js: what each kind of flood sends.
+// kinds.js: the bytes of each kind of flood.
 //
 // A flood of WebSocket connections sends `once` behind its handshake and then `blocks`, one after
 // another, as fast as the socket takes them. The other floods (`http`) never finish a handshake, or
@@ -6,7 +6,7 @@
 
 import { frame, OPCODES } from '../../helpers/raw-frames.js';
 
-/** Bytes of one write: what a socket is read with at most. */
+/** Bytes of one write: the largest read of a socket. */
 const BLOCK_BYTES = 65_536;
 /** Different blocks of joins: 64 × 400 rooms. */
 const JOIN_BLOCKS = 64;

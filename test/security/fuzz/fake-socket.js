@@ -1,5 +1,5 @@
-// fake-socket.js: a socket without a network: what a server reads from it is pushed, what it writes
-// is kept.
+// fake-socket.js: a socket without a network. A test pushes the bytes that a server reads, and
+// keeps the bytes that it writes.
 
 import { Duplex } from 'node:stream';
 
@@ -36,7 +36,7 @@ export class FakeSocket extends Duplex {
   }
 
   /**
-   * @param {number} a where it is cut, and whether
+   * @param {number} a position of the cut, if any
    * @param {Buffer} bytes
    */
   feed(bytes, a) {
@@ -50,7 +50,7 @@ export class FakeSocket extends Duplex {
     }
   }
 
-  // What servers call of a net.Socket.
+  // The methods of a net.Socket that servers call.
   setTimeout() {
     return this;
   }

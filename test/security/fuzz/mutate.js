@@ -2,17 +2,17 @@
 //
 // A mutation is a plan: the entry's number, and a list of steps of three numbers each. Whoever
 // makes plans decides how: the short tests take them from fast-check, which makes a failing one
-// small; the long script from a seed, since that is faster.
+// small; the long script from a seed, because that is faster.
 
 /** @typedef {readonly [kind: number, a: number, b: number]} Step */
 /** @typedef {{entry: number, steps: readonly Step[]}} Plan */
 
-/** What lengths and counts are often wrong at. */
+/** Values at which lengths and counts are often wrong. */
 const EDGES = Object.freeze([
   0, 1, 0x7d, 0x7e, 0x7f, 0x80, 0xff, 0x100, 0x7fff, 0xffff, 0x10000, 0x7fffffff, 0x80000000,
   0xffffffff,
 ]);
-/** Larger inputs say nothing more. */
+/** Larger inputs find nothing more. */
 const MAX_BYTES = 20_000;
 
 /** @type {readonly ((bytes: Buffer, a: number, b: number, corpus: Corpus) => Buffer)[]} */
@@ -121,7 +121,7 @@ export function planFrom(next) {
   const entry = next();
   /** @type {Step[]} */
   const steps = [];
-  // Mostly one or two: what is nearly right comes furthest.
+  // Mostly one or two, because nearly valid input reaches the most code.
   const count = 1 + Math.min(next() % 6, next() % 6);
   while (steps.length < count) steps.push([next() % STEP_KINDS, next(), next()]);
   return { entry, steps };

@@ -1,10 +1,9 @@
-// targets.js: the places where bytes of others come in, each as a function from bytes to what
-// became of them.
+// targets.js: the entry points of foreign bytes, each as a function from bytes to an outcome.
 //
-// A target takes inputs in batches and says of each what kind of outcome it had (a close code, a
-// status, an error): the kinds that a run has seen are its coverage. It throws where something is
-// not as it must be: an exception that escapes, a reply that is not well-formed, a place that is
-// still taken when its taker has gone, an answer that depends on how the bytes were cut.
+// A target takes inputs in batches and returns the kind of outcome of each: a close code, a status,
+// an error. The kinds seen are the coverage of a run. A target throws at each violation: an
+// exception that escapes, a malformed reply, a place that a gone client still holds, an answer that
+// depends on the cuts between reads.
 
 import assert from 'node:assert/strict';
 import { isUtf8 } from 'node:buffer';
@@ -130,7 +129,7 @@ async function worker() {
   return { ...parts, isClean, close };
 }
 
-/** What a message from the server says of itself. @param {any} message */
+/** The kind of a message from the server. @param {any} message */
 function kindOfMessage(message) {
   assert.equal(typeof message.type, 'string');
   if (message.type !== 'error') return message.type;
@@ -201,7 +200,7 @@ const frames = {
   },
 };
 
-/** Texts as commands, and what JSON.parse says of them. @type {Target} */
+/** Texts as commands, compared with JSON.parse. @type {Target} */
 const commands = {
   name: 'commands',
   ...from('commands'),
@@ -246,7 +245,7 @@ const commands = {
 };
 
 /**
- * What decode takes, JSON.parse takes too, and finds the same in it.
+ * JSON.parse accepts every text that `decode` accepts, with the same content.
  * @param {Buffer} input valid UTF-8
  */
 function compareWithJson(input) {
@@ -270,7 +269,7 @@ function compareWithJson(input) {
   }
 }
 
-/** Bytes that have to be UTF-8 for what follows. @param {Buffer} bytes */
+/** Requires UTF-8. @param {Buffer} bytes */
 function utf8(bytes) {
   assert.ok(isUtf8(bytes), 'UTF-8');
   return bytes.toString('utf8');
@@ -361,8 +360,8 @@ const STATUSES = new Set([
 ]);
 
 /**
- * It was let in, so it has what RFC 6455 4.2.1 asks for, and nothing that a proxy would read in
- * another way.
+ * An accepted handshake meets RFC 6455 4.2.1 and contains nothing that a proxy would read
+ * differently.
  * @param {Buffer} input
  */
 function assertHandshake(input) {
@@ -387,7 +386,7 @@ function assertHandshake(input) {
   assert.ok(isGood, `was let in: ${JSON.stringify(text)}`);
 }
 
-/** What Redis pushes to a subscriber. @type {Target} */
+/** Messages that Redis pushes to a subscriber. @type {Target} */
 const pushes = {
   name: 'Redis pushes',
   ...from('redis-pushes'),
@@ -422,8 +421,8 @@ const pushes = {
           const at = numbers[i] % (input.length + 1);
           const whole = read([input]);
           const cut = read([input.subarray(0, at), input.subarray(at)]);
-          // What can not be followed is ioredis's, from when that is known: cut off within a
-          // length, that may be later.
+          // From the first byte that the reader can't parse, ioredis reads everything: cut off
+          // within a length, that may be later.
           if (whole.isOver) assert.ok(whole.seen.join('\n').startsWith(cut.seen.join('\n')));
           else assert.deepEqual(cut.seen, whole.seen);
           const messages = whole.seen.filter((one) => /^[\w:.]*=/.test(one)).length;
@@ -435,7 +434,7 @@ const pushes = {
   },
 };
 
-/** What comes out of a Redis channel, up to the frames of members. @type {Target} */
+/** Messages of a Redis channel, up to the frames of members. @type {Target} */
 const redis = {
   name: 'Redis messages',
   ...from('redis-messages'),
@@ -491,9 +490,9 @@ const redis = {
 };
 
 /**
- * Payloads are checked where clients send them, and not again for each worker: a program that
- * writes to this Redis can make one of them that is no JSON. Even then it stands in a whole frame
- * of UTF-8, and its neighbours are as they were.
+ * The worker of the sender checks payloads; other workers do not check them again. So a program
+ * that writes to this Redis can publish a payload that is no JSON. Even then the frame is whole and
+ * UTF-8, and other frames are unchanged.
  * @param {Buffer} written
  */
 function kindsOfPushes(written) {
@@ -515,7 +514,7 @@ function kindsOfPushes(written) {
   return kinds;
 }
 
-/** What workers send to the relay. @type {Target} */
+/** Messages of workers to the relay. @type {Target} */
 const relay = {
   name: 'relay requests',
   ...from('relay'),
@@ -563,7 +562,7 @@ const relay = {
 const NOTHING_LEFT = { workers: 0, rooms: 0, addresses: 0, connections: 0, pendingBytes: 0 };
 
 /**
- * What the relay answers, as a worker reads it: nothing worse than a RangeError, which ends the
+ * Answers of the relay, read by a worker: at worst a RangeError, which ends the
  * link.
  * @type {Target}
  */
@@ -608,7 +607,7 @@ const answers = {
 
 /**
  * @param {() => unknown} act
- * @returns {boolean} false: a RangeError, which is what a bad message is
+ * @returns {boolean} false: a RangeError, the error of a malformed message
  */
 function quietly(act) {
   try {
