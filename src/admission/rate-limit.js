@@ -1,4 +1,4 @@
-// rate-limit.js: limits of messages and frames, per connection and per client address.
+// rate-limit.js: limits of messages and frames, per connection, client address and user.
 //
 // A message costs a token for each started 4 KB. A broadcast costs further tokens, from a bucket of
 // its address. Frames that are not whole messages have a bucket of their connection.
@@ -18,14 +18,17 @@ const BYTES_PER_TOKEN = 4096;
 /** Refused messages are counted per minute. */
 const REFUSED_WINDOW_MS = 60_000;
 /**
- * Largest number of addresses with a bucket that is not full. Beyond it the oldest bucket is
- * deleted, and its address may send a burst again.
+ * Largest number of addresses, and of users, with a bucket that is not full. Beyond it the oldest
+ * bucket is deleted, and its owner may send a burst again.
  */
-const MAX_ADDRESSES = 65_536;
-/** Addresses examined in one sweep: under a millisecond. */
-const SWEEP_ADDRESSES = 8192;
+const MAX_BUCKETS = 65_536;
+/** Buckets examined in one sweep: under a millisecond. */
+const SWEEP_BUCKETS = 8192;
 
-/** One sender's buckets. A connection has one from its first message on; so has each address. */
+/**
+ * One sender's buckets. A connection has one from its first message on; so has each address, and
+ * each user.
+ */
 export class TokenBucket {
   constructor() {
     /** When the bucket will be full. A double from the start, so that V8 updates it in place. */
@@ -115,11 +118,62 @@ export class Rate {
 
 /** @typedef {Pick<import('../hub/connection.js').Connection, 'rate'>} Limited */
 
-export class RateLimiter {
+/** Buckets by address or user. A bucket that is not here is full. */
+class BucketTable {
   /** @type {Map<string, TokenBucket>} */
-  #addresses = new Map();
+  #buckets = new Map();
   /** The position of the next sweep. @type {MapIterator<[string, TokenBucket]>} */
-  #sweeping = this.#addresses.entries();
+  #sweeping = this.#buckets.entries();
+
+  /** @param {() => void} onForgotten a bucket has been deleted although it may not be full */
+  constructor(onForgotten) {
+    this.onForgotten = onForgotten;
+  }
+
+  get size() {
+    return this.#buckets.size;
+  }
+
+  /**
+   * @param {string} name
+   * @returns {TokenBucket}
+   */
+  of(name) {
+    let bucket = this.#buckets.get(name);
+    if (bucket !== undefined) return bucket;
+    if (this.#buckets.size >= MAX_BUCKETS) {
+      // The oldest entry is most likely full by now, and the cheapest to find.
+      for (const oldest of this.#buckets.keys()) {
+        this.#buckets.delete(oldest);
+        break;
+      }
+      this.onForgotten();
+    }
+    bucket = new TokenBucket();
+    this.#buckets.set(name, bucket);
+    return bucket;
+  }
+
+  /**
+   * Deletes full buckets. Each call examines a part of them.
+   * @param {(bucket: TokenBucket) => boolean} isFull
+   */
+  sweep(isFull) {
+    for (let i = Math.min(SWEEP_BUCKETS, this.#buckets.size); i > 0; i--) {
+      const next = this.#sweeping.next();
+      if (next.done) {
+        this.#sweeping = this.#buckets.entries();
+        continue;
+      }
+      const [name, bucket] = next.value;
+      if (isFull(bucket)) this.#buckets.delete(name);
+    }
+  }
+}
+
+export class RateLimiter {
+  #addresses;
+  #users;
 
   /**
    * @param {import('../config/settings.js').Config} config
@@ -128,10 +182,14 @@ export class RateLimiter {
    */
   constructor(config, counters) {
     this.counters = counters;
+    this.#addresses = new BucketTable(() => counters.addressesForgotten++);
+    this.#users = new BucketTable(() => counters.usersForgotten++);
     this.connectionMode = config.messagesPerMinuteMode;
     this.connectionRate = new Rate(config.messagesPerMinute, config.messagesBurst);
     this.addressMode = config.messagesPerMinutePerIpMode;
     this.addressRate = new Rate(config.messagesPerMinutePerIp, config.messagesBurstPerIp);
+    this.userMode = config.messagesPerMinutePerUserMode;
+    this.userRate = new Rate(config.messagesPerMinutePerUser, config.messagesBurstPerUser);
     this.broadcastMode = config.broadcastsPerMinutePerIpMode;
     this.broadcastRate = new Rate(config.broadcastsPerMinutePerIp, config.broadcastsBurstPerIp);
     this.frameMode = config.framesPerMinuteMode;
@@ -144,47 +202,60 @@ export class RateLimiter {
     return this.#addresses.size;
   }
 
+  /** Number of users that have a bucket. */
+  get users() {
+    return this.#users.size;
+  }
+
   /**
-   * Counts a message. It takes tokens of its connection and of its address. If either refuses it,
-   * it takes none. A limit in the mode `observe` counts messages that it would have refused, and
+   * Counts a message. It takes tokens of its connection, its address and its user. If one refuses
+   * it, it takes none. A limit in the mode `observe` counts messages that it would have refused, and
    * lets them pass.
    * @param {Limited} connection its `rate` is created with its first message
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back
    * @param {number} [bytes] of the message
+   * @param {string} [user] of the connection's token; '': it has none
    * @returns {number} 0: pass. Above 0: refused; the seconds until one will be accepted. -1:
    *   refused too often, close with 4005
    */
-  admitMessage(connection, address, nowMs, bytes = 0) {
-    const { connectionMode, addressMode, connectionRate, addressRate } = this;
-    if (connectionMode === 'off' && addressMode === 'off') return 0;
+  admitMessage(connection, address, nowMs, bytes = 0, user = '') {
+    const { connectionMode, addressMode, userMode, connectionRate, addressRate, userRate } = this;
+    if (connectionMode === 'off' && addressMode === 'off' && userMode === 'off') return 0;
     const own = allowanceOf(connection);
-    const shared = addressMode === 'off' ? null : this.#allowanceOf(address);
+    const shared = addressMode === 'off' ? null : this.#addresses.of(address);
+    const personal = userMode === 'off' || user === '' ? null : this.#users.of(user);
     const ownCost = connectionRate.costOf(bytes);
     const sharedCost = addressRate.costOf(bytes);
+    const personalCost = userRate.costOf(bytes);
     const ownHas = connectionMode === 'off' || connectionRate.has(own, nowMs, ownCost);
     const sharedHas = shared === null || addressRate.has(shared, nowMs, sharedCost);
+    const personalHas = personal === null || userRate.has(personal, nowMs, personalCost);
 
-    if ((!ownHas && connectionMode === 'enforce') || (!sharedHas && addressMode === 'enforce')) {
+    const ownRefuses = !ownHas && connectionMode === 'enforce';
+    const sharedRefuses = !sharedHas && addressMode === 'enforce';
+    const personalRefuses = !personalHas && userMode === 'enforce';
+    if (ownRefuses || sharedRefuses || personalRefuses) {
       if (this.#refusedTooOften(own, nowMs)) return -1;
-      const ownWait =
-        ownHas || connectionMode !== 'enforce' ? 0 : connectionRate.retryAfter(own, nowMs, ownCost);
-      const sharedWait =
-        sharedHas || shared === null || addressMode !== 'enforce'
-          ? 0
-          : addressRate.retryAfter(shared, nowMs, sharedCost);
-      return Math.max(ownWait, sharedWait);
+      return Math.max(
+        ownRefuses ? connectionRate.retryAfter(own, nowMs, ownCost) : 0,
+        sharedRefuses ? addressRate.retryAfter(shared, nowMs, sharedCost) : 0,
+        personalRefuses ? userRate.retryAfter(personal, nowMs, personalCost) : 0,
+      );
     }
 
     // The message passes. Limits in the mode `enforce` take their tokens. Those in the mode
     // `observe` take theirs only if every limit had enough.
-    const observedHave = ownHas && sharedHas;
+    const observedHave = ownHas && sharedHas && personalHas;
     if (connectionMode === 'enforce' || (connectionMode === 'observe' && observedHave))
       connectionRate.take(own, nowMs, ownCost);
     if (shared !== null && (addressMode === 'enforce' || observedHave))
       addressRate.take(shared, nowMs, sharedCost);
+    if (personal !== null && (userMode === 'enforce' || observedHave))
+      userRate.take(personal, nowMs, personalCost);
     if (!ownHas) this.counters.observed.messages++;
     if (!sharedHas) this.counters.observed.messages_per_ip++;
+    if (!personalHas) this.counters.observed.messages_per_user++;
     return 0;
   }
 
@@ -200,7 +271,7 @@ export class RateLimiter {
   admitBroadcast(connection, address, nowMs, bytes) {
     const { broadcastMode, broadcastRate } = this;
     if (broadcastMode === 'off') return 0;
-    const shared = this.#allowanceOf(address);
+    const shared = this.#addresses.of(address);
     shared.broadcasts ??= { fullAt: -0.5 };
     const cost = broadcastRate.costOf(bytes);
     if (broadcastRate.has(shared.broadcasts, nowMs, cost)) {
@@ -222,15 +293,19 @@ export class RateLimiter {
    * @param {string} address as limits count it
    * @param {number} nowMs
    * @param {number} bytes
+   * @param {string} [user] as in `admitMessage`
    */
-  charge(connection, address, nowMs, bytes) {
+  charge(connection, address, nowMs, bytes, user = '') {
     const more = bytes - BYTES_PER_TOKEN;
     if (more <= 0) return;
     if (this.connectionMode !== 'off') {
       this.connectionRate.owe(allowanceOf(connection), nowMs, this.connectionRate.costOf(more));
     }
     if (this.addressMode !== 'off') {
-      this.addressRate.owe(this.#allowanceOf(address), nowMs, this.addressRate.costOf(more));
+      this.addressRate.owe(this.#addresses.of(address), nowMs, this.addressRate.costOf(more));
+    }
+    if (this.userMode !== 'off' && user !== '') {
+      this.userRate.owe(this.#users.of(user), nowMs, this.userRate.costOf(more));
     }
   }
 
@@ -249,42 +324,17 @@ export class RateLimiter {
   }
 
   /**
-   * Deletes the buckets of addresses that are full again. Call it about once a second; each call
-   * examines a part of them.
+   * Deletes the buckets of addresses and users that are full again. Call it about once a second;
+   * each call examines a part of them.
    * @param {number} nowMs
    */
   sweep(nowMs) {
-    for (let i = Math.min(SWEEP_ADDRESSES, this.#addresses.size); i > 0; i--) {
-      const next = this.#sweeping.next();
-      if (next.done) {
-        this.#sweeping = this.#addresses.entries();
-        continue;
-      }
-      const [address, allowance] = next.value;
-      const { broadcasts } = allowance;
-      if (broadcasts !== null && !this.broadcastRate.isFull(broadcasts, nowMs)) continue;
-      if (this.addressRate.isFull(allowance, nowMs)) this.#addresses.delete(address);
-    }
-  }
-
-  /**
-   * @param {string} address
-   * @returns {TokenBucket}
-   */
-  #allowanceOf(address) {
-    let allowance = this.#addresses.get(address);
-    if (allowance !== undefined) return allowance;
-    if (this.#addresses.size >= MAX_ADDRESSES) {
-      // The oldest entry is most likely full by now, and the cheapest to find.
-      for (const oldest of this.#addresses.keys()) {
-        this.#addresses.delete(oldest);
-        break;
-      }
-      this.counters.addressesForgotten++;
-    }
-    allowance = new TokenBucket();
-    this.#addresses.set(address, allowance);
-    return allowance;
+    this.#addresses.sweep((bucket) => {
+      const { broadcasts } = bucket;
+      if (broadcasts !== null && !this.broadcastRate.isFull(broadcasts, nowMs)) return false;
+      return this.addressRate.isFull(bucket, nowMs);
+    });
+    this.#users.sweep((bucket) => this.userRate.isFull(bucket, nowMs));
   }
 
   /**

@@ -105,7 +105,9 @@ export function createCommands(parts) {
     handlers.set('auth', (connection, command) => gate.auth(connection, command));
   }
   const isLimited =
-    config.messagesPerMinuteMode !== 'off' || config.messagesPerMinutePerIpMode !== 'off';
+    config.messagesPerMinuteMode !== 'off' ||
+    config.messagesPerMinutePerIpMode !== 'off' ||
+    (config.tokens !== null && config.messagesPerMinutePerUserMode !== 'off');
   const dispatcher = new Dispatcher({
     handlers,
     replies,

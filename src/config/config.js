@@ -157,6 +157,11 @@ export function describe(config) {
     `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
     `${config.messagesPerMinute} messages per minute per connection${mark(config.messagesPerMinuteMode)}`,
     `${config.messagesPerMinutePerIp} per address${mark(config.messagesPerMinutePerIpMode)}`,
+    ...(config.tokens === null
+      ? []
+      : [
+          `${config.messagesPerMinutePerUser} per user${mark(config.messagesPerMinutePerUserMode)}`,
+        ]),
     `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
     `${config.maxMessageBytes} bytes per message`,
   ].join(', ');

@@ -26,6 +26,7 @@ export const OBSERVED = /** @type {const} */ ([
   'connections_per_ip',
   'messages',
   'messages_per_ip',
+  'messages_per_user',
   'broadcasts_per_ip',
   'frames',
   'handshakes',
@@ -167,6 +168,7 @@ export function createCounters() {
     readerCloses: zeros(READER_CLOSES),
     /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,
+    /** the same of users */ usersForgotten: 0,
     /** by name: '' in use, else why not; without an entry if it does not apply */
     fastPaths: /** @type {Partial<Record<FastPath, string>>} */ ({}),
     /** gauge: 1 up, 0 not */ brokerUp: 0,

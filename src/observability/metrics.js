@@ -178,6 +178,11 @@ export const METRICS = Object.freeze([
     'Client addresses whose message rate was dropped because the table was full.',
     ({ counters }) => counters.addressesForgotten,
   ),
+  counter(
+    'fanfare_users_forgotten_total',
+    'Users of tokens whose message rate was dropped because the table was full.',
+    ({ counters }) => counters.usersForgotten,
+  ),
 
   // Fan-out.
   gauge(

@@ -174,11 +174,17 @@ export class Worker {
       outageNotice: this.outageNotice,
       authenticator,
       admitMessage: (connection, nowMs, bytes) =>
-        limiter.admitMessage(connection, connection.address, nowMs, bytes),
+        limiter.admitMessage(connection, connection.address, nowMs, bytes, userOf(connection)),
       admitBroadcast: (connection, nowMs, bytes) =>
         limiter.admitBroadcast(connection, connection.address, nowMs, bytes),
       charge: (connection, bytes) =>
-        limiter.charge(connection, connection.address, performance.now(), bytes),
+        limiter.charge(
+          connection,
+          connection.address,
+          performance.now(),
+          bytes,
+          userOf(connection),
+        ),
       counters,
       messageDuration: metrics.messageDuration,
       log,
@@ -361,4 +367,12 @@ export class Worker {
     await this.backend.close();
     log.info({ told, terminated }, 'drained');
   }
+}
+
+/**
+ * @param {import('../hub/connection.js').Connection} connection
+ * @returns {string} the user of its token; '' if it has none
+ */
+function userOf({ session }) {
+  return session === null ? '' : session.user;
 }

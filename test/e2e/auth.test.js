@@ -270,6 +270,30 @@ test('autojoin joins the rooms of the token', async (t) => {
   await client.got(({ type }) => type === 'message');
 });
 
+test('all connections of a user share a rate of messages, and other users have their own', async (t) => {
+  const server = await startServer(t, {
+    ...ENV,
+    FANFARE_MESSAGES_BURST_PER_USER: '3',
+    FANFARE_MESSAGES_PER_MINUTE_PER_USER: '1',
+    FANFARE_MESSAGES_PER_MINUTE_PER_USER_MODE: 'enforce',
+  });
+  const [one, two] = [
+    await new Client(t, server, { token: token() }).open(),
+    await new Client(t, server, { token: token() }).open(),
+  ];
+  for (const [client, id] of /** @type {[Client, number][]} */ ([
+    [one, 1],
+    [two, 2],
+    [one, 3],
+  ]))
+    assert.equal((await client.ask({ type: 'ping', id })).type, 'pong');
+  const refused = await two.ask({ type: 'ping', id: 4 });
+  assert.equal(refused.error, 'RATE_LIMIT_EXCEEDED');
+  assert.ok(refused.retryAfter > 30, `${refused.retryAfter} s`);
+  const bob = await new Client(t, server, { token: token({ sub: 'bob' }) }).open();
+  assert.equal((await bob.ask({ type: 'ping', id: 5 })).type, 'pong');
+});
+
 test('a user with as many connections as allowed gets no other', async (t) => {
   const server = await startServer(t, {
     ...ENV,

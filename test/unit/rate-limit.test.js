@@ -187,6 +187,22 @@ test('the addresses remembered are bounded, and those forgotten early are counte
   assert.equal(limiter.addresses, 0);
 });
 
+test('the connections of a user share a bucket, whatever their addresses, and replies are charged to it', () => {
+  const { limiter, counters } = build({ MESSAGES_BURST_PER_USER: 3 });
+  const [one, two, other] = [sender(), sender(), sender()];
+  assert.equal(limiter.admitMessage(one, 'a', 0, 0, 'ann'), 0);
+  limiter.charge(two, 'b', 0, 8192, 'ann');
+  assert.equal(limiter.admitMessage(two, 'b', 0, 0, 'ann'), 0);
+  assert.equal(limiter.admitMessage(one, 'c', 0, 0, 'ann'), 1);
+  assert.equal(limiter.admitMessage(other, 'a', 0, 0, 'bob'), 0);
+  for (let i = 0; i < 50; i++) assert.equal(limiter.admitMessage(sender(), `x${i}`, 0), 0);
+  assert.equal(limiter.users, 2);
+  for (let i = 0; i < 70_000; i++) limiter.admitMessage(sender(), `y${i}`, 0, 0, `user-${i}`);
+  assert.deepEqual([limiter.users, counters.usersForgotten], [65_536, 70_002 - 65_536]);
+  for (let i = 0; i < 20; i++) limiter.sweep(60_000);
+  assert.equal(limiter.users, 0);
+});
+
 test('a message takes a token for each started 4 KB, from its connection and from its address', () => {
   for (const [bytes, fit] of [
     [0, 100],
@@ -354,9 +370,10 @@ test('property: it decides like textbook buckets, in every combination of modes'
     fc.property(
       bucket,
       bucket,
+      bucket,
       fc.nat(1e9),
       fc.array(event, { maxLength: 120 }),
-      (own, shared, startMs, events) => {
+      (own, shared, personal, startMs, events) => {
         const { limiter, counters } = build({
           MESSAGES_PER_MINUTE: own.perMinute,
           MESSAGES_BURST: own.burst,
@@ -364,39 +381,57 @@ test('property: it decides like textbook buckets, in every combination of modes'
           MESSAGES_PER_MINUTE_PER_IP: shared.perMinute,
           MESSAGES_BURST_PER_IP: shared.burst,
           MESSAGES_PER_MINUTE_PER_IP_MODE: shared.mode,
+          MESSAGES_PER_MINUTE_PER_USER: personal.perMinute,
+          MESSAGES_BURST_PER_USER: personal.burst,
+          MESSAGES_PER_MINUTE_PER_USER_MODE: personal.mode,
         });
+        // The first two connections are those of one user; the last one has no token.
+        const users = ['ann', 'ann', ''];
+        const naivePersonal = new NaiveBucket(personal.perMinute, personal.burst);
         const connections = [sender(), sender(), sender()];
         const naive = connections.map(() => new NaiveBucket(own.perMinute, own.burst));
         const naiveShared = new NaiveBucket(shared.perMinute, shared.burst);
         let now = startMs;
         let observed = 0;
         let observedShared = 0;
+        let observedPersonal = 0;
         for (const { afterMs, connection, sweep } of events) {
           now += afterMs;
           if (sweep) limiter.sweep(now);
           const mine = naive[connection];
           mine.refill(now);
           naiveShared.refill(now);
-          const [ownHas, sharedHas] = [
+          naivePersonal.refill(now);
+          const personalMode = users[connection] === '' ? 'off' : personal.mode;
+          const [ownHas, sharedHas, personalHas] = [
             own.mode === 'off' || mine.has,
             shared.mode === 'off' || naiveShared.has,
+            personalMode === 'off' || naivePersonal.has,
           ];
+          const allHave = ownHas && sharedHas && personalHas;
           const waits = [
             own.mode === 'enforce' ? mine.retryAfter : 0,
             shared.mode === 'enforce' ? naiveShared.retryAfter : 0,
+            personalMode === 'enforce' ? naivePersonal.retryAfter : 0,
           ];
           const expected = Math.max(...waits);
-          assert.equal(limiter.admitMessage(connections[connection], 'a', now), expected);
+          assert.equal(
+            limiter.admitMessage(connections[connection], 'a', now, 0, users[connection]),
+            expected,
+          );
           if (expected > 0) continue;
-          if (own.mode === 'enforce' || (ownHas && sharedHas && own.mode !== 'off'))
-            mine.tokens -= 60_000n;
-          if (shared.mode === 'enforce' || (ownHas && sharedHas && shared.mode !== 'off'))
+          if (own.mode === 'enforce' || (allHave && own.mode !== 'off')) mine.tokens -= 60_000n;
+          if (shared.mode === 'enforce' || (allHave && shared.mode !== 'off'))
             naiveShared.tokens -= 60_000n;
+          if (personalMode === 'enforce' || (allHave && personalMode !== 'off'))
+            naivePersonal.tokens -= 60_000n;
           if (!ownHas) observed++;
           if (!sharedHas) observedShared++;
+          if (!personalHas) observedPersonal++;
         }
         assert.equal(counters.observed.messages, observed);
         assert.equal(counters.observed.messages_per_ip, observedShared);
+        assert.equal(counters.observed.messages_per_user, observedPersonal);
       },
     ),
     { numRuns: 300 },
