@@ -16,6 +16,7 @@ export class FeedStream extends Duplex {
     /** If true, the end of the socket waits until all bytes are fed. */
     this.isHeld = false;
     this.hasEnded = false;
+    this.isAbandoned = false;
     this.onEnd = () => {
       this.hasEnded = true;
       if (!this.isHeld) this.push(null);
@@ -89,6 +90,13 @@ export class FeedStream extends Duplex {
     socket.removeListener('timeout', this.onTimeout);
   }
 
+  /** Lets go of the socket, and ends for its reader, which then frees its own objects. */
+  abandon() {
+    this.release();
+    this.isAbandoned = true;
+    this.destroy();
+  }
+
   /** @override The owner pushes the bytes. */
   _read() {}
 
@@ -126,7 +134,7 @@ export class FeedStream extends Duplex {
    * @param {(error?: Error|null) => void} done
    */
   _destroy(error, done) {
-    this.socket.destroy(error ?? undefined);
+    if (!this.isAbandoned) this.socket.destroy(error ?? undefined);
     done(error);
   }
 }

@@ -502,14 +502,16 @@ export class HttpServer {
     // The socket is read at once, and not when the stream flows, so that the slice measures its
     // cost.
     if (handshake.parse === null) {
+      const bytes = /** @type {Buffer|null} */ (socket.read());
       if (this.#connect === null) this.#feedHttp(socket);
+      else if (this.streams?.isWantedBy(bytes)) this.#feedHttp(socket, this.#connect);
       else {
         handshake.parse = speakHttp(this.http, this.#connect, socket);
         socket.removeListener('error', socketOnError);
         if (handshake.parse === null) return this.#discard(socket);
       }
       socket.on('data', socketOnData);
-      socket.read();
+      if (bytes !== null) this.#parse(socket, bytes);
     } else {
       socket.resume();
       this.#parse(socket, handshake.ahead);
@@ -523,14 +525,20 @@ export class HttpServer {
     this.#enter(this.#silent, socket);
   }
 
-  /** The HTTP server reads a FeedStream from now on. @param {TrackedSocket} socket */
-  #feedHttp(socket) {
+  /**
+   * The HTTP server reads a FeedStream from now on. A stream of server-sent events then frees the
+   * parser, the request and the response: 4 KB that a socket would hold.
+   * @param {TrackedSocket} socket
+   * @param {import('./fast/http-listeners.js').ConnectionListener|null} connect
+   */
+  #feedHttp(socket, connect = null) {
     const stream = new FeedStream(socket);
     const handshake = socket[HANDSHAKE];
     handshake.stream = stream;
     handshake.parse = (bytes) => stream.feed(bytes);
     this.#fed.add(socket);
-    this.http.emit('connection', stream);
+    if (connect === null) this.http.emit('connection', stream);
+    else connect.call(this.http, stream);
   }
 
   /**
@@ -577,16 +585,19 @@ export class HttpServer {
    * The socket no longer speaks HTTP.
    * @param {TrackedSocket} socket
    * @param {Buffer} head
+   * @param {boolean} [isUpgrade] false: the HTTP server does not know that it loses the socket
    * @returns {Buffer} all bytes read behind the request
    */
-  #endHttp(socket, head) {
+  #endHttp(socket, head, isUpgrade = true) {
     const handshake = socket[HANDSHAKE];
     const { ahead } = handshake;
     socket.removeListener('data', socketOnData);
     handshake.parse = null;
     handshake.ahead = NOTHING;
     if (handshake.stream !== null) {
-      handshake.stream.release();
+      // After an upgrade the HTTP server has freed its objects already.
+      if (isUpgrade) handshake.stream.release();
+      else handshake.stream.abandon();
       handshake.stream = null;
       this.#fed.delete(socket);
       socket.pause(); // bytes behind the request wait for the next reader
@@ -607,7 +618,7 @@ export class HttpServer {
     if (handshake.parse === null) return; // a request behind one for a stream
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
     if (response.socket !== null && this.#isForStream(request)) {
-      this.#endHttp(socket, NOTHING);
+      this.#endHttp(socket, NOTHING, false);
       return this.#stream(request, socket);
     }
     handshake.phase = PLAIN;

@@ -57,6 +57,15 @@ export class StreamRequest {
   }
 }
 
+const BEGINNING = 'GET /sse';
+const S = 0x73;
+
+/** @param {Buffer} bytes */
+export function beginsRequest(bytes) {
+  // Handshakes begin with `GET /ws`: for them one byte decides.
+  return bytes[5] === S && bytes.toString('latin1', 0, BEGINNING.length) === BEGINNING;
+}
+
 /**
  * The first bytes of a connection that is refused before its request is parsed. Only the headers
  * that a refusal depends on are read.
@@ -64,8 +73,8 @@ export class StreamRequest {
  * @returns {Pick<IncomingMessage, 'url'|'headers'>|null} null: they do not ask for a stream
  */
 export function peekRequest(bytes) {
+  if (!beginsRequest(bytes)) return null;
   const text = bytes.toString('latin1', 0, MAX_PEEKED_BYTES);
-  if (!/^GET \/sse[? ]/.test(text)) return null;
   const accept = /\r\naccept: *([^\r\n]*)/i.exec(text)?.[1];
   const origin = /\r\norigin: *([^\r\n]*)/i.exec(text)?.[1];
   return { url: '/sse', headers: { accept, origin } };

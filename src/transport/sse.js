@@ -25,6 +25,7 @@ import { FORMAT } from '../protocol/format.js';
 import { descriptorOf, directWriteFault } from './fast/direct-write.js';
 import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
 import {
+  beginsRequest,
   createCorsHeaders,
   errorRefused,
   MAX_STREAM_ROOMS,
@@ -248,7 +249,15 @@ export class EventStreams {
   }
 
   /**
-   * The same for bytes that are not parsed, because their connection is refused.
+   * @param {Buffer|null} bytes the first of a connection
+   * @returns {boolean} true if they begin a request for a stream
+   */
+  isWantedBy(bytes) {
+    return bytes !== null && beginsRequest(bytes);
+  }
+
+  /**
+   * Reads bytes that are not parsed, because their connection is refused.
    * @param {Buffer} bytes
    * @returns {StreamRequest|null} null: they do not ask for a stream
    */

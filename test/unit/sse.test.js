@@ -478,6 +478,16 @@ test('a stream may follow other requests on a kept-alive connection', limit, asy
   await until(() => String(client.bytes).includes('"payload":"hello"'));
 });
 
+test('a stream leaves nothing of its request in the HTTP server', limit, async (t) => {
+  const { open, server, publish } = await serve(t);
+  const clients = await Promise.all([1, 2, 3].map(() => open('?room=a')));
+  for (const client of clients) await client.collect('joined');
+  // It would end the connections that it knows.
+  server.http.closeAllConnections();
+  publish('a', 1);
+  for (const client of clients) await client.collect('message');
+});
+
 test('a request behind a stream gets no answer, and more of them end it', limit, async (t) => {
   const { raw, counters, publish } = await serve(t);
   const client = await raw();
