@@ -6,12 +6,11 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import esbuild from 'esbuild';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { clientScript } from '../helpers/client-script.js';
 import { follow, NumberedStream } from '../helpers/numbered-stream.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -248,18 +247,12 @@ test('a refused handshake stops the client, and an overload delays it', OPTIONS,
 
 /** Serves src/client as it is, and the script of the package. @param {TestContext} t */
 async function startPages(t) {
-  const { outputFiles } = await esbuild.build({
-    entryPoints: [fileURLToPath(new URL('../../src/client/global.js', import.meta.url))],
-    bundle: true,
-    minify: true,
-    format: 'iife',
-    write: false,
-  });
+  const script = clientScript();
   const server = createServer((request, response) => {
     const path = String(request.url);
     if (path === '/fanfare.min.js') {
       response.setHeader('content-type', 'text/javascript');
-      response.end(outputFiles[0].text);
+      response.end(script);
     } else if (/^\/client\/[\w-]+\.js$/.test(path)) {
       response.setHeader('content-type', 'text/javascript');
       response.end(readFileSync(new URL(`../../src${path}`, import.meta.url)));
