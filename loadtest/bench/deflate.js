@@ -1,21 +1,19 @@
 // deflate.js: the cost of compressing a publication, and the bytes it saves, by size:
 // `node loadtest/bench/deflate.js`.
 //
-// Shared: once a publication, as Fanfare does it. Each: once a receiver, as a server does that
-// leaves it to its WebSocket library (zlib's asynchronous calls cost more still). For 1,000
-// receivers the second is 1,000 times the first.
+// Fanfare compresses once a publication. A server that leaves compression to its WebSocket library
+// compresses once a receiver, and zlib's asynchronous calls cost more still.
 
 import { deflateFrames } from '../../src/protocol/deflate.js';
 import { publicationFrames, roomPrefix } from '../../src/protocol/frame.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { markdownTable, median, show } from '../lib/figures.js';
 
 const ROUNDS = 400;
 const prefix = roomPrefix('bench');
 
-console.log(
-  '| payload | bytes a frame | compressed | ratio | CPU to compress once, µs | a receiver of 1,000, µs |',
-);
-console.log('|---:|---:|---:|---:|---:|---:|');
+/** @type {string[][]} */
+const rows = [];
 for (const bytes of [100, 1024, 10_240]) {
   const payload = Buffer.from(sample(bytes));
   const publication = encodePublication(
@@ -35,13 +33,16 @@ for (const bytes of [100, 1024, 10_240]) {
     const { user, system } = process.cpuUsage(before);
     micros.push((user + system) / ROUNDS);
   }
-  const once = micros.sort((a, b) => a - b)[2];
+  const once = median(micros);
   const { length } = deflateFrames(frames);
   const ratio = (length / frames.length).toFixed(2);
-  console.log(
-    `| ${bytes} B | ${frames.length} | ${length} | ${ratio} | ${once.toFixed(1)} | ${(once / 1000).toFixed(3)} |`,
-  );
+  rows.push([
+    `${bytes} B`,
+    ...[show(frames.length), show(length), ratio, show(once, 1), show(once / 1000, 3)],
+  ]);
 }
+const head = ['payload', 'bytes a frame', 'compressed', 'ratio', 'CPU to compress once, µs'];
+console.log(markdownTable([...head, 'a receiver of 1,000, µs'], rows).join('\n'));
 
 /**
  * JSON of about so many bytes, as applications send it: few names, many values.

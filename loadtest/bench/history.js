@@ -22,7 +22,7 @@ import { markdownTable, median, show } from '../lib/figures.js';
 import { readOptions } from '../lib/options.js';
 import { redisSettings, startRedis } from '../lib/redis.js';
 import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
-import { clean, measured } from './workloads.js';
+import { clean, measured, openAll } from './workloads.js';
 
 const WORKERS = 2;
 const TICK_MS = 10;
@@ -100,13 +100,7 @@ async function ofServer(rates, rounds, seconds) {
       await withServer(
         { server: 'fanfare-redis', client: 'auto', env },
         async ({ target, swarm }) => {
-          const opened = await swarm.open({
-            count: 10_000,
-            rooms: 1000,
-            room: 'room-',
-            sources: 4,
-          });
-          if (opened.failed > 0) throw new Error(`${opened.failed} connections failed`);
+          await openAll(swarm, { count: 10_000, rooms: 1000, room: 'room-', sources: 4 });
           const redis = new Redis(target.redisUrl);
           const load = { payloadBytes: 100, everyProcess: true, publishers: 5 };
           // Every worker has published to every room: the first publication to a room costs more.

@@ -12,7 +12,7 @@ import { readOptions } from '../lib/options.js';
 import { demandMachine } from './machine.js';
 import { OPTION, preload, saveReport, stopOnSignal, withServer } from './script.js';
 import { quiet } from './servers.js';
-import { clean, measured } from './workloads.js';
+import { clean, measured, openAll } from './workloads.js';
 
 const SOURCES = 4;
 const PROCESSES = 2;
@@ -47,8 +47,7 @@ try {
         const seen = await Promise.all(target.pids().slice(1).map(probe.ask));
         return ['p50Ms', 'p99Ms', 'maxMs'].map((key) => Math.max(...seen.map((one) => one[key])));
       };
-      const opened = await swarm.open({ count: members, sources: SOURCES, timeoutMs: 120_000 });
-      if (opened.failed > 0) throw new Error(`${opened.failed} of ${members} connections failed`);
+      await openAll(swarm, { count: members, sources: SOURCES, timeoutMs: 120_000 });
       await swarm.run({ perSecond: 5, seconds: 2, payloadBytes: payload, drainMs: 10_000 });
       for (const perSecond of rates.split(',').map(Number)) {
         await quiet(target, 5000);

@@ -107,7 +107,7 @@ export function ephemeralPorts() {
 }
 
 /** Longest queue of connections that wait to be accepted. */
-export function maxBacklog() {
+function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 

@@ -14,7 +14,7 @@ import { readOptions } from '../lib/options.js';
 import { scrape } from '../lib/server.js';
 import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
 import { quiet } from './servers.js';
-import { clean, measured } from './workloads.js';
+import { clean, measured, openAll } from './workloads.js';
 
 const MIN_MB = 6;
 const { values } = readOptions(
@@ -41,11 +41,8 @@ stopOnSignal();
 /** @param {number} lazy members that do not read */
 const run = (lazy) =>
   withServer({ server, client }, async ({ target, swarm }) => {
-    const opened = await swarm.open({ count: members - lazy });
-    const mute =
-      lazy > 0 ? await swarm.open({ count: lazy, group: 1, read: false }) : { failed: 0 };
-    const failed = opened.failed + mute.failed;
-    if (failed > 0) throw new Error(`${failed} connections failed`);
+    await openAll(swarm, { count: members - lazy });
+    if (lazy > 0) await openAll(swarm, { count: lazy, group: 1, read: false });
     await swarm.run({ perSecond: 20, seconds: 1, payloadBytes: 100 });
     await quiet(target, 3000);
     const kbBefore = target.pssKb();

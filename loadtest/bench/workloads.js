@@ -431,7 +431,7 @@ async function neighbours({ target, swarm, quick, payloadBytes, sources, log }) 
  * @param {import('./swarm.js').Swarm} swarm
  * @param {Parameters<import('./swarm.js').Swarm['open']>[0]} options
  */
-async function openAll(swarm, options) {
+export async function openAll(swarm, options) {
   const opened = await swarm.open(options);
   if (opened.failed > 0)
     throw new Error(`${opened.failed} of ${options.count} connections could not be opened`);

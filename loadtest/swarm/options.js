@@ -7,7 +7,7 @@ import { profileOf } from './profiles.js';
 /**
  * In this order. The second and third need the connections of the first; the last opens its own.
  */
-export const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
+const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
 /** A larger range is a typing error, and the swarm tries every address before the start. */
 const MAX_SOURCES = 1000;
 

@@ -18,7 +18,7 @@ import { usablePorts } from './ports.js';
  * Sockets one process may hold: `ulimit -n` is often 20,000, and one event loop does not serve many
  * more.
  */
-export const PER_PROCESS = 19_000;
+const PER_PROCESS = 19_000;
 /** Descriptors of a process that are not connections. */
 const SPARE_FILES = 64;
 const MAX_PROCESSES = 64;

@@ -236,7 +236,7 @@ export class Member {
 }
 
 /** A client's connection, and its last notice about the broker. */
-export class Link {
+class Link {
   /**
    * @param {number} t
    * @param {number} server

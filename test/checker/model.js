@@ -14,7 +14,7 @@ const HISTORY_SIZE = 6;
 const STEP_US = 1000;
 
 export const HISTORY_ROOMS = Object.freeze(['h.0', 'h.1']);
-export const PLAIN_ROOMS = Object.freeze(['p.0', 'p.1']);
+const PLAIN_ROOMS = Object.freeze(['p.0', 'p.1']);
 export const ROOMS = Object.freeze([...HISTORY_ROOMS, ...PLAIN_ROOMS]);
 export const PUBLISHERS = Object.freeze(['a', 'b', 'c']);
 export const CLIENTS = 4;

@@ -29,7 +29,7 @@ export function canBePrivate() {
  * @param {string} script @param {readonly string[]} [args]
  * @returns {{command: string, args: string[], env: NodeJS.ProcessEnv}}
  */
-export function privately(script, args = []) {
+function privately(script, args = []) {
   const shell = ['sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
   return {
     command: 'unshare',
