@@ -85,7 +85,9 @@ export class FleetMember {
   async #online(users) {
     const { sessions } = this;
     if (sessions !== null)
-      return positionsOf(users, (user) => sessions.connectionsOf(user).size > 0);
+      return positionsOf(users, (user) =>
+        [...sessions.connectionsOf(user)].some(({ isOpen }) => isOpen),
+      );
     const wanted = new Set(users.map((user) => JSON.stringify(user)));
     /** @type {Set<string>} */
     const found = new Set();
