@@ -17,8 +17,7 @@ import { SessionCommands } from './session.js';
 /**
  * The commands' part of the broker's contract.
  * @typedef {object} CommandBroker
- * @property {(room: string, publication: Buffer) => Promise<import('./publish.js').Position|void>}
- *   publish
+ * @property {import('../backend/broker.js').Broker['publish']} publish
  * @property {() => Promise<number>} countConnections
  */
 
@@ -27,6 +26,7 @@ import { SessionCommands } from './session.js';
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
  * @property {CommandBroker} broker
+ * @property {number} idempotencyMs the time that it remembers an idempotency key
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
  * @property {{readonly isOn: boolean}} outageNotice
@@ -61,7 +61,18 @@ import { SessionCommands } from './session.js';
 
 /** @param {CommandParts} parts @returns {Commands} */
 export function createCommands(parts) {
-  const { config, hub, broker, scheduler, outageNotice, tracker, charge, counters, log } = parts;
+  const {
+    config,
+    hub,
+    broker,
+    idempotencyMs,
+    scheduler,
+    outageNotice,
+    tracker,
+    charge,
+    counters,
+    log,
+  } = parts;
   const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
   const publisher = new Publisher({ broker, replies, counters });
@@ -69,7 +80,7 @@ export function createCommands(parts) {
   const pendingJoins = new PendingJoins({ replies, counters });
   const pending = { replies, pendingReads, pendingJoins };
 
-  const session = new SessionCommands({ config, outageNotice, replies });
+  const session = new SessionCommands({ config, idempotencyMs, outageNotice, replies });
   const joins = new JoinCommands({ config, hub, scheduler, tracker, ...pending, charge, counters });
   const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
   const { admitBroadcast } = parts;

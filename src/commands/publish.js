@@ -1,8 +1,9 @@
 // publish.js: the command message, and the publisher that message and broadcast share.
 
 import { EVERYONE } from '../hub/hub.js';
-import { isRoom } from '../protocol/decode.js';
+import { isIdempotencyKey, isRoom } from '../protocol/decode.js';
 import { encodeAck } from '../protocol/encode.js';
+import { fingerprintOf } from '../protocol/fingerprint.js';
 import { encodePublication, KIND } from '../protocol/publication.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -14,7 +15,7 @@ import { encodePublication, KIND } from '../protocol/publication.js';
 export class Publisher {
   /**
    * @param {object} parts
-   * @param {{publish(room: string, publication: Buffer): Promise<Position|void>}} parts.broker
+   * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
@@ -38,12 +39,13 @@ export class Publisher {
    * @param {string} room
    * @param {Buffer} publication
    * @param {Id} id undefined if the client wants no ack
+   * @param {import('../backend/broker.js').PublishOptions} [options]
    */
-  message(connection, room, publication, id) {
+  message(connection, room, publication, id, options) {
     if (this.isRefusing) return this.replies.error(connection, 'UNAVAILABLE', id);
     this.counters.publications++;
     this.unanswered++;
-    this.broker.publish(room, publication).then(
+    this.broker.publish(room, publication, options).then(
       (position) => {
         this.unanswered--;
         if (id !== undefined) connection.send(encodeAck(id, position));
@@ -105,11 +107,12 @@ export class MessageCommand {
 
   /** @type {Handler} */
   message(connection, command) {
-    const { id, source, payloadStart, textStart, echo } = command;
+    const { id, source, payloadStart, textStart, echo, idempotencyKey: key } = command;
     const isText = payloadStart < 0;
     if (isText === textStart < 0) return this.replies.malformed(connection, id);
     if (echo !== undefined && typeof echo !== 'boolean')
       return this.replies.malformed(connection, id);
+    if (key !== undefined && !isIdempotencyKey(key)) return this.replies.malformed(connection, id);
     const name = command.room ?? onlyRoom(connection);
     if (name === undefined) return this.replies.error(connection, 'ROOM_REQUIRED', id);
     if (!isRoom(name)) return this.replies.error(connection, 'INVALID_ROOM', id);
@@ -129,16 +132,30 @@ export class MessageCommand {
       end,
       echo === false ? connection.id : '',
     );
+    const options = key === undefined ? undefined : onceOnly(connection, key, publication);
     const room = this.hub.rooms.get(name);
     // If a client publishes right behind its join, it expects its own message.
     if (room?.isJoining(connection)) {
       this.pendingJoins.afterJoin(room, connection, id, publication.length, () =>
-        this.publisher.message(connection, name, publication, id),
+        this.publisher.message(connection, name, publication, id, options),
       );
     } else {
-      this.publisher.message(connection, name, publication, id);
+      this.publisher.message(connection, name, publication, id, options);
     }
   }
+}
+
+/**
+ * @param {Connection} connection
+ * @param {string} key of the client
+ * @param {Buffer} publication
+ * @returns {import('../backend/broker.js').PublishOptions}
+ */
+function onceOnly({ session }, key, publication) {
+  // No user can use up the keys of another, nor those of the HTTP API. Anonymous clients share theirs,
+  // because a client that comes back has another connection.
+  const owner = session === null ? 'anonymous' : `user ${JSON.stringify(session.user)}`;
+  return { idempotencyKey: `${owner} ${key}`, fingerprint: fingerprintOf(publication) };
 }
 
 /**

@@ -8,20 +8,22 @@ export class SessionCommands {
   /**
    * @param {object} parts
    * @param {import('../config/settings.js').Config} parts.config
+   * @param {number} parts.idempotencyMs the time that the broker remembers an idempotency key
    * @param {{readonly isOn: boolean}} parts.outageNotice
    * @param {import('./replies.js').Replies} parts.replies
    */
-  constructor({ config, outageNotice, replies }) {
+  constructor({ config, idempotencyMs, outageNotice, replies }) {
     const { serverId, pingIntervalMs, maxMessageBytes, maxRoomsPerConnection, messagesPerMinute } =
       config;
     this.outageNotice = outageNotice;
     this.replies = replies;
     this.server = { serverId, heartbeatMs: pingIntervalMs };
-    /** The limits that are enforced. */
+    /** The limits that are enforced, and the life of an idempotency key. */
     this.limits = {
       maxMessageBytes,
       maxRooms: config.maxRoomsPerConnectionMode === 'enforce' ? maxRoomsPerConnection : undefined,
       messagesPerMinute: config.messagesPerMinuteMode === 'enforce' ? messagesPerMinute : undefined,
+      idempotencyMs,
     };
   }
 

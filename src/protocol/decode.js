@@ -12,6 +12,7 @@ export const MAX_INFO_BYTES = 1024;
 /** The most messages that a join asks for: as many as a room can keep. */
 const MAX_LAST = 10_000;
 const MAX_ID_LENGTH = 64;
+const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;
 const ROOM = /^[A-Za-z0-9_.:@/-]{1,200}$/;
 const OFFSET = /^\d{1,16}$/;
@@ -35,6 +36,7 @@ const LOWER_N = 0x6e;
  * @property {unknown} after as `room`
  * @property {unknown} echo as `room`
  * @property {unknown} last as `room`
+ * @property {unknown} idempotencyKey as `room`
  * @property {Buffer} source the message
  * @property {number} payloadStart the field `payload`, JSON
  * @property {number} payloadEnd
@@ -80,6 +82,7 @@ export function decode(message) {
     afterStart,
     echoStart,
     lastStart,
+    keyStart,
   } = fields;
   if (typeStart < 0 || message[typeStart] !== QUOTE) return null;
   if (textStart >= 0 && message[textStart] !== QUOTE) return null;
@@ -97,6 +100,8 @@ export function decode(message) {
       afterStart < 0 ? undefined : (readValue(message, afterStart, fields.afterEnd) ?? undefined),
     echo: echoStart < 0 ? undefined : (readValue(message, echoStart, fields.echoEnd) ?? undefined),
     last: lastStart < 0 ? undefined : (readValue(message, lastStart, fields.lastEnd) ?? undefined),
+    idempotencyKey:
+      keyStart < 0 ? undefined : (readValue(message, keyStart, fields.keyEnd) ?? undefined),
     source: message,
     payloadStart: fields.payloadStart,
     payloadEnd: fields.payloadEnd,
@@ -139,6 +144,14 @@ export function readLast(value) {
   if (value === undefined) return 0;
   const last = /** @type {number} */ (value);
   return Number.isSafeInteger(value) && last > 0 && last <= MAX_LAST ? last : null;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is string} 1 to 128 characters
+ */
+export function isIdempotencyKey(value) {
+  return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
 
 /** @type {Since} */

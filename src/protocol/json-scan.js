@@ -55,6 +55,8 @@ const found = {
   echoEnd: -1,
   lastStart: -1,
   lastEnd: -1,
+  keyStart: -1,
+  keyEnd: -1,
 };
 let keys = 0;
 
@@ -68,7 +70,7 @@ let keys = 0;
 export function scan(b) {
   found.typeStart = found.idStart = found.roomStart = found.payloadStart = found.textStart = -1;
   found.sinceStart = found.limitStart = found.presenceStart = found.afterStart = -1;
-  found.echoStart = found.lastStart = -1;
+  found.echoStart = found.lastStart = found.keyStart = -1;
   keys = 0;
   let i = skipSpace(b, 0);
   if (b[i] !== OPEN_BRACE) return null;
@@ -168,6 +170,10 @@ function record(b, keyStart, start, end) {
       found.lastStart = start;
       found.lastEnd = end;
       break;
+    case 'idempotencyKey':
+      found.keyStart = start;
+      found.keyEnd = end;
+      break;
     case 'echo':
       found.echoStart = start;
       found.echoEnd = end;
@@ -199,6 +205,8 @@ function keyName(b, at) {
       break;
     case 0x69: // i
       if (b[at + 2] === 0x64 && b[at + 3] === QUOTE) return 'id';
+      if (b[at + 15] === QUOTE && b.toString('latin1', at + 1, at + 15) === 'idempotencyKey')
+        return 'idempotencyKey';
       break;
     case 0x70: // p
       if (

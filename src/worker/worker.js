@@ -5,6 +5,7 @@
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
+import { IDEMPOTENCY_MS } from '../backend/broker.js';
 import { createBackend } from '../backend/index.js';
 import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
@@ -168,6 +169,7 @@ export class Worker {
       config,
       hub,
       broker,
+      idempotencyMs: IDEMPOTENCY_MS,
       tracker,
       scheduler,
       historyReader,

@@ -82,6 +82,7 @@ export function buildHub({
     config,
     hub,
     broker,
+    idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),
     outageNotice,

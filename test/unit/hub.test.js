@@ -23,7 +23,7 @@ function build({
   const subscribing = [];
   /**
    * @type
-   *   {{room: string, publication: Buffer, resolve: () => void, reject: (error: Error) => void}[]}
+   *   {{room: string, publication: Buffer, options?: import('../../src/backend/broker.js').PublishOptions, resolve: () => void, reject: (error: Error) => void}[]}
    */
   const published = [];
   /** @type {string[]} */
@@ -36,9 +36,10 @@ function build({
           )
         : Promise.resolve(),
     unsubscribe: (/** @type {string} */ room) => void unsubscribed.push(room),
-    publish: (/** @type {string} */ room, /** @type {Buffer} */ publication) =>
+    /** @type {import('../../src/backend/broker.js').Broker['publish']} */
+    publish: (room, publication, options) =>
       new Promise((/** @type {(value: void) => void} */ resolve, reject) =>
-        published.push({ room, publication, resolve, reject }),
+        published.push({ room, publication, options, resolve, reject }),
       ),
     reportConnections() {},
     countConnections: async () => 42,
@@ -121,6 +122,29 @@ test('a message with echo: false goes to all members but its sender, and other v
     errors.map(({ error, id }) => [error, id]),
     Array(3).fill(['INVALID_MESSAGE_FORMAT', 'x']),
   );
+});
+
+test('a message with an idempotency key is published with its fingerprint, and a conflict is answered', async () => {
+  const { connect, published } = build();
+  const [one, two] = [connect(), connect()];
+  const message = { type: 'message', room: 'r', payload: { a: 1 }, id: 1, idempotencyKey: 'k "1"' };
+  one.say(message);
+  two.say({ ...message, echo: false });
+  one.say({ ...message, payload: { a: 2 } });
+  two.say({ ...message, idempotencyKey: undefined });
+  const [first, again, other, without] = published.map(({ options }) => options);
+  assert.equal(first?.idempotencyKey, 'anonymous k "1"');
+  assert.deepEqual(again, first);
+  assert.equal(other?.idempotencyKey, first.idempotencyKey);
+  assert.notEqual(other?.fingerprint, first.fingerprint);
+  assert.equal(without, undefined);
+  const conflict = Object.assign(new Error('conflict'), { code: 'IDEMPOTENCY_CONFLICT' });
+  published[2].reject(conflict);
+  await turn();
+  assert.equal(one.transport.messages()[0].error, 'IDEMPOTENCY_CONFLICT');
+  for (const idempotencyKey of ['', 7, [], 'x'.repeat(129)])
+    connect().say({ ...message, idempotencyKey });
+  assert.equal(published.length, 4);
 });
 
 test('a flush leaves out publications for their senders alone, and the others share one buffer', async () => {

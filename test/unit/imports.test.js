@@ -107,6 +107,7 @@ const TABLE = Object.freeze({
     may: [
       'admission/',
       'auth/',
+      'backend/broker.js',
       'backend/errors.js',
       'backend/index.js',
       'backend/revocations.js',
