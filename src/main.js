@@ -9,6 +9,7 @@ import cluster from 'node:cluster';
 import { readFile } from 'node:fs/promises';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
+import { readCertificate } from './config/certificate.js';
 import { changedFixed, loadConfig, parseConfigFile } from './config/config.js';
 import { createLog } from './observability/log.js';
 
@@ -26,7 +27,8 @@ and from FANFARE_CONFIG_FILE: see docs/configuration.md.
   fanfare --help            print this help
   fanfare --version         print the version
 
-Signals of a running server: SIGTERM drains it and exits, SIGHUP reloads the configuration.
+Signals of a running server: SIGTERM drains it and exits, SIGHUP reloads the configuration
+and the TLS certificate.
 Exit codes: 0 stopped, 1 failed, ${EXIT_USAGE} unknown argument, ${EXIT_CONFIG} invalid configuration.
 `;
 
@@ -128,8 +130,12 @@ async function readSettings(environment = process.env) {
   }
   const env = { ...file.env, ...environment };
   const { config, faults } = loadConfig(env);
-  const all = [...file.faults, ...faults];
-  return { settings: config && all.length === 0 ? { config, env } : null, faults: all };
+  const { certificate, faults: certificateFaults } = readCertificate(config?.tls ?? null);
+  const all = [...file.faults, ...faults, ...certificateFaults];
+  return {
+    settings: config && all.length === 0 ? { config, env, certificate } : null,
+    faults: all,
+  };
 }
 
 /**

@@ -7,6 +7,7 @@
 import { isDeepStrictEqual } from 'node:util';
 
 import { readApiKeys } from './api-keys.js';
+import { readTlsSettings } from './certificate.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { SETTINGS } from './settings.js';
@@ -63,6 +64,8 @@ export function loadConfig(env) {
     );
   });
   values.redis = redis.settings;
+  const { tls, faults: tlsFaults } = readTlsSettings(values);
+  values.tls = tls;
   const { tokens, auth, faults: tokenFaults } = readTokenSettings(values);
   values.tokens = tokens;
   values.auth = auth;
@@ -70,6 +73,7 @@ export function loadConfig(env) {
   values.apiKeys = apiKeys;
   faults.push(
     ...redis.faults,
+    ...tlsFaults,
     ...tokenFaults,
     ...keyFaults,
     ...trustFaults(values),
@@ -142,7 +146,19 @@ export function changedFixed(old, next) {
   const names = SETTINGS.filter(
     ({ fixed, key, part = key }) => fixed && !isDeepStrictEqual(before[part], after[part]),
   ).map(({ env, part }) => (part === 'redis' ? 'REDIS_*' : env));
+  // Old and new workers share the port during a reload, and a client expects either TLS or not.
+  if ((old.tls === null) !== (next.tls === null)) names.push('TLS_CERT_FILE');
   return [...new Set(names)];
+}
+
+/**
+ * @param {Config} old
+ * @param {Config} next
+ * @returns {boolean} whether all settings but TLS_* are the same. A setting that names a file has
+ *   the file's contents in the configuration, so a changed file counts as well.
+ */
+export function isEqualExceptTls(old, next) {
+  return isDeepStrictEqual({ ...old, tls: null }, { ...next, tls: null });
 }
 
 /**

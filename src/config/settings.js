@@ -26,7 +26,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
  * @property {boolean} [isMultiline] line breaks are allowed in its value
- * @property {'redis'|'tokens'|'apiKeys'} [part] the row is read into this entry of the configuration and has none of
+ * @property {'redis'|'tls'|'tokens'|'apiKeys'} [part] the row is read into this entry of the configuration and has none of
  *   its own
  * @property {string} meaning one line for the documentation
  */
@@ -51,6 +51,32 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       fixed: true,
       meaning: 'Address the public port listens on. Empty means all addresses.',
+    },
+    {
+      env: 'TLS_CERT_FILE',
+      key: 'tlsCertFile',
+      type: 'string',
+      default: '',
+      part: 'tls',
+      meaning:
+        'Certificate (PEM) of the public port, followed by those of its authorities. With it the port speaks only TLS 1.2 and 1.3. SIGHUP reads a renewed one and keeps all connections.',
+    },
+    {
+      env: 'TLS_KEY_FILE',
+      key: 'tlsKeyFile',
+      type: 'string',
+      default: '',
+      part: 'tls',
+      meaning: 'Key (PEM) of that certificate.',
+    },
+    {
+      env: 'TLS_KEY_PASSPHRASE',
+      key: 'tlsKeyPassphrase',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'tls',
+      meaning: 'Passphrase of the key, if it is encrypted.',
     },
     {
       env: 'METRICS_PORT',
@@ -1021,6 +1047,7 @@ export const SETTINGS = Object.freeze(ROWS);
  * Entries that config.js derives from the text of their rows.
  * @typedef {object} Parsed
  * @property {import('./redis.js').RedisSettings|null} redis null for the embedded broker
+ * @property {import('./certificate.js').TlsSettings|null} tls null if the public port speaks plain HTTP
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null

@@ -17,6 +17,7 @@ export const REFUSALS = /** @type {const} */ ([
   'memory',
   'descriptors',
   'bad_request',
+  'tls',
   'tokens',
   'denied',
 ]);
@@ -125,6 +126,9 @@ export const AUTH_CLOSES = /** @type {const} */ ([
   'user_limit',
 ]);
 
+/** TLS handshakes: the labels of `fanfare_tls_handshakes_total`. */
+export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
+
 /** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
 export const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
 
@@ -191,6 +195,11 @@ export function createCounters() {
     /** malformed publications and positions from the broker */ malformed: 0,
     surveys: zeros(SURVEYS),
     /** requests of the fleet that this worker could not answer */ surveysUnanswered: 0,
+    tls: {
+      /** gauge: end of the certificate's validity, in ms since the epoch; 0 without TLS */
+      expiresMs: 0,
+      handshakes: zeros(TLS_HANDSHAKES),
+    },
     auth: createAuthCounters(),
     api: createApiCounters(),
   };

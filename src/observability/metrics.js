@@ -134,6 +134,18 @@ export const METRICS = Object.freeze([
     'reason',
     ({ counters }) => counters.refused,
   ),
+  labelled(
+    'fanfare_tls_handshakes_total',
+    'Finished TLS handshakes of the public port: `full`, or `resumed` from an earlier session.',
+    'kind',
+    ({ counters }) => counters.tls.handshakes,
+  ),
+  gauge(
+    'fanfare_tls_certificate_expiry_timestamp_seconds',
+    'Unix time at which the first certificate of the chain expires; 0 without TLS.',
+    'min',
+    ({ counters }) => counters.tls.expiresMs / 1000,
+  ),
   gauge(
     'fanfare_public_sockets',
     'Open sockets of the public port: WebSockets, handshakes and plain HTTP.',

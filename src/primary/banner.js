@@ -14,7 +14,9 @@ import { describe } from '../config/config.js';
 export function banner({ config, port, metricsPort }) {
   const { broker, limits, access, api } = describe(config);
   const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
-  const urls = hosts.map((host) => `ws://${host}:${port}`).join('  ');
+  const urls = hosts
+    .map((host) => `${config.tls === null ? 'ws' : 'wss'}://${host}:${port}`)
+    .join('  ');
   return [
     `fanfare is ready: ${config.workers} worker${config.workers === 1 ? '' : 's'}`,
     `  public      ${urls}  (paths / and /ws)`,

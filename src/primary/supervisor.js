@@ -9,12 +9,15 @@
 // - Reload: each slot in turn gets a new worker. The old one is drained when the new one is ready,
 //   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become
 //   ready, aborts the reload.
+// - A reload that finds only another TLS certificate passes it to the workers and replaces none.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
 // It communicates with workers only through worker/control-messages.js.
 
 import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
+import { certificateWarning } from '../config/certificate.js';
+import { isEqualExceptTls } from '../config/config.js';
 import { Deaths } from './deaths.js';
 import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
@@ -31,6 +34,8 @@ const START_TIMEOUT_MS = 15_000;
  * @typedef {object} Settings
  * @property {Config} config
  * @property {Readonly<Record<string, string|undefined>>} env
+ * @property {import('../config/certificate.js').Certificate|null} certificate of the public port;
+ *   null if it speaks plain HTTP
  */
 
 export class Supervisor {
@@ -85,6 +90,7 @@ export class Supervisor {
   /** Forks the workers. `onReady` is called when they serve. */
   start() {
     const { workers, workerTimeoutMs, scheduling } = this.settings.config;
+    this.#checkCertificate(this.settings);
     cluster.schedulingPolicy = scheduling === 'shared' ? cluster.SCHED_NONE : cluster.SCHED_RR;
     cluster.setupPrimary({
       exec: this.exec,
@@ -167,6 +173,8 @@ export class Supervisor {
       log.error({ faults }, 'reload aborted: the new configuration is invalid, nothing changed');
       return;
     }
+    this.#checkCertificate(settings);
+    if (isRenewal(this.settings, settings)) return this.#replaceCertificate(settings);
     log.info('reload started: replacing the workers one by one');
     for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
       if (!(await this.#rollSlot(slot, settings))) {
@@ -184,6 +192,26 @@ export class Supervisor {
     log.level = settings.config.logLevel;
     this.reloads++;
     log.info('reload complete');
+  }
+
+  /** @param {Settings} settings */
+  #checkCertificate({ certificate }) {
+    const warning = certificate === null ? '' : certificateWarning(certificate);
+    if (warning !== '') this.log.warn({ expires: new Date(certificate?.expiresMs ?? 0) }, warning);
+  }
+
+  /**
+   * Only the certificate or its key has changed: the workers stay, and so do their connections.
+   * @param {Settings} settings
+   */
+  #replaceCertificate(settings) {
+    this.settings = settings;
+    for (const one of this.processes.values()) one.replaceCertificate(settings.certificate);
+    this.reloads++;
+    this.log.info(
+      { expires: new Date(settings.certificate?.expiresMs ?? 0) },
+      'reload complete: new TLS certificate, the workers stay',
+    );
   }
 
   /**
@@ -276,7 +304,7 @@ export class Supervisor {
    * @param {Settings} settings
    * @returns {WorkerProcess|undefined} undefined if the system cannot start another process
    */
-  #fork(slot, { env }) {
+  #fork(slot, { env, certificate }) {
     let worker;
     try {
       worker = cluster.fork(env);
@@ -284,7 +312,7 @@ export class Supervisor {
       this.log.error({ err: error, slot }, 'cannot fork a worker');
       return undefined;
     }
-    const one = new WorkerProcess(worker, slot, START_TIMEOUT_MS);
+    const one = new WorkerProcess(worker, slot, START_TIMEOUT_MS, certificate);
     this.processes.set(one.id, one);
     worker.on('message', (message) => this.#workerOnMessage(one, message));
     worker.on('exit', (code, signal) => this.#workerOnExit(one, code, signal));
@@ -308,7 +336,7 @@ export class Supervisor {
       case 'loaded':
         // Not right after the fork: Node reads the channel while the modules of the worker load,
         // and a message without a listener is lost.
-        one.send({ type: 'start', slot: one.slot, relayPath: this.relayPath });
+        one.start(this.relayPath);
         break;
       case 'ready':
         this.#workerOnReady(one, message.address);
@@ -446,4 +474,16 @@ export class Supervisor {
     this.log.error({ slot: one.slot, workerPid: one.pid, why }, 'worker hung: killed');
     one.killHung(why);
   }
+}
+
+/**
+ * @param {Settings} old
+ * @param {Settings} next
+ * @returns {boolean} whether the certificate or its key is another one, and all else is the same
+ */
+function isRenewal(old, next) {
+  if (old.certificate === null || next.certificate === null) return false;
+  const { cert, key } = next.certificate;
+  if (cert === old.certificate.cert && key === old.certificate.key) return false;
+  return isEqualExceptTls(old.config, next.config);
 }

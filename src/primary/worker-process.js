@@ -25,8 +25,10 @@ export class WorkerProcess {
    * @param {import('node:cluster').Worker} worker
    * @param {number} slot
    * @param {number} startTimeoutMs after which a worker that is not ready is killed
+   * @param {import('../config/certificate.js').Certificate|null} [certificate] of the public port
    */
-  constructor(worker, slot, startTimeoutMs) {
+  constructor(worker, slot, startTimeoutMs, certificate = null) {
+    this.certificate = certificate;
     this.worker = worker;
     this.id = worker.id;
     this.slot = slot;
@@ -72,6 +74,17 @@ export class WorkerProcess {
   send(message) {
     // An error here is a worker that has just gone: its exit is on its way.
     if (this.worker.isConnected()) this.worker.send(message, undefined, () => {});
+  }
+
+  /** It accepts messages now. @param {string} relayPath */
+  start(relayPath) {
+    this.send({ type: 'start', slot: this.slot, relayPath, certificate: this.certificate });
+  }
+
+  /** @param {import('../config/certificate.js').Certificate|null} certificate */
+  replaceCertificate(certificate) {
+    this.certificate = certificate;
+    if (certificate !== null) this.send({ type: 'certificate', certificate });
   }
 
   /** @param {string} [why] for the log */

@@ -38,6 +38,11 @@ export class FeedStream extends Duplex {
     return this.socket.remoteAddress;
   }
 
+  /** Whether the client uses TLS, as sockets of TLS have it. */
+  get encrypted() {
+    return 'encrypted' in this.socket;
+  }
+
   /**
    * ws and Node's HTTP server set time-outs if the stream supports them.
    * @param {number} ms

@@ -11,6 +11,14 @@
 // A request for server-sent events is treated as a handshake: the socket leaves Node's HTTP
 // server, is admitted, and becomes a stream (sse.js).
 //
+// With TLS, a socket gets to WAITING twice: for its ClientHello, and then for its request:
+//
+//            accept          bytes            ClientHello                  TLS established
+//   (client) ------> WAITING -----> IN_LINE -------------> IN_LINE, SECURING --------------> WAITING
+//
+// secure-sockets.js spends the CPU time of TLS handshakes, a few milliseconds in each turn. Until
+// TLS is established, no refusal can be sent, so the server closes the socket instead.
+//
 // Express middleware and Node's own time-outs do not see upgrades. `ws` answers 101 to HTTP/1.0, to
 // no or two Hosts, to absolute URLs and to upgrades with a body. So the checks here come before
 // `ws`. Between accept and OPEN or PLAIN a socket is in `#waiting`, in the order of arrival, and
@@ -32,8 +40,9 @@
 
 import { createServer } from 'node:http';
 import { createServer as createAcceptor } from 'node:net';
-import { useFastPath } from '../config/fast-paths.js';
+import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
+import { readClientHello } from './client-hello.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
 import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
@@ -57,6 +66,7 @@ import {
   respond,
   responseText,
 } from './http-answers.js';
+import { SecureSockets } from './secure-sockets.js';
 import { TimeSlicedQueue } from './time-sliced-queue.js';
 
 const MAX_HEADER_BYTES = 16_384;
@@ -125,6 +135,7 @@ const PLAIN = 3;
 const OPEN = 4;
 const CLOSING = 5;
 const GONE = 6;
+const SECURING = 7;
 
 const NOTHING = Buffer.alloc(0);
 /** @type {unique symbol} */
@@ -132,7 +143,8 @@ const HANDSHAKE = Symbol('handshake');
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
-/** @typedef {import('node:net').Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
+/** @typedef {import('node:net').Socket} Socket */
+/** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
 /** @typedef {import('../admission/admission.js').Refusal} Refusal */
 /** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
 /** @typedef {Record<string, string>} Headers */
@@ -153,6 +165,8 @@ class Handshake {
     this.server = server;
     this.sinceMs = sinceMs;
     this.phase = WAITING;
+    /** True until TLS is established, if the port speaks TLS. */
+    this.needsTls = server.secure !== null;
     /** The time at which the bytes that wait in line arrived. */
     this.inLineMs = 0;
     /** While the socket is closing: the last byte that it may send. */
@@ -236,6 +250,8 @@ export class HttpServer {
   /**
    * @param {object} parts
    * @param {import('../config/settings.js').Config} parts.config
+   * @param {import('../config/certificate.js').Certificate|null} [parts.certificate] null: the port
+   *   speaks plain HTTP
    * @param
    *   {Pick<import('../admission/admission.js').Admission, 'admit'|'admitPeer'|'peerOf'|'isShortOfDescriptors'|'health'>}
    *   parts.admission
@@ -253,6 +269,7 @@ export class HttpServer {
    */
   constructor({
     config,
+    certificate = null,
     admission,
     onUpgrade,
     streams = null,
@@ -269,6 +286,19 @@ export class HttpServer {
     this.readiness = readiness;
     this.log = log;
     this.counters = counters;
+    /** Null if the port speaks plain HTTP. */
+    this.secure =
+      certificate &&
+      new SecureSockets({
+        certificate,
+        onStart: (socket) => this.#startTls(/** @type {TrackedSocket} */ (socket)),
+        onSecure: (socket, stream) =>
+          this.#secured(
+            /** @type {TrackedSocket} */ (socket),
+            /** @type {TrackedSocket} */ (/** @type {Socket} */ (stream)),
+          ),
+        counters,
+      });
     /**
      * The largest number of sockets that leaves descriptors for the worker itself. A worker without
      * free descriptors cannot work at all.
@@ -299,7 +329,12 @@ export class HttpServer {
       this.#reject(socket, 405, 'This server is not a proxy.', { Allow: 'GET' });
     });
     http.on('clientError', (error, stream) => this.#clientError(error, socketOf(stream)));
-    const takesListeners = useFastPath('http_listeners', config, counters, httpListenersFault);
+    const takesListeners = useFastPath(
+      'http_listeners',
+      config,
+      counters,
+      plainOnly(config, httpListenersFault),
+    );
     this.#connect = takesListeners ? takeConnectionListener(http) : null;
     if (this.#connect === null) {
       // An HTTP server that does not listen does not check for slow requests.
@@ -348,6 +383,14 @@ export class HttpServer {
         },
       );
     });
+  }
+
+  /**
+   * TLS handshakes that begin from now on use this certificate. Open connections stay as they are.
+   * @param {import('../config/certificate.js').Certificate} certificate
+   */
+  replaceCertificate(certificate) {
+    this.secure?.replaceCertificate(certificate);
   }
 
   /** Closes the listener. WebSockets stay open; unfinished handshakes end with 503. */
@@ -402,7 +445,7 @@ export class HttpServer {
     const refusal = admission.admitPeer(handshake.address);
     if (refusal !== null) {
       if (this.#closing.size >= MAX_LINGERING_OVER_RATE) return this.#discard(socket);
-      if (this.streams === null) return this.#refuse(socket, refusal);
+      if (this.streams === null || handshake.needsTls) return this.#refuse(socket, refusal);
       return this.#refuseWhenRead(socket, refusal);
     }
     if (this.#silent.size >= config.maxHandshakes) {
@@ -499,6 +542,7 @@ export class HttpServer {
     if (socket.destroyed || handshake.phase !== IN_LINE) return;
     // The peer has connected and closed without a byte, as port checks do.
     if (socket.readableEnded) return void socket.destroy();
+    if (handshake.needsTls) return this.#readClientHello(socket);
     // The socket is read at once, and not when the stream flows, so that the slice measures its
     // cost.
     if (handshake.parse === null) {
@@ -517,12 +561,82 @@ export class HttpServer {
       this.#parse(socket, handshake.ahead);
     }
     if (handshake.phase !== IN_LINE || socket.destroyed) return;
-    handshake.phase = WAITING; // the client has to send the rest of the request
+    this.#awaitClient(socket, WAITING); // the client has to send the rest of the request
+  }
+
+  /**
+   * @param {TrackedSocket} socket that is in no crowd
+   * @param {number} phase
+   */
+  #awaitClient(socket, phase) {
+    socket[HANDSHAKE].phase = phase;
     // Other sockets may have arrived while this one was in line.
     const { maxHandshakes, maxHandshakesMode } = this.config;
     if (maxHandshakesMode === 'enforce' && this.#silent.size >= maxHandshakes)
       this.#evict(this.#silent, 'handshakes');
     this.#enter(this.#silent, socket);
+  }
+
+  /** @param {TrackedSocket} socket whose first bytes, or further ones, wait for TLS */
+  #readClientHello(socket) {
+    const handshake = socket[HANDSHAKE];
+    const bytes = /** @type {Buffer|null} */ (socket.read());
+    if (bytes === null) return void socket.destroy(); // its end
+    handshake.ahead =
+      handshake.ahead.length === 0 ? bytes : Buffer.concat([handshake.ahead, bytes]);
+    switch (readClientHello(handshake.ahead)) {
+      case 'complete':
+        this.secure?.push(socket, handshake.address);
+        break;
+      case 'partial':
+        this.#awaitClient(socket, WAITING);
+        socket.once('readable', socketOnReadable);
+        break;
+      default:
+        // A client that expects plain HTTP can read the answer.
+        handshake.needsTls = false;
+        this.counters.refused.tls++;
+        this.#reject(socket, 400, 'This port speaks TLS: use https:// or wss://.', {});
+    }
+  }
+
+  /**
+   * @param {TrackedSocket} socket whose turn it is to begin TLS
+   * @returns {boolean} false: the socket is closed
+   */
+  #startTls(socket) {
+    const handshake = socket[HANDSHAKE];
+    if (handshake.phase !== IN_LINE || socket.destroyed || socket.readableEnded) {
+      socket.destroy();
+      return false;
+    }
+    this.#awaitClient(socket, SECURING); // the client has to answer
+    socket.unshift(handshake.ahead); // TLS reads it
+    handshake.ahead = NOTHING;
+    return true;
+  }
+
+  /**
+   * The client has the same time again for its request.
+   * @param {TrackedSocket} socket that is encrypted
+   * @param {TrackedSocket} stream the decrypted one, which takes its place
+   */
+  #secured(socket, stream) {
+    const handshake = socket[HANDSHAKE];
+    stream.on('error', socketOnError);
+    if (handshake.phase !== SECURING) return void stream.destroy();
+    // The stream closes after the socket.
+    socket.removeListener('close', socketOnClose);
+    this.#waiting.delete(socket);
+    this.#leave(socket);
+    handshake.needsTls = false;
+    handshake.sinceMs = performance.now();
+    stream[HANDSHAKE] = handshake;
+    stream.on('close', socketOnClose);
+    this.#awaitClient(stream, WAITING);
+    this.#waiting.add(stream);
+    this.#arm();
+    stream.once('readable', socketOnReadable);
   }
 
   /**
@@ -961,6 +1075,7 @@ export class HttpServer {
    * @param {string} text
    */
   #answer(socket, text) {
+    if (socket[HANDSHAKE].needsTls) return this.#discard(socket); // it could not read the answer
     takeOver(socket);
     this.#waiting.delete(socket);
     this.#leave(socket);
@@ -1031,6 +1146,7 @@ export class HttpServer {
       // now.
       const isClientLate =
         handshake.phase === WAITING ||
+        handshake.phase === SECURING ||
         (handshake.phase === IN_LINE && handshake.inLineMs >= deadlineMs);
       if (!isClientLate && this.config.maxHandshakesMode !== 'enforce') {
         // The worker is late, so the client gets the same time again.

@@ -16,7 +16,7 @@
 // when it gives up sending; until then the bytes that it does not take are bounded as those of a
 // slow consumer. A maximum age bounds the rest.
 
-import { useFastPath } from '../config/fast-paths.js';
+import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { encodeJoined, encodeResync, encodeRoomReply, encodeShutdown } from '../protocol/encode.js';
@@ -228,7 +228,12 @@ export class EventStreams {
         ? config.maxRoomsPerConnection
         : MAX_STREAM_ROOMS;
     this.corsHeaders = createCorsHeaders(config.allowedOrigins);
-    this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
+    this.writesDirectly = useFastPath(
+      'direct_write',
+      config,
+      counters,
+      plainOnly(config, directWriteFault),
+    );
   }
 
   /** The time at which a new stream ends. */

@@ -12,7 +12,7 @@
 // needs no closure.
 
 import { WebSocket, WebSocketServer } from 'ws';
-import { useFastPath } from '../config/fast-paths.js';
+import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
@@ -197,12 +197,25 @@ export class WebSockets {
     /** @type {FeedStream|null} */
     this.stream = null;
     this.counters = counters;
-    this.writesDirectly = useFastPath('direct_write', config, counters, directWriteFault);
-    const isShared = useFastPath('shared_reads', config, counters, sharedReadsFault);
+    this.writesDirectly = useFastPath(
+      'direct_write',
+      config,
+      counters,
+      plainOnly(config, directWriteFault),
+    );
+    const isShared = useFastPath(
+      'shared_reads',
+      config,
+      counters,
+      plainOnly(config, sharedReadsFault),
+    );
     // If reads are not shared, Node may continue to read a paused socket, and its end would
     // overtake the bytes that wait for their turn.
-    this.takesListener = useFastPath('ws_listener', config, counters, () =>
-      isShared ? wsListenerFault() : 'it needs shared_reads',
+    this.takesListener = useFastPath(
+      'ws_listener',
+      config,
+      counters,
+      plainOnly(config, () => (isShared ? wsListenerFault() : 'it needs shared_reads')),
     );
     const options = {
       noServer: true,

@@ -3,7 +3,8 @@
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              the worker accepts messages from now
-//   {type:'start', slot, relayPath}                      {type:'ready', address}      listening, broker started
+//   {type:'start', slot, relayPath, certificate}         {type:'ready', address}      listening, broker started
+//   {type:'certificate', certificate}  for new handshakes
 //   {type:'metrics', request}                            {type:'metrics', request, metrics}  prom-client's JSON
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs}   periodic
 //   {type:'drain', deadlineMs}  stop accepting, close    {type:'final', metrics}      the last metrics, before it exits
@@ -15,9 +16,10 @@
  */
 export const BEAT_INTERVAL_MS = 1000;
 
+/** @typedef {import('../config/certificate.js').Certificate} Certificate */
 /**
  * @typedef
- *   {{type:'start', slot: number, relayPath: string} | {type:'metrics', request: number} | {type:'unready'} | {type:'drain', deadlineMs: number}}
+ *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number} | {type:'unready'} | {type:'drain', deadlineMs: number}}
  *   ToWorker
  * @typedef
  *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]} | {type:'beat', connections: number, lagMs: number} | {type:'final', metrics: object[]} | {type:'failed', message: string}}

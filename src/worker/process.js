@@ -28,6 +28,8 @@ export function runWorker(config, log) {
   /** @type {Worker|undefined} */
   let worker;
   let relayPath = '';
+  /** @type {import('./control-messages.js').Certificate|null} */
+  let certificate = null;
   /** @param {{slot: number, relayPath: string}} message */
   const begin = async ({ slot, ...start }) => {
     relayPath = start.relayPath;
@@ -36,6 +38,7 @@ export function runWorker(config, log) {
       log: log.child({ worker: slot }),
       slot,
       relayPath,
+      certificate: () => certificate,
       onBeat: (beat) => send({ type: 'beat', ...beat }),
       onOrphaned: () => leave(worker, ORPHAN_DRAIN_MS, 1, log),
     });
@@ -44,7 +47,12 @@ export function runWorker(config, log) {
   /** @param {import('./control-messages.js').ToWorker} message */
   const processOnMessage = (message) => {
     switch (message.type) {
+      case 'certificate':
+        certificate = message.certificate;
+        worker?.replaceCertificate(certificate);
+        break;
       case 'start':
+        certificate = message.certificate;
         begin(message).then(
           (address) => send({ type: 'ready', address }),
           (error) => {

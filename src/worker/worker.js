@@ -45,6 +45,8 @@ const API_RESERVE_MS = 1000;
  * @property {number} slot this worker's number among those of its server, from 0
  * @property {(beat: {connections: number, lagMs: number}) => void} onBeat sends the primary a
  *   heartbeat
+ * @property {() => import('../config/certificate.js').Certificate|null} [certificate] of the public
+ *   port at this time; null if it speaks plain HTTP
  * @property {() => void} onOrphaned the link to the primary's relay has ended
  */
 
@@ -110,6 +112,7 @@ export class Worker {
     this.slot = parts.slot;
     this.onBeat = parts.onBeat;
     this.onOrphaned = parts.onOrphaned;
+    const certificate = parts.certificate?.() ?? null;
     this.counters = counters;
     this.metrics = metrics;
     this.backend = backend;
@@ -259,6 +262,7 @@ export class Worker {
       ) ?? null;
     this.http = new HttpServer({
       config,
+      certificate,
       admission,
       streams,
       api: this.api,
@@ -320,6 +324,12 @@ export class Worker {
     const level = this.slot === 0 ? 'info' : 'debug';
     log[level](describeFastPaths(counters.fastPaths), 'fast paths');
     return this.http.listen();
+  }
+
+  /** For new handshakes. @param {import('../config/certificate.js').Certificate} certificate */
+  replaceCertificate(certificate) {
+    this.http.replaceCertificate(certificate);
+    this.log.debug({ expires: new Date(certificate.expiresMs) }, 'new TLS certificate');
   }
 
   snapshot() {

@@ -1,13 +1,9 @@
 // redis-tls.js: a Redis that speaks TLS and asks for a client's certificate, with an authority of
 // its own.
 
-import { execFile } from 'node:child_process';
-import { rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
-import { freePort, redisSettings, startRedis, temporaryFolder } from '../../loadtest/lib/redis.js';
-
-const run = promisify(execFile);
+import { freePort, redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { makeCertificate } from './certificates.js';
+import { temporaryFolder } from './temporary-folder.js';
 
 /**
  * Starts one; it ends with the test.
@@ -16,11 +12,10 @@ const run = promisify(execFile);
  * @param {boolean} [options.asksClients] for a certificate
  */
 export async function startTlsRedis(t, { asksClients = false } = {}) {
-  const folder = await temporaryFolder();
-  t.after(() => rm(folder, { recursive: true, force: true }));
-  const ca = await certificate(folder, 'ca', null);
-  const server = await certificate(folder, 'server', ca);
-  const client = await certificate(folder, 'client', ca);
+  const folder = temporaryFolder(t);
+  const ca = await makeCertificate(folder, 'ca');
+  const server = await makeCertificate(folder, 'server', { ca });
+  const client = await makeCertificate(folder, 'client', { ca });
   const tlsPort = await freePort();
   const redis = await startRedis(t, {
     args: [
@@ -38,36 +33,4 @@ export async function startTlsRedis(t, { asksClients = false } = {}) {
       ...env,
     });
   return { redis, tlsPort, settings };
-}
-
-/**
- * @param {string} folder
- * @param {string} name
- * @param {{cert: string, key: string}|null} ca null: vouches for itself
- */
-async function certificate(folder, name, ca) {
-  const paths = { cert: join(folder, `${name}.pem`), key: join(folder, `${name}-key.pem`) };
-  const config = join(folder, `${name}.cnf`);
-  const basics =
-    ca === null ? 'basicConstraints=critical,CA:TRUE' : 'subjectAltName=IP:127.0.0.1,DNS:localhost';
-  await writeFile(
-    config,
-    `[req]\ndistinguished_name=dn\nx509_extensions=v3\nprompt=no\n[dn]\nCN=${name}\n[v3]\n${basics}\n`,
-  );
-  const signed = ca === null ? [] : ['-CA', ca.cert, '-CAkey', ca.key];
-  await run('openssl', [
-    ...[
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:prime256v1',
-      '-nodes',
-      '-days',
-      '2',
-    ],
-    ...['-config', config, '-keyout', paths.key, '-out', paths.cert, ...signed],
-  ]);
-  return paths;
 }

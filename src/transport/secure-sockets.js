@@ -1,0 +1,146 @@
+// secure-sockets.js: TLS on the public port: from a socket whose ClientHello has arrived to the
+// decrypted stream.
+//
+// A handshake costs 1 ms of CPU or more, and after an outage all clients come at once. So each turn
+// of the event loop spends SLICE_MS on handshakes, and addresses take turns (fair-queue.js). Node
+// computes the server's answer in the tick after the TLS socket is made, so the next handshake
+// begins one tick later, when the time is known. The rest of a handshake is cheap. Its limit: a
+// client that first offers a wrong key share gets a second attempt, which does not wait in line.
+//
+// The sockets are given to a `tls.Server` that does not listen. Node documents that: its event
+// `connection` may be emitted for any socket.
+//
+// Versions and ciphers are Mozilla's intermediate configuration (ssl-config.mozilla.org): TLS 1.2
+// and 1.3, forward secrecy, authenticated encryption. Clients without AES hardware choose ChaCha.
+
+import { constants } from 'node:crypto';
+import { createServer } from 'node:tls';
+import { FairQueue } from './fair-queue.js';
+
+const CIPHERS = [
+  'TLS_AES_128_GCM_SHA256',
+  'TLS_AES_256_GCM_SHA384',
+  'TLS_CHACHA20_POLY1305_SHA256',
+  'ECDHE-ECDSA-AES128-GCM-SHA256',
+  'ECDHE-RSA-AES128-GCM-SHA256',
+  'ECDHE-ECDSA-AES256-GCM-SHA384',
+  'ECDHE-RSA-AES256-GCM-SHA384',
+  'ECDHE-ECDSA-CHACHA20-POLY1305',
+  'ECDHE-RSA-CHACHA20-POLY1305',
+].join(':');
+/** Time per turn of the event loop for handshakes. */
+const SLICE_MS = 4;
+
+/** @typedef {import('node:net').Socket} Socket */
+/** @typedef {import('node:tls').TLSSocket} TLSSocket */
+/** @typedef {import('../config/certificate.js').Certificate} Certificate */
+
+export class SecureSockets {
+  /** Sockets whose ClientHello waits for its turn. @type {FairQueue<Socket>} */
+  #line = new FairQueue();
+  #isRunning = false;
+  /** Sockets whose handshake is under way, by their two ends. @type {Map<string, Socket>} */
+  #securing = new Map();
+
+  /**
+   * @param {object} parts
+   * @param {Certificate} parts.certificate
+   * @param {(socket: Socket) => boolean} parts.onStart the socket's turn has come: puts the bytes
+   *   of its ClientHello back into it; false if the socket is closed
+   * @param {(socket: Socket, stream: TLSSocket) => void} parts.onSecure TLS is established
+   * @param {Pick<import('../observability/counters.js').Counters, 'refused'|'tls'>} parts.counters
+   */
+  constructor({ certificate, onStart, onSecure, counters }) {
+    this.onStart = onStart;
+    this.onSecure = onSecure;
+    this.counters = counters;
+    this.server = createServer(
+      { ...contextOptions(certificate), ALPNProtocols: ['http/1.1'] },
+      (stream) => this.#secured(stream),
+    );
+    this.server.on('tlsClientError', (error) => this.#failed(error));
+    counters.tls.expiresMs = certificate.expiresMs;
+  }
+
+  /** For handshakes that begin from now on. @param {Certificate} certificate */
+  replaceCertificate(certificate) {
+    this.server.setSecureContext(contextOptions(certificate));
+    this.counters.tls.expiresMs = certificate.expiresMs;
+  }
+
+  /**
+   * @param {Socket} socket whose ClientHello has arrived
+   * @param {string|null} address for the turns
+   */
+  push(socket, address) {
+    this.#line.push(socket, address);
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    setImmediate(this.#run);
+  }
+
+  #run = () => {
+    const endMs = performance.now() + SLICE_MS;
+    const next = () => {
+      const socket = this.#line.shift();
+      if (socket === undefined) {
+        this.#isRunning = false;
+        return;
+      }
+      if (this.onStart(socket)) this.#start(socket);
+      process.nextTick(() => {
+        if (performance.now() < endMs) next();
+        else setImmediate(this.#run);
+      });
+    };
+    next();
+  };
+
+  /** @param {Socket} socket */
+  #start(socket) {
+    const ends = endsOf(socket);
+    this.#securing.set(ends, socket);
+    socket.once('close', () => {
+      if (this.#securing.get(ends) === socket) this.#securing.delete(ends);
+    });
+    this.server.emit('connection', socket);
+  }
+
+  /** @param {TLSSocket} stream */
+  #secured(stream) {
+    const ends = endsOf(stream);
+    const socket = this.#securing.get(ends);
+    if (socket === undefined) return void stream.destroy(); // the peer is gone, and its address too
+    this.#securing.delete(ends);
+    this.counters.tls.handshakes[stream.isSessionReused() ? 'resumed' : 'full']++;
+    this.onSecure(socket, stream);
+  }
+
+  /** @param {NodeJS.ErrnoException} error */
+  #failed({ code }) {
+    // The peer has left, or the server has closed the socket and counted it.
+    if (code !== 'ECONNRESET') this.counters.refused.tls++;
+  }
+}
+
+/** @param {Certificate} certificate */
+function contextOptions({ cert, key, passphrase }) {
+  return {
+    cert,
+    key,
+    passphrase,
+    minVersion: /** @type {const} */ ('TLSv1.2'),
+    ciphers: CIPHERS,
+    honorCipherOrder: false,
+    // A client could otherwise cause a handshake after the other on one connection.
+    secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
+  };
+}
+
+/**
+ * @param {Socket} socket
+ * @returns {string} which no other open socket has
+ */
+function endsOf({ remoteAddress, remotePort, localAddress }) {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
+}
