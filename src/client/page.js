@@ -8,9 +8,14 @@ const OF_WINDOW = ['online', 'pageshow'];
 const OF_DOCUMENT = ['resume', 'visibilitychange'];
 
 /**
- * @typedef {object} Page the part of a page's globals that is used here
- * @property {EventTarget['addEventListener']} [addEventListener]
- * @property {EventTarget & {visibilityState: string}} [document]
+ * @typedef {(name: string, listener: () => void, options: {signal: AbortSignal}) => void} Listen
+ */
+
+/**
+ * The part of a page's globals that is used here. Node and workers have no page.
+ * @typedef {object} Page
+ * @property {Listen} [addEventListener]
+ * @property {{addEventListener: Listen, visibilityState: string}} [document]
  */
 
 /**
@@ -20,8 +25,10 @@ const OF_DOCUMENT = ['resume', 'visibilitychange'];
  * @param {Page} [page]
  * @returns {() => void} stops listening
  */
-export function followPage({ wake, sleep }, page = /** @type {Page} */ (globalThis)) {
-  // Node and workers have no page.
+export function followPage(
+  { wake, sleep },
+  page = /** @type {Page} */ (/** @type {unknown} */ (globalThis)),
+) {
   const { document } = page;
   const wakeIfVisible = () => {
     if (document?.visibilityState !== 'hidden') wake();

@@ -107,6 +107,7 @@ function link(home, tarball) {
 }
 
 const CONSUMER = `
+import { Fanfare, FanfareError, type Room } from 'fanfare/client';
 import { ERRORS, type ErrorCode } from 'fanfare/codes';
 import { loadConfig, parseConfigFile, type Config } from 'fanfare/config';
 
@@ -119,6 +120,27 @@ export const policy = (config: Config): 'close' | 'drop' => config.slowConsumer;
 export const wrong = (config: Config): string => config.port;
 // @ts-expect-error: there is no such code
 export const unknown: ErrorCode = 'NO_SUCH_CODE';
+
+type Chat = { text: string };
+const fanfare = new Fanfare('wss://chat.example', { token: async () => 'token', offline: 'queue' });
+const room: Room<Chat> = fanfare.join<Chat>('chat.1', { last: 5, recoverFailed: async () => [] });
+room.on('message', (payload, { from, offset }) => {
+  const text: string = payload.text;
+  return [text, from, offset];
+});
+// @ts-expect-error: a payload has no such field
+room.on('message', (payload) => payload.nothing);
+// @ts-expect-error: there is no such event
+room.on('massage', () => {});
+// @ts-expect-error: a payload has a text
+room.publish({ words: 'hi' });
+room.presence.on('change', (members) => members.map(({ user }) => user));
+export async function read(): Promise<string[]> {
+  const texts: string[] = [];
+  for await (const { payload } of room) texts.push(payload.text);
+  return texts;
+}
+export const retryable = (error: FanfareError): boolean => error.retryable;
 // @ts-expect-error: the hub is not exported
 import { Hub } from 'fanfare/src/hub/hub.js';
 export { Hub };
@@ -135,6 +157,7 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     }
     assert.ok(files.includes('ops/systemd/fanfare.service'));
     assert.ok(files.includes('docs/protocol.md'));
+    assert.ok(files.includes('dist/fanfare.min.js'));
     assert.deepEqual(
       files.filter((path) => /^(test|loadtest|node_modules)\/|\.test\./.test(path)),
       [],
@@ -164,6 +187,21 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       assert.equal(code, 0);
     },
   );
+
+  await t.test('fanfare/client connects to it', async (t) => {
+    const server = await start(t, home);
+    const script = `
+      import { Fanfare } from 'fanfare/client';
+      const fanfare = new Fanfare('ws://127.0.0.1:${server.port}');
+      const room = fanfare.join('lobby');
+      room.on('joined', () => room.publish('hello'));
+      for await (const { payload } of room) {
+        console.log(payload);
+        await fanfare.close();
+      }`;
+    const { stdout, stderr } = run(home, process.execPath, '--input-type=module', '-e', script);
+    assert.equal(stdout, 'hello\n', stderr);
+  });
 
   await t.test('a TypeScript file that imports it type-checks', () => {
     writeFileSync(join(home, 'consumer.ts'), CONSUMER);
