@@ -172,7 +172,7 @@ export class Admission {
    */
   admit(request) {
     const { config, counters } = this;
-    const overload = config.overloadMode === 'off' ? null : this.#overload();
+    const overload = config.overloadMode === 'off' ? null : this.overload();
     if (overload !== null) {
       if (config.overloadMode === 'enforce')
         return this.#refuse(503, overload, 'The server is busy.', OVERLOAD_RETRY_S);
@@ -196,8 +196,8 @@ export class Admission {
       : this.#checkToken(request, place);
   }
 
-  /** @returns {'loop_lag'|'memory'|'descriptors'|null} */
-  #overload() {
+  /** @returns {'loop_lag'|'memory'|'descriptors'|null} why this worker admits nobody, or null */
+  overload() {
     const { health, config } = this;
     if (health.lagMs() > config.maxLoopLagMs) return 'loop_lag';
     if (health.heapPercent() > config.maxHeapPercent) return 'memory';

@@ -18,6 +18,9 @@ import { compileTrustProxy } from './trust-proxy.js';
 /** @typedef {import('./settings.js').Mode} Mode */
 /** @typedef {import('./settings.js').Setting} Setting */
 
+/** Workers of an even load differ by a few per cent, and no rebalance would end below that. */
+const MIN_REBALANCE_SKEW_PERCENT = 110;
+
 /**
  * Settings of other versions. A server that ignored one would surprise the operator, so it is a
  * fault if one is set.
@@ -340,6 +343,11 @@ function contradictions(values) {
   if (v.apiMaxBodyBytes < v.maxMessageBytes && v.apiKeys.length > 0) {
     faults.push(
       `FANFARE_API_MAX_BODY_BYTES: ${v.apiMaxBodyBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
+    );
+  }
+  if (v.rebalanceSkewPercent !== 0 && v.rebalanceSkewPercent < MIN_REBALANCE_SKEW_PERCENT) {
+    faults.push(
+      `FANFARE_REBALANCE_SKEW_PERCENT: ${v.rebalanceSkewPercent} is neither 0 nor at least ${MIN_REBALANCE_SKEW_PERCENT}; 100 is an even load`,
     );
   }
   if (v.maxUnsentBytes < v.maxMessageBytes) {

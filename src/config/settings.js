@@ -892,6 +892,38 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
         'Time over which the clients of a drained worker reconnect. Each is given its own delay.',
     },
     {
+      env: 'FANFARE_MAX_CONNECTION_AGE_MS',
+      key: 'maxConnectionAgeMs',
+      type: 'integer',
+      default: 0,
+      min: 0,
+      max: 604_800_000,
+      unit: 'ms',
+      meaning:
+        'Longest life of a connection, WebSocket or server-sent events. The server closes each with 4007 after three quarters of this time or more, at a ping. 0: no limit.',
+    },
+    {
+      env: 'FANFARE_REBALANCE_SKEW_PERCENT',
+      key: 'rebalanceSkewPercent',
+      type: 'integer',
+      default: 0,
+      min: 0,
+      max: 1000,
+      unit: '%',
+      meaning:
+        'Connections of the fullest worker as a share of the mean, 120 for example. If it stays above this for `FANFARE_RECONNECT_WINDOW_MS`, workers close some with 4006, so that the clients spread again. 0: never.',
+    },
+    {
+      env: 'FANFARE_REBALANCE_RATE_PERCENT',
+      key: 'rebalanceRatePercent',
+      type: 'integer',
+      default: 1,
+      min: 1,
+      max: 10,
+      unit: '%',
+      meaning: 'Share of its connections that a worker closes in each second of a rebalance.',
+    },
+    {
       env: 'FANFARE_SHUTDOWN_TIMEOUT_MS',
       key: 'shutdownTimeoutMs',
       type: 'integer',
@@ -929,17 +961,6 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'on',
       values: ['on', 'off'],
       meaning: 'Whether clients may listen by server-sent events (`GET /sse`).',
-    },
-    {
-      env: 'FANFARE_SSE_MAX_AGE_MS',
-      key: 'sseMaxAgeMs',
-      type: 'integer',
-      default: 1_800_000,
-      min: 0,
-      max: 86_400_000,
-      unit: 'ms',
-      meaning:
-        'Longest life of a stream of server-sent events. Each ends at three quarters of this time or later, and its client returns. 0: no limit.',
     },
     {
       env: 'FANFARE_ROOM_LINGER_MS',

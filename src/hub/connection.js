@@ -19,8 +19,8 @@ import { randomBytes } from 'node:crypto';
  * @property {() => void} terminate closes at once and sends nothing more
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
- * @property {(reconnectAfterMs: number) => void} sendShutdown the worker drains: sends the time
- *   after which the client is to return
+ * @property {(reconnectAfterMs: number) => void} sendShutdown sends the time after
+ *   which the client is to return; a close follows
  * @property {(before: Buffer, source: Buffer, start: number, end: number, after: string) => void}
  *   sendAround the same around bytes that are JSON already; the transport does not use `source`
  *   after it returns
@@ -78,6 +78,8 @@ export class Connection {
     this.session = null;
     /** Does the connection have to authenticate first? Then the hub does not have it yet. */
     this.isHeld = false;
+    /** The second of performance.now() at which it reaches its maximum age; 0: never. */
+    this.endsS = 0;
     /** The rate limiter's token buckets of this connection. @type {any} */
     this.rate = null;
   }
@@ -155,6 +157,11 @@ export class Connection {
   /** It has authenticated, or is gone. */
   letGo() {
     this.isHeld = false;
+  }
+
+  /** @param {number} endsS the second of performance.now() at which it reaches its maximum age */
+  limitAge(endsS) {
+    this.endsS = endsS;
   }
 
   /** The client has sent `hello`. */

@@ -6,9 +6,14 @@
 // burst. PONG_TIMEOUT later the wheel checks the place: anything the peer has sent counts as life,
 // not only a pong. If the event loop itself stood still, the peers are not to blame, because their
 // bytes wait unread. Then the check is put off by one turn of the wheel.
+//
+// The wheel also finds the connections that have reached their maximum age. It visits each of them
+// once in a period, so a connection lives up to one period longer.
 
 const PLACE_MS = 250;
 const MAX_PLACES = 240;
+/** Connections end between this part of the maximum age and all of it. */
+const MIN_AGE_PART = 0.75;
 
 /** @typedef {import('./connection.js').Connection} Connection */
 
@@ -17,12 +22,17 @@ export class Heartbeat {
    * @param {object} parts
    * @param {number} parts.intervalMs
    * @param {number} parts.timeoutMs shorter than intervalMs
+   * @param {number} [parts.maxAgeMs] longest life of a connection; 0: no limit
+   * @param {(connection: Connection) => void} [parts.onAge] called at each ping after the end of
+   *   that time
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ intervalMs, timeoutMs, counters }) {
+  constructor({ intervalMs, timeoutMs, maxAgeMs = 0, onAge = () => {}, counters }) {
     const places = Math.max(2, Math.min(MAX_PLACES, Math.floor(intervalMs / PLACE_MS)));
     this.stepMs = intervalMs / places;
     this.timeoutPlaces = Math.max(1, Math.min(places - 1, Math.ceil(timeoutMs / this.stepMs)));
+    this.maxAgeMs = maxAgeMs;
+    this.onAge = onAge;
     this.counters = counters;
     /** @type {Set<Connection>[]} */
     this.places = Array.from({ length: places }, () => new Set());
@@ -48,6 +58,16 @@ export class Heartbeat {
   /** @param {Connection} connection */
   add(connection) {
     this.#placeOf(connection).add(connection);
+    if (this.maxAgeMs > 0) connection.limitAge(this.#endOfLife());
+  }
+
+  /**
+   * Spread, so that connections that were opened together do not end together.
+   * @returns {number} the second at which a new connection ends
+   */
+  #endOfLife() {
+    const ageMs = this.maxAgeMs * (1 - Math.random() * (1 - MIN_AGE_PART));
+    return Math.ceil((this.lastStepMs + ageMs) / 1000);
   }
 
   /** May be called twice. @param {Connection} connection */
@@ -70,7 +90,10 @@ export class Heartbeat {
     // During the grace the next turn of the wheel pings and checks them again.
     if (this.graceSteps > 0) this.graceSteps--;
     else this.#terminateSilent(checked);
-    for (const connection of this.places[this.at]) connection.ping();
+    for (const connection of this.places[this.at]) {
+      connection.ping();
+      if (connection.endsS !== 0 && connection.endsS * 1000 <= nowMs) this.onAge(connection);
+    }
     this.at = (this.at + 1) % length;
   }
 

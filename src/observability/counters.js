@@ -129,6 +129,9 @@ export const AUTH_CLOSES = /** @type {const} */ ([
 /** TLS handshakes: the labels of `fanfare_tls_handshakes_total`. */
 export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
 
+/** Causes of relocations: the labels of `fanfare_relocated_connections_total`. */
+export const RELOCATIONS = /** @type {const} */ (['age', 'rebalance']);
+
 /** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
 export const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
 
@@ -168,6 +171,7 @@ export function createCounters() {
     refused: zeros(REFUSALS),
     observed: zeros(OBSERVED),
     heartbeatTimeouts: 0,
+    relocated: zeros(RELOCATIONS),
     rateLimitCloses: 0,
     readerCloses: zeros(READER_CLOSES),
     /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,

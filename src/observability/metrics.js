@@ -31,6 +31,8 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} deaths of workers, by cause
  * @property {() => boolean} isCrashLoop
  * @property {() => number} reloads
+ * @property {() => number} skew connections of the fullest worker, divided by the mean
+ * @property {() => Record<string, number>} rebalances by result
  * @property {() => Record<string, number>} leftOut by the relay
  * @property {() => number} reconciledPlaces by the relay
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
@@ -168,6 +170,12 @@ export const METRICS = Object.freeze([
     'fanfare_heartbeat_timeouts_total',
     'Connections terminated because no pong arrived in time.',
     ({ counters }) => counters.heartbeatTimeouts,
+  ),
+  labelled(
+    'fanfare_relocated_connections_total',
+    'Connections closed so that their clients connect anew, by cause: `age` or `rebalance`.',
+    'cause',
+    ({ counters }) => counters.relocated,
   ),
   counter(
     'fanfare_rate_limit_closes_total',
@@ -529,6 +537,19 @@ export const PRIMARY_METRICS = Object.freeze([
     type: 'counter',
     help: 'Completed rolling reloads.',
     read: (source) => source.reloads(),
+  },
+  {
+    name: 'fanfare_worker_skew_ratio',
+    type: 'gauge',
+    help: 'Connections of the fullest worker, divided by the mean of all workers.',
+    read: (source) => source.skew(),
+  },
+  {
+    name: 'fanfare_rebalances_total',
+    type: 'counter',
+    help: 'Rebalances of connections over the workers, by result: `done`, `interrupted` (a worker died, a reload or stop began), `abandoned` (no effect).',
+    label: 'result',
+    read: (source) => source.rebalances(),
   },
   {
     name: 'fanfare_presence_events_total',

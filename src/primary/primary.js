@@ -57,6 +57,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     deaths: () => supervisor?.deaths.byCause ?? {},
     isCrashLoop: () => supervisor?.deaths.isCrashLoop() ?? false,
     reloads: () => supervisor?.reloads ?? 0,
+    skew: () => supervisor?.skew() ?? 1,
+    rebalances: () => supervisor?.balancer.results ?? {},
     leftOut: () => relay.leftOut,
     reconciledPlaces: () => relay.reconciledPlaces,
     presenceEvents: () => relay.members.events,

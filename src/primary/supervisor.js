@@ -10,6 +10,7 @@
 //   so at least N-1 workers serve. An invalid configuration, or a new worker that does not become
 //   ready, aborts the reload.
 // - A reload that finds only another TLS certificate passes it to the workers and replaces none.
+// - Balance: if connections are spread unevenly, workers relocate some; balance.js decides.
 // - Stop: become not ready, wait for the load balancer, drain all workers, kill the rest.
 //
 // It communicates with workers only through worker/control-messages.js.
@@ -18,6 +19,7 @@ import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import { certificateWarning } from '../config/certificate.js';
 import { isEqualExceptTls } from '../config/config.js';
+import { BALANCE_INTERVAL_MS, Balancer, skewOf } from './balance.js';
 import { Deaths } from './deaths.js';
 import { SNAPSHOT_INTERVAL_MS, Snapshots } from './snapshots.js';
 import { KILL_AFTER_MS, WorkerProcess, workerArguments } from './worker-process.js';
@@ -75,6 +77,7 @@ export class Supervisor {
     /** @type {Map<number, NodeJS.Timeout>} */
     this.replacements = new Map();
     this.deaths = new Deaths(log);
+    this.balancer = new Balancer(log);
     this.snapshots = new Snapshots(aggregate, this.processes);
     this.restarts = 0;
     this.reloads = 0;
@@ -111,6 +114,7 @@ export class Supervisor {
         this.deaths.check();
       }, checkMs),
       setInterval(() => this.snapshots.collect(), SNAPSHOT_INTERVAL_MS),
+      setInterval(() => this.#balance(performance.now()), BALANCE_INTERVAL_MS),
     );
     for (let slot = 0; slot < workers; slot++) this.#fill(slot);
   }
@@ -332,6 +336,7 @@ export class Supervisor {
     one.heard();
     switch (message.type) {
       case 'beat':
+        one.beats(message);
         break;
       case 'loaded':
         // Not right after the fork: Node reads the channel while the modules of the worker load,
@@ -436,6 +441,41 @@ export class Supervisor {
       this.#fill(slot);
     };
     this.replacements.set(slot, setTimeout(replace, afterMs));
+  }
+
+  /**
+   * Connections of the fullest worker, divided by the mean. A missing worker has none.
+   * @returns {number}
+   */
+  skew() {
+    return skewOf(this.slots.map((one) => one?.beat.connections ?? 0));
+  }
+
+  /** @param {number} nowMs */
+  #balance(nowMs) {
+    const { config } = this.settings;
+    const orders = this.balancer.step(nowMs, this.#loads(nowMs), {
+      skewPercent: config.rebalanceSkewPercent,
+      ratePercent: config.rebalanceRatePercent,
+      settleMs: config.reconnectWindowMs,
+    });
+    for (const [slot, connections] of orders.entries())
+      if (connections > 0) this.slots[slot]?.send({ type: 'rebalance', connections });
+  }
+
+  /**
+   * @param {number} nowMs
+   * @returns {import('./balance.js').Load[]|null} null if a worker is missing, starts or leaves
+   */
+  #loads(nowMs) {
+    if (this.isStopping || this.isRolling) return null;
+    /** @type {import('./balance.js').Load[]} */
+    const loads = [];
+    for (const one of this.slots) {
+      if (one?.state !== 'ready') return null;
+      loads.push(one.load(nowMs));
+    }
+    return loads;
   }
 
   /** @param {number} slot */

@@ -15,6 +15,8 @@ import { heapOfWorker, readPart } from '../config/system-memory.js';
 const MAX_BUSY_TIMEOUTS = 6;
 /** A worker that owes so many answers is asked no more, because the IPC queue needs a bound. */
 const MAX_UNANSWERED = 4;
+/** A worker whose last heartbeat is older is not steady: its numbers may be wrong. */
+const MAX_BEAT_AGE_MS = 3000;
 /** Time between the end of a worker's drain and its SIGKILL. */
 export const KILL_AFTER_MS = 1000;
 
@@ -49,6 +51,8 @@ export class WorkerProcess {
     /** When that number was last seen to grow. */
     this.calledMs = 0;
     this.unanswered = 0;
+    /** Its last heartbeat. @type {{atMs: number, connections: number, isSteady: boolean}} */
+    this.beat = { atMs: 0, connections: 0, isSteady: false };
     this.startTimer = setTimeout(
       () => this.kill(`not ready after ${startTimeoutMs} ms`),
       startTimeoutMs,
@@ -102,6 +106,20 @@ export class WorkerProcess {
   /** It has sent a message: it is alive. @param {number} [now] */
   heard(now = performance.now()) {
     this.heardMs = now;
+  }
+
+  /** @param {import('../worker/control-messages.js').Beat} beat */
+  beats({ connections, isSteady }) {
+    this.beat = { atMs: performance.now(), connections, isSteady };
+  }
+
+  /**
+   * @param {number} nowMs
+   * @returns {import('./balance.js').Load}
+   */
+  load(nowMs) {
+    const { atMs, connections, isSteady } = this.beat;
+    return { connections, isSteady: isSteady && nowMs - atMs <= MAX_BEAT_AGE_MS };
   }
 
   /** Its own account of why it can't start. @param {string} failure */

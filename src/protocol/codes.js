@@ -196,11 +196,17 @@ export const CLOSES = Object.freeze({
       'Over `FANFARE_MAX_REFUSED_MESSAGES` messages were refused for their rate within a minute.',
     client: 'reconnect',
   },
+  REBALANCE: {
+    code: 4006,
+    reason: 'rebalance',
+    cause: 'The worker has more connections than the others.',
+    client: 'reconnect after `reconnectAfterMs`',
+  },
   AGE: {
     code: 4007,
     reason: 'maximum age',
-    cause: 'A stream of server-sent events has reached `FANFARE_SSE_MAX_AGE_MS`.',
-    client: 'reconnect',
+    cause: 'The connection has reached `FANFARE_MAX_CONNECTION_AGE_MS`.',
+    client: 'reconnect after `reconnectAfterMs`',
   },
   INVALID_TOKEN: {
     code: 4500,

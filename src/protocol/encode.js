@@ -299,7 +299,7 @@ export function encodeWelcome(welcome, id) {
 
 /** @param {number} reconnectAfterMs */
 export function encodeShutdown(reconnectAfterMs) {
-  return `{"type":"SERVER_SHUTDOWN","message":"The server is restarting.","reconnectAfterMs":${reconnectAfterMs}}`;
+  return `{"type":"SERVER_SHUTDOWN","message":"The server closes this connection.","reconnectAfterMs":${reconnectAfterMs}}`;
 }
 
 /**

@@ -9,12 +9,12 @@
 // its id. With several, the id of a stream lists a position for each of them. It stands behind the
 // last event of each flush, because it differs from stream to stream.
 //
-// An EventSource returns by itself, after the time that `retry:` last said. So a drain and an
-// overload send this client's own time before the end.
+// An EventSource returns by itself, after the time that `retry:` last said. So a drain, a relocation
+// and an overload send this client's own time before the end.
 //
 // A peer sends nothing, so its silence proves nothing. If it is gone, the kernel closes the socket
 // when it gives up sending; until then the bytes that it does not take are bounded as those of a
-// slow consumer. A maximum age bounds the rest.
+// slow consumer.
 
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
@@ -46,10 +46,6 @@ const MAX_INPUT_BYTES = 65_536;
 /** Clients return after so long, unless another time follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
-/** The server is well: a stream that is only too old may return at once. */
-const AGE_RETRY_MS = { min: 100, max: 1000 };
-/** Streams end between this part of their maximum age and all of it. */
-const MIN_AGE_PART = 0.75;
 
 /** @type {unique symbol} */
 const STREAM = Symbol('stream');
@@ -85,7 +81,6 @@ class EventStream {
     this.tracked = NO_ROOMS;
     /** Their positions as text, if the format is BARE_EVENTS. @type {string[]} */
     this.positions = NO_POSITIONS;
-    this.endsMs = owner.endOfStream();
     /** The last byte that the client may send. */
     this.lastByte = socket.bytesRead + MAX_INPUT_BYTES;
   }
@@ -172,9 +167,7 @@ class EventStream {
   ping() {
     const { connection } = this;
     connection.markAlive();
-    if (!connection.isOpen) return;
-    if (performance.now() >= this.endsMs) connection.close(CLOSES.AGE);
-    else if (this.pendingBytes === 0) this.write(COMMENT);
+    if (connection.isOpen && this.pendingBytes === 0) this.write(COMMENT);
   }
 
   /**
@@ -222,7 +215,6 @@ export class EventStreams {
     this.heartbeat = heartbeat;
     this.entrance = entrance;
     this.counters = counters;
-    this.maxAgeMs = config.sseMaxAgeMs;
     this.maxRooms =
       config.maxRoomsPerConnectionMode === 'enforce'
         ? config.maxRoomsPerConnection
@@ -234,13 +226,6 @@ export class EventStreams {
       counters,
       plainOnly(config, directWriteFault),
     );
-  }
-
-  /** The time at which a new stream ends. */
-  endOfStream() {
-    const { maxAgeMs } = this;
-    if (maxAgeMs === 0) return Number.POSITIVE_INFINITY;
-    return performance.now() + maxAgeMs * (1 - Math.random() * (1 - MIN_AGE_PART));
   }
 
   /** @param {IncomingMessage} request `OPTIONS /sse` */
@@ -406,8 +391,7 @@ const CHALLENGE = Object.freeze({ 'WWW-Authenticate': 'Bearer' });
  * @returns {string} the line that precedes the end of a stream; '' if the client knows its time
  */
 function retryBefore(code) {
-  if (code === CLOSES.OVERLOAD.code) return `retry: ${randomMs(OVERLOAD_RETRY_MS)}\n`;
-  return code === CLOSES.AGE.code ? `retry: ${randomMs(AGE_RETRY_MS)}\n` : '';
+  return code === CLOSES.OVERLOAD.code ? `retry: ${randomMs(OVERLOAD_RETRY_MS)}\n` : '';
 }
 
 /** @param {{min: number, max: number}} range */

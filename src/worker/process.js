@@ -76,6 +76,9 @@ export function runWorker(config, log) {
       case 'unready':
         worker?.unready();
         break;
+      case 'rebalance':
+        worker?.relocations.rebalance(message.connections);
+        break;
       case 'drain':
         leave(worker, message.deadlineMs, 0, log);
         break;

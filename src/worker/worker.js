@@ -30,6 +30,7 @@ import { drain } from './drain.js';
 import { Fleet } from './fleet.js';
 import { FleetMember } from './fleet-member.js';
 import { Health } from './health.js';
+import { Relocations } from './relocation.js';
 
 const SWEEP_INTERVAL_MS = 1000;
 /** Part of a drain's time that requests of the HTTP API leave for the steps after them. */
@@ -43,7 +44,7 @@ const API_RESERVE_MS = 1000;
  * @property {Config} config
  * @property {Logger} log
  * @property {number} slot this worker's number among those of its server, from 0
- * @property {(beat: {connections: number, lagMs: number}) => void} onBeat sends the primary a
+ * @property {(beat: import('./control-messages.js').Beat) => void} onBeat sends the primary a
  *   heartbeat
  * @property {() => import('../config/certificate.js').Certificate|null} [certificate] of the public
  *   port at this time; null if it speaks plain HTTP
@@ -209,17 +210,24 @@ export class Worker {
       counters,
     });
     this.health = new Health({ counters, memoryBytes, loopLag: metrics.loopLag });
-    const admission = new Admission({
+    const admission = (this.admission = new Admission({
       config,
       addresses: backend.addresses,
       health: this.health,
       counters,
       now: () => performance.now(),
       authenticator,
-    });
+    }));
+    const relocations = (this.relocations = new Relocations({
+      hub,
+      isSteady: () => this.isSteady(),
+      counters,
+    }));
     this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
       timeoutMs: config.pongTimeoutMs,
+      maxAgeMs: config.maxConnectionAgeMs,
+      onAge: (connection) => relocations.expire(connection),
       counters,
     });
     const admitFrame = (/** @type {{fullAt: number}} */ allowance) =>
@@ -314,8 +322,9 @@ export class Worker {
       setInterval(
         () =>
           this.onBeat({
-            connections: counters.connections,
+            connections: counters.connections - this.relocations.pending.size,
             lagMs: Math.round(this.health.lagMs()),
+            isSteady: this.isSteady(),
           }),
         Math.min(BEAT_INTERVAL_MS, this.config.workerTimeoutMs / 4),
       ),
@@ -341,10 +350,18 @@ export class Worker {
     if (this.isDraining) return 'draining';
     // Only if the configuration asks for it. Otherwise an outage of a shared broker would make all
     // servers unready at once.
-    const isAway = this.outageNotice.isOn || this.backend.broker.state !== 'up';
-    if (this.config.readiness !== 'alone' && isAway) return 'degraded';
+    if (this.config.readiness !== 'alone' && this.#isAway()) return 'degraded';
     if (this.health.lagMs() > this.config.maxLoopLagMs) return 'event loop lag';
     return null;
+  }
+
+  #isAway() {
+    return this.outageNotice.isOn || this.backend.broker.state !== 'up';
+  }
+
+  /** Would this worker admit clients, and could they join their rooms? */
+  isSteady() {
+    return !this.isDraining && !this.#isAway() && this.admission.overload() === null;
   }
 
   unready() {
@@ -357,6 +374,7 @@ export class Worker {
     const { hub, outbox, commands, config, log } = this;
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
+    this.relocations.close();
     this.auth?.drain();
     const apiDrained = this.api?.drain(Math.max(0, deadlineMs - API_RESERVE_MS));
     const { told, terminated } = await drain({

@@ -20,9 +20,10 @@ const TIMEOUT_MS = 100_000;
  * Declares a test that fails if one of its checks does.
  * @param {string} name
  * @param {(checks: Checks, t: import('node:test').TestContext) => Promise<void>} body
+ * @param {number} [timeoutMs]
  */
-export function checkedTest(name, body) {
-  test(name, { timeout: TIMEOUT_MS }, async (t) => {
+export function checkedTest(name, body, timeoutMs = TIMEOUT_MS) {
+  test(name, { timeout: timeoutMs }, async (t) => {
     /** @type {string[]} */
     const unmet = [];
     let count = 0;

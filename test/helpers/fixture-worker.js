@@ -53,7 +53,10 @@ process.on(
           setTimeout(() => process.exit(1), 20);
           return;
         }
-        setInterval(() => send({ type: 'beat', connections: 0, lagMs: 0 }), BEAT_INTERVAL_MS / 4);
+        setInterval(
+          () => send({ type: 'beat', connections: 0, lagMs: 0, isSteady: true }),
+          BEAT_INTERVAL_MS / 4,
+        );
         send({ type: 'ready', address: { port: 1, address: '::' } });
         break;
       case 'metrics':

@@ -185,6 +185,11 @@ test('settings that contradict each other are faults', () => {
     /^FANFARE_DRAIN_DELAY_MS/,
   );
   assert.match(fault({ FANFARE_MAX_UNSENT_BYTES: '20000' }), /^FANFARE_MAX_UNSENT_BYTES/);
+  assert.match(
+    fault({ FANFARE_REBALANCE_SKEW_PERCENT: '109' }),
+    /^FANFARE_REBALANCE_SKEW_PERCENT: 109 is neither 0 nor at least 110/,
+  );
+  valid({ FANFARE_REBALANCE_SKEW_PERCENT: '110' });
 });
 
 test('TRUST_PROXY is a hop count or a list of networks', () => {

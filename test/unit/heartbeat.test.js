@@ -76,3 +76,47 @@ test('a removed connection gets no ping, and each other connection gets one per 
     members.map((_, i) => (i % 3 === 0 ? 0 : 1)),
   );
 });
+
+test('connections reach their maximum age one by one, in its last quarter', () => {
+  const counters = createCounters();
+  /** @type {Map<Connection, number>} */
+  const ends = new Map();
+  let now = 0;
+  const heartbeat = new Heartbeat({
+    intervalMs: 30_000,
+    timeoutMs: 10_000,
+    maxAgeMs: 3_600_000,
+    onAge: (connection) => {
+      ends.set(connection, now);
+      heartbeat.remove(connection);
+    },
+    counters,
+  });
+  for (let i = 0; i < 1000; i++) {
+    const connection = new Connection(new FakeTransport(), '::1');
+    connection.isAlive = true;
+    heartbeat.add(connection);
+  }
+  const alive = () => {
+    for (const place of heartbeat.places) for (const one of place) one.markAlive();
+  };
+  for (; now < 3_700_000; now += heartbeat.stepMs) {
+    heartbeat.step(now);
+    alive();
+  }
+  assert.equal(ends.size, 1000);
+  const times = [...ends.values()];
+  assert.ok(Math.min(...times) >= 2_700_000, `${Math.min(...times)}`);
+  assert.ok(Math.max(...times) <= 3_631_000, `${Math.max(...times)}`);
+  // 1,000 over 900 s: a minute has 67 of them.
+  for (let from = 2_760_000; from < 3_540_000; from += 60_000) {
+    const ended = times.filter((ms) => ms >= from && ms < from + 60_000).length;
+    assert.ok(ended > 20 && ended < 150, `${ended} within a minute`);
+  }
+});
+
+test('without a maximum age no connection has one', () => {
+  const { members, run } = build({ connections: 10 });
+  run(30_000);
+  assert.ok(members.every(({ connection }) => connection.endsS === 0));
+});

@@ -10,6 +10,7 @@ import { CLOSES } from '../../src/protocol/codes.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { EventStreams } from '../../src/transport/sse.js';
+import { Relocations } from '../../src/worker/relocation.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
 import { buildHub } from '../helpers/hub.js';
 import { RawClient } from '../helpers/raw-http.js';
@@ -534,17 +535,20 @@ test('heartbeats are comments, and a silent peer stays', limit, async (t) => {
   assert.equal(client.isClosed, false);
 });
 
-test('a stream ends at its maximum age and may return at once', limit, async (t) => {
-  const { open, heartbeat } = await serve(t, { FANFARE_SSE_MAX_AGE_MS: '1' });
+test('a stream at its maximum age ends with its own time to return', limit, async (t) => {
+  const { open, hub, counters } = await serve(t);
   const client = await open('?room=a');
   await client.collect('joined');
-  await new Promise((resolve) => setTimeout(resolve, 2));
-  for (let i = 1; i <= heartbeat.places.length; i++) heartbeat.step(i * heartbeat.stepMs);
+  const relocations = new Relocations({ hub, isSteady: () => true, counters });
+  t.after(() => relocations.close());
+  relocations.expire(hub.connections[0], 0);
+  relocations.step(1000);
   await client.ended();
   assert.deepEqual(client.all('close'), [
     { type: 'close', code: CLOSES.AGE.code, reason: CLOSES.AGE.reason },
   ]);
-  assert.ok(client.reader.retryMs >= 100 && client.reader.retryMs <= 1000);
+  assert.ok(client.reader.retryMs >= 100 && client.reader.retryMs < 1000);
+  assert.equal(counters.relocated.age, 1);
 });
 
 test('a drain sends each stream its own time to return, then ends it', limit, async (t) => {

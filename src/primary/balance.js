@@ -1,0 +1,193 @@
+// balance.js: decides when connections move away from the fullest workers, and how many.
+//
+// Connections live long. When a worker dies, its clients connect to the other workers, and its
+// replacement stays nearly empty. The skew is the number of connections of the fullest worker,
+// divided by the mean of all workers. If it stays above the threshold, the workers with too many
+// connections close some each second (worker/relocation.js). The operating system, or the primary
+// with round-robin scheduling, gives the returning clients to any worker, so some come back to a
+// full one.
+//
+//   IDLE --above the threshold for settleMs--> MOVING --no worker above the aim--> IDLE (done)
+//                                                |--a worker dies, a reload, a stop--> IDLE (interrupted)
+//                                                '--no progress for PATIENCE_MS--> IDLE (abandoned), for PAUSE_MS
+//
+// The aim lies halfway between the threshold and an even load, so that a rebalance does not begin
+// again at once. While any worker is overloaded or away from the broker, no connection moves.
+
+/** The interval of the decisions. */
+export const BALANCE_INTERVAL_MS = 1000;
+/** With fewer connections per worker, chance alone makes a skew. */
+const MIN_MEAN = 100;
+/** In this time the connections above the aim have to shrink by MIN_PROGRESS. */
+const PATIENCE_MS = 60_000;
+const MIN_PROGRESS = 0.05;
+/** After a rebalance without effect, the next one has to wait. */
+const PAUSE_MS = 600_000;
+
+/** @type {readonly number[]} */
+const NO_ORDERS = Object.freeze([]);
+
+/** @typedef {'done'|'interrupted'|'abandoned'} Result */
+
+/**
+ * A worker's own account of its load.
+ * @typedef {object} Load
+ * @property {number} connections
+ * @property {boolean} isSteady false: overloaded, away from the broker, or silent
+ */
+
+/**
+ * @typedef {object} Rules
+ * @property {number} skewPercent the threshold; 0: connections never move
+ * @property {number} ratePercent of its connections that a worker closes at most in a second
+ * @property {number} settleMs the skew has to last this long, because clients may be returning
+ */
+
+/**
+ * @param {readonly number[]} counts connections by worker
+ * @returns {number} the largest count divided by the mean; 1 if there is no connection
+ */
+export function skewOf(counts) {
+  const mean = meanOf(counts);
+  return mean > 0 ? Math.max(...counts) / mean : 1;
+}
+
+/**
+ * How many connections each worker closes in this second.
+ * @param {readonly number[]} counts connections by worker
+ * @param {Pick<Rules, 'skewPercent'|'ratePercent'>} rules
+ * @returns {number[]} by worker; all 0 if no worker is above the aim
+ */
+export function ordersFor(counts, { skewPercent, ratePercent }) {
+  return excessOf(counts, skewPercent).map((excess, i) =>
+    Math.min(excess, Math.floor((counts[i] * ratePercent) / 100)),
+  );
+}
+
+export class Balancer {
+  /** @param {Pick<import('pino').Logger, 'info'|'warn'>} log */
+  constructor(log) {
+    this.log = log;
+    /** Rebalances by result. @type {Record<Result, number>} */
+    this.results = { done: 0, interrupted: 0, abandoned: 0 };
+    /** Since when the skew has been above the threshold. @type {number|null} */
+    this.skewedMs = null;
+    this.pausedUntilMs = 0;
+    /**
+     * The rebalance under way.
+     * @type {{startedMs: number, moved: number, checkedMs: number, excess: number}|null}
+     */
+    this.run = null;
+  }
+
+  /**
+   * One decision. Call it every BALANCE_INTERVAL_MS.
+   * @param {number} nowMs
+   * @param {readonly Load[]|null} loads by worker; null if a worker is missing, starts or leaves
+   * @param {Rules} rules
+   * @returns {readonly number[]} connections to close now, by worker; may be empty
+   */
+  step(nowMs, loads, rules) {
+    if (loads === null || rules.skewPercent === 0) {
+      this.skewedMs = null;
+      this.#end('interrupted', nowMs);
+      return NO_ORDERS;
+    }
+    const counts = loads.map(({ connections }) => connections);
+    const skew = skewOf(counts);
+    if (this.run === null && (meanOf(counts) < MIN_MEAN || skew * 100 <= rules.skewPercent)) {
+      this.skewedMs = null;
+      return NO_ORDERS;
+    }
+    this.skewedMs ??= nowMs;
+    if (!loads.every(({ isSteady }) => isSteady)) return NO_ORDERS;
+    if (this.run === null) {
+      if (nowMs - this.skewedMs < rules.settleMs || nowMs < this.pausedUntilMs) return NO_ORDERS;
+      this.#begin(nowMs, counts, rules);
+    }
+    return this.#move(nowMs, counts, rules);
+  }
+
+  /**
+   * @param {number} nowMs
+   * @param {readonly number[]} counts
+   * @param {Rules} rules
+   */
+  #begin(nowMs, counts, { skewPercent }) {
+    const excess = sumOf(excessOf(counts, skewPercent));
+    this.run = { startedMs: nowMs, moved: 0, checkedMs: nowMs, excess };
+    this.log.info({ skew: rounded(skewOf(counts)), connections: counts }, 'rebalance started');
+  }
+
+  /**
+   * @param {number} nowMs
+   * @param {readonly number[]} counts
+   * @param {Rules} rules
+   * @returns {readonly number[]}
+   */
+  #move(nowMs, counts, rules) {
+    const { run } = this;
+    const excess = sumOf(excessOf(counts, rules.skewPercent));
+    if (run === null || excess === 0) {
+      this.#end('done', nowMs, counts);
+      return NO_ORDERS;
+    }
+    if (nowMs - run.checkedMs >= PATIENCE_MS) {
+      if (excess > run.excess * (1 - MIN_PROGRESS)) {
+        this.pausedUntilMs = nowMs + PAUSE_MS;
+        this.#end('abandoned', nowMs, counts);
+        return NO_ORDERS;
+      }
+      run.checkedMs = nowMs;
+      run.excess = excess;
+    }
+    const orders = ordersFor(counts, rules);
+    run.moved += sumOf(orders);
+    return orders;
+  }
+
+  /**
+   * @param {Result} result
+   * @param {number} nowMs
+   * @param {readonly number[]} [counts]
+   */
+  #end(result, nowMs, counts) {
+    const { run } = this;
+    if (run === null) return;
+    this.run = null;
+    this.skewedMs = null;
+    this.results[result]++;
+    const seconds = Math.round((nowMs - run.startedMs) / 1000);
+    const skew = counts && rounded(skewOf(counts));
+    const level = result === 'abandoned' ? 'warn' : 'info';
+    this.log[level](
+      { moved: run.moved, seconds, skew, connections: counts },
+      `rebalance ${result}`,
+    );
+  }
+}
+
+/**
+ * @param {readonly number[]} counts
+ * @param {number} skewPercent
+ * @returns {number[]} by worker: connections above the aim
+ */
+function excessOf(counts, skewPercent) {
+  const aim = (meanOf(counts) * (100 + skewPercent)) / 200;
+  return counts.map((count) => Math.max(0, Math.ceil(count - aim)));
+}
+
+/** @param {readonly number[]} counts */
+function meanOf(counts) {
+  return sumOf(counts) / counts.length;
+}
+
+/** @param {readonly number[]} numbers */
+function sumOf(numbers) {
+  return numbers.reduce((sum, number) => sum + number, 0);
+}
+
+/** @param {number} skew */
+function rounded(skew) {
+  return Math.round(skew * 100) / 100;
+}

@@ -1,0 +1,114 @@
+// relocation.js: closes single connections so that their clients connect anew.
+//
+// It has two causes: the maximum age of a connection, and the rebalance of the primary
+// (primary/balance.js). Both take the same way on every transport:
+//
+// 1. The connection gets SERVER_SHUTDOWN with its own reconnectAfterMs.
+// 2. GRACE_MS later the worker closes it. Until then the connection is served as usual, so that
+//    commands under way get their answers.
+//
+// At most MAX_PENDING connections are on their way. Connections over that limit stay, and the next
+// ping or the next order looks at them again. A worker that drains, lags or has no broker relocates
+// no connection, because its clients might not be able to join their rooms again.
+
+import { CLOSES } from '../protocol/codes.js';
+
+/** Time between the notice and the close: a round trip of most clients. */
+const GRACE_MS = 500;
+/** The worker closes at most this many connections in GRACE_MS. */
+export const MAX_PENDING = 500;
+/** The time after which a client returns. The server is well, so it is short. */
+const RECONNECT_MS = { min: 100, max: 1000 };
+
+/** Causes of relocations: the keys of `counters.relocated`. */
+const CAUSES = Object.freeze({ age: CLOSES.AGE, rebalance: CLOSES.REBALANCE });
+
+/** @typedef {keyof typeof CAUSES} Cause */
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+
+export class Relocations {
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
+   * @param {() => boolean} parts.isSteady whether this worker could take the clients back
+   * @param {Pick<import('../observability/counters.js').Counters, 'relocated'>} parts.counters
+   * @param {() => number} [parts.random]
+   */
+  constructor({ hub, isSteady, counters, random = Math.random }) {
+    this.hub = hub;
+    this.isSteady = isSteady;
+    this.counters = counters;
+    this.random = random;
+    /**
+     * Connections that have their notice, in the order of their close.
+     * @type {Map<Connection, {cause: Cause, dueMs: number}>}
+     */
+    this.pending = new Map();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+
+  /** Drops the relocations under way. A drain closes these connections with all others. */
+  close() {
+    clearTimeout(this.timer);
+    this.pending.clear();
+  }
+
+  /**
+   * The connection has reached its maximum age.
+   * @param {Connection} connection
+   * @param {number} [nowMs]
+   */
+  expire(connection, nowMs = performance.now()) {
+    if (this.isSteady()) this.#announce(connection, 'age', nowMs);
+  }
+
+  /**
+   * Relocates connections at random.
+   * @param {number} count
+   * @param {number} [nowMs]
+   */
+  rebalance(count, nowMs = performance.now()) {
+    if (!this.isSteady()) return;
+    const { connections } = this.hub;
+    // A place may be drawn twice; then fewer connections go in this second.
+    for (let i = 0; i < count && connections.length > 0; i++)
+      this.#announce(
+        connections[Math.floor(this.random() * connections.length)],
+        'rebalance',
+        nowMs,
+      );
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Cause} cause
+   * @param {number} nowMs
+   */
+  #announce(connection, cause, nowMs) {
+    const { pending } = this;
+    if (!connection.isOpen || pending.has(connection) || pending.size >= MAX_PENDING) return;
+    pending.set(connection, { cause, dueMs: nowMs + GRACE_MS });
+    const { min, max } = RECONNECT_MS;
+    connection.announceShutdown(min + Math.floor(this.random() * (max - min)));
+    if (pending.size === 1) this.#wait(GRACE_MS);
+  }
+
+  /** @param {number} ms */
+  #wait(ms) {
+    this.timer = setTimeout(() => this.step(performance.now()), ms);
+    this.timer.unref();
+  }
+
+  /** Closes the connections whose time has come. @param {number} nowMs */
+  step(nowMs) {
+    clearTimeout(this.timer);
+    for (const [connection, { cause, dueMs }] of this.pending) {
+      if (dueMs > nowMs) return this.#wait(dueMs - nowMs);
+      this.pending.delete(connection);
+      if (!connection.isOpen) continue;
+      this.counters.relocated[cause]++;
+      connection.close(CAUSES[cause]);
+    }
+  }
+}
