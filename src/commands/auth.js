@@ -1,6 +1,6 @@
 // auth.js: the command auth, the token of hello, and the rooms that a token names.
 
-import { readText } from '../protocol/decode.js';
+import { readSince, readText } from '../protocol/decode.js';
 import { encodeAuthenticated, encodeLeft } from '../protocol/encode.js';
 
 /** The commands that a connection may send before it has authenticated. */
@@ -40,7 +40,7 @@ export class AuthCommands {
      */
     this.handle = () => {};
     authenticator.listen({
-      onSession: (connection) => this.#autojoin(connection),
+      onSession: (connection) => this.#autojoin(connection, undefined),
       onRefused: (connection, { error, retryAfterS }) =>
         this.replies.error(connection, error, undefined, retryAfterS || undefined),
     });
@@ -73,10 +73,16 @@ export class AuthCommands {
   hello(connection, command) {
     const token = readText(command, 'token');
     if (token === null) return this.replies.malformed(connection, command.id);
-    if (token === undefined) return this.session.hello(connection, command);
     // The command is a slice of a read, so values needed later are copied.
-    const { id } = command;
-    this.#authenticate(connection, token, id, () => this.session.welcome(connection, id));
+    const { id, since } = command;
+    if (token !== undefined) {
+      this.#authenticate({ connection, token, id, since }, () =>
+        this.session.welcome(connection, id),
+      );
+      return;
+    }
+    this.session.welcome(connection, id);
+    if (since !== undefined) this.#autojoin(connection, since);
   }
 
   /** @type {Handler} */
@@ -85,7 +91,7 @@ export class AuthCommands {
     if (token === null || token === undefined)
       return this.replies.malformed(connection, command.id);
     const { id } = command;
-    this.#authenticate(connection, token, id, () => {
+    this.#authenticate({ connection, token, id, since: undefined }, () => {
       const { session } = connection;
       if (session === null) return;
       const { expiresAtMs } = session.identity;
@@ -94,12 +100,14 @@ export class AuthCommands {
   }
 
   /**
-   * @param {Connection} connection
-   * @param {string} token
-   * @param {import('./replies.js').Id} id
+   * @param {object} command
+   * @param {Connection} command.connection
+   * @param {string} command.token
+   * @param {import('./replies.js').Id} command.id
+   * @param {unknown} command.since positions in rooms that the server joins for the connection
    * @param {() => void} reply
    */
-  async #authenticate(connection, token, id, reply) {
+  async #authenticate({ connection, token, id, since }, reply) {
     const { isHeld } = connection;
     const { refusal, commands } = await this.authenticator.authenticate(connection, token);
     if (refusal !== null) {
@@ -110,7 +118,7 @@ export class AuthCommands {
     }
     reply();
     this.#leaveForbidden(connection);
-    this.#autojoin(connection);
+    this.#autojoin(connection, since);
     for (const data of commands) this.handle(connection, data);
   }
 
@@ -132,14 +140,30 @@ export class AuthCommands {
   }
 
   /**
-   * Joins the rooms that the token names, except those the connection is in.
-   * @param {Connection} connection with a session
+   * Joins the rooms that the token names. A room that the connection is in stays as it is, unless
+   * the client has sent a position in it.
+   * @param {Connection} connection
+   * @param {unknown} sinces positions by room, as sent
    */
-  #autojoin(connection) {
+  #autojoin(connection, sinces) {
     const { session } = connection;
     if (session === null) return;
     for (const name of session.identity.autojoin) {
-      if (!this.hub.rooms.get(name)?.has(connection)) this.joins.autojoin(connection, name);
+      const since = readSince(positionIn(sinces, name));
+      const room = this.hub.rooms.get(name);
+      if (!room?.has(connection) || (since !== null && room.sync !== null))
+        this.joins.autojoin(connection, name, since);
     }
   }
+}
+
+/**
+ * @param {unknown} sinces
+ * @param {string} room
+ * @returns {unknown} undefined if the client has sent none
+ */
+function positionIn(sinces, room) {
+  if (typeof sinces !== 'object' || sinces === null || !Object.hasOwn(sinces, room))
+    return undefined;
+  return /** @type {Record<string, unknown>} */ (sinces)[room] ?? undefined;
 }

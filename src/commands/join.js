@@ -84,12 +84,14 @@ export class JoinCommands {
 
   /**
    * Joins a room that the connection's token names.
-   * @param {Connection} connection with a session, not in the room
+   * @param {Connection} connection with a session
    * @param {string} name
+   * @param {import('../protocol/decode.js').Since|null} since null: the connection is not in the
+   *   room
    */
-  autojoin(connection, name) {
+  autojoin(connection, name, since) {
     const who = this.tracker?.covers(name) ? { user: undefined, info: null } : null;
-    this.#enter(connection, name, { id: undefined, who, since: null });
+    this.#enter(connection, name, { id: undefined, who, since });
   }
 
   /**
@@ -150,8 +152,12 @@ export class JoinCommands {
    */
   #enter(connection, name, join) {
     const { hub, replies } = this;
-    if (hub.rooms.get(name)?.has(connection))
-      return replies.error(connection, 'ALREADY_JOINED', join.id);
+    const room = hub.rooms.get(name);
+    if (room?.has(connection)) {
+      if (!isRecovery(connection, room, join))
+        return replies.error(connection, 'ALREADY_JOINED', join.id);
+      return hub.rejoin(connection, room, this.#requestOf(connection, name, join));
+    }
     if (!this.#mayEnterAnother(connection)) return replies.roomLimit(connection, join.id);
     this.#admit(connection, name, join);
   }
@@ -161,15 +167,25 @@ export class JoinCommands {
    * @param {string} name
    * @param {Joining} join
    */
-  #admit(connection, name, { id, who, since, last = 0, onJoined = null, onRefused = () => {} }) {
+  #admit(connection, name, join) {
     const { hub, replies } = this;
     const room = hub.rooms.get(name);
     if (room === undefined && this.scheduler.isFull && this.scheduler.hasHistory(name)) {
       this.counters.readsRefused++;
-      replies.error(connection, 'UNAVAILABLE', id);
-      return onRefused();
+      replies.error(connection, 'UNAVAILABLE', join.id);
+      return join.onRefused?.();
     }
-    hub.join(connection, name, {
+    hub.join(connection, name, this.#requestOf(connection, name, join));
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {string} name
+   * @param {Joining} join
+   * @returns {import('../hub/hub.js').RoomRequest}
+   */
+  #requestOf(connection, name, { id, who, since, last = 0, onJoined = null, onRefused }) {
+    return {
       since,
       last,
       onJoined: (joined) => {
@@ -186,10 +202,10 @@ export class JoinCommands {
         this.#attend(connection, name, who);
       },
       onRefused: (error) => {
-        replies.brokerError(connection, error, id);
-        onRefused();
+        this.replies.brokerError(connection, error, id);
+        onRefused?.();
       },
-    });
+    };
   }
 
   /** @type {Handler} */
@@ -226,8 +242,9 @@ export class JoinCommands {
   #attend(connection, name, who) {
     if (who === null) return;
     const room = this.hub.rooms.get(name);
-    // The connection may have left while the broker confirmed the room.
-    if (!room?.has(connection)) return;
+    // The connection may have left while the broker confirmed the room. If it has joined again, it
+    // is among the users already.
+    if (!room?.has(connection) || room.users?.has(connection)) return;
     const { session } = connection;
     if (session === null) room.users?.join(connection, who.user ?? connection.id, who.info);
     else room.users?.join(connection, session.user, session.identity.info);
@@ -243,4 +260,16 @@ export class JoinCommands {
     if (user === undefined || this.isNameFree) return true;
     return session !== null && session.user === user;
   }
+}
+
+/**
+ * Does a join of a room that the connection is in bring what the client has missed? The server has
+ * joined the room for the connection, before the client could send its position.
+ * @param {Connection} connection
+ * @param {import('../hub/room.js').Room} room
+ * @param {Joining} join
+ */
+function isRecovery({ session }, { name, sync }, { since, last = 0 }) {
+  if (sync === null || (since === null && last === 0)) return false;
+  return session?.identity.autojoin.includes(name) ?? false;
 }

@@ -141,6 +141,18 @@ export class Hub {
   }
 
   /**
+   * A connection that is in a room with history, or joining it, joins it again with a position. It
+   * does not leave: presence does not notice, and the room stays open.
+   * @param {Connection} connection
+   * @param {Room} room
+   * @param {RoomRequest} request
+   */
+  rejoin(connection, room, request) {
+    room.delete(connection);
+    this.join(connection, room.name, request);
+  }
+
+  /**
    * @param {Connection} connection
    * @param {Room} room one it is in
    */

@@ -57,8 +57,13 @@ export class RoomUsers {
     this.connections = new Map();
   }
 
+  /** @param {Connection} connection */
+  has(connection) {
+    return this.users.has(connection);
+  }
+
   /**
-   * @param {Connection} connection a member of the room
+   * @param {Connection} connection a member of the room, and not among the users
    * @param {string} user
    * @param {Buffer|null} info JSON, copied
    */

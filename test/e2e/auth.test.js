@@ -270,6 +270,64 @@ test('autojoin joins the rooms of the token', async (t) => {
   await client.got(({ type }) => type === 'message');
 });
 
+test('a client recovers the rooms that its token joins: by hello with since, or by a join', async (t) => {
+  const server = await startServer(t, {
+    ...ENV,
+    FANFARE_HISTORY: 'h=100/60s',
+    FANFARE_PRESENCE: 'h',
+  });
+  const rooms = { publish: ['*'], presence: ['h'] };
+  const text = token({ autojoin: ['h', 'plain'], rooms });
+  const isIn = (/** @type {any} */ { type, room }) => type === 'joined' && room === 'h';
+  const payloadsOf = (/** @type {Client} */ { messages }) =>
+    messages.filter(({ type, room }) => type === 'message' && room === 'h').map((m) => m.payload);
+  const writer = await new Client(t, server, {
+    token: token({ sub: 'writer', rooms: { ...rooms, join: ['h'] } }),
+  }).open();
+  await writer.ask({ type: 'join', room: 'h', id: 'in' });
+  let next = 0;
+  const publish = () => writer.ask({ type: 'message', room: 'h', payload: ++next, id: next });
+  const { epoch } = await publish();
+  await publish();
+  await publish();
+  const since = { epoch, offset: 1 };
+
+  const first = await new Client(t, server).open();
+  first.send({ type: 'hello', token: text, since: { h: since, other: since }, id: 1 });
+  assert.equal((await first.got(isIn)).recovered, true);
+  await publish();
+  await until(() => payloadsOf(first).length === 3, 5000, 'three messages');
+  assert.deepEqual(payloadsOf(first), [2, 3, 4]);
+
+  const later = await new Client(t, server, { token: text }).open();
+  assert.equal((await later.got(isIn)).recovered, false);
+  const hello = { type: 'hello', since: { h: { epoch, offset: 2 }, plain: since }, id: 1 };
+  assert.equal((await later.ask(hello)).type, 'welcome');
+  await later.got((message) => isIn(message) && message.recovered);
+  const again = await later.ask({ type: 'join', room: 'h', since: { epoch, offset: 3 }, id: 2 });
+  assert.deepEqual([again.type, again.offset, again.recovered], ['joined', 4, true]);
+  await publish();
+  await until(() => payloadsOf(later).includes(5), 5000, 'the live message');
+  assert.deepEqual(payloadsOf(later), [3, 4, 4, 5]);
+  assert.equal((await later.ask({ type: 'join', room: 'h', id: 3 })).error, 'ALREADY_JOINED');
+  const plain = await later.ask({ type: 'join', room: 'plain', since, id: 4 });
+  assert.equal(plain.error, 'ALREADY_JOINED');
+  const rejoin = await writer.ask({ type: 'join', room: 'h', since, id: 'again' });
+  assert.equal(rejoin.error, 'ALREADY_JOINED', 'only rooms that the server has joined');
+
+  // Presence has counted each connection once: when both have left, the user is gone.
+  const { members } = await writer.ask({ type: 'presence', room: 'h', id: 'who' });
+  assert.deepEqual(members.map((/** @type {any} */ { user }) => user).sort(), ['alice', 'writer']);
+  const events = () =>
+    writer.messages
+      .filter(({ type, member }) => type === 'presence' && member?.user === 'alice')
+      .map(({ event }) => event);
+  await until(() => events().length > 0, 5000, 'the join of the user');
+  assert.deepEqual(events(), ['join']);
+  for (const { ws } of [first, later]) ws.close();
+  await until(() => events().length === 2, 5000, 'the leave of the user');
+});
+
 test('all connections of a user share a rate of messages, and other users have their own', async (t) => {
   const server = await startServer(t, {
     ...ENV,
