@@ -2,13 +2,12 @@
 // the package `eventsource`, alone and behind proxies.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { connect as connectHttp2 } from 'node:http2';
 import { test } from 'node:test';
 import { EventSource } from 'eventsource';
-import { chromium } from 'playwright-core';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
@@ -16,13 +15,6 @@ import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
-const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
-const FLAGS = [
-  '--no-sandbox',
-  '--disable-gpu',
-  '--no-first-run',
-  '--disable-background-networking',
-];
 const ENV = {
   ...NO_LIMITS,
   FANFARE_HISTORY: 'chat.*=10000/600s',
@@ -78,8 +70,7 @@ class Page {
    * @param {string} query
    */
   static async open(t, port, query) {
-    const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-    t.after(() => browser.close());
+    const browser = await openBrowser(t);
     const page = await browser.newPage();
     await page.goto(`http://127.0.0.1:${port}/livez`);
     await page.evaluate(`
@@ -186,7 +177,7 @@ for (const { name, query, rooms } of [
     const other = await startServer(t, { ...env, PORT: '0', WORKERS: '1' });
     let server = await startServer(t, env);
     const listeners = Array.from({ length: LISTENERS }, () => new Listener(t, port, query));
-    const page = CHROMIUM === '' || rooms.length > 1 ? null : await Page.open(t, port, query);
+    const page = withoutChromium || rooms.length > 1 ? null : await Page.open(t, port, query);
     await until(() => listeners.every(({ opened }) => opened === 1), BACK_MS, 'the first streams');
     const publisher = new Publisher(t, () => other.port, rooms);
     const back = async (/** @type {string} */ what) => {
@@ -387,6 +378,50 @@ test('a token lets a stream in, and its rights and rooms count', { timeout: 30_0
   assert.equal(metrics.get('fanfare_authenticated_connections'), 2);
   const log = JSON.stringify(server.lines);
   for (const secret of valid.split('.').slice(1)) assert.ok(!log.includes(secret));
+});
+
+test('pages of an allowed origin listen by fetch with a token and by EventSource, others stop', {
+  timeout: 60_000,
+  skip: withoutChromium,
+}, async (t) => {
+  const pages = await Promise.all([1, 2].map(() => startServer(t, { ...ENV, WORKERS: '1' })));
+  const [allowed, forbidden] = pages.map(({ port }) => `http://127.0.0.1:${port}`);
+  const server = await startServer(t, {
+    ...ENV,
+    WORKERS: '1',
+    JWT_SECRET: SECRET,
+    ALLOWED_ORIGINS: allowed,
+  });
+  const valid = token({ rooms: RIGHTS });
+  const url = `http://127.0.0.1:${server.port}/sse?room=chat.1`;
+  const browser = await openBrowser(t);
+  const visit = async (/** @type {string} */ origin) => {
+    const page = await browser.newPage();
+    await page.goto(`${origin}/livez`);
+    await page.evaluate(`
+      window.texts = { byFetch: '', bySource: '' };
+      fetch('${url}', { headers: { Authorization: 'Bearer ${valid}' } }).then(async ({ body }) => {
+        const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+        for (let read = await reader.read(); !read.done; read = await reader.read())
+          texts.byFetch += read.value;
+      }).catch((error) => { texts.byFetch = error.name; });
+      window.source = new EventSource('${url}&token=${valid}');
+      source.onmessage = ({ data }) => { texts.bySource += data; };
+      window.refused = new EventSource('${url}&room=secret&token=${valid}');
+    `);
+    return page;
+  };
+  const page = await visit(allowed);
+  await page.waitForFunction("texts.byFetch.includes('joined') && source.readyState === 1");
+  const publisher = await connect(t, `ws://127.0.0.1:${server.port}/?token=${valid}`);
+  publisher.send({ type: 'message', room: 'chat.1', payload: 'hello', id: 1 });
+  await publisher.next('ack');
+  await page.waitForFunction("texts.byFetch.includes('hello') && texts.bySource.includes('hello')");
+  await page.waitForFunction('refused.readyState === EventSource.CLOSED');
+  const stranger = await visit(forbidden);
+  await stranger.waitForFunction(
+    "texts.byFetch === 'TypeError' && source.readyState === EventSource.CLOSED",
+  );
 });
 
 test('rooms that a token joins recover as the rooms of the request do', {
