@@ -126,7 +126,7 @@ export class Publisher {
   /** @param {Outgoing} message */
   #unanswered(message) {
     message.isSent = false;
-    if (this.#isQueueing && performance.now() - message.firstSentMs < this.#rememberedMs) return;
+    if (this.#isQueueing && this.#isRemembered(message)) return;
     this.#reject(message, 'OUTCOME_UNKNOWN');
   }
 
@@ -135,13 +135,23 @@ export class Publisher {
    * @param {FanfareError} error
    */
   #refused(message, error) {
-    if (!this.#isQueueing || !error.retryable) {
+    const isSafe =
+      error.retryable || (error.code === 'OUTCOME_UNKNOWN' && this.#isRemembered(message));
+    if (!this.#isQueueing || !isSafe) {
       this.#pending.delete(message);
       return message.reject(error);
     }
     message.isSent = false;
     const delayMs = error.retryAfterMs ?? reconnectDelay({ code: 1011, attempt: 0 });
     this.#pause ??= setTimeout(() => this.#flush(), delayMs);
+  }
+
+  /**
+   * Does the server accept the message once, however often it is sent?
+   * @param {Outgoing} message
+   */
+  #isRemembered({ firstSentMs }) {
+    return performance.now() - firstSentMs < this.#rememberedMs;
   }
 
   /**

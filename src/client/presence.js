@@ -104,7 +104,7 @@ export class Presence extends Emitter {
       this.#members = found;
       for (const [user, change] of this.#changes ?? []) this.#apply(user, change);
       this.#changes = null;
-      this.#count = Math.max(count, found.size);
+      this.#count = count;
       this.#changed();
     });
   }

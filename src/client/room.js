@@ -185,13 +185,13 @@ export class Room extends Emitter {
       type: 'join',
       room: this.name,
       since,
-      last: since === undefined && !this.#isContinuing ? last : undefined,
+      last: this.#isContinuing ? undefined : last,
       presence,
     };
     this.#port.request(command, (reply) => {
       if (reply === null || this.#hasLeft) return;
       if (reply.type === 'error') this.#refused(errorOf(reply, this.name));
-      else this.#joined(reply, since, command.last);
+      else this.#joined(reply, since);
     });
   }
 
@@ -247,8 +247,7 @@ export class Room extends Emitter {
   /** The server has taken the connection out of the room. @param {Wire} push */
   expelled({ reason }) {
     this.lost();
-    const message = `The server ended the membership: ${reason}`;
-    this.#report(new FanfareError('PERMISSION_DENIED', { message, room: this.name }));
+    this.#report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
   }
 
   /** @param {FanfareError} error */
@@ -267,13 +266,12 @@ export class Room extends Emitter {
   /**
    * @param {Wire} reply
    * @param {Position|undefined} since
-   * @param {number|undefined} last
    */
-  #joined({ epoch, offset, recovered = false }, since, last = 0) {
+  #joined({ epoch, offset, recovered = false, replayed = 0 }, since) {
     this.#isJoined = true;
     this.#attempt = 0;
     if (epoch === undefined) this.#position = undefined;
-    else if (!recovered) this.#position = { epoch, offset: Math.max(0, offset - last) };
+    else if (!recovered) this.#position = { epoch, offset: offset - replayed };
     const position = epoch === undefined ? undefined : { epoch, offset };
     const isMissing = this.#isContinuing && !recovered;
     this.#isContinuing = true;

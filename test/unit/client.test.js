@@ -379,7 +379,13 @@ test('`last` counts for the first join only, and its replay is delivered', async
   const list = seen(room);
   await turn();
   client.socket.greet();
-  client.socket.answer('join', { type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+  client.socket.answer('join', {
+    type: 'joined',
+    room: 'chat.1',
+    ...at(10),
+    recovered: false,
+    replayed: 2,
+  });
   for (const offset of [9, 10, 11]) client.socket.push(message(offset));
   assert.deepEqual(list, [9, 10, 11]);
   client.socket.end(1006);
@@ -536,6 +542,23 @@ test('a queue sends a message again with its key if the server remembers keys', 
   assert.deepEqual(client.socket.last('message'), first);
   client.socket.answer('message', { type: 'ack', ...at(1) });
   assert.deepEqual(await published, at(1));
+});
+
+test('a queue repeats a message of unknown outcome only while its key is remembered', async (t) => {
+  const client = setUp(t, { offline: 'queue' });
+  const room = client.fanfare.join('chat.1');
+  await turn();
+  await client.pass(1);
+  client.socket.greet({ limits: { idempotencyMs: 2000 } });
+  const unknown = { type: 'error', error: 'OUTCOME_UNKNOWN', message: '' };
+  const published = assert.rejects(room.publish('once'), { code: 'OUTCOME_UNKNOWN' });
+  client.socket.answer('message', unknown);
+  await client.pass(1500);
+  const [first, second] = client.socket.all('message');
+  assert.deepEqual(second, first);
+  await client.pass(500);
+  client.socket.answer('message', unknown);
+  await published;
 });
 
 test('a queue waits as long as the server asks, and then sends the message again', async (t) => {
