@@ -129,8 +129,8 @@ describe('the Redis broker', { concurrency: 4 }, () => {
     for (let i = 0; i < 500; i++)
       published.push(outcome(a.broker.publish(`room-${i % 50}`, Buffer.from('x'))));
     published.push(outcome(a.broker.publish('room', Buffer.alloc(100_000))));
-    // Written at the end of the tick.
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    // The publisher writes in a setImmediate of its own, which runs before this one.
+    await new Promise((resolve) => setImmediate(resolve));
     await redis.kill();
     assert.deepEqual(new Set(await Promise.all(published)), new Set(['OUTCOME_UNKNOWN']));
     assert.equal(a.node.publisher.messages, 0);
