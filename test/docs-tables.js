@@ -10,18 +10,30 @@ import { fileURLToPath } from 'node:url';
 import { SETTINGS } from '../src/config/settings.js';
 import { LIMITS } from '../src/doctor/limits.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from '../src/observability/metrics.js';
-import { CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
+import { API_ERRORS, CLOSES, ERRORS, WS_CLOSES } from '../src/protocol/codes.js';
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 const MARKED = /<!-- table: (\w+) -->\n[\s\S]*?<!-- end -->/g;
 
 /** Every table by its name in the pages. @type {Record<string, () => string>} */
-const TABLES = { errors, closes, settings, metrics, limits };
+const TABLES = { errors, apiErrors, closes, settings, metrics, limits };
 
 function errors() {
   return table(
     ['error', 'message', 'client action'],
     Object.entries(ERRORS).map(([code, { message, client }]) => [`\`${code}\``, message, client]),
+  );
+}
+
+function apiErrors() {
+  return table(
+    ['status', 'error', 'message', 'client action'],
+    Object.entries(API_ERRORS).map(([code, { status, message, client }]) => [
+      String(status),
+      `\`${code}\``,
+      message,
+      client,
+    ]),
   );
 }
 

@@ -70,7 +70,7 @@ for (const redis of [false, true]) {
       const { body: page } = await api('/rooms/h.1/history?limit=1');
       const [message] = page.messages;
       assert.deepEqual([page.offset, page.messages.length, message.payload], [2, 1, 'x']);
-      const since = await api(`/rooms/h.1/history?epoch=${first.epoch}&offset=1`);
+      const since = await api(`/rooms/h.1/history?since=${first.epoch}:1`);
       assert.deepEqual(
         since.body.messages.map((/** @type {any} */ one) => one.offset),
         [2],
@@ -96,6 +96,16 @@ for (const redis of [false, true]) {
       await member.next(({ payload }) => payload === 999);
       const got = member.all('message').map(({ payload }) => payload);
       assert.deepEqual(got, [1, ...messages.map(({ payload }) => payload)]);
+    });
+
+    test('DELETE deletes the history of a room, which begins a new epoch', async (t) => {
+      const { api } = await start(t);
+      const { body: first } = await api('/publish', { body: { room: 'h.1', payload: 1 } });
+      const answer = await api('/rooms/h.1/history', { method: 'DELETE' });
+      assert.deepEqual([answer.status, answer.body], [200, {}]);
+      const { body: page } = await api('/rooms/h.1/history');
+      assert.deepEqual([page.messages, page.offset], [[], 0]);
+      assert.notEqual(page.epoch, first.epoch);
     });
 
     test('broadcast reaches each connection, and answers their number', async (t) => {
@@ -383,7 +393,8 @@ const REFUSED = [
   ['an invalid room in the path', '/rooms/a%20b/history', {}, 400, 'INVALID_REQUEST'],
   ['an invalid limit', '/rooms/h.1/history?limit=0', {}, 400, 'INVALID_REQUEST'],
   ['an unknown parameter', '/rooms/h.1/history?limt=1', {}, 400, 'INVALID_REQUEST'],
-  ['half a position', '/rooms/h.1/history?offset=1', {}, 400, 'INVALID_REQUEST'],
+  ['half a position', '/rooms/h.1/history?since=1', {}, 400, 'INVALID_REQUEST'],
+  ['an empty parameter', '/rooms?prefix=', {}, 400, 'INVALID_REQUEST'],
   ['history of a room without', '/rooms/a/history', {}, 404, 'NO_HISTORY'],
   ['a revocation without tokens', '/revoke', { body: { user: 'ann' } }, 404, 'NO_TOKENS'],
 ];
@@ -417,6 +428,39 @@ test('a key over its rate gets 429 with Retry-After, and other keys do not', asy
   assert.ok(Number(refused.headers.get('retry-after')) >= 1);
   assert.equal((await apiOf(server, secret)('/publish/batch', { body })).status, 200);
 });
+
+for (const room of ['a', 'h.1']) {
+  test(`a publish to ${room} during a freeze of Redis and again after it makes one message`, async (t) => {
+    const redis = await startRedis(t);
+    const { server, api } = await startWithKey(t, { REDIS_URL: redis.url, WORKERS: '2' });
+    const members = [await connect(t, server.port), await connect(t, server.port)];
+    for (const member of members) await member.join(room);
+    const send = (/** @type {string} */ payload) =>
+      api('/publish', { body: { room, payload }, headers: { 'Idempotency-Key': payload } });
+    redis.freeze();
+    const frozen = await send('once');
+    redis.thaw();
+    assert.deepEqual([frozen.status, frozen.body.error], [504, 'OUTCOME_UNKNOWN']);
+    // A worker that is still reconnecting answers 503.
+    const accepted = async (/** @type {string} */ payload) => {
+      let answer = await send(payload);
+      await until(async () => answer.status === 200 || (answer = await send(payload)) === null);
+      return answer;
+    };
+    const again = await accepted('once');
+    const last = await accepted('last');
+    if (room === 'h.1') {
+      assert.deepEqual([again.body.offset, last.body.offset], [1, 2]);
+      const { body } = await api('/rooms/h.1/history');
+      assert.equal(body.messages.length, 2);
+    }
+    for (const member of members) {
+      await member.next(({ payload }) => payload === 'last');
+      const got = member.all('message').map(({ payload }) => payload);
+      assert.deepEqual(got, ['once', 'last']);
+    }
+  });
+}
 
 test('requests beyond the bound get 503 and are counted', async (t) => {
   const redis = await startRedis(t);
@@ -506,18 +550,23 @@ describe('HTTP', () => {
   });
 });
 
-test('a drain answers the requests under way before it ends', async (t) => {
-  const { server, api } = await startWithKey(t);
-  const body = { messages: Array.from({ length: 1000 }, () => ({ room: 'h.1', payload: 1 })) };
-  const answers = Promise.all(Array.from({ length: 4 }, () => api('/publish/batch', { body })));
+test('a drain answers the request under way before it ends, and takes no other', async (t) => {
+  const { server, secret } = await startWithKey(t);
+  const body = '{"room":"h.1","payload":1}';
+  const head = `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
+  const [busy, idle] = [await RawClient.connect(t, server), await RawClient.connect(t, server)];
+  idle.write(head + body);
+  assert.equal((await idle.response()).status, 200);
+  busy.write(head + body.slice(0, 9));
   await until(async () => {
     const { values } = await scrape(server.metricsPort);
-    return (values.get('fanfare_api_requests_total{route="publish_batch"}') ?? 0) > 0;
+    return values.get('fanfare_api_requests_in_flight') === 1;
   });
   server.kill('SIGTERM');
-  assert.deepEqual(
-    (await answers).map(({ status }) => status),
-    [200, 200, 200, 200],
-  );
+  await until(() => idle.isClosed);
+  busy.write(body.slice(9));
+  const { status, headers, body: answer } = await busy.response();
+  assert.deepEqual([status, headers['content-length'] > '0'], [200, true]);
+  assert.match(answer, /"offset":2}/);
   assert.equal((await server.exited).code, 0);
 });

@@ -12,8 +12,7 @@ import { ApiFault } from './fault.js';
  * The parts of a worker that the routes use.
  * @typedef {object} Services
  * @property {import('../../config/settings.js').Config} config
- * @property {Pick<Broker, 'publish'|'countConnections'> & {deleteHistory?(room: string): Promise<void>}}
- *   broker
+ * @property {Pick<Broker, 'publish'|'countConnections'>} broker
  * @property {import('../../backend/broker.js').HistoryOf} historyOf
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
  * @property {Pick<import('../../hub/room-users.js').PresenceTracker, 'covers'|'read'>|null} tracker
@@ -42,6 +41,7 @@ import { ApiFault } from './fault.js';
  *   disconnect
  * @property {(user: string, rooms: readonly string[]) => Promise<number>} join
  * @property {(user: string, rooms: readonly string[]) => Promise<number>} leave
+ * @property {(room: string) => Promise<unknown>} deleteHistory
  */
 
 /**

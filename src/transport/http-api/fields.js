@@ -14,6 +14,10 @@ import { ApiFault } from './fault.js';
 
 const MAX_LISTED = 1000;
 const MAX_FIELD_NAME = 64;
+/** As in tokens. */
+const MAX_TOKEN_ID_LENGTH = 256;
+/** The last second of the year 9999. */
+const MAX_SECONDS = 253_402_300_799;
 const KEY = /^[\x21-\x7e]{1,128}$/;
 const QUOTE = 0x22;
 const OPEN_BRACKET = 0x5b;
@@ -58,11 +62,14 @@ export const idempotencyKey = (body, start, end) =>
 
 /** @type {Reader} The `jti` of a token. */
 export const tokenId = (body, start, end) =>
-  only((text) => text !== '' && text.length <= 256, textAt(body, start, end));
+  only((text) => text !== '' && text.length <= MAX_TOKEN_ID_LENGTH, textAt(body, start, end));
 
 /** @type {Reader} A NumericDate of RFC 7519, in whole seconds. */
 export const seconds = (body, start, end) =>
-  only((number) => Number.isSafeInteger(number) && number >= 0, numberAt(body, start, end));
+  only(
+    (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SECONDS,
+    numberAt(body, start, end),
+  );
 
 /** @type {Reader} A close code of the application (RFC 6455 7.4.2). */
 export const closeCode = (body, start, end) =>

@@ -12,8 +12,9 @@ const MAX_PAGES = 10;
 const MAX_MEMBER_BYTES = 1_048_576;
 /** Reads of presence under way for one request. */
 const MAX_READS = 8;
-const PREFIX = /^[A-Za-z0-9_.:@/-]{1,200}$/;
 const NUMBER = /^\d{1,16}$/;
+/** An epoch and an offset. */
+const POSITION = /^[0-9a-f]{16}:\d{1,15}$/;
 
 /** @typedef {import('./call.js').Call} Call */
 /** @typedef {import('./call.js').Services} Services */
@@ -22,8 +23,7 @@ const QUERY = { rooms, users };
 
 export class RoomRoutes {
   /** @param {Services} services */
-  constructor({ broker, historyReader, historyOf, tracker, fleet }) {
-    this.broker = broker;
+  constructor({ historyReader, historyOf, tracker, fleet }) {
     this.historyReader = historyReader;
     this.historyOf = historyOf;
     this.tracker = tracker;
@@ -32,9 +32,9 @@ export class RoomRoutes {
 
   /** `GET rooms` @param {Call} call */
   rooms = async (call) => {
-    const { prefix = '', after = '', limit } = readQuery(call, ['prefix', 'after', 'limit']);
-    if (prefix !== '' && !PREFIX.test(prefix)) throw new ApiFault('INVALID_REQUEST');
-    if (after !== '' && !isRoom(after)) throw new ApiFault('INVALID_REQUEST');
+    const { prefix, after = '', limit } = readQuery(call, ['prefix', 'after', 'limit']);
+    if (prefix !== undefined && !isRoom(prefix)) throw new ApiFault('INVALID_REQUEST');
+    if (call.query.has('after') && !isRoom(after)) throw new ApiFault('INVALID_REQUEST');
     const count = readLimit(limit) ?? 100;
     /** @type {{room: string, connections: number}[]} */
     const found = [];
@@ -74,19 +74,19 @@ export class RoomRoutes {
 
   /** `GET rooms/:room/history` @param {Call} call */
   history = async (call) => {
-    const { limit, epoch, offset } = readQuery(call, ['limit', 'epoch', 'offset']);
+    const { limit, since: position } = readQuery(call, ['limit', 'since']);
     const name = roomOf(call);
-    if ((epoch === undefined) !== (offset === undefined)) throw new ApiFault('INVALID_REQUEST');
-    const since = epoch === undefined ? null : readSince({ epoch, offset });
-    if (since?.epoch === '') throw new ApiFault('INVALID_REQUEST');
+    const [epoch, offset] = position?.split(':') ?? [];
+    const since = position === undefined ? null : readSince({ epoch, offset });
+    if (position !== undefined && !POSITION.test(position)) throw new ApiFault('INVALID_REQUEST');
     const count = readLimit(limit);
     this.#requireHistory(name);
-    const { messages, position } = await this.historyReader.read(name, count, since);
-    if (position === null) throw new ApiFault('NO_HISTORY');
+    const page = await this.historyReader.read(name, count, since);
+    if (page.position === null) throw new ApiFault('NO_HISTORY');
     return Buffer.concat([
       Buffer.from(`{"room":"${name}","messages":[`),
-      messages,
-      Buffer.from(`],"epoch":"${position.epoch}","offset":${position.offset}}`),
+      page.messages,
+      Buffer.from(`],"epoch":"${page.position.epoch}","offset":${page.position.offset}}`),
     ]);
   };
 
@@ -95,7 +95,7 @@ export class RoomRoutes {
     readQuery(call, []);
     const name = roomOf(call);
     this.#requireHistory(name);
-    await this.broker.deleteHistory?.(name);
+    await this.fleet.deleteHistory(name);
     return {};
   };
 

@@ -28,8 +28,7 @@ export function routesOf(services) {
   const publish = new PublishRoutes(services);
   const rooms = new RoomRoutes(services);
   const control = new ControlRoutes(services);
-  /** @type {Route[]} */
-  const all = [
+  return [
     post('/api/publish', 'publish', 'publish', publish.publish),
     post('/api/publish/batch', 'publish', 'publish_batch', publish.batch),
     post('/api/broadcast', 'broadcast', 'broadcast', publish.broadcast),
@@ -50,9 +49,6 @@ export function routesOf(services) {
     post('/api/users/:user/leave', 'join', 'leave', control.leave),
     post('/api/revoke', 'revoke', 'revoke', control.revoke),
   ];
-  return all.filter(
-    ({ name }) => name !== 'delete_history' || services.broker.deleteHistory !== undefined,
-  );
 }
 
 /**
