@@ -2,6 +2,7 @@
 // the package `eventsource`, alone and behind proxies.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { connect as connectHttp2 } from 'node:http2';
 import { test } from 'node:test';
 import { EventSource } from 'eventsource';
@@ -421,6 +422,37 @@ test('pages of an allowed origin listen by fetch with a token and by EventSource
   const stranger = await visit(forbidden);
   await stranger.waitForFunction(
     "texts.byFetch === 'TypeError' && source.readyState === EventSource.CLOSED",
+  );
+});
+
+test('the browser code of docs/server-sent-events.md prints messages, by EventSource and by fetch', {
+  timeout: 60_000,
+  skip: withoutChromium,
+}, async (t) => {
+  const server = await startServer(t, { ...ENV, WORKERS: '1' });
+  const text = readFileSync(new URL('../../docs/server-sent-events.md', import.meta.url), 'utf8');
+  const blocks = [...text.matchAll(/^```js\n([\s\S]*?)^```/gm)].map(([, code]) => code);
+  assert.equal(blocks.length, 2);
+  const page = await (await openBrowser(t)).newPage();
+  /** @type {string[]} */
+  const printed = [];
+  page.on('console', (message) => void printed.push(message.text()));
+  await page.goto(`http://127.0.0.1:${server.port}/livez`);
+  for (const code of blocks) {
+    const here = code.replace('http://localhost:3000', `http://127.0.0.1:${server.port}`);
+    await page.evaluate(`(async () => { const token = 'none'; ${here} })(); undefined`);
+  }
+  const publisher = await connect(t, server.port);
+  await until(
+    async () => {
+      publisher.send({ type: 'message', room: 'news', payload: 'hello' });
+      return (
+        printed.some((line) => /^news \S+ hello$/.test(line)) &&
+        printed.some((line) => line.includes('"payload":"hello"'))
+      );
+    },
+    BACK_MS,
+    'the printed messages',
   );
 });
 
