@@ -81,6 +81,15 @@ export class Balancer {
   }
 
   /**
+   * A worker has died, or a reload begins: the counts are out of date, and clients will return.
+   * @param {number} nowMs
+   */
+  interrupt(nowMs) {
+    this.skewedMs = null;
+    this.#end('interrupted', nowMs);
+  }
+
+  /**
    * One decision. Call it every BALANCE_INTERVAL_MS.
    * @param {number} nowMs
    * @param {readonly Load[]|null} loads by worker; null if a worker is missing, starts or leaves
@@ -89,8 +98,7 @@ export class Balancer {
    */
   step(nowMs, loads, rules) {
     if (loads === null || rules.skewPercent === 0) {
-      this.skewedMs = null;
-      this.#end('interrupted', nowMs);
+      this.interrupt(nowMs);
       return NO_ORDERS;
     }
     const counts = loads.map(({ connections }) => connections);

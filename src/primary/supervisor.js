@@ -160,6 +160,8 @@ export class Supervisor {
       return;
     }
     this.isRolling = true;
+    // It may be over before the next decision.
+    this.balancer.interrupt(performance.now());
     this.#roll()
       .catch((error) => this.log.error({ err: error }, 'reload aborted'))
       .finally(() => {
@@ -390,6 +392,7 @@ export class Supervisor {
     one.gone();
     this.processes.delete(one.id);
     this.snapshots.depart(one);
+    this.balancer.interrupt(performance.now());
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
     if (one.mayExit || this.isStopping) {

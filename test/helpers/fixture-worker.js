@@ -5,6 +5,7 @@
 //   FIXTURE=fail         reports why it cannot start, and ends
 //   FIXTURE=mute         never gets ready
 //   FIXTURE=stubborn     does not leave when it is drained
+//   FIXTURE=uneven       has 1,000 connections in slot 0, and 100 in each other one
 //
 // Two messages are the tests' own: `busy` keeps the event loop from turning for `ms` with system
 // calls, as a flood of frames does; `stuck` keeps it from turning for ever without any.
@@ -17,6 +18,7 @@ const behaviour = process.env.FIXTURE ?? '';
 const send = (message) => process.send?.(message);
 
 let messages = 0;
+let connections = 0;
 /** @returns {object[]} */
 const metrics = () => [
   {
@@ -53,8 +55,9 @@ process.on(
           setTimeout(() => process.exit(1), 20);
           return;
         }
+        if (behaviour === 'uneven') connections = message.slot === 0 ? 1000 : 100;
         setInterval(
-          () => send({ type: 'beat', connections: 0, lagMs: 0, isSteady: true }),
+          () => send({ type: 'beat', connections, lagMs: 0, isSteady: true }),
           BEAT_INTERVAL_MS / 4,
         );
         send({ type: 'ready', address: { port: 1, address: '::' } });

@@ -387,3 +387,33 @@ test('stop during a reload ends all workers', { timeout: 20_000 }, async (t) => 
   assert.equal(await stopped, 0);
   assert.equal(supervisor.processes.size, 0);
 });
+
+test('the fullest worker is ordered to relocate connections, and a reload interrupts that', {
+  timeout: 30_000,
+}, async (t) => {
+  const { supervisor, ready, logged } = supervise(t, {
+    FIXTURE: 'uneven',
+    FANFARE_RECONNECT_WINDOW_MS: '0',
+    FANFARE_REBALANCE_SKEW_PERCENT: '120',
+  });
+  await ready;
+  const orders = supervisor.slots.map((one) => {
+    assert.ok(one);
+    /** @type {import('../../src/worker/control-messages.js').ToWorker[]} */
+    const sent = [];
+    const send = one.send.bind(one);
+    one.send = (message) => {
+      if (message.type === 'rebalance') sent.push(message);
+      send(message);
+    };
+    return sent;
+  });
+  await until(() => orders[0].length > 0);
+  assert.deepEqual(orders[0][0], { type: 'rebalance', connections: 10 });
+  assert.deepEqual(orders[1], []);
+  assert.equal(supervisor.skew().toFixed(2), '1.82');
+  supervisor.reload();
+  await logged('rebalance interrupted');
+  await logged('reload complete');
+  assert.equal(supervisor.balancer.results.abandoned, 0);
+});
