@@ -15,7 +15,7 @@ const FLAGS = [
 /** The reason to skip a test, or false. */
 export const withoutChromium = CHROMIUM === '' && 'there is no chromium; npm run test:setup';
 
-/** @param {import('node:test').TestContext} t closes the browser after the test */
+/** @param {{after: (fn: () => unknown) => void}} t closes the browser after the test */
 export async function openBrowser(t) {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   t.after(() => browser.close());

@@ -30,6 +30,10 @@ export class NumberedStream {
     this.accepted = new Map();
     /** Of the last accepted number. @type {Position|null} */
     this.last = null;
+    /** @type {import('../checker/record.js').Recorder|null} */
+    this.recorder = null;
+    /** Numbers published after the end, which must reach everybody. @type {Set<number>} */
+    this.markers = new Set();
     /** Codes of refused publishes. @type {string[]} */
     this.refusals = [];
   }
@@ -44,7 +48,7 @@ export class NumberedStream {
     await this.ended;
     this.isEnding = false;
     // A last number that is certainly accepted.
-    while (!(await this.#publish())) await pause(RETRY_MS);
+    while (!(await this.#publish(true))) await pause(RETRY_MS);
     return /** @type {Position} */ (this.last);
   }
 
@@ -55,16 +59,28 @@ export class NumberedStream {
     }
   }
 
-  async #publish() {
+  /** @param {number} number @returns {string} how a record names it */
+  valueOf(number) {
+    return `${this.markers.has(number) ? 'm' : 'p'}1:${number}:${this.room}`;
+  }
+
+  async #publish(isMarker = false) {
+    if (isMarker && this.fanfare.state !== 'connected') return false;
     const number = ++this.number;
+    if (isMarker) this.markers.add(number);
+    const value = this.valueOf(number);
+    this.recorder?.write({ type: 'invoke', value, ...(isMarker && { marker: true }) });
     try {
       const { epoch, offset } = await this.fanfare.publish(this.room, number);
       const position = { epoch: String(epoch), offset: Number(offset) };
       this.accepted.set(`${epoch}:${offset}`, number);
       this.last = position;
+      this.recorder?.write({ type: 'ok', value, ...position });
       return true;
     } catch (error) {
-      this.refusals.push(/** @type {{code: string}} */ (error).code);
+      const { code, retryable } = /** @type {{code: string, retryable: boolean}} */ (error);
+      this.refusals.push(code);
+      this.recorder?.write({ type: retryable ? 'fail' : 'info', value, reason: code });
       return false;
     }
   }
