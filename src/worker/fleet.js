@@ -2,10 +2,10 @@
 //
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, or at its deadline. What a worker that has not
-// answered would have said is missing: a read is then partial, and the outcome of an action unknown.
-// An action may be repeated. Answers are merged as they come, so a survey needs little memory
-// whatever the number of workers. Surveys under way are bounded.
+// A survey ends when all workers have answered, or at its deadline. If a worker has not answered, a
+// read is partial, and the outcome of an action is unknown. An action may be repeated. The asker
+// merges each answer when it comes, so the memory of a survey does not grow with the number of
+// workers. Surveys under way are bounded.
 
 import { randomBytes } from 'node:crypto';
 
