@@ -127,6 +127,30 @@ test('a session ends with its token, a renewed one with its newer token', () => 
   assert.deepEqual([sessions.users, counters.sessions, counters.closes.expired], [0, 0, 3]);
 });
 
+test('the connections of a user are found, whether there is one or there are several', () => {
+  const { sessions } = buildSessions(100_000);
+  const [a, b, c] = [connect().connection, connect().connection, connect().connection];
+  const of = (/** @type {string} */ user) => [...sessions.connectionsOf(user)];
+  assert.deepEqual(of('alice'), []);
+  for (const [count, connection] of [a, b, c].entries()) {
+    sessions.begin(connection, identity(), null);
+    assert.equal(of('alice').length, count + 1);
+  }
+  assert.deepEqual(
+    [sessions.users, of('alice').every((one) => [a, b, c].includes(one))],
+    [1, true],
+  );
+  for (const connection of [b, a]) sessions.end(connection);
+  assert.deepEqual(of('alice'), [c]);
+  sessions.end(c);
+  assert.deepEqual([of('alice'), sessions.users], [[], 0]);
+  sessions.begin(a, identity(), null);
+  sessions.end(b); // has ended before
+  assert.deepEqual(of('alice'), [a]);
+  sessions.end(a);
+  assert.equal(sessions.users, 0);
+});
+
 test('a revocation closes the connections of its tokens and no others', () => {
   const { sessions, revocations } = buildSessions(100_000);
   const [old, fresh, bob, byId] = [connect(), connect(), connect(), connect()];
