@@ -209,8 +209,8 @@ export class RateLimiter {
 
   /**
    * Counts a message. It takes tokens of its connection, its address and its user. If one refuses
-   * it, it takes none. A limit in the mode `observe` counts messages that it would have refused, and
-   * lets them pass.
+   * it, it takes none. A limit in the mode `observe` counts messages that it would have refused,
+   * and lets them pass.
    * @param {Limited} connection its `rate` is created with its first message
    * @param {string} address as limits count it (addressKey)
    * @param {number} nowMs of a clock that never goes back

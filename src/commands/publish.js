@@ -152,8 +152,8 @@ export class MessageCommand {
  * @returns {import('../backend/broker.js').PublishOptions}
  */
 function onceOnly({ session }, key, publication) {
-  // No user can use up the keys of another, nor those of the HTTP API. Anonymous clients share theirs,
-  // because a client that comes back has another connection.
+  // No user can use up the keys of another, nor those of the HTTP API. Anonymous clients share
+  // theirs, because a client that comes back has another connection.
   const owner = session === null ? 'anonymous' : `user ${JSON.stringify(session.user)}`;
   return { idempotencyKey: `${owner} ${key}`, fingerprint: fingerprintOf(publication) };
 }

@@ -7,8 +7,9 @@
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
 //                flag EXCEPT: the length of that connection's id
 //   byte 11      length of the sender
-//   then         the sender (ASCII, escaped as in JSON); with the flag EXCEPT the id of a connection that
-//                does not get the message; then the payload (UTF-8 JSON, exactly as the client wrote it)
+//   then         the sender (ASCII, escaped as in JSON); with the flag EXCEPT the id of a connection
+//                that does not get the message; then the payload (UTF-8 JSON, exactly as the client
+//                wrote it)
 //
 // The payload stays text from the first worker to the last. Only the receiving clients parse it.
 //

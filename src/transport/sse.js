@@ -9,8 +9,8 @@
 // its id. With several, the id of a stream lists a position for each of them. It stands behind the
 // last event of each flush, because it differs from stream to stream.
 //
-// An EventSource returns by itself, after the time that `retry:` last said. So a drain, a relocation
-// and an overload send this client's own time before the end.
+// An EventSource returns by itself, after the time that `retry:` last said. So a drain, a
+// relocation and an overload send this client's own time before the end.
 //
 // A peer sends nothing, so its silence proves nothing. If it is gone, the kernel closes the socket
 // when it gives up sending; until then the bytes that it does not take are bounded as those of a

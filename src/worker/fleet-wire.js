@@ -1,5 +1,5 @@
-// fleet-wire.js: the messages of a survey, as JSON texts: a request to all workers, and the answer of
-// one of them.
+// fleet-wire.js: the messages of a survey, as JSON texts: a request to all workers, and the answer
+// of one of them.
 //
 //   request   [survey, reply room, verb, arguments]
 //   answer    [survey, worker, result]                   null: the worker refuses

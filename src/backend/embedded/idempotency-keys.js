@@ -1,4 +1,5 @@
-// idempotency-keys.js: the idempotency keys of a server, in memory, in rooms with and without history.
+// idempotency-keys.js: the idempotency keys of a server, in memory, in rooms with and without
+// history.
 //
 // The keys are in two generations, so that a whole generation is dropped at once. A key is kept for
 // IDEMPOTENCY_MS at least, unless there are too many: then the older generation is dropped early,

@@ -10,8 +10,9 @@
 //   UNSUBSCRIBE room
 //   PUBLISH     u8 room length, room, bytes           (no reply of its own: that of SYNC confirms all before it)
 //   SYNC        u32 request
-//   ONCE        u32 request, key                           of the PUBLISH that follows; reply: ok = accepted, now or
-//                                                          earlier; not ok: the key has another publication
+//   ONCE        u32 request, key                           of the PUBLISH that follows; reply: ok =
+//                                                          accepted, now or earlier; not ok: the
+//                                                          key has another publication
 //   ACQUIRE     u32 request, u32 cap, u8 force, address    reply: ok = admitted, value = connections of that address
 //   RELEASE     address
 //   CONNECTIONS u32 connections of this worker

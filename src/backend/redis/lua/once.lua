@@ -6,8 +6,8 @@
 --          5 the publication   6 milliseconds to keep it, if there is a second key
 -- returns  1 published, now or earlier   0 the key has another fingerprint
 --
--- SET comes before PUBLISH, because Redis may refuse SET. Then nothing is published. If Redis refuses
--- PUBLISH, the idempotency key is new again.
+-- SET comes before PUBLISH, because Redis may refuse SET. Then nothing is published. If Redis
+-- refuses PUBLISH, the idempotency key is new again.
 local was = redis.call('GET', KEYS[1])
 if was then
   if was ~= '' and ARGV[3] ~= '' and was ~= ARGV[3] then return 0 end
