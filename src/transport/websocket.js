@@ -51,6 +51,11 @@ const MAX_UNSENT_PONGS = 60;
  */
 const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
+/**
+ * TLS reports bytes as sent in a later step of the event loop. Without this allowance, a peer would
+ * get no ping or pong in the same step as a message.
+ */
+const TLS_PENDING_BYTES = 65_536;
 /** The buffer for replies. A longer reply gets a buffer of its own. */
 const scratch = Buffer.allocUnsafeSlow(16_384);
 const NOTHING = Buffer.alloc(0);
@@ -91,6 +96,8 @@ class ServerWebSocket extends WebSocket {
    * and nothing follows those.
    */
   mayLag = false;
+  /** Bytes that wait in the socket's stream although the peer reads. */
+  usualPendingBytes = 0;
   /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
   pongs = null;
 
@@ -141,18 +148,23 @@ class ServerWebSocket extends WebSocket {
     super.close(code, reason);
   }
 
+  /** Whether the peer reads slower than the server writes. */
+  get isBehind() {
+    return this.pendingBytes > this.usualPendingBytes;
+  }
+
   /** @override */
   ping() {
     // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
     // slow-consumers.js closes it by their age.
-    if (this.connection.isOpen && this.pendingBytes === 0) this.write(PING_FRAME);
+    if (this.connection.isOpen && !this.isBehind) this.write(PING_FRAME);
   }
 
   /** @override @param {Buffer} body of the peer's ping */
   pong(body) {
     this.pongs ??= { second: 0, sent: 0, unsent: 0 };
     const { pongs } = this;
-    if (this.pendingBytes > 0) {
+    if (this.isBehind) {
       if (++pongs.unsent > MAX_UNSENT_PONGS) this.terminate();
       return;
     }
@@ -329,6 +341,7 @@ export class WebSockets {
     ws.slowConsumers = this.hub.slowConsumers;
     if (this.writesDirectly) ws.descriptor = descriptorOf(socket);
     ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
+    if ('encrypted' in socket) ws.usualPendingBytes = TLS_PENDING_BYTES;
     // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
     // which are always allowed.
     const offer = request.headers['sec-websocket-extensions'];
