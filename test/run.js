@@ -2,7 +2,8 @@
 // `node test/run.js unit e2e`.
 //
 // FANFARE_FAST_PATHS=off runs them without fast paths. TEST_HIDDEN_FIELD runs them with one private
-// field of Node, ws or ioredis hidden (helpers/hidden/fields.js).
+// field of Node, ws or ioredis hidden (helpers/hidden/fields.js). TEST_TLS=on runs them with TLS
+// between each test and its servers (helpers/tls/preload.js).
 //
 // Node 20's `--test` expands no globs, so this file does. It runs two files at a time, because the
 // end-to-end suites start whole clusters: more of them on a small machine measure only each other.
@@ -35,6 +36,10 @@ const env = { ...process.env, PATH: `${process.env.PATH}:/usr/local/sbin:/usr/sb
 if (env.FANFARE_FAST_PATHS === 'off') env.TEST_HIDDEN_FIELD ??= 'off';
 if (env.TEST_HIDDEN_FIELD !== undefined) {
   const preload = new URL('./helpers/hidden/preload.js', import.meta.url).href;
+  env.NODE_OPTIONS = `${env.NODE_OPTIONS ?? ''} --import ${preload}`;
+}
+if (env.TEST_TLS === 'on') {
+  const preload = new URL('./helpers/tls/preload.js', import.meta.url).href;
   env.NODE_OPTIONS = `${env.NODE_OPTIONS ?? ''} --import ${preload}`;
 }
 const areFaults = wanted.includes(FAULTS);

@@ -42,6 +42,20 @@ const { TEST_HIDDEN_FIELD, NODE_OPTIONS } = process.env;
 const HIDDEN = TEST_HIDDEN_FIELD === undefined ? {} : { TEST_HIDDEN_FIELD, NODE_OPTIONS };
 
 /**
+ * Puts something between the tests and every server that `startServer` starts.
+ * @typedef
+ *   {(t: Owner) => Promise<{env: Record<string, string>, portOf: (port: number) => Promise<number>}>}
+ *   Layer settings of the server, and the port to use instead of its own
+ */
+/** @type {Layer|null} */
+let layer = null;
+
+/** For the test suite. @param {Layer} given */
+export function setLayer(given) {
+  layer = given;
+}
+
+/**
  * @typedef {object} Launch
  * @property {string[]} [prefix] command that becomes the server: `prlimit --nofile=400`
  * @property {string} [main] another copy of it
@@ -125,7 +139,8 @@ export function spawnServer(t, env = {}, { prefix = [], main = MAIN } = {}) {
  * @returns {Promise<Server>} rejects with the server's log if it does not start
  */
 export async function startServer(t, env, launch) {
-  const server = spawnServer(t, env, launch);
+  const between = layer === null ? null : await layer(t);
+  const server = spawnServer(t, { ...between?.env, ...env }, launch);
   const ready = await Promise.race([
     server.line(({ msg }) => String(msg).startsWith('fanfare is ready'), READY_TIMEOUT_MS),
     server.exited.then(({ code }) => {
@@ -133,7 +148,8 @@ export async function startServer(t, env, launch) {
       throw new Error(`the server ended with ${code}:\n${log}\n${server.stderr()}`);
     }),
   ]);
-  return { ...server, port: ready.port, metricsPort: ready.metricsPort };
+  const port = between === null ? ready.port : await between.portOf(ready.port);
+  return { ...server, port, metricsPort: ready.metricsPort };
 }
 
 /** @param {Pick<Server, 'port'>} server */

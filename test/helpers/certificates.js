@@ -45,11 +45,12 @@ export async function makeCertificate(
 /**
  * An authority, and a certificate of it for this machine.
  * @param {{after: (fn: () => unknown) => void}} t
+ * @param {{days?: number}} [options] of validity
  */
-export async function makeServerCertificate(t) {
+export async function makeServerCertificate(t, options) {
   const folder = temporaryFolder(t);
-  const authority = await makeCertificate(folder, 'ca');
-  const paths = await makeCertificate(folder, 'server', { ca: authority });
+  const authority = await makeCertificate(folder, 'ca', options);
+  const paths = await makeCertificate(folder, 'server', { ca: authority, ...options });
   return {
     folder,
     authority,
