@@ -5,8 +5,8 @@
 // field of Node, ws or ioredis hidden (helpers/hidden/fields.js). TEST_TLS=on runs them with TLS
 // between each test and its servers (helpers/tls/preload.js).
 //
-// Node 20's `--test` expands no globs, so this file does. It runs two files at a time, because the
-// end-to-end suites start whole clusters: more of them on a small machine measure only each other.
+// Node 20's `--test` expands no globs, so this file does. It runs three files at a time, because
+// tests of whole clusters mostly wait. More of them on a small machine measure only each other.
 
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
@@ -14,6 +14,8 @@ import { fileURLToPath } from 'node:url';
 
 /** What `npm test` runs: these suites, and the fault tests that take less than a minute. */
 const SUITES = ['unit', 'contract', 'security', 'e2e'];
+/** Files of these suites that run only if they are named, or as `long`: they wait for long. */
+const LONG = ['e2e/balance', 'e2e/client'];
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'redis-away', 'per-ip', 'rate-limit'];
 /**
  * Runs only if it is named, and one file at a time: it takes minutes, and measures times.
@@ -22,7 +24,7 @@ const FAULTS = 'faults';
 /** For one file, also if it hangs. */
 const FILE_TIMEOUT_MS = 120_000;
 const FAULTS_TIMEOUT_MS = 900_000;
-const CONCURRENCY = 2;
+const CONCURRENCY = 3;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const given = process.argv.slice(2);
@@ -59,15 +61,26 @@ child.on('exit', (code) => process.exit(code ?? 1));
  * @returns {string[]} ends the process if there is no such test
  */
 function filesOf(name) {
+  if (name === 'long') return LONG.flatMap(filesOf);
   const [suite, ...rest] = name.split('/');
   if ([...SUITES, FAULTS].includes(suite)) {
     if (rest.length === 0)
       return readdirSync(`${here}${suite}`)
-        .filter((file) => file.endsWith('.test.js'))
+        .filter((file) => file.endsWith('.test.js') && !LONG.includes(testName(suite, file)))
         .map((file) => `${here}${suite}/${file}`);
     const file = `${here}${suite}/${rest.join('/').replace(/\.test\.js$/, '')}.test.js`;
     if (existsSync(file)) return [file];
   }
-  console.error(`no suite or test ${name}; the suites are ${[...SUITES, FAULTS].join(', ')}`);
+  console.error(
+    `no suite or test ${name}; the suites are ${[...SUITES, FAULTS, 'long'].join(', ')}`,
+  );
   process.exit(64);
+}
+
+/**
+ * @param {string} suite
+ * @param {string} file
+ */
+function testName(suite, file) {
+  return `${suite}/${file.replace(/\.test\.js$/, '')}`;
 }
