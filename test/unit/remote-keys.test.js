@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { exportJWK, generateKeyPair, importJWK } from 'jose';
 import { RemoteKeys } from '../../src/auth/remote-keys.js';
 import { TokenVerifier } from '../../src/auth/verifier.js';
@@ -139,6 +141,17 @@ test('a URL that never answers delays a token by the time-out, and later tokens 
   const { verifier, logged } = await build(t, () => {}, { timeoutMs: 50 });
   assert.match(logged[0], /fault: 'time-out'/);
   assert.equal((await refusal(verifier, await a.token())).code, 'UNAVAILABLE');
+});
+
+test('a read ends by its time-out if garbage is collected meanwhile', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collect = /** @type {() => void} */ (runInNewContext('gc'));
+  const timer = setInterval(collect, 5);
+  t.after(() => clearInterval(timer));
+  for (const first of [() => {}, (/** @type {ServerResponse} */ response) => response.write('{')]) {
+    const { logged } = await build(t, first, { timeoutMs: 100 });
+    assert.match(logged[0], /fault: 'time-out'/);
+  }
 });
 
 test('a body that never ends delays a token by the time-out', async (t) => {
