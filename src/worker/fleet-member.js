@@ -174,10 +174,14 @@ export class FleetMember {
   async #walk(visit) {
     if (this.#walks >= MAX_WALKS) return false;
     this.#walks++;
-    const walk = this.#lastWalk.then(() => this.#visitAll(visit));
-    this.#lastWalk = walk;
+    const walk = this.#lastWalk
+      .then(() => this.#visitAll(visit))
+      .finally(() => {
+        this.#walks--;
+      });
+    // A walk that fails must not fail the walks behind it.
+    this.#lastWalk = walk.catch(() => {});
     await walk;
-    this.#walks--;
     return true;
   }
 

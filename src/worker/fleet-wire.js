@@ -7,19 +7,18 @@
 // Other programs may publish on the same Redis. So each side checks every field and its bounds, and
 // returns null for a text that no worker has written.
 
-import { isRoom } from '../protocol/decode.js';
+import { isRoom, isUser } from '../protocol/decode.js';
 import { isEpoch } from '../protocol/position.js';
+import { isConnectionId } from '../protocol/publication.js';
 
 /** The most rooms of one answer of `rooms`, and of one `join` or `leave`. */
 export const MAX_ROOMS = 1000;
 /** The most users of one `online`. */
 export const MAX_USERS = 1000;
-const MAX_USER_LENGTH = 128;
 /** `online` with MAX_USERS users, each character of which takes six bytes as JSON. */
 const MAX_REQUEST_LENGTH = 1024 * 1024;
 const MAX_ANSWER_LENGTH = 1024 * 1024;
 const NAME = /^[\w-]{16}$/;
-const CONNECTION_ID = /^[\w-]{1,64}$/;
 
 /**
  * The arguments and results of each verb. They are plain values of JSON.
@@ -64,9 +63,7 @@ const CHECKS = Object.freeze({
   disconnect: {
     isArgs: ({ user, connectionId, code }) =>
       isCloseCode(code) &&
-      (user === null
-        ? typeof connectionId === 'string' && CONNECTION_ID.test(connectionId)
-        : isUser(user) && connectionId === null),
+      (user === null ? isConnectionId(connectionId) : isUser(user) && connectionId === null),
     isResult: isCount,
   },
   join: { isArgs: isMembership, isResult: isCount },
@@ -169,11 +166,6 @@ function isName(value) {
 /** The beginning of a room's name. @param {unknown} value */
 function isPart(value) {
   return value === '' || isRoom(value);
-}
-
-/** @param {unknown} value */
-function isUser(value) {
-  return typeof value === 'string' && value.length > 0 && value.length <= MAX_USER_LENGTH;
 }
 
 /** @param {Fields} args */
