@@ -63,9 +63,9 @@ for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) {
     isEnding = true;
     for (const watcher of watchers) watcher.close();
     if (!server) process.exit(0);
-    // The terminal's Ctrl-C and its end reach the server as well, and a second signal would cut its
-    // drain short.
-    if (signal === 'SIGTERM') server.kill(signal);
+    // A second signal would cut the server's drain short. The terminal sends Ctrl-C and SIGHUP to
+    // the server as well, and a restart under way has sent SIGTERM.
+    if (signal === 'SIGTERM' && !isRestarting) server.kill(signal);
   });
 }
 
