@@ -40,6 +40,7 @@
 
 import { createServer } from 'node:http';
 import { createServer as createAcceptor } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { LISTEN_BACKLOG, OWN_DESCRIPTORS } from '../config/system-limits.js';
 import { readClientHello } from './client-hello.js';
@@ -107,6 +108,11 @@ const MAX_LINGERING_OVER_RATE = 100;
  * once.
  */
 const MAX_LINGERING_BYTES = 8_388_608;
+/** After the end of accepting, handshakes under way have this long before `close` ends them. */
+const FINISH_MS = 1000;
+/** Longest time that `close` then waits until the last answers are written. */
+const LAST_WRITE_MS = 100;
+const POLL_MS = 20;
 /** Handshakes that one sweep refuses. The next sweep refuses the others. */
 const MAX_REFUSALS_PER_SWEEP = 100;
 /** Shortest and longest time between two sweeps. */
@@ -229,7 +235,8 @@ export class HttpServer {
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
   #loggedMs = Number.NEGATIVE_INFINITY;
-  #stopped = false;
+  /** The time at which accepting ended. */
+  #stoppedMs = Number.POSITIVE_INFINITY;
   /** Sockets with bytes to read that are not parsed. @type {FairQueue<TrackedSocket>} */
   #line = new FairQueue();
   /** Takes one socket out of `#line` for each `undefined`. @type {TimeSlicedQueue<undefined>} */
@@ -356,6 +363,11 @@ export class HttpServer {
     return this.#plain.size;
   }
 
+  /** If true, the server no longer accepts or admits. */
+  get #isStopped() {
+    return this.#stoppedMs !== Number.POSITIVE_INFINITY;
+  }
+
   /** Number of sockets that have not finished their handshake. */
   get handshakes() {
     return this.#waiting.size;
@@ -395,8 +407,8 @@ export class HttpServer {
 
   /** Closes the listener. WebSockets stay open; unfinished handshakes end with 503. */
   stopAccepting() {
-    if (this.#stopped) return;
-    this.#stopped = true;
+    if (this.#isStopped) return;
+    this.#stoppedMs = performance.now();
     if (this.server.listening) this.server.close();
     // An HTTP server that listens closes its idle sockets itself.
     for (const socket of this.#fed) {
@@ -406,11 +418,16 @@ export class HttpServer {
   }
 
   /**
-   * Closes the listener and every socket that is not a WebSocket.
+   * Closes the listener and every socket that is not a WebSocket. Clients that have begun a
+   * handshake have FINISH_MS from the end of accepting to get their answer.
    * @returns {Promise<void>} resolves when all of them are closed
    */
   async close() {
     this.stopAccepting();
+    const isDone = () => this.#closing.size === 0 && ![...this.#waiting].some(hasBegun);
+    await until(isDone, this.#stoppedMs + FINISH_MS);
+    for (const socket of this.#waiting) if (hasBegun(socket)) this.#refuseAsDraining(socket);
+    await until(() => allWritten(this.#closing), performance.now() + LAST_WRITE_MS);
     clearTimeout(this.#timer);
     this.#timer = undefined;
     const gone = [...this.#waiting, ...this.#closing].map(
@@ -751,7 +768,7 @@ export class HttpServer {
     // The connection itself has paid the token of the first request.
     const refusal = isFirst ? null : this.admission.admitPeer(handshake.address);
     const isLast =
-      this.#stopped ||
+      this.#isStopped ||
       refusal !== null ||
       handshake.requests >= MAX_REQUESTS ||
       performance.now() - handshake.sinceMs >= MAX_PLAIN_AGE_MS ||
@@ -786,7 +803,7 @@ export class HttpServer {
   #call(call, api, request, response, socket) {
     const handshake = socket[HANDSHAKE];
     const isLast =
-      this.#stopped ||
+      this.#isStopped ||
       response.socket === null || // pipelined
       performance.now() - handshake.sinceMs >= MAX_API_AGE_MS;
     if (isLast) call.endConnection();
@@ -804,7 +821,7 @@ export class HttpServer {
     handshake.calls--;
     if (handshake.calls > 0 || handshake.phase !== PLAIN || socket.destroyed) return;
     handshake.call = null;
-    if (handshake.isEnding || this.#stopped) return this.#linger(socket);
+    if (handshake.isEnding || this.#isStopped) return this.#linger(socket);
     if (this.#backends.size >= MAX_API_IDLE) this.#evict(this.#backends, 'plain_http');
     this.#enter(this.#backends, socket);
   }
@@ -822,7 +839,7 @@ export class HttpServer {
 
   /** The answer to a health check. @param {string} path */
   #health = (path) => {
-    const reason = path === '/livez' ? null : this.#stopped ? 'draining' : this.readiness();
+    const reason = path === '/livez' ? null : this.#isStopped ? 'draining' : this.readiness();
     if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
     return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
   };
@@ -898,10 +915,7 @@ export class HttpServer {
    */
   #admit(request, socket, head) {
     const handshake = socket[HANDSHAKE];
-    if (this.#stopped) {
-      this.counters.refused.draining++;
-      return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
-    }
+    if (this.#isStopped) return this.#refuseAsDraining(socket);
     const refusal = handshake.requests === 0 ? null : this.admission.admitPeer(handshake.address);
     if (refusal !== null) return this.#refuse(socket, refusal);
     const decision = this.admission.admit(request);
@@ -948,10 +962,9 @@ export class HttpServer {
   #decide(decision, request, socket, head) {
     if (isRefusal(decision)) return this.#refuse(socket, decision);
     const handshake = socket[HANDSHAKE];
-    if (this.#stopped) {
+    if (this.#isStopped) {
       decision.release();
-      this.counters.refused.draining++;
-      return this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
+      return this.#refuseAsDraining(socket);
     }
     this.#waiting.delete(socket);
     handshake.phase = OPEN;
@@ -1056,6 +1069,12 @@ export class HttpServer {
   #reject(socket, status, message, headers) {
     const body = errorBody(status, message);
     this.#answer(socket, this.#textOf(socket, { status, headers, body }));
+  }
+
+  /** @param {TrackedSocket} socket whose handshake the server no longer admits */
+  #refuseAsDraining(socket) {
+    this.counters.refused.draining++;
+    this.#reject(socket, 503, 'The server is shutting down.', this.#retryAfter());
   }
 
   /**
@@ -1198,6 +1217,28 @@ export class HttpServer {
  */
 function isRefusal(decision) {
   return 'status' in decision;
+}
+
+/** @param {Socket} socket */
+function hasBegun(socket) {
+  return socket.bytesRead > 0;
+}
+
+/**
+ * @param {Iterable<Socket>} sockets
+ * @returns {boolean} true if the kernel has all that was written to them
+ */
+function allWritten(sockets) {
+  for (const socket of sockets) if (!socket.writableFinished && !socket.destroyed) return false;
+  return true;
+}
+
+/**
+ * @param {() => boolean} condition
+ * @param {number} deadlineMs on the clock of performance.now()
+ */
+async function until(condition, deadlineMs) {
+  while (!condition() && performance.now() < deadlineMs) await delay(POLL_MS);
 }
 
 /**

@@ -286,6 +286,46 @@ test(
   },
 );
 
+test('a TLS handshake under way when the server closes gets its 503', LIMIT, async (t) => {
+  const { port, counters, server, made } = await start(t);
+  const socket = connectTls({ port, host: '127.0.0.1', ca: made.ca });
+  t.after(() => socket.destroy());
+  const [accepted] = await once(server.server, 'connection');
+  while (accepted.bytesRead === 0) await new Promise(setImmediate);
+  const startMs = performance.now();
+  const closed = server.close();
+  await once(socket, 'secureConnect');
+  const client = new RawClient(socket);
+  const { status, headers } = await client.write(handshake()).response();
+  assert.equal(status, 503);
+  assert.ok(headers['retry-after']);
+  assert.equal(counters.refused.draining, 1);
+  await closed;
+  assert.ok(performance.now() - startMs < 900, 'close waits no longer than for the answer');
+  assert.equal(counters.sockets, 0);
+});
+
+test(
+  'a closing server waits a second for unfinished handshakes, and answers begun requests',
+  LIMIT,
+  async (t) => {
+    const { port, connect, counters, server } = await start(t);
+    const halfOpen = await RawClient.connect(t, { port });
+    halfOpen.write(await clientHello(t));
+    await once(halfOpen.socket, 'data'); // the ServerHello
+    const { client } = await connect();
+    client.write('GET /ws HTTP/1.1\r\n');
+    const startMs = performance.now();
+    const closed = server.close();
+    assert.equal((await client.response()).status, 503);
+    await Promise.all([closed, client.closed(), halfOpen.closed()]);
+    const tookMs = performance.now() - startMs;
+    assert.ok(tookMs > 900 && tookMs < 2000, `${tookMs} ms`);
+    assert.equal(counters.refused.draining, 2);
+    assert.equal(counters.sockets, 0);
+  },
+);
+
 test('a new certificate is for new handshakes: open connections stay', LIMIT, async (t) => {
   const { connect, server, made, counters } = await start(t);
   const before = await connect();
