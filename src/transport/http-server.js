@@ -426,7 +426,11 @@ export class HttpServer {
     this.stopAccepting();
     const isDone = () => this.#closing.size === 0 && ![...this.#waiting].some(hasBegun);
     await until(isDone, this.#stoppedMs + FINISH_MS);
-    for (const socket of this.#waiting) if (hasBegun(socket)) this.#refuseAsDraining(socket);
+    for (const socket of this.#waiting) {
+      if (!hasBegun(socket)) continue;
+      if (socket[HANDSHAKE].phase === IN_LINE) this.#peek(socket);
+      this.#refuseAsDraining(socket);
+    }
     await until(() => allWritten(this.#closing), performance.now() + LAST_WRITE_MS);
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -1061,6 +1065,18 @@ export class HttpServer {
   }
 
   /**
+   * An EventSource would never come back after 503. Does the unread request of this socket come from
+   * one?
+   * @param {TrackedSocket} socket in line
+   */
+  #peek(socket) {
+    const handshake = socket[HANDSHAKE];
+    if (this.streams === null || handshake.needsTls || handshake.parse !== null) return;
+    const bytes = /** @type {Buffer|null} */ (socket.read());
+    if (bytes !== null) handshake.wanted = this.streams.peek(bytes);
+  }
+
+  /**
    * @param {TrackedSocket} socket
    * @param {number} status
    * @param {string} message
@@ -1181,6 +1197,7 @@ export class HttpServer {
         this.#reject(socket, 408, 'The request took too long.', {});
       } else {
         this.counters.refused.handshakes++;
+        if (handshake.phase === IN_LINE) this.#peek(socket);
         this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
       }
     }

@@ -378,6 +378,28 @@ test(
   },
 );
 
+test('an EventSource whose turn does not come in time is told when to return', limit, async (t) => {
+  const { raw, server, counters } = await serve(t, {
+    FANFARE_HANDSHAKE_TIMEOUT_MS: '300',
+    FANFARE_MAX_HANDSHAKES_MODE: 'enforce',
+  });
+  /** @type {EventStreams} */ (server.streams).faultOf = () => {
+    const end = performance.now() + 100;
+    while (performance.now() < end);
+    return { status: 400, headers: {}, body: '{"error":"slow"}' };
+  };
+  const clients = await Promise.all(Array.from({ length: 8 }, raw));
+  await until(() => server.handshakes === 8);
+  for (const client of clients)
+    client.write('GET /sse?room=a HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n');
+  for (const client of clients) await client.closed();
+  const late = clients.map(({ bytes }) => String(bytes)).filter((text) => text.includes('busy'));
+  assert.ok(late.length > 0);
+  assert.equal(late.length, counters.refused.handshakes);
+  for (const text of late)
+    assert.match(text, /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\nretry: \d{4,5}\nevent: error\n/);
+});
+
 test('a draining worker sends an EventSource away with a time to return', limit, async (t) => {
   const { server, raw } = await serve(t);
   const client = await raw();
