@@ -106,6 +106,14 @@ export class Authentication {
     return mayJoin(identity, room);
   }
 
+  /**
+   * @param {Identity} identity of a verified token
+   * @param {string} room
+   */
+  mayReadHistory({ rights }, room) {
+    return rights.history.has(room);
+  }
+
   /** A connection is gone. May be called twice. @param {Connection} connection */
   leave(connection) {
     this.lobby.remove(connection);

@@ -27,6 +27,7 @@ import {
  * A join by a transport.
  * @typedef {object} TransportJoin
  * @property {import('../protocol/decode.js').Since|null} since
+ * @property {number} last the number of latest messages asked for; 0: none
  * @property {boolean} isPresent is the user listed, if the room has presence?
  * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined writes the
  *   reply; null: the room has no history
@@ -100,9 +101,9 @@ export class JoinCommands {
    * @param {string} name of a room that it may join
    * @param {TransportJoin} join
    */
-  joinFor(connection, name, { since, isPresent, onJoined, onRefused }) {
+  joinFor(connection, name, { since, last, isPresent, onJoined, onRefused }) {
     const who = isPresent && this.tracker?.covers(name) ? { user: undefined, info: null } : null;
-    this.#enter(connection, name, { id: undefined, who, since, onJoined, onRefused });
+    this.#enter(connection, name, { id: undefined, who, since, last, onJoined, onRefused });
   }
 
   /**
@@ -193,12 +194,8 @@ export class JoinCommands {
         else if (joined === null) {
           if (since !== null) this.counters.recoveries.insufficient++;
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
-        } else if (last === 0) {
-          connection.send(encodeJoined(name, joined, id));
-        } else {
-          connection.send(encodeJoined(name, joined, id, joined.replayed));
-          this.charge(connection, joined.bytes);
-        }
+        } else connection.send(encodeJoined(name, joined, id, last > 0));
+        if (joined !== null && last > 0) this.charge(connection, joined.bytes);
         this.#attend(connection, name, who);
       },
       onRefused: (error) => {

@@ -10,7 +10,7 @@ import { isConnectionId } from './publication.js';
 /** Limit of a user's `info`, as JSON text. */
 export const MAX_INFO_BYTES = 1024;
 /** The most messages that a join asks for: as many as a room can keep. */
-const MAX_LAST = 10_000;
+export const MAX_LAST = 10_000;
 const MAX_ID_LENGTH = 64;
 const MAX_KEY_LENGTH = 128;
 const MAX_USER_LENGTH = 128;

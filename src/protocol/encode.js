@@ -67,12 +67,12 @@ export function encodeNotReplayed(room, hasSince, hasLast, id) {
 /**
  * The reply to a join if the room has history.
  * @param {string} room
- * @param {{epoch: string, offset: number, recovered: boolean}} joined
+ * @param {{epoch: string, offset: number, recovered: boolean, replayed: number}} joined
  * @param {string|number|undefined} id
- * @param {number} [replayed] messages that follow; undefined: the join did not ask for the latest
+ * @param {boolean} hasLast if true, the reply says how many messages follow
  */
-export function encodeJoined(room, { epoch, offset, recovered }, id, replayed) {
-  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replayedMember(replayed)}${idMember(id)}}`;
+export function encodeJoined(room, { epoch, offset, recovered, replayed }, id, hasLast) {
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replayedMember(hasLast ? replayed : undefined)}${idMember(id)}}`;
 }
 
 /** @param {number|undefined} replayed */

@@ -1,6 +1,6 @@
 // sse-request.js: requests for server-sent events, and their refusals.
 //
-//   GET /sse?room=a&room=b&presence=true&lastEventId=…&token=…
+//   GET /sse?room=a&room=b&last=50&presence=true&lastEventId=…&token=…
 //
 // A browser's EventSource gives up for ever on any status but 200; 204 is the standard's way to
 // stop it (WHATWG HTML 9.2). After the end of a stream it returns after the time of `retry:`. So a
@@ -9,7 +9,7 @@
 
 import { STATUS_CODES } from 'node:http';
 import { ERRORS } from '../protocol/codes.js';
-import { isRoom, readSince } from '../protocol/decode.js';
+import { isRoom, MAX_LAST, readLast, readSince } from '../protocol/decode.js';
 import { hasBody, hostsOf, tooManyHeaders } from './handshake.js';
 import { responseText } from './http-answers.js';
 
@@ -45,6 +45,9 @@ export class StreamRequest {
     this.headers = headers;
     /** Names of rooms, perhaps invalid. @type {readonly string[]} */
     this.rooms = [...new Set(parameters.getAll('room'))];
+    const last = parameters.get('last');
+    /** The number of latest messages asked for; 0: none; null: invalid. */
+    this.last = readLast(last === null ? undefined : Number(last));
     this.isPresent = parameters.get('presence') === 'true';
     const header = request.headers['last-event-id'];
     /**
@@ -83,10 +86,10 @@ export function peekRequest(bytes) {
 /**
  * Checks a request before admission.
  * @param {IncomingMessage} request
- * @param {readonly string[]} rooms
+ * @param {StreamRequest} stream
  * @returns {Refused|null}
  */
-export function streamFault(request, rooms) {
+export function streamFault(request, { rooms, last }) {
   const excess = tooManyHeaders(request);
   if (excess !== null) return refused(excess.status, 'bad_request', excess.message);
   const hosts = hostsOf(request);
@@ -96,6 +99,7 @@ export function streamFault(request, rooms) {
   if (hasBody(request)) return refused(400, 'bad_request', 'No body.');
   if (!rooms.every(isRoom)) return errorRefused(400, 'INVALID_ROOM');
   if (rooms.length > MAX_STREAM_ROOMS) return errorRefused(400, 'ROOM_LIMIT');
+  if (last === null) return refused(400, 'bad_request', `last must be from 1 to ${MAX_LAST}.`);
   return null;
 }
 

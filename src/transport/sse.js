@@ -19,7 +19,12 @@
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
-import { encodeJoined, encodeResync, encodeRoomReply, encodeShutdown } from '../protocol/encode.js';
+import {
+  encodeJoined,
+  encodeNotReplayed,
+  encodeResync,
+  encodeShutdown,
+} from '../protocol/encode.js';
 import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
 import { FORMAT } from '../protocol/format.js';
 import { descriptorOf, directWriteFault } from './fast/direct-write.js';
@@ -195,7 +200,7 @@ const NO_POSITIONS = [];
 
 /**
  * Sends away and lets in, as websocket.js does.
- * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'|'mayJoin'>}
+ * @typedef {Pick<import('../auth/authentication.js').Authentication, 'enter'|'leave'|'isRequired'|'mayJoin'|'mayReadHistory'>}
  *   Entrance
  */
 
@@ -261,8 +266,8 @@ export class EventStreams {
    * @param {IncomingMessage} request
    * @param {StreamRequest} stream
    */
-  faultOf(request, { rooms }) {
-    return streamFault(request, rooms);
+  faultOf(request, stream) {
+    return streamFault(request, stream);
   }
 
   /**
@@ -312,7 +317,7 @@ export class EventStreams {
    * @param {Credentials|null} credentials
    * @returns {Refused|null}
    */
-  #refusalOf({ rooms }, names, credentials) {
+  #refusalOf({ rooms, last }, names, credentials) {
     const { entrance } = this;
     if (entrance !== null) {
       if (credentials === null && entrance.isRequired)
@@ -328,8 +333,11 @@ export class EventStreams {
           : errorRefused(401, error, CHALLENGE);
       }
       const identity = credentials?.identity ?? null;
-      if (identity !== null && !rooms.every((room) => entrance.mayJoin(identity, room)))
-        return errorRefused(403, 'PERMISSION_DENIED');
+      const isAllowed = (/** @type {string} */ room) =>
+        identity === null ||
+        (entrance.mayJoin(identity, room) &&
+          (last === 0 || entrance.mayReadHistory(identity, room)));
+      if (!rooms.every(isAllowed)) return errorRefused(403, 'PERMISSION_DENIED');
     }
     if (names.length === 0) return errorRefused(400, 'ROOM_REQUIRED');
     if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms))
@@ -342,7 +350,7 @@ export class EventStreams {
    * @param {readonly string[]} names
    * @param {StreamRequest} request
    */
-  #join(stream, names, { rooms, isPresent, lastEventId }) {
+  #join(stream, names, { rooms, last, isPresent, lastEventId }) {
     const { connection } = stream;
     const tracked = names.filter((name) => this.hub.scheduler.hasHistory(name));
     const positions = readLastEventId(lastEventId, tracked.length);
@@ -354,16 +362,19 @@ export class EventStreams {
     for (const name of names) {
       const index = tracked.indexOf(name);
       const since = index < 0 ? null : positions[index];
+      const lastOfRoom = rooms.includes(name) ? Number(last) : 0;
       this.commands.join(connection, name, {
         since,
+        last: lastOfRoom,
         isPresent: isPresent || !rooms.includes(name),
         onJoined: (joined) => {
-          if (joined === null) return stream.sendEvent(encodeRoomReply('joined', name, undefined));
-          const { epoch, offset, recovered } = joined;
-          const text = encodeJoined(name, joined, undefined);
-          // The missed messages follow, and move the id.
+          if (joined === null)
+            return stream.sendEvent(encodeNotReplayed(name, false, lastOfRoom > 0, undefined));
+          const { epoch, offset, recovered, replayed } = joined;
+          const text = encodeJoined(name, joined, undefined, lastOfRoom > 0);
           if (recovered) return stream.sendEvent(text);
-          const id = stream.move(index, eventId(epoch, offset));
+          // The messages that follow move the id.
+          const id = replayed > 0 ? undefined : stream.move(index, eventId(epoch, offset));
           if (since === null) return stream.sendEvent(text, id);
           stream.sendEvent(text);
           stream.sendEvent(encodeResync(name, epoch, offset, 0), id);

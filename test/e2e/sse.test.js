@@ -374,6 +374,7 @@ test('a token lets a stream in, and its rights and rooms count', { timeout: 30_0
     ['?room=chat.1&token=nonsense', {}, 401],
     [`?room=chat.1&token=${token({ rooms: RIGHTS, exp: 1 })}`, {}, 401],
     [`?room=secret&token=${valid}`, {}, 403],
+    [`?room=chat.1&last=5&token=${valid}`, {}, 403],
   ])) {
     const plain = await EventClient.open(t, server.port, query, headers);
     assert.equal(plain.status, status, query);
@@ -381,7 +382,7 @@ test('a token lets a stream in, and its rights and rooms count', { timeout: 30_0
     assert.equal(source.status, 204, query);
   }
   const metrics = await metricsOf(server);
-  assert.equal(metrics.get('fanfare_admissions_refused_total{reason="denied"}'), 10);
+  assert.equal(metrics.get('fanfare_admissions_refused_total{reason="denied"}'), 12);
   assert.equal(metrics.get('fanfare_authenticated_connections'), 2);
   const log = JSON.stringify(server.lines);
   for (const secret of valid.split('.').slice(1)) assert.ok(!log.includes(secret));

@@ -105,7 +105,12 @@ test('an id behind shared events belongs to the last of them', () => {
 
 test('every reply and push begins with its type, which names its event', () => {
   const texts = {
-    joined: encode.encodeJoined('a', { epoch: EPOCH, offset: 1, recovered: true }, undefined),
+    joined: encode.encodeJoined(
+      'a',
+      { epoch: EPOCH, offset: 1, recovered: true, replayed: 0 },
+      undefined,
+      false,
+    ),
     left: encode.encodeLeft('a', 'permission'),
     resync: encode.encodeResync('a', EPOCH, 2, 3),
     degraded: encode.encodeDegraded(true),

@@ -200,6 +200,74 @@ test(
   },
 );
 
+test(
+  'last brings the latest messages of each room with history, then live ones',
+  limit,
+  async (t) => {
+    const { open, publish } = await serve(t);
+    for (const payload of [1, 2, 3]) publish('chat.1', payload);
+    publish('chat.2', 'b1');
+    const client = await open('?room=chat.1&room=news&room=chat.2&last=2');
+    await client.collect('message', 3);
+    await client.collect('joined', 3);
+    assert.deepEqual(
+      Object.fromEntries(client.all('joined').map(({ room, replayed }) => [room, replayed])),
+      { 'chat.1': 2, news: 0, 'chat.2': 1 },
+    );
+    assert.deepEqual(payloads(client).sort(), [2, 3, 'b1']);
+    publish('chat.1', 4);
+    await client.collect('message', 4);
+    assert.equal(payloads(client).at(-1), 4);
+    assert.match(client.reader.lastEventId, /:4,[0-9a-f]{16}:1$/);
+  },
+);
+
+test(
+  'only the messages behind a reply move the id, so that a break in between loses none',
+  limit,
+  async (t) => {
+    const { open, publish } = await serve(t);
+    for (const payload of [1, 2, 3]) publish('chat.1', payload);
+    const client = await open('?room=chat.1&last=2');
+    await client.collect('message', 2);
+    assert.deepEqual(
+      client.events.map(({ type, id }) => [type, id.split(':')[1]]),
+      [
+        ['joined', undefined],
+        ['message', '2'],
+        ['message', '3'],
+      ],
+    );
+  },
+);
+
+test(
+  'a returning stream with last gets what it missed, or resync and the latest',
+  limit,
+  async (t) => {
+    const { open, publish } = await serve(t);
+    for (const payload of [1, 2, 3]) publish('chat.1', payload);
+    const first = await open('?room=chat.1&last=1');
+    await first.collect('message');
+    first.close();
+    for (const payload of [4, 5]) publish('chat.1', payload);
+    const again = await open('?room=chat.1&last=1', {
+      'Last-Event-ID': first.reader.lastEventId,
+    });
+    await again.collect('message', 2);
+    assert.deepEqual(payloads(again), [4, 5]);
+    assert.equal(again.all('joined')[0].recovered, true);
+    const lost = await open('?room=chat.1&last=1', { 'Last-Event-ID': 'ffffffffffffffff:1' });
+    await lost.collect('message');
+    assert.deepEqual(
+      lost.events.map(({ type }) => type),
+      ['joined', 'resync', 'message'],
+    );
+    assert.deepEqual(payloads(lost), [5]);
+    assert.equal(lost.events[1].id, '', 'resync does not move the id yet');
+  },
+);
+
 test('several rooms with history share one id, and each goes on where it was', limit, async (t) => {
   const { open, publish } = await serve(t);
   const query = '?room=chat.1&room=news&room=chat.2';
@@ -318,6 +386,9 @@ for (const [target, headers, status] of /** @type {const} */ ([
   ['', {}, 400],
   [`?${Array.from({ length: 9 }, (_, i) => `room=r${i}`).join('&')}`, {}, 400],
   ['?room=a', { Origin: 'https://evil.example' }, 403],
+  ['?last=0&room=chat.1', {}, 400],
+  ['?last=many&room=chat.1', {}, 400],
+  ['?last=10001&room=chat.1', {}, 400],
 ])) {
   test(
     `${JSON.stringify(headers)} ${target.slice(0, 20)} is refused for ever: ${status}, or 204 to an EventSource`,
