@@ -1065,8 +1065,8 @@ export class HttpServer {
   }
 
   /**
-   * An EventSource would never come back after 503. Does the unread request of this socket come from
-   * one?
+   * Reads the first bytes of an unread request, because an EventSource would never come back after
+   * 503.
    * @param {TrackedSocket} socket in line
    */
   #peek(socket) {
