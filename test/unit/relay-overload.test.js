@@ -85,7 +85,7 @@ async function deafWorker(t, relay, room) {
   await once(socket, 'connect');
   socket.pause();
   const writer = new MessageWriter();
-  writer.number(OP.HELLO, 4711);
+  writer.hello(4711);
   writer.request(OP.SUBSCRIBE, 1, room);
   writer.writeTo(socket);
   await until(() => relay.counters().rooms > before);

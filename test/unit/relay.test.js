@@ -6,7 +6,7 @@ import { fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, statSync, utimesSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
@@ -19,6 +19,7 @@ import {
   MessageReader,
   MessageWriter,
   OP,
+  RELAY_VERSION,
 } from '../../src/backend/embedded/relay-wire.js';
 
 const log = pino({ level: 'silent' });
@@ -395,9 +396,56 @@ test('a link to no relay fails to open', { timeout: 10_000 }, async () => {
   });
 });
 
+test('a worker does not start under a primary of another version, and sends it nothing', {
+  timeout: 10_000,
+}, async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'relay-'));
+  const path = join(folder, 'relay');
+  /** @type {Buffer[]} */
+  const received = [];
+  const primary = createServer((socket) => {
+    socket.on('data', (data) => {
+      received.push(data);
+      const writer = new MessageWriter();
+      writer.number(OP.HELLO, RELAY_VERSION + 1);
+      writer.writeTo(socket);
+    });
+  });
+  t.after(async () => {
+    primary.close();
+    await rm(folder, { recursive: true });
+  });
+  primary.listen(path);
+  await once(primary, 'listening');
+  const link = new RelayClient({ path, log });
+  await assert.rejects(link.open(), /another version of Fanfare .*: restart the server$/);
+  assert.equal(Buffer.concat(received).length, 13, 'one HELLO');
+  await assert.rejects(link.publish('room', Buffer.from('x')), { code: 'UNAVAILABLE' });
+});
+
+test('a primary answers a worker of another version, and logs it', {
+  timeout: 10_000,
+}, async (t) => {
+  /** @type {Record<string, unknown>[]} */
+  const lines = [];
+  const relay = await startRelay(t, {
+    log: pino({}, { write: (line) => lines.push(JSON.parse(line)) }),
+  });
+  const socket = connect(relay.path);
+  t.after(() => socket.destroy());
+  const hello = Buffer.from([0, 0, 0, 9, OP.HELLO, 0, 0, 0, RELAY_VERSION + 1, 0, 0, 0, 7]);
+  socket.write(hello);
+  const [answer] = await once(socket, 'data');
+  assert.deepEqual(answer, Buffer.from([0, 0, 0, 5, OP.HELLO, 0, 0, 0, RELAY_VERSION]));
+  assert.deepEqual(
+    lines.map(({ version, expected }) => [version, expected]),
+    [[RELAY_VERSION + 1, RELAY_VERSION]],
+  );
+});
+
 test('messages are parsed wherever they are cut', () => {
   const writer = new MessageWriter();
-  writer.number(OP.HELLO, 7);
+  writer.hello(7);
   writer.publish('room', Buffer.alloc(100_000, 1));
   writer.request(OP.COUNT, 9, '');
   writer.acquire(10, '2001:db8::/64', 100, true);
@@ -420,6 +468,6 @@ test('messages are parsed wherever they are cut', () => {
     );
     for (let at = 0; at < bytes.length; at += size)
       reader.read(Buffer.from(bytes.subarray(at, at + size)));
-    assert.deepEqual(seen, ['1:9', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
+    assert.deepEqual(seen, ['1:13', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
   }
 });

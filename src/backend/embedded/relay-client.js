@@ -21,10 +21,12 @@ import {
   MessageReader,
   MessageWriter,
   OP,
+  RELAY_VERSION,
   readAnswer,
   readAppend,
   readAppended,
   readMembers,
+  readNumber,
   readOp,
   readPage,
   readPositionOf,
@@ -137,6 +139,11 @@ export class RelayClient {
     this.socket = null;
     this.isOpen = false;
     this.isClosing = false;
+    /**
+     * The version of the relay.
+     * @type {import('../deferred.js').Deferred<number>}
+     */
+    this.hello = deferred();
     this.writer = new MessageWriter();
     this.isScheduled = false;
     this.nextRequest = 1;
@@ -183,7 +190,10 @@ export class RelayClient {
     Object.assign(this, listeners);
   }
 
-  /** Connects. Rejects if there is no relay. */
+  /**
+   * Connects, and compares the versions. Rejects if there is no relay, or one of another version.
+   * Nothing is sent to such a relay.
+   */
   async open() {
     const socket = connect(this.path);
     this.socket = socket;
@@ -199,10 +209,32 @@ export class RelayClient {
       reader.read(chunk);
     });
     socket.on('close', () => this.#socketOnClose());
+    this.writer.hello(process.pid);
+    this.writer.writeTo(socket);
+    await this.#compareVersions(socket);
     this.isOpen = true;
     this.lookedMs = performance.now();
     this.watch = setInterval(() => this.#look(), this.watchMs).unref();
-    this.#out().number(OP.HELLO, process.pid);
+  }
+
+  /**
+   * @param {import('node:net').Socket} socket
+   * @returns {Promise<void>} rejects if the relay has another version
+   */
+  async #compareVersions(socket) {
+    const { promise, reject } = this.hello;
+    const refuse = () => reject(new Error('the primary does not answer to HELLO'));
+    socket.once('close', refuse);
+    const timer = setTimeout(refuse, this.requestTimeoutMs);
+    try {
+      const version = await promise;
+      if (version !== RELAY_VERSION) throw new Error(otherVersion(version));
+    } catch (error) {
+      socket.destroy();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /**
@@ -213,7 +245,10 @@ export class RelayClient {
     const { socket } = this;
     if (socket === null || this.isClosing) return;
     this.isClosing = true;
-    if (!this.isOpen) return;
+    if (!this.isOpen) {
+      socket.destroy();
+      return;
+    }
     clearTimeout(this.reportTimer);
     this.flush();
     const closed = new Promise((resolve) => socket.once('close', resolve));
@@ -559,6 +594,9 @@ export class RelayClient {
         this.onPublication(room, readAppended(buffer, positionAt, end), offset, epoch);
         break;
       }
+      case OP.HELLO:
+        this.hello.resolve(readNumber(buffer, at));
+        break;
       case OP.GONE:
         this.onSessionLost(readText(buffer, at, end));
         break;
@@ -657,6 +695,11 @@ export class RelayClient {
     this.requests.clear();
     if (!this.isClosing) this.onClose();
   }
+}
+
+/** @param {number} version of the relay */
+function otherVersion(version) {
+  return `the primary runs another version of Fanfare (relay ${version}, this worker has ${RELAY_VERSION}): restart the server`;
 }
 
 function tooMany() {

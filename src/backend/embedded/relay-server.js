@@ -39,6 +39,7 @@ import {
   makeAppended,
   makePublication,
   OP,
+  RELAY_VERSION,
   readAcquire,
   readAppend,
   readAppended,
@@ -705,7 +706,8 @@ class Link {
         return;
       }
       case OP.HELLO:
-        this.pid = readNumber(buffer, at);
+        this.#hello(readNumber(buffer, at));
+        this.pid = end - at < 8 ? 0 : readNumber(buffer, at + 4);
         return;
       case OP.ENTER: {
         const { room, user, member } = readEnter(buffer, at, end);
@@ -734,6 +736,16 @@ class Link {
       default:
         throw new MalformedMessage(`no such message: ${op}`);
     }
+  }
+
+  /**
+   * Answers with this version. A worker of another version ends the link, and logs the reason.
+   * @param {number} version of the worker
+   */
+  #hello(version) {
+    this.out().number(OP.HELLO, RELAY_VERSION);
+    if (version === RELAY_VERSION) return;
+    this.relay.log.warn({ version, expected: RELAY_VERSION }, 'relay: worker of another version');
   }
 
   /** @param {string} address */

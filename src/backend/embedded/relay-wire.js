@@ -1,13 +1,18 @@
 // relay-wire.js: the messages between a worker and the relay in the primary, over a Unix socket.
 //
-// Both ends share this file. A message is its length (u32, big-endian, without these four bytes),
+// Both ends share this file, but perhaps not the same version of it: if Fanfare's files are
+// replaced, a reload starts new workers under the old primary. So each side begins with HELLO, and
+// a worker of another version does not start. The form of a message and the first field of HELLO
+// never change.
+//
+// A message is its length (u32, big-endian, without these four bytes),
 // one byte for its type, and its fields. Rooms and addresses are ASCII. A request carries a number,
 // and its reply repeats the number.
 //
 //   worker -> relay                                   relay -> worker
-//   HELLO       u32 pid                               REPLY        u32 request, u8 ok, u32 value
-//   SUBSCRIBE   u32 request, room                     PUBLICATION  u8 room length, room, bytes
-//   UNSUBSCRIBE room
+//   HELLO       u32 RELAY_VERSION, u32 pid            HELLO        u32 RELAY_VERSION
+//   SUBSCRIBE   u32 request, room                     REPLY        u32 request, u8 ok, u32 value
+//   UNSUBSCRIBE room                                  PUBLICATION  u8 room length, room, bytes
 //   PUBLISH     u8 room length, room, bytes           (no reply of its own: that of SYNC confirms all before it)
 //   SYNC        u32 request
 //   ONCE        u32 request, key                           of the PUBLISH that follows; reply: ok =
@@ -64,6 +69,12 @@ import {
   writePosition,
 } from '../../protocol/position.js';
 import { publicationsIn } from './histories.js';
+
+/**
+ * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
+ * either is changed, removed or added (docs/architecture/versions.md).
+ */
+export const RELAY_VERSION = 1;
 
 export const OP = Object.freeze({
   HELLO: 1,
@@ -189,7 +200,7 @@ export function readOp(buffer, start) {
 }
 
 /**
- * HELLO, CONNECTIONS.
+ * CONNECTIONS, and the version in a HELLO.
  * @param {Buffer} buffer
  * @param {number} at
  */
@@ -512,6 +523,13 @@ export class MessageWriter {
   number(op, value) {
     const at = this.#open(op, 4);
     this.slab.writeUInt32BE(value, at);
+  }
+
+  /** @param {number} pid of the worker */
+  hello(pid) {
+    const at = this.#open(OP.HELLO, 8);
+    this.slab.writeUInt32BE(RELAY_VERSION, at);
+    this.slab.writeUInt32BE(pid, at + 4);
   }
 
   /**
