@@ -48,7 +48,8 @@ export function decodeRevocation(text) {
   } catch {
     return null;
   }
-  if (!Array.isArray(value) || value.length !== 4) return null;
+  // A newer version may have appended fields.
+  if (!Array.isArray(value) || value.length < 4) return null;
   const [user, tokenId, issuedBeforeMs, keepUntilMs] = value;
   const hasUser = typeof user === 'string' && tokenId === null;
   const hasToken = typeof tokenId === 'string' && user === null;

@@ -197,6 +197,8 @@ export function createCounters() {
     /** reads for joins, `history` and `presence` refused: too many waited */ readsRefused: 0,
     /** messages without an offset in a room with history */ unnumbered: 0,
     /** malformed publications and positions from the broker */ malformed: 0,
+    /** messages and keys in Redis of a version that this server does not know */
+    unknownVersions: 0,
     surveys: zeros(SURVEYS),
     /** requests of the fleet that this worker could not answer */ surveysUnanswered: 0,
     tls: {

@@ -297,6 +297,11 @@ export const METRICS = Object.freeze([
     'Malformed messages from the broker. They are dropped, or delivered as null in a room with history.',
     ({ counters }) => counters.malformed,
   ),
+  counter(
+    'fanfare_unknown_versions_total',
+    'Messages in Redis that a newer version of Fanfare wrote and this one cannot read. Members of rooms with history get `resync`.',
+    ({ counters }) => counters.unknownVersions,
+  ),
   labelled(
     'fanfare_surveys_total',
     'Questions and actions of this server to all workers of the fleet, by result. `partial`: a worker did not answer.',

@@ -4,6 +4,8 @@
 //   request   [survey, reply room, verb, arguments]
 //   answer    [survey, worker, result]                   null: the worker refuses
 //
+// A newer version may append fields to either. A worker that does not know a verb does not answer.
+//
 // Other programs may publish on the same Redis. So each side checks every field and its bounds, and
 // returns null for a text that no worker has written.
 
@@ -201,14 +203,14 @@ function isListOf(value, max, isItem) {
 /**
  * @param {string} text
  * @param {number} maxLength
- * @param {number} count of fields
+ * @param {number} count the least number of fields
  * @returns {unknown[]|null}
  */
 function readList(text, maxLength, count) {
   if (text.length > maxLength) return null;
   try {
     const fields = JSON.parse(text);
-    return Array.isArray(fields) && fields.length === count ? fields : null;
+    return Array.isArray(fields) && fields.length >= count ? fields : null;
   } catch {
     return null;
   }

@@ -124,6 +124,7 @@ test('publications that wait for a body keep their offsets', async () => {
     },
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
+    onUnknown: (room) => assert.fail(room),
   });
   inbox.receive(
     channelOf('room'),
@@ -168,6 +169,7 @@ for (const [name, message] of Object.entries(FORGED)) {
       fetch: () => Promise.resolve(assert.fail('nothing is to be fetched')),
       onSkipped: (reason) => assert.fail(reason),
       onMalformed: (channel) => malformed.push(channel),
+      onUnknown: (room) => assert.fail(room),
     });
     inbox.receive(
       channelOf('a'),
@@ -177,6 +179,21 @@ for (const [name, message] of Object.entries(FORGED)) {
     assert.deepEqual(malformed, ['room a']);
   });
 }
+
+test('a reader stops at a version that it does not know', () => {
+  const known = encode([Buffer.from('known')]);
+  for (const version of [1, 2, 0xffff]) {
+    const item = Buffer.alloc(4);
+    item.writeUInt32BE(0xc0000000 + version);
+    const batch = new BatchReader(Buffer.concat([known, item, known]));
+    assert.equal(batch.next(), true);
+    assert.equal(batch.next(), false);
+    assert.equal(batch.unknownVersion, version);
+    assert.equal(batch.isMalformed, false);
+  }
+  const beyond = new BatchReader(Buffer.from('c0010000', 'hex'));
+  assert.deepEqual([beyond.next(), beyond.isMalformed, beyond.unknownVersion], [false, true, 0]);
+});
 
 test('a message of another program is reported, and never read past its end', () => {
   fc.assert(
@@ -202,6 +219,7 @@ test('a room waits for a body, other rooms do not, and a body that never comes i
     fetch: (_room, id) => new Promise((resolve) => asked.set(id, resolve)),
     onSkipped: (reason) => skipped.push(reason),
     onMalformed: (channel) => assert.fail(channel),
+    onUnknown: (room) => assert.fail(room),
   });
   inbox.receive(channelOf('a'), encode([Buffer.from('1')]));
   inbox.receive(channelOf('a'), encodeReference('x'));
@@ -235,6 +253,7 @@ test('bodies are fetched a few at a time, and delivered in order', async () => {
     fetch: (_room, id) => new Promise((resolve) => asked.push({ id, resolve })),
     onSkipped: (reason) => assert.fail(reason),
     onMalformed: (channel) => assert.fail(channel),
+    onUnknown: (room) => assert.fail(room),
   });
   const ids = Array.from({ length: 100 }, (_, i) => `${i}`);
   for (const id of ids) inbox.receive(channelOf('room'), encodeReference(id));

@@ -5,14 +5,18 @@
 //                 pub/sub and is stored under this id, or in its room's history if the id is empty
 //   position      u32 length with the second bit set, the position (protocol/position.js) of the next
 //                 publication. Rooms with history begin with one; offsets behind it are consecutive
+//   version       u32: both top bits, and a version from 2 to 65535. All that follows has that version
+//
+// A message without a version item has version 1, the only one so far. A reader stops at an item of
+// a version that it does not know. docs/architecture/versions.md has the rules for a new version.
 //
 // Scripts frame their publications with the functions of lua/batch.lua.
 //
 // The publications of one tick for one room share a message, because Redis and each subscriber pay
 // for every message. A publication stays a slice of the bytes that were read.
 //
-// Another program, or another version, may publish on these channels too. A BatchReader never
-// throws and never reads past the end.
+// Another program may publish on these channels too. A BatchReader never throws and never reads
+// past the end.
 
 import {
   EPOCH_BYTES,
@@ -27,6 +31,8 @@ import { readScript } from './scripts.js';
 export const HEAD_BYTES = 4;
 const REFERENCE = 0x80000000;
 const POSITION = 0x40000000;
+const VERSION = 0xc0000000;
+const MAX_VERSION = 0xffff;
 /** The longest id; a UUID has 36 bytes. */
 const MAX_ID_BYTES = 64;
 
@@ -69,11 +75,15 @@ export class BatchReader {
     this.epoch = '';
     /** The message is malformed from here on. */
     this.isMalformed = false;
+    /** The version of the message from here on, if this server does not know it; else 0. */
+    this.unknownVersion = 0;
     this.at = 0;
     this.nextOffset = 0;
   }
 
-  /** @returns {boolean} false at the end of the message, or at its first fault */
+  /**
+   * @returns {boolean} false at the end of the message, at its first fault, or at an unknown version
+   */
   next() {
     const { message } = this;
     const { length } = message;
@@ -85,6 +95,10 @@ export class BatchReader {
         if (end > length) return this.#fail();
         this.publication = message.subarray(start, end);
         return this.#advance(end);
+      }
+      if (head > VERSION && head <= VERSION + MAX_VERSION) {
+        this.unknownVersion = head - VERSION;
+        return false;
       }
       if (head >= REFERENCE) {
         const end = start + head - REFERENCE;

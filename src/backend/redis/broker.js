@@ -29,6 +29,7 @@ const CLOSE_TIMEOUT_MS = 2000;
 const MAX_REASONS = 8;
 const SKIPPED_LOG_INTERVAL_MS = 10_000;
 const MALFORMED_LOG_INTERVAL_MS = 60_000;
+const UNKNOWN_LOG_INTERVAL_MS = 60_000;
 
 /** @implements {Broker} */
 export class RedisBroker {
@@ -39,7 +40,7 @@ export class RedisBroker {
    *   parts.config
    * @param {import('pino').Logger} parts.log
    * @param
-   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'fastPaths'>}
+   *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
    *   parts.counters
    * @param {string} parts.workerId
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
@@ -77,6 +78,7 @@ export class RedisBroker {
     this.isCounting = false;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     this.malformedLogMs = Number.NEGATIVE_INFINITY;
+    this.unknownLogMs = Number.NEGATIVE_INFINITY;
     /** Ends the wait of start(). */
     this.onSettled = () => {};
     /** @type {Promise<void>|null} */
@@ -97,6 +99,7 @@ export class RedisBroker {
       fetch: (room, id, offset, epoch) => this.#fetch(room, id, offset, epoch),
       onSkipped: (reason) => this.#onSkipped(reason),
       onMalformed: (channel) => this.#onMalformed(channel),
+      onUnknown: (room, version) => this.#onUnknown(room, version),
     });
     this.clock = new StallAwareClock(TICK_MS, (nowMs) => this.#tick(nowMs));
     /** @param {import('../../config/redis.js').Address} [address] of a node, in a cluster */
@@ -407,6 +410,24 @@ export class RedisBroker {
     this.state = state;
     this.onUp?.(state === 'up');
     this.events?.onState(state);
+  }
+
+  /**
+   * A newer version of Fanfare has published, and this one can't read the message. In a room with
+   * history its position shows the gap, and members get `resync`.
+   * @param {string} room
+   * @param {number} version
+   */
+  #onUnknown(room, version) {
+    this.counters.unknownVersions++;
+    if (this.historyOf(room) !== null) this.events?.onLost?.([room]);
+    const now = performance.now();
+    if (now - this.unknownLogMs < UNKNOWN_LOG_INTERVAL_MS) return;
+    this.unknownLogMs = now;
+    this.log.warn(
+      { room, version, unknownVersions: this.counters.unknownVersions },
+      'message of a newer version of Fanfare: dropped',
+    );
   }
 
   /**

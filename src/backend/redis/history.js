@@ -205,10 +205,9 @@ export class RedisHistory {
     const entries = /** @type {[Buffer, [Buffer, Buffer]][]} */ (
       await redis.xrangeBuffer(this.keys.streamOf(room), offset, offset)
     );
-    /** @type {Found} */
-    const found = { epoch, above: offset - 1, first: offset, publications: [] };
-    for (const [, [, message]] of entries) collect(message, found);
-    return found.publications[0] ?? null;
+    const found = new Found(epoch, offset - 1, false);
+    for (const [, [, message]] of entries) found.add(message);
+    return found.first === offset ? found.publications[0] : null;
   }
 
   /** @param {string} room */
@@ -467,7 +466,7 @@ class HistoryPublish extends Message {
         ? [this.incarnation, reply]
         : [reply[0].toString('latin1'), reply[1]];
     if (incarnation === '') {
-      this.done.reject(conflict());
+      this.done.reject(offset === 0 ? conflict() : unreadableKey());
       return;
     }
     // For a repeated idempotency key the answer has the epoch alone.
@@ -594,22 +593,13 @@ class HistoryRead extends Message {
    */
   #page(epoch, offset, messages) {
     const { after, limit, isForward } = this;
-    /** @type {Found} */
-    const found = {
-      epoch,
-      above: isForward ? after : Math.max(after, offset - limit),
-      first: offset + 1,
-      publications: [],
-    };
+    const found = new Found(epoch, isForward ? after : Math.max(after, offset - limit), isForward);
     if (!isForward) messages.reverse();
-    for (const message of messages) collect(message, found);
-    const { first, publications } = found;
-    return {
-      epoch,
-      offset,
-      first,
-      publications: isForward ? publications.slice(0, limit) : publications,
-    };
+    for (const message of messages) found.add(message);
+    const { first, next, publications } = found;
+    if (isForward) return { epoch, offset, first, publications: publications.slice(0, limit) };
+    const isToTheEnd = next === offset + 1;
+    return { epoch, offset, first, publications: isToTheEnd ? publications : [] };
   }
 
   /** @override @param {Error} error */
@@ -653,24 +643,49 @@ class HistoryRead extends Message {
   }
 }
 
-/**
- * The publications found in a stream's messages.
- * @typedef {{epoch: string, above: number, first: number, publications: Buffer[]}} Found
- */
+/** Another publication has used the key, and its position is not known. */
+function unreadableKey() {
+  return new BrokerError(
+    'OUTCOME_UNKNOWN',
+    'another version of Fanfare wrote the value of this idempotency key',
+  );
+}
 
 /**
- * Adds the wanted publications of a message. A stream has no references: publications announced by
- * reference are stored whole.
- * @param {Buffer} message
- * @param {Found} found
+ * The publications found in a stream's messages, without a gap between them. A message that this
+ * server can't read is a gap: it is malformed, or a newer version wrote it. A stream has no
+ * references, because publications announced by reference are stored whole.
  */
-function collect(message, found) {
-  const batch = new BatchReader(message);
-  while (batch.next()) {
-    const { publication, offset } = batch;
-    if (publication === null || offset <= found.above || batch.epoch !== found.epoch) continue;
-    if (found.publications.length === 0) found.first = offset;
-    found.publications.push(publication);
+class Found {
+  /**
+   * @param {string} epoch
+   * @param {number} above the publications wanted have higher offsets
+   * @param {boolean} isForward keeps those before the first gap; else those behind the last gap
+   */
+  constructor(epoch, above, isForward) {
+    this.epoch = epoch;
+    this.above = above;
+    this.isForward = isForward;
+    this.first = 0;
+    this.next = 0;
+    /** @type {Buffer[]} */
+    this.publications = [];
+  }
+
+  /** @param {Buffer} message */
+  add(message) {
+    const batch = new BatchReader(message);
+    while (batch.next()) {
+      const { publication, offset } = batch;
+      if (publication === null || offset <= this.above || batch.epoch !== this.epoch) continue;
+      if (offset !== this.next) {
+        if (this.isForward && this.publications.length > 0) return;
+        this.first = offset;
+        this.publications = [];
+      }
+      this.publications.push(publication);
+      this.next = offset + 1;
+    }
   }
 }
 

@@ -36,8 +36,10 @@ export class Inbox {
    * @param {(reason: string) => void} parts.onSkipped a publication is lost to this worker
    * @param {(channel: string) => void} parts.onMalformed a message is malformed, in whole or from
    *   some byte on
+   * @param {(room: string, version: number) => void} parts.onUnknown a message is of an unknown
+   *   version, in whole or from some byte on
    */
-  constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed }) {
+  constructor({ keys, deliver, onNumbered, onOther, fetch, onSkipped, onMalformed, onUnknown }) {
     this.keys = keys;
     this.deliver = deliver ?? (() => {});
     this.onNumbered = onNumbered ?? (() => {});
@@ -45,6 +47,7 @@ export class Inbox {
     this.fetch = fetch;
     this.onSkipped = onSkipped;
     this.onMalformed = onMalformed;
+    this.onUnknown = onUnknown;
     /** Rooms that wait for a body, with their queues. @type {Map<string, Held[]>} */
     this.held = new Map();
     this.heldBytes = 0;
@@ -83,6 +86,7 @@ export class Inbox {
       }
     }
     if (batch.isMalformed) this.onMalformed(`room ${room}`);
+    if (batch.unknownVersion > 0) this.onUnknown(room, batch.unknownVersion);
   }
 
   /**

@@ -104,7 +104,8 @@ export class RedisRevocations {
  * @returns {Revocation|null} null if another program wrote the entry
  */
 function decode(field, value) {
-  const times = /^(\d{1,16}) (\d{1,16})$/.exec(value);
+  // A newer version may have appended fields.
+  const times = /^(\d{1,16}) (\d{1,16})(?: |$)/.exec(value);
   if (times === null) return null;
   try {
     const [user, tokenId] = JSON.parse(field);

@@ -452,6 +452,7 @@ const redis = {
       fetch: async () => null,
       onSkipped: (reason) => void skipped.push(reason),
       onMalformed: (channel) => void skipped.push(channel),
+      onUnknown: (room) => void skipped.push(room),
     });
     return {
       async run(inputs) {

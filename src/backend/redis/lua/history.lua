@@ -16,7 +16,8 @@
 --         9 '1': the caller does not follow the room; without meta the room gets none
 --         10 '1': check whether Redis was promoted meanwhile
 --   reply  offset of the last publication, after the incarnation if it is not the caller's;
---          epoch and offset of a repeated key; '' and 0 if it has another fingerprint
+--          epoch and offset of a repeated key; '' and 0 if it has another fingerprint, '' and 1 if
+--          another version of Fanfare wrote its value
 --     or   incarnation, latest offset, messages, newest first; oldest first if 8 is '1'
 --
 -- An incarnation is a fence and an epoch. The fence names a server and its replication ID. If meta
@@ -24,6 +25,9 @@
 -- Some announced publications may be lost, so the epoch ends. The epoch also ends if the caller has
 -- proved that it must: the address of Redis led to another server meanwhile, and this server lacks
 -- publications of that one.
+--
+-- The value of an idempotency key is epoch:offset:fingerprint. Later versions may append fields,
+-- each after a colon. A value of another form is of another version; it should begin with '@'.
 --
 -- Meta is a hash of one field. Its name is the incarnation, its value the latest offset + 1. If the
 -- value rises, the caller's incarnation is current. If not, the script asks Redis for its identity
@@ -44,7 +48,8 @@ if KEYS[3] then
   keepMs, fingerprint = string.match(ARGV[6], '^(%d+) (.*)$')
   local was = call('GET', KEYS[3])
   if was then
-    local epoch, offset, first = string.match(was, '^(%x+):(%d+):?(.*)$')
+    local epoch, offset, first = string.match(was, '^(%x+):(%d+):?([^:]*)')
+    if not epoch then return { '', 1 } end
     if fingerprint ~= '' and first ~= '' and first ~= fingerprint then return { '', 0 } end
     return { epoch, tonumber(offset) }
   end

@@ -6,11 +6,16 @@
 --          5 the publication   6 milliseconds to keep it, if there is a second key
 -- returns  1 published, now or earlier   0 the key has another fingerprint
 --
+-- The value of an idempotency key is a fingerprint. Later versions may append fields, each after a
+-- colon. A value that begins with '@' is of another version: it proves that the key has been used,
+-- but it can't be compared.
+--
 -- SET comes before PUBLISH, because Redis may refuse SET. Then nothing is published. If Redis
 -- refuses PUBLISH, the idempotency key is new again.
 local was = redis.call('GET', KEYS[1])
 if was then
-  if was ~= '' and ARGV[3] ~= '' and was ~= ARGV[3] then return 0 end
+  local first = string.match(was, '^[^:@]*')
+  if first ~= '' and ARGV[3] ~= '' and first ~= ARGV[3] then return 0 end
   return 1
 end
 if KEYS[2] then redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[6]) end

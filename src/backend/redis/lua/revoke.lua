@@ -5,6 +5,7 @@
 -- Answer: 1 kept, 0 the list is full
 --
 -- If a user is revoked twice, the later times hold. All keys expire with their last revocation.
+-- An entry is two times. Later versions may append fields, each after a space: they stay.
 
 local entries, expiry, version = KEYS[1], KEYS[2], KEYS[3]
 local field = ARGV[1]
@@ -16,16 +17,17 @@ for _, old in ipairs(over) do
   redis.call('ZREM', expiry, old)
 end
 
-local known = redis.call('HGET', entries, field)
+local known, rest = redis.call('HGET', entries, field), ''
 if known then
-  local knownIssued, knownKeep = string.match(known, '^(%d+) (%d+)$')
+  local knownIssued, knownKeep, appended = string.match(known, '^(%d+) (%d+)(.*)$')
+  rest = appended or ''
   issued = math.max(issued, tonumber(knownIssued) or 0)
   keep = math.max(keep, tonumber(knownKeep) or 0)
 elseif redis.call('HLEN', entries) >= max then
   return 0
 end
 
-redis.call('HSET', entries, field, string.format('%.0f %.0f', issued, keep))
+redis.call('HSET', entries, field, string.format('%.0f %.0f', issued, keep) .. rest)
 redis.call('ZADD', expiry, string.format('%.0f', keep), field)
 redis.call('INCR', version)
 local last = redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2]
