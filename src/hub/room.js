@@ -26,6 +26,8 @@ export class Room {
     this.users = users;
     /** @type {Connection[]} */
     this.members = [];
+    /** Members that belong to no client: an operator watches the room. */
+    this.watchers = 0;
     /**
      * Settles when the broker has answered the subscription; null: confirmed.
      * @type {Promise<void>|null}
@@ -41,6 +43,16 @@ export class Room {
     this.resyncsWaiting = 0;
     /** The flush under way. @type {Flight|null} */
     this.flight = null;
+  }
+
+  /** Members that are clients. */
+  get connectionCount() {
+    return this.members.length - this.watchers;
+  }
+
+  /** @param {1|-1} change an operator begins to watch, or stops */
+  watch(change) {
+    this.watchers += change;
   }
 
   /** Has the outbox something to write for this room? */

@@ -12,6 +12,9 @@
 //   {type:'metrics', request}                            {type:'metrics', request, metrics}  prom-client's JSON
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
 //   {type:'rebalance', connections}  relocate so many
+//   {type:'operate', id, request}  of the console        {type:'operated', id, status, body}
+//   {type:'tail', id, room}  begin to watch a room       {type:'tailed', id, lines, left}  {type:'tail-ended', id}
+//   {type:'untail', id}
 //   {type:'drain', deadlineMs}  stop accepting, close    {type:'final', metrics}      the last metrics, before it exits
 //                         the connections, exit 0        {type:'failed', message}     it can't start; it exits 1
 
@@ -31,10 +34,28 @@ export const BEAT_INTERVAL_MS = 1000;
  */
 
 /**
+ * A request of the console: one of the routes of worker/operator.js.
+ * @typedef {object} OperatorRequest
+ * @property {string} route
+ * @property {Record<string, string>} params of its path
+ * @property {Record<string, string>} query
+ * @property {string} body JSON; '' if there is none
+ * @property {readonly import('../config/api-keys.js').ApiRight[]} rights of the operator
+ * @property {readonly string[]|null} rooms patterns of the rooms in which the rights hold; null: all
+ */
+
+/**
+ * A publication that a watched room has got.
+ * @typedef {object} TailLine
+ * @property {string} text as clients get it; its beginning if it is long
+ * @property {number} bytes of the whole text
+ */
+
+/**
  * @typedef
- *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number} | {type:'unready'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number}}
+ *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number} | {type:'unready'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
- *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string}}
+ *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
  *   ToPrimary
  */

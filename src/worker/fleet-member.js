@@ -10,6 +10,8 @@ import { closeAll } from '../auth/sessions.js';
 import { Connection } from '../hub/connection.js';
 import { EVERYONE } from '../hub/hub.js';
 import { CLOSES } from '../protocol/codes.js';
+import { FORMAT } from '../protocol/format.js';
+import { MAX_CONNECTIONS, MAX_NAMED_ROOMS } from './fleet-wire.js';
 
 /** Rooms and users looked at in one turn of the event loop: about a millisecond. */
 const SLICE = 5000;
@@ -32,12 +34,14 @@ export class FleetMember {
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
    *   if no tokens are configured
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
+   * @param {() => import('./fleet-wire.js').WorkerInfo} parts.describe
    */
-  constructor({ hub, joins, sessions, scheduler }) {
+  constructor({ hub, joins, sessions, scheduler, describe }) {
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
     this.scheduler = scheduler;
+    this.describe = describe;
   }
 
   /**
@@ -49,7 +53,7 @@ export class FleetMember {
       case 'rooms':
         return this.#rooms(args);
       case 'room':
-        return this.hub.rooms.get(args.room)?.members.length ?? 0;
+        return this.hub.rooms.get(args.room)?.connectionCount ?? 0;
       case 'forget':
         this.scheduler.onDeleted(args.room, args.epoch);
         return 0;
@@ -61,6 +65,10 @@ export class FleetMember {
         return this.#join(args.user, args.rooms);
       case 'leave':
         return this.#leave(args.user, args.rooms);
+      case 'connections':
+        return this.#list(args.user);
+      case 'describe':
+        return this.describe();
     }
   }
 
@@ -70,9 +78,9 @@ export class FleetMember {
    */
   async #rooms({ prefix, after, limit }) {
     const first = new FirstRooms(limit);
-    const isWhole = await this.#walk(({ name, members }) => {
-      if (name > after && members.length > 0 && name.startsWith(prefix))
-        first.add(name, members.length);
+    const isWhole = await this.#walk(({ name, connectionCount }) => {
+      if (name > after && connectionCount > 0 && name.startsWith(prefix))
+        first.add(name, connectionCount);
       return 1;
     });
     return isWhole ? first.list() : null;
@@ -137,6 +145,29 @@ export class FleetMember {
     return found.filter(
       (connection) => rooms.filter((room) => this.joins.remove(connection, room)).length > 0,
     ).length;
+  }
+
+  /**
+   * @param {string} user
+   * @returns {Promise<Verbs['connections']['result']|null>}
+   */
+  async #list(user) {
+    const found = await this.#connectionsOf(user);
+    if (found === null) return null;
+    const open = found.filter(({ isOpen }) => isOpen);
+    const listed = open.slice(0, MAX_CONNECTIONS).map(({ id, address, transport, rooms }) => {
+      const names = [...(rooms?.keys() ?? [])].slice(0, MAX_NAMED_ROOMS).map(({ name }) => name);
+      return {
+        id,
+        address,
+        transport: /** @type {'websocket'|'sse'} */ (
+          transport.format < FORMAT.EVENTS ? 'websocket' : 'sse'
+        ),
+        roomCount: rooms?.size ?? 0,
+        rooms: names,
+      };
+    });
+    return { count: open.length, listed };
   }
 
   /**

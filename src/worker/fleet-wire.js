@@ -17,10 +17,16 @@ import { isConnectionId } from '../protocol/publication.js';
 export const MAX_ROOMS = 1000;
 /** The most users of one `online`. */
 export const MAX_USERS = 1000;
+/** The most connections of a user in one answer, and the most rooms of each. */
+export const MAX_CONNECTIONS = 100;
+export const MAX_NAMED_ROOMS = 20;
 /** `online` with MAX_USERS users, each character of which takes six bytes as JSON. */
 const MAX_REQUEST_LENGTH = 1024 * 1024;
 const MAX_ANSWER_LENGTH = 1024 * 1024;
+/** The longest SERVER_ID, version, address or state. */
+const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
+const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
 
 /**
  * The arguments and results of each verb. They are plain values of JSON.
@@ -33,6 +39,32 @@ const NAME = /^[\w-]{16}$/;
  * @property {{args: Target & {code: number}, result: number}} disconnect number of connections
  * @property {{args: {user: string, rooms: string[]}, result: number}} join the same
  * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
+ * @property {{args: {user: string}, result: {count: number, listed: UserConnection[]}}} connections
+ *   of a user; `listed` has the first MAX_CONNECTIONS of them
+ * @property {{args: Record<string, never>, result: WorkerInfo}} describe
+ */
+
+/**
+ * @typedef {object} UserConnection
+ * @property {string} id
+ * @property {string} address
+ * @property {'websocket'|'sse'} transport
+ * @property {number} roomCount
+ * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
+ */
+
+/**
+ * @typedef {object} WorkerInfo
+ * @property {string} server its SERVER_ID
+ * @property {string} version
+ * @property {number} slot
+ * @property {number} pid
+ * @property {string} state `ready`, or the reason why the worker is not
+ * @property {number} connections
+ * @property {number} rooms
+ * @property {number} lagMs the worst event-loop lag of the last second
+ * @property {number} memoryBytes private
+ * @property {number} uptimeS
  */
 
 /** @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}} Target */
@@ -70,6 +102,14 @@ const CHECKS = Object.freeze({
   },
   join: { isArgs: isMembership, isResult: isCount },
   leave: { isArgs: isMembership, isResult: isCount },
+  connections: {
+    isArgs: ({ user }) => isUser(user),
+    isResult: (value) => {
+      const { count, listed } = fieldsOf(value);
+      return isCount(count) && isListOf(listed, MAX_CONNECTIONS, isUserConnection);
+    },
+  },
+  describe: { isArgs: () => true, isResult: isWorkerInfo },
 });
 
 /**
@@ -173,6 +213,40 @@ function isPart(value) {
 /** @param {Fields} args */
 function isMembership({ user, rooms }) {
   return isUser(user) && isListOf(rooms, MAX_ROOMS, isRoom);
+}
+
+/** @param {unknown} value */
+function isUserConnection(value) {
+  const { id, address, transport, roomCount, rooms } = fieldsOf(value);
+  return (
+    isConnectionId(id) &&
+    isShort(address) &&
+    (transport === 'websocket' || transport === 'sse') &&
+    isCount(roomCount) &&
+    isListOf(rooms, MAX_NAMED_ROOMS, isRoom)
+  );
+}
+
+/** @param {unknown} value */
+function isWorkerInfo(value) {
+  const { server, version, state, ...numbers } = fieldsOf(value);
+  return (
+    [server, version, state].every(isShort) &&
+    WORKER_NUMBERS.every((name) => isCount(numbers[name]))
+  );
+}
+
+/**
+ * @param {unknown} value
+ * @returns {Fields} empty if the value is no object
+ */
+function fieldsOf(value) {
+  return typeof value === 'object' && value !== null ? value : {};
+}
+
+/** @param {unknown} value */
+function isShort(value) {
+  return typeof value === 'string' && value.length <= MAX_TEXT_LENGTH;
 }
 
 /**

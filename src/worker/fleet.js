@@ -174,6 +174,33 @@ export class Fleet {
   }
 
   /**
+   * The connections of a user, on every server.
+   * @param {string} user
+   * @returns {Promise<{count: number, listed: import('./fleet-wire.js').UserConnection[], isPartial: boolean}>}
+   *   `listed`: the first MAX_CONNECTIONS of each worker
+   */
+  async connections(user) {
+    let count = 0;
+    /** @type {import('./fleet-wire.js').UserConnection[]} */
+    const listed = [];
+    const { isPartial } = await this.#read('connections', { user }, (result) => {
+      count += result.count;
+      listed.push(...result.listed);
+    });
+    return { count, listed, isPartial };
+  }
+
+  /** @returns {Promise<{workers: import('./fleet-wire.js').WorkerInfo[], isPartial: boolean}>} */
+  async workers() {
+    /** @type {import('./fleet-wire.js').WorkerInfo[]} */
+    const workers = [];
+    const { isPartial } = await this.#read('describe', {}, (result) => {
+      workers.push(result);
+    });
+    return { workers, isPartial };
+  }
+
+  /**
    * Closes connections, on every server. They may connect again; see `revoke` of WorkerAuth.
    * @param {{user: string}|{connectionId: string}} target
    * @param {number} [code] 4000 to 4999

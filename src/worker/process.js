@@ -79,6 +79,11 @@ export function runWorker(config, log) {
       case 'rebalance':
         worker?.relocations.rebalance(message.connections);
         break;
+      case 'operate':
+      case 'tail':
+      case 'untail':
+        worker?.operate(message, send);
+        break;
       case 'drain':
         leave(worker, message.deadlineMs, 0, log);
         break;

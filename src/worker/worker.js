@@ -10,7 +10,8 @@ import { createBackend } from '../backend/index.js';
 import { createCommands } from '../commands/index.js';
 import { describeFastPaths } from '../config/fast-paths.js';
 import { RoomRules } from '../config/room-patterns.js';
-import { readPart } from '../config/system-memory.js';
+import { privateBytes, readPart } from '../config/system-memory.js';
+import { VERSION } from '../config/version.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
@@ -206,6 +207,7 @@ export class Worker {
         joins: commands.joins,
         sessions: authenticator?.sessions ?? null,
         scheduler,
+        describe: () => this.describe(),
       }),
       counters,
     });
@@ -252,22 +254,25 @@ export class Worker {
             entrance: authenticator,
             counters,
           });
+    /** What the HTTP API and the console act with. */
+    this.services = {
+      config,
+      broker,
+      historyOf: (/** @type {string} */ room) => historyRules.of(room),
+      historyReader,
+      tracker,
+      fleet: this.fleet,
+      revoke: this.auth?.revoke.bind(this.auth) ?? null,
+      counters,
+      log,
+    };
     /** Null if no API keys are configured. */
-    this.api =
-      createHttpApi?.(
-        {
-          config,
-          broker,
-          historyOf: (room) => historyRules.of(room),
-          historyReader,
-          tracker,
-          fleet: this.fleet,
-          revoke: this.auth?.revoke.bind(this.auth) ?? null,
-          counters,
-          log,
-        },
-        metrics.apiSeconds,
-      ) ?? null;
+    this.api = createHttpApi?.(this.services, metrics.apiSeconds) ?? null;
+    /**
+     * Carries out the requests of the console; null until the first one.
+     * @type {Promise<import('./operator.js').Operator>|null}
+     */
+    this.operator = null;
     this.http = new HttpServer({
       config,
       certificate,
@@ -345,6 +350,35 @@ export class Worker {
     return this.metrics.snapshot();
   }
 
+  /**
+   * A request of the console. Its parts are loaded with the first one.
+   * @param {import('./operator.js').Message} message
+   * @param {(message: import('./control-messages.js').ToPrimary) => void} send
+   */
+  async operate(message, send) {
+    this.operator ??= import('./operator.js').then(
+      ({ Operator }) => new Operator({ services: this.services, hub: this.hub, send }),
+    );
+    (await this.operator).receive(message);
+  }
+
+  /** @returns {import('./fleet-wire.js').WorkerInfo} */
+  describe() {
+    const { config, counters } = this;
+    return {
+      server: config.serverId,
+      version: VERSION,
+      slot: this.slot,
+      pid: process.pid,
+      state: this.readiness() ?? 'ready',
+      connections: counters.connections,
+      rooms: counters.rooms,
+      lagMs: Math.round(this.health.lagMs()),
+      memoryBytes: privateBytes(),
+      uptimeS: Math.round(process.uptime()),
+    };
+  }
+
   /** @returns {string|null} why this worker is not ready, or null */
   readiness() {
     if (this.isDraining) return 'draining';
@@ -376,6 +410,7 @@ export class Worker {
     this.http.stopAccepting();
     this.relocations.close();
     this.auth?.drain();
+    (await this.operator)?.close();
     const apiDrained = this.api?.drain(Math.max(0, deadlineMs - API_RESERVE_MS));
     const { told, terminated } = await drain({
       hub,

@@ -10,8 +10,9 @@ import { EVERYONE } from '../../src/hub/hub.js';
 import { encodeNotice, encodePublication, KIND } from '../../src/protocol/publication.js';
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
+import { Tail } from '../../src/worker/tail.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
-import { buildHub, QUIET, receive } from '../helpers/hub.js';
+import { buildHub, describeWorker, QUIET, receive } from '../helpers/hub.js';
 import { BACKENDS, configOf, eventually, startServer } from './suite.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -48,6 +49,7 @@ class Member {
         joins: parts.commands.joins,
         sessions: null,
         scheduler: this.scheduler,
+        describe: describeWorker,
       }),
       counters: parts.counters,
       deadlineMs,
@@ -160,6 +162,66 @@ for (const backend of BACKENDS) {
       isPartial: false,
     });
     assert.equal((await a.fleet.room('nowhere')).connections, 0);
+  });
+
+  it('the connections of a user are listed with their rooms, and workers describe themselves', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const { connection } = await a.client(['p.1', 'm'], 'alice');
+    await b.client(['p.2'], 'alice');
+    await b.client(['p.2'], 'bob');
+    const { count, listed, isPartial } = await b.fleet.connections('alice');
+    assert.deepEqual([count, isPartial], [2, false]);
+    assert.deepEqual(
+      listed.find(({ id }) => id === connection.id),
+      {
+        id: connection.id,
+        address: '127.0.0.1',
+        transport: 'websocket',
+        roomCount: 2,
+        rooms: ['p.1', 'm'],
+      },
+    );
+    assert.deepEqual(await a.fleet.workers(), {
+      workers: [describeWorker(), describeWorker()],
+      isPartial: false,
+    });
+  });
+
+  it('an operator who watches a room gets its messages, and is counted nowhere', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    /** @type {string[]} */
+    const texts = [];
+    let left = 0;
+    let isOpen = false;
+    const tail = new Tail({
+      hub: a.hub,
+      room: 'm',
+      onLines: (lines, leftNow) => {
+        isOpen = true;
+        left += leftNow;
+        texts.push(...lines.map(({ text }) => text));
+      },
+      onEnd: () => assert.fail('the tail ended'),
+    });
+    tail.start();
+    t.after(() => tail.close());
+    await eventually(() => isOpen);
+    assert.equal((await b.fleet.room('m')).connections, 0);
+    assert.deepEqual((await b.fleet.rooms()).rooms, []);
+    const { transport } = await b.client(['m']);
+    const count = 200;
+    for (let i = 0; i < count; i++) {
+      const payload = Buffer.from(String(i));
+      const message = encodePublication(KIND.MESSAGE, 0, 0, 'x', payload, 0, payload.length);
+      await b.broker.publish('m', message);
+    }
+    await eventually(() => texts.length + left === count);
+    assert.ok(left > 0 && texts.length >= 20, `${texts.length} shown, ${left} left out`);
+    const messages = transport.messages().filter(({ type }) => type === 'message');
+    assert.deepEqual(JSON.parse(texts[0]), messages[0]);
+    assert.equal((await a.fleet.room('m')).connections, 1);
+    tail.close();
+    assert.equal(a.hub.rooms.has('m'), false);
   });
 
   it('users with a connection on any worker are online', async (t) => {

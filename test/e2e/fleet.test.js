@@ -19,7 +19,7 @@ import { ANNOUNCEMENTS, encodeNotice, KIND } from '../../src/protocol/publicatio
 import { Fleet } from '../../src/worker/fleet.js';
 import { FleetMember } from '../../src/worker/fleet-member.js';
 import { connect } from '../helpers/clients.js';
-import { buildHub } from '../helpers/hub.js';
+import { buildHub, describeWorker } from '../helpers/hub.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -88,7 +88,13 @@ async function asker(t, env, folder) {
     presence: presence ?? undefined,
     covers: (room) => room.startsWith('p.'),
   });
-  const member = new FleetMember({ hub, joins: commands.joins, sessions: null, scheduler });
+  const member = new FleetMember({
+    hub,
+    joins: commands.joins,
+    sessions: null,
+    scheduler,
+    describe: describeWorker,
+  });
   const fleet = new Fleet({ hub, broker, historyOf, tracker: hub.tracker, member, counters });
   await backend.open(() => {});
   t.after(async () => {

@@ -112,3 +112,19 @@ export function receive(commands, connection, message) {
   commands.receive(connection, bytes);
   bytes.fill('?');
 }
+
+/** The account of a worker that is no process. @returns {import('../../src/worker/fleet-wire.js').WorkerInfo} */
+export function describeWorker() {
+  return {
+    server: 'test',
+    version: '0.0.0',
+    slot: 0,
+    pid: process.pid,
+    state: 'ready',
+    connections: 0,
+    rooms: 0,
+    lagMs: 0,
+    memoryBytes: 1,
+    uptimeS: 0,
+  };
+}

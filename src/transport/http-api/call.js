@@ -70,7 +70,7 @@ export class Call {
 
   /**
    * @param {Meters} meters
-   * @param {IncomingMessage} request
+   * @param {Pick<IncomingMessage, 'headers'|'url'>} request
    * @param {import('./keys.js').Key} key
    */
   constructor(meters, request, key) {

@@ -1,0 +1,141 @@
+// operator.js: carries out the requests of the console on this worker.
+//
+//   primary --operate--> route of the HTTP API, or of this file --operated--> primary
+//   primary --tail--> Tail --tailed--> primary, until `untail` or the worker drains
+//
+// The primary has no connection to the backend, so a worker acts in its place: on the whole server,
+// and with Redis on the whole fleet. The console may do whatever an API key with its rights may do.
+// Without a key, on loopback, it has all rights.
+
+import { isRoom, isUser } from '../protocol/decode.js';
+import { Call } from '../transport/http-api/call.js';
+import { ApiFault, faultOf } from '../transport/http-api/fault.js';
+import { Key } from '../transport/http-api/keys.js';
+import { routesOf } from '../transport/http-api/routes.js';
+import { Tail } from './tail.js';
+
+/** Tails at once. The primary has the same bound. */
+const MAX_TAILS = 8;
+const NO_HASH = '0'.repeat(64);
+
+/** @typedef {import('./control-messages.js').OperatorRequest} OperatorRequest */
+/** @typedef {import('./control-messages.js').ToPrimary} ToPrimary */
+/** @typedef {Extract<import('./control-messages.js').ToWorker, {type: 'operate'|'tail'|'untail'}>} Message */
+
+/**
+ * A route of the console, as in the table of the HTTP API.
+ * @typedef {object} Route
+ * @property {import('../config/api-keys.js').ApiRight} right
+ * @property {(call: Call) => Promise<object|Buffer>} handle
+ */
+
+export class Operator {
+  /** @type {Map<number, Tail>} */
+  #tails = new Map();
+  /** @type {Map<string, Route>} */
+  #routes = new Map();
+
+  /**
+   * @param {object} parts
+   * @param {import('../transport/http-api/call.js').Services & {fleet: import('./fleet.js').Fleet}}
+   *   parts.services
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {(message: ToPrimary) => void} parts.send
+   */
+  constructor({ services, hub, send }) {
+    this.services = services;
+    this.hub = hub;
+    this.send = send;
+    const { fleet } = services;
+    for (const { name, right, handle } of routesOf(services))
+      this.#routes.set(name, { right, handle });
+    this.#routes.set('user', {
+      right: 'presence',
+      handle: async ({ key, params: { user } }) => {
+        if (!isUser(user)) throw new ApiFault('INVALID_REQUEST');
+        key.requireAllRooms();
+        const { count, listed, isPartial } = await fleet.connections(user);
+        return { user, count, connections: listed, partial: isPartial };
+      },
+    });
+    this.#routes.set('workers', {
+      right: 'console',
+      handle: async () => {
+        const { workers, isPartial } = await fleet.workers();
+        return { workers, partial: isPartial };
+      },
+    });
+  }
+
+  /** @param {Message} message */
+  receive(message) {
+    const { id } = message;
+    if (message.type === 'operate') this.#operate(id, message.request);
+    else if (message.type === 'tail') this.#tail(id, message.room);
+    else {
+      this.#tails.get(id)?.close();
+      this.#tails.delete(id);
+    }
+  }
+
+  /** Ends the tails: the worker drains. */
+  close() {
+    for (const id of [...this.#tails.keys()]) this.#endTail(id);
+  }
+
+  /**
+   * @param {number} id
+   * @param {OperatorRequest} request
+   */
+  async #operate(id, request) {
+    try {
+      const result = await this.#run(request);
+      const body = Buffer.isBuffer(result) ? result.toString() : JSON.stringify(result);
+      this.send({ type: 'operated', id, status: 200, body });
+    } catch (error) {
+      const { status, body } = faultOf(error, this.services.log).toAnswer();
+      this.send({ type: 'operated', id, status, body });
+    }
+  }
+
+  /** @param {OperatorRequest} request */
+  async #run({ route: name, params, query, body, rights, rooms }) {
+    const route = this.#routes.get(name);
+    if (route === undefined) throw new ApiFault('NOT_FOUND');
+    const key = new Key({ name: 'console', hash: NO_HASH, rights, rooms });
+    if (!key.rights.has(route.right)) throw new ApiFault('PERMISSION_DENIED');
+    const { counters } = this.services;
+    const meters = { take: () => 0, observe() {}, counters };
+    const url = `/?${new URLSearchParams(query)}`;
+    const call = new Call(meters, { headers: {}, url }, key);
+    call.routed(/** @type {Call['route']} */ (name), params);
+    call.received(Buffer.from(body));
+    return route.handle(call);
+  }
+
+  /**
+   * @param {number} id
+   * @param {string} room
+   */
+  #tail(id, room) {
+    if (!isRoom(room) || this.#tails.size >= MAX_TAILS) {
+      this.send({ type: 'tail-ended', id });
+      return;
+    }
+    const tail = new Tail({
+      hub: this.hub,
+      room,
+      onLines: (lines, left) => this.send({ type: 'tailed', id, lines, left }),
+      onEnd: () => this.#endTail(id),
+    });
+    this.#tails.set(id, tail);
+    tail.start();
+  }
+
+  /** @param {number} id */
+  #endTail(id) {
+    this.#tails.get(id)?.close();
+    this.#tails.delete(id);
+    this.send({ type: 'tail-ended', id });
+  }
+}

@@ -1,0 +1,107 @@
+// tail.js: watches one room for an operator.
+//
+// The watcher is a member of the room, without a client behind it: it gets what members get, in
+// their order, and is left out of all counts of connections. Its lines are bounded in number and
+// bytes for each second. Publications beyond the bounds are counted, not kept.
+
+import { Connection } from '../hub/connection.js';
+import { FORMAT } from '../protocol/format.js';
+import { readHeader } from '../protocol/frame.js';
+
+const FLUSH_MS = 250;
+/** The bounds for each FLUSH_MS: 80 lines and 128 KB a second. */
+const MAX_LINES = 20;
+const MAX_BYTES = 32_768;
+/** The part of a long publication that an operator sees. */
+const MAX_TEXT_BYTES = 4096;
+
+/** @typedef {import('./control-messages.js').TailLine} TailLine */
+/** @typedef {import('../hub/connection.js').Transport} Transport */
+
+/** @implements {Transport} */
+export class Tail {
+  pendingBytes = 0;
+  format = FORMAT.FRAMES;
+  /** @type {TailLine[]} */
+  #lines = [];
+  #bytes = 0;
+  /** Publications beyond the bounds. */
+  #left = 0;
+  /** @type {import('../hub/room.js').Room|undefined} */
+  #watched;
+
+  /**
+   * @param {object} parts
+   * @param {import('../hub/hub.js').Hub} parts.hub
+   * @param {string} parts.room
+   * @param {(lines: TailLine[], left: number) => void} parts.onLines gets the lines of FLUSH_MS, and
+   *   the number of publications left out; once without any when the tail begins
+   * @param {() => void} parts.onEnd the broker has refused the subscription
+   */
+  constructor({ hub, room, onLines, onEnd }) {
+    this.hub = hub;
+    this.room = room;
+    this.onLines = onLines;
+    this.onEnd = onEnd;
+    this.connection = new Connection(this, '');
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+
+  start() {
+    this.hub.join(this.connection, this.room, {
+      since: null,
+      onJoined: () => {
+        if (this.connection.isOpen) this.onLines([], 0);
+      },
+      onRefused: () => {
+        this.close();
+        this.onEnd();
+      },
+    });
+    this.#watched = this.hub.rooms.get(this.room);
+    this.#watched?.watch(1);
+    this.timer = setInterval(() => this.#flush(), FLUSH_MS);
+    this.timer.unref();
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.connection.markClosed();
+    const room = this.#watched;
+    if (room === undefined) return;
+    this.#watched = undefined;
+    room.watch(-1);
+    if (room.has(this.connection)) this.hub.leave(this.connection, room);
+  }
+
+  /** @param {Buffer} frames */
+  write(frames) {
+    for (let at = 0; at < frames.length; ) {
+      const { start, length } = readHeader(frames, at);
+      at = start + length;
+      if (this.#lines.length >= MAX_LINES || this.#bytes >= MAX_BYTES) {
+        this.#left++;
+        continue;
+      }
+      const shown = Math.min(length, MAX_TEXT_BYTES);
+      this.#bytes += shown;
+      this.#lines.push({ text: frames.toString('utf8', start, start + shown), bytes: length });
+    }
+  }
+
+  // These serve connections that the hub has, or that have sent a command. This one has not.
+  sendText() {}
+  sendAround() {}
+  sendShutdown() {}
+  ping() {}
+  terminate() {}
+
+  #flush() {
+    if (this.#lines.length === 0 && this.#left === 0) return;
+    this.onLines(this.#lines, this.#left);
+    this.#lines = [];
+    this.#bytes = 0;
+    this.#left = 0;
+  }
+}
