@@ -24,6 +24,7 @@ export const API_RIGHTS = /** @type {const} */ ([
   'disconnect',
   'join',
   'revoke',
+  'console',
 ]);
 /** Each request compares its key with all keys: 0.3 us each. */
 const MAX_KEYS = 100;

@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from 'node:util';
 
 import { readApiKeys } from './api-keys.js';
 import { readTlsSettings } from './certificate.js';
+import { consoleAccess } from './console.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { SETTINGS } from './settings.js';
@@ -330,6 +331,9 @@ function contradictions(values) {
       `METRICS_PORT: ${v.metricsPort} is also PORT; the public and the operations port must differ`,
     );
   }
+  const { access, why } = consoleAccess(v);
+  if (access === 'off' && (v.console === 'on' || v.console === 'key'))
+    faults.push(`FANFARE_CONSOLE: ${v.console}, but ${why}`);
   if (v.pongTimeoutMs >= v.pingIntervalMs) {
     faults.push(
       `FANFARE_PONG_TIMEOUT_MS: ${v.pongTimeoutMs} must be less than FANFARE_PING_INTERVAL_MS (${v.pingIntervalMs})`,

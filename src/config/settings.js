@@ -98,6 +98,16 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       meaning: 'Address the operations port listens on.',
     },
     {
+      env: 'FANFARE_CONSOLE',
+      key: 'console',
+      type: 'enum',
+      default: 'auto',
+      values: ['auto', 'on', 'key', 'off'],
+      fixed: true,
+      meaning:
+        'Console at `/` of the operations port. `auto`: without a key on a loopback address, with a key elsewhere, off if there is no key with the right `console`. `on`: the same, but without such a key the server does not start. `key`: with a key everywhere.',
+    },
+    {
       env: 'WORKERS',
       key: 'workers',
       type: 'integer',

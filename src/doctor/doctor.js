@@ -99,6 +99,22 @@ export async function runDoctor({ args, loadSettings }) {
 }
 
 /**
+ * The report of a running server, about its own process.
+ * @param {Config} config
+ * @returns {Promise<import('./limits.js').Report>}
+ */
+export async function examineServer(config) {
+  const keys = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
+  const readings = { ...readMachine(keys, 'self'), ...(await readRedis(config.redis)) };
+  return examine(readings, {
+    config,
+    wanted: DEFAULT_WANTED,
+    clients: null,
+    idleTimeoutMs: null,
+  });
+}
+
+/**
  * Checks the limits that are cheap to read, at the start of a server.
  * @param {Config} config
  * @param {import('./read.js').ReadFile} [read]

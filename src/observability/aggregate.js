@@ -78,6 +78,37 @@ export class Aggregate {
   }
 
   /**
+   * Adds up some metrics, without making text of them.
+   * @param {ReadonlySet<string>} names without the suffixes of histograms
+   * @returns {Map<string, number>} by name and label: `x`, `x{reason}`, or `x{0.5}` for the bucket of
+   *   a histogram. A gauge has the sum over the workers.
+   */
+  totals(names) {
+    /** @type {Map<string, number>} */
+    const totals = new Map();
+    const all = [
+      ...[...this.last.values()].flatMap(({ metrics }) => metrics),
+      ...[...this.departed.values()].map(({ metric }) => metric),
+    ];
+    for (const { name, values } of all) if (names.has(name)) addTo(totals, name, values);
+    return totals;
+  }
+
+  /**
+   * The same for one process.
+   * @param {number} id
+   * @param {ReadonlySet<string>} names
+   * @returns {Map<string, number>}
+   */
+  valuesOf(id, names) {
+    /** @type {Map<string, number>} */
+    const totals = new Map();
+    for (const { name, values } of this.last.get(id)?.metrics ?? [])
+      if (names.has(name)) addTo(totals, name, values);
+    return totals;
+  }
+
+  /**
    * @param {Snapshot[]} [own] of the primary
    * @returns {Promise<string>} in Prometheus' text format
    */
@@ -88,6 +119,20 @@ export class Aggregate {
       [...this.departed.values()].map(({ metric }) => metric),
     ];
     return AggregatorRegistry.aggregate(all).metrics();
+  }
+}
+
+/**
+ * @param {Map<string, number>} totals
+ * @param {string} name
+ * @param {readonly MetricValue[]} values
+ */
+function addTo(totals, name, values) {
+  for (const { value, labels, metricName = name } of values) {
+    if (metricName !== name && !metricName.endsWith('_bucket')) continue;
+    const [label] = Object.values(labels);
+    const key = label === undefined ? name : `${name}{${label}}`;
+    totals.set(key, (totals.get(key) ?? 0) + value);
   }
 }
 

@@ -3,6 +3,7 @@
 
 import { networkInterfaces } from 'node:os';
 import { describe } from '../config/config.js';
+import { consoleAccess } from '../config/console.js';
 
 /**
  * @param {object} parts
@@ -21,11 +22,23 @@ export function banner({ config, port, metricsPort }) {
     `fanfare is ready: ${config.workers} worker${config.workers === 1 ? '' : 's'}`,
     `  public      ${urls}  (paths / and /ws)`,
     `  operations  http://${bracketed(config.metricsHost)}:${metricsPort}/metrics, /livez, /readyz`,
+    `  console     ${consoleText(config, metricsPort)}`,
     `  broker      ${broker}`,
     `  limits      ${limits}`,
     `  access      ${access}`,
     `  http api    ${api}`,
   ];
+}
+
+/**
+ * @param {import('../config/settings.js').Config} config
+ * @param {number} port
+ */
+function consoleText(config, port) {
+  const { access, why } = consoleAccess(config);
+  if (access === 'off') return `off: ${why}`;
+  const demand = access === 'key' ? 'needs an API key with the right console' : 'no key needed';
+  return `http://${bracketed(config.metricsHost)}:${port}/  (${demand})`;
 }
 
 /** Up to two IPv4 addresses of the machine, without loopback. @returns {string[]} */

@@ -1,5 +1,5 @@
-// ops-server.js: the operations port: metrics of all workers, liveness, readiness. It is not for
-// the public and listens on the loopback address by default (METRICS_HOST).
+// ops-server.js: the operations port: metrics of all workers, liveness, readiness, the console. It
+// is not for the public and listens on the loopback address by default (METRICS_HOST).
 
 import { createServer } from 'node:http';
 import express from 'express';
@@ -16,9 +16,10 @@ export class OpsServer {
    * @param {() => Promise<string>} parts.metrics in Prometheus' text format; the caller bounds its
    *   time
    * @param {() => {ready: number, workers: number, draining: boolean}} parts.readiness
+   * @param {import('express').Router|null} [parts.pages] the console's routes
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ port, host, metrics, readiness, log }) {
+  constructor({ port, host, metrics, readiness, pages = null, log }) {
     this.port = port;
     this.host = host;
     this.log = log;
@@ -28,7 +29,7 @@ export class OpsServer {
         requestTimeout: REQUEST_TIMEOUT_MS,
         connectionsCheckingInterval: 1000,
       },
-      routes(metrics, readiness, log),
+      routes(metrics, readiness, pages, log),
     );
     this.server.maxConnections = MAX_SOCKETS;
   }
@@ -59,9 +60,10 @@ export class OpsServer {
 /**
  * @param {() => Promise<string>} metrics
  * @param {() => {ready: number, workers: number, draining: boolean}} readiness
+ * @param {import('express').Router|null} pages
  * @param {import('pino').Logger} log
  */
-function routes(metrics, readiness, log) {
+function routes(metrics, readiness, pages, log) {
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
@@ -77,6 +79,7 @@ function routes(metrics, readiness, log) {
     const status = isReady ? 'ready' : state.draining ? 'draining' : 'starting';
     response.status(isReady ? 200 : 503).json({ status, ...state });
   });
+  if (pages !== null) app.use(pages);
   app.use((_request, response) => {
     response.status(404).json({ error: 'NOT_FOUND', message: 'Not found.' });
   });

@@ -10,7 +10,9 @@
 
 import { RelayServer } from '../backend/embedded/relay-server.js';
 import { compact } from '../backend/embedded/revocation-file.js';
+import { consoleAccess } from '../config/console.js';
 import { RoomRules } from '../config/room-patterns.js';
+import { Console } from '../console/console.js';
 import { glance } from '../doctor/doctor.js';
 import { Aggregate } from '../observability/aggregate.js';
 import { flushLog, writeBanner } from '../observability/log.js';
@@ -64,6 +66,18 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     presenceEvents: () => relay.members.events,
     history: () => relay.history(),
   });
+  const readiness = () =>
+    supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 };
+  const page = new Console({
+    config: () => supervisor?.settings.config ?? config,
+    readiness,
+    slots: () => supervisor?.slotStates() ?? [],
+    workers: () => [...(supervisor?.processes.values() ?? [])],
+    nextReady: () => supervisor?.nextReady(),
+    collect: async () => supervisor?.snapshots.collect(),
+    aggregate,
+    log,
+  });
   const ops = new OpsServer({
     port: config.metricsPort,
     host: config.metricsHost,
@@ -71,13 +85,14 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
       await supervisor?.snapshots.collect();
       return aggregate.text(await own.snapshot());
     },
-    readiness: () =>
-      supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 },
+    readiness,
+    pages: page.routes,
     log,
   });
 
   /** @param {number} code */
   const exit = async (code) => {
+    page.close();
     const closing = Promise.allSettled([relay.close(), ops.close()]);
     await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
     log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
@@ -122,6 +137,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     );
   if (config.tokens !== null && config.redis === null && config.stateDir === '')
     log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
+  const { access, why } = consoleAccess(config);
+  if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
   try {
     await relay.start();
     metricsPort = await ops.start();
@@ -143,10 +160,16 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     aggregate,
     exec,
     loadSettings,
+    observer: {
+      onMark: (kind, text) => page.mark(kind, text),
+      onAnswer: (_one, message) => page.actions.receive(message),
+      onGone: (one) => page.actions.gone(one),
+    },
     onReady: ({ port }) => announce(log, { config, port, metricsPort }),
     onStopped: exit,
   });
   supervisor.start();
+  page.start();
 }
 
 /**

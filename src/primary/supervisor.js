@@ -32,6 +32,15 @@ const START_TIMEOUT_MS = 15_000;
 /** @typedef {{port: number, address: string}} Address */
 
 /**
+ * Follows the workers for the console. All of it is optional.
+ * @typedef {object} Observer
+ * @property {(kind: import('../console/history.js').MarkKind, text: string) => void} onMark an event
+ *   that explains a step in the figures
+ * @property {(one: WorkerProcess, message: import('../console/actions.js').Answer) => void} onAnswer
+ * @property {(one: WorkerProcess) => void} onGone
+ */
+
+/**
  * The settings that workers are started with.
  * @typedef {object} Settings
  * @property {Config} config
@@ -52,11 +61,14 @@ export class Supervisor {
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
    *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
    *   `faults`
+   * @param {Partial<Observer>} [parts.observer]
    * @param {(address: Address) => void} parts.onReady once, when the workers listen
    * @param {(code: number) => void} parts.onStopped once, with the exit code, when all workers have
    *   exited
    */
-  constructor({ settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped }) {
+  constructor(parts) {
+    const { settings, log, relayPath, aggregate, exec, loadSettings, onReady, onStopped } = parts;
+    this.observer = parts.observer ?? {};
     this.settings = settings;
     this.log = log;
     this.relayPath = relayPath;
@@ -79,6 +91,8 @@ export class Supervisor {
     this.deaths = new Deaths(log);
     this.balancer = new Balancer(log);
     this.snapshots = new Snapshots(aggregate, this.processes);
+    /** The slot whose worker carried out the last request of the console. */
+    this.turn = 0;
     this.restarts = 0;
     this.reloads = 0;
     this.isAnnounced = false;
@@ -123,6 +137,15 @@ export class Supervisor {
   readiness() {
     const ready = this.slots.filter((one) => one?.state === 'ready').length;
     return { ready, workers: this.settings.config.workers, draining: this.isStopping };
+  }
+
+  /** @returns {import('../console/routes.js').Slot[]} */
+  slotStates() {
+    return this.slots.map((one, slot) => ({
+      slot,
+      state: one?.state ?? 'missing',
+      pid: one?.pid ?? null,
+    }));
   }
 
   /**
@@ -182,9 +205,11 @@ export class Supervisor {
     this.#checkCertificate(settings);
     if (isRenewal(this.settings, settings)) return this.#replaceCertificate(settings);
     log.info('reload started: replacing the workers one by one');
+    this.#mark('reload', 'Reload started: the workers are replaced one by one');
     for (let slot = 0; slot < settings.config.workers && !this.isStopping; slot++) {
       if (!(await this.#rollSlot(slot, settings))) {
         if (!this.isStopping) {
+          this.#mark('reload', `Reload aborted: the new worker ${slot} did not become ready`);
           log.error(
             { slot },
             'reload aborted: the new worker did not become ready, keeping the old workers and configuration',
@@ -198,6 +223,7 @@ export class Supervisor {
     log.level = settings.config.logLevel;
     this.reloads++;
     log.info('reload complete');
+    this.#mark('reload', 'Reload complete');
   }
 
   /** @param {Settings} settings */
@@ -274,6 +300,7 @@ export class Supervisor {
     this.exitCode = Math.max(this.exitCode, code);
     if (this.isStopping) return;
     this.isStopping = true;
+    this.#mark('drain', 'Drain started: the server stops');
     const { drainDelayMs, shutdownTimeoutMs } = this.settings.config;
     const endMs = performance.now() + shutdownTimeoutMs;
     for (const slot of [...this.replacements.keys()]) this.#cancelReplacement(slot);
@@ -355,6 +382,11 @@ export class Supervisor {
         one.answeredMetrics();
         this.snapshots.receive(one, message.request, /** @type {Snapshot[]} */ (message.metrics));
         break;
+      case 'operated':
+      case 'tailed':
+      case 'tail-ended':
+        this.observer.onAnswer?.(one, message);
+        break;
       case 'final':
         this.snapshots.receive(
           one,
@@ -375,6 +407,7 @@ export class Supervisor {
     this.deaths.workerStarted();
     this.log.info({ slot: one.slot, workerPid: one.pid }, 'worker ready');
     if (this.isStopping) one.send({ type: 'unready' });
+    this.#mark('start', `Worker ${one.slot} is ready`);
     if (this.isAnnounced || this.isStopping) return;
     if (this.slots.some((other) => other?.state === 'starting')) return;
     this.isAnnounced = true;
@@ -392,6 +425,7 @@ export class Supervisor {
     one.gone();
     this.processes.delete(one.id);
     this.snapshots.depart(one);
+    this.observer.onGone?.(one);
     this.balancer.interrupt(performance.now());
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
@@ -405,6 +439,8 @@ export class Supervisor {
         { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
         'worker died',
       );
+      const why = one.isHung ? 'hung and was killed' : `died (${signal ?? `exit code ${code}`})`;
+      this.#mark('restart', `Worker ${slot} ${why}`);
       if (
         was === 'starting' &&
         !this.isAnnounced &&
@@ -479,6 +515,28 @@ export class Supervisor {
       loads.push(one.load(nowMs));
     }
     return loads;
+  }
+
+  /**
+   * A worker that carries out requests of the console: the ready ones take turns.
+   * @returns {WorkerProcess|undefined} undefined: no worker is ready
+   */
+  nextReady() {
+    const { slots } = this;
+    for (let i = 0; i < slots.length; i++) {
+      this.turn = (this.turn + 1) % slots.length;
+      const one = slots[this.turn];
+      if (one?.state === 'ready') return one;
+    }
+    return undefined;
+  }
+
+  /**
+   * @param {import('../console/history.js').MarkKind} kind
+   * @param {string} text
+   */
+  #mark(kind, text) {
+    this.observer.onMark?.(kind, text);
   }
 
   /** @param {number} slot */

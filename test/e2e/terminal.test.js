@@ -76,7 +76,7 @@ test(
     // The banner is in one piece.
     assert.match(
       plain,
-      /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}broker .*\r\n/,
+      /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}console .*\r\n {2}broker .*\r\n/,
     );
     child.stdin.write('\x03');
     assert.deepEqual(await exited, [0, null]);

@@ -127,6 +127,7 @@ const TABLE = Object.freeze({
       'backend/embedded/relay-server.js',
       'backend/embedded/revocation-file.js',
       'config/',
+      'console/console.js',
       'doctor/doctor.js',
       'observability/',
       'protocol/publication.js',
@@ -137,6 +138,12 @@ const TABLE = Object.freeze({
   // It runs in browsers, unbuilt, so it imports nothing. Only its entry for Node does.
   client: { may: [], packages: [], node: [] },
   'client/node.js': { may: ['client/'], packages: ['ws'], node: [] },
+  // Actions go to a worker by the messages of the primary, not by imports.
+  console: {
+    may: ['config/', 'doctor/doctor.js', 'transport/http-api/keys.js'],
+    packages: ['express'],
+    node: 'any',
+  },
   doctor: { may: ['config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 

@@ -1,0 +1,25 @@
+// console.js: who may use the console of the operations port.
+//
+//   open   everybody who reaches the port: it listens on a loopback address
+//   key    whoever has an API key with the right `console`
+//   off    nobody
+//
+// Many servers bind the operations port to all addresses for Prometheus alone. There the console is
+// off until an operator configures a key for it, and /metrics stays as it is.
+
+const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/i;
+
+/** @typedef {'open'|'key'|'off'} Access */
+
+/**
+ * @param {Pick<import('./settings.js').Config, 'console'|'metricsHost'|'apiKeys'>} config
+ * @returns {{access: Access, why: string}} `why`: the reason if it is off, for people
+ */
+export function consoleAccess({ console: mode, metricsHost, apiKeys }) {
+  if (mode === 'off') return { access: 'off', why: 'FANFARE_CONSOLE is off' };
+  const isLoopback = LOOPBACK.test(metricsHost);
+  if (isLoopback && mode !== 'key') return { access: 'open', why: '' };
+  if (apiKeys.some(({ rights }) => rights.includes('console'))) return { access: 'key', why: '' };
+  const needed = isLoopback ? '' : ` and METRICS_HOST ${metricsHost} is not a loopback address`;
+  return { access: 'off', why: `no API key has the right "console"${needed}` };
+}

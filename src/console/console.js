@@ -1,0 +1,70 @@
+// console.js: the operator's console, in the primary: its history, its actions and its routes.
+//
+//   sampler --> History --GET history--> page
+//   page --POST actions/:route--> Actions --IPC--> a ready worker
+//   page --GET tail--> Actions --IPC--> the same, until the page closes it
+//
+// It begins to sample with the first worker and costs nothing if FANFARE_CONSOLE=off.
+
+import { consoleAccess } from '../config/console.js';
+import { Actions } from './actions.js';
+import { CHART_METRICS } from './charts.js';
+import { History, SAMPLE_MS } from './history.js';
+import { LIMIT_METRICS } from './limits.js';
+import { createRoutes } from './routes.js';
+import { Door } from './visitor.js';
+
+const METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS]);
+
+/** @typedef {import('./routes.js').Server} Server */
+
+export class Console {
+  /** @param {Server} server */
+  constructor(server) {
+    this.server = server;
+    this.history = new History();
+    this.actions = new Actions(server.nextReady);
+    /** @type {ReadonlyMap<string, number>} */
+    this.totals = new Map();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+    /** The routes of the page, for the operations port. */
+    this.routes = createRoutes({
+      server,
+      history: this.history,
+      actions: this.actions,
+      door: new Door(server.config),
+      totals: () => this.totals,
+    });
+  }
+
+  start() {
+    this.timer = setInterval(() => {
+      this.#sample().catch((error) => this.server.log.error({ err: error }, 'console'));
+    }, SAMPLE_MS);
+    this.timer.unref();
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+
+  async #sample() {
+    const { config, collect, aggregate, workers } = this.server;
+    if (consoleAccess(config()).access === 'off') return;
+    await collect();
+    this.totals = aggregate.totals(METRICS);
+    const bySlot = workers().map(
+      ({ id, slot }) => /** @type {const} */ ([slot, aggregate.valuesOf(id, CHART_METRICS)]),
+    );
+    this.history.add(Date.now(), { totals: this.totals, workers: new Map(bySlot) });
+  }
+
+  /**
+   * @param {import('./history.js').MarkKind} kind
+   * @param {string} text
+   */
+  mark(kind, text) {
+    this.history.mark(Date.now(), kind, text);
+  }
+}

@@ -1,0 +1,262 @@
+// routes.js: the routes of the console.
+//
+//   GET  /  /console/…                 the page, without data
+//   GET  /console/api/session          who the visitor is, and the table of charts
+//   GET  /console/api/history?since=   samples behind a time, and the state of the server
+//   GET  /console/api/limits           limits, and how often each acted
+//   GET  /console/api/doctor           the doctor's findings
+//   POST /console/api/actions/:route   a route of the HTTP API, or of worker/operator.js
+//   GET  /console/api/tail?room=       lines of JSON: the publications of a room, as they arrive
+
+import { readFile } from 'node:fs/promises';
+import express, { Router } from 'express';
+import { fits } from '../config/room-patterns.js';
+import { VERSION } from '../config/version.js';
+import { examineServer } from '../doctor/doctor.js';
+import { fault } from './actions.js';
+import { HEADERS, readAssets } from './assets.js';
+import { CHARTS } from './charts.js';
+import { POINTS, SAMPLE_MS } from './history.js';
+import { limitsOf } from './limits.js';
+
+/** A body has at most a message of the largest size, as a JSON text within JSON. */
+const MAX_BODY = '4mb';
+/** A report is read again after this time, because it opens a connection to Redis. */
+const REPORT_MS = 10_000;
+/** Bytes that may wait for the reader of a tail. Further lines are counted only. */
+const MAX_TAIL_BYTES = 262_144;
+const TAIL_BEAT_MS = 10_000;
+
+/** @typedef {import('../config/settings.js').Config} Config */
+/** @typedef {import('./visitor.js').Visitor} Visitor */
+/** @typedef {import('express').Request} Request */
+/** @typedef {import('express').Response} Response */
+
+/**
+ * One slot of the server.
+ * @typedef {object} Slot
+ * @property {number} slot
+ * @property {string} state
+ * @property {number|null} pid
+ */
+
+/**
+ * The console's view of the server.
+ * @typedef {object} Server
+ * @property {() => Config} config the one in force
+ * @property {() => {ready: number, workers: number, draining: boolean}} readiness
+ * @property {() => Slot[]} slots
+ * @property {() => (import('./actions.js').Worker & {slot: number})[]} workers
+ * @property {() => import('./actions.js').Worker|undefined} nextReady
+ * @property {() => Promise<void>} collect asks the workers for their metrics
+ * @property {import('../observability/aggregate.js').Aggregate} aggregate
+ * @property {import('pino').Logger} log
+ */
+
+/**
+ * @param {object} parts
+ * @param {Server} parts.server
+ * @param {import('./history.js').History} parts.history
+ * @param {import('./actions.js').Actions} parts.actions
+ * @param {import('./visitor.js').Door} parts.door
+ * @param {() => ReadonlyMap<string, number>} parts.totals of the last sample
+ */
+export function createRoutes({ server, history, actions, door, totals }) {
+  const startedMs = Date.now();
+  const router = Router();
+  const assets = readAssets();
+  /** @type {WeakMap<Request, Visitor>} */
+  const visitors = new WeakMap();
+  const visitorOf = (/** @type {Request} */ request) =>
+    /** @type {Visitor} */ (visitors.get(request));
+
+  router.use(['/console', '/'], (request, response, next) => {
+    if (request.path === '/' || request.originalUrl.startsWith('/console')) response.set(HEADERS);
+    next();
+  });
+  router.get([...assets.keys()], async (request, response) => {
+    const refused = door.refusePage(request);
+    if (refused !== null) return refuse(response, refused);
+    const asset = assets.get(request.path);
+    if (asset === undefined) return answer(response, NOT_FOUND);
+    response.set('Content-Type', asset.type).end(await readFile(asset.path));
+  });
+
+  const api = Router();
+  router.use('/console/api', api);
+  api.use((request, response, next) => {
+    const found = door.admit(request);
+    if ('error' in found) {
+      if (found.status === 401) response.set('WWW-Authenticate', 'Bearer');
+      return refuse(response, found);
+    }
+    visitors.set(request, found);
+    next();
+  });
+
+  api.get('/session', (request, response) => {
+    const { name, rights, rooms } = visitorOf(request);
+    const config = server.config();
+    response.json({
+      key: name,
+      rights,
+      rooms,
+      server: config.serverId,
+      version: VERSION,
+      broker: config.redis === null ? 'embedded' : 'redis',
+      hasTokens: config.tokens !== null,
+      history: config.history.map(({ pattern }) => pattern),
+      presence: config.presence.map(({ pattern }) => pattern),
+      charts: CHARTS.map(({ id, title, help, unit }) => ({ id, title, help, unit })),
+      sampleMs: SAMPLE_MS,
+      points: POINTS,
+    });
+  });
+
+  api.get('/history', (request, response) => {
+    const since = Number(request.query.since ?? 0);
+    response.json({
+      ...history.read(Number.isFinite(since) ? since : 0),
+      startedMs,
+      readiness: server.readiness(),
+      slots: server.slots(),
+    });
+  });
+
+  api.get('/limits', (_request, response) => {
+    response.json({ limits: limitsOf(server.config(), totals()) });
+  });
+
+  /** @type {{atMs: number, report: ReturnType<typeof examineServer>}|null} */
+  let last = null;
+  api.get('/doctor', async (_request, response) => {
+    if (last === null || performance.now() - last.atMs > REPORT_MS)
+      last = { atMs: performance.now(), report: examineServer(server.config()) };
+    response.json(await last.report);
+  });
+
+  api.post('/actions/:route', express.json({ limit: MAX_BODY }), async (request, response) => {
+    const visitor = visitorOf(request);
+    const route = String(request.params.route);
+    const { params = {}, query = {}, body = '' } = request.body ?? {};
+    if (!isTexts(params) || !isTexts(query) || typeof body !== 'string')
+      return answer(response, INVALID);
+    const { rights, rooms } = visitor;
+    const outcome = await actions.run({ route, params, query, body, rights, rooms });
+    if (CHANGES.has(route))
+      server.log.info(
+        {
+          action: route,
+          key: visitor.name || undefined,
+          ...params,
+          ...subjectOf(body),
+          status: outcome.status,
+        },
+        'console: action',
+      );
+    answer(response, outcome);
+  });
+
+  api.get('/tail', (request, response) => {
+    const { rights, rooms } = visitorOf(request);
+    const room = String(request.query.room ?? '');
+    const isCovered = rooms === null || rooms.some((pattern) => fits(pattern.split('*'), room));
+    if (!rights.includes('history') || !isCovered) return answer(response, DENIED);
+    tail(request, response, room);
+  });
+
+  /**
+   * @param {Request} request
+   * @param {Response} response
+   * @param {string} room
+   */
+  function tail(request, response, room) {
+    let left = 0;
+    /** @param {object} line */
+    const write = (line) => response.write(`${JSON.stringify(line)}\n`);
+    const stop = actions.tail(room, {
+      onLines: (lines, leftByWorker) => {
+        left += leftByWorker;
+        if (response.writableLength > MAX_TAIL_BYTES) {
+          left += lines.length;
+          return;
+        }
+        write({ lines, left });
+        left = 0;
+      },
+      onEnd: () => response.end(),
+    });
+    if (stop === null) return answer(response, BUSY);
+    response.set('Content-Type', 'application/x-ndjson').flushHeaders();
+    // A page that is gone without a close is noticed by a write that fails.
+    const beat = setInterval(() => write({ lines: [], left: 0 }), TAIL_BEAT_MS);
+    response.on('close', () => {
+      clearInterval(beat);
+      stop();
+    });
+    request.on('error', () => response.destroy());
+  }
+
+  api.use((_request, response) => answer(response, NOT_FOUND));
+  return router;
+}
+
+/** Actions that an operator may have to account for. */
+const CHANGES = new Set([
+  'publish',
+  'broadcast',
+  'delete_history',
+  'disconnect',
+  'join',
+  'leave',
+  'revoke',
+]);
+
+/** The fields that name the subject of an action, for the log. Payloads are never logged. */
+const SUBJECTS = ['room', 'rooms', 'user', 'connectionId', 'tokenId'];
+
+/**
+ * @param {string} body
+ * @returns {Record<string, unknown>}
+ */
+function subjectOf(body) {
+  try {
+    const fields = Object.entries(JSON.parse(body));
+    return Object.fromEntries(fields.filter(([name]) => SUBJECTS.includes(name)));
+  } catch {
+    return {}; // the worker has refused it
+  }
+}
+
+const NOT_FOUND = fault(404, 'NOT_FOUND', 'Not found.');
+const INVALID = fault(400, 'INVALID_REQUEST', 'The request is malformed.');
+const BUSY = fault(503, 'UNAVAILABLE', 'Too many tails are open, or no worker is ready.');
+const DENIED = fault(403, 'PERMISSION_DENIED', 'This key may not read messages of this room.');
+
+/**
+ * @param {Response} response
+ * @param {import('./actions.js').Outcome} outcome
+ */
+function answer(response, { status, body }) {
+  response.status(status).set('Content-Type', 'application/json').end(body);
+}
+
+/**
+ * @param {Response} response
+ * @param {import('./visitor.js').Refusal} refusal
+ */
+function refuse(response, { status, error, message }) {
+  answer(response, fault(status, error, message));
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is Record<string, string>}
+ */
+function isTexts(value) {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    Object.values(value).every((one) => typeof one === 'string')
+  );
+}

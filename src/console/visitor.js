@@ -1,0 +1,107 @@
+// visitor.js: decides whether a request may use the console, and with which rights.
+//
+// If the port listens on loopback, the console is open. Then a page of another site in a browser of
+// this machine is the attacker. Three checks keep it out:
+//
+// - `Host` has to be a loopback name. A name that an attacker points at 127.0.0.1 (DNS rebinding)
+//   is refused.
+// - Requests of the interface need the header X-Fanfare-Console. A page of another origin cannot
+//   send it without a preflight, and no preflight is answered.
+// - `Sec-Fetch-Site` and `Origin`, if there are any, have to be those of the page itself.
+//
+// There are no cookies. If a key is demanded, it is in the header Authorization, which no other
+// page knows.
+
+import { API_RIGHTS } from '../config/api-keys.js';
+import { consoleAccess } from '../config/console.js';
+import { KeyRing } from '../transport/http-api/keys.js';
+
+const LOOPBACK_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?$/i;
+/** The header that every request of the interface has. */
+const HEADER = 'x-fanfare-console';
+
+/** @typedef {import('../config/settings.js').Config} Config */
+/** @typedef {import('../config/api-keys.js').ApiRight} ApiRight */
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+
+/**
+ * @typedef {object} Visitor
+ * @property {string} name of the key; '' without one
+ * @property {readonly ApiRight[]} rights
+ * @property {readonly string[]|null} rooms patterns; null: all rooms
+ */
+
+/** @typedef {{status: number, error: string, message: string}} Refusal */
+
+export class Door {
+  /** Keys of one configuration; a reload brings another one. */
+  #keys = new KeyRing([]);
+  /** @type {Config|null} */
+  #config = null;
+
+  /** @param {() => Config} configOf the configuration at this time */
+  constructor(configOf) {
+    this.configOf = configOf;
+  }
+
+  /**
+   * May this request get the page? It has no data in it.
+   * @param {IncomingMessage} request
+   * @returns {Refusal|null}
+   */
+  refusePage(request) {
+    const { access, why } = consoleAccess(this.configOf());
+    if (access === 'off') return refusal(404, 'CONSOLE_OFF', `The console is off: ${why}.`);
+    if (access === 'open' && !LOOPBACK_HOST.test(request.headers.host ?? ''))
+      return refusal(
+        403,
+        'HOST_NOT_ALLOWED',
+        'Without a key the console answers only to localhost. Set FANFARE_CONSOLE=key to reach it by another name.',
+      );
+    return null;
+  }
+
+  /**
+   * @param {IncomingMessage} request of the interface
+   * @returns {Visitor|Refusal}
+   */
+  admit(request) {
+    const refused = this.refusePage(request) ?? refuseForeign(request);
+    if (refused !== null) return refused;
+    const config = this.configOf();
+    if (consoleAccess(config).access === 'open')
+      return { name: '', rights: API_RIGHTS, rooms: null };
+    if (config !== this.#config) {
+      this.#config = config;
+      this.#keys = new KeyRing(config.apiKeys);
+    }
+    const found = this.#keys.find(request.headers.authorization);
+    if (found === null)
+      return refusal(401, 'UNAUTHORIZED', 'This console needs an API key with the right console.');
+    const { name, rights, rooms } = config.apiKeys[this.#keys.keys.indexOf(found)];
+    if (!rights.includes('console'))
+      return refusal(403, 'PERMISSION_DENIED', 'This API key does not have the right console.');
+    return { name, rights, rooms };
+  }
+}
+
+/**
+ * @param {IncomingMessage} request
+ * @returns {Refusal|null}
+ */
+function refuseForeign({ headers }) {
+  const { host, origin, 'sec-fetch-site': site = 'same-origin' } = headers;
+  const isOwn = origin === undefined || origin === `http://${host}` || origin === `https://${host}`;
+  if (headers[HEADER] !== undefined && isOwn && site === 'same-origin') return null;
+  return refusal(403, 'FOREIGN_REQUEST', 'This request does not come from the console.');
+}
+
+/**
+ * @param {number} status
+ * @param {string} error
+ * @param {string} message
+ * @returns {Refusal}
+ */
+function refusal(status, error, message) {
+  return { status, error, message };
+}
