@@ -462,6 +462,38 @@ for (const room of ['a', 'h.1']) {
   });
 }
 
+test('a publish that Redis refuses gets 503, and its idempotency key stays new', async (t) => {
+  const redis = await startRedis(t);
+  const { server, api } = await startWithKey(t, { REDIS_URL: redis.url });
+  const member = await connect(t, server.port);
+  await member.join('a');
+  const send = async (/** @type {string} */ key) => {
+    const headers = { 'Idempotency-Key': key };
+    const { status, body } = await api('/publish', { body: { room: 'a', payload: key }, headers });
+    return [status, body.error];
+  };
+  /** @param {'+'|'-'} sign @param {readonly string[]} commands */
+  const permit = (sign, commands) =>
+    redis.cli('ACL', 'SETUSER', 'default', ...commands.map((command) => `${sign}${command}`));
+  const refused = [['set'], ['publish'], ['publish', 'del']];
+  for (const commands of refused) {
+    const key = `without-${commands.join('-')}`;
+    await permit('-', commands);
+    assert.deepEqual(await send(key), [503, 'UNAVAILABLE']);
+    await permit('+', commands);
+    // A refused PUBLISH degrades the broker until its own probe is published again.
+    await until(async () => (await send('up'))[0] === 200);
+    assert.deepEqual(await send(key), [200, undefined]);
+    assert.deepEqual(await send(key), [200, undefined]);
+  }
+  await send('last');
+  await member.next(({ payload }) => payload === 'last');
+  assert.deepEqual(
+    member.all('message').map(({ payload }) => payload),
+    ['up', 'without-set', 'without-publish', 'without-publish-del', 'last'],
+  );
+});
+
 test('requests beyond the bound get 503 and are counted', async (t) => {
   const redis = await startRedis(t);
   const { server, api } = await startWithKey(t, {

@@ -11,7 +11,8 @@
 -- but it can't be compared.
 --
 -- SET comes before PUBLISH, because Redis may refuse SET. Then nothing is published. If Redis
--- refuses PUBLISH, the idempotency key is new again.
+-- refuses PUBLISH, the idempotency key is new again after 1 ms. A second SET sees to that, and not
+-- DEL, because Redis has just permitted SET.
 local was = redis.call('GET', KEYS[1])
 if was then
   local first = string.match(was, '^[^:@]*')
@@ -22,7 +23,7 @@ if KEYS[2] then redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[6]) end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
 local refused = redis.pcall('PUBLISH', ARGV[1], ARGV[2])
 if type(refused) == 'table' then
-  redis.pcall('DEL', KEYS[1])
+  redis.pcall('SET', KEYS[1], ARGV[3], 'PX', 1)
   return refused
 end
 return 1
