@@ -16,6 +16,7 @@ import { RoomRules } from '../../src/config/room-patterns.js';
 import { createAuthCounters, createCounters } from '../../src/observability/counters.js';
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
+import { EventClient } from '../helpers/event-stream.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 
@@ -370,24 +371,35 @@ test('a user with as many connections as allowed gets no other', async (t) => {
   assert.equal((await fourth.ask({ type: 'ping', id: 1 })).type, 'pong');
 });
 
-test('a revocation closes connections on two servers within a second, and holds after a restart', async (t) => {
+test('a revocation closes WebSockets and streams on two servers within a second, and holds after a restart', async (t) => {
   const redis = await startRedis(t);
   const env = { ...ENV, REDIS_URL: redis.url, FANFARE_REDIS_PREFIX: 'auth:' };
   const servers = [await startServer(t, env), await startServer(t, env)];
-  const text = token({ jti: 't1', iat: nowS() - 2 });
+  const text = token({ jti: 't1', iat: nowS() - 2, rooms: RIGHTS });
   const clients = [];
-  for (const server of servers) clients.push(await new Client(t, server, { token: text }).open());
+  const streams = [];
+  for (const server of servers) {
+    clients.push(await new Client(t, server, { token: text }).open());
+    streams.push(await EventClient.open(t, server.port, `?room=chat.1&token=${text}`));
+  }
   const bystander = await new Client(t, servers[0], { token: token({ sub: 'bob' }) }).open();
   for (const client of clients) await client.ask({ type: 'ping', id: 1 });
+  for (const stream of streams) await stream.collect('joined');
   const revoker = await redisRevoker(t, env);
   const sinceMs = performance.now();
   await revoker.revoke({ user: 'alice' });
   for (const client of clients) assert.equal((await client.close()).code, 4503);
+  for (const stream of streams) {
+    assert.equal((await stream.collect('close'))[0].code, 4503);
+    await stream.ended();
+  }
   assert.ok(performance.now() - sinceMs < 1000, `${performance.now() - sinceMs} ms`);
   assert.equal((await bystander.ask({ type: 'ping', id: 2 })).type, 'pong');
 
   const again = new Client(t, servers[1], { token: text });
   assert.equal((await again.close()).code, 4500);
+  const returned = await EventClient.open(t, servers[1].port, `?room=chat.1&token=${text}`);
+  assert.equal(returned.status, 401);
   const late = await startServer(t, env);
   assert.equal((await new Client(t, late, { token: text }).close()).code, 4500);
   // While Redis is away, a server that has read the list knows it still.
