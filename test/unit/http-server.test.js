@@ -7,6 +7,7 @@ import { Admission } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -25,8 +26,12 @@ const limit = { timeout: 10_000 };
  * @param
  *   {(request: import('node:http').IncomingMessage, socket: import('node:net').Socket, head: Buffer) => void}
  *   [parts.onUpgrade]
+ * @param {HttpServer['api']} [parts.api]
  */
-async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgrade } = {}) {
+async function start(
+  t,
+  { env = {}, addresses = {}, descriptors = 20_000, onUpgrade, api = null } = {},
+) {
   const { config, faults } = loadConfig({
     PORT: '0',
     METRICS_PORT: '0',
@@ -80,6 +85,7 @@ async function start(t, { env = {}, addresses = {}, descriptors = 20_000, onUpgr
       onUpgrade ??
       ((request, socket, head) =>
         websockets.handleUpgrade(request, socket, head, (ws) => ws.on('error', () => {}))),
+    api,
     readiness: () => ready.reason,
     log,
     counters,
@@ -104,6 +110,37 @@ async function until(condition, withinMs = 3000) {
     assert.ok(performance.now() < end, `not within ${withinMs} ms: ${condition}`);
     await new Promise((resolve) => setImmediate(resolve));
   }
+}
+
+const SECRET = 'x'.repeat(32);
+
+/** The parts of an HTTP API that answers nothing but refusals. */
+function apiParts() {
+  const { config } = loadConfig({ API_KEYS: `backend ${SECRET} all` });
+  assert.ok(config);
+  const never = async () => assert.fail('not called');
+  return {
+    config,
+    broker: { publish: never, countConnections: never },
+    historyOf: () => null,
+    historyReader: { read: never },
+    tracker: null,
+    fleet: /** @type {any} */ ({}),
+    revoke: null,
+    counters: createCounters(),
+    log: { error() {} },
+    take: () => 0,
+    observe() {},
+  };
+}
+
+/**
+ * A request for a path that the HTTP API does not have.
+ * @param {string} [body]
+ * @param {number} [length] of the whole body
+ */
+function apiRequest(body = '', length = body.length) {
+  return `POST /api/none HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${SECRET}\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${body}`;
 }
 
 const none = undefined;
@@ -650,6 +687,44 @@ test(
     await until(() => server.openSockets === 64);
   },
 );
+
+test(
+  '256 idle connections of the HTTP API are kept, then the oldest is closed',
+  limit,
+  async (t) => {
+    const api = new HttpApi(apiParts());
+    const { connect, counters, server } = await start(t, { api });
+    const clients = [];
+    for (let i = 0; i < 260; i++) {
+      clients.push(await connect());
+      assert.equal((await clients[i].write(apiRequest()).response()).status, 404);
+    }
+    await until(() => server.openSockets === 256);
+    for (const client of clients.slice(0, 4)) await client.closed();
+    assert.equal(counters.idleClosed.plain_http, 4);
+    assert.equal((await clients[4].write(apiRequest()).response()).status, 404);
+  },
+);
+
+test('a body that is not whole after 10 s gets 408, and its connection ends', limit, async (t) => {
+  const parts = apiParts();
+  const { connect } = await start(t, { api: new HttpApi(parts) });
+  const client = await connect();
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  client.socket.write(apiRequest('{"room":"a","pay', 100));
+  while (parts.counters.api.inFlight === 0) await new Promise((resolve) => setImmediate(resolve));
+  t.mock.timers.tick(9999);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(parts.counters.api.inFlight, 1);
+  t.mock.timers.tick(1);
+  assert.equal(parts.counters.api.inFlight, 0);
+  t.mock.timers.reset();
+  const { status, body, headers } = await client.response();
+  assert.deepEqual([status, JSON.parse(body).error], [408, 'REQUEST_TIMEOUT']);
+  assert.equal(headers.connection, 'close');
+  assert.equal(parts.counters.api.refused.body_time, 1);
+  await client.closed();
+});
 
 test('plain HTTP closes a connection after 100 requests, and after a minute', limit, async (t) => {
   const { connect, server } = await start(t);
