@@ -3,7 +3,7 @@
 //   0. connection rate of the address, before any byte is read            429
 //   1. load of this worker: event-loop lag, memory, descriptors           503
 //   2. origin of the page: Origin                                         403
-//   3. connections of the address, over all workers                       429
+//   3. connections of the address, over all workers and servers           429
 //
 // If the peer is a trusted proxy, only the request contains the client's address. Step 0 then comes
 // between steps 2 and 3.
@@ -32,14 +32,7 @@ const PER_IP_RETRY_S = 10;
  * @property {string} body JSON
  */
 
-/**
- * Counts the connections of each address, over all workers of this server.
- * @typedef {object} Addresses
- * @property
- *   {(address: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
- *   acquire counts one more unless that makes more than `cap`; with `force` it always counts
- * @property {(address: string) => void} release gives back one admitted connection
- */
+/** @typedef {import('../backend/places.js').Places} Places */
 
 /**
  * @typedef {object} HealthSource
@@ -55,7 +48,7 @@ const PER_IP_RETRY_S = 10;
 export class AdmissionLease {
   /**
    * @param {string} address
-   * @param {Addresses|null} holder the counter that holds the place; null if no limit counts it
+   * @param {Places|null} holder the counter that holds the place; null if no limit counts it
    */
   constructor(address, holder) {
     /** The address as limits count it; empty if no limit counts by address. */
@@ -82,7 +75,7 @@ export class Admission {
   /**
    * @param {object} parts
    * @param {import('../config/settings.js').Config} parts.config
-   * @param {Addresses} parts.addresses
+   * @param {Places} parts.addresses
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back

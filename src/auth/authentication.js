@@ -9,6 +9,7 @@
 
 import { createHash } from 'node:crypto';
 
+import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
 import { mayJoin } from './session.js';
 import { TokenError } from './token-error.js';
@@ -20,13 +21,7 @@ import { tokenOf } from './token-place.js';
 /** @typedef {import('./credentials.js').Credentials} Credentials */
 /** @typedef {import('./credentials.js').Refusal} Refusal */
 
-/**
- * Counts connections of a user, over all workers of this server.
- * @typedef {object} Places
- * @property {(key: string, cap: number, force: boolean) => Promise<{admitted: boolean, connections: number}>}
- *   acquire
- * @property {(key: string) => void} release
- */
+/** @typedef {import('../backend/places.js').Places} Places */
 
 export class Authentication {
   /**
@@ -295,7 +290,7 @@ function refused(refusal) {
  * @param {string} user
  */
 function placeKey(user) {
-  return `user:${createHash('sha256').update(user).digest('base64url')}`;
+  return `${USER_PREFIX}${createHash('sha256').update(user).digest('base64url')}`;
 }
 
 class PlaceLease {

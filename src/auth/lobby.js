@@ -40,6 +40,10 @@ export class Lobby {
     return this.#guests.size;
   }
 
+  get connections() {
+    return this.#guests.keys();
+  }
+
   /** @param {Connection} connection */
   add(connection) {
     if (this.#guests.size >= this.max) {

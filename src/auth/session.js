@@ -3,7 +3,10 @@
 
 import { asciiJson } from './ascii-json.js';
 
-/** A place among the connections of a user; it is given back once. @typedef {{release(): void}} Lease */
+/**
+ * A place among the connections of a user; it is given back once. `key` is that of the user.
+ * @typedef {{readonly key: string, release(): void}} Lease
+ */
 /** @typedef {import('./claims.js').Identity} Identity */
 
 /** Belongs to one connection, until its token is renewed. */

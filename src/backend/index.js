@@ -39,10 +39,13 @@ class WorkerBackend {
 
   /**
    * Connects to the primary. Rejects if there is no primary. Call it before the broker starts.
-   * @param {() => void} onLost the link has ended, although `close` was not called
+   * @param {object} listeners
+   * @param {() => void} listeners.onLost the link has ended, although `close` was not called
+   * @param {(key: string, connections: number) => void} listeners.onKeep all servers together have
+   *   too many connections of an address or user: close the newest until so many are left
    */
-  async open(onLost) {
-    this.addresses.listen({ onClose: onLost });
+  async open({ onLost, onKeep }) {
+    this.addresses.listen({ onClose: onLost, onKeep });
     await this.addresses.open();
   }
 

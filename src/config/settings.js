@@ -506,7 +506,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e7,
       meaning:
-        'Connections from one client address (IPv6: one /64), over all workers of this server.',
+        'Connections from one client address (IPv6: one /64), over all workers of this server; with Redis over all servers, see `FANFARE_FLEET_LIMITS_MODE`.',
     },
     {
       env: 'FANFARE_MAX_CONNECTIONS_PER_IP_MODE',
@@ -524,7 +524,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 1,
       max: 1e7,
       meaning:
-        'Connections of one user (the `sub` of their tokens), over all workers of this server.',
+        'Connections of one user (the `sub` of their tokens), over all workers of this server; with Redis over all servers.',
     },
     {
       env: 'FANFARE_MAX_CONNECTIONS_PER_USER_MODE',
@@ -533,6 +533,15 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: undefined,
       values: MODES,
       meaning: 'Mode of `FANFARE_MAX_CONNECTIONS_PER_USER`.',
+    },
+    {
+      env: 'FANFARE_FLEET_LIMITS_MODE',
+      key: 'fleetLimitsMode',
+      type: 'mode',
+      default: undefined,
+      values: MODES,
+      meaning:
+        'With Redis: mode of `FANFARE_MAX_CONNECTIONS_PER_IP` and `FANFARE_MAX_CONNECTIONS_PER_USER` over all servers together. `off`: each server has these limits for itself.',
     },
     {
       env: 'FANFARE_MESSAGES_PER_MINUTE',

@@ -132,6 +132,9 @@ export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
 /** Causes of relocations: the labels of `fanfare_relocated_connections_total`. */
 export const RELOCATIONS = /** @type {const} */ (['age', 'rebalance']);
 
+/** Limits over all servers: the labels of `fanfare_fleet_limit_closes_total`. */
+export const FLEET_LIMITS = /** @type {const} */ (['address', 'user']);
+
 /** Results of surveys of the fleet: the labels of `fanfare_surveys_total`. */
 export const SURVEYS = /** @type {const} */ (['complete', 'partial', 'failed', 'refused']);
 
@@ -173,6 +176,8 @@ export function createCounters() {
     heartbeatTimeouts: 0,
     relocated: zeros(RELOCATIONS),
     rateLimitCloses: 0,
+    /** connections closed because all servers together had too many of their address or user */
+    fleetLimitCloses: zeros(FLEET_LIMITS),
     readerCloses: zeros(READER_CLOSES),
     /** reads deferred to a later turn of the event loop, in whole or in part */ readsDeferred: 0,
     /** address buckets forgotten because there were too many */ addressesForgotten: 0,

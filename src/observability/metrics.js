@@ -35,9 +35,19 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} rebalances by result
  * @property {() => Record<string, number>} leftOut by the relay
  * @property {() => number} reconciledPlaces by the relay
+ * @property {() => FleetLimits} fleetLimits connections per address and user over all servers
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of
  *   the embedded broker
+ */
+
+/**
+ * @typedef {object} FleetLimits
+ * @property {number} servers
+ * @property {Record<string, number>} decisions
+ * @property {Record<string, number>} reports
+ * @property {Record<string, number>} keys
+ * @property {Record<string, number>} excess
  */
 
 /**
@@ -176,6 +186,12 @@ export const METRICS = Object.freeze([
     'Connections closed so that their clients connect anew, by cause: `age` or `rebalance`.',
     'cause',
     ({ counters }) => counters.relocated,
+  ),
+  labelled(
+    'fanfare_fleet_limit_closes_total',
+    'Connections closed because all servers together had too many of their address or user, by limit.',
+    'limit',
+    ({ counters }) => counters.fleetLimitCloses,
   ),
   counter(
     'fanfare_rate_limit_closes_total',
@@ -575,6 +591,40 @@ export const PRIMARY_METRICS = Object.freeze([
     type: 'counter',
     help: 'Connections per client address corrected in the primary, because its count differed from that of the worker.',
     read: (source) => source.reconciledPlaces(),
+  },
+  {
+    name: 'fanfare_fleet_limit_servers',
+    type: 'gauge',
+    help: 'Servers whose connections the limits over all servers count, this one included. 0: no report has come through Redis for 5 s, or these limits are off.',
+    read: (source) => source.fleetLimits().servers,
+  },
+  {
+    name: 'fanfare_fleet_limit_decisions_total',
+    type: 'counter',
+    label: 'decision',
+    help: 'Decisions about connections: `refused`, although this server alone would have admitted it; `observed`, the same in mode `observe`; `alone`, admitted by the count of this server while Redis was away, with a fifth of the limit in use here.',
+    read: (source) => source.fleetLimits().decisions,
+  },
+  {
+    name: 'fanfare_fleet_limit_excess',
+    type: 'gauge',
+    label: 'limit',
+    help: 'Connections of this server that are too many for all servers together, by limit. In mode `enforce` they are closed within a second.',
+    read: (source) => source.fleetLimits().excess,
+  },
+  {
+    name: 'fanfare_fleet_limit_keys',
+    type: 'gauge',
+    label: 'state',
+    help: 'Addresses and users with at least a fifth of their limit on this server: `reported` to the other servers, or `left_out` because a report has room for 1,000.',
+    read: (source) => source.fleetLimits().keys,
+  },
+  {
+    name: 'fanfare_fleet_limit_reports_total',
+    type: 'counter',
+    label: 'kind',
+    help: 'Reports about connections per address and user: `sent`, `received` from other servers, or `malformed`.',
+    read: (source) => source.fleetLimits().reports,
   },
   {
     name: 'fanfare_embedded_history_bytes',

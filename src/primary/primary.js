@@ -63,6 +63,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     rebalances: () => supervisor?.balancer.results ?? {},
     leftOut: () => relay.leftOut,
     reconciledPlaces: () => relay.reconciledPlaces,
+    fleetLimits: () => relay.fleet.figures(),
     presenceEvents: () => relay.members.events,
     history: () => relay.history(),
   });

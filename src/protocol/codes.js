@@ -208,6 +208,13 @@ export const CLOSES = Object.freeze({
     cause: 'The connection has reached `FANFARE_MAX_CONNECTION_AGE_MS`.',
     client: 'reconnect after `reconnectAfterMs`',
   },
+  ADDRESS_LIMIT: {
+    code: 4008,
+    reason: 'connection limit of the address',
+    cause:
+      'All servers together have more than `FANFARE_MAX_CONNECTIONS_PER_IP` connections of the address.',
+    client: 'back-off, at least 1 s',
+  },
   INVALID_TOKEN: {
     code: 4500,
     reason: 'invalid token',
@@ -235,7 +242,8 @@ export const CLOSES = Object.freeze({
   USER_LIMIT: {
     code: 4504,
     reason: 'connection limit of the user',
-    cause: 'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections.',
+    cause:
+      'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections, on this server or on all together.',
     client: 'stop',
   },
   ROOM_LIMIT: {

@@ -28,6 +28,7 @@ import { EventStreams } from '../transport/sse.js';
 import { WebSockets } from '../transport/websocket.js';
 import { BEAT_INTERVAL_MS } from './control-messages.js';
 import { drain } from './drain.js';
+import { ExcessConnections } from './excess-connections.js';
 import { Fleet } from './fleet.js';
 import { FleetMember } from './fleet-member.js';
 import { Health } from './health.js';
@@ -225,6 +226,7 @@ export class Worker {
       isSteady: () => this.isSteady(),
       counters,
     }));
+    this.excess = new ExcessConnections({ hub, lobby: authenticator?.lobby ?? null, counters });
     this.heartbeat = new Heartbeat({
       intervalMs: config.pingIntervalMs,
       timeoutMs: config.pongTimeoutMs,
@@ -291,9 +293,12 @@ export class Worker {
   async start() {
     const { backend, hub, log, counters } = this;
     const { broker, presence } = backend;
-    await backend.open(() => {
-      log.error('lost the relay: draining');
-      this.onOrphaned();
+    await backend.open({
+      onLost: () => {
+        log.error('lost the relay: draining');
+        this.onOrphaned();
+      },
+      onKeep: (key, connections) => this.excess.keep(key, connections),
     });
     await broker.start({
       // Bound, not wrapped: a closure would add one frame for each publication.

@@ -96,7 +96,7 @@ async function asker(t, env, folder) {
     describe: describeWorker,
   });
   const fleet = new Fleet({ hub, broker, historyOf, tracker: hub.tracker, member, counters });
-  await backend.open(() => {});
+  await backend.open({ onLost() {}, onKeep() {} });
   t.after(async () => {
     scheduler.close();
     fleet.close();

@@ -12,7 +12,7 @@ import { HttpServer } from '../../src/transport/http-server.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
-/** @typedef {import('../../src/admission/admission.js').Addresses} Addresses */
+/** @typedef {import('../../src/backend/places.js').Places} Addresses */
 
 const limit = { timeout: 10_000 };
 

@@ -30,6 +30,7 @@ const BACKEND_PARTS = [
   'backend/deferred.js',
   'backend/errors.js',
   'backend/delayed-unsubscribe.js',
+  'backend/places.js',
   'backend/presence.js',
   'backend/revocations.js',
   'protocol/position.js',
@@ -75,7 +76,7 @@ const TABLE = Object.freeze({
   },
   // The JWKS is read by HTTP.
   auth: {
-    may: ['config/', 'protocol/codes.js', 'backend/revocations.js'],
+    may: ['config/', 'protocol/codes.js', 'backend/places.js', 'backend/revocations.js'],
     packages: ['jose'],
     node: [
       'node:crypto createHash',
@@ -110,6 +111,7 @@ const TABLE = Object.freeze({
       'backend/broker.js',
       'backend/errors.js',
       'backend/index.js',
+      'backend/places.js',
       'backend/revocations.js',
       'commands/',
       'config/',

@@ -40,6 +40,7 @@ const primary = createPrimaryMetrics({
   rebalances: () => ({ done: 0 }),
   leftOut: () => ({ plain: 0, history: 0 }),
   reconciledPlaces: () => 0,
+  fleetLimits: () => ({ servers: 1, decisions: {}, reports: {}, keys: {}, excess: {} }),
   presenceEvents: () => ({ join: 0, leave: 0, suppressed: 0 }),
   history: () => ({
     bytes: 0,

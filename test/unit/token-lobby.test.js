@@ -172,7 +172,7 @@ test('a place of a user is given back once, when its session ends', () => {
   const { sessions } = buildSessions(100_000);
   const { connection } = connect();
   let released = 0;
-  sessions.begin(connection, identity(), { release: () => released++ });
+  sessions.begin(connection, identity(), { key: 'user:a', release: () => released++ });
   sessions.renew(connection, identity({ expiresAtMs: 900_000 }));
   sessions.end(connection);
   sessions.end(connection);

@@ -31,6 +31,7 @@ import {
   readPage,
   readPositionOf,
   readPublication,
+  readRequest,
   readRoom,
   readText,
 } from './relay-wire.js';
@@ -85,6 +86,12 @@ const MAX_NUMBER = 0xffffffff;
  * @property {(seconds: number) => void} onRoundTrip called for each probe
  * @property {(name: string) => void} onSessionLost another worker of this machine has died; `name`
  *   is that of its session (see `nameSession`)
+ * @property {(isCarrier: boolean) => void} onCarry this worker carries the reports of its server
+ *   from now on, or no longer (see `volunteer`)
+ * @property {(report: Buffer) => void} onReport a report to send to all servers; valid during the
+ *   call
+ * @property {(key: string, connections: number) => void} onKeep the newest connections of the key
+ *   are to be closed, until so many are left
  * @property {() => void} onClose the link has ended, although `close` was not called
  */
 
@@ -135,6 +142,12 @@ export class RelayClient {
     this.onPublication = () => {};
     /** @type {RelayListeners['onSessionLost']} */
     this.onSessionLost = () => {};
+    /** @type {RelayListeners['onCarry']} */
+    this.onCarry = () => {};
+    /** @type {RelayListeners['onReport']} */
+    this.onReport = () => {};
+    /** @type {RelayListeners['onKeep']} */
+    this.onKeep = () => {};
     /** @type {import('node:net').Socket|null} */
     this.socket = null;
     this.isOpen = false;
@@ -288,6 +301,19 @@ export class RelayClient {
     else this.held.delete(address);
     this.heldPlaces--;
     this.#out().text(OP.RELEASE, address);
+  }
+
+  /**
+   * Offers to carry the reports of this server to the others (fleet-places.js).
+   * @param {import('../places.js').FleetRules} rules of this worker's configuration
+   */
+  volunteer(rules) {
+    if (this.isOpen) this.#out().volunteer(rules);
+  }
+
+  /** Passes a report of any server on to the relay. @param {Buffer} report copied at once */
+  passReport(report) {
+    if (this.isOpen) this.#out().report(report);
   }
 
   /** Reports the number of places to the relay, so that it notices a difference. */
@@ -603,6 +629,17 @@ export class RelayClient {
       case OP.TELL_PLACES:
         this.#tellPlaces();
         break;
+      case OP.CARRY:
+        this.onCarry(buffer[at] === 1);
+        break;
+      case OP.REPORT:
+        this.onReport(buffer.subarray(at, end));
+        break;
+      case OP.KEEP: {
+        const { request: connections, text } = readRequest(buffer, at, end);
+        this.onKeep(text, connections);
+        break;
+      }
       default:
         this.#receiveAnswer(readAnswer(buffer, at, end));
     }

@@ -17,6 +17,7 @@
 //   reads no answers, the relay closes the link and reports the worker as hung.
 // - The places of an address are leases of the workers. Every few seconds each worker reports its
 //   number of places (PLACES_HELD), and the relay corrects a count that differs.
+// - The relays of several servers exchange such counts: fleet-places.js.
 // - History is read as fast as the worker takes it, at most READ_AHEAD_BYTES ahead. So a thousand
 //   large reads at once neither close the link nor delay live publications for long.
 
@@ -25,6 +26,7 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { FleetPlaces, TICK_MS } from './fleet-places.js';
 import { Histories } from './histories.js';
 import { IdempotencyKeys, isConflict } from './idempotency-keys.js';
 import { Members } from './members.js';
@@ -52,6 +54,7 @@ import {
   readPlacesHeld,
   readRequest,
   readRoom,
+  readRules,
   readText,
 } from './relay-wire.js';
 import { Subscriptions } from './subscriptions.js';
@@ -139,6 +142,13 @@ export class RelayServer {
     this.rooms = new Subscriptions();
     /** Connections by client address, over all workers. @type {Map<string, number>} */
     this.addresses = new Map();
+    /** The limits over all servers. */
+    this.fleet = new FleetPlaces(this.addresses);
+    /** Its clock, and the time of its last step. */
+    this.fleetMs = 0;
+    this.steppedMs = 0;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.stepper = undefined;
     this.connections = 0;
     this.publications = 0;
     this.deliveries = 0;
@@ -179,6 +189,16 @@ export class RelayServer {
       this.streams.sweep(performance.now());
       this.keys.sweep(performance.now());
     }, SWEEP_INTERVAL_MS).unref();
+    this.steppedMs = performance.now();
+    this.stepper = setInterval(() => this.#stepFleet(), TICK_MS).unref();
+  }
+
+  /** Reports that have arrived during a stall of this process are read first: it counts little. */
+  #stepFleet() {
+    const nowMs = performance.now();
+    this.fleetMs += Math.min(nowMs - this.steppedMs, 2 * TICK_MS);
+    this.steppedMs = nowMs;
+    this.fleet.step(this.fleetMs);
   }
 
   /** Ends all links and removes the socket. May be called twice. */
@@ -187,6 +207,7 @@ export class RelayServer {
     this.server = null;
     if (server === null) return;
     clearInterval(this.sweeper);
+    clearInterval(this.stepper);
     this.flush();
     const closed = new Promise((resolve) => server.close(resolve));
     for (const link of this.links) link.socket.destroy();
@@ -359,7 +380,7 @@ export class RelayServer {
    */
   acquire(link, address, cap, force, request) {
     const before = this.addresses.get(address) ?? 0;
-    if (before >= cap && !force) {
+    if ((before >= cap && !force) || this.fleet.refuses(address, before, force)) {
       link.out().reply(request, false, before);
       return;
     }
@@ -373,7 +394,9 @@ export class RelayServer {
    * @param {string} address
    */
   take(link, address) {
-    this.addresses.set(address, (this.addresses.get(address) ?? 0) + 1);
+    const held = (this.addresses.get(address) ?? 0) + 1;
+    this.addresses.set(address, held);
+    this.fleet.changed(address, held);
     link.addresses.set(address, (link.addresses.get(address) ?? 0) + 1);
     link.places++;
   }
@@ -398,6 +421,7 @@ export class RelayServer {
     const left = (this.addresses.get(address) ?? 0) - count;
     if (left > 0) this.addresses.set(address, left);
     else this.addresses.delete(address);
+    this.fleet.changed(address, left);
   }
 
   /**
@@ -428,6 +452,7 @@ export class RelayServer {
   remove(link) {
     if (!this.links.delete(link)) return;
     this.rooms.leave(link);
+    this.fleet.leave(link);
     for (const [address, count] of link.addresses) this.#release(address, count);
     this.connections -= link.connections;
     this.members.remove(link);
@@ -483,9 +508,14 @@ function readKey(text) {
 
 const NO_PLACES = Object.freeze({ held: 0, asked: 0 });
 
+/** @typedef {import('./fleet-places.js').Volunteer} Volunteer */
+
 /** @typedef {import('../broker.js').ReadRequest & {request: number, room: string}} HistoryRead */
 
-/** The primary's end of one worker's link. */
+/**
+ * The primary's end of one worker's link.
+ * @implements {Volunteer}
+ */
 class Link {
   /**
    * @param {RelayServer} relay
@@ -592,6 +622,24 @@ class Link {
     this.out().reply(request, isAccepted, 0);
   }
 
+  /** @param {boolean} isCarrier */
+  carry(isCarrier) {
+    this.out().carry(isCarrier);
+  }
+
+  /** @param {Buffer} report */
+  report(report) {
+    this.out().report(report);
+  }
+
+  /**
+   * @param {string} key
+   * @param {number} connections
+   */
+  keep(key, connections) {
+    this.out().request(OP.KEEP, connections, key);
+  }
+
   /** @param {HistoryRead} read */
   #askRead(read) {
     if (this.reads.length >= this.relay.maxWaitingReads) {
@@ -690,6 +738,12 @@ class Link {
       }
       case OP.PLACES:
         relay.reconcile(this, readPlaces(buffer, at, end));
+        return;
+      case OP.VOLUNTEER:
+        relay.fleet.volunteer(this, readRules(buffer, at));
+        return;
+      case OP.REPORT:
+        relay.fleet.receive(buffer.subarray(at, end));
         return;
       case OP.CONNECTIONS: {
         const connections = readNumber(buffer, at);

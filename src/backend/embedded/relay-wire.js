@@ -31,6 +31,15 @@
 //   PLACES      for each address u8 length, address,
 //               u32 held, u32 asked for
 //
+// With Redis, a worker offers to carry the reports of the relay to the other servers, and theirs to
+// the relay (fleet-places.js). A mode is its place in MODES of config/settings.js.
+//
+//   VOLUNTEER   u32 cap of addresses, u8 mode,        CARRY        u8: 1 carries them from now on,
+//               u32 cap of users, u8 mode                          0 no longer
+//   REPORT      report of any server                  REPORT       report to send to all servers
+//                                                     KEEP         u32 connections, key: closes the
+//                                                                  newest until so many are left
+//
 // In rooms with history a publication has space for its position, and each gets an answer of its
 // own:
 //
@@ -59,6 +68,7 @@
 // bytes without a copy. The writer collects the messages of one tick in slabs and writes them at
 // once.
 
+import { MODES } from '../../config/settings.js';
 import {
   EPOCH_BYTES,
   OFFSET_BYTES,
@@ -106,6 +116,10 @@ export const OP = Object.freeze({
   MEMBERS: 36,
   NAME: 38,
   GONE: 39,
+  VOLUNTEER: 48,
+  CARRY: 49,
+  REPORT: 50,
+  KEEP: 51,
 });
 
 /** Bytes before a message's fields: its length and its type. */
@@ -123,12 +137,15 @@ export const MAX_BATCH = 100_000;
 
 const LENGTH_BYTES = 4;
 const SLAB_BYTES = 32 * 1024;
+/** Bytes of a rule in VOLUNTEER. */
+const RULE_BYTES = 5;
 const NOTHING = Buffer.alloc(0);
 /** Flags of a HISTORY. */
 const FORWARD = 1;
 const ENDS_EPOCH = 2;
 
 /** @typedef {import('../../protocol/position.js').Position} Position */
+/** @typedef {import('../places.js').FleetRules} FleetRules */
 /** @typedef {import('../broker.js').HistoryPage} HistoryPage */
 
 /** A message whose fields contradict its length or the protocol. */
@@ -278,6 +295,28 @@ export function readPlaces(buffer, at, end) {
     next = addressEnd + 8;
   }
   return places;
+}
+
+/**
+ * VOLUNTEER.
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {FleetRules}
+ */
+export function readRules(buffer, at) {
+  return { address: readRule(buffer, at), user: readRule(buffer, at + RULE_BYTES) };
+}
+
+/**
+ * @param {Buffer} buffer
+ * @param {number} at
+ * @returns {import('../places.js').FleetRule}
+ * @throws {MalformedMessage} if there is no such mode
+ */
+function readRule(buffer, at) {
+  const mode = MODES[buffer[at + 4]];
+  if (mode === undefined) throw new MalformedMessage('no such mode of a limit');
+  return { cap: buffer.readUInt32BE(at), mode };
 }
 
 /**
@@ -592,6 +631,28 @@ export class MessageWriter {
       slab.writeUInt32BE(asked, at + 4);
       at += 8;
     }
+  }
+
+  /** @param {FleetRules} rules */
+  volunteer({ address, user }) {
+    const at = this.#open(OP.VOLUNTEER, 2 * RULE_BYTES);
+    const { slab } = this;
+    slab.writeUInt32BE(address.cap, at);
+    slab[at + 4] = MODES.indexOf(address.mode);
+    slab.writeUInt32BE(user.cap, at + RULE_BYTES);
+    slab[at + RULE_BYTES + 4] = MODES.indexOf(user.mode);
+  }
+
+  /** @param {boolean} isCarrier */
+  carry(isCarrier) {
+    const at = this.#open(OP.CARRY, 1);
+    this.slab[at] = isCarrier ? 1 : 0;
+  }
+
+  /** @param {Buffer} report copied */
+  report(report) {
+    const at = this.#open(OP.REPORT, report.length);
+    report.copy(this.slab, at);
   }
 
   /**

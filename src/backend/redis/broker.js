@@ -76,6 +76,8 @@ export class RedisBroker {
     this.awaySince = 0;
     /** Whether the connection count's Redis is available. */
     this.isCounting = false;
+    /** Takes the reports of servers; null: this worker does not carry them. @type {((report: Buffer) => void)|null} */
+    this.onReport = null;
     this.skippedLogMs = Number.NEGATIVE_INFINITY;
     this.malformedLogMs = Number.NEGATIVE_INFINITY;
     this.unknownLogMs = Number.NEGATIVE_INFINITY;
@@ -217,10 +219,7 @@ export class RedisBroker {
 
   /** @param {string} room */
   unsubscribe(room) {
-    if (this.closing !== null) return;
-    const channel = this.keys.channelOf(room);
-    if (this.node !== null) this.node.subscriptions.unsubscribe(channel);
-    else this.cluster?.unsubscribe(channel);
+    if (this.closing === null) this.#unsubscribe(this.keys.channelOf(room));
   }
 
   /**
@@ -270,6 +269,32 @@ export class RedisBroker {
     return this.client;
   }
 
+  /**
+   * Receives the reports of all servers, this one included, or no longer.
+   * @param {((report: Buffer) => void)|null} onReport the report is valid during the call
+   */
+  receiveReports(onReport) {
+    const isChanged = (onReport === null) !== (this.onReport === null);
+    this.onReport = onReport;
+    if (this.closing !== null || !isChanged) return;
+    const channel = this.keys.limitsChannel;
+    if (onReport === null) this.#unsubscribe(channel);
+    // If this fails, the channel stays wanted and is subscribed later.
+    else this.#subscribe(channel).catch(() => {});
+  }
+
+  /**
+   * Sends a report to all servers.
+   * @param {Buffer} report best effort, because the next one replaces it
+   */
+  sendReport(report) {
+    const { limitsChannel } = this.keys;
+    if (this.closing !== null) return;
+    this.#nodeFor(limitsChannel)
+      ?.publisher.send(limitsChannel, report)
+      .catch(() => {});
+  }
+
   /** @param {number} connections */
   reportConnections(connections) {
     this.connectionCount.set(connections);
@@ -301,7 +326,15 @@ export class RedisBroker {
   }
 
   #fleetNode() {
-    return this.node ?? this.cluster?.of(slotOf(this.keys.fleetChannel)) ?? null;
+    return this.#nodeFor(this.keys.fleetChannel);
+  }
+
+  /**
+   * @param {string} channel
+   * @returns {RedisNode|null} null if no node of the cluster serves its slot
+   */
+  #nodeFor(channel) {
+    return this.node ?? this.cluster?.of(slotOf(channel)) ?? null;
   }
 
   /** @returns {RedisNode[]} */
@@ -316,6 +349,12 @@ export class RedisBroker {
   #subscribe(channel) {
     if (this.node !== null) return this.node.subscriptions.subscribe(channel);
     return /** @type {RedisCluster} */ (this.cluster).subscribe(channel);
+  }
+
+  /** @param {string} channel */
+  #unsubscribe(channel) {
+    if (this.node !== null) this.node.subscriptions.unsubscribe(channel);
+    else this.cluster?.unsubscribe(channel);
   }
 
   /**
@@ -344,6 +383,9 @@ export class RedisBroker {
       case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);
         else if (!this.rules.receive(message)) this.#onMalformed('census');
+        break;
+      case CHANNEL_KIND.LIMITS:
+        this.onReport?.(message);
         break;
     }
   }

@@ -1,5 +1,6 @@
 // index.js: the Redis backend: many machines, over one Redis, a group with Sentinels, or a cluster.
 
+import { fleetRulesOf } from '../places.js';
 import { RedisBroker } from './broker.js';
 import { RedisPresence } from './presence.js';
 import { RedisRevocations } from './revocations.js';
@@ -24,7 +25,21 @@ export function createBackend(parts, { presenceTimes } = {}) {
     historyRules,
     onPublishLag: events.onPublishLag,
     onRoundTrip: events.onRoundTrip,
-    onUp: (isUp) => presence?.setUp(isUp),
+    onUp: (isUp) => {
+      presence?.setUp(isUp);
+      if (isUp) volunteer();
+    },
+  });
+  const rules = fleetRulesOf(config);
+  const hasFleetLimits = rules.address.mode !== 'off' || rules.user.mode !== 'off';
+  // A worker that has never reached Redis cannot carry the reports of its server.
+  const volunteer = () => {
+    if (hasFleetLimits) machine.volunteer(rules);
+  };
+  const passReport = machine.passReport.bind(machine);
+  machine.listen({
+    onCarry: (isCarrier) => broker.receiveReports(isCarrier ? passReport : null),
+    onReport: (report) => broker.sendReport(report),
   });
   if (config.presence.length > 0) {
     presence = new RedisPresence({

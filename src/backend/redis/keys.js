@@ -2,6 +2,7 @@
 //
 //   room:{<room>}                  channel of a room
 //   census                         channel of the fleet: connection counts and history rules
+//   limits                         channel of the servers' reports for limits over all servers
 //   probe:<worker>                 channel of a worker's probes; in a cluster probe:<worker>:{<tag>}, one for
 //                                  each primary
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
@@ -17,7 +18,7 @@
 import { createHash } from 'node:crypto';
 
 /** The kind of a channel, which is the first byte behind the prefix. */
-export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63 });
+export const CHANNEL_KIND = Object.freeze({ ROOM: 0x72, PROBE: 0x70, FLEET: 0x63, LIMITS: 0x6c });
 
 export class Keys {
   /** @param {string} prefix */
@@ -25,6 +26,7 @@ export class Keys {
     this.prefix = prefix;
     this.roomHead = `${prefix}room:{`;
     this.fleetChannel = `${prefix}census`;
+    this.limitsChannel = `${prefix}limits`;
     this.kindAt = Buffer.byteLength(prefix);
     this.roomAt = Buffer.byteLength(this.roomHead);
   }

@@ -1,0 +1,389 @@
+// fleet-places.js: the limits of connections per address and per user over all servers.
+//
+// The relay counts the places of its own server. The relays exchange these counts in reports:
+//
+//   relay --REPORT--> its carrier, a worker --Redis pub/sub--> carrier --REPORT--> each relay
+//
+// - A handshake costs no message. A server reports the keys of which it holds at least a fifth of
+//   the cap, at most MAX_KEYS of them.
+// - A report holds all of these keys. It follows a change within TICK_MS, and is repeated after
+//   HEARTBEAT_MS, so a lost one does no lasting harm.
+// - A report is a lease: LEASE_MS after the last one of a server, its places are free.
+// - If the servers together have more than the cap, each closes its part of the excess. All split
+//   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
+//   because a count of another server may be out of date.
+// - The relay hears its own reports too. If none returns, another worker becomes the carrier. After
+//   LEASE_MS the server is alone: it applies the cap to its own connections, as without Redis.
+//
+// A server that holds less than a fifth of the cap stays unseen, so each such server may add that
+// much to the total.
+
+import { randomBytes } from 'node:crypto';
+import { kindOfKey } from '../places.js';
+import { decodeReport, encodeReport, SERVER_BYTES } from './place-report.js';
+
+export const TICK_MS = 250;
+/** Each report reaches all servers, so the interval between two grows with their number. */
+const TICK_PER_SERVER_MS = 10;
+const HEARTBEAT_MS = 1000;
+export const LEASE_MS = 5000;
+/** A carrier that brings no report back for so long is replaced. */
+const PATIENCE_MS = 3000;
+/** Keys in a report: those with the most connections. */
+export const MAX_KEYS = 1000;
+/** Keys of all other servers together. */
+const MAX_KNOWN = 100_000;
+/** The share of the cap from which on a key is reported. */
+const REPORTED_SHARE = 1 / 5;
+/** Otherwise all connections would be reported if the cap is small. */
+const MIN_REPORTED = 2;
+/** Ranks of keys by their part of the cap, when there are more than MAX_KEYS. */
+const RANKS = 16;
+
+/** @typedef {import('../places.js').FleetRules} FleetRules */
+/** @typedef {import('../places.js').PlaceKind} PlaceKind */
+
+/**
+ * A worker that can carry reports; the relay's end of its link.
+ * @typedef {object} Volunteer
+ * @property {ReadonlyMap<string, number>} addresses its connections by key
+ * @property {(isCarrier: boolean) => void} carry it carries reports from now on, or no longer
+ * @property {(report: Buffer) => void} report sends a report to all servers
+ * @property {(key: string, connections: number) => void} keep closes its newest connections of the
+ *   key until so many are left
+ */
+
+/** Counted by this part; the rows of the primary's metrics read them. Gauges are marked. */
+function createCounters() {
+  return {
+    decisions: {
+      /** connections that this server alone would have admitted */ refused: 0,
+      /** the same in mode `observe` */ observed: 0,
+      /** connections of reported keys, admitted while the server was alone */ alone: 0,
+    },
+    /** gauge: connections here that are too many */
+    excess: { address: 0, user: 0 },
+    /** gauge: keys with many connections here; a report has no room for those left out */
+    keys: { reported: 0, left_out: 0 },
+    reports: {
+      sent: 0,
+      received: 0,
+      /** of other programs or versions, or of too many servers */ malformed: 0,
+    },
+  };
+}
+
+export class FleetPlaces {
+  /** In the order in which they become the carrier; it is the first. @type {Set<Volunteer>} */
+  #volunteers = new Set();
+  /** Null: no worker has volunteered. @type {FleetRules|null} */
+  #rules = null;
+  #threshold = { address: Number.POSITIVE_INFINITY, user: Number.POSITIVE_INFINITY };
+  /** Keys at or above their threshold here. @type {Set<string>} */
+  #heavy = new Set();
+  /** Whether the counts of heavy keys have changed since the last report. */
+  #isChanged = false;
+  /** The last report. @type {ReadonlyMap<string, number>} */
+  #reported = new Map();
+  /** The other servers, by id. @type {Map<string, {places: ReadonlyMap<string, number>, heardMs: number}>} */
+  #servers = new Map();
+  /** Connections on the other servers, by key. @type {Map<string, number>} */
+  #elsewhere = new Map();
+  /** The shares of keys with an excess at the last step. @type {Map<string, number>} */
+  #over = new Map();
+  #nowMs = 0;
+  #sentMs = Number.NEGATIVE_INFINITY;
+  /** When this server's own report last came back, or reports began. */
+  #echoMs = 0;
+  #appointedMs = 0;
+
+  /**
+   * @param {ReadonlyMap<string, number>} counts the places of this server, by key
+   * @param {string} [id] of this server, of hexadecimal digits
+   */
+  constructor(counts, id = randomBytes(SERVER_BYTES).toString('hex')) {
+    this.counts = counts;
+    this.id = id;
+    this.counters = createCounters();
+  }
+
+  /** Servers that the limits count, this one included; 0: it is alone, or the limits are off. */
+  get servers() {
+    return this.#rules === null || this.#isAlone ? 0 : this.#servers.size + 1;
+  }
+
+  get #isAlone() {
+    return this.#nowMs - this.#echoMs > LEASE_MS;
+  }
+
+  /** For the metrics of the primary. */
+  figures() {
+    return { servers: this.servers, ...this.counters };
+  }
+
+  /**
+   * A worker offers to carry reports.
+   * @param {Volunteer} volunteer
+   * @param {FleetRules} rules of its configuration; those of the latest worker count
+   */
+  volunteer(volunteer, rules) {
+    if (this.#volunteers.size === 0) this.#echoMs = this.#nowMs;
+    this.#setRules(rules);
+    this.#volunteers.add(volunteer);
+    if (this.#volunteers.size === 1) this.#appoint();
+  }
+
+  /** The link of a worker has ended. @param {Volunteer} volunteer */
+  leave(volunteer) {
+    const isCarrier = this.#carrier === volunteer;
+    if (!this.#volunteers.delete(volunteer)) return;
+    if (this.#volunteers.size === 0) this.#setRules(null);
+    else if (isCarrier) this.#appoint();
+  }
+
+  /**
+   * The number of places of a key has changed.
+   * @param {string} key
+   * @param {number} held
+   */
+  changed(key, held) {
+    if (this.#rules === null) return;
+    if (held >= this.#threshold[kindOfKey(key)]) {
+      this.#heavy.add(key);
+      this.#isChanged = true;
+    } else if (this.#heavy.delete(key)) {
+      this.#isChanged = true;
+    }
+  }
+
+  /**
+   * @param {string} key that this server itself would admit
+   * @param {number} held places of the key here
+   * @param {boolean} force the place is counted in any case
+   * @returns {boolean} whether one more is too many for all servers together
+   */
+  refuses(key, held, force) {
+    if (this.#rules === null) return false;
+    const kind = kindOfKey(key);
+    const { cap, mode } = this.#rules[kind];
+    const elsewhere = this.#elsewhere.get(key) ?? 0;
+    if (mode === 'off' || elsewhere === 0 || held + elsewhere < cap) {
+      if (held >= this.#threshold[kind] && this.#isAlone) this.counters.decisions.alone++;
+      return false;
+    }
+    if (mode === 'observe' || force) {
+      this.counters.decisions.observed++;
+      return false;
+    }
+    this.counters.decisions.refused++;
+    return true;
+  }
+
+  /** @param {Buffer} bytes a report that the carrier has received */
+  receive(bytes) {
+    const report = decodeReport(bytes);
+    if (report === null) {
+      this.counters.reports.malformed++;
+      return;
+    }
+    const { server, places } = report;
+    if (server === this.id) {
+      this.#echoMs = this.#nowMs;
+      return;
+    }
+    this.#forget(server);
+    if (this.#elsewhere.size + places.size > MAX_KNOWN || this.#servers.size >= MAX_KNOWN) {
+      this.counters.reports.malformed++;
+      return;
+    }
+    this.counters.reports.received++;
+    this.#servers.set(server, { places, heardMs: this.#nowMs });
+    for (const [key, held] of places)
+      this.#elsewhere.set(key, (this.#elsewhere.get(key) ?? 0) + held);
+  }
+
+  /** Call it every TICK_MS. @param {number} nowMs on a clock that skips stalls of this process */
+  step(nowMs) {
+    this.#nowMs = nowMs;
+    for (const [server, { heardMs }] of this.#servers)
+      if (nowMs - heardMs > LEASE_MS) this.#forget(server);
+    if (this.#rules === null) return;
+    this.#closeExcess(this.#rules);
+    this.#report();
+    const silentMs = nowMs - Math.max(this.#echoMs, this.#appointedMs);
+    if (silentMs > PATIENCE_MS && this.#volunteers.size > 1) this.#replaceCarrier();
+  }
+
+  get #carrier() {
+    const [carrier = null] = this.#volunteers;
+    return carrier;
+  }
+
+  #appoint() {
+    this.#appointedMs = this.#nowMs;
+    this.#carrier?.carry(true);
+  }
+
+  #replaceCarrier() {
+    const carrier = /** @type {Volunteer} */ (this.#carrier);
+    carrier.carry(false);
+    this.#volunteers.delete(carrier);
+    this.#volunteers.add(carrier);
+    this.#appoint();
+  }
+
+  /** @param {FleetRules|null} rules */
+  #setRules(rules) {
+    this.#rules = rules;
+    this.#threshold = { address: thresholdOf(rules?.address), user: thresholdOf(rules?.user) };
+    this.#heavy.clear();
+    for (const [key, held] of this.counts) this.changed(key, held);
+    this.#isChanged = true;
+    this.#over.clear();
+    Object.assign(this.counters.excess, { address: 0, user: 0 });
+  }
+
+  /** @param {string} server */
+  #forget(server) {
+    const known = this.#servers.get(server);
+    if (known === undefined) return;
+    this.#servers.delete(server);
+    for (const [key, held] of known.places) {
+      const left = /** @type {number} */ (this.#elsewhere.get(key)) - held;
+      if (left > 0) this.#elsewhere.set(key, left);
+      else this.#elsewhere.delete(key);
+    }
+  }
+
+  /** @param {FleetRules} rules */
+  #closeExcess(rules) {
+    const before = this.#over;
+    const excess = { address: 0, user: 0 };
+    this.#over = new Map();
+    for (const [key, elsewhere] of this.#elsewhere) {
+      const held = this.counts.get(key) ?? 0;
+      const kind = kindOfKey(key);
+      const { cap, mode } = rules[kind];
+      if (held === 0 || mode === 'off' || held + elsewhere <= cap) continue;
+      const share = this.#shareOf(key, held, elsewhere, cap);
+      if (held <= share) continue;
+      excess[kind] += held - share;
+      this.#over.set(key, share);
+      const earlier = before.get(key);
+      if (mode === 'enforce' && earlier !== undefined) this.#keep(key, Math.max(share, earlier));
+    }
+    this.counters.excess = excess;
+  }
+
+  /**
+   * The part of the cap that this server keeps.
+   * @param {string} key of which all servers together have more than the cap
+   * @param {number} held
+   * @param {number} elsewhere
+   * @param {number} cap
+   */
+  #shareOf(key, held, elsewhere, cap) {
+    // The others do not know of these connections, so they leave no part of the cap.
+    if (!this.#reported.has(key)) return Math.max(0, cap - elsewhere);
+    const parts = [{ id: this.id, held }];
+    for (const [id, { places }] of this.#servers) {
+      const theirs = places.get(key);
+      if (theirs !== undefined) parts.push({ id, held: theirs });
+    }
+    parts.sort((a, b) => (a.id < b.id ? -1 : 1));
+    const shares = split(
+      parts.map((part) => part.held),
+      cap,
+    );
+    return shares[parts.findIndex(({ id }) => id === this.id)];
+  }
+
+  /**
+   * Splits this server's share among its workers.
+   * @param {string} key
+   * @param {number} share
+   */
+  #keep(key, share) {
+    const holders = [...this.#volunteers].filter(({ addresses }) => addresses.has(key));
+    const held = holders.map(({ addresses }) => /** @type {number} */ (addresses.get(key)));
+    for (const [i, part] of split(held, share).entries())
+      if (part < held[i]) holders[i].keep(key, part);
+  }
+
+  #report() {
+    const intervalMs = Math.max(TICK_MS, TICK_PER_SERVER_MS * this.#servers.size);
+    // Steps are not exactly TICK_MS apart.
+    const dueMs = (this.#isChanged ? intervalMs : HEARTBEAT_MS) - TICK_MS / 2;
+    if (this.#nowMs - this.#sentMs < dueMs) return;
+    if (this.#isChanged) this.#reported = this.#heaviest();
+    this.#isChanged = false;
+    this.#sentMs = this.#nowMs;
+    this.counters.reports.sent++;
+    this.counters.keys.reported = this.#reported.size;
+    this.counters.keys.left_out = this.#heavy.size - this.#reported.size;
+    this.#carrier?.report(encodeReport({ server: this.id, places: this.#reported }));
+  }
+
+  /** @returns {Map<string, number>} at most MAX_KEYS heavy keys: those with the most connections */
+  #heaviest() {
+    const lowest = this.#heavy.size <= MAX_KEYS ? -1 : this.#lowestRank();
+    /** @type {Map<string, number>} */
+    const found = new Map();
+    /** @type {[key: string, held: number][]} */
+    const last = [];
+    for (const key of this.#heavy) {
+      const held = this.counts.get(key) ?? 0;
+      const rank = this.#rankOf(key, held);
+      if (rank > lowest) found.set(key, held);
+      else if (rank === lowest && last.length < MAX_KEYS) last.push([key, held]);
+    }
+    for (const [key, held] of last.slice(0, MAX_KEYS - found.size)) found.set(key, held);
+    return found;
+  }
+
+  /** The highest rank that, together with those above it, has MAX_KEYS keys. Linear: no sort. */
+  #lowestRank() {
+    const sizes = new Array(RANKS + 1).fill(0);
+    for (const key of this.#heavy) sizes[this.#rankOf(key, this.counts.get(key) ?? 0)]++;
+    let rank = RANKS;
+    for (let keys = sizes[rank]; keys < MAX_KEYS && rank > 0; keys += sizes[rank]) rank--;
+    return rank;
+  }
+
+  /**
+   * @param {string} key
+   * @param {number} held
+   * @returns {number} from 0 to RANKS: the part of its cap that the key holds
+   */
+  #rankOf(key, held) {
+    const cap = this.#rules?.[kindOfKey(key)].cap ?? 1;
+    return Math.min(RANKS, Math.floor((RANKS * held) / cap));
+  }
+}
+
+/** @param {import('../places.js').FleetRule} [rule] */
+function thresholdOf(rule) {
+  if (rule === undefined || rule.mode === 'off') return Number.POSITIVE_INFINITY;
+  return Math.max(MIN_REPORTED, Math.ceil(rule.cap * REPORTED_SHARE));
+}
+
+/**
+ * Splits a cap among holders: the largest are cut to a common level. The order of the holders
+ * decides who gets the rest of that division. So a holder that has already been cut changes nothing
+ * for the others.
+ * @param {readonly number[]} held
+ * @param {number} cap
+ * @returns {number[]} nobody gets more than it holds; together they get the cap, or all they hold
+ */
+export function split(held, cap) {
+  let left = cap;
+  let cut = held.length;
+  for (const one of held.toSorted((a, b) => a - b)) {
+    if (one > Math.floor(left / cut)) break;
+    left -= one;
+    cut--;
+  }
+  const level = cut === 0 ? cap : Math.floor(left / cut);
+  let spare = left - level * cut;
+  return held.map((one) => (one <= level ? one : level + (spare-- > 0 ? 1 : 0)));
+}

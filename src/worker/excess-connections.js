@@ -1,0 +1,73 @@
+// excess-connections.js: closes connections of an address or a user, the newest first, when all
+// servers together have too many of them (backend/embedded/fleet-places.js).
+//
+// An order says how many connections may stay. It may come again while connections are closing,
+// and then changes nothing. The orders of a turn of the event loop share one walk over all
+// connections, because no list of connections by address exists: it would cost memory for each
+// connection, and orders are rare.
+
+import { closeAll } from '../auth/sessions.js';
+import { kindOfKey } from '../backend/places.js';
+import { CLOSES } from '../protocol/codes.js';
+
+const CLOSE_OF = Object.freeze({ address: CLOSES.ADDRESS_LIMIT, user: CLOSES.USER_LIMIT });
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+
+export class ExcessConnections {
+  /** Connections that may stay, by key. @type {Map<string, number>} */
+  #orders = new Map();
+
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../hub/hub.js').Hub, 'connections'>} parts.hub
+   * @param {Pick<import('../auth/lobby.js').Lobby, 'connections'>|null} parts.lobby null: no tokens
+   *   are configured
+   * @param {Pick<import('../observability/counters.js').Counters, 'fleetLimitCloses'>}
+   *   parts.counters
+   */
+  constructor({ hub, lobby, counters }) {
+    this.hub = hub;
+    this.lobby = lobby;
+    this.counters = counters;
+  }
+
+  /**
+   * @param {string} key of an address or a user
+   * @param {number} connections how many of them may stay
+   */
+  keep(key, connections) {
+    if (this.#orders.size === 0) setImmediate(() => this.#close());
+    this.#orders.set(key, connections);
+  }
+
+  #close() {
+    const orders = this.#orders;
+    this.#orders = new Map();
+    /** @type {Map<string, Connection[]>} */
+    const found = new Map([...orders.keys()].map((key) => [key, []]));
+    for (const connection of this.hub.connections) sort(connection, found);
+    for (const connection of this.lobby?.connections ?? []) sort(connection, found);
+    for (const [key, connections] of found) {
+      const keep = /** @type {number} */ (orders.get(key));
+      // An earlier order of this walk may have closed some.
+      const open = connections.filter(({ isOpen }) => isOpen);
+      const kind = kindOfKey(key);
+      const newest = open.sort((a, b) => a.number - b.number).slice(keep);
+      this.counters.fleetLimitCloses[kind] += newest.length;
+      closeAll(newest, CLOSE_OF[kind]);
+    }
+  }
+}
+
+/**
+ * @param {Connection} connection
+ * @param {ReadonlyMap<string, Connection[]>} found by key
+ */
+function sort(connection, found) {
+  const { isOpen, address, session } = connection;
+  if (!isOpen) return;
+  found.get(address)?.push(connection);
+  const key = session?.lease?.key;
+  if (key !== undefined) found.get(key)?.push(connection);
+}

@@ -1,0 +1,148 @@
+// fleet-limits.test.js: the cap per address over two servers when a server or Redis fails, and the
+// commands that handshakes send to Redis.
+//
+// Both servers trust the test as their proxy, so it chooses the address of each client.
+
+import { startRedis } from '../../loadtest/lib/redis.js';
+import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
+import { each, HandshakeError, WsClient } from '../../loadtest/lib/ws-client.js';
+import { checkedTest } from '../helpers/checks.js';
+
+const CAP = 100;
+const HANDSHAKES = 20_000;
+const CONCURRENCY = 100;
+const LEASE_MS = 5000;
+const SETTLE_MS = 2000;
+/** Two workers publish their number of connections 20 times a second each. */
+const MAX_COMMANDS_PER_SECOND = 100;
+
+/** @typedef {import('../helpers/checks.js').Checks} Run */
+/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
+
+checkedTest('the share of a killed server is free when its lease has ended', async (test) => {
+  const [a, b] = await startPair(test, await startRedis(test));
+  const address = '2001:db8:0:1::';
+  // One subscriber: all of its /64 counts as one address.
+  const first = await open(a, CAP, (i) => `${address}${i + 1}`);
+  test.check('connections of an IPv6 /64 to the first server', CAP, first.length);
+  await until(async () => (await open(b, 1, () => `${address}ff`)).length === 0, SETTLE_MS);
+  for (const pid of [a.pid, ...a.workerPids()]) process.kill(pid, 'SIGKILL');
+  const killedMs = performance.now();
+  test.check('admitted by the second server at once', 0, (await open(b, 5, () => address)).length);
+  await until(async () => (await open(b, 1, () => address)).length === 1, 2 * LEASE_MS);
+  const freeMs = Math.round(performance.now() - killedMs);
+  test.check('ms until the places are free', `<= ${LEASE_MS + 1500}`, freeMs, freeMs <= 6500);
+  const rest = await open(b, CAP + 20, () => address);
+  test.check('connections to the second server then', CAP, rest.length + 1);
+});
+
+checkedTest(
+  'without Redis each server is on its own, and both settle when it is back',
+  async (test) => {
+    const redis = await startRedis(test);
+    const servers = await startPair(test, redis);
+    const [a, b] = servers;
+    const address = '192.0.2.1';
+    const first = await open(a, CAP, () => address);
+    await until(async () => (await open(b, 1, () => address)).length === 0, SETTLE_MS);
+    await redis.kill();
+    await until(async () => (await figure(b, 'servers')) === 0, 2 * LEASE_MS);
+    const second = await open(b, CAP + 20, () => address);
+    test.check('connections to the second server while Redis is away', CAP, second.length);
+    test.check('connections to the first server', CAP, opened(first));
+    const alone = await figure(b, 'decisions_total{decision="alone"}');
+    test.check('counted as admitted by one server', 80, alone);
+    await redis.restart();
+    await until(async () => (await figure(b, 'servers')) === 2, 10_000);
+    const sinceMs = performance.now();
+    await until(() => opened([...first, ...second]) <= CAP, 5000);
+    test.note('ms from the first report to the cap', Math.round(performance.now() - sinceMs));
+    test.check('connections a moment later', CAP, opened([...first, ...second]));
+    test.check('closed by the first server', CAP / 2, CAP - opened(first));
+  },
+);
+
+checkedTest(
+  `${HANDSHAKES} handshakes from as many addresses cost no command each`,
+  async (test) => {
+    const redis = await startRedis(test);
+    const [server] = await startPair(test, redis);
+    await redis.cli('CONFIG', 'RESETSTAT');
+    const before = await figure(server, 'reports_total{kind="sent"}');
+    const startedMs = performance.now();
+    let admitted = 0;
+    await each(HANDSHAKES, CONCURRENCY, async (i) => {
+      const [client] = await open(server, 1, () => `198.${i >> 16}.${(i >> 8) & 255}.${i & 255}`);
+      if (client === undefined) return;
+      admitted++;
+      client.socket.destroy();
+    });
+    const seconds = (performance.now() - startedMs) / 1000;
+    test.check('admitted', HANDSHAKES, admitted);
+    const stats = await redis.cli('INFO', 'commandstats');
+    const calls = [...stats.matchAll(/cmdstat_(\S+?):calls=(\d+)/g)];
+    const total = calls.reduce((sum, [, , count]) => sum + Number(count), 0);
+    test.note('commands', calls.map(([, name, count]) => `${name} ${count}`).join(', '));
+    test.note('handshakes a second', Math.round(HANDSHAKES / seconds));
+    const most = Math.round(MAX_COMMANDS_PER_SECOND * seconds);
+    test.check(`commands in ${seconds.toFixed(1)} s`, `<= ${most}`, total, total <= most);
+    const sent = (await figure(server, 'reports_total{kind="sent"}')) - before;
+    test.check('reports', '<= 2 a second', sent, sent <= 2 * seconds + 1);
+  },
+);
+
+/**
+ * @param {Run} test
+ * @param {Awaited<ReturnType<typeof startRedis>>} redis
+ * @returns {Promise<Server[]>} two servers that know each other
+ */
+async function startPair(test, redis) {
+  const servers = await Promise.all(
+    ['a', 'b'].map((id) =>
+      startServer(test, {
+        WORKERS: '2',
+        REDIS_URL: redis.url,
+        SERVER_ID: id,
+        TRUST_PROXY: '127.0.0.1/32',
+        FANFARE_OVERLOAD_MODE: 'off',
+      }),
+    ),
+  );
+  for (const server of servers) await until(async () => (await figure(server, 'servers')) === 2);
+  return servers;
+}
+
+/**
+ * @param {Server} server
+ * @param {number} count
+ * @param {(i: number) => string} addressOf
+ * @returns {Promise<WsClient[]>} those that were admitted; the others got 429
+ */
+async function open(server, count, addressOf) {
+  const url = new URL(urlOf(server));
+  /** @type {WsClient[]} */
+  const clients = [];
+  await each(count, CONCURRENCY, async (i) => {
+    const client = new WsClient(url, { headers: { 'X-Forwarded-For': addressOf(i) } });
+    try {
+      clients.push(await client.open());
+    } catch (error) {
+      if (!(error instanceof HandshakeError) || error.status !== 429) throw error;
+    }
+  });
+  return clients;
+}
+
+/** @param {readonly WsClient[]} clients */
+function opened(clients) {
+  return clients.filter(({ isOpen }) => isOpen).length;
+}
+
+/**
+ * @param {Server} server
+ * @param {string} name of a metric of these limits
+ */
+async function figure({ metricsPort }, name) {
+  const { values } = await scrape(metricsPort);
+  return values.get(`fanfare_fleet_limit_${name}`) ?? Number.NaN;
+}
