@@ -326,7 +326,7 @@ test('a report is read as it was written, and no bytes make the reader throw', (
   );
 });
 
-test('a cap is split exactly, and nobody gets more than it holds', () => {
+test('a cap is split exactly, and each gets at most what it holds', () => {
   const held = fc.array(fc.integer({ min: 0, max: 500 }), { minLength: 1, maxLength: 20 });
   fc.assert(
     fc.property(held, fc.integer({ min: 0, max: 500 }), (counts, cap) => {

@@ -12,11 +12,12 @@
 // - If the servers together have more than the cap, each closes its part of the excess. All split
 //   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
 //   because a count of another server may be out of date.
-// - The relay hears its own reports too. If none returns, another worker becomes the carrier. After
-//   LEASE_MS the server is alone: it applies the cap to its own connections, as without Redis.
+// - The relay receives its own reports too. If they stop coming back, another worker becomes the
+//   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
 //
-// A server that holds less than a fifth of the cap stays unseen, so each such server may add that
-// much to the total.
+// A server that holds less than a fifth of the cap is not seen by the others. It counts theirs and
+// yields to them. But two such servers do not see each other, so the total may exceed the cap by
+// that part for each of them.
 
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
@@ -381,7 +382,7 @@ function thresholdOf(rule) {
  * for the others.
  * @param {readonly number[]} held
  * @param {number} cap
- * @returns {number[]} nobody gets more than it holds; together they get the cap, or all they hold
+ * @returns {number[]} at most what each holds; together the cap, or all that they hold
  */
 export function split(held, cap) {
   let left = cap;
