@@ -20,6 +20,7 @@ const LONG = [
   'e2e/ai-stream',
   'e2e/balance',
   'e2e/client',
+  'e2e/client-shared',
   'e2e/examples',
   'e2e/tutorial',
 ];
