@@ -86,7 +86,7 @@ const NEEDS = Object.freeze({ ws_listener: 'shared_reads' });
 
 /**
  * Is this fast path off because of TEST_HIDDEN_FIELD?
- * @param {import('../../../src/observability/counters.js').FastPath} name
+ * @param {import('../../../src/observability/counters.js').FastPath|'all'} name
  */
 export function isOff(name) {
   const hidden = process.env.TEST_HIDDEN_FIELD;
