@@ -5,30 +5,54 @@
 // field of Node, ws or ioredis hidden (helpers/hidden/fields.js). TEST_TLS=on runs them with TLS
 // between each test and its servers (helpers/tls/preload.js).
 //
-// Node 20's `--test` expands no globs, so this file does. It runs three files at a time, because
-// tests of whole clusters mostly wait. More of them on a small machine measure only each other.
+// Node's `--test` sorts its files by name, so this file runs them itself, the slow ones first. It
+// runs three files at a time, because tests of whole clusters mostly wait. More of them on a small
+// machine measure only each other.
 
-import { spawn } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
+import { basename, dirname } from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
 
 /** What `npm test` runs: these suites, and the fault tests that take less than a minute. */
 const SUITES = ['unit', 'contract', 'security', 'e2e'];
 /** Files of these suites that run only if they are named, or as `long`: they wait for long. */
-const LONG = [
-  'contract/fleet-limits',
-  'e2e/ai-stream',
-  'e2e/balance',
-  'e2e/client',
-  'e2e/client-shared',
-  'e2e/examples',
-  'e2e/tutorial',
-];
+const LONG = ['contract/fleet-limits', 'e2e/balance', 'e2e/client'];
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'redis-away', 'per-ip', 'rate-limit'];
 /**
  * Runs only if it is named, and one file at a time: it takes minutes, and measures times.
  */
 const FAULTS = 'faults';
+/**
+ * These files begin first, slowest first. A slow file that begins last would run alone at the end.
+ */
+const SLOW = [
+  'e2e/sse',
+  'e2e/http-api',
+  'contract/history',
+  'contract/presence',
+  'contract/broker',
+  'e2e/cluster',
+  'e2e/auth',
+  'unit/supervisor',
+  'e2e/proxy',
+  'e2e/package',
+  'e2e/swarm',
+  'e2e/artillery',
+  'faults/redis-away',
+  'e2e/tls',
+  'e2e/fleet',
+  'e2e/redis-faults',
+  'faults/sigterm',
+  'e2e/ops',
+  'faults/rate-limit',
+  'faults/worker-killed',
+  'e2e/prometheus',
+  'e2e/capacity',
+];
+/** How many of the slowest files are listed at the end. */
+const SHOWN = 20;
 /** For one file, also if it hangs. */
 const FILE_TIMEOUT_MS = 120_000;
 const FAULTS_TIMEOUT_MS = 900_000;
@@ -52,17 +76,31 @@ if (env.TEST_TLS === 'on') {
   const preload = new URL('./helpers/tls/preload.js', import.meta.url).href;
   env.NODE_OPTIONS = `${env.NODE_OPTIONS ?? ''} --import ${preload}`;
 }
+process.env = env;
 const areFaults = wanted.includes(FAULTS);
-const options = [
-  '--test',
-  `--test-concurrency=${areFaults ? 1 : CONCURRENCY}`,
-  `--test-timeout=${areFaults ? FAULTS_TIMEOUT_MS : FILE_TIMEOUT_MS}`,
-  '--test-reporter=spec',
-];
-const child = spawn(process.execPath, [...options, ...files], { stdio: 'inherit', env });
+const aborted = new AbortController();
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
-  process.on(signal, () => child.kill(signal));
-child.on('exit', (code) => process.exit(code ?? 1));
+  process.once(signal, () => aborted.abort());
+/** @type {[file: string, seconds: number][]} */
+const times = [];
+const results = run({
+  files: areFaults ? files : slowestFirst(files),
+  concurrency: areFaults ? 1 : CONCURRENCY,
+  timeout: areFaults ? FAULTS_TIMEOUT_MS : FILE_TIMEOUT_MS,
+  signal: aborted.signal,
+});
+results.on('test:fail', () => {
+  process.exitCode = 1;
+});
+results.on('test:complete', ({ name, details }) => {
+  if (files.includes(name)) times.push([testNameOf(name), details.duration_ms / 1000]);
+});
+results.on('end', () => {
+  times.sort(([, one], [, other]) => other - one);
+  const slowest = times.slice(0, SHOWN).map(([name, s]) => `${name} ${s.toFixed(1)} s`);
+  console.log(`slowest files: ${slowest.join(', ')}`);
+});
+results.pipe(new spec()).pipe(process.stdout);
 
 /**
  * @param {string} name a suite, or one of its files: `faults/sigterm`
@@ -91,4 +129,15 @@ function filesOf(name) {
  */
 function testName(suite, file) {
   return `${suite}/${file.replace(/\.test\.js$/, '')}`;
+}
+
+/** @param {string} path */
+function testNameOf(path) {
+  return testName(basename(dirname(path)), basename(path));
+}
+
+/** @param {readonly string[]} paths */
+function slowestFirst(paths) {
+  const rank = (/** @type {string} */ path) => SLOW.indexOf(testNameOf(path)) + 1 || 1000;
+  return [...paths].sort((one, other) => rank(one) - rank(other));
 }
