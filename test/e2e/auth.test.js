@@ -1,7 +1,7 @@
 // auth.test.js: tokens on real servers.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import pino from 'pino';
 import { WebSocket } from 'ws';
 
@@ -17,6 +17,7 @@ import { createAuthCounters, createCounters } from '../../src/observability/coun
 import { ANNOUNCEMENTS } from '../../src/protocol/publication.js';
 import { WorkerAuth } from '../../src/worker/auth.js';
 import { EventClient } from '../helpers/event-stream.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 
@@ -25,6 +26,12 @@ import { OTHER_SECRET, SECRET, token } from '../helpers/tokens.js';
 const ENV = { ...NO_LIMITS, WORKERS: '1', JWT_SECRET: SECRET };
 const RIGHTS = { join: ['chat.*'], publish: ['chat.*'], presence: ['chat.*'], history: ['chat.*'] };
 const nowS = () => Math.floor(Date.now() / 1000);
+
+const sharedServer = shared((owner) => startServer(owner, ENV));
+/** All of its rooms have history and presence. */
+const sharedStore = shared((owner) =>
+  startServer(owner, { ...ENV, FANFARE_HISTORY: '*=100/60s', FANFARE_PRESENCE: '*' }),
+);
 
 /** @param {{metricsPort: number}} server */
 const metricsOf = async ({ metricsPort }) =>
@@ -93,7 +100,7 @@ class Client {
 
 for (const by of /** @type {const} */ (['header', 'subprotocol', 'query'])) {
   test(`a token in the ${by} of the handshake lets a connection in as its user`, async (t) => {
-    const server = await startServer(t, ENV);
+    const server = await sharedServer();
     const text = token({ rooms: RIGHTS });
     const client = await new Client(t, server, { token: text, by }).open();
     if (by === 'subprotocol') assert.equal(client.ws.protocol, 'fanfare');
@@ -111,7 +118,7 @@ for (const by of /** @type {const} */ (['header', 'subprotocol', 'query'])) {
 }
 
 test('the first hello may carry the token, and commands behind it wait for it', async (t) => {
-  const server = await startServer(t, ENV);
+  const server = await sharedServer();
   const client = await new Client(t, server).open();
   client.send({ type: 'join', room: 'chat.1', id: 1 });
   client.send({ type: 'hello', token: token({ rooms: RIGHTS }), id: 2 });
@@ -135,7 +142,7 @@ for (const [name, text, error, code] of /** @type {[string, () => string, string
   ['an expired token', () => token({ iat: 1, exp: 2 }), 'TOKEN_EXPIRED', 4001],
 ])) {
   test(`${name} is answered and closed with ${code}, in the handshake and in hello`, async (t) => {
-    const server = await startServer(t, ENV);
+    const server = await sharedServer();
     const first = new Client(t, server, { token: text() });
     assert.equal((await first.close()).code, code);
     assert.equal(first.messages[0].error, error);
@@ -146,24 +153,8 @@ for (const [name, text, error, code] of /** @type {[string, () => string, string
   });
 }
 
-test('a connection without a token is closed with 4502 after 5 s, and gets no broadcast', async (t) => {
-  const server = await startServer(t, ENV);
-  const silent = await new Client(t, server).open();
-  const sinceMs = performance.now();
-  const speaker = await new Client(t, server, { token: token({ broadcast: true }) }).open();
-  const result = await speaker.ask({ type: 'broadcast', payload: 'all', id: 1 });
-  assert.equal(result.listenerCount, 1);
-  assert.equal((await silent.close()).code, 4502);
-  assert.ok(performance.now() - sinceMs > 4500);
-  assert.deepEqual(silent.messages, []);
-});
-
 test('a room outside the rights is answered the same, whether it exists or not', async (t) => {
-  const server = await startServer(t, {
-    ...ENV,
-    FANFARE_HISTORY: '*=10/60s',
-    FANFARE_PRESENCE: '*',
-  });
+  const server = await sharedStore();
   const inside = await new Client(t, server, { token: token({ rooms: { join: ['*'] } }) }).open();
   await inside.ask({ type: 'join', room: 'secret.1', id: 1 });
   const outside = await new Client(t, server, { token: token({ rooms: RIGHTS }) }).open();
@@ -192,12 +183,12 @@ test('a room outside the rights is answered the same, whether it exists or not',
 });
 
 test('the latest messages of a room need the right to its history, missed ones do not', async (t) => {
-  const server = await startServer(t, { ...ENV, FANFARE_HISTORY: '*=10/60s' });
+  const server = await sharedStore();
   const writer = await new Client(t, server, { token: token({ rooms: RIGHTS }) }).open();
-  const { epoch } = await writer.ask({ type: 'message', room: 'chat.1', payload: 1, id: 1 });
+  const { epoch } = await writer.ask({ type: 'message', room: 'chat.latest', payload: 1, id: 1 });
   const rooms = { join: ['chat.*'] };
   const reader = await new Client(t, server, { token: token({ sub: 'bob', rooms }) }).open();
-  const join = { type: 'join', room: 'chat.1' };
+  const join = { type: 'join', room: 'chat.latest' };
   assert.equal((await reader.ask({ ...join, last: 1, id: 1 })).error, 'PERMISSION_DENIED');
   const since = { epoch, offset: 0 };
   assert.equal((await reader.ask({ ...join, since, id: 2 })).recovered, true);
@@ -205,14 +196,14 @@ test('the latest messages of a room need the right to its history, missed ones d
 });
 
 test('presence shows the user and info of the token, and no other name', async (t) => {
-  const server = await startServer(t, { ...ENV, FANFARE_PRESENCE: '*' });
+  const server = await sharedStore();
   const text = token({ rooms: RIGHTS, info: { name: 'A' } });
   const client = await new Client(t, server, { token: text }).open();
-  const claim = { type: 'join', room: 'chat.1', presence: { user: 'bob' }, id: 1 };
+  const claim = { type: 'join', room: 'chat.shown', presence: { user: 'bob' }, id: 1 };
   assert.equal((await client.ask(claim)).error, 'PERMISSION_DENIED');
-  const own = { type: 'join', room: 'chat.1', presence: { user: 'alice', info: 'x' }, id: 2 };
+  const own = { type: 'join', room: 'chat.shown', presence: { user: 'alice', info: 'x' }, id: 2 };
   assert.equal((await client.ask(own)).type, 'joined');
-  const { members } = await client.ask({ type: 'presence', room: 'chat.1', id: 3 });
+  const { members } = await client.ask({ type: 'presence', room: 'chat.shown', id: 3 });
   assert.deepEqual(members, [{ user: 'alice', info: { name: 'A' } }]);
 });
 
@@ -227,42 +218,57 @@ test('in optional mode a connection without a token is anonymous, and takes no n
   assert.equal(client.closed, null);
 });
 
-test('auth renews a token: rooms that it does not allow are left, the others stay', async (t) => {
-  const server = await startServer(t, ENV);
-  const text = token({ exp: nowS() + 3, rooms: RIGHTS });
-  const client = await new Client(t, server, { token: text }).open();
-  await client.ask({ type: 'join', room: 'chat.1', id: 1 });
-  await client.ask({ type: 'join', room: 'chat.2', id: 2 });
-  const exp = nowS() + 600;
-  const rooms = { join: ['chat.1'], publish: ['chat.*'] };
-  const renewed = await client.ask({ type: 'auth', token: token({ exp, rooms }), id: 3 });
-  assert.deepEqual(
-    [renewed.type, renewed.userId, renewed.expiresAt],
-    ['authenticated', 'alice', exp * 1000],
-  );
-  const left = await client.got(({ type }) => type === 'left');
-  assert.deepEqual([left.room, left.reason], ['chat.2', 'permission']);
-  const other = await client.ask({ type: 'auth', token: token({ sub: 'bob' }), id: 4 });
-  assert.equal(other.error, 'PERMISSION_DENIED');
-  // Beyond the end of the first token.
-  await until(() => nowS() > exp - 600 + 4, 10_000, 'the first token has expired');
-  await client.ask({ type: 'message', room: 'chat.2', payload: 'no', id: 5 });
-  await client.ask({ type: 'message', room: 'chat.1', payload: 'yes', id: 6 });
-  const received = client.messages.filter(({ type }) => type === 'message');
-  assert.deepEqual(
-    received.map(({ payload }) => payload),
-    ['yes'],
-  );
-});
+// They mostly wait.
+describe('times', { concurrency: true }, () => {
+  test('a connection without a token is closed with 4502 after 5 s, and gets no broadcast', async (t) => {
+    const server = await startServer(t, ENV);
+    const silent = await new Client(t, server).open();
+    const sinceMs = performance.now();
+    const speaker = await new Client(t, server, { token: token({ broadcast: true }) }).open();
+    const result = await speaker.ask({ type: 'broadcast', payload: 'all', id: 1 });
+    assert.equal(result.listenerCount, 1);
+    assert.equal((await silent.close()).code, 4502);
+    assert.ok(performance.now() - sinceMs > 4500);
+    assert.deepEqual(silent.messages, []);
+  });
 
-test('a token that expires closes its connection with 4001', async (t) => {
-  const server = await startServer(t, ENV);
-  const client = await new Client(t, server, { token: token({ exp: nowS() + 2 }) }).open();
-  assert.equal((await client.close()).code, 4001);
+  test('auth renews a token: rooms that it does not allow are left, the others stay', async (t) => {
+    const server = await sharedServer();
+    const text = token({ exp: nowS() + 3, rooms: RIGHTS });
+    const client = await new Client(t, server, { token: text }).open();
+    await client.ask({ type: 'join', room: 'chat.1', id: 1 });
+    await client.ask({ type: 'join', room: 'chat.2', id: 2 });
+    const exp = nowS() + 600;
+    const rooms = { join: ['chat.1'], publish: ['chat.*'] };
+    const renewed = await client.ask({ type: 'auth', token: token({ exp, rooms }), id: 3 });
+    assert.deepEqual(
+      [renewed.type, renewed.userId, renewed.expiresAt],
+      ['authenticated', 'alice', exp * 1000],
+    );
+    const left = await client.got(({ type }) => type === 'left');
+    assert.deepEqual([left.room, left.reason], ['chat.2', 'permission']);
+    const other = await client.ask({ type: 'auth', token: token({ sub: 'bob' }), id: 4 });
+    assert.equal(other.error, 'PERMISSION_DENIED');
+    // Beyond the end of the first token.
+    await until(() => nowS() > exp - 600 + 4, 10_000, 'the first token has expired');
+    await client.ask({ type: 'message', room: 'chat.2', payload: 'no', id: 5 });
+    await client.ask({ type: 'message', room: 'chat.1', payload: 'yes', id: 6 });
+    const received = client.messages.filter(({ type }) => type === 'message');
+    assert.deepEqual(
+      received.map(({ payload }) => payload),
+      ['yes'],
+    );
+  });
+
+  test('a token that expires closes its connection with 4001', async (t) => {
+    const server = await sharedServer();
+    const client = await new Client(t, server, { token: token({ exp: nowS() + 2 }) }).open();
+    assert.equal((await client.close()).code, 4001);
+  });
 });
 
 test('autojoin joins the rooms of the token', async (t) => {
-  const server = await startServer(t, { ...ENV, FANFARE_HISTORY: 'h=10/60s' });
+  const server = await sharedStore();
   const text = token({ autojoin: ['user.7', 'h'], rooms: { publish: ['*'] } });
   const client = await new Client(t, server, { token: text }).open();
   await client.got(({ type, room }) => type === 'joined' && room === 'user.7');

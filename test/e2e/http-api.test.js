@@ -10,14 +10,16 @@ import { NO_LIMITS, scrape, startServer, until } from '../../loadtest/lib/server
 import { apiOf, newSecret } from '../helpers/api.js';
 import { connect } from '../helpers/clients.js';
 import { RawClient } from '../helpers/raw-http.js';
+import { shared } from '../helpers/shared.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../loadtest/lib/server.js').Owner} Owner */
 
 /**
  * A server with a key that may do everything.
- * @param {TestContext} t
+ * @param {Owner} t
  * @param {Record<string, string>} [env]
  */
 async function startWithKey(t, env = {}) {
@@ -33,6 +35,8 @@ async function startWithKey(t, env = {}) {
   return { server, secret, api: apiOf(server, secret) };
 }
 
+const start = shared((owner) => startWithKey(owner));
+
 test('without API_KEYS the paths of the API are not found', async (t) => {
   const server = await startServer(t, { ...NO_LIMITS, WORKERS: '1' });
   const answer = await apiOf(server, newSecret())('/publish', { body: { room: 'a', payload: 1 } });
@@ -41,36 +45,36 @@ test('without API_KEYS the paths of the API are not found', async (t) => {
 
 for (const redis of [false, true]) {
   describe(`on the ${redis ? 'Redis' : 'embedded'} backend`, () => {
-    /** @param {TestContext} t */
-    const start = async (t) =>
-      startWithKey(t, redis ? { REDIS_URL: (await startRedis(t)).url, WORKERS: '2' } : {});
+    const startBackend = shared(async (owner) =>
+      startWithKey(owner, redis ? { REDIS_URL: (await startRedis(owner)).url, WORKERS: '2' } : {}),
+    );
 
     test('publish reaches the members with the bytes of the payload', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const member = await connect(t, server.port);
-      await member.join('a');
+      await member.join('bytes');
       const raw = '{"n":9007199254740993,"e":1e400,"s":"\\u00e9\\ud800"}';
       /** @type {string[]} */
       const texts = [];
       member.socket.on('message', (data) => void texts.push(String(data)));
-      const answer = await api('/publish', { body: `{"room":"a","payload": ${raw} }` });
+      const answer = await api('/publish', { body: `{"room":"bytes","payload": ${raw} }` });
       assert.deepEqual([answer.status, answer.body], [200, {}]);
       const { from } = await member.next('message');
       assert.equal(from, '');
       assert.ok(texts[0].includes(`"payload":${raw},`), texts[0]);
     });
 
-    test('publish to a room with history answers its position', async (t) => {
-      const { api } = await start(t);
-      const body = { room: 'h.1', payload: 'x' };
+    test('publish to a room with history answers its position', async () => {
+      const { api } = await startBackend();
+      const body = { room: 'h.position', payload: 'x' };
       const { body: first } = await api('/publish', { body });
       const { body: second } = await api('/publish', { body });
       assert.equal(first.offset, 1);
       assert.deepEqual(second, { epoch: first.epoch, offset: 2 });
-      const { body: page } = await api('/rooms/h.1/history?limit=1');
+      const { body: page } = await api('/rooms/h.position/history?limit=1');
       const [message] = page.messages;
       assert.deepEqual([page.offset, page.messages.length, message.payload], [2, 1, 'x']);
-      const since = await api(`/rooms/h.1/history?since=${first.epoch}:1`);
+      const since = await api(`/rooms/h.position/history?since=${first.epoch}:1`);
       assert.deepEqual(
         since.body.messages.map((/** @type {any} */ one) => one.offset),
         [2],
@@ -78,18 +82,18 @@ for (const redis of [false, true]) {
     });
 
     test('a publish to several rooms, and a batch, have a result for each', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const member = await connect(t, server.port);
-      await member.join('a');
-      const many = await api('/publish', { body: { rooms: ['a', 'h.1'], payload: 1 } });
+      await member.join('many');
+      const many = await api('/publish', { body: { rooms: ['many', 'h.many'], payload: 1 } });
       assert.deepEqual(
         many.body.results.map((/** @type {any} */ { room, offset }) => [room, offset]),
         [
-          ['a', undefined],
-          ['h.1', 1],
+          ['many', undefined],
+          ['h.many', 1],
         ],
       );
-      const messages = Array.from({ length: 1000 }, (_, i) => ({ room: 'a', payload: i }));
+      const messages = Array.from({ length: 1000 }, (_, i) => ({ room: 'many', payload: i }));
       const batch = await api('/publish/batch', { body: { messages } });
       assert.deepEqual([batch.status, batch.body.failed], [200, 0]);
       assert.equal(batch.body.results.length, 1000);
@@ -98,18 +102,18 @@ for (const redis of [false, true]) {
       assert.deepEqual(got, [1, ...messages.map(({ payload }) => payload)]);
     });
 
-    test('DELETE deletes the history of a room, which begins a new epoch', async (t) => {
-      const { api } = await start(t);
-      const { body: first } = await api('/publish', { body: { room: 'h.1', payload: 1 } });
-      const answer = await api('/rooms/h.1/history', { method: 'DELETE' });
+    test('DELETE deletes the history of a room, which begins a new epoch', async () => {
+      const { api } = await startBackend();
+      const { body: first } = await api('/publish', { body: { room: 'h.delete', payload: 1 } });
+      const answer = await api('/rooms/h.delete/history', { method: 'DELETE' });
       assert.deepEqual([answer.status, answer.body], [200, {}]);
-      const { body: page } = await api('/rooms/h.1/history');
+      const { body: page } = await api('/rooms/h.delete/history');
       assert.deepEqual([page.messages, page.offset], [[], 0]);
       assert.notEqual(page.epoch, first.epoch);
     });
 
     test('broadcast reaches each connection, and answers their number', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const clients = [await connect(t, server.port), await connect(t, server.port)];
       await until(async () => {
         const { body } = await api('/broadcast', { body: { payload: { all: true } } });
@@ -120,12 +124,12 @@ for (const redis of [false, true]) {
     });
 
     test('except leaves out one connection', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const [one, other] = [await connect(t, server.port), await connect(t, server.port)];
       const { connectionId } = await one.ask({ type: 'hello' }, 'welcome');
-      for (const client of [one, other]) await client.join('a');
-      await api('/publish', { body: { room: 'a', payload: 'first', except: connectionId } });
-      await api('/publish', { body: { room: 'a', payload: 'second' } });
+      for (const client of [one, other]) await client.join('except');
+      await api('/publish', { body: { room: 'except', payload: 'first', except: connectionId } });
+      await api('/publish', { body: { room: 'except', payload: 'second' } });
       for (const client of [one, other]) await client.next(({ payload }) => payload === 'second');
       const got = (/** @type {typeof one} */ client) =>
         client.all('message').map(({ payload }) => payload);
@@ -133,8 +137,8 @@ for (const redis of [false, true]) {
     });
 
     test('an idempotency key publishes once, and belongs to one payload', async (t) => {
-      const { server, api } = await start(t);
-      for (const room of ['a', 'h.1']) {
+      const { server, api } = await startBackend();
+      for (const room of ['once', 'h.once']) {
         const member = await connect(t, server.port);
         await member.join(room);
         const send = async (
@@ -159,17 +163,17 @@ for (const redis of [false, true]) {
     });
 
     test('rooms, users and connections can be looked at and acted on', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const client = await connect(t, server.port);
-      await client.ask({ type: 'join', room: 'p.1', presence: { user: 'ann' } }, 'joined');
-      await client.join('h.1');
+      await client.ask({ type: 'join', room: 'p.seen', presence: { user: 'ann' } }, 'joined');
+      await client.join('h.seen');
       const other = await connect(t, server.port);
-      await other.join('h.1');
-      const rooms = await api('/rooms?prefix=h.');
-      assert.deepEqual(rooms.body, { rooms: [{ room: 'h.1', connections: 2 }], partial: false });
-      const room = (await api('/rooms/h.1')).body;
+      await other.join('h.seen');
+      const rooms = await api('/rooms?prefix=h.seen');
+      assert.deepEqual(rooms.body, { rooms: [{ room: 'h.seen', connections: 2 }], partial: false });
+      const room = (await api('/rooms/h.seen')).body;
       assert.deepEqual([room.connections, room.offset, room.users], [2, 0, undefined]);
-      assert.equal((await api('/rooms/p.1')).body.users, 1);
+      assert.equal((await api('/rooms/p.seen')).body.users, 1);
       const online = await api('/presence', { body: { users: ['bob', 'ann'] } });
       assert.deepEqual(online.body, { online: ['ann'], partial: false });
       const joined = await api('/users/ann/join', { body: { rooms: ['c', 'd'] } });
@@ -189,21 +193,21 @@ for (const redis of [false, true]) {
     });
 
     test('presence shows the users of a room, and counts for many rooms', async (t) => {
-      const { server, api } = await start(t);
+      const { server, api } = await startBackend();
       const client = await connect(t, server.port);
-      await client.ask({ type: 'join', room: 'p.1', presence: { user: 'ann' } }, 'joined');
+      await client.ask({ type: 'join', room: 'p.present', presence: { user: 'eve' } }, 'joined');
       const shown = await until(async () => {
-        const { body } = await api('/rooms/p.1/presence');
+        const { body } = await api('/rooms/p.present/presence');
         return body.count === 1 && body;
       });
-      assert.deepEqual(shown.members, [{ user: 'ann' }]);
-      const counts = await api('/presence', { body: { rooms: ['p.1', 'p.2', 'a'] } });
+      assert.deepEqual(shown.members, [{ user: 'eve' }]);
+      const counts = await api('/presence', { body: { rooms: ['p.present', 'p.2', 'present'] } });
       assert.deepEqual(counts.body.rooms, [
-        { room: 'p.1', count: 1 },
+        { room: 'p.present', count: 1 },
         { room: 'p.2', count: 0 },
-        { room: 'a', count: null },
+        { room: 'present', count: null },
       ]);
-      assert.equal((await api('/rooms/a/presence')).body.error, 'NO_PRESENCE');
+      assert.equal((await api('/rooms/present/presence')).body.error, 'NO_PRESENCE');
     });
   });
 }
@@ -227,8 +231,8 @@ test('a key may do what its rights say, in the rooms of its patterns', async (t)
   assert.equal((await api('/rooms/h.web.1/history')).body.offset, 1);
 });
 
-test('a request without a valid key gets 401, whatever it asks for', async (t) => {
-  const { server, secret } = await startWithKey(t);
+test('a request without a valid key gets 401, whatever it asks for', async () => {
+  const { server, secret } = await start();
   for (const wrong of ['', 'x', newSecret(), secret.slice(1), `${secret}0`, secret.toUpperCase()]) {
     const api = apiOf(server, wrong);
     for (const path of ['/publish', '/rooms/h.1/history', '/nothing']) {
@@ -399,8 +403,8 @@ const REFUSED = [
   ['a revocation without tokens', '/revoke', { body: { user: 'ann' } }, 404, 'NO_TOKENS'],
 ];
 
-test('a request that is not valid is refused with its own error, and publishes nothing', async (t) => {
-  const { api } = await startWithKey(t);
+test('a request that is not valid is refused with its own error, and publishes nothing', async () => {
+  const { api } = await start();
   for (const [name, path, request, status, error, field] of REFUSED) {
     const answer = await api(path, request);
     assert.deepEqual(
@@ -523,12 +527,15 @@ test('a revocation closes the connections of the user, who cannot return', async
 });
 
 describe('HTTP', () => {
+  const startLarge = shared((owner) =>
+    startWithKey(owner, { FANFARE_MAX_MESSAGE_BYTES: '900000' }),
+  );
   const head = (/** @type {string} */ secret, /** @type {string} */ more) =>
     `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n${more}\r\n\r\n`;
   const BODY = '{"room":"h.1","payload":1}';
 
   test('one connection serves many requests, also pipelined and in pieces', async (t) => {
-    const { server, secret } = await startWithKey(t);
+    const { server, secret } = await startLarge();
     const raw = await RawClient.connect(t, server);
     for (let i = 1; i <= 150; i++) {
       raw.write(head(secret, `Content-Length: ${BODY.length}`) + BODY);
@@ -547,7 +554,7 @@ describe('HTTP', () => {
   });
 
   test('a body that follows 100 Continue is read', async (t) => {
-    const { server, secret } = await startWithKey(t);
+    const { server, secret } = await startLarge();
     const raw = await RawClient.connect(t, server);
     raw.write(head(secret, `Content-Length: ${BODY.length}\r\nExpect: 100-continue`));
     assert.equal((await raw.response()).status, 100);
@@ -555,16 +562,16 @@ describe('HTTP', () => {
     assert.equal((await raw.response()).status, 200);
   });
 
-  test('a body of many reads arrives whole', async (t) => {
-    const { api } = await startWithKey(t, { FANFARE_MAX_MESSAGE_BYTES: '900000' });
+  test('a body of many reads arrives whole', async () => {
+    const { api } = await startLarge();
     const payload = 'x'.repeat(800_000);
-    assert.equal((await api('/publish', { body: { room: 'h.1', payload } })).status, 200);
-    const { body } = await api('/rooms/h.1/history');
+    assert.equal((await api('/publish', { body: { room: 'h.large', payload } })).status, 200);
+    const { body } = await api('/rooms/h.large/history');
     assert.equal(body.messages[0].payload, payload);
   });
 
   test('a request without a key is refused unread, and its connection ends', async (t) => {
-    const { server } = await startWithKey(t);
+    const { server } = await startLarge();
     const raw = await RawClient.connect(t, server);
     raw.write(head('x', 'Content-Length: 1000000'));
     const { status, headers } = await raw.response();
@@ -573,12 +580,14 @@ describe('HTTP', () => {
   });
 
   test('a malformed chunk is answered with 400, and publishes nothing', async (t) => {
-    const { server, secret, api } = await startWithKey(t);
+    const { server, secret, api } = await startLarge();
+    const offset = async () => (await api('/rooms/h.1/history')).body.offset;
+    const before = await offset();
     const raw = await RawClient.connect(t, server);
     raw.write(`${head(secret, 'Transfer-Encoding: chunked')}zz\r\n`);
     assert.equal((await raw.response()).status, 400);
     await raw.closed();
-    assert.equal((await api('/rooms/h.1/history')).body.offset, 0);
+    assert.equal(await offset(), before);
   });
 });
 

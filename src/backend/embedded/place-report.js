@@ -4,7 +4,8 @@
 //   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
 //
 // A report is complete and replaces the one before. Reports travel through Redis pub/sub, so a
-// server may get those of another version, which it drops (docs/architecture/versions.md).
+// server may get those of another version: a reader drops a report of a version that it does not
+// know.
 
 const VERSION = 1;
 export const SERVER_BYTES = 8;
@@ -35,11 +36,6 @@ export function encodeReport({ server, places }) {
     at = report.writeUInt32BE(connections, at);
   }
   return report;
-}
-
-/** @param {Buffer} report @returns {boolean} whether another version of Fanfare has written it */
-export function isOtherVersion(report) {
-  return report.length >= HEAD_BYTES && report[0] !== VERSION;
 }
 
 /**
