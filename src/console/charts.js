@@ -7,12 +7,12 @@
  * The ways in which a metric becomes lines.
  *
  * - gauge: its value, added up over the workers
- * - rate: its growth, times `scale`, a second
- * - rates: the same for each of its labels
+ * - rate: its growth a second
+ * - counts: its growth for each of its labels
  * - quantiles: p50 and p99 of the observations of one sample, from the buckets of a histogram
  * - workers: its value for each worker
  *
- * @typedef {'gauge'|'rate'|'rates'|'quantiles'|'workers'} SourceKind
+ * @typedef {'gauge'|'rate'|'counts'|'quantiles'|'workers'} SourceKind
  */
 
 /**
@@ -28,11 +28,10 @@
  * @property {string} id
  * @property {string} title
  * @property {string} help one sentence under the title
- * @property {'count'|'perSecond'|'perMinute'|'ms'|'bytes'} unit
+ * @property {'count'|'perSecond'|'events'|'ms'|'bytes'} unit `events`: those of one sample
  * @property {readonly Source[]} sources
  */
 
-const PER_MINUTE = 60;
 const MS = 1000;
 
 /** @type {readonly Chart[]} */
@@ -86,29 +85,29 @@ export const CHARTS = Object.freeze([
     id: 'refusals',
     title: 'Refused connections',
     help: 'Requests refused before the upgrade, by reason.',
-    unit: 'perMinute',
-    sources: [{ kind: 'rates', metric: 'fanfare_admissions_refused_total', scale: PER_MINUTE }],
+    unit: 'events',
+    sources: [{ kind: 'counts', metric: 'fanfare_admissions_refused_total' }],
   },
   {
     id: 'errors',
     title: 'Error replies',
     help: 'Commands of clients that were refused, by error code.',
-    unit: 'perMinute',
-    sources: [{ kind: 'rates', metric: 'websocket_errors_total', scale: PER_MINUTE }],
+    unit: 'events',
+    sources: [{ kind: 'counts', metric: 'websocket_errors_total' }],
   },
   {
     id: 'slow',
     title: 'Slow consumers',
     help: 'Clients that read too slowly, by consequence.',
-    unit: 'perMinute',
-    sources: [{ kind: 'rates', metric: 'fanfare_slow_consumers_total', scale: PER_MINUTE }],
+    unit: 'events',
+    sources: [{ kind: 'counts', metric: 'fanfare_slow_consumers_total' }],
   },
   {
     id: 'recoveries',
     title: 'Recoveries',
     help: 'Joins with a position, by result.',
-    unit: 'perMinute',
-    sources: [{ kind: 'rates', metric: 'fanfare_recoveries_total', scale: PER_MINUTE }],
+    unit: 'events',
+    sources: [{ kind: 'counts', metric: 'fanfare_recoveries_total' }],
   },
 ]);
 

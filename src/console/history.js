@@ -140,13 +140,13 @@ function pointsOf({ kind, metric, name = metric, scale = 1 }, reading) {
         .map(([slot, values]) => [`worker ${slot}`, (values.get(metric) ?? 0) * scale]);
     case 'rate':
       if (before === null) return [];
-      return [[name, (growth(metric, totals, before) / seconds) * scale]];
-    case 'rates':
+      return [[name, growth(metric, totals, before) / seconds]];
+    case 'counts':
       if (before === null) return [];
       // A label that has never counted has no line.
       return labelsOf(metric, totals)
         .filter(([, key]) => (totals.get(key) ?? 0) > 0)
-        .map(([label, key]) => [label, (growth(key, totals, before) / seconds) * scale]);
+        .map(([label, key]) => [label, growth(key, totals, before)]);
     case 'quantiles':
       return before === null ? [] : quantilesOf(metric, totals, before, scale);
   }

@@ -146,6 +146,8 @@ const TABLE = Object.freeze({
     packages: ['express'],
     node: 'any',
   },
+  // It runs in browsers, unbuilt.
+  'console/page': { may: [], packages: [], node: [] },
   doctor: { may: ['config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 

@@ -1,0 +1,98 @@
+// api.js: the requests of the page. A key, if the console demands one, lives in this tab only.
+
+const KEY = 'fanfare-key';
+const BASE = '/console/api';
+
+/** @typedef {Record<string, any>} Body */
+
+/** An answer that refuses, or none at all. */
+export class ApiError extends Error {
+  /**
+   * @param {number} status 0: the server did not answer
+   * @param {Body} body
+   */
+  constructor(status, body) {
+    super(body.message ?? `The server answered with ${status}.`);
+    this.status = status;
+    this.code = String(body.error ?? '');
+    this.field = body.field;
+  }
+}
+
+/** @param {string} key */
+export function setKey(key) {
+  if (key === '') sessionStorage.removeItem(KEY);
+  else sessionStorage.setItem(KEY, key);
+}
+
+function headers() {
+  const key = sessionStorage.getItem(KEY);
+  return {
+    'X-Fanfare-Console': '1',
+    ...(key === null ? {} : { Authorization: `Bearer ${key}` }),
+  };
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} options
+ * @returns {Promise<Response>} rejects with an ApiError unless the status is 200
+ */
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(BASE + path, { cache: 'no-store', ...options });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(0, { error: 'OFFLINE', message: 'The server does not answer.' });
+  }
+  if (response.ok) return response;
+  throw new ApiError(response.status, await response.json().catch(() => ({})));
+}
+
+/**
+ * @param {string} path
+ * @returns {Promise<Body>}
+ */
+export async function get(path) {
+  return (await request(path, { headers: headers() })).json();
+}
+
+/**
+ * Runs an action on a worker.
+ * @param {string} route
+ * @param {{params?: Record<string, string>, query?: Record<string, string>, body?: string}} [call]
+ *   `body` is JSON, and reaches the worker as it is
+ * @returns {Promise<Body>}
+ */
+export async function act(route, call = {}) {
+  const response = await request(`/actions/${route}`, {
+    method: 'POST',
+    headers: { ...headers(), 'Content-Type': 'application/json' },
+    body: JSON.stringify(call),
+  });
+  return response.json();
+}
+
+/**
+ * Follows a room until the signal ends it, or the server does.
+ * @param {string} room
+ * @param {AbortSignal} signal
+ * @param {(part: {lines: {text: string, bytes: number}[], left: number}) => void} onPart
+ */
+export async function tail(room, signal, onPart) {
+  const response = await request(`/tail?room=${encodeURIComponent(room)}`, {
+    headers: headers(),
+    signal,
+  });
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let rest = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + decoder.decode(value, { stream: true })).split('\n');
+    rest = parts.pop() ?? '';
+    for (const part of parts) onPart(JSON.parse(part));
+  }
+}

@@ -1,0 +1,362 @@
+// charts.js: a chart of the page: a head with the latest value, the plot, its table of values.
+//
+// uPlot draws on a canvas, so a reader without sight or a mouse has two other ways: the arrow keys
+// move the cursor over the plot, and a button shows the values as a table.
+
+import { fill, h, icon } from './dom.js';
+import { axisText, clock, quantity } from './format.js';
+
+const WINDOW_S = 15 * 60;
+/** The window of a server that has just started. */
+const LEAST_WINDOW_S = 2 * 60;
+const HEIGHT = 168;
+const MAX_COLORS = 8;
+/** Rows of a table: the newest of them. */
+const MAX_ROWS = 100;
+
+/** @typedef {import('./store.js').Store} Store */
+/** @typedef {import('./format.js').Unit} Unit */
+/** @typedef {{id: string, title: string, help: string, unit: Unit}} ChartInfo */
+
+/** @type {typeof import('uplot')} */
+const UPlot = /** @type {any} */ (globalThis).uPlot;
+
+export class Chart {
+  #plot = /** @type {import('uplot')|null} */ (null);
+  /** The names of the lines that the plot has. */
+  #names = '';
+  #isTable = false;
+
+  /**
+   * @param {ChartInfo} info
+   * @param {Store} store
+   */
+  constructor(info, store) {
+    this.info = info;
+    this.store = store;
+    const titleId = `chart-${info.id}`;
+    this.value = h('p', { class: 'chart-value' });
+    this.legend = h('ul', { class: 'legend' });
+    this.canvas = h('div', {
+      class: 'plot',
+      tabindex: 0,
+      role: 'img',
+      'aria-labelledby': titleId,
+      'aria-describedby': `${titleId}-text`,
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.#move(event),
+    });
+    this.text = h('p', { class: 'visually-hidden', id: `${titleId}-text` });
+    this.table = h('div', {
+      class: 'chart-table',
+      hidden: true,
+      tabindex: 0,
+      role: 'region',
+      'aria-labelledby': titleId,
+    });
+    this.toggle = h(
+      'button',
+      {
+        class: 'icon-button',
+        type: 'button',
+        'aria-pressed': 'false',
+        'aria-label': `${info.title}: show the values as a table`,
+        title: 'Values as a table',
+        onclick: () => this.#showTable(!this.#isTable),
+      },
+      icon('table'),
+    );
+    this.element = h(
+      'section',
+      { class: 'card chart', 'aria-labelledby': titleId },
+      h(
+        'header',
+        null,
+        h('div', null, h('h3', { id: titleId, title: info.help }, info.title), this.value),
+        this.toggle,
+      ),
+      this.canvas,
+      this.text,
+      this.table,
+      this.legend,
+    );
+  }
+
+  /** New samples have come. */
+  update() {
+    const { info, store } = this;
+    const lines = store.linesOf(info.id);
+    const isEmpty = lines.length === 0;
+    this.element.classList.toggle('is-empty', isEmpty);
+    const spanMs = (store.times.at(-1) ?? 0) - (store.times[0] ?? 0);
+    fill(this.value, ...headOf(info, lines, Math.max(1, Math.round(spanMs / 60_000))));
+    this.text.textContent = `${info.help} ${lines
+      .map(({ name, values }) => `${name}: ${quantity(info.unit, lastOf(values))}`)
+      .join(', ')}`;
+    this.#drawLegend(null);
+    if (this.#isTable) this.#fillTable();
+    else this.#draw();
+  }
+
+  /** Draws anew: the theme or the width has changed. */
+  redraw() {
+    this.#plot?.destroy();
+    this.#plot = null;
+    this.#draw();
+  }
+
+  close() {
+    this.#plot?.destroy();
+    this.#plot = null;
+  }
+
+  #draw() {
+    const { info, store } = this;
+    const lines = store.linesOf(info.id);
+    if (this.#isTable || !this.element.isConnected) return;
+    const names = lines.map(({ name }) => name).join('\n');
+    const end = (store.times.at(-1) ?? Date.now()) / 1000;
+    const span = end - (store.times[0] ?? 0) / 1000;
+    const window = Math.min(WINDOW_S, Math.max(LEAST_WINDOW_S, span));
+    const data = /** @type {import('uplot').AlignedData} */ ([
+      store.times.map((timeMs) => timeMs / 1000),
+      ...lines.map(({ values }) => values),
+    ]);
+    if (this.#plot === null || names !== this.#names) {
+      this.#plot?.destroy();
+      this.#names = names;
+      this.#plot = new UPlot(this.#options(lines), data, this.canvas);
+    } else {
+      this.#plot.setData(data, false);
+    }
+    this.#plot.batch(() => {
+      this.#plot?.setScale('x', { min: end - window, max: end });
+    });
+  }
+
+  /**
+   * @param {import('./store.js').Line[]} lines
+   * @returns {import('uplot').Options}
+   */
+  #options(lines) {
+    const { info } = this;
+    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const axis = {
+      stroke: color('--faint'),
+      font,
+      grid: { stroke: color('--grid'), width: 1 },
+      ticks: { show: false },
+    };
+    return {
+      width: Math.max(200, this.canvas.clientWidth),
+      height: HEIGHT,
+      padding: [8, 6, 0, 0],
+      legend: { show: false },
+      cursor: {
+        sync: { key: 'fanfare', setSeries: false },
+        y: false,
+        drag: { x: false, y: false },
+        points: { size: 6 },
+      },
+      scales: {
+        x: { time: true },
+        y: { range: (_plot, _min, max) => [0, top(max, info.unit)] },
+      },
+      axes: [
+        {
+          ...axis,
+          grid: { show: false },
+          space: 70,
+          size: 26,
+          gap: 4,
+          values: (_plot, splits) => splits.map((second) => clock(second * 1000).slice(0, 5)),
+        },
+        {
+          ...axis,
+          size: 48,
+          gap: 6,
+          space: 36,
+          values: (_plot, splits) => splits.map((value) => axisText(info.unit, value)),
+        },
+      ],
+      series: [
+        {},
+        ...lines.map((line, index) => ({
+          label: line.name,
+          stroke: color(`--line-${(index % MAX_COLORS) + 1}`),
+          fill: lines.length === 1 ? color('--line-fill') : undefined,
+          width: 1.6,
+          points: { show: false },
+          spanGaps: false,
+        })),
+      ],
+      hooks: {
+        draw: [(plot) => this.#drawMarks(plot)],
+        setCursor: [({ cursor }) => this.#drawLegend(cursor.idx ?? null)],
+      },
+    };
+  }
+
+  /**
+   * Restarts, reloads and drains as vertical lines.
+   * @param {import('uplot')} plot
+   */
+  #drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const { timeMs, kind } of this.store.marks) {
+      // A start explains nothing that the restart or reload before it does not.
+      if (kind === 'start') continue;
+      const x = Math.round(plot.valToPos(timeMs / 1000, 'x', true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = color(`--mark-${kind}`);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  /** @param {number|null} index of the sample under the cursor; null: the latest */
+  #drawLegend(index) {
+    const { info, store } = this;
+    const lines = store.linesOf(info.id);
+    const at = index ?? store.times.length - 1;
+    // Of events the sum is shown, until the cursor points at some.
+    const shownOf = (/** @type {(number|null)[]} */ values) =>
+      index === null && info.unit === 'events' ? sumOf(values) : values[at];
+    fill(
+      this.legend,
+      (lines.length > 1 || index !== null || info.unit === 'events' ? lines : []).map(
+        ({ name, values }, line) =>
+          h(
+            'li',
+            null,
+            h('span', { class: `swatch line-${(line % MAX_COLORS) + 1}`, 'aria-hidden': 'true' }),
+            h('span', { class: 'legend-name' }, name.replaceAll('_', ' ')),
+            h('span', { class: 'legend-value' }, quantity(info.unit, shownOf(values))),
+          ),
+      ),
+      index !== null && h('li', { class: 'legend-time' }, clock(store.times[index])),
+    );
+  }
+
+  /** @param {KeyboardEvent} event */
+  #move(event) {
+    const plot = this.#plot;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (plot === null || step === undefined) return;
+    event.preventDefault();
+    const last = this.store.times.length - 1;
+    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? last) + step));
+    plot.setCursor({ left: plot.valToPos(this.store.times[index] / 1000, 'x'), top: 0 });
+  }
+
+  /** @param {boolean} isTable */
+  #showTable(isTable) {
+    this.#isTable = isTable;
+    this.toggle.setAttribute('aria-pressed', String(isTable));
+    this.canvas.hidden = isTable;
+    this.table.hidden = !isTable;
+    if (isTable) this.#fillTable();
+    else this.redraw();
+  }
+
+  #fillTable() {
+    const { info, store } = this;
+    const lines = store.linesOf(info.id);
+    const first = Math.max(0, store.times.length - MAX_ROWS);
+    const rows = [];
+    for (let i = store.times.length - 1; i >= first; i--)
+      rows.push(
+        h(
+          'tr',
+          null,
+          h('th', { scope: 'row' }, clock(store.times[i])),
+          lines.map(({ values }) => h('td', { class: 'number' }, quantity(info.unit, values[i]))),
+        ),
+      );
+    fill(
+      this.table,
+      h(
+        'table',
+        null,
+        h('caption', { class: 'visually-hidden' }, info.help),
+        h(
+          'thead',
+          null,
+          h(
+            'tr',
+            null,
+            h('th', { scope: 'col' }, 'Time'),
+            lines.map(({ name }) =>
+              h('th', { scope: 'col', class: 'number' }, name.replaceAll('_', ' ')),
+            ),
+          ),
+        ),
+        h('tbody', null, rows),
+      ),
+    );
+  }
+}
+
+/**
+ * A colour of the theme as a canvas takes it, without variables.
+ * @param {string} name of a custom property
+ * @returns {string}
+ */
+function color(name) {
+  document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+const probe = h('span', { hidden: true });
+
+/**
+ * The figure in the head of a chart.
+ * @param {ChartInfo} info
+ * @param {import('./store.js').Line[]} lines
+ * @param {number} minutes that the lines cover
+ * @returns {(Node|string)[]}
+ */
+function headOf({ id, unit }, lines, minutes) {
+  if (lines.length === 0) return ['none'];
+  const latest = lines.map(({ values }) => lastOf(values));
+  if (unit === 'events') {
+    const count = sumOf(lines.map(({ values }) => sumOf(values))) ?? 0;
+    return [quantity('count', count), h('small', null, ` in ${minutes} min`)];
+  }
+  // Received and published are not parts of one sum, and the worst latency counts.
+  const figure = id === 'messages' ? latest[0] : unit === 'ms' ? maxOf(latest) : sumOf(latest);
+  return [quantity(unit, figure)];
+}
+
+/**
+ * The top of the scale. A chart whose values are tiny would show their noise as mountains.
+ * @param {number|null} max
+ * @param {Unit} unit
+ */
+function top(max, unit) {
+  const least = { count: 4, perSecond: 2, events: 4, ms: 2, bytes: 1e6 }[unit];
+  return Math.max(least, (max ?? 0) * 1.15);
+}
+
+/** @param {readonly (number|null)[]} values */
+function lastOf(values) {
+  return values.findLast((value) => value !== null) ?? null;
+}
+
+/** @param {readonly (number|null)[]} values */
+function maxOf(values) {
+  return values.reduce((max, value) => (value !== null && value > (max ?? 0) ? value : max), null);
+}
+
+/** @param {readonly (number|null)[]} values */
+function sumOf(values) {
+  return values.reduce((sum, value) => (value === null ? sum : (sum ?? 0) + value), null);
+}

@@ -1,0 +1,77 @@
+// dialog.js: questions before an action that cannot be undone, and short notices after it.
+
+import { h, icon } from './dom.js';
+
+const NOTICE_MS = 6000;
+
+const notices = h('div', { class: 'notices', role: 'status', 'aria-live': 'polite' });
+
+/** The place of the notices. */
+export const noticeArea = notices;
+
+/**
+ * @param {'good'|'bad'} tone
+ * @param {string} text
+ */
+export function notify(tone, text) {
+  const notice = h(
+    'div',
+    { class: `notice ${tone}` },
+    icon(tone === 'good' ? 'check' : 'alert'),
+    h('span', null, text),
+  );
+  notices.append(notice);
+  setTimeout(() => notice.remove(), NOTICE_MS);
+}
+
+/**
+ * @param {{title: string, text: string, action: string}} question `action`: the text of the button
+ * @returns {Promise<boolean>}
+ */
+export function confirmed({ title, text, action }) {
+  const dialog = h(
+    'dialog',
+    { 'aria-labelledby': 'dialog-title', 'aria-describedby': 'dialog-text' },
+    h('h2', { id: 'dialog-title' }, title),
+    h('p', { id: 'dialog-text' }, text),
+    h(
+      'div',
+      { class: 'actions' },
+      h('button', { class: 'button', autofocus: true, onclick: () => dialog.close() }, 'Cancel'),
+      h('button', { class: 'button danger', onclick: () => dialog.close('yes') }, action),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener('close', () => {
+      dialog.remove();
+      resolve(dialog.returnValue === 'yes');
+    });
+  });
+}
+
+/**
+ * Runs an action of a button: the button waits, and a fault becomes a notice.
+ * @param {HTMLButtonElement} button
+ * @param {() => Promise<string>} action resolves with the text of the notice; '' for none
+ */
+export async function run(button, action) {
+  button.disabled = true;
+  button.setAttribute('aria-busy', 'true');
+  try {
+    const text = await action();
+    if (text !== '') notify('good', text);
+  } catch (error) {
+    notify('bad', textOf(error));
+  } finally {
+    button.disabled = false;
+    button.removeAttribute('aria-busy');
+  }
+}
+
+/** @param {unknown} error */
+export function textOf(error) {
+  const { code, message, field } = /** @type {import('./api.js').ApiError} */ (error);
+  return field === undefined ? message : `${message} (${field}${code ? `, ${code}` : ''})`;
+}

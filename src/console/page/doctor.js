@@ -1,0 +1,142 @@
+// doctor.js: the findings of the doctor about this machine.
+
+import { get } from './api.js';
+import { run, textOf } from './dialog.js';
+import { empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { whole } from './format.js';
+
+/**
+ * @typedef {{name: string, value: string, permits: number|null, binds: boolean, verdict: string, why: string, meaning: string, fix: string|null}}
+ *   Finding
+ * @typedef {{wanted: number, workers: number, first: string|null, permits: number|null, verdict: string, limits: Finding[]}}
+ *   Report
+ */
+
+/** @returns {import('./view.js').View} */
+export function doctorView() {
+  const result = h(
+    'div',
+    { class: 'result' },
+    h('p', { class: 'muted' }, 'Examining the machine …'),
+  );
+  const load = async () => {
+    try {
+      fill(result, report(/** @type {Report} */ (await get('/doctor'))));
+    } catch (error) {
+      fill(result, empty('alert', 'The doctor cannot report', textOf(error)));
+    }
+    return '';
+  };
+  const button = h(
+    'button',
+    { class: 'button', onclick: () => run(button, load) },
+    'Examine again',
+  );
+  load();
+  return {
+    element: h(
+      'div',
+      null,
+      pageHead(
+        'Doctor',
+        button,
+        'The system limits of this machine, and the one that binds first.',
+      ),
+      result,
+    ),
+    title: 'Doctor',
+  };
+}
+
+/**
+ * @param {Report} report
+ * @returns {HTMLElement[]}
+ */
+function report({ wanted, first, permits, verdict, limits }) {
+  const isOk = verdict === 'ok';
+  const bound = limits.find(({ name }) => name === first);
+  return [
+    h(
+      'section',
+      { class: `card verdict ${isOk ? 'good' : 'bad'}` },
+      icon(isOk ? 'check' : 'alert'),
+      h(
+        'div',
+        null,
+        h(
+          'h2',
+          null,
+          isOk
+            ? `Room for ${whole(wanted)} connections`
+            : `A limit is too low for ${whole(wanted)} connections`,
+        ),
+        h(
+          'p',
+          { class: 'muted' },
+          bound === undefined
+            ? 'No limit could be read.'
+            : permits === null
+              ? `${bound.name}: ${bound.why}`
+              : `${bound.name} binds first, at ${whole(permits)} connections.`,
+        ),
+      ),
+    ),
+    ...limits.filter((one) => one.verdict === 'low').map(fixCard),
+    h(
+      'div',
+      { class: 'card table-card' },
+      h(
+        'table',
+        null,
+        h('caption', { class: 'visually-hidden' }, 'System limits'),
+        h(
+          'thead',
+          null,
+          h(
+            'tr',
+            null,
+            h('th', { scope: 'col' }, 'Limit'),
+            h('th', { scope: 'col' }, 'Value'),
+            h('th', { scope: 'col', class: 'number' }, 'Permits'),
+            h('th', { scope: 'col' }, 'Verdict'),
+          ),
+        ),
+        h('tbody', null, limits.map(row)),
+      ),
+    ),
+  ];
+}
+
+/** @param {Finding} finding */
+function fixCard({ name, why, meaning, fix }) {
+  return h(
+    'section',
+    { class: 'card pad' },
+    h('h2', null, name, ' ', pill('bad', 'too low')),
+    h('p', null, why),
+    h('p', { class: 'muted' }, meaning),
+    fix && h('pre', { tabindex: 0 }, h('code', null, fix)),
+  );
+}
+
+/** @param {Finding} finding */
+function row({ name, value, permits, binds, verdict, meaning, why }) {
+  const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
+  return h(
+    'tr',
+    null,
+    h(
+      'th',
+      { scope: 'row' },
+      h('code', null, name),
+      h('p', { class: 'muted meaning' }, verdict === 'cannot read' ? why : meaning),
+    ),
+    h('td', { class: 'mono' }, value),
+    h(
+      'td',
+      { class: 'number' },
+      permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
+    ),
+    h('td', null, pill(tone, verdict)),
+  );
+}

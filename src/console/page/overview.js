@@ -1,0 +1,139 @@
+// overview.js: the first view: the most frequent actions, then the charts and the events.
+
+import { Chart } from './charts.js';
+import { empty, field, fill, h, icon, pageHead } from './dom.js';
+import { clock, duration, plural } from './format.js';
+import { publishForm } from './publish.js';
+
+/** @typedef {import('./view.js').App} App */
+/** @typedef {import('./view.js').View} View */
+
+const MARKS = Object.freeze({
+  start: 'started',
+  restart: 'restart',
+  reload: 'reload',
+  drain: 'drain',
+});
+
+/**
+ * @param {App} app
+ * @returns {View}
+ */
+export function overview(app) {
+  const { session, store } = app;
+  const charts = session.charts.map((info) => new Chart(info, store));
+  const events = h('div', { class: 'events' });
+  const lead = h('p', { class: 'lead' });
+  const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
+
+  const element = h(
+    'div',
+    null,
+    pageHead('Overview', null),
+    lead,
+    h(
+      'div',
+      { class: 'quick' },
+      finder('rooms', 'Look into a room', 'Members, history, live messages', 'chat.42', 'Open'),
+      finder('users', 'Find a user', 'Connections, disconnect, revoke', 'alice', 'Find'),
+      h(
+        'section',
+        { class: 'card quick-card' },
+        h('h2', null, icon('publish'), 'Publish a test message'),
+        publishForm(app, { room: '', isCompact: true }),
+      ),
+    ),
+    h('h2', { class: 'section-title' }, 'Last 15 minutes'),
+    h(
+      'div',
+      { class: 'charts' },
+      charts.map((chart) => chart.element),
+    ),
+    h('h2', { class: 'section-title' }, 'Events'),
+    events,
+  );
+
+  const update = () => {
+    const { last } = store;
+    if (last !== null) {
+      const { ready, workers } = last.readiness;
+      lead.textContent = `Server ${session.server}, Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${duration((Date.now() - last.startedMs) / 1000)}.`;
+    }
+    for (const chart of charts) chart.update();
+    fill(events, eventsOf(store.marks));
+  };
+  return {
+    element,
+    title: 'Overview',
+    update,
+    redraw: () => {
+      for (const chart of charts) chart.redraw();
+    },
+    close: () => {
+      for (const chart of charts) chart.close();
+    },
+  };
+}
+
+/**
+ * A form that leads to a room or a user.
+ * @param {'rooms'|'users'} place
+ * @param {string} title
+ * @param {string} text
+ * @param {string} example
+ * @param {string} action
+ */
+function finder(place, title, text, example, action) {
+  const input = h('input', {
+    type: 'text',
+    name: place,
+    placeholder: example,
+    autocomplete: 'off',
+    spellcheck: 'false',
+    required: true,
+  });
+  return h(
+    'section',
+    { class: 'card quick-card' },
+    h('h2', null, icon(place), title),
+    h('p', { class: 'muted' }, text),
+    h(
+      'form',
+      {
+        class: 'row',
+        onsubmit: (/** @type {Event} */ event) => {
+          event.preventDefault();
+          location.hash = `#/${place}/${encodeURIComponent(input.value.trim())}`;
+        },
+      },
+      field(place === 'rooms' ? 'Room' : 'User', input),
+      h('button', { class: 'button primary' }, action),
+    ),
+    h('a', { class: 'more', href: `#/${place}` }, place === 'rooms' ? 'All rooms' : 'Users'),
+  );
+}
+
+/** @param {readonly import('./store.js').Mark[]} marks */
+function eventsOf(marks) {
+  if (marks.length === 0)
+    return empty('check', 'Nothing happened', 'No worker started, died or was replaced.');
+  return h(
+    'ol',
+    { class: 'card event-list' },
+    [...marks]
+      .reverse()
+      .map(({ timeMs, kind, text }) =>
+        h(
+          'li',
+          null,
+          h('time', null, clock(timeMs)),
+          h(
+            'span',
+            { class: `tag mark-${kind}` },
+            MARKS[/** @type {keyof typeof MARKS} */ (kind)] ?? kind,
+          ),
+          h('span', null, text),
+        ),
+      ),
+  );
+}

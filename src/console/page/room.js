@@ -1,0 +1,317 @@
+// room.js: one room: its counts, messages as they come, its history, its members.
+
+import { act, tail } from './api.js';
+import { confirmed, run, textOf } from './dialog.js';
+import { empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { clock, whole } from './format.js';
+import { publishForm } from './publish.js';
+
+const HISTORY = 50;
+const MEMBERS = 100;
+/** Messages that the page keeps of a live tail. */
+const MAX_SHOWN = 200;
+const RECONNECT_MS = 1000;
+const REFRESH_MS = 3000;
+
+/** @typedef {import('./view.js').App} App */
+/** @typedef {Record<string, any>} Message */
+
+/**
+ * @param {App} app
+ * @param {string} name
+ * @returns {import('./view.js').View}
+ */
+export function roomView(app, name) {
+  const leaving = new AbortController();
+  const counts = h('dl', { class: 'counts' });
+  const members = h('div', { class: 'result' });
+  const messages = messagePanel(app, name, leaving.signal);
+
+  const refresh = async () => {
+    if (app.can('rooms')) {
+      try {
+        const info = await act('room', { params: { room: name } });
+        fill(counts, countsOf(info));
+      } catch (error) {
+        fill(counts, h('div', { class: 'warning' }, textOf(error)));
+      }
+    } else fill(counts);
+    if (app.can('presence')) fill(members, await membersOf(name));
+    else fill(members, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
+  };
+  refresh();
+  const timer = setInterval(refresh, REFRESH_MS);
+
+  const element = h(
+    'div',
+    null,
+    h('a', { class: 'back', href: '#/rooms' }, icon('back'), 'Rooms'),
+    pageHead(name, null),
+    counts,
+    h(
+      'div',
+      { class: 'columns' },
+      messages.element,
+      h(
+        'div',
+        { class: 'column' },
+        h(
+          'section',
+          { class: 'card pad' },
+          h('h2', null, 'Publish'),
+          publishForm(app, { room: name, isFixed: true, onPublished: messages.refresh }),
+        ),
+        h('section', { class: 'card pad' }, h('h2', null, 'Members'), members),
+      ),
+    ),
+  );
+  return {
+    element,
+    title: name,
+    close: () => {
+      clearInterval(timer);
+      leaving.abort();
+    },
+  };
+}
+
+/** @param {Message} info */
+function countsOf({ connections, users, epoch, offset, partial }) {
+  return [
+    count('Connections', whole(connections)),
+    users === undefined ? count('Users', 'no presence') : count('Users', whole(users)),
+    offset === undefined
+      ? count('History', 'none kept')
+      : count('Last offset', whole(offset), `epoch ${epoch}`),
+    partial && h('p', { class: 'warning' }, 'A worker has not answered: the numbers may be low.'),
+  ];
+}
+
+/**
+ * @param {string} name
+ * @param {string} value
+ * @param {string} [detail]
+ */
+function count(name, value, detail) {
+  return h('div', null, h('dt', null, name), h('dd', { title: detail ?? '' }, value));
+}
+
+/** @param {string} room */
+async function membersOf(room) {
+  try {
+    const { count: total, members = null } = await act('presence', {
+      params: { room },
+      query: { limit: String(MEMBERS) },
+    });
+    if (members === null)
+      return h('p', { class: 'muted' }, `${whole(total)} users, too many to list.`);
+    if (members.length === 0) return h('p', { class: 'muted' }, 'No user is in the room.');
+    return [
+      h(
+        'ul',
+        { class: 'members' },
+        members.map((/** @type {Message} */ { user, info }) =>
+          h(
+            'li',
+            null,
+            h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
+            info !== undefined && h('code', { class: 'muted' }, JSON.stringify(info)),
+          ),
+        ),
+      ),
+      total > members.length &&
+        h('p', { class: 'muted' }, `The first ${members.length} of ${whole(total)}.`),
+    ];
+  } catch (error) {
+    const { code } = /** @type {import('./api.js').ApiError} */ (error);
+    const text =
+      code === 'NO_PRESENCE'
+        ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
+        : textOf(error);
+    return h('p', { class: 'muted' }, text);
+  }
+}
+
+/**
+ * History and live messages, as two tabs over one list.
+ * @param {App} app
+ * @param {string} room
+ * @param {AbortSignal} leaving
+ */
+function messagePanel(app, room, leaving) {
+  const list = h('div', {
+    class: 'messages',
+    tabindex: 0,
+    role: 'region',
+    'aria-label': 'Messages',
+  });
+  const state = h('div', { class: 'tail-state', role: 'status' });
+  const mayRead = app.can('history');
+  /** @type {AbortController|null} */
+  let live = null;
+  const liveButton = h(
+    'button',
+    { class: 'button', disabled: !mayRead, onclick: () => (live === null ? start() : stop()) },
+    icon('play'),
+    'Live tail',
+  );
+  const historyButton = h(
+    'button',
+    { class: 'button', disabled: !mayRead, onclick: () => history() },
+    'History',
+  );
+  const deleteButton = h(
+    'button',
+    { class: 'button quiet', onclick: () => remove() },
+    'Delete history',
+  );
+
+  const stop = () => {
+    live?.abort();
+    live = null;
+    fill(liveButton, icon('play'), 'Live tail');
+    liveButton.setAttribute('aria-pressed', 'false');
+    fill(state);
+  };
+
+  const start = async () => {
+    const controller = new AbortController();
+    live = controller;
+    leaving.addEventListener('abort', stop, { signal: controller.signal });
+    fill(liveButton, icon('stop'), 'Stop');
+    liveButton.setAttribute('aria-pressed', 'true');
+    fill(list, empty('rooms', 'Waiting for messages', 'New messages of this room appear here.'));
+    let left = 0;
+    let isFirst = true;
+    while (!controller.signal.aborted) {
+      fill(state, pill('plain', 'connecting'));
+      try {
+        await tail(room, controller.signal, (part) => {
+          left += part.left;
+          fill(
+            state,
+            pill('good', 'live'),
+            left > 0 && h('span', { class: 'muted' }, `${whole(left)} left out: too many a second`),
+          );
+          if (part.lines.length > 0 && isFirst) {
+            fill(list);
+            isFirst = false;
+          }
+          for (const { text, bytes } of part.lines) list.prepend(messageOf(parsed(text, bytes)));
+          while (list.childElementCount > MAX_SHOWN) list.lastElementChild?.remove();
+        });
+      } catch (error) {
+        if (controller.signal.aborted) return;
+        const { status } = /** @type {import('./api.js').ApiError} */ (error);
+        if (status === 403) {
+          stop();
+          fill(list, empty('key', 'Not permitted', textOf(error)));
+          return;
+        }
+      }
+      if (!controller.signal.aborted) fill(state, pill('warn', 'reconnecting'));
+      await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+    }
+  };
+
+  const history = async () => {
+    stop();
+    try {
+      const { messages } = await act('history', {
+        params: { room },
+        query: { limit: String(HISTORY) },
+      });
+      if (messages.length === 0)
+        fill(
+          list,
+          empty('rooms', 'The history is empty', 'Nothing was published, or it has expired.'),
+        );
+      else fill(list, [...messages].reverse().map(messageOf));
+      deleteButton.hidden = !app.can('delete');
+    } catch (error) {
+      const { code } = /** @type {import('./api.js').ApiError} */ (error);
+      deleteButton.hidden = true;
+      fill(
+        list,
+        code === 'NO_HISTORY'
+          ? empty(
+              'rooms',
+              'This room keeps no history',
+              'Start the live tail to see new messages. FANFARE_HISTORY names the rooms that keep some.',
+            )
+          : empty('alert', 'The history cannot be read', textOf(error)),
+      );
+    }
+  };
+
+  const remove = async () => {
+    const isSure = await confirmed({
+      title: `Delete the history of ${room}?`,
+      text: 'Members are asked to load their state anew. Clients that come back later cannot recover what they missed.',
+      action: 'Delete history',
+    });
+    if (!isSure) return;
+    await run(deleteButton, async () => {
+      await act('delete_history', { params: { room } });
+      await history();
+      return `The history of ${room} is deleted.`;
+    });
+  };
+
+  deleteButton.hidden = true;
+  if (mayRead) history();
+  else fill(list, empty('key', 'Not permitted', 'Your key lacks the right history.'));
+  return {
+    element: h(
+      'section',
+      { class: 'card message-card' },
+      h(
+        'header',
+        { class: 'card-head' },
+        h('h2', null, 'Messages'),
+        state,
+        h('div', { class: 'actions' }, deleteButton, historyButton, liveButton),
+      ),
+      list,
+    ),
+    refresh: () => {
+      if (live === null && mayRead) history();
+    },
+  };
+}
+
+/**
+ * @param {string} text
+ * @param {number} bytes of the whole text
+ * @returns {Message}
+ */
+function parsed(text, bytes) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return { payload: `${text}…`, note: `${whole(bytes)} bytes, cut` };
+  }
+}
+
+/** @param {Message} message */
+function messageOf({ type, payload, from, timestamp, offset, event, member, note }) {
+  const isEvent = type === 'presence' || type === 'resync';
+  const text = isEvent
+    ? `${type} ${event ?? ''} ${member === undefined ? '' : JSON.stringify(member)}`
+    : typeof payload === 'string'
+      ? JSON.stringify(payload)
+      : JSON.stringify(payload, null, 1).replace(/\n\s*/g, ' ');
+  return h(
+    'article',
+    { class: `message${isEvent ? ' event' : ''}` },
+    h(
+      'div',
+      { class: 'message-meta' },
+      timestamp > 0 && h('time', null, clock(timestamp)),
+      offset !== undefined && h('span', { class: 'offset' }, `#${whole(offset)}`),
+      from !== undefined && h('span', { class: 'from' }, from === '' ? 'HTTP API' : from),
+      note !== undefined && h('span', null, note),
+    ),
+    h('code', null, text),
+  );
+}

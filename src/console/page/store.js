@@ -1,0 +1,94 @@
+// store.js: the samples of the charts in this page, as they come from the server.
+
+/**
+ * @typedef {object} Line
+ * @property {string} chart
+ * @property {string} name
+ * @property {(number|null)[]} values with one for each time
+ */
+
+/**
+ * @typedef {object} Mark
+ * @property {number} timeMs
+ * @property {string} kind
+ * @property {string} text
+ */
+
+/**
+ * An answer of the server: the samples behind those that the page has.
+ * @typedef {object} Part
+ * @property {number[]} times
+ * @property {Line[]} lines
+ * @property {Mark[]} marks
+ * @property {number} startedMs
+ * @property {{ready: number, workers: number, draining: boolean}} readiness
+ * @property {{slot: number, state: string, pid: number|null}[]} slots
+ */
+
+export class Store {
+  /** ms since 1970, ascending. @type {number[]} */
+  times = [];
+  /** By chart and name. @type {Map<string, Line>} */
+  lines = new Map();
+  /** @type {Mark[]} */
+  marks = [];
+  /** @type {Part|null} */
+  last = null;
+
+  /** @param {number} points the most that are kept */
+  constructor(points) {
+    this.points = points;
+  }
+
+  /** The time behind which the page has no samples. */
+  get since() {
+    return this.times.at(-1) ?? 0;
+  }
+
+  /** @param {Part} part */
+  add(part) {
+    // A server that has started anew has a history of its own.
+    if (this.last !== null && this.last.startedMs !== part.startedMs) this.#clear();
+    const before = this.times.length;
+    this.times.push(...part.times);
+    for (const { chart, name, values } of part.lines) {
+      const key = `${chart} ${name}`;
+      const line = this.lines.get(key) ?? { chart, name, values: nulls(before) };
+      line.values.push(...values);
+      this.lines.set(key, line);
+    }
+    const excess = Math.max(0, this.times.length - this.points);
+    this.times.splice(0, excess);
+    for (const line of this.lines.values()) {
+      line.values.push(...nulls(before + part.times.length - line.values.length));
+      line.values.splice(0, excess);
+    }
+    this.marks = part.marks;
+    this.last = part;
+  }
+
+  /**
+   * @param {string} chart
+   * @returns {Line[]} with at least one value, those of workers by number
+   */
+  linesOf(chart) {
+    return [...this.lines.values()]
+      .filter((line) => line.chart === chart && line.values.some((value) => value !== null))
+      .sort((one, other) => numberOf(one.name) - numberOf(other.name));
+  }
+
+  #clear() {
+    this.times = [];
+    this.lines.clear();
+  }
+}
+
+/** @param {number} count */
+function nulls(count) {
+  return /** @type {null[]} */ (Array(Math.max(0, count)).fill(null));
+}
+
+/** @param {string} name `worker 12` */
+function numberOf(name) {
+  return Number(/\d+$/.exec(name)?.[0] ?? 0);
+}

@@ -1,0 +1,32 @@
+// view.js: the contract between the frame of the page and its views.
+
+/**
+ * @typedef {object} Session
+ * @property {string} key name of the key; '' without one
+ * @property {string[]} rights
+ * @property {string} server
+ * @property {string} version
+ * @property {'embedded'|'redis'} broker
+ * @property {boolean} hasTokens
+ * @property {import('./charts.js').ChartInfo[]} charts
+ * @property {number} sampleMs
+ * @property {number} points
+ */
+
+/**
+ * @typedef {object} App
+ * @property {Session} session
+ * @property {import('./store.js').Store} store
+ * @property {(right: string) => boolean} can
+ */
+
+/**
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {string} title
+ * @property {() => void} [update] new samples have come
+ * @property {() => void} [redraw] the theme or the width has changed
+ * @property {() => void} [close]
+ */
+
+export {};
