@@ -44,6 +44,13 @@ const PER_IP_RETRY_S = 10;
 
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
 
+/**
+ * Checks the token of a request, and asks the hook.
+ * @typedef {object} Authenticator
+ * @property {(request: import('node:http').IncomingMessage, address: string) => Credentials|Promise<Credentials>|null}
+ *   check null: there is no token; the promise never rejects
+ */
+
 /** The places of one admitted request. They are held until its connection is closed. */
 export class AdmissionLease {
   /**
@@ -79,8 +86,7 @@ export class Admission {
    * @param {HealthSource} parts.health
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
-   * @param {{check(request: import('node:http').IncomingMessage): Credentials|Promise<Credentials>|null}|null}
-   *   [parts.authenticator] null: no tokens are configured
+   * @param {Authenticator|null} [parts.authenticator] null: neither tokens nor hooks are configured
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
   constructor({
@@ -107,6 +113,7 @@ export class Admission {
       config.maxConnectionsPerIpMode !== 'off' ||
       config.messagesPerMinutePerIpMode !== 'off' ||
       config.handshakesPerMinutePerIpMode !== 'off' ||
+      config.hooks !== null ||
       (config.clientBroadcast && config.broadcastsPerMinutePerIpMode !== 'off');
     this.#addressOf = countsAddresses ? createAddressResolver(config.trustProxy) : () => '';
     this.#peerOf = countsPeers ? createPeerResolver(config.trustProxy) : () => null;
@@ -161,7 +168,7 @@ export class Admission {
    * @param {import('node:http').IncomingMessage} request well-formed, because the HTTP server has
    *   checked it
    * @returns {Refusal | AdmissionLease | Promise<Refusal | AdmissionLease>} a promise, which never
-   *   rejects, only if tokens are configured or the cap per address is not off
+   *   rejects, only if tokens or hooks are configured, or if the cap per address is not off
    */
   admit(request) {
     const { config, counters } = this;
@@ -226,7 +233,7 @@ export class Admission {
    */
   #checkToken(request, decision) {
     if (!(decision instanceof AdmissionLease)) return decision;
-    const checked = this.authenticator?.check(request) ?? null;
+    const checked = this.authenticator?.check(request, decision.address) ?? null;
     return checked instanceof Promise
       ? checked.then((credentials) => this.#withCredentials(decision, credentials))
       : this.#withCredentials(decision, checked);
@@ -241,8 +248,10 @@ export class Admission {
   #withCredentials(admitted, credentials) {
     if (credentials?.refusal?.error === 'UNAVAILABLE') {
       admitted.release();
-      const { retryAfterS } = credentials.refusal;
-      return this.#refuse(503, 'tokens', 'Tokens cannot be checked now.', retryAfterS);
+      const { retryAfterS, by } = credentials.refusal;
+      return by === 'hooks'
+        ? this.#refuse(503, 'hooks', 'The connection cannot be checked now.', retryAfterS)
+        : this.#refuse(503, 'tokens', 'Tokens cannot be checked now.', retryAfterS);
     }
     admitted.credentials = credentials;
     return admitted;

@@ -7,21 +7,17 @@
 // The handshake of a refused token is answered with 101, and the connection then closed: a browser
 // shows its page no HTTP status, but a close code.
 
-import { createHash } from 'node:crypto';
-
-import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
 import { mayJoin } from './session.js';
 import { TokenError } from './token-error.js';
 import { tokenOf } from './token-place.js';
+import { UserPlaces } from './user-places.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./claims.js').Identity} Identity */
 
 /** @typedef {import('./credentials.js').Credentials} Credentials */
 /** @typedef {import('./credentials.js').Refusal} Refusal */
-
-/** @typedef {import('../backend/places.js').Places} Places */
 
 export class Authentication {
   /**
@@ -31,19 +27,17 @@ export class Authentication {
    * @param {import('./sessions.js').Sessions} parts.sessions
    * @param {import('./lobby.js').Lobby} parts.lobby
    * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
-   * @param {Places} parts.places
+   * @param {import('../backend/places.js').Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {{error(fields: object, text: string): void}} parts.log
    */
   constructor({ config, verifier, sessions, lobby, hub, places, counters, log }) {
     this.isRequired = config.auth === 'required';
-    this.maxPerUser = config.maxConnectionsPerUser;
-    this.maxPerUserMode = config.maxConnectionsPerUserMode;
     this.verifier = verifier;
     this.sessions = sessions;
     this.lobby = lobby;
     this.hub = hub;
-    this.places = places;
+    this.userPlaces = new UserPlaces({ config, places, counters });
     this.counters = counters;
     this.log = log;
     /** @type {(connection: Connection) => void} */
@@ -189,8 +183,7 @@ export class Authentication {
   #credentialsOf(token) {
     try {
       const identity = this.verifier.verify(token);
-      if (identity instanceof Promise || this.maxPerUserMode !== 'off')
-        return this.#placeFor(identity);
+      if (identity instanceof Promise || !this.userPlaces.isOff) return this.#placeFor(identity);
       return { identity, lease: null, refusal: null };
     } catch (error) {
       return refused(this.#refusalOf(error));
@@ -219,16 +212,8 @@ export class Authentication {
    * @returns {Promise<Credentials>} never rejects
    */
   async #placeFor(verified) {
-    const { maxPerUser, maxPerUserMode: mode, places, counters } = this;
     try {
-      const identity = await verified;
-      if (mode === 'off') return { identity, lease: null, refusal: null };
-      const key = placeKey(identity.user);
-      const { admitted, connections } = await places.acquire(key, maxPerUser, mode === 'observe');
-      if (mode === 'observe' && connections > maxPerUser) counters.userLimitsObserved++;
-      if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
-      counters.closes.user_limit++;
-      return refused(USER_LIMIT);
+      return await this.userPlaces.take(await verified);
     } catch (error) {
       return refused(this.#refusalOf(error));
     }
@@ -270,44 +255,10 @@ const INVALID = Object.freeze({
   retryAfterS: 0,
   close: CLOSES.INVALID_TOKEN,
 });
-/** @type {Refusal} */
-const USER_LIMIT = Object.freeze({
-  error: 'PERMISSION_DENIED',
-  retryAfterS: 0,
-  close: CLOSES.USER_LIMIT,
-});
-
 /**
  * @param {Refusal} refusal
  * @returns {Credentials}
  */
 function refused(refusal) {
   return { identity: null, lease: null, refusal };
-}
-
-/**
- * Users share the relay's count with addresses: a key is short ASCII, and no address.
- * @param {string} user
- */
-function placeKey(user) {
-  return `${USER_PREFIX}${createHash('sha256').update(user).digest('base64url')}`;
-}
-
-class PlaceLease {
-  /**
-   * @param {Places} places
-   * @param {string} key
-   */
-  constructor(places, key) {
-    /** @type {Places|null} */
-    this.places = places;
-    this.key = key;
-  }
-
-  /** May be called again: by the session's end, and by the socket's. */
-  release() {
-    const { places } = this;
-    this.places = null;
-    places?.release(this.key);
-  }
 }

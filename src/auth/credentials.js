@@ -16,6 +16,8 @@
  * @property {import('../protocol/codes.js').ErrorCode} error
  * @property {number} retryAfterS 0: waiting does not help
  * @property {{code: number, reason: string}} close for a connection that has no other session
+ * @property {string} [message] for the client, in place of that of the error
+ * @property {'hooks'} [by] a hook refuses; otherwise the token is refused
  */
 
 export {};

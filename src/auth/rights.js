@@ -61,6 +61,12 @@ export class Rights {
   }
 }
 
+/** Everything but broadcasts: the rights of a user whom a hook has named. */
+export const ALL_ROOMS = new Rights(
+  { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] },
+  false,
+);
+
 /** @type {Map<string, Rights>} */
 const remembered = new Map();
 

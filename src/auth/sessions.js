@@ -24,7 +24,7 @@ export class Sessions {
 
   /**
    * @param {object} parts
-   * @param {import('./revocations.js').Revocations} parts.revocations
+   * @param {Pick<import('./revocations.js').Revocations, 'isRevoked'>} parts.revocations
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
    * @param {() => number} [parts.now] ms since 1970
    */

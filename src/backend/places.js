@@ -1,5 +1,5 @@
 // places.js: the contract of places: connections counted by the address of their client and by the
-// user of their token.
+// user of their token, or of a hook.
 //
 // The relay counts the places of a server for every backend. A key is short ASCII: an address as
 // limits count it (admission/address.js), or the hash of a user's name. With Redis, the relays of
@@ -41,7 +41,7 @@ export function kindOfKey(key) {
 
 /**
  * @param
- *   {Pick<import('../config/settings.js').Config, 'tokens'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
+ *   {Pick<import('../config/settings.js').Config, 'tokens'|'hooks'|'fleetLimitsMode'|'maxConnectionsPerIp'|'maxConnectionsPerIpMode'|'maxConnectionsPerUser'|'maxConnectionsPerUserMode'>}
  *   config
  * @returns {FleetRules} the weaker of two modes counts: a limit that servers do not enforce by
  *   themselves is not enforced together either
@@ -55,7 +55,10 @@ export function fleetRulesOf(config) {
     },
     user: {
       cap: config.maxConnectionsPerUser,
-      mode: config.tokens === null ? 'off' : weakerOf(mode, maxConnectionsPerUserMode),
+      mode:
+        config.tokens === null && config.hooks === null
+          ? 'off'
+          : weakerOf(mode, maxConnectionsPerUserMode),
     },
   };
 }

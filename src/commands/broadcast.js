@@ -24,7 +24,7 @@ export class BroadcastCommand {
    *   `granted`: by token
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
-   * @param {import('./publish.js').Publisher} parts.publisher
+   * @param {import('./publish.js').MessagePublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
    *   0 if the broadcast passes; otherwise as `admitMessage` of dispatch.js
@@ -50,13 +50,11 @@ export class BroadcastCommand {
     if (!this.#mayBroadcast(connection))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const bytes = payloadEnd - payloadStart;
-    const sinceMs = performance.now();
-    const wait = this.admitBroadcast(connection, sinceMs, bytes);
+    const wait = this.admitBroadcast(connection, performance.now(), bytes);
     if (wait !== 0) return this.replies.overRate(connection, id, wait);
     const payload = source.toString('utf8', payloadStart, payloadEnd);
     const tag = this.nextTag;
     this.nextTag = (tag % 0xffffffff) + 1;
-    this.pending.set(tag, { connection, id, payload, sinceMs });
     const publication = encodePublication(
       KIND.BROADCAST,
       Date.now(),
@@ -66,8 +64,11 @@ export class BroadcastCommand {
       payloadStart,
       payloadEnd,
     );
-    const forget = () => this.pending.delete(tag);
-    this.publisher.broadcast(connection, publication, id, forget);
+    this.publisher.broadcast(connection, publication, id, {
+      onPublish: () =>
+        this.pending.set(tag, { connection, id, payload, sinceMs: performance.now() }),
+      onRefused: () => this.pending.delete(tag),
+    });
   }
 
   /** @param {Connection} connection */

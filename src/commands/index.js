@@ -4,7 +4,9 @@ import { AuthCommands } from './auth.js';
 import { BroadcastCommand } from './broadcast.js';
 import { Dispatcher } from './dispatch.js';
 import { HistoryCommand } from './history.js';
+import { HookGate } from './hook-gate.js';
 import { JoinCommands } from './join.js';
+import { CommandOrder } from './order.js';
 import { PendingJoins, PendingReads } from './pending.js';
 import { PresenceCommand } from './presence.js';
 import { MessageCommand, Publisher } from './publish.js';
@@ -34,6 +36,7 @@ import { SessionCommands } from './session.js';
  *   presence
  * @property {import('./auth.js').Authenticator|null} [authenticator] null if no tokens are
  *   configured
+ * @property {import('./hook-gate.js').HookCalls|null} [hooks] null if there are none
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitMessage 0 if
  *   the message passes; above 0: seconds to wait; −1: close with 4005
  * @property {(connection: Connection, nowMs: number, bytes: number) => number} admitBroadcast the
@@ -51,12 +54,21 @@ import { SessionCommands } from './session.js';
  *   is not used after the call
  * @property {(connection: Connection, room: string, join: import('./join.js').TransportJoin) => void}
  *   join joins a room for a transport whose clients send no commands
+ * @property {(connection: Connection, refusal: EntryRefusal) => void} refuse answers a connection that
+ *   is about to be closed
  * @property {() => void} sweep call it once a second
  * @property {() => void} refusePublishes from now on each publish is refused with UNAVAILABLE
- * @property {() => boolean} isSettled true when the broker has answered all publishes
+ * @property {() => boolean} isSettled true when the hooks and the broker have answered all publishes
  * @property {PendingJoins} pendingJoins
  * @property {JoinCommands} joins
  * @property {BroadcastCommand} broadcasts
+ */
+
+/**
+ * @typedef {object} EntryRefusal
+ * @property {import('../protocol/codes.js').ErrorCode} error
+ * @property {number} retryAfterS 0: waiting does not help
+ * @property {string} [message] in place of the usual one
  */
 
 /** @param {CommandParts} parts @returns {Commands} */
@@ -75,13 +87,28 @@ export function createCommands(parts) {
   } = parts;
   const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
-  const publisher = new Publisher({ broker, replies, counters });
+  const ownPublisher = new Publisher({ broker, replies, counters });
   const pendingReads = new PendingReads({ replies, charge, counters });
   const pendingJoins = new PendingJoins({ replies, counters });
   const pending = { replies, pendingReads, pendingJoins };
+  // Without hooks there is nothing in between.
+  const { hooks = null } = parts;
+  /** @type {CommandOrder<import('./hook-gate.js').Verdict>} */
+  const order = new CommandOrder(config.hookCallsPerConnection);
+  const hookGate = hooks && new HookGate({ hooks, hub, order, publisher: ownPublisher, replies });
+  const publisher = hookGate ?? ownPublisher;
 
   const session = new SessionCommands({ config, idempotencyMs, outageNotice, replies });
-  const joins = new JoinCommands({ config, hub, scheduler, tracker, ...pending, charge, counters });
+  const joins = new JoinCommands({
+    config,
+    hub,
+    scheduler,
+    tracker,
+    ...pending,
+    gate: hookGate,
+    charge,
+    counters,
+  });
   const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
   const { admitBroadcast } = parts;
   const broadcasts = new BroadcastCommand({
@@ -115,10 +142,12 @@ export function createCommands(parts) {
     handlers.set('hello', (connection, command) => gate.hello(connection, command));
     handlers.set('auth', (connection, command) => gate.auth(connection, command));
   }
+  if (hookGate !== null)
+    for (const [type, handler] of handlers) handlers.set(type, hookGate.inOrder(handler));
   const isLimited =
     config.messagesPerMinuteMode !== 'off' ||
     config.messagesPerMinutePerIpMode !== 'off' ||
-    (config.tokens !== null && config.messagesPerMinutePerUserMode !== 'off');
+    ((config.tokens !== null || hooks !== null) && config.messagesPerMinutePerUserMode !== 'off');
   const dispatcher = new Dispatcher({
     handlers,
     replies,
@@ -129,12 +158,15 @@ export function createCommands(parts) {
     log,
   });
   gate?.resumeWith((connection, data) => dispatcher.handle(connection, data));
+  order.resumeWith((connection, data) => dispatcher.handle(connection, data));
   return {
     receive: (connection, data) => dispatcher.receive(connection, data),
     join: (connection, room, join) => joins.joinFor(connection, room, join),
+    refuse: (connection, { error, retryAfterS, message }) =>
+      replies.error(connection, error, undefined, retryAfterS || undefined, message),
     sweep: () => broadcasts.sweep(),
-    refusePublishes: () => publisher.refuseAll(),
-    isSettled: () => publisher.unanswered === 0,
+    refusePublishes: () => ownPublisher.refuseAll(),
+    isSettled: () => ownPublisher.unanswered === 0 && order.isEmpty,
     pendingJoins,
     joins,
     broadcasts,

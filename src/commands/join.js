@@ -44,11 +44,23 @@ export class JoinCommands {
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {Pick<import('./hook-gate.js').HookGate, 'join'>|null} [parts.gate] null if there are no
+   *   hooks
    * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of a
    *   reply against the connection's rate
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, scheduler, tracker, replies, pendingJoins, charge, counters }) {
+  constructor({
+    config,
+    hub,
+    scheduler,
+    tracker,
+    replies,
+    pendingJoins,
+    gate = null,
+    charge,
+    counters,
+  }) {
     this.maxRooms = config.maxRoomsPerConnection;
     this.isNameFree = config.tokens === null;
     this.maxRoomsMode = config.maxRoomsPerConnectionMode;
@@ -57,6 +69,7 @@ export class JoinCommands {
     this.tracker = tracker;
     this.replies = replies;
     this.pendingJoins = pendingJoins;
+    this.gate = gate;
     this.charge = charge;
     this.counters = counters;
   }
@@ -80,7 +93,9 @@ export class JoinCommands {
     // The right to join covers messages that the client has missed, but not those of before.
     if (last > 0 && session !== null && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
-    this.#enter(connection, name, { id, who, since: readSince(command.since), last });
+    this.#ask(connection, name, { id, who, since: readSince(command.since), last }, (refusal) =>
+      replies.error(connection, refusal.code, id, undefined, refusal.message),
+    );
   }
 
   /**
@@ -92,11 +107,14 @@ export class JoinCommands {
    */
   autojoin(connection, name, since) {
     const who = this.tracker?.covers(name) ? { user: undefined, info: null } : null;
-    this.#enter(connection, name, { id: undefined, who, since });
+    this.#ask(connection, name, { id: undefined, who, since }, ({ code, message }) => {
+      if (code === 'PERMISSION_DENIED') connection.send(encodeLeft(name, 'permission'));
+      else this.replies.error(connection, code, undefined, undefined, message);
+    });
   }
 
   /**
-   * Joins a room for a transport whose clients send no commands.
+   * Joins a room for a transport whose clients send no commands. The transport has asked the hooks.
    * @param {Connection} connection not in the room
    * @param {string} name of a room that it may join
    * @param {TransportJoin} join
@@ -107,8 +125,8 @@ export class JoinCommands {
   }
 
   /**
-   * Joins a room at the backend's request, whatever the connection's token permits. The room limit
-   * holds.
+   * Joins a room at the backend's request, whatever the connection's token and the hooks
+   * permit. The room limit holds.
    * @param {Connection} connection
    * @param {string} name
    * @param {string} user
@@ -144,6 +162,22 @@ export class JoinCommands {
       connection.send(encodeLeft(name, 'removed'));
     });
     return true;
+  }
+
+  /**
+   * Asks the hook, then joins. A connection that is in the room, or joining it, has been allowed.
+   * @param {Connection} connection
+   * @param {string} name
+   * @param {Joining} join
+   * @param {(refusal: import('./hook-gate.js').HookRefusal) => void} onRefused
+   */
+  #ask(connection, name, join, onRefused) {
+    if (this.gate === null || this.hub.rooms.get(name)?.has(connection))
+      return this.#enter(connection, name, join);
+    this.gate.join(connection, name, (refusal) => {
+      if (refusal === null) this.#enter(connection, name, join);
+      else onRefused(refusal);
+    });
   }
 
   /**
@@ -248,14 +282,14 @@ export class JoinCommands {
   }
 
   /**
-   * Checks the name that a connection uses in presence. If it has a token, the name is that of the
-   * token. Without a token the name is free only if no tokens are configured.
+   * Checks the name that a connection uses in presence. If it has a user, by a token or a hook, the
+   * name is that user. Otherwise the name is free only if no tokens are configured.
    * @param {Connection} connection
    * @param {JoiningUser} who
    */
   #mayAppearAs({ session }, { user }) {
-    if (user === undefined || this.isNameFree) return true;
-    return session !== null && session.user === user;
+    if (user === undefined) return true;
+    return session === null ? this.isNameFree : session.user === user;
   }
 }
 

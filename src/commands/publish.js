@@ -12,6 +12,17 @@ import { encodePublication, KIND } from '../protocol/publication.js';
 
 /** @typedef {import('../protocol/position.js').Position} Position */
 
+/**
+ * @typedef {object} BroadcastListener
+ * @property {() => void} onPublish called before the broker gets the broadcast
+ * @property {() => void} onRefused the broker has refused it; called before the error reply
+ */
+
+/**
+ * Where the commands publish: a Publisher, or one behind hooks.
+ * @typedef {Pick<Publisher, 'message'|'broadcast'>} MessagePublisher
+ */
+
 export class Publisher {
   /**
    * @param {object} parts
@@ -59,13 +70,11 @@ export class Publisher {
    * @param {Connection} connection
    * @param {Buffer} publication
    * @param {Id} id
-   * @param {() => void} onRefused called before the error reply
+   * @param {BroadcastListener} listener
    */
-  broadcast(connection, publication, id, onRefused) {
-    if (this.isRefusing) {
-      onRefused();
-      return this.replies.error(connection, 'UNAVAILABLE', id);
-    }
+  broadcast(connection, publication, id, { onPublish, onRefused }) {
+    if (this.isRefusing) return this.replies.error(connection, 'UNAVAILABLE', id);
+    onPublish();
     this.counters.publications++;
     this.unanswered++;
     this.broker.publish(EVERYONE, publication).then(
@@ -94,7 +103,7 @@ export class MessageCommand {
   /**
    * @param {object} parts
    * @param {import('../hub/hub.js').Hub} parts.hub
-   * @param {Publisher} parts.publisher
+   * @param {MessagePublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
    */

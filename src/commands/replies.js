@@ -34,10 +34,11 @@ export class Replies {
    * @param {ErrorCode} code
    * @param {Id} id
    * @param {number} [retryAfter] seconds
+   * @param {string} [message] in place of the usual one of this code
    */
-  error(connection, code, id, retryAfter) {
+  error(connection, code, id, retryAfter, message) {
     this.counters.errors[code]++;
-    connection.send(encodeError(code, Date.now(), id, retryAfter));
+    connection.send(encodeError(code, Date.now(), id, retryAfter, message));
   }
 
   /**

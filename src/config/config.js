@@ -9,6 +9,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { readApiKeys } from './api-keys.js';
 import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
+import { readHookSettings } from './hooks.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
 import { SETTINGS } from './settings.js';
@@ -75,11 +76,14 @@ export function loadConfig(env) {
   values.auth = auth;
   const { apiKeys, faults: keyFaults } = readApiKeys(values);
   values.apiKeys = apiKeys;
+  const { hooks, faults: hookFaults } = readHookSettings(values);
+  values.hooks = hooks;
   faults.push(
     ...redis.faults,
     ...tlsFaults,
     ...tokenFaults,
     ...keyFaults,
+    ...hookFaults,
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),

@@ -26,7 +26,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
  * @property {boolean} [isMultiline] line breaks are allowed in its value
- * @property {'redis'|'tls'|'tokens'|'apiKeys'} [part] the row is read into this entry of the configuration and has none of
+ * @property {'redis'|'tls'|'tokens'|'apiKeys'|'hooks'} [part] the row is read into this entry of the configuration and has none of
  *   its own
  * @property {string} meaning one line for the documentation
  */
@@ -422,6 +422,44 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: '',
       part: 'apiKeys',
       meaning: 'File of further keys, one on each line. It is read again at each SIGHUP.',
+    },
+    {
+      env: 'FANFARE_HOOKS',
+      key: 'hooksFile',
+      type: 'string',
+      default: '',
+      part: 'hooks',
+      meaning:
+        'JavaScript file with [hooks](hooks.md): `onConnect`, `onJoin`, `onPublish`, `onDisconnect`. SIGHUP loads it again. Without it no hook is called.',
+    },
+    {
+      env: 'FANFARE_HOOK_TIMEOUT_MS',
+      key: 'hookTimeoutMs',
+      type: 'integer',
+      default: 1000,
+      min: 10,
+      max: 60_000,
+      unit: 'ms',
+      meaning: 'Deadline of a call of a hook. After it the call counts as failed, and is refused.',
+    },
+    {
+      env: 'FANFARE_HOOK_CALLS',
+      key: 'hookCalls',
+      type: 'integer',
+      default: 1000,
+      min: 1,
+      max: 100_000,
+      meaning: 'Calls of hooks that run at once in a worker. Further calls wait in line.',
+    },
+    {
+      env: 'FANFARE_HOOK_CALLS_PER_CONNECTION',
+      key: 'hookCallsPerConnection',
+      type: 'integer',
+      default: 16,
+      min: 1,
+      max: 1000,
+      meaning:
+        'Calls of hooks that run at once for one connection. They take effect in the order of sending. 1: one by one.',
     },
     {
       env: 'FANFARE_API_MESSAGES_PER_MINUTE',
@@ -1090,6 +1128,7 @@ export const SETTINGS = Object.freeze(ROWS);
  * @property {import('./certificate.js').TlsSettings|null} tls null if the public port speaks plain HTTP
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
+ * @property {import('./hooks.js').HookSettings|null} hooks null if there are none
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]

@@ -20,6 +20,7 @@ export const REFUSALS = /** @type {const} */ ([
   'tls',
   'tokens',
   'denied',
+  'hooks',
 ]);
 
 /** Limits with a mode `observe`: the labels of `fanfare_limits_observed_total`. */
@@ -126,6 +127,19 @@ export const AUTH_CLOSES = /** @type {const} */ ([
   'user_limit',
 ]);
 
+/** The hooks: the labels of `fanfare_hook_calls_total`. */
+export const HOOK_NAMES = /** @type {const} */ ([
+  'onConnect',
+  'onJoin',
+  'onPublish',
+  'onDisconnect',
+]);
+
+/** @typedef {typeof HOOK_NAMES[number]} HookName */
+
+/** Reasons of failed calls of hooks: labels of `fanfare_hook_failures_total`, with the hook. */
+export const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy']);
+
 /** TLS handshakes: the labels of `fanfare_tls_handshakes_total`. */
 export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
 
@@ -213,6 +227,23 @@ export function createCounters() {
     },
     auth: createAuthCounters(),
     api: createApiCounters(),
+    hooks: createHookCounters(),
+  };
+}
+
+/** @returns the part of a worker's counters that is about hooks */
+export function createHookCounters() {
+  return {
+    calls: zeros(HOOK_NAMES),
+    denied: zeros(HOOK_NAMES),
+    /** by hook and reason: `onPublish,timeout` */
+    failures: zeros(
+      HOOK_NAMES.flatMap((hook) =>
+        HOOK_FAILURES.map((reason) => /** @type {const} */ (`${hook},${reason}`)),
+      ),
+    ),
+    /** gauge: promises of hooks that are not settled, those past their deadline included */
+    running: 0,
   };
 }
 
@@ -242,5 +273,6 @@ export function createApiCounters() {
 }
 
 /** @typedef {ReturnType<typeof createApiCounters>} ApiCounters */
+/** @typedef {ReturnType<typeof createHookCounters>} HookCounters */
 /** @typedef {ReturnType<typeof createCounters>} Counters */
 /** @typedef {ReturnType<typeof createAuthCounters>} AuthCounters */

@@ -10,6 +10,7 @@
 
 import { getHeapStatistics } from 'node:v8';
 import { privateBytes } from '../config/system-memory.js';
+import { HOOK_NAMES } from './counters.js';
 import { droppedLines } from './log.js';
 
 /** @typedef {import('./counters.js').Counters} Counters */
@@ -57,7 +58,9 @@ import { droppedLines } from './log.js';
  * @property {string} help
  * @property {'sum'|'max'|'min'|'first'} [aggregator] over the workers; counters and histograms
  *   always add up
- * @property {string} [label] the only label; its values are the keys that `read` returns
+ * @property {string} [label] its values are the keys that `read` returns. Two labels have a comma
+ *   between them, and so have their values.
+ * @property {readonly string[]} [values] of the label of a histogram
  * @property {readonly number[]} [buckets] of a histogram, ascending
  * @property {(source: Source) => number|Record<string, number>} [read] absent for histograms
  */
@@ -461,6 +464,41 @@ export const METRICS = Object.freeze([
     'Seconds from the head of a request to its answer, in the HTTP API.',
     API_BUCKETS,
   ),
+
+  // Hooks.
+  labelled(
+    'fanfare_hook_calls_total',
+    'Calls of hooks, by hook.',
+    'hook',
+    ({ counters }) => counters.hooks.calls,
+  ),
+  labelled(
+    'fanfare_hook_denied_total',
+    'Calls of hooks that denied a connection, a join or a message, by hook.',
+    'hook',
+    ({ counters }) => counters.hooks.denied,
+  ),
+  labelled(
+    'fanfare_hook_failures_total',
+    'Calls of hooks that failed, and so refused, by hook and reason: `throw`, `timeout`, `answer` (of another form), `busy` (too many calls or waiting commands).',
+    'hook,reason',
+    ({ counters }) => counters.hooks.failures,
+  ),
+  gauge(
+    'fanfare_hook_calls_running',
+    'Promises of hooks that are not settled, those past their deadline included.',
+    'sum',
+    ({ counters }) => counters.hooks.running,
+  ),
+  {
+    ...histogram(
+      'fanfare_hook_seconds',
+      'Seconds from the start of a hook to its answer, its failure or its deadline, by hook.',
+      API_BUCKETS,
+    ),
+    label: 'hook',
+    values: HOOK_NAMES,
+  },
 
   // Presence.
   gauge(

@@ -174,7 +174,8 @@ export const CLOSES = Object.freeze({
   OVERLOAD: {
     code: 1013,
     reason: 'overload',
-    cause: 'Too many bytes wait to be read in this worker, or tokens cannot be checked now.',
+    cause:
+      'Too many bytes wait to be read in this worker, or tokens cannot be checked now, or a hook has failed.',
     client: 'reconnect after at least 10 s with jitter',
   },
   TOKEN_EXPIRED: {
@@ -244,6 +245,12 @@ export const CLOSES = Object.freeze({
     reason: 'connection limit of the user',
     cause:
       'The user has `FANFARE_MAX_CONNECTIONS_PER_USER` connections, on this server or on all together.',
+    client: 'stop',
+  },
+  DENIED: {
+    code: 4506,
+    reason: 'denied',
+    cause: 'The hook `onConnect` has denied the connection. An error with its text precedes.',
     client: 'stop',
   },
   ROOM_LIMIT: {

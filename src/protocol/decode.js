@@ -154,6 +154,17 @@ export function isIdempotencyKey(value) {
   return typeof value === 'string' && value !== '' && value.length <= MAX_KEY_LENGTH;
 }
 
+/**
+ * @param {Buffer} payload JSON in UTF-8, not from a client
+ * @returns {boolean} true if a client might send it: its depth and its keys are within the limits
+ */
+export function isPayload(payload) {
+  return scan(Buffer.concat([PAYLOAD_PREFIX, payload, PAYLOAD_SUFFIX])) !== null;
+}
+
+const PAYLOAD_PREFIX = Buffer.from('{"payload":');
+const PAYLOAD_SUFFIX = Buffer.from('}');
+
 /** @type {Since} */
 const NO_POSITION = Object.freeze({ epoch: '', offset: 0, connectionId: '' });
 

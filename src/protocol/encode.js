@@ -307,8 +307,8 @@ export function encodeShutdown(reconnectAfterMs) {
  * @param {number} timestampMs
  * @param {string|number|undefined} id
  * @param {number} [retryAfter] whole seconds
+ * @param {string} [message] in place of the usual one of this error
  */
-export function encodeError(error, timestampMs, id, retryAfter) {
-  const { message } = ERRORS[error];
+export function encodeError(error, timestampMs, id, retryAfter, message = ERRORS[error].message) {
   return JSON.stringify({ type: 'error', error, message, retryAfter, id, timestamp: timestampMs });
 }

@@ -104,6 +104,23 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
 }
 
 /**
+ * The same publication with another payload.
+ * @param {Buffer} publication a MESSAGE or BROADCAST
+ * @param {Buffer} payload JSON
+ */
+export function withPayload(publication, payload) {
+  return Buffer.concat([publication.subarray(0, payloadStart(publication)), payload]);
+}
+
+/**
+ * @param {Buffer} publication
+ * @returns {string} its payload: JSON
+ */
+export function payloadText(publication) {
+  return publication.toString('utf8', payloadStart(publication), payloadEnd(publication));
+}
+
+/**
  * A message between workers: JSON, without a sender and a time.
  * @param {number} kind REVOCATION, SURVEY or ANSWER
  * @param {string} text JSON

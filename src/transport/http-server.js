@@ -988,8 +988,20 @@ export class HttpServer {
     const { wanted } = handshake;
     if (this.streams === null || wanted === null) return;
     const refusal = this.streams.open(wanted, socket, admitted);
+    if (refusal instanceof Promise)
+      refusal.then((later) => this.#streamOpened(socket, admitted, later));
+    else this.#streamOpened(socket, admitted, refusal);
+  }
+
+  /**
+   * @param {TrackedSocket} socket
+   * @param {AdmissionLease} admitted
+   * @param {import('./sse-request.js').Refused|null} refusal null if the stream is open, or if its
+   *   client is gone
+   */
+  #streamOpened(socket, admitted, refusal) {
     if (refusal === null) {
-      handshake.wanted = null;
+      socket[HANDSHAKE].wanted = null;
       return;
     }
     admitted.release();

@@ -118,9 +118,10 @@ function refused(status, error, message, headers = {}) {
  * @param {number} status
  * @param {ErrorCode} code
  * @param {Headers} [headers]
+ * @param {string} [message] in place of the usual one of this code
  */
-export function errorRefused(status, code, headers) {
-  return refused(status, code, ERRORS[code].message, headers);
+export function errorRefused(status, code, headers, message = ERRORS[code].message) {
+  return refused(status, code, message, headers);
 }
 
 /**

@@ -21,6 +21,7 @@ import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import {
   encodeJoined,
+  encodeLeft,
   encodeNotReplayed,
   encodeResync,
   encodeShutdown,
@@ -51,6 +52,9 @@ const MAX_INPUT_BYTES = 65_536;
 /** Clients return after so long, unless another time follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
+
+/** If a hook has failed, clients wait at least so long. */
+const HOOK_RETRY_S = 5;
 
 /** @type {unique symbol} */
 const STREAM = Symbol('stream');
@@ -204,6 +208,16 @@ const NO_POSITIONS = [];
  *   Entrance
  */
 
+/**
+ * Asks onJoin about the rooms of a stream.
+ * @callback AskJoins
+ * @param {Connection} connection
+ * @param {Credentials|null} credentials
+ * @param {readonly string[]} rooms
+ * @returns {Promise<({code: import('../protocol/codes.js').ErrorCode, message: string|undefined}|null)[]>}
+ *   by room; null: it may join. The promise never rejects.
+ */
+
 export class EventStreams {
   /**
    * @param {object} parts
@@ -212,13 +226,15 @@ export class EventStreams {
    * @param {Pick<import('../commands/index.js').Commands, 'join'>} parts.commands
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
+   * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, commands, heartbeat, entrance = null, counters }) {
+  constructor({ config, hub, commands, heartbeat, entrance = null, askJoins = null, counters }) {
     this.hub = hub;
     this.commands = commands;
     this.heartbeat = heartbeat;
     this.entrance = entrance;
+    this.askJoins = askJoins;
     this.counters = counters;
     this.maxRooms =
       config.maxRoomsPerConnectionMode === 'enforce'
@@ -284,7 +300,8 @@ export class EventStreams {
    * @param {StreamRequest} request
    * @param {import('node:net').Socket} socket
    * @param {{address: string, credentials: Credentials|null}} admitted
-   * @returns {Refused|null} null if the stream is open; a refusal has written nothing
+   * @returns {Refused|null|Promise<Refused|null>} null if the stream is open; a refusal has written
+   *   nothing. A promise, which never rejects, only if there is a hook onJoin.
    */
   open(request, socket, { address, credentials }) {
     const names = [...new Set([...request.rooms, ...(credentials?.identity?.autojoin ?? [])])];
@@ -293,8 +310,52 @@ export class EventStreams {
     const streamSocket = /** @type {StreamSocket} */ (socket);
     const descriptor = this.writesDirectly ? descriptorOf(socket) : -1;
     const stream = new EventStream(this, streamSocket, address, descriptor);
-    const { connection } = stream;
-    streamSocket[STREAM] = stream;
+    if (this.askJoins === null) {
+      this.#begin(stream, request, names, credentials);
+      return null;
+    }
+    return this.#ask(this.askJoins, stream, request, names, credentials);
+  }
+
+  /**
+   * Asks onJoin before anything is written, because an EventSource stops for ever only at a status.
+   * @param {AskJoins} askJoins
+   * @param {EventStream} stream
+   * @param {StreamRequest} request
+   * @param {readonly string[]} names
+   * @param {Credentials|null} credentials
+   * @returns {Promise<Refused|null>}
+   */
+  async #ask(askJoins, stream, request, names, credentials) {
+    const { connection, socket } = stream;
+    const refusals = await askJoins(connection, credentials, names);
+    if (socket.destroyed) return null;
+    const isWanted = (/** @type {string} */ name) => request.rooms.includes(name);
+    const wanted = refusals.find((one, i) => one !== null && isWanted(names[i]));
+    const refusal = wanted ?? (refusals.includes(null) ? null : refusals[0]);
+    if (refusal !== null) {
+      const { code, message } = refusal;
+      return code === 'PERMISSION_DENIED'
+        ? errorRefused(403, code, {}, message)
+        : errorRefused(503, code, { 'Retry-After': String(HOOK_RETRY_S) }, message);
+    }
+    // Rooms that the token joins, and the hook does not allow, are left out.
+    const allowed = names.filter((_, i) => refusals[i] === null);
+    this.#begin(stream, request, allowed, credentials);
+    for (const name of names)
+      if (!allowed.includes(name)) stream.sendEvent(encodeLeft(name, 'permission'));
+    return null;
+  }
+
+  /**
+   * @param {EventStream} stream
+   * @param {StreamRequest} request
+   * @param {readonly string[]} names
+   * @param {Credentials|null} credentials
+   */
+  #begin(stream, request, names, credentials) {
+    const { connection, socket } = stream;
+    socket[STREAM] = stream;
     socket.setTimeout(0);
     socket.on('data', socketOnData);
     socket.on('end', socketOnEnd);
@@ -308,7 +369,6 @@ export class EventStreams {
     if (this.entrance === null) this.hub.add(connection);
     else this.entrance.enter(connection, credentials, () => {});
     if (connection.isOpen) this.#join(stream, names, request);
-    return null;
   }
 
   /**
@@ -320,19 +380,20 @@ export class EventStreams {
   #refusalOf({ rooms, last }, names, credentials) {
     const { entrance } = this;
     if (entrance !== null) {
-      if (credentials === null && entrance.isRequired)
-        return errorRefused(401, 'INVALID_TOKEN', CHALLENGE);
       const refusal = credentials?.refusal ?? null;
       if (refusal !== null) {
-        const { error, retryAfterS } = refusal;
+        const { error, retryAfterS, message, by } = refusal;
         if (retryAfterS > 0)
           return errorRefused(503, error, { 'Retry-After': String(retryAfterS) });
+        if (by === 'hooks') return errorRefused(403, error, {}, message);
         // The only refusal of another kind is the limit of connections per user.
         return error === 'PERMISSION_DENIED'
           ? errorRefused(429, error)
           : errorRefused(401, error, CHALLENGE);
       }
       const identity = credentials?.identity ?? null;
+      if (identity === null && entrance.isRequired)
+        return errorRefused(401, 'INVALID_TOKEN', CHALLENGE);
       const isAllowed = (/** @type {string} */ room) =>
         identity === null ||
         (entrance.mayJoin(identity, room) &&

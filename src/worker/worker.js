@@ -81,6 +81,9 @@ export async function createWorker({ relayPath, ...parts }) {
   // So is express, if there are API keys.
   const createHttpApi =
     config.apiKeys.length === 0 ? null : (await import('./api.js')).createHttpApi;
+  // Hooks are loaded before this worker is ready: without them it must not let anybody in.
+  const createHooks =
+    config.hooks === null ? null : await (await import('./hooks.js')).prepareHooks(config.hooks);
   return new Worker({
     ...parts,
     counters,
@@ -90,6 +93,7 @@ export async function createWorker({ relayPath, ...parts }) {
     backend,
     WorkerAuth,
     createHttpApi,
+    createHooks,
   });
 }
 
@@ -103,12 +107,14 @@ export class Worker {
    *   backend: Awaited<ReturnType<typeof createBackend>>,
    *   WorkerAuth: typeof import('./auth.js').WorkerAuth|null,
    *   createHttpApi: typeof import('./api.js').createHttpApi|null,
+   *   createHooks: Awaited<ReturnType<typeof import('./hooks.js').prepareHooks>>|null,
    * }} parts `memoryBytes`: this worker's part of the machine's memory; `WorkerAuth`: null if no
-   *   tokens are configured; `createHttpApi`: null if no API keys are
+   *   tokens are configured; `createHttpApi`: null if no API keys are; `createHooks`: null if there
+   *   are no hooks
    */
   constructor(parts) {
     const { config, log, counters, metrics, memoryBytes, historyRules, backend } = parts;
-    const { WorkerAuth, createHttpApi } = parts;
+    const { WorkerAuth, createHttpApi, createHooks } = parts;
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
@@ -169,6 +175,18 @@ export class Worker {
         log,
       });
     const authenticator = this.auth?.authentication ?? null;
+    /** Null if there are none. */
+    this.hooks =
+      createHooks?.({
+        config,
+        hub,
+        places: backend.addresses,
+        authentication: authenticator,
+        counters,
+        seconds: metrics.hookSeconds,
+        log,
+      }) ?? null;
+    const entrance = this.hooks?.entrance ?? authenticator;
     const historyReader = new HistoryReader({ scheduler, counters });
     const limiter = (this.limiter = new RateLimiter(config, counters));
     const commands = (this.commands = createCommands({
@@ -181,6 +199,7 @@ export class Worker {
       historyReader,
       outageNotice: this.outageNotice,
       authenticator,
+      hooks: this.hooks?.entrance ?? null,
       admitMessage: (connection, nowMs, bytes) =>
         limiter.admitMessage(connection, connection.address, nowMs, bytes, userOf(connection)),
       admitBroadcast: (connection, nowMs, bytes) =>
@@ -197,6 +216,7 @@ export class Worker {
       messageDuration: metrics.messageDuration,
       log,
     }));
+    this.hooks?.entrance.listen(commands.refuse);
     /** Looks at all workers of all servers, and acts on their connections. */
     this.fleet = new Fleet({
       hub,
@@ -206,7 +226,7 @@ export class Worker {
       member: new FleetMember({
         hub,
         joins: commands.joins,
-        sessions: authenticator?.sessions ?? null,
+        sessions: authenticator?.sessions ?? this.hooks?.sessions ?? null,
         scheduler,
         describe: () => this.describe(),
       }),
@@ -219,7 +239,7 @@ export class Worker {
       health: this.health,
       counters,
       now: () => performance.now(),
-      authenticator,
+      authenticator: entrance,
     }));
     const relocations = (this.relocations = new Relocations({
       hub,
@@ -242,7 +262,7 @@ export class Worker {
       commands,
       heartbeat: this.heartbeat,
       admitFrame: config.framesPerMinuteMode === 'off' ? null : admitFrame,
-      entrance: authenticator,
+      entrance,
       counters,
     }));
     const streams =
@@ -253,7 +273,8 @@ export class Worker {
             hub,
             commands,
             heartbeat: this.heartbeat,
-            entrance: authenticator,
+            entrance,
+            askJoins: this.hooks?.askJoins ?? null,
             counters,
           });
     /** What the HTTP API and the console act with. */
@@ -434,6 +455,7 @@ export class Worker {
     this.auth?.close();
     this.fleet.close();
     await this.http.close();
+    await this.hooks?.drain(end);
     await this.backend.close();
     log.info({ told, terminated }, 'drained');
   }

@@ -110,6 +110,7 @@ const CONSUMER = `
 import { Fanfare, FanfareError, type Room } from 'fanfare/client';
 import { ERRORS, type ErrorCode } from 'fanfare/codes';
 import { loadConfig, parseConfigFile, type Config } from 'fanfare/config';
+import type { Hooks } from 'fanfare/hooks';
 
 const code: ErrorCode = 'NOT_IN_ROOM';
 export const text: string = ERRORS[code].message;
@@ -141,6 +142,19 @@ export async function read(): Promise<string[]> {
   return texts;
 }
 export const retryable = (error: FanfareError): boolean => error.retryable;
+export const hooks = {
+  async onConnect({ headers, query }) {
+    if (headers.cookie === undefined) return { deny: 'Please log in.' };
+    return { user: query.get('user') ?? 'ann', data: { role: 'admin' } };
+  },
+  onJoin: (connection, room) => room !== 'staff' || connection.data.role === 'admin',
+  async onPublish({ user }, room, payload, { signal }) {
+    await fetch('https://example.org', { signal });
+    return { payload: { ...payload, user, room } };
+  },
+} satisfies Hooks;
+// @ts-expect-error: there is no such answer
+export const typo: Hooks = { onJoin: () => ({ denied: 'no' }) };
 // @ts-expect-error: the hub is not exported
 import { Hub } from 'fanfare/src/hub/hub.js';
 export { Hub };

@@ -28,6 +28,7 @@ export const noHistory = () => Promise.reject(new Error('no room here has histor
  *   [parts.charge]
  * @param {(connection: import('../../src/hub/connection.js').Connection, nowMs: number, bytes: number) => number}
  *   [parts.admitBroadcast]
+ * @param {import('../../src/commands/hook-gate.js').HookCalls|null} [parts.hooks]
  * @param {() => number} [parts.clock]
  * @param {number} [parts.budgetBytes] unsent bytes of the worker
  * @param {number} [parts.maxBufferBytes]
@@ -43,6 +44,7 @@ export function buildHub({
   covers = () => true,
   charge = () => {},
   admitBroadcast = () => 0,
+  hooks = null,
   clock,
   budgetBytes = 1e9,
   maxBufferBytes,
@@ -90,6 +92,7 @@ export function buildHub({
     admitMessage: () => 0,
     charge,
     admitBroadcast,
+    hooks,
     counters,
     messageDuration: ignore,
     log,

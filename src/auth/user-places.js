@@ -1,0 +1,80 @@
+// user-places.js: the limit of connections per user, over all workers and servers.
+
+import { createHash } from 'node:crypto';
+import { USER_PREFIX } from '../backend/places.js';
+import { CLOSES } from '../protocol/codes.js';
+
+/** @typedef {import('./claims.js').Identity} Identity */
+/** @typedef {import('./credentials.js').Credentials} Credentials */
+
+/** @typedef {import('../backend/places.js').Places} Places */
+
+/** @type {import('./credentials.js').Refusal} */
+const USER_LIMIT = Object.freeze({
+  error: 'PERMISSION_DENIED',
+  retryAfterS: 0,
+  close: CLOSES.USER_LIMIT,
+});
+
+export class UserPlaces {
+  /**
+   * @param {object} parts
+   * @param {import('../config/settings.js').Config} parts.config
+   * @param {Places} parts.places
+   * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   */
+  constructor({ config, places, counters }) {
+    this.max = config.maxConnectionsPerUser;
+    this.mode = config.maxConnectionsPerUserMode;
+    this.places = places;
+    this.counters = counters;
+  }
+
+  /** True if no limit counts by user. */
+  get isOff() {
+    return this.mode === 'off';
+  }
+
+  /**
+   * Takes a place for a connection of the user.
+   * @param {Identity} identity
+   * @returns {Promise<Credentials>} rejects if places cannot be counted now
+   */
+  async take(identity) {
+    const { mode, max, places, counters } = this;
+    if (mode === 'off') return { identity, lease: null, refusal: null };
+    const key = placeKey(identity.user);
+    const { admitted, connections } = await places.acquire(key, max, mode === 'observe');
+    if (mode === 'observe' && connections > max) counters.userLimitsObserved++;
+    if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
+    counters.closes.user_limit++;
+    return { identity: null, lease: null, refusal: USER_LIMIT };
+  }
+}
+
+/**
+ * Users share the relay's count with addresses: a key is short ASCII, and no address.
+ * @param {string} user
+ */
+function placeKey(user) {
+  return `${USER_PREFIX}${createHash('sha256').update(user).digest('base64url')}`;
+}
+
+class PlaceLease {
+  /**
+   * @param {Places} places
+   * @param {string} key
+   */
+  constructor(places, key) {
+    /** @type {Places|null} */
+    this.places = places;
+    this.key = key;
+  }
+
+  /** May be called again: by the session's end, and by the socket's. */
+  release() {
+    const { places } = this;
+    this.places = null;
+    places?.release(this.key);
+  }
+}

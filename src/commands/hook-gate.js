@@ -1,0 +1,152 @@
+// hook-gate.js: asks the hooks before a join or a publish takes effect.
+//
+// All other checks come first: they cost less. What the backend asks for, by the HTTP API, is not
+// asked here: the backend has decided.
+
+import { EVERYONE } from '../hub/hub.js';
+import { payloadText, withPayload } from '../protocol/publication.js';
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/decode.js').Command} Command */
+/** @typedef {import('./handler.js').Handler} Handler */
+/** @typedef {import('./handler.js').Id} Id */
+/** @typedef {import('./order.js').Kind} Kind */
+/** @typedef {import('./publish.js').MessagePublisher} MessagePublisher */
+
+/**
+ * @typedef {object} HookRefusal
+ * @property {import('../protocol/codes.js').ErrorCode} code
+ * @property {string|undefined} message for the client; undefined: that of the code
+ */
+
+/**
+ * What a hook says.
+ * @typedef {object} Verdict
+ * @property {HookRefusal|null} refusal null: allowed
+ * @property {{payload: Buffer|null}} answer the changed payload, JSON; null: as it was
+ */
+
+/**
+ * The hooks of a worker.
+ * @typedef {object} HookCalls
+ * @property {(hook: Kind) => boolean} has
+ * @property {(hook: Kind, connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
+ *   callFor the promise never rejects
+ * @property {(hook: Kind) => HookRefusal} refuseBusy counts a refusal because too much waits
+ */
+
+/** @type {Verdict} */
+const ALLOWED = Object.freeze({ refusal: null, answer: { payload: null } });
+
+/** @implements {MessagePublisher} */
+export class HookGate {
+  /**
+   * @param {object} parts
+   * @param {HookCalls} parts.hooks
+   * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
+   * @param {import('./order.js').CommandOrder<Verdict>} parts.order
+   * @param {MessagePublisher} parts.publisher
+   * @param {import('./replies.js').Replies} parts.replies
+   */
+  constructor({ hooks, hub, order, publisher, replies }) {
+    this.hooks = hooks;
+    this.hub = hub;
+    this.order = order;
+    this.publisher = publisher;
+    this.replies = replies;
+  }
+
+  /**
+   * A handler that waits for the hooks of the commands before it.
+   * @param {Handler} handler
+   * @returns {Handler}
+   */
+  inOrder(handler) {
+    return (connection, command) => {
+      const held = this.order.hold(connection, command);
+      if (held === 'passes') handler(connection, command);
+      else if (held !== 'waits') this.#refuse(connection, this.hooks.refuseBusy(held), command.id);
+    };
+  }
+
+  /**
+   * Asks onJoin.
+   * @param {Connection} connection
+   * @param {string} name of the room
+   * @param {(refusal: HookRefusal|null) => void} act not called if the connection has closed
+   */
+  join(connection, name, act) {
+    if (this.order.isFull) return act(this.hooks.refuseBusy('onJoin'));
+    // Without the hook, too, the commands behind a join wait: those that are published must not
+    // meet at its answer, all at once.
+    const verdict = this.hooks.has('onJoin')
+      ? this.hooks.callFor('onJoin', connection, [name])
+      : ALLOWED;
+    this.order.after(connection, 'onJoin', 0, verdict, ({ refusal }, done) => {
+      if (connection.isOpen) act(refusal);
+      const room = this.hub.rooms.get(name);
+      if (room?.isJoining(connection)) room.afterJoin(connection, done);
+      else done();
+    });
+  }
+
+  /**
+   * Publishes a message, if onPublish allows it.
+   * @param {Connection} connection
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {Id} id
+   * @param {import('../backend/broker.js').PublishOptions} [options] with the fingerprint of what the
+   *   client has sent: a repetition counts as one, whatever the hook makes of it
+   */
+  message(connection, room, publication, id, options) {
+    this.#publish(connection, room, publication, id, (allowed) =>
+      this.publisher.message(connection, room, allowed, id, options),
+    );
+  }
+
+  /**
+   * Publishes a broadcast, if onPublish allows it.
+   * @param {Connection} connection
+   * @param {Buffer} publication
+   * @param {Id} id
+   * @param {import('./publish.js').BroadcastListener} listener
+   */
+  broadcast(connection, publication, id, listener) {
+    this.#publish(connection, EVERYONE, publication, id, (allowed) =>
+      this.publisher.broadcast(connection, allowed, id, listener),
+    );
+  }
+
+  /**
+   * A message whose hook has been called is published even if the connection closes meanwhile, as
+   * without hooks.
+   * @param {Connection} connection
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {Id} id
+   * @param {(publication: Buffer) => void} publish
+   */
+  #publish(connection, room, publication, id, publish) {
+    if (!this.hooks.has('onPublish')) return publish(publication);
+    if (this.order.isFull) return this.#refuse(connection, this.hooks.refuseBusy('onPublish'), id);
+    const payload = JSON.parse(payloadText(publication));
+    const verdict = this.hooks.callFor('onPublish', connection, [room, payload]);
+    const { length } = publication;
+    this.order.after(connection, 'onPublish', length, verdict, ({ refusal, answer }, done) => {
+      const { payload: changed } = answer;
+      if (refusal !== null) this.#refuse(connection, refusal, id);
+      else publish(changed === null ? publication : withPayload(publication, changed));
+      done();
+    });
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {HookRefusal} refusal
+   * @param {Id} id
+   */
+  #refuse(connection, { code, message }, id) {
+    this.replies.error(connection, code, id, undefined, message);
+  }
+}

@@ -1,0 +1,134 @@
+// answer.js: reads the answers of hooks.
+//
+// An answer of another form than those of types.js is a fault of the hook, and refuses: a typing
+// error must not let anybody in. `null` is a fault too, because a look-up that finds nothing often
+// returns it.
+
+import { isUser } from '../auth/claims.js';
+import { isPayload, MAX_INFO_BYTES } from '../protocol/decode.js';
+
+/** Characters of a text for a client. */
+const MAX_TEXT_LENGTH = 200;
+
+/** @typedef {import('../observability/counters.js').HookName} HookName */
+
+/**
+ * What an answer says.
+ * @typedef {object} Answer
+ * @property {string|null} deny a text for the client, perhaps empty; null: allowed
+ * @property {string|null} user of a Welcome
+ * @property {Buffer|null} info of a Welcome: JSON
+ * @property {unknown} data of a Welcome
+ * @property {Buffer|null} payload the changed payload: JSON; null: the hook has not changed it
+ */
+
+/** An answer that no hook may give. */
+export class AnswerError extends TypeError {
+  /**
+   * @param {string} message
+   * @param {boolean} [isTooLarge] a changed payload is larger than clients may send
+   */
+  constructor(message, isTooLarge = false) {
+    super(message);
+    this.isTooLarge = isTooLarge;
+  }
+}
+
+/** @type {Readonly<Answer>} */
+export const ALLOWED = Object.freeze({
+  deny: null,
+  user: null,
+  info: null,
+  data: undefined,
+  payload: null,
+});
+const DENIED = Object.freeze({ ...ALLOWED, deny: '' });
+
+/** The fields that allow with more than a plain answer. @type {Record<HookName, readonly string[]>} */
+const FIELDS = {
+  onConnect: ['user', 'info', 'data'],
+  onJoin: [],
+  onPublish: ['payload'],
+  onDisconnect: [],
+};
+
+/**
+ * @param {HookName} hook
+ * @param {unknown} answer
+ * @param {number} maxPayloadBytes
+ * @returns {Answer}
+ * @throws {AnswerError}
+ */
+export function readAnswer(hook, answer, maxPayloadBytes) {
+  if (answer === undefined || answer === true || hook === 'onDisconnect') return ALLOWED;
+  if (answer === false) return DENIED;
+  if (typeof answer !== 'object' || answer === null || Array.isArray(answer))
+    throw new AnswerError(`${hook} returned ${answer === null ? 'null' : typeof answer}`);
+  const fields = /** @type {Record<string, unknown>} */ (answer);
+  const names = Object.keys(fields);
+  if (Object.hasOwn(fields, 'deny') && names.length === 1)
+    return { ...DENIED, deny: readText(hook, fields.deny) };
+  const unknown = names.find((name) => !FIELDS[hook].includes(name));
+  if (unknown !== undefined || names.length === 0)
+    throw new AnswerError(
+      `${hook} returned an object ${unknown === undefined ? 'without a field' : `with the field ${unknown}`}`,
+    );
+  return hook === 'onConnect' ? readWelcome(fields) : readChanged(fields, maxPayloadBytes);
+}
+
+/**
+ * @param {HookName} hook
+ * @param {unknown} text
+ */
+function readText(hook, text) {
+  if (typeof text !== 'string') throw new AnswerError(`${hook} returned a deny that is no text`);
+  // Half of a surrogate pair at the end would not be UTF-8; JSON escapes it.
+  return text.slice(0, MAX_TEXT_LENGTH);
+}
+
+/**
+ * @param {Record<string, unknown>} fields
+ * @returns {Answer}
+ */
+function readWelcome({ user, info, data }) {
+  if (user !== undefined && !isUser(user))
+    throw new AnswerError('onConnect returned a user that is not a name of 1 to 128 characters');
+  if (info === undefined) return { ...ALLOWED, user: user ?? null, data };
+  if (user === undefined) throw new AnswerError('onConnect returned info without a user');
+  const json = encode('info', info);
+  if (json.length > MAX_INFO_BYTES)
+    throw new AnswerError(`onConnect returned info of more than ${MAX_INFO_BYTES} bytes`);
+  return { ...ALLOWED, user, info: json, data };
+}
+
+/**
+ * @param {Record<string, unknown>} fields
+ * @param {number} maxPayloadBytes
+ * @returns {Answer}
+ */
+function readChanged(fields, maxPayloadBytes) {
+  const payload = encode('payload', fields.payload);
+  if (payload.length > maxPayloadBytes)
+    throw new AnswerError(`onPublish returned a payload of ${payload.length} bytes`, true);
+  if (!isPayload(payload))
+    throw new AnswerError('onPublish returned a payload that no client may send: depth or keys');
+  return { ...ALLOWED, payload };
+}
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ * @returns {Buffer} JSON
+ */
+function encode(name, value) {
+  /** @type {string|undefined} */
+  let text;
+  try {
+    text = JSON.stringify(value);
+  } catch (error) {
+    // A cycle, a BigInt, or a toJSON that throws.
+    throw new AnswerError(`${name} is not JSON: ${/** @type {Error} */ (error).message}`);
+  }
+  if (text === undefined) throw new AnswerError(`${name} is not JSON`);
+  return Buffer.from(text);
+}

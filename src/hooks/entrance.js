@@ -1,0 +1,290 @@
+// entrance.js: lets connections in, with the hooks around the authentication.
+//
+//   handshake -> token verified -> onConnect -> open -> … -> closed -> onDisconnect
+//
+// If a token is refused, no hook is called. A token names the user. Without one, onConnect may name
+// a user, and the connection then counts as authenticated. One onDisconnect follows each onConnect
+// that has allowed, also if the client is gone before its connection opens.
+
+import { Identity } from '../auth/claims.js';
+import { ALL_ROOMS } from '../auth/rights.js';
+import { mayJoin } from '../auth/session.js';
+import { tokenOf } from '../auth/token-place.js';
+import { CLOSES } from '../protocol/codes.js';
+import { Visitor } from './visitor.js';
+
+/** Clients wait at least so long if a hook has failed. */
+const RETRY_S = 5;
+/** @type {readonly string[]} */
+const NO_ROOMS = Object.freeze([]);
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('../auth/credentials.js').Credentials} Credentials */
+/** @typedef {import('../auth/credentials.js').Refusal} Refusal */
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./hooks.js').Verdict} Verdict */
+
+/**
+ * @typedef {Pick<import('../auth/authentication.js').Authentication,
+ *   'isRequired'|'check'|'enter'|'leave'>} Authentication
+ */
+
+export class HookEntrance {
+  /** The visitor of a request, until its connection opens. @type {WeakMap<Credentials, Visitor>} */
+  #requests = new WeakMap();
+  /** @type {WeakMap<Connection, Visitor>} */
+  #visitors = new WeakMap();
+
+  /**
+   * @param {object} parts
+   * @param {import('./hooks.js').Hooks} parts.hooks
+   * @param {Authentication|null} parts.authentication null if no tokens are configured
+   * @param {Pick<import('../auth/sessions.js').Sessions, 'begin'|'end'>} parts.sessions those of the
+   *   authentication, if there is one
+   * @param {import('../auth/user-places.js').UserPlaces} parts.userPlaces
+   * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
+   */
+  constructor({ hooks, authentication, sessions, userPlaces, hub }) {
+    this.hooks = hooks;
+    this.authentication = authentication;
+    this.sessions = sessions;
+    this.userPlaces = userPlaces;
+    this.hub = hub;
+    /** @type {(connection: Connection, refusal: Refusal) => void} */
+    this.onRefused = () => {};
+  }
+
+  /** @param {(connection: Connection, refusal: Refusal) => void} onRefused called before the close */
+  listen(onRefused) {
+    this.onRefused = onRefused;
+  }
+
+  get isRequired() {
+    return this.authentication?.isRequired ?? false;
+  }
+
+  /**
+   * @param {Identity} identity
+   * @param {string} room
+   */
+  mayJoin(identity, room) {
+    return mayJoin(identity, room);
+  }
+
+  /**
+   * @param {Identity} identity
+   * @param {string} room
+   */
+  mayReadHistory({ rights }, room) {
+    return rights.history.has(room);
+  }
+
+  /**
+   * Checks the token of a handshake, then asks onConnect.
+   * @param {IncomingMessage} request
+   * @param {string} address
+   * @returns {Credentials|Promise<Credentials>} the promise never rejects
+   */
+  check(request, address) {
+    const checked = this.authentication?.check(request) ?? NOBODY;
+    return checked instanceof Promise
+      ? checked.then((credentials) => this.#ask(request, address, credentials))
+      : this.#ask(request, address, checked);
+  }
+
+  /**
+   * @param {IncomingMessage} request
+   * @param {string} address
+   * @param {Credentials} credentials of the token
+   * @returns {Credentials|Promise<Credentials>}
+   */
+  #ask(request, address, credentials) {
+    if (credentials.refusal !== null) return credentials;
+    const { user = null, info = null } = credentials.identity ?? {};
+    const { headers, url = '' } = request;
+    const query = new URLSearchParams(url.includes('?') ? url.slice(url.indexOf('?') + 1) : '');
+    const transport = url.startsWith('/sse') ? 'sse' : 'websocket';
+    const visitor = new Visitor({ address, transport, user, info });
+    if (!this.hooks.has('onConnect')) return this.#admitted(visitor, credentials);
+    const token = tokenOf(request);
+    const verdict = this.hooks.call('onConnect', [
+      { headers: { ...headers }, address, token, query, user, transport },
+    ]);
+    return verdict instanceof Promise
+      ? verdict.then((answer) => this.#conclude(visitor, credentials, answer))
+      : this.#conclude(visitor, credentials, verdict);
+  }
+
+  /**
+   * @param {Visitor} visitor
+   * @param {Credentials} credentials of the token
+   * @param {Verdict} verdict
+   * @returns {Credentials|Promise<Credentials>}
+   */
+  #conclude(visitor, credentials, { refusal, answer }) {
+    const { identity, lease } = credentials;
+    const { user, info } = answer;
+    const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
+    if (refusal !== null || isOther) {
+      lease?.release();
+      return refusedBy(
+        refusal ??
+          this.hooks.reject('onConnect', 'onConnect returned a user for a connection with a token'),
+      );
+    }
+    visitor.welcome(answer);
+    if (user === null || identity !== null) return this.#admitted(visitor, credentials);
+    const named = new Identity({
+      user,
+      tokenId: null,
+      // A revocation of the user closes earlier connections; onConnect decides about new ones.
+      issuedAtMs: Date.now(),
+      expiresAtMs: Number.POSITIVE_INFINITY,
+      rights: ALL_ROOMS,
+      autojoin: NO_ROOMS,
+      info,
+    });
+    if (this.userPlaces.isOff)
+      return this.#admitted(visitor, { identity: named, lease: null, refusal: null });
+    return this.#place(visitor, named);
+  }
+
+  /**
+   * @param {Visitor} visitor
+   * @param {Identity} identity
+   * @returns {Promise<Credentials>} never rejects
+   */
+  async #place(visitor, identity) {
+    /** @type {Credentials} */
+    let placed;
+    try {
+      placed = await this.userPlaces.take(identity);
+    } catch {
+      placed = refusedBy({ code: 'UNAVAILABLE', message: undefined }); // the relay is away
+    }
+    if (placed.refusal === null) return this.#admitted(visitor, placed);
+    this.#left(visitor);
+    return placed;
+  }
+
+  /**
+   * @param {Visitor} visitor
+   * @param {Credentials} credentials without a refusal
+   * @returns {Credentials}
+   */
+  #admitted(visitor, { identity, lease: place }) {
+    // The place of the handshake is released when its socket closes, whatever happens before.
+    const release = () => {
+      place?.release();
+      this.#left(visitor);
+    };
+    const credentials = { identity, lease: { key: place?.key ?? '', release }, refusal: null };
+    this.#requests.set(credentials, visitor);
+    return credentials;
+  }
+
+  /**
+   * Asks onJoin about rooms before a stream opens.
+   * @param {Connection} connection
+   * @param {Credentials|null} credentials of its request
+   * @param {readonly string[]} rooms
+   * @returns {Promise<(import('./hooks.js').HookRefusal|null)[]>} by room; null: it may join
+   */
+  askJoins(connection, credentials, rooms) {
+    this.#open(connection, credentials);
+    return Promise.all(
+      rooms.map(async (room) => (await this.callFor('onJoin', connection, [room])).refusal),
+    );
+  }
+
+  /** @param {import('./hooks.js').HookName} hook */
+  has(hook) {
+    return this.hooks.has(hook);
+  }
+
+  /**
+   * Calls a hook for a connection that has entered.
+   * @param {'onJoin'|'onPublish'} hook
+   * @param {Connection} connection
+   * @param {readonly unknown[]} args
+   */
+  callFor(hook, connection, args) {
+    return this.hooks.call(hook, [this.#visitors.get(connection), ...args]);
+  }
+
+  /** @param {import('./hooks.js').HookName} hook */
+  refuseBusy(hook) {
+    return this.hooks.refuseBusy(hook);
+  }
+
+  /**
+   * A handshake has been answered.
+   * @param {Connection} connection
+   * @param {Credentials|null} credentials of `check`
+   * @param {(connection: Connection) => void} [onSession] in place of the usual listener
+   */
+  enter(connection, credentials, onSession) {
+    this.#open(connection, credentials);
+    const { authentication } = this;
+    const { identity = null, lease = null, refusal = null } = credentials ?? NOBODY;
+    if (refusal !== null && (refusal.by === 'hooks' || authentication === null)) {
+      this.onRefused(connection, refusal);
+      return connection.close(refusal.close);
+    }
+    if (identity !== null && identity.rights === ALL_ROOMS) {
+      this.hub.add(connection);
+      return this.sessions.begin(connection, identity, lease);
+    }
+    if (authentication === null) return this.hub.add(connection);
+    const hasToken = identity !== null || refusal !== null;
+    authentication.enter(connection, hasToken ? credentials : null, onSession);
+  }
+
+  /** A connection is gone. May be called twice. @param {Connection} connection */
+  leave(connection) {
+    this.#visitors.get(connection)?.close();
+    if (this.authentication !== null) return this.authentication.leave(connection);
+    this.sessions.end(connection);
+    this.hub.remove(connection);
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Credentials|null} credentials
+   */
+  #open(connection, credentials) {
+    const visitor = credentials === null ? undefined : this.#requests.get(credentials);
+    if (visitor === undefined) return;
+    visitor.open(connection);
+    this.#visitors.set(connection, visitor);
+  }
+
+  /** @param {Visitor} visitor whom onConnect has let in */
+  #left(visitor) {
+    if (visitor.isGone) return;
+    visitor.leave();
+    if (this.hooks.has('onDisconnect')) this.hooks.disconnected([visitor]);
+  }
+}
+
+/** @type {Credentials} */
+const NOBODY = Object.freeze({ identity: null, lease: null, refusal: null });
+
+/**
+ * @param {import('./hooks.js').HookRefusal} refusal
+ * @returns {Credentials}
+ */
+function refusedBy({ code, message }) {
+  const isDenied = code === 'PERMISSION_DENIED';
+  return {
+    identity: null,
+    lease: null,
+    refusal: {
+      error: code,
+      retryAfterS: isDenied ? 0 : RETRY_S,
+      close: isDenied ? CLOSES.DENIED : CLOSES.OVERLOAD,
+      message,
+      by: 'hooks',
+    },
+  };
+}

@@ -1,0 +1,371 @@
+// hooks.js: calls the hooks of a worker, and bounds the calls.
+//
+//   call -> runs, if fewer than `concurrency` calls run; otherwise it waits in line
+//        -> answer            allowed, denied, changed
+//        -> deadline, throw   refused: a check that fails lets nobody pass
+//
+// Waiting in line counts against the deadline. A call that is past its deadline has failed, and its
+// place is free. But JavaScript cannot stop it: `running` counts it until it ends. A hook that does
+// not return (an endless loop) blocks the worker, and only the supervisor can end that.
+//
+// A hook that answers without a promise costs neither a timer nor a promise here.
+
+import { RareLog } from '../observability/rare-log.js';
+import { ALLOWED, AnswerError, readAnswer } from './answer.js';
+
+/** Calls that wait in line, without onDisconnect. */
+const MAX_WAITING = 10_000;
+/** Calls of onDisconnect that wait: a drain closes all connections within seconds. */
+const MAX_WAITING_DISCONNECTS = 100_000;
+
+/** @typedef {import('../observability/counters.js').HookName} HookName */
+/** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
+/** @typedef {import('./answer.js').Answer} Answer */
+
+/**
+ * @typedef {object} HookRefusal
+ * @property {'PERMISSION_DENIED'|'UNAVAILABLE'|'MESSAGE_TOO_LARGE'} code
+ * @property {string|undefined} message for the client; undefined: that of the code
+ */
+
+/**
+ * The result of a call.
+ * @typedef {object} Verdict
+ * @property {HookRefusal|null} refusal null: allowed
+ * @property {Answer} answer
+ */
+
+/** @type {Verdict} */
+const PASSED = Object.freeze({ refusal: null, answer: ALLOWED });
+/** @type {Verdict} */
+const FAILED = Object.freeze({
+  refusal: Object.freeze({
+    code: 'UNAVAILABLE',
+    message: 'Not accepted: a check failed. Try again.',
+  }),
+  answer: ALLOWED,
+});
+/** @type {Verdict} */
+const TOO_LARGE = Object.freeze({
+  refusal: Object.freeze({ code: 'MESSAGE_TOO_LARGE', message: undefined }),
+  answer: ALLOWED,
+});
+
+/** A call that has not answered yet. */
+class Call {
+  /** @type {AbortController|null} */
+  #abort = null;
+
+  /**
+   * @param {HookName} hook
+   * @param {readonly unknown[]} args
+   * @param {number} deadlineMs on the clock of performance.now()
+   */
+  constructor(hook, args, deadlineMs) {
+    this.hook = hook;
+    this.args = args;
+    this.deadlineMs = deadlineMs;
+    /** 0: it waits in line. */
+    this.startedMs = 0;
+    /** @type {((verdict: Verdict) => void)|null} */
+    this.resolve = null;
+    this.isOver = false;
+    this.context = lazyContext(this);
+  }
+
+  get signal() {
+    this.#abort ??= new AbortController();
+    if (this.isOver) this.#abort.abort();
+    return this.#abort.signal;
+  }
+
+  /** @param {Verdict} verdict */
+  end(verdict) {
+    this.isOver = true;
+    this.args = NO_ARGS; // a hook that hangs must not hold them
+    this.resolve?.(verdict);
+    this.resolve = null;
+  }
+
+  abort() {
+    this.#abort?.abort();
+  }
+}
+
+/** @type {readonly unknown[]} */
+const NO_ARGS = Object.freeze([]);
+
+/**
+ * Most hooks need no signal.
+ * @param {Call} call
+ * @returns {import('./types.js').HookContext}
+ */
+function lazyContext(call) {
+  return {
+    get signal() {
+      return call.signal;
+    },
+  };
+}
+
+export class Hooks {
+  /** Calls without an answer, in the order of their deadlines. @type {Set<Call>} */
+  #open = new Set();
+  /** Those of them that wait in line. @type {Set<Call>} */
+  #line = new Set();
+  /** Calls of onDisconnect in line. They have no deadline there. @type {Set<Call>} */
+  #disconnects = new Set();
+  /** Calls that run and are not past their deadline. */
+  #places = 0;
+  /** @type {NodeJS.Timeout|undefined} */
+  #timer;
+
+  /**
+   * @param {object} parts
+   * @param {import('./types.js').Hooks} parts.functions
+   * @param {number} parts.timeoutMs for each call
+   * @param {number} parts.concurrency calls that run at once
+   * @param {number} parts.maxPayloadBytes of a changed payload
+   * @param {import('../observability/counters.js').HookCounters} parts.counters
+   * @param {(hook: HookName, seconds: number) => void} parts.observe
+   * @param {import('../observability/rare-log.js').Log} parts.log
+   */
+  constructor({ functions, timeoutMs, concurrency, maxPayloadBytes, counters, observe, log }) {
+    this.functions = functions;
+    this.timeoutMs = timeoutMs;
+    this.concurrency = concurrency;
+    this.maxPayloadBytes = maxPayloadBytes;
+    this.counters = counters;
+    this.observe = observe;
+    this.rareLog = new RareLog(log);
+  }
+
+  /** @param {HookName} hook */
+  has(hook) {
+    return this.functions[hook] !== undefined;
+  }
+
+  /** True if no call runs or waits that is within its deadline. */
+  get isIdle() {
+    return this.#open.size === 0 && this.#disconnects.size === 0;
+  }
+
+  /**
+   * Calls a hook.
+   * @param {HookName} hook one that there is
+   * @param {readonly unknown[]} args without the context
+   * @returns {Verdict|Promise<Verdict>} a promise, which never rejects, only if the hook returns one
+   *   or if the call waits
+   */
+  call(hook, args) {
+    this.counters.calls[hook]++;
+    const call = new Call(hook, args, performance.now() + this.timeoutMs);
+    if (this.#places < this.concurrency && this.#line.size === 0) {
+      const verdict = this.#start(call);
+      if (verdict !== null) return verdict;
+    } else {
+      if (this.#line.size >= MAX_WAITING) return this.#fail(call, 'busy', undefined);
+      this.#line.add(call);
+    }
+    this.#keep(call);
+    return new Promise((resolve) => {
+      call.resolve = resolve;
+    });
+  }
+
+  /**
+   * Calls onDisconnect. It waits as long as it has to.
+   * @param {readonly unknown[]} args without the context
+   */
+  disconnected(args) {
+    this.counters.calls.onDisconnect++;
+    const call = new Call('onDisconnect', args, 0);
+    this.#disconnects.add(call);
+    if (this.#disconnects.size > MAX_WAITING_DISCONNECTS) {
+      this.#disconnects.delete(call);
+      this.#fail(call, 'busy', undefined);
+    } else this.#next();
+  }
+
+  /**
+   * Starts a call.
+   * @param {Call} call
+   * @returns {Verdict|null} null: the hook has returned a promise
+   */
+  #start(call) {
+    call.startedMs = performance.now();
+    const hook = /** @type {(...args: unknown[]) => unknown} */ (this.functions[call.hook]);
+    /** @type {unknown} */
+    let returned;
+    let isLater = false;
+    try {
+      returned = hook(...call.args, call.context);
+      isLater = isThenable(returned);
+    } catch (error) {
+      return this.#fail(call, 'throw', error);
+    }
+    if (!isLater) return this.#read(call, returned);
+    this.#places++;
+    this.counters.running++;
+    // Promise.resolve, because the `then` of a foreign promise may throw, or call back twice.
+    Promise.resolve(returned).then(
+      (answer) => this.#ended(call, () => this.#read(call, answer)),
+      (error) => this.#ended(call, () => this.#fail(call, 'throw', error)),
+    );
+    return null;
+  }
+
+  /** The call has no answer yet, and a deadline. @param {Call} call */
+  #keep(call) {
+    this.#open.add(call);
+    this.#arm();
+  }
+
+  /**
+   * The promise of a hook is settled.
+   * @param {Call} call
+   * @param {() => Verdict} conclude
+   */
+  #ended(call, conclude) {
+    this.counters.running--;
+    if (call.isOver) return; // past its deadline
+    this.#places--;
+    this.#open.delete(call);
+    call.end(conclude());
+    this.#next();
+  }
+
+  /** Starts calls in line while there are places: checks before disconnects. */
+  #next() {
+    while (this.#places < this.concurrency) {
+      const call = first(this.#line) ?? first(this.#disconnects);
+      if (call === undefined) return;
+      this.#line.delete(call);
+      this.#disconnects.delete(call);
+      const verdict = this.#start(call);
+      if (verdict !== null) {
+        this.#open.delete(call);
+        call.end(verdict);
+      } else if (call.hook === 'onDisconnect') {
+        call.deadlineMs = call.startedMs + this.timeoutMs;
+        this.#keep(call);
+      }
+    }
+  }
+
+  /**
+   * @param {Call} call
+   * @param {unknown} returned
+   * @returns {Verdict}
+   */
+  #read(call, returned) {
+    const { hook } = call;
+    this.observe(hook, (performance.now() - call.startedMs) / 1000);
+    /** @type {Answer} */
+    let answer;
+    try {
+      answer = readAnswer(hook, returned, this.maxPayloadBytes);
+    } catch (error) {
+      if (!(error instanceof AnswerError)) return this.#count(hook, 'throw', error); // of a getter
+      const verdict = this.#count(hook, 'answer', error);
+      return error.isTooLarge ? TOO_LARGE : verdict;
+    }
+    if (answer === ALLOWED) return PASSED;
+    if (answer.deny === null) return { refusal: null, answer };
+    this.counters.denied[hook]++;
+    return { refusal: { code: 'PERMISSION_DENIED', message: answer.deny || undefined }, answer };
+  }
+
+  /**
+   * A call has failed.
+   * @param {Call} call
+   * @param {FailureReason} reason
+   * @param {unknown} error
+   * @returns {Verdict}
+   */
+  #fail(call, reason, error) {
+    const { hook, startedMs } = call;
+    if (startedMs > 0) this.observe(hook, (performance.now() - startedMs) / 1000);
+    return this.#count(hook, reason, error);
+  }
+
+  /**
+   * @param {HookName} hook
+   * @param {FailureReason} reason
+   * @param {unknown} error
+   * @returns {Verdict}
+   */
+  #count(hook, reason, error) {
+    this.counters.failures[`${hook},${reason}`]++;
+    this.rareLog.warn({ hook, reason, err: error }, `${hook} failed: ${reason}`);
+    return FAILED;
+  }
+
+  /**
+   * Counts an answer that has turned out not to be allowed.
+   * @param {HookName} hook
+   * @param {string} fault
+   * @returns {HookRefusal}
+   */
+  reject(hook, fault) {
+    return /** @type {HookRefusal} */ (this.#count(hook, 'answer', new AnswerError(fault)).refusal);
+  }
+
+  /**
+   * Counts a command that was refused because too many commands wait (commands/order.js).
+   * @param {HookName} hook
+   * @returns {HookRefusal}
+   */
+  refuseBusy(hook) {
+    return /** @type {HookRefusal} */ (this.#count(hook, 'busy', undefined).refusal);
+  }
+
+  /** Sets the single timer to the earliest deadline. */
+  #arm() {
+    if (this.#timer !== undefined) return;
+    const call = first(this.#open);
+    if (call === undefined) return;
+    const delayMs = Math.max(1, Math.ceil(call.deadlineMs - performance.now()));
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#sweep();
+    }, delayMs);
+  }
+
+  /** Ends the calls that are past their deadline. */
+  #sweep() {
+    const nowMs = performance.now();
+    for (const call of this.#open) {
+      if (call.deadlineMs > nowMs) break;
+      this.#open.delete(call);
+      const waited = this.#line.delete(call);
+      if (!waited) this.#places--;
+      call.end(this.#fail(call, waited ? 'busy' : 'timeout', undefined));
+      call.abort();
+    }
+    this.#arm();
+    this.#next();
+  }
+}
+
+/**
+ * @template T
+ * @param {Set<T>} set
+ * @returns {T|undefined}
+ */
+function first(set) {
+  for (const one of set) return one;
+  return undefined;
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is PromiseLike<unknown>}
+ */
+function isThenable(value) {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    typeof (/** @type {{then?: unknown}} */ (value).then) === 'function'
+  );
+}

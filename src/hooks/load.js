@@ -1,0 +1,48 @@
+// load.js: loads the file of FANFARE_HOOKS.
+//
+// A file that throws, or that exports no hook, or one under a name with a typing error, stops the
+// start of the worker. So a server does not start without its checks, and a reload keeps the old
+// workers.
+
+import { pathToFileURL } from 'node:url';
+import { HOOK_NAMES as HOOKS } from '../observability/counters.js';
+
+/** Names that look like hooks: `onMessage` and `onpublish` would silently never be called. */
+const LIKE_A_HOOK = /^on[A-Z_]?[a-z]+/;
+
+/**
+ * @param {string} path absolute
+ * @returns {Promise<import('./types.js').Hooks>}
+ * @throws {Error} with a text for the operator
+ */
+export async function loadHooks(path) {
+  let module;
+  try {
+    module = await import(pathToFileURL(path).href);
+  } catch (error) {
+    throw new Error(`FANFARE_HOOKS: ${path} failed to load: ${textOf(error)}`, { cause: error });
+  }
+  // A CommonJS file, or a file that exports one object.
+  const exported =
+    typeof module.default === 'object' && module.default !== null
+      ? { ...module, ...module.default }
+      : module;
+  /** @type {Record<string, unknown>} */
+  const hooks = {};
+  for (const [name, value] of Object.entries(exported)) {
+    const isHook = /** @type {readonly string[]} */ (HOOKS).includes(name);
+    if (isHook && typeof value !== 'function')
+      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is not a function`);
+    if (!isHook && LIKE_A_HOOK.test(name) && typeof value === 'function')
+      throw new Error(`FANFARE_HOOKS: ${path}: ${name} is none of ${HOOKS.join(', ')}`);
+    if (isHook) hooks[name] = value;
+  }
+  if (Object.keys(hooks).length === 0)
+    throw new Error(`FANFARE_HOOKS: ${path} exports none of ${HOOKS.join(', ')}`);
+  return hooks;
+}
+
+/** @param {unknown} error whatever the file has thrown */
+function textOf(error) {
+  return error instanceof Error ? error.message : String(error);
+}

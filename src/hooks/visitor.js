@@ -1,0 +1,82 @@
+// visitor.js: a connection as hooks see it.
+//
+// It outlives the hub's connection until onDisconnect has been called, so it remembers the user.
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('./types.js').HookConnection} HookConnection */
+
+/** @implements {HookConnection} */
+export class Visitor {
+  /** Null until it is open. @type {Connection|null} */
+  #connection = null;
+  /** @type {string|null} */
+  #user;
+  /** @type {Buffer|null} */
+  #info;
+
+  /**
+   * @param {object} parts
+   * @param {string} parts.address
+   * @param {'websocket'|'sse'} parts.transport
+   * @param {string|null} [parts.user]
+   * @param {Buffer|null} [parts.info] JSON
+   */
+  constructor({ address, transport, user = null, info = null }) {
+    this.address = address;
+    this.transport = transport;
+    this.#user = user;
+    this.#info = info;
+    /** @type {any} */
+    this.data = undefined;
+    /** Has onDisconnect been called? */
+    this.isGone = false;
+  }
+
+  get id() {
+    return this.#connection?.id ?? '';
+  }
+
+  get user() {
+    this.#remember();
+    return this.#user;
+  }
+
+  get info() {
+    this.#remember();
+    return this.#info === null ? undefined : JSON.parse(String(this.#info));
+  }
+
+  /** The connection has opened. @param {Connection} connection */
+  open(connection) {
+    this.#connection = connection;
+  }
+
+  /**
+   * onConnect has let it in.
+   * @param {{user: string|null, info: Buffer|null, data: unknown}} answer `user`: null if the hook
+   *   has not named it
+   */
+  welcome({ user, info, data }) {
+    this.data = data;
+    if (user === null) return;
+    this.#user = user;
+    this.#info = info ?? this.#info;
+  }
+
+  /** The connection loses its session: its user stays as it was. */
+  close() {
+    this.#remember();
+  }
+
+  leave() {
+    this.isGone = true;
+  }
+
+  /** A token that comes after the handshake brings a session. */
+  #remember() {
+    const session = this.#connection?.session ?? null;
+    if (session === null) return;
+    this.#user = session.user;
+    this.#info = session.identity.info;
+  }
+}

@@ -1,0 +1,73 @@
+// hooks.js: puts the hooks together, for a worker whose configuration names a file of hooks.
+
+import { setTimeout as delay } from 'node:timers/promises';
+import { Sessions } from '../auth/sessions.js';
+import { UserPlaces } from '../auth/user-places.js';
+import { HookEntrance } from '../hooks/entrance.js';
+import { Hooks } from '../hooks/hooks.js';
+import { loadHooks } from '../hooks/load.js';
+
+const POLL_MS = 20;
+
+/**
+ * Loads the file, then makes the hooks.
+ * @param {import('../config/hooks.js').HookSettings} settings `config.hooks`
+ * @returns {Promise<(parts: WorkerHooksParts) => WorkerHooks>}
+ * @throws {Error} with a text for the operator
+ */
+export async function prepareHooks({ path }) {
+  const functions = await loadHooks(path);
+  return (parts) => new WorkerHooks(functions, parts);
+}
+
+/**
+ * @typedef {object} WorkerHooksParts
+ * @property {import('../config/settings.js').Config} config
+ * @property {import('../hub/hub.js').Hub} hub
+ * @property {import('../backend/places.js').Places} places of the users
+ * @property {import('../auth/authentication.js').Authentication|null} authentication null if no
+ *   tokens are configured
+ * @property {import('../observability/counters.js').Counters} counters
+ * @property {Readonly<Record<string, {observe(seconds: number): void}>>} seconds by hook
+ * @property {import('pino').Logger} log
+ */
+
+export class WorkerHooks {
+  /**
+   * @param {import('../hooks/types.js').Hooks} functions
+   * @param {WorkerHooksParts} parts
+   */
+  constructor(functions, { config, hub, places, authentication, counters, seconds, log }) {
+    this.hooks = new Hooks({
+      functions,
+      timeoutMs: config.hookTimeoutMs,
+      concurrency: config.hookCalls,
+      maxPayloadBytes: config.maxMessageBytes,
+      counters: counters.hooks,
+      observe: (hook, value) => seconds[hook].observe(value),
+      log,
+    });
+    // Without tokens nobody can be revoked: the hook decides at each connection.
+    const revocations = { isRevoked: () => false };
+    /** Connections with a user. */
+    this.sessions =
+      authentication?.sessions ?? new Sessions({ revocations, counters: counters.auth });
+    this.entrance = new HookEntrance({
+      hooks: this.hooks,
+      authentication,
+      sessions: this.sessions,
+      userPlaces: new UserPlaces({ config, places, counters: counters.auth }),
+      hub,
+    });
+    /** For streams; null if there is no onJoin. */
+    this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
+  }
+
+  /**
+   * Waits for the calls under way, which are those of onDisconnect.
+   * @param {number} endMs on the clock of performance.now()
+   */
+  async drain(endMs) {
+    while (!this.hooks.isIdle && performance.now() < endMs) await delay(POLL_MS);
+  }
+}

@@ -1,0 +1,410 @@
+// hooks.test.js: hooks on real servers. What the hooks do: test/helpers/hooks/all.js.
+
+import assert from 'node:assert/strict';
+import { rm, writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { NO_LIMITS, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
+import { connect, connectInTurn } from '../helpers/clients.js';
+import { EventClient } from '../helpers/event-stream.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { SECRET, token } from '../helpers/tokens.js';
+
+const limit = { timeout: 30_000 };
+const HOOKS = fileURLToPath(new URL('../helpers/hooks/all.js', import.meta.url));
+const ENV = {
+  ...NO_LIMITS,
+  WORKERS: '1',
+  FANFARE_HOOKS: HOOKS,
+  FANFARE_HOOK_TIMEOUT_MS: '300',
+  FANFARE_HISTORY: 'chat.*=100/60s',
+  FANFARE_PRESENCE: 'team.*',
+};
+
+/** Servers that several tests share. @type {(() => unknown)[]} */
+const cleanups = [];
+const owner = { after: (/** @type {() => unknown} */ cleanup) => void cleanups.push(cleanup) };
+/** @type {import('../../loadtest/lib/server.js').Server} */
+let server;
+before(async () => {
+  server = await startServer(owner, ENV);
+});
+after(async () => {
+  for (const cleanup of cleanups.reverse()) await cleanup();
+});
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string} [query]
+ * @param {import('ws').ClientOptions} [options]
+ * @param {{port: number}} [where]
+ */
+const open = (t, query = '', options = {}, where = server) =>
+  connect(t, `ws://127.0.0.1:${where.port}/ws${query}`, options);
+
+/** @param {string} user */
+const as = (user) => ({ headers: { cookie: `a=b; session=${user}` } });
+
+/** @param {import('../../loadtest/lib/server.js').Server} [where] */
+const metrics = async ({ metricsPort } = server) =>
+  (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+
+/** @param {string} series @param {string} text */
+const sampleOf = (series, text) =>
+  Number(
+    text
+      .split('\n')
+      .find((line) => line.startsWith(`${series} `))
+      ?.slice(series.length + 1),
+  );
+
+test('a denied connection gets the text and is closed with 4506', limit, async (t) => {
+  const client = await open(t, '?is=denied');
+  const { error, message } = await client.next('error');
+  assert.deepEqual([error, message], ['PERMISSION_DENIED', 'no such customer']);
+  await until(() => client.close !== null);
+  assert.deepEqual(client.close, { code: 4506, reason: 'denied' });
+});
+
+for (const is of ['broken', 'slow']) {
+  test(`if onConnect is ${is}, the handshake is refused with 503`, limit, async () => {
+    const { status, headers } = await upgrade(server.port, `/ws?is=${is}`);
+    assert.equal(status, 503);
+    assert.ok(Number(headers.get('retry-after')) >= 5);
+  });
+}
+
+test('onConnect names the user, and later hooks get its data', limit, async (t) => {
+  const client = await open(t, '', as('ann'));
+  const { userId } = await client.ask({ type: 'hello' }, 'welcome');
+  assert.equal(userId, 'ann');
+  await client.ask({ type: 'join', room: 'news' }, 'joined');
+  client.send({ type: 'message', room: 'news', payload: { do: 'change' } });
+  const { from, payload } = await client.next('message');
+  assert.equal(from, 'ann');
+  assert.deepEqual(payload, {
+    do: 'change',
+    by: 'ann',
+    room: 'news',
+    data: { token: null, user: null, address: '127.0.0.1', transport: 'websocket' },
+  });
+});
+
+test('presence shows the user and info of onConnect, and no other name', limit, async (t) => {
+  const client = await open(t, '', as('bob'));
+  const team = 'team.1';
+  const refused = await client.ask(
+    { type: 'join', room: team, presence: { user: 'eve' } },
+    'joined',
+  );
+  assert.equal(refused.error, 'PERMISSION_DENIED');
+  await client.ask({ type: 'join', room: team }, 'joined');
+  const { members } = await client.ask({ type: 'presence', room: team, id: 1 }, 'presence');
+  const { member } = client.messages.find(({ event }) => event === 'join') ?? {
+    member: members[0],
+  };
+  assert.deepEqual(member, { user: 'bob', info: { colour: 'red' } });
+});
+
+test('onJoin denies with its text, and the connection goes on', limit, async (t) => {
+  const client = await open(t, '', as('bob'));
+  const refused = await client.ask({ type: 'join', room: 'staff.1', id: 1 }, 'joined');
+  assert.deepEqual(
+    [refused.error, refused.message, refused.id],
+    ['PERMISSION_DENIED', 'staff only', 1],
+  );
+  const failed = await client.ask({ type: 'join', room: 'broken', id: 2 }, 'joined');
+  assert.deepEqual([failed.error, failed.id], ['UNAVAILABLE', 2]);
+  assert.equal((await client.ask({ type: 'join', room: 'news', id: 3 }, 'joined')).id, 3);
+  const ann = await open(t, '', as('ann'));
+  assert.equal((await ann.ask({ type: 'join', room: 'staff.1' }, 'joined')).type, 'joined');
+});
+
+test('each failure of onPublish refuses its own message and no other', limit, async (t) => {
+  const earlier = await metrics();
+  const client = await open(t);
+  await client.ask({ type: 'join', room: 'news' }, 'joined');
+  const payloads = [
+    { do: 'deny', text: 'be polite' },
+    { do: 'false' },
+    { do: 'throw' },
+    { do: 'hang' },
+    { do: 'abortable' },
+    { do: 'null' },
+    { do: 'grow', bytes: 200_000 },
+    { do: 'nest', depth: 40 },
+    { do: 'grow', bytes: 1 },
+  ];
+  payloads.forEach((payload, id) => {
+    client.send({ type: 'message', room: 'news', payload, id });
+  });
+  await client.next(({ type, id }) => type === 'ack' && id === 8);
+  const replies = client.messages.filter(({ id }) => id !== undefined);
+  assert.deepEqual(
+    replies.map(({ id, error }) => [id, error]),
+    [
+      [0, 'PERMISSION_DENIED'],
+      [1, 'PERMISSION_DENIED'],
+      [2, 'UNAVAILABLE'],
+      [3, 'UNAVAILABLE'],
+      [4, 'UNAVAILABLE'],
+      [5, 'UNAVAILABLE'],
+      [6, 'MESSAGE_TOO_LARGE'],
+      [7, 'UNAVAILABLE'],
+      [8, undefined],
+    ],
+  );
+  assert.equal(replies[0].message, 'be polite');
+  assert.deepEqual(await next(client, 'message'), 'x');
+  const text = await metrics();
+  /** @param {string} series */
+  const grown = (series) => sampleOf(series, text) - sampleOf(series, earlier);
+  assert.equal(grown('fanfare_hook_failures_total{hook="onPublish",reason="throw"}'), 1);
+  assert.equal(grown('fanfare_hook_failures_total{hook="onPublish",reason="timeout"}'), 2);
+  assert.equal(grown('fanfare_hook_failures_total{hook="onPublish",reason="answer"}'), 3);
+  assert.equal(grown('fanfare_hook_denied_total{hook="onPublish"}'), 2);
+  assert.equal(grown('fanfare_hook_seconds_count{hook="onPublish"}'), 9);
+  assert.ok(sampleOf('fanfare_hook_calls_running', text) >= 1); // the one that hangs
+});
+
+test('a broadcast asks onPublish too', limit, async (t) => {
+  const client = await open(t);
+  const command = { type: 'broadcast', payload: { do: 'deny', text: 'not to all' }, id: 1 };
+  const refused = await client.ask(command, 'broadcastResult');
+  assert.deepEqual([refused.error, refused.message], ['PERMISSION_DENIED', 'not to all']);
+  client.send({ type: 'broadcast', payload: { do: 'change' }, id: 2 });
+  assert.equal((await client.next('broadcast')).payload.room, '*');
+  assert.equal((await client.next('broadcastResult')).id, 2);
+});
+
+test('messages keep their order while hooks of different lengths are awaited', limit, async (t) => {
+  const client = await open(t);
+  client.send({ type: 'join', room: 'slow.50' });
+  for (let n = 0; n < 100; n++) {
+    const payload = { do: 'wait', ms: (n * 7) % 20, n };
+    client.send({ type: 'message', room: 'slow.50', payload, id: n });
+  }
+  client.send({ type: 'leave', room: 'slow.50', id: 'end' });
+  await client.next(({ type }) => type === 'left');
+  const acks = client.messages.filter(({ type }) => type === 'ack');
+  const messages = client.messages.filter(({ type }) => type === 'message');
+  const all = Array.from({ length: 100 }, (_, n) => n);
+  // The last ones were published, but the client has left before they came back.
+  const got = messages.map(({ payload }) => payload.n);
+  assert.ok(got.length > 50, `${got.length}`);
+  assert.deepEqual(got, all.slice(0, got.length));
+  await until(() => client.messages.filter(({ type }) => type === 'ack').length === 100);
+  assert.deepEqual(
+    acks.map(({ id }) => id),
+    all.slice(0, acks.length),
+  );
+});
+
+test(
+  'a repeated idempotency key publishes once, though the hook changes the payload',
+  limit,
+  async (t) => {
+    const client = await open(t);
+    await client.ask({ type: 'join', room: 'chat.1' }, 'joined');
+    const message = {
+      type: 'message',
+      room: 'chat.1',
+      payload: { do: 'count' },
+      idempotencyKey: 'k',
+    };
+    const first = await client.ask({ ...message, id: 1 }, 'ack');
+    await open(t); // the payload would be another one
+    const second = await client.ask({ ...message, id: 2 }, 'ack');
+    assert.equal(second.offset, first.offset);
+  },
+);
+
+test('1,000 hooks at once are awaited and answered', limit, async (t) => {
+  const clients = await Promise.all(Array.from({ length: 100 }, () => open(t)));
+  const payload = { do: 'wait', ms: 50 };
+  const sentMs = performance.now();
+  for (const client of clients)
+    for (let id = 0; id < 10; id++) client.send({ type: 'message', room: 'all', payload, id });
+  await Promise.all(clients.map((client) => client.next(({ id }) => id === 9)));
+  t.diagnostic(`${Math.round(performance.now() - sentMs)} ms for 1,000 hooks of 50 ms`);
+  for (const { messages } of clients)
+    assert.deepEqual(
+      messages.map(({ type }) => type),
+      Array(10).fill('ack'),
+    );
+});
+
+test('onDisconnect follows with the user', limit, async (t) => {
+  const client = await open(t, '', as('zoe'));
+  client.socket.close();
+  await server.line(({ msg, user }) => msg === 'onDisconnect' && user === 'zoe');
+});
+
+test('streams of events ask onConnect and onJoin', limit, async (t) => {
+  const headers = { accept: 'text/event-stream' };
+  const url = `http://127.0.0.1:${server.port}/sse`;
+  const denied = await fetch(`${url}?room=news&is=denied`, { headers });
+  assert.deepEqual(
+    [denied.status, denied.headers.get('fanfare-error')],
+    [204, 'PERMISSION_DENIED'],
+  );
+  const staff = await fetch(`${url}?room=news&room=staff.1`);
+  assert.equal(staff.status, 403);
+  assert.equal(/** @type {any} */ (await staff.json()).message, 'staff only');
+  assert.equal((await fetch(`${url}?room=broken`)).status, 503);
+  const ann = await EventClient.open(t, server.port, '?room=staff.1', { cookie: 'session=ann' });
+  await ann.until(() => ann.all('joined').length === 1, 'joined');
+});
+
+test('a token names the user; a hook cannot', limit, async (t) => {
+  const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: 'required' });
+  const rooms = { join: ['*'], publish: ['*'] };
+  const bearer = {
+    Authorization: `Bearer ${token({ sub: 'carl', rooms, autojoin: ['staff.2'] })}`,
+  };
+  const client = await open(t, '', { headers: bearer }, where);
+  // The token joins a room that onJoin denies.
+  assert.deepEqual(await client.next('left'), {
+    type: 'left',
+    room: 'staff.2',
+    reason: 'permission',
+  });
+  await client.ask({ type: 'join', room: 'news' }, 'joined');
+  client.send({ type: 'message', room: 'news', payload: { do: 'change' } });
+  assert.equal((await client.next('message')).payload.data.user, 'carl');
+  const both = await upgrade(where.port, '/ws', { ...bearer, cookie: 'session=ann' });
+  assert.equal(both.status, 503);
+  // A user of onConnect counts as authenticated.
+  const ann = await open(t, '', as('ann'), where);
+  assert.equal((await ann.ask({ type: 'hello' }, 'welcome')).userId, 'ann');
+  const nobody = await open(t, '', {}, where);
+  assert.equal(
+    (await nobody.ask({ type: 'join', room: 'x' }, 'joined')).error,
+    'PERMISSION_DENIED',
+  );
+});
+
+test('a reload loads the file again; a broken file keeps the old workers', limit, async (t) => {
+  const folder = temporaryFolder(t);
+  const file = join(folder, 'hooks.mjs');
+  /** @param {string} body */
+  const write = (body) => writeFile(file, `export function onPublish() { ${body} }\n`);
+  await write("return { payload: 'first' };");
+  const where = await startServer(t, { ...ENV, FANFARE_HOOKS: file });
+  const says = async () => {
+    const client = await open(t, '', {}, where);
+    await client.ask({ type: 'join', room: 'a' }, 'joined');
+    client.send({ type: 'message', room: 'a', payload: 0 });
+    const { payload } = await client.next('message');
+    client.socket.terminate();
+    return payload;
+  };
+  assert.equal(await says(), 'first');
+  await write("return { payload: 'second' }; }}}");
+  where.kill('SIGHUP');
+  await where.line(({ msg }) => String(msg).startsWith('reload aborted'), 20_000);
+  assert.equal(await says(), 'first');
+  await write("return { payload: 'third' };");
+  where.kill('SIGHUP');
+  await where.line(({ msg }) => msg === 'reload complete', 20_000);
+  assert.equal(await says(), 'third');
+  await rm(file);
+  where.kill('SIGHUP');
+  await until(
+    () => where.lines.filter(({ msg }) => String(msg).startsWith('reload aborted')).length === 2,
+  );
+  assert.equal(await says(), 'third');
+});
+
+test(
+  'a server does not start with a broken file, or with a hook of another name',
+  limit,
+  async (t) => {
+    const folder = temporaryFolder(t);
+    for (const [name, text, fault] of [
+      ['syntax.mjs', 'export function onPublish( {', /failed to load/],
+      ['name.mjs', 'export function onMessage() {}', /onMessage is none of onConnect/],
+      ['none.mjs', 'export const x = 1;', /exports none of onConnect/],
+    ]) {
+      const file = join(folder, String(name));
+      await writeFile(file, String(text));
+      const { exited, lines, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: file });
+      assert.equal((await exited).code, 1);
+      assert.match(
+        lines.map(({ msg }) => msg).join('\n') + stderr(),
+        /** @type {RegExp} */ (fault),
+      );
+    }
+    const { exited, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: join(folder, 'absent.js') });
+    assert.equal((await exited).code, 78);
+    assert.match(stderr(), /FANFARE_HOOKS: cannot read .*absent\.js: ENOENT/);
+  },
+);
+
+test(
+  'an endless loop in a hook costs its worker, and the supervisor starts another',
+  limit,
+  async (t) => {
+    const env = {
+      ...ENV,
+      WORKERS: '2',
+      FANFARE_SCHEDULING: 'round-robin',
+      FANFARE_WORKER_TIMEOUT_MS: '1000',
+    };
+    const where = await startServer(t, env);
+    const [client, other] = await connectInTurn(t, where.port, 2);
+    client.send({ type: 'message', room: 'news', payload: { do: 'loop' } });
+    assert.equal((await other.ask({ type: 'ping' }, 'pong')).type, 'pong');
+    await until(() => client.close !== null);
+    await where.line(({ msg }) => msg === 'worker hung: killed');
+    assert.equal(other.close, null);
+    const isReady = (/** @type {{msg?: string}} */ { msg }) => msg === 'worker ready';
+    await until(() => where.lines.filter(isReady).length === 3);
+  },
+);
+
+/**
+ * @param {import('../helpers/clients.js').Client} client
+ * @param {string} type
+ */
+async function next(client, type) {
+  const found = client.messages.find((message) => message.type === type);
+  return (found ?? (await client.next(type))).payload;
+}
+
+/**
+ * The answer to a handshake that is refused.
+ * @param {number} port
+ * @param {string} path
+ * @param {Record<string, string>} [headers]
+ */
+async function upgrade(port, path, headers = {}) {
+  /** @type {import('node:http').IncomingMessage} */
+  const response = await new Promise((resolve, reject) => {
+    const handshake = request({
+      port,
+      path,
+      headers: {
+        ...headers,
+        connection: 'upgrade',
+        upgrade: 'websocket',
+        'sec-websocket-version': '13',
+        'sec-websocket-key': 'AAAAAAAAAAAAAAAAAAAAAA==',
+      },
+    });
+    handshake.on('response', resolve);
+    handshake.on('upgrade', (answer, socket) => {
+      socket.destroy();
+      resolve(answer);
+    });
+    handshake.on('error', reject);
+    handshake.end();
+  });
+  response.resume();
+  return {
+    status: response.statusCode,
+    headers: new Headers(/** @type {any} */ (response.headers)),
+  };
+}

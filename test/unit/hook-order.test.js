@@ -1,0 +1,237 @@
+// hook-order.test.js: commands of a connection while hooks are awaited, with a hub in memory.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { deferred } from '../../src/backend/deferred.js';
+import { loadConfig } from '../../src/config/config.js';
+import { Connection } from '../../src/hub/connection.js';
+import { payloadText } from '../../src/protocol/publication.js';
+import { FakeTransport } from '../helpers/fake-transport.js';
+import { buildHub, noHistory, receive } from '../helpers/hub.js';
+
+const ALLOWED = { refusal: null, answer: { payload: null } };
+const BUSY = { code: /** @type {const} */ ('UNAVAILABLE'), message: 'busy' };
+
+/** @typedef {{hook: string, args: readonly any[], answer: (verdict: any) => Promise<void>}} Call */
+
+/**
+ * A hub with hooks that a test answers, and a connection.
+ * @param {{hooks?: string[], subscribed?: Promise<void>, env?: Record<string, string>}} [options]
+ */
+function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve(), env = {} } = {}) {
+  const { config, faults } = loadConfig(env);
+  assert.ok(config, faults.join());
+  const published = /** @type {string[]} */ ([]);
+  const calls = /** @type {Call[]} */ ([]);
+  const broker = {
+    subscribe: () => subscribed,
+    unsubscribe() {},
+    reportConnections() {},
+    countConnections: async () => 1,
+    history: noHistory,
+    publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => {
+      published.push(`${room} ${payloadText(publication)}`);
+    },
+  };
+  let refused = 0;
+  const parts = buildHub({
+    config,
+    broker,
+    hooks: {
+      has: (hook) => hooks.includes(hook),
+      callFor: (hook, _connection, args) => {
+        const { promise, resolve } = deferred();
+        /** @param {any} verdict */
+        const answer = async (verdict) => {
+          resolve(verdict);
+          await promise;
+          await new Promise(setImmediate);
+        };
+        calls.push({ hook, args, answer });
+        return promise;
+      },
+      refuseBusy: () => {
+        refused++;
+        return BUSY;
+      },
+    },
+  });
+  const transport = new FakeTransport();
+  const connection = new Connection(transport, '');
+  parts.hub.add(connection);
+  const send = (/** @type {object} */ command) => receive(parts.commands, connection, command);
+  /** Types, or errors, of the replies. */
+  const replies = () =>
+    transport.messages().map(({ type, error, id, room }) => [error ?? type, id ?? room].join(' '));
+  return {
+    ...parts,
+    ...{ connection, transport, calls, published, send, replies },
+    refused: () => refused,
+    /** @param {string} room @param {number} payload */
+    publish: (room, payload) => send({ type: 'message', room, payload, id: payload }),
+  };
+}
+
+/** @param {Call[]} calls */
+const payloadsOf = (calls) => calls.map(({ args }) => args[1]);
+
+test('messages are published in the order of sending, whichever hook answers first', async () => {
+  const { calls, published, publish, commands } = build();
+  for (const n of [1, 2, 3]) publish('a', n);
+  assert.equal(calls.length, 3); // they overlap
+  await calls[2].answer(ALLOWED);
+  await calls[1].answer(ALLOWED);
+  assert.deepEqual(published, []);
+  assert.equal(commands.isSettled(), false);
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(published, ['a 1', 'a 2', 'a 3']);
+  assert.equal(commands.isSettled(), true);
+});
+
+test('a refused message leaves the others in their order', async () => {
+  const { calls, published, publish, replies } = build();
+  for (const n of [1, 2, 3]) publish('a', n);
+  await calls[1].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED', message: 'no' } });
+  await calls[2].answer({ ...ALLOWED, answer: { payload: Buffer.from('"three"') } });
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(published, ['a 1', 'a "three"']);
+  assert.deepEqual(replies().sort(), ['PERMISSION_DENIED 2', 'ack 1', 'ack 3']);
+});
+
+test('a message waits for the join before it, and a leave for the message', async () => {
+  const { calls, published, publish, send, replies } = build();
+  send({ type: 'join', room: 'a' });
+  publish('a', 1);
+  send({ type: 'leave', room: 'a' });
+  assert.deepEqual(
+    calls.map(({ hook }) => hook),
+    ['onJoin'],
+  );
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(
+    calls.map(({ hook }) => hook),
+    ['onJoin', 'onPublish'],
+  );
+  assert.deepEqual(replies(), ['joined a']);
+  await calls[1].answer(ALLOWED);
+  assert.deepEqual(published, ['a 1']);
+  assert.ok(replies().includes('left a'));
+});
+
+test('joins overlap, and a message waits until all of them are answered', async () => {
+  const { calls, publish, send, replies } = build();
+  send({ type: 'join', room: 'a' });
+  send({ type: 'join', room: 'b' });
+  publish('a', 1);
+  assert.equal(calls.length, 2);
+  await calls[1].answer(ALLOWED);
+  assert.deepEqual(replies(), []);
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(replies(), ['joined a', 'joined b']);
+  assert.equal(calls.length, 3);
+});
+
+test('a message waits for the broker to confirm the join, with a hook for messages alone', async () => {
+  const { promise, resolve } = deferred();
+  const { calls, publish, send } = build({ hooks: ['onPublish'], subscribed: promise });
+  send({ type: 'join', room: 'a' });
+  for (const n of [1, 2]) publish('a', n);
+  assert.equal(calls.length, 0);
+  resolve(undefined);
+  await new Promise(setImmediate);
+  assert.deepEqual(payloadsOf(calls), [1, 2]);
+});
+
+test('ping and echo do not wait', () => {
+  const { publish, send, replies } = build();
+  publish('a', 1);
+  send({ type: 'ping', id: 2 });
+  send({ type: 'echo', payload: 0, id: 3 });
+  assert.deepEqual(replies(), ['pong 2', 'echo 3']);
+});
+
+test('a connection has as many calls as the setting permits', async () => {
+  const { calls, published, publish } = build({
+    env: { FANFARE_HOOK_CALLS_PER_CONNECTION: '2' },
+  });
+  for (const n of [1, 2, 3, 4]) publish('a', n);
+  assert.deepEqual(payloadsOf(calls), [1, 2]);
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(payloadsOf(calls), [1, 2, 3]);
+  for (const n of [1, 2, 3]) await calls[n].answer(ALLOWED);
+  assert.deepEqual(published, ['a 1', 'a 2', 'a 3', 'a 4']);
+});
+
+test('above 256 KiB of waiting commands a connection is refused, and goes on later', async () => {
+  const { calls, published, send, replies, refused, commands } = build();
+  const payload = 'x'.repeat(50_000);
+  for (let id = 1; id <= 10; id++) send({ type: 'message', room: 'a', payload, id });
+  assert.ok(refused() > 0);
+  assert.equal(replies().length, refused());
+  assert.ok(replies().every((reply) => reply.startsWith('UNAVAILABLE')));
+  for (let i = 0; i < calls.length; i++) await calls[i].answer(ALLOWED);
+  assert.equal(published.length, 10 - refused());
+  assert.equal(commands.isSettled(), true);
+  send({ type: 'message', room: 'a', payload, id: 11 });
+  await calls[calls.length - 1].answer(ALLOWED);
+  assert.ok(replies().includes('ack 11'));
+});
+
+test('above 32 MiB of all connections, messages and joins are refused', async () => {
+  const { commands, hub, refused } = build();
+  const text = JSON.stringify({ type: 'message', room: 'a', payload: 'x'.repeat(90_000) });
+  for (let i = 0; i < 400; i++) {
+    const connection = new Connection(new FakeTransport(), '');
+    hub.add(connection);
+    receive(commands, connection, text);
+  }
+  assert.equal(refused(), 400 - Math.ceil((32 * 2 ** 20) / (90_002 + 20 + 512)));
+});
+
+test('a message whose hook was called is published after the close; what waits is dropped', async () => {
+  const { calls, published, publish, send, hub, connection, commands } = build();
+  publish('a', 1);
+  send({ type: 'join', room: 'b' });
+  publish('a', 2);
+  hub.remove(connection);
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(published, ['a 1']);
+  assert.equal(calls.length, 1);
+  assert.equal(hub.rooms.has('b'), false);
+  assert.equal(commands.isSettled(), true);
+});
+
+test('a join whose connection has closed meanwhile joins nothing', async () => {
+  const { calls, send, hub, connection } = build();
+  send({ type: 'join', room: 'b' });
+  hub.remove(connection);
+  await calls[0].answer(ALLOWED);
+  assert.equal(hub.rooms.has('b'), false);
+});
+
+test('a room that the backend joins meanwhile is joined once', async () => {
+  const { calls, commands, connection, send, replies } = build();
+  send({ type: 'join', room: 'b', id: 1 });
+  commands.joins.joinAs(connection, 'b', 'ann');
+  await calls[0].answer(ALLOWED);
+  assert.deepEqual(replies().sort(), ['ALREADY_JOINED 1', 'joined b']);
+});
+
+test('a denied broadcast has no result', async () => {
+  const { calls, send, commands, published, replies } = build();
+  send({ type: 'broadcast', payload: 1, id: 1 });
+  assert.deepEqual(calls[0].args, ['*', 1]);
+  assert.equal(commands.broadcasts.pending.size, 0);
+  await calls[0].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED' } });
+  assert.deepEqual([published, replies()], [[], ['PERMISSION_DENIED 1']]);
+  assert.equal(commands.broadcasts.pending.size, 0);
+});
+
+test('without hooks no command passes through them', () => {
+  const { config } = loadConfig({});
+  assert.ok(config);
+  const publish = () => Promise.resolve();
+  const { commands } = buildHub({ config, broker: { publish, reportConnections() {} } });
+  assert.equal(commands.joins.gate, null);
+  assert.equal(commands.broadcasts.publisher.constructor.name, 'Publisher');
+});

@@ -1,0 +1,270 @@
+// hooks.test.js: calls of hooks, without a server: answers, deadlines, places, the line.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { deferred } from '../../src/backend/deferred.js';
+import { Hooks } from '../../src/hooks/hooks.js';
+import { loadHooks } from '../../src/hooks/load.js';
+import { createHookCounters } from '../../src/observability/counters.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+
+/** @typedef {import('../../src/hooks/hooks.js').HookName} HookName */
+
+/**
+ * @param {import('../../src/hooks/types.js').Hooks} functions
+ * @param {{timeoutMs?: number, concurrency?: number}} [bounds]
+ */
+function build(functions, { timeoutMs = 60_000, concurrency = 10 } = {}) {
+  const counters = createHookCounters();
+  /** @type {object[]} */
+  const lines = [];
+  /** @type {HookName[]} */
+  const observed = [];
+  const hooks = new Hooks({
+    functions,
+    timeoutMs,
+    concurrency,
+    maxPayloadBytes: 100,
+    counters,
+    observe: (hook) => observed.push(hook),
+    log: { warn: (fields) => void lines.push(fields) },
+  });
+  /** @param {unknown[]} args */
+  const publish = (...args) => hooks.call('onPublish', args);
+  return { hooks, publish, counters, lines, observed };
+}
+
+/** @param {unknown} answer */
+const answering = (answer) => build({ onPublish: () => /** @type {any} */ (answer) }).publish();
+
+/** @param {unknown} verdict */
+const codeOf = (verdict) =>
+  /** @type {import('../../src/hooks/hooks.js').Verdict} */ (verdict).refusal?.code ?? 'allowed';
+
+for (const answer of [undefined, true, { payload: 0 }, { payload: null }])
+  test(`${JSON.stringify(answer)} of onPublish allows`, () => {
+    assert.equal(codeOf(answering(answer)), 'allowed');
+  });
+
+for (const answer of [false, { deny: '' }, { deny: 'no' }])
+  test(`${JSON.stringify(answer)} of onPublish denies`, () => {
+    assert.equal(codeOf(answering(answer)), 'PERMISSION_DENIED');
+  });
+
+const CYCLE = /** @type {any} */ ({});
+CYCLE.payload = CYCLE;
+/** Answers that no hook may give. @type {[string, unknown][]} */
+const FAULTS = [
+  ['null', null],
+  ['a number', 1],
+  ['a text', 'deny'],
+  ['a list', []],
+  ['an empty object', {}],
+  ['an unknown field', { allow: true }],
+  ['deny beside a payload', { deny: 'no', payload: 1 }],
+  ['deny without a text', { deny: true }],
+  ['a user', { user: 'ann' }],
+  ['a payload that is undefined', { payload: undefined }],
+  ['a payload that is a function', { payload: () => {} }],
+  ['a payload with a BigInt', { payload: 1n }],
+  ['a payload with a cycle', CYCLE],
+  ['a payload with a forbidden key', { payload: JSON.parse('{"__proto__":1}') }],
+];
+for (const [name, answer] of FAULTS)
+  test(`${name} of onPublish refuses`, () => {
+    const { publish, counters } = build({ onPublish: () => /** @type {any} */ (answer) });
+    assert.equal(codeOf(publish()), 'UNAVAILABLE');
+    assert.equal(counters.failures['onPublish,answer'], 1);
+  });
+
+test('a payload may be as large as a message, and no larger', () => {
+  assert.equal(codeOf(answering({ payload: 'x'.repeat(98) })), 'allowed');
+  assert.equal(codeOf(answering({ payload: 'x'.repeat(99) })), 'MESSAGE_TOO_LARGE');
+});
+
+test('a text for the client is cut at 200 characters', () => {
+  const verdict = answering({ deny: 'n'.repeat(1000) });
+  assert.ok(!(verdict instanceof Promise));
+  assert.equal(verdict.refusal?.message?.length, 200);
+});
+
+for (const [name, answer] of /** @type {const} */ ([
+  ['a name of 129 characters', { user: 'x'.repeat(129) }],
+  ['an empty name', { user: '' }],
+  ['a name that is a number', { user: 7 }],
+  ['info without a user', { info: {} }],
+  ['info of 2 KiB', { user: 'ann', info: 'x'.repeat(2048) }],
+]))
+  test(`${name} of onConnect refuses`, () => {
+    const { hooks } = build({ onConnect: () => /** @type {any} */ (answer) });
+    assert.equal(codeOf(hooks.call('onConnect', [])), 'UNAVAILABLE');
+  });
+
+test('a hook that throws, at once or later, costs its own call', async () => {
+  let calls = 0;
+  const { publish, counters, lines } = build({
+    onPublish: (_connection, how) => {
+      calls++;
+      if (how === 'now') throw new Error('now');
+      return how === 'later' ? Promise.reject(new Error('later')) : Promise.resolve(true);
+    },
+  });
+  assert.equal(codeOf(publish(null, 'now')), 'UNAVAILABLE');
+  assert.deepEqual(
+    (await Promise.all([publish(null, 'later'), publish(null, 'not')])).map(codeOf),
+    ['UNAVAILABLE', 'allowed'],
+  );
+  assert.deepEqual([calls, counters.failures['onPublish,throw'], counters.running], [3, 2, 0]);
+  assert.equal(lines.length, 1); // one a minute
+});
+
+/** Thenables, with what `then` does. @type {[string, (resolve: (answer: unknown) => void) => void][]} */
+const THENS = [
+  [
+    'throws',
+    () => {
+      throw new Error('then');
+    },
+  ],
+  ['calls back twice', (resolve) => [resolve(true), resolve(false)]],
+];
+for (const [name, then] of THENS)
+  test(`a foreign promise whose then ${name} has one answer`, async () => {
+    const verdict = await answering(Object.fromEntries([['then', then]]));
+    assert.equal(codeOf(verdict), name === 'throws' ? 'UNAVAILABLE' : 'allowed');
+  });
+
+test('a call past its deadline fails, its signal aborts, and its late answer is ignored', async () => {
+  const late = deferred();
+  /** @type {AbortSignal|undefined} */
+  let signal;
+  const { hooks, publish, counters, observed } = build(
+    {
+      onPublish: (_connection, _room, _payload, context) => {
+        signal = context.signal;
+        return late.promise;
+      },
+    },
+    { timeoutMs: 10 },
+  );
+  const verdict = publish(null, 'room', 1);
+  assert.equal(signal?.aborted, false);
+  assert.equal(codeOf(await verdict), 'UNAVAILABLE');
+  assert.equal(signal?.aborted, true);
+  assert.deepEqual([counters.failures['onPublish,timeout'], counters.running], [1, 1]);
+  assert.equal(hooks.isIdle, true);
+  late.resolve({ deny: 'too late' });
+  await late.promise;
+  await undefined; // its reader
+  assert.deepEqual([counters.running, counters.denied.onPublish, observed.length], [0, 0, 1]);
+});
+
+test('calls beyond the places wait in line, in order', async () => {
+  /** @type {ReturnType<typeof deferred>[]} */
+  const running = [];
+  const started = /** @type {number[]} */ ([]);
+  const { publish } = build(
+    {
+      onPublish: (_connection, n) => {
+        started.push(Number(n));
+        const call = deferred();
+        running.push(call);
+        return call.promise;
+      },
+    },
+    { concurrency: 2 },
+  );
+  const verdicts = [1, 2, 3, 4].map((n) => publish(null, n));
+  assert.deepEqual(started, [1, 2]);
+  running[1].resolve(true);
+  await verdicts[1];
+  assert.deepEqual(started, [1, 2, 3]);
+  running[0].resolve(true);
+  await verdicts[0];
+  assert.deepEqual(started, [1, 2, 3, 4]);
+  for (const call of running) call.resolve(true);
+  assert.deepEqual((await Promise.all(verdicts)).map(codeOf), Array(4).fill('allowed'));
+});
+
+test('hooks that hang lose their places, and the line goes on', async () => {
+  let isHanging = true;
+  const { publish, counters } = build(
+    { onPublish: () => (isHanging ? new Promise(() => {}) : true) },
+    { timeoutMs: 20, concurrency: 1 },
+  );
+  const [first, second] = [publish(), publish()];
+  isHanging = false;
+  assert.equal(codeOf(await first), 'UNAVAILABLE');
+  // Its deadline passed in line.
+  assert.equal(codeOf(await second), 'UNAVAILABLE');
+  assert.deepEqual(
+    [counters.failures['onPublish,timeout'], counters.failures['onPublish,busy']],
+    [1, 1],
+  );
+  assert.equal(codeOf(await publish()), 'allowed');
+});
+
+test('10,000 calls wait in line, and one more is refused at once', async () => {
+  const blocker = deferred();
+  const { publish, counters } = build(
+    { onPublish: () => blocker.promise.then(() => {}) },
+    { concurrency: 1 },
+  );
+  const verdicts = Array.from({ length: 10_001 }, () => publish());
+  assert.equal(counters.failures['onPublish,busy'], 0);
+  assert.equal(codeOf(publish()), 'UNAVAILABLE');
+  assert.equal(counters.failures['onPublish,busy'], 1);
+  blocker.resolve(undefined);
+  assert.ok((await Promise.all(verdicts)).every((verdict) => codeOf(verdict) === 'allowed'));
+});
+
+test('calls of onDisconnect wait behind the checks, without a deadline', async () => {
+  const blocker = deferred();
+  const order = /** @type {string[]} */ ([]);
+  const { hooks, publish } = build(
+    {
+      onPublish: (_connection, n) => {
+        order.push(`publish ${n}`);
+        return n === '1' ? blocker.promise.then(() => {}) : undefined;
+      },
+      onDisconnect: () => void order.push('disconnect'),
+    },
+    { concurrency: 1 },
+  );
+  const first = publish(null, '1');
+  hooks.disconnected([]);
+  const second = publish(null, '2');
+  assert.equal(hooks.isIdle, false);
+  blocker.resolve(undefined);
+  await Promise.all([first, second]);
+  assert.deepEqual(order, ['publish 1', 'publish 2', 'disconnect']);
+  assert.equal(hooks.isIdle, true);
+});
+
+/** Files that a server does not start with. @type {[string, string, RegExp][]} */
+const FILES = [
+  ['does not parse', 'export function onPublish( {', /failed to load: /],
+  ['throws', 'throw new Error("no database");', /failed to load: no database/],
+  ['exports no hook', 'export const x = 1;', /exports none of onConnect/],
+  ['exports another name', 'export const onMessage = () => {};', /onMessage is none of onConnect/],
+  ['exports a hook that is no function', 'export const onJoin = 1;', /onJoin is not a function/],
+];
+for (const [name, text, fault] of FILES)
+  test(`a file that ${name} is refused`, async (t) => {
+    const path = join(temporaryFolder(t), 'hooks.mjs');
+    writeFileSync(path, text);
+    await assert.rejects(loadHooks(path), { message: fault });
+  });
+
+for (const [name, file, text] of [
+  ['names', 'hooks.mjs', 'export const helper = 1; export function onJoin() {}'],
+  ['a default object', 'hooks.mjs', 'export default { onJoin() {} };'],
+  ['CommonJS', 'hooks.cjs', 'module.exports = { onJoin() {} };'],
+])
+  test(`hooks are exported by ${name}`, async (t) => {
+    const path = join(temporaryFolder(t), file);
+    writeFileSync(path, text);
+    assert.deepEqual(Object.keys(await loadHooks(path)), ['onJoin']);
+  });
