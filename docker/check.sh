@@ -50,7 +50,7 @@ for file in *.compose.yml; do
   fi
 done
 
-for file in *.sh ../ops/sysctl/*.sh; do
+for file in *.sh ../ops/*/*.sh; do
   if command -v shellcheck >/dev/null; then
     shellcheck "$file"
     echo "$file: valid"

@@ -8,6 +8,8 @@ set -euo pipefail
 
 # Two tools that Debian does not have; without them the files of docker/ are checked in part.
 bash "$(dirname "$0")/../docker/check.sh" --install || echo 'test:setup: no hadolint and compose tool to be had' >&2
+# The same for ops/kubernetes. The manifests are built with kubectl or kustomize, if one is installed.
+bash "$(dirname "$0")/../ops/kubernetes/check.sh" --install || echo 'test:setup: no kubernetes-validate to be had' >&2
 
 declare -A package_of=(
   [redis-server]=redis-server

@@ -70,6 +70,25 @@ const HEARTBEAT_MS = 30_000;
  * @property {(error: FanfareError) => void} onError
  */
 
+/**
+ * @typedef {object} ConnectionParts
+ * @property {string} url
+ * @property {SocketClass} Socket
+ * @property {import('./token.js').TokenOption} [token]
+ * @property {number} [firstDelayMs]
+ * @property {number} [maxDelayMs]
+ * @property {ConnectionListener} listener
+ */
+
+/**
+ * The part of a connection that the client uses. A tab that shares a connection has one of its own
+ * kind (shared/tab.js).
+ * @typedef {Pick<Connection, 'state'|'open'|'send'|'sleep'|'wake'|'close'>} Link
+ */
+
+/** @typedef {new (parts: ConnectionParts) => Link} LinkClass */
+
+/** @implements {Link} */
 export class Connection {
   /** @type {State} */
   state = 'idle';
@@ -95,15 +114,7 @@ export class Connection {
   /** @type {number|undefined} */
   #serverDelayMs;
 
-  /**
-   * @param {object} parts
-   * @param {string} parts.url
-   * @param {SocketClass} parts.Socket
-   * @param {import('./token.js').TokenOption} [parts.token]
-   * @param {number} [parts.firstDelayMs]
-   * @param {number} [parts.maxDelayMs]
-   * @param {ConnectionListener} parts.listener
-   */
+  /** @param {ConnectionParts} parts */
   constructor({ url, Socket, token, firstDelayMs, maxDelayMs, listener }) {
     this.#url = url;
     this.#Socket = Socket;

@@ -55,12 +55,13 @@ export class Fanfare extends Emitter {
    * Does not connect yet: `join`, `publish` and `connect` do.
    * @param {string} url `wss://chat.example`; in a page it may be relative
    * @param {Options} [options]
+   * @param {import('./connection.js').LinkClass} [Link] for the entries of this library
    */
-  constructor(url, options = {}) {
+  constructor(url, options = {}, Link = Connection) {
     super();
     const { offline = 'reject', maxPending = 1000, WebSocket: Socket, ...rest } = options;
     const page = /** @type {{location?: {href: string}, WebSocket: any}} */ (globalThis);
-    this.#connection = new Connection({
+    this.#connection = new Link({
       ...rest,
       url: new URL(url, page.location?.href).href.replace(/^http/, 'ws'),
       Socket: Socket ?? page.WebSocket,

@@ -325,16 +325,26 @@ export const LIMITS = Object.freeze([
     needs: [],
     source: '`FANFARE_MAX_CONNECTIONS_PER_IP`, `TRUST_PROXY`',
     meaning:
-      'Connections that the server accepts from one client address. With `--clients here` and without `TRUST_PROXY`, all clients have the address of this machine.',
+      'Connections that the server accepts from one client address; with Redis, that all servers accept (`FANFARE_FLEET_LIMITS_MODE`). With `--clients here` and without `TRUST_PROXY`, all clients have the address of this machine.',
     judge(
       _readings,
-      { config: { maxConnectionsPerIp, maxConnectionsPerIpMode, trustProxy }, clients },
+      {
+        config: {
+          maxConnectionsPerIp,
+          maxConnectionsPerIpMode,
+          trustProxy,
+          redis,
+          fleetLimitsMode,
+        },
+        clients,
+      },
     ) {
       if (maxConnectionsPerIpMode !== 'enforce')
         return { value: `not enforced (${maxConnectionsPerIpMode})`, permits: null };
       const isShared = clients === 'here' && trustProxy === '';
+      const isFleetWide = redis !== null && fleetLimitsMode === 'enforce';
       return {
-        value: `${count(maxConnectionsPerIp)} per address`,
+        value: `${count(maxConnectionsPerIp)} per address${isFleetWide ? ', over all servers' : ''}`,
         permits: isShared ? maxConnectionsPerIp : null,
         fix: 'behind a load balancer: TRUST_PROXY=127.0.0.1/32; for a load test: FANFARE_LIMITS=off',
       };

@@ -661,7 +661,7 @@ export const PRIMARY_METRICS = Object.freeze([
     name: 'fanfare_fleet_limit_reports_total',
     type: 'counter',
     label: 'kind',
-    help: 'Reports about connections per address and user: `sent`, `received` from other servers, or `malformed`.',
+    help: 'Reports about connections per address and user: `sent`, `received` from other servers, of an `unknown_version`, or `malformed`.',
     read: (source) => source.fleetLimits().reports,
   },
   {

@@ -51,6 +51,8 @@ const CLOSE_TIMEOUT_MS = 5000;
 const MAX_INPUT_BYTES = 65_536;
 /** Clients return after so long, unless another time follows. Spread, because a worker may die. */
 const RETRY_MS = { min: 1000, max: 5000 };
+/** An EventSource repeats the same delay until it is let in: near 0 it would flood the server. */
+const MIN_RETRY_MS = 100;
 const OVERLOAD_RETRY_MS = { min: 10_000, max: 20_000 };
 
 /** If a hook has failed, clients wait at least so long. */
@@ -135,9 +137,8 @@ class EventStream {
 
   /** @param {number} reconnectAfterMs */
   sendShutdown(reconnectAfterMs) {
-    this.write(
-      Buffer.from(`retry: ${reconnectAfterMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`),
-    );
+    const retryMs = Math.max(reconnectAfterMs, MIN_RETRY_MS);
+    this.write(Buffer.from(`retry: ${retryMs}\n${textEvent(encodeShutdown(reconnectAfterMs))}`));
   }
 
   /**

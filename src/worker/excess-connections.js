@@ -1,10 +1,10 @@
 // excess-connections.js: closes connections of an address or a user, the newest first, when all
 // servers together have too many of them (backend/embedded/fleet-places.js).
 //
-// An order says how many connections may stay. It may come again while connections are closing,
-// and then changes nothing. The orders of a turn of the event loop share one walk over all
-// connections, because no list of connections by address exists: it would cost memory for each
-// connection, and orders are rare.
+// An order names the number of connections that may stay. If it comes again while connections are
+// closing, it changes nothing. The orders of one turn of the event loop share a walk over all
+// connections. A list of connections by address would make the walk needless, but it would cost
+// memory for each connection, and orders are rare.
 
 import { closeAll } from '../auth/sessions.js';
 import { kindOfKey } from '../backend/places.js';

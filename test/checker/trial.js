@@ -51,6 +51,7 @@ const GAUGES = Object.freeze([
  * @property {(t: Lifetime) => Promise<Store>} [store] instead of one Redis
  * @property {Record<string, string>} [env] of the servers
  * @property {string} [path] of the record; without one it is made and removed
+ * @property {string} [main] entry point of another version, with which all servers start
  */
 
 /**
@@ -82,10 +83,12 @@ export class Fanfare {
   /**
    * @param {Lifetime} t
    * @param {Record<string, string>} env
+   * @param {string} [main] the entry point of another version
    */
-  constructor(t, env) {
+  constructor(t, env, main) {
     this.t = t;
     this.env = env;
+    this.main = main;
     /** @type {import('../../loadtest/lib/server.js').Server} */
     // @ts-expect-error: start() makes it
     this.process = undefined;
@@ -102,6 +105,7 @@ export class Fanfare {
     this.process = await startServer(
       /** @type {import('node:test').TestContext} */ (this.t),
       this.env,
+      { main: this.main },
     );
     this.logs.push(this.process.lines);
     this.kills = [];
@@ -300,7 +304,7 @@ export async function startTrial(t, setting) {
   const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port, [...new Set(hosts)]) : null;
   const servers = [];
   for (let i = 0; i < count; i++) {
-    const server = new Fanfare(t, {
+    const settings = {
       ...ENV,
       ...setting.env,
       ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
@@ -309,7 +313,8 @@ export async function startTrial(t, setting) {
       SERVER_ID: `server-${i}`,
       ...(!embedded && env),
       ...(!embedded && proxy && { REDIS_URL: `redis://${hosts[i]}:${proxy.port}` }),
-    });
+    };
+    const server = new Fanfare(t, settings, setting.main);
     await server.start();
     servers.push(server);
   }

@@ -3,14 +3,13 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
-import { clientScript } from '../helpers/client-script.js';
+import { servePages } from '../helpers/client-pages.js';
 import { follow, NumberedStream } from '../helpers/numbered-stream.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
@@ -251,27 +250,6 @@ test('a refused handshake stops the client, and an overload delays it', OPTIONS,
   assert.ok(waitedMs >= 990 && waitedMs < 4000, `${waitedMs} ms`);
 });
 
-/** Serves src/client as it is, and the script of the package. @param {TestContext} t */
-async function startPages(t) {
-  const script = clientScript();
-  const server = createServer((request, response) => {
-    const path = String(request.url);
-    if (path === '/fanfare.min.js') {
-      response.setHeader('content-type', 'text/javascript');
-      response.end(script);
-    } else if (/^\/client\/[\w-]+\.js$/.test(path)) {
-      response.setHeader('content-type', 'text/javascript');
-      response.end(readFileSync(new URL(`../../src${path}`, import.meta.url)));
-    } else {
-      response.setHeader('content-type', 'text/html');
-      response.end(path === '/module' ? MODULE : path === '/script' ? SCRIPT : '<!doctype html>');
-    }
-  }).listen(0, '127.0.0.1');
-  t.after(() => server.close());
-  await once(server, 'listening');
-  return `http://127.0.0.1:${/** @type {import('node:net').AddressInfo} */ (server.address()).port}`;
-}
-
 const FOLLOW = `
   window.start = (url) => {
     window.sights = [];
@@ -283,16 +261,16 @@ const FOLLOW = `
     room.on('message', (payload, { epoch, offset }) =>
       sights.push({ type: 'message', payload, epoch, offset }));
   };`;
-const MODULE = `<!doctype html><script type="module">
+const MODULE = `<script type="module">
   import { Fanfare } from '/client/index.js';${FOLLOW}</script>`;
-const SCRIPT = `<!doctype html><script src="/fanfare.min.js"></script><script>${FOLLOW}</script>`;
+const SCRIPT = `<script src="/fanfare.min.js"></script><script>${FOLLOW}</script>`;
 
 test('in Chromium a client survives a drain, killed workers, and the events of the back-forward cache', {
   timeout: 90_000,
   skip: withoutChromium,
 }, async (t) => {
   const server = await startServer(t, ENV);
-  const pages = await startPages(t);
+  const pages = await servePages(t, { '/module': MODULE, '/script': SCRIPT });
   const browser = await openBrowser(t);
   const run = await startStream(t, urlOf(server));
   for (const path of ['module', 'script']) {

@@ -1,110 +1,14 @@
 // package.test.js: the package as npm packs it, installed in another folder.
-//
-// npm takes the dependencies from its cache, or from the registry. Without either, the test links
-// those of this checkout and says so.
 
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
-import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { install, manifest, root, run, startInstalled } from '../helpers/packed.js';
 
-const root = fileURLToPath(new URL('../../', import.meta.url));
-const manifest = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
 const TIMEOUT_MS = 120_000;
-
-/**
- * @param {string} cwd
- * @param {string} command
- * @param {string[]} args
- */
-function run(cwd, command, ...args) {
-  const { status, stdout, stderr } = spawnSync(command, args, {
-    cwd,
-    encoding: 'utf8',
-    timeout: TIMEOUT_MS,
-    env: { ...process.env, npm_config_update_notifier: 'false' },
-  });
-  return { status, stdout, stderr };
-}
-
-/**
- * Packs a copy of this checkout and installs the tarball in a folder of its own.
- * @param {import('node:test').TestContext} t
- * @returns {{home: string, files: string[]}} the folder, and the paths in the tarball
- */
-function install(t) {
-  const folder = temporaryFolder(t);
-  const copy = join(folder, 'copy');
-  const home = join(folder, 'home');
-  mkdirSync(home);
-  const ignored = ['node_modules', '.git', 'types', 'results'];
-  cpSync(root, copy, { recursive: true, filter: (path) => !ignored.includes(basename(path)) });
-  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-  const packed = run(
-    copy,
-    'npm',
-    'run',
-    '--silent',
-    'package',
-    '--',
-    '--json',
-    `--pack-destination=${folder}`,
-  );
-  assert.equal(packed.status, 0, packed.stderr);
-  const [{ filename, files }] = JSON.parse(packed.stdout);
-
-  writeFileSync(join(home, 'package.json'), '{"name":"home","private":true,"type":"module"}\n');
-  const tarball = join(folder, filename);
-  const options = [
-    '--prefer-offline',
-    '--ignore-scripts',
-    '--no-audit',
-    '--no-fund',
-    '--fetch-retries=0',
-  ];
-  const installed = run(home, 'npm', 'install', ...options, tarball);
-  if (installed.status !== 0) {
-    t.diagnostic(`npm install failed, linking the dependencies: ${installed.stderr.slice(0, 300)}`);
-    link(home, tarball);
-  }
-  return { home, files: files.map((/** @type {{path: string}} */ { path }) => path) };
-}
-
-/** @param {string} path */
-const basename = (path) => path.slice(path.lastIndexOf('/') + 1);
-
-/**
- * Installs without a registry.
- * @param {string} home
- * @param {string} tarball
- */
-function link(home, tarball) {
-  const modules = join(home, 'node_modules');
-  rmSync(modules, { recursive: true, force: true });
-  mkdirSync(join(modules, 'fanfare'), { recursive: true });
-  mkdirSync(join(modules, '.bin'));
-  const { status } = run(
-    home,
-    'tar',
-    '-xzf',
-    tarball,
-    '--strip-components=1',
-    '-C',
-    join(modules, 'fanfare'),
-  );
-  assert.equal(status, 0);
-  for (const name of Object.keys(manifest.dependencies)) {
-    mkdirSync(dirname(join(modules, name)), { recursive: true });
-    symlinkSync(join(root, 'node_modules', name), join(modules, name));
-  }
-  assert.equal(run(modules, 'chmod', '+x', `fanfare/${manifest.bin.fanfare}`).status, 0);
-  symlinkSync(`../fanfare/${manifest.bin.fanfare}`, join(modules, '.bin', 'fanfare'));
-}
 
 const CONSUMER = `
 import { Fanfare, FanfareError, type Room } from 'fanfare/client';
@@ -191,7 +95,7 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
   await t.test(
     'npx fanfare starts a server that delivers a message and stops on SIGTERM',
     async (t) => {
-      const server = await start(t, home);
+      const server = await startInstalled(t, home);
       const [publisher, member] = [await open(t, server.port), await open(t, server.port)];
       for (const socket of [publisher, member]) await joined(socket);
       publisher.send('{"type":"message","room":"lobby","payload":"hello"}');
@@ -203,7 +107,7 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
   );
 
   await t.test('fanfare/client connects to it', async (t) => {
-    const server = await start(t, home);
+    const server = await startInstalled(t, home);
     const script = `
       import { Fanfare } from 'fanfare/client';
       const fanfare = new Fanfare('ws://127.0.0.1:${server.port}');
@@ -235,48 +139,6 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     assert.equal(checked.status, 0);
   });
 });
-
-/**
- * @param {import('node:test').TestContext} t
- * @param {string} home
- */
-async function start(t, home) {
-  const child = spawn('npx', ['--no-install', 'fanfare'], {
-    cwd: home,
-    env: {
-      ...process.env,
-      PORT: '0',
-      METRICS_PORT: '0',
-      HOST: '127.0.0.1',
-      WORKERS: '2',
-      LOG_FORMAT: 'json',
-      FANFARE_DRAIN_DELAY_MS: '0',
-      FANFARE_RECONNECT_WINDOW_MS: '0',
-    },
-    stdio: ['ignore', 'pipe', 'inherit'],
-    detached: true,
-  });
-  const group = -(/** @type {number} */ (child.pid));
-  const exited = once(child, 'exit');
-  t.after(() => {
-    try {
-      process.kill(group, 'SIGKILL');
-    } catch {
-      // The group has exited.
-    }
-  });
-  let text = '';
-  for await (const chunk of child.stdout.setEncoding('utf8')) {
-    text += chunk;
-    const line = text.split('\n').find((each) => each.includes('"fanfare is ready'));
-    if (line?.endsWith('}')) {
-      child.stdout.resume();
-      const { pid, port } = JSON.parse(line);
-      return { pid, port, exited };
-    }
-  }
-  throw new Error(`the server did not start:\n${text}`);
-}
 
 /**
  * @param {import('node:test').TestContext} t

@@ -1,6 +1,11 @@
 // browser.js: the system's Chromium, for tests of pages.
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
 const CHROMIUM = spawnSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).stdout.trim();
@@ -20,4 +25,28 @@ export async function openBrowser(t) {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   t.after(() => browser.close());
   return browser;
+}
+
+/**
+ * Tabs as a user has them: they can be hidden and frozen. In the pages of `openBrowser` Playwright
+ * prevents both. A hidden page has no animation frames, so `waitForFunction` needs `polling`.
+ * @param {{after: (fn: () => unknown) => void}} t closes the browser after the test
+ * @returns {Promise<import('playwright-core').BrowserContext>}
+ */
+export async function openTabs(t) {
+  const profile = mkdtempSync(join(tmpdir(), 'fanfare-chromium-'));
+  const own = ['--headless=new', '--remote-debugging-port=0', `--user-data-dir=${profile}`];
+  const child = spawn(CHROMIUM, [...FLAGS, ...own], { stdio: ['ignore', 'ignore', 'pipe'] });
+  t.after(async () => {
+    if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit');
+    rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
+  });
+  for await (const line of createInterface(child.stderr)) {
+    const url = /^DevTools listening on (ws:.*)/.exec(line)?.[1];
+    if (url === undefined) continue;
+    child.stderr.resume();
+    const browser = await chromium.connectOverCDP(url, { noDefaults: true });
+    return browser.contexts()[0];
+  }
+  throw new Error('Chromium has ended.');
 }

@@ -1,20 +1,29 @@
-// client-script.js: `fanfare/client` as the plain script of the package, built as `prepack` does.
+// client-script.js: `fanfare/client` as the plain scripts of the package, built as `prepack` does.
 
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-/** @returns {string} the text of dist/fanfare.min.js */
-export function clientScript() {
+/** @returns {Map<string, string>} the texts of dist/, by name: `fanfare.min.js` */
+export function clientScripts() {
   const { scripts } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
-  const [command, ...options] = scripts['build:client'].split(' ');
-  const toStdout = options.filter((/** @type {string} */ option) => !/^--outfile/.test(option));
-  const { status, stdout, stderr } = spawnSync(`${root}node_modules/.bin/${command}`, toStdout, {
-    cwd: root,
-    encoding: 'utf8',
-  });
-  if (status !== 0) throw new Error(`${command} failed: ${stderr}`);
-  return stdout;
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-client-'));
+  try {
+    const [command, ...options] = scripts['build:client']
+      .replace(/(?<=--outdir=)\S+/, folder)
+      .split(' ');
+    const built = spawnSync(`${root}node_modules/.bin/${command}`, options, {
+      cwd: root,
+      encoding: 'utf8',
+    });
+    if (built.status !== 0) throw new Error(`${command} failed: ${built.stderr}`);
+    const names = readdirSync(folder);
+    return new Map(names.map((name) => [name, readFileSync(join(folder, name), 'utf8')]));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }

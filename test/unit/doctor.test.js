@@ -305,6 +305,13 @@ test('the cap per address binds if all clients share one address and the cap is 
   assert.equal(binds({ FANFARE_LIMITS: 'observe' }, 'here'), false);
 });
 
+test('with Redis the cap per address is one over all servers, unless that is off', () => {
+  /** @param {Record<string, string>} env */
+  const value = (env) => rowOf(look(plenty(), { env }), 'connections-per-address').value;
+  assert.equal(value({}), '100 per address, over all servers');
+  assert.equal(value({ FANFARE_FLEET_LIMITS_MODE: 'observe' }), '100 per address');
+});
+
 test('without the reserve, a worker uses all its descriptors', () => {
   const readings = { ...plenty(), openFiles: { soft: 4096, hard: 8192 } };
   const { permits, value } = rowOf(look(readings, { env: { FANFARE_LIMITS: 'off' } }), 'nofile');

@@ -301,9 +301,10 @@ test('malformed reports, and those of other versions, are counted and change not
   const report = encodeReport({ server: '00'.repeat(8), places: new Map([[ADDRESS, CAP]]) });
   const newer = Buffer.from(report);
   newer[0]++;
-  const broken = [newer, report.subarray(0, -1), Buffer.alloc(0), Buffer.alloc(70_000, 1)];
-  for (const one of broken) a.fleet.receive(one);
-  assert.equal(a.fleet.figures().reports.malformed, broken.length);
+  const broken = [report.subarray(0, -1), Buffer.alloc(0), Buffer.alloc(70_000, 1)];
+  for (const one of [newer, ...broken]) a.fleet.receive(one);
+  const { malformed, unknown_version } = a.fleet.figures().reports;
+  assert.deepEqual([malformed, unknown_version], [broken.length, 1]);
   assert.equal(a.admit(ADDRESS), true);
   a.fleet.receive(report);
   assert.equal(a.admit(ADDRESS), false);
@@ -325,7 +326,7 @@ test('a report is read as it was written, and no bytes make the reader throw', (
   );
 });
 
-test('a cap is split exactly, and nobody gets more than it holds', () => {
+test('a cap is split exactly, and each gets at most what it holds', () => {
   const held = fc.array(fc.integer({ min: 0, max: 500 }), { minLength: 1, maxLength: 20 });
   fc.assert(
     fc.property(held, fc.integer({ min: 0, max: 500 }), (counts, cap) => {

@@ -153,6 +153,7 @@ const TABLE = Object.freeze({
   // It runs in browsers, unbuilt, so it imports nothing. Only its entry for Node does.
   client: { may: [], packages: [], node: [] },
   'client/node.js': { may: ['client/'], packages: ['ws'], node: [] },
+  'client/shared': { may: ['client/'], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
     may: ['config/', 'doctor/doctor.js', 'transport/http-api/keys.js'],

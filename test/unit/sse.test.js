@@ -644,6 +644,17 @@ test('a stream at its maximum age ends with its own time to return', limit, asyn
   assert.equal(counters.relocated.age, 1);
 });
 
+test('a stream never returns faster than ten times a second', limit, async (t) => {
+  const { open, hub } = await serve(t);
+  const client = await open('?room=a');
+  await client.collect('joined');
+  const [connection] = hub.connections;
+  connection.announceShutdown(0);
+  connection.close(CLOSES.DRAIN);
+  await client.ended();
+  assert.equal(client.reader.retryMs, 100);
+});
+
 test('a drain sends each stream its own time to return, then ends it', limit, async (t) => {
   const { open, hub } = await serve(t);
   const client = await open('?room=a');

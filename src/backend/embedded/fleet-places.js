@@ -12,19 +12,23 @@
 // - If the servers together have more than the cap, each closes its part of the excess. All split
 //   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
 //   because a count of another server may be out of date.
-// - The relay hears its own reports too. If none returns, another worker becomes the carrier. After
-//   LEASE_MS the server is alone: it applies the cap to its own connections, as without Redis.
+// - The relay receives its own reports too. If they stop coming back, another worker becomes the
+//   carrier. After LEASE_MS the server is alone: it applies the cap to its own connections only.
 //
-// A server that holds less than a fifth of the cap stays unseen, so each such server may add that
-// much to the total.
+// A server that holds less than a fifth of the cap is not seen by the others. It counts theirs and
+// yields to them. But two such servers do not see each other, so the total may exceed the cap by
+// that part for each of them.
 
 import { randomBytes } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { kindOfKey } from '../places.js';
-import { decodeReport, encodeReport, SERVER_BYTES } from './place-report.js';
+import { decodeReport, encodeReport, isOtherVersion, SERVER_BYTES } from './place-report.js';
 
 export const TICK_MS = 250;
 /** Each report reaches all servers, so the interval between two grows with their number. */
 const TICK_PER_SERVER_MS = 10;
+/** A report looks at all keys at or above their threshold: 100,000 of them take some 15 ms. */
+const TICK_PER_KEY_MS = 0.01;
 const HEARTBEAT_MS = 1000;
 export const LEASE_MS = 5000;
 /** A carrier that brings no report back for so long is replaced. */
@@ -68,7 +72,8 @@ function createCounters() {
     reports: {
       sent: 0,
       received: 0,
-      /** of other programs or versions, or of too many servers */ malformed: 0,
+      /** of another version of Fanfare */ unknown_version: 0,
+      /** of other programs, or of too many servers */ malformed: 0,
     },
   };
 }
@@ -79,8 +84,8 @@ export class FleetPlaces {
   /** Null: no worker has volunteered. @type {FleetRules|null} */
   #rules = null;
   #threshold = { address: Number.POSITIVE_INFINITY, user: Number.POSITIVE_INFINITY };
-  /** Keys at or above their threshold here. @type {Set<string>} */
-  #heavy = new Set();
+  /** Connections here by key, of keys at or above their threshold. @type {Map<string, number>} */
+  #heavy = new Map();
   /** Whether the counts of heavy keys have changed since the last report. */
   #isChanged = false;
   /** The last report. @type {ReadonlyMap<string, number>} */
@@ -109,11 +114,12 @@ export class FleetPlaces {
 
   /** Servers that the limits count, this one included; 0: it is alone, or the limits are off. */
   get servers() {
-    return this.#rules === null || this.#isAlone ? 0 : this.#servers.size + 1;
+    return this.#rules === null || this.isAlone ? 0 : this.#servers.size + 1;
   }
 
-  get #isAlone() {
-    return this.#nowMs - this.#echoMs > LEASE_MS;
+  /** Whether the limits are on, and no report of this server has come back for LEASE_MS. */
+  get isAlone() {
+    return this.#rules !== null && this.#nowMs - this.#echoMs > LEASE_MS;
   }
 
   /** For the metrics of the primary. */
@@ -128,7 +134,7 @@ export class FleetPlaces {
    */
   volunteer(volunteer, rules) {
     if (this.#volunteers.size === 0) this.#echoMs = this.#nowMs;
-    this.#setRules(rules);
+    if (!isDeepStrictEqual(rules, this.#rules)) this.#setRules(rules);
     this.#volunteers.add(volunteer);
     if (this.#volunteers.size === 1) this.#appoint();
   }
@@ -149,7 +155,7 @@ export class FleetPlaces {
   changed(key, held) {
     if (this.#rules === null) return;
     if (held >= this.#threshold[kindOfKey(key)]) {
-      this.#heavy.add(key);
+      this.#heavy.set(key, held);
       this.#isChanged = true;
     } else if (this.#heavy.delete(key)) {
       this.#isChanged = true;
@@ -168,7 +174,7 @@ export class FleetPlaces {
     const { cap, mode } = this.#rules[kind];
     const elsewhere = this.#elsewhere.get(key) ?? 0;
     if (mode === 'off' || elsewhere === 0 || held + elsewhere < cap) {
-      if (held >= this.#threshold[kind] && this.#isAlone) this.counters.decisions.alone++;
+      if (held >= this.#threshold[kind] && this.isAlone) this.counters.decisions.alone++;
       return false;
     }
     if (mode === 'observe' || force) {
@@ -183,7 +189,7 @@ export class FleetPlaces {
   receive(bytes) {
     const report = decodeReport(bytes);
     if (report === null) {
-      this.counters.reports.malformed++;
+      this.counters.reports[isOtherVersion(bytes) ? 'unknown_version' : 'malformed']++;
       return;
     }
     const { server, places } = report;
@@ -311,7 +317,11 @@ export class FleetPlaces {
   }
 
   #report() {
-    const intervalMs = Math.max(TICK_MS, TICK_PER_SERVER_MS * this.#servers.size);
+    const intervalMs = Math.max(
+      TICK_MS,
+      TICK_PER_SERVER_MS * this.#servers.size,
+      TICK_PER_KEY_MS * this.#heavy.size,
+    );
     // Steps are not exactly TICK_MS apart.
     const dueMs = (this.#isChanged ? intervalMs : HEARTBEAT_MS) - TICK_MS / 2;
     if (this.#nowMs - this.#sentMs < dueMs) return;
@@ -331,8 +341,7 @@ export class FleetPlaces {
     const found = new Map();
     /** @type {[key: string, held: number][]} */
     const last = [];
-    for (const key of this.#heavy) {
-      const held = this.counts.get(key) ?? 0;
+    for (const [key, held] of this.#heavy) {
       const rank = this.#rankOf(key, held);
       if (rank > lowest) found.set(key, held);
       else if (rank === lowest && last.length < MAX_KEYS) last.push([key, held]);
@@ -344,7 +353,7 @@ export class FleetPlaces {
   /** The highest rank that, together with those above it, has MAX_KEYS keys. Linear: no sort. */
   #lowestRank() {
     const sizes = new Array(RANKS + 1).fill(0);
-    for (const key of this.#heavy) sizes[this.#rankOf(key, this.counts.get(key) ?? 0)]++;
+    for (const [key, held] of this.#heavy) sizes[this.#rankOf(key, held)]++;
     let rank = RANKS;
     for (let keys = sizes[rank]; keys < MAX_KEYS && rank > 0; keys += sizes[rank]) rank--;
     return rank;
@@ -373,7 +382,7 @@ function thresholdOf(rule) {
  * for the others.
  * @param {readonly number[]} held
  * @param {number} cap
- * @returns {number[]} nobody gets more than it holds; together they get the cap, or all they hold
+ * @returns {number[]} at most what each holds; together the cap, or all that they hold
  */
 export function split(held, cap) {
   let left = cap;

@@ -4,8 +4,7 @@
 //   u8 version, 8 bytes server, then for each key: u8 length, key, u32 connections
 //
 // A report is complete and replaces the one before. Reports travel through Redis pub/sub, so a
-// server may get those of another version: a reader drops a report of a version that it does not
-// know.
+// server may get those of another version, which it drops (docs/architecture/versions.md).
 
 const VERSION = 1;
 export const SERVER_BYTES = 8;
@@ -36,6 +35,11 @@ export function encodeReport({ server, places }) {
     at = report.writeUInt32BE(connections, at);
   }
   return report;
+}
+
+/** @param {Buffer} report @returns {boolean} whether another version of Fanfare has written it */
+export function isOtherVersion(report) {
+  return report.length >= HEAD_BYTES && report[0] !== VERSION;
 }
 
 /**

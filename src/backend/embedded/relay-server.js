@@ -147,6 +147,7 @@ export class RelayServer {
     /** Its clock, and the time of its last step. */
     this.fleetMs = 0;
     this.steppedMs = 0;
+    this.isAlone = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.stepper = undefined;
     this.connections = 0;
@@ -199,6 +200,12 @@ export class RelayServer {
     this.fleetMs += Math.min(nowMs - this.steppedMs, 2 * TICK_MS);
     this.steppedMs = nowMs;
     this.fleet.step(this.fleetMs);
+    const { isAlone } = this.fleet;
+    if (isAlone === this.isAlone) return;
+    this.isAlone = isAlone;
+    if (isAlone)
+      this.log.warn('no report returns through Redis: this server applies limits by itself');
+    else this.log.info({ servers: this.fleet.servers }, 'limits hold for all servers together');
   }
 
   /** Ends all links and removes the socket. May be called twice. */

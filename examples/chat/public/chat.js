@@ -1,0 +1,78 @@
+// chat.js: the page of the chat, on the client library.
+
+import { Fanfare } from '/client/index.js';
+
+const get = (id) => document.getElementById(id);
+const name = new URLSearchParams(location.search).get('name');
+get('login').hidden = name !== null;
+get('chat').hidden = name === null;
+if (name !== null) enter(await (await fetch('/server-url')).text());
+
+function enter(url) {
+  const fanfare = new Fanfare(url, {
+    token: async () => (await fetch(`/token?name=${encodeURIComponent(name)}`)).text(),
+  });
+  fanfare.on('state', (state) => {
+    get('state').textContent = state;
+  });
+
+  // Messages: the last 50, then live ones. If some were lost, the page begins anew.
+  const room = fanfare.join('chat.lobby', {
+    last: 50,
+    recoverFailed: () => fanfare.request({ type: 'history', room: 'chat.lobby', limit: 50 }),
+  });
+  room.on('message', show);
+  room.on('reset', ({ messages }, position) => {
+    get('messages').replaceChildren();
+    for (const { payload, ...meta } of messages)
+      if (meta.offset <= position.offset) show(payload, meta);
+  });
+  get('form').onsubmit = async (event) => {
+    event.preventDefault();
+    const text = get('text').value;
+    try {
+      await room.publish(text);
+      get('text').value = '';
+    } catch (error) {
+      get('typing').textContent = `Not sent: ${error.code}`;
+    }
+  };
+
+  // People: the users of the room, over all tabs and servers.
+  room.presence.on('change', (members) => {
+    get('people').replaceChildren(...members.map(({ user }) => element('li', user)));
+  });
+
+  // Typing: a room without history. A notice counts for three seconds, and goes out every two.
+  const typing = fanfare.join('typing.lobby');
+  const typists = new Map();
+  let sentAt = 0;
+  get('text').oninput = () => {
+    if (Date.now() < sentAt + 2000) return;
+    sentAt = Date.now();
+    typing.publish(true, { echo: false }).catch(() => {});
+  };
+  typing.on('message', (_, { from }) => type(from, setTimeout(type, 3000, from)));
+  room.on('message', (_, { from }) => type(from));
+
+  function type(user, timer) {
+    clearTimeout(typists.get(user));
+    typists.delete(user);
+    if (timer) typists.set(user, timer);
+    get('typing').textContent = [...typists.keys()].map((each) => `${each} is typing…`).join(' ');
+  }
+}
+
+function show(text, { from, timestamp }) {
+  const time = new Date(timestamp).toLocaleTimeString([], { timeStyle: 'short' });
+  const line = element('li', element('b', from), element('span', text), element('time', time));
+  line.classList.toggle('mine', from === name);
+  get('messages').append(line);
+  line.scrollIntoView({ block: 'end' });
+}
+
+function element(tag, ...content) {
+  const node = document.createElement(tag);
+  node.append(...content);
+  return node;
+}

@@ -1,0 +1,36 @@
+// server.js: the backend of the chat: serves its page, and signs tokens.
+
+import { dirname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import express from 'express';
+import { SignJWT } from 'jose';
+
+const { SERVER_URL = 'http://localhost:3000', WEB_PORT = 8080, JWT_SECRET } = process.env;
+const client = dirname(fileURLToPath(import.meta.resolve('fanfare/client')));
+
+const app = express();
+app.use(express.static(`${import.meta.dirname}/public`));
+app.use('/client', express.static(client));
+app.get('/server-url', (_req, res) => res.type('text').send(SERVER_URL));
+
+// Your login belongs here. This demo believes each name.
+app.get('/token', async (req, res) => {
+  const name = String(req.query.name).slice(0, 30);
+  const token = new SignJWT({
+    rooms: {
+      join: ['chat.lobby', 'typing.lobby'],
+      publish: ['chat.lobby', 'typing.lobby'],
+      presence: ['chat.lobby'],
+      history: ['chat.lobby'],
+    },
+  });
+  token.setProtectedHeader({ alg: 'HS256' }).setSubject(name);
+  token.setIssuedAt().setExpirationTime('1h');
+  res.set('Cache-Control', 'no-store').type('text');
+  res.send(await token.sign(new TextEncoder().encode(JWT_SECRET)));
+});
+
+const server = app.listen(WEB_PORT, () => {
+  const { port } = Object(server.address());
+  console.log(`open http://localhost:${port}`);
+});

@@ -1,0 +1,54 @@
+// page.js: shows the latest snapshot, from server-sent events.
+
+const RETRY_MS = 2000;
+const get = (id) => document.getElementById(id);
+
+/** Lines by player. A line moves to its new place. */
+const lines = new Map();
+let count = 0;
+
+function show({ atMs, value }) {
+  const best = value[0]?.[1] ?? 1;
+  const gone = new Set(lines.keys());
+  for (const [place, [player, score]] of value.entries()) {
+    gone.delete(player);
+    const line = lines.get(player) ?? newLine(player);
+    line.style.setProperty('--place', place);
+    line.style.setProperty('--share', score / best);
+    line.querySelector('b').textContent = place + 1;
+    line.querySelector('data').textContent = score.toLocaleString('en');
+  }
+  for (const player of gone) {
+    lines.get(player).remove();
+    lines.delete(player);
+  }
+  get('count').textContent = ++count;
+  get('age').textContent = `${Math.max(0, Date.now() - atMs)} ms`;
+}
+
+function newLine(player) {
+  const line = document.createElement('li');
+  const name = Object.assign(document.createElement('span'), { textContent: player });
+  line.append(document.createElement('b'), name, document.createElement('data'));
+  get('board').append(line);
+  lines.set(player, line);
+  return line;
+}
+
+// The browser reconnects by itself. If its token has ended, it stops, and gets a new one here.
+async function listen() {
+  const again = () => setTimeout(listen, RETRY_MS);
+  const response = await fetch('stream').catch(() => null);
+  if (!response?.ok) return again();
+  const source = new EventSource(await response.text());
+  source.onmessage = ({ data }) => show(JSON.parse(data).payload);
+  source.onopen = () => {
+    get('state').textContent = 'live';
+  };
+  source.onerror = () => {
+    get('state').textContent = 'reconnecting';
+    if (source.readyState === EventSource.CLOSED) again();
+  };
+}
+
+listen();

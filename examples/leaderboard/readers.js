@@ -1,0 +1,95 @@
+// readers.js: one process of load.js: holds many streams of server-sent events, and keeps the last
+// snapshot of each.
+
+import { connect } from 'node:net';
+import { Latency } from '../../loadtest/lib/latency.js';
+
+/** Requests that wait for their answer at once. */
+const AT_ONCE = 50;
+const END = '\n\n';
+const DATA = 'data: ';
+const AT = '"atMs":';
+
+/** The last snapshot of each reader, as JSON text. @type {string[]} */
+const last = [];
+const latency = new Latency();
+let events = 0;
+let closed = 0;
+
+/**
+ * Opens a stream and resolves when it is in the room.
+ * @param {URL} url
+ * @param {number} index
+ * @returns {Promise<void>}
+ */
+function open(url, index) {
+  const socket = connect({ host: url.hostname, port: Number(url.port), noDelay: true });
+  const head = `GET ${url.pathname}${url.search} HTTP/1.1\r\nHost: ${url.host}\r\n`;
+  socket.write(`${head}Accept: text/event-stream\r\n\r\n`);
+  return new Promise((resolve, reject) => {
+    let rest = '';
+    socket.on('data', (bytes) => {
+      rest += bytes.toString('latin1');
+      for (let end = rest.indexOf(END); end >= 0; end = rest.indexOf(END)) {
+        const event = rest.slice(0, end);
+        rest = rest.slice(end + END.length);
+        if (event.startsWith('event: joined')) resolve();
+        else if (event.startsWith(DATA)) take(event, index);
+      }
+    });
+    socket.on('error', reject);
+    socket.on('close', () => {
+      closed++;
+      reject(new Error(`closed: ${rest}`));
+    });
+  });
+}
+
+/**
+ * @param {string} event
+ * @param {number} index
+ */
+function take(event, index) {
+  events++;
+  last[index] = event;
+  const at = event.indexOf(AT) + AT.length;
+  latency.add(Date.now() - Number.parseInt(event.slice(at, at + 15), 10));
+}
+
+/** The ten best of a snapshot, as JSON text. @param {string|undefined} event */
+function topOf(event) {
+  return event === undefined
+    ? 'nothing'
+    : JSON.stringify(JSON.parse(event.slice(DATA.length)).payload.value);
+}
+
+/** @param {{step: 'open', url: string, count: number} | {step: 'report'}} ask */
+async function act(ask) {
+  if (ask.step === 'open') {
+    const url = new URL(ask.url);
+    for (let opened = 0; opened < ask.count; opened += AT_ONCE)
+      await Promise.all(
+        Array.from({ length: Math.min(AT_ONCE, ask.count - opened) }, (_, i) =>
+          open(url, opened + i),
+        ),
+      );
+    for (let i = 0; i < ask.count; i++) last[i] ??= /** @type {any} */ (undefined);
+    return {};
+  }
+  /** Readers by what they show. @type {Record<string, number>} */
+  const tops = {};
+  for (const event of last) {
+    const top = topOf(event);
+    tops[top] = (tops[top] ?? 0) + 1;
+  }
+  return { tops, events, closed, latency: latency.drain() };
+}
+
+process.on('message', async (/** @type {any} */ ask) => {
+  try {
+    process.send?.(await act(ask));
+  } catch (error) {
+    process.send?.({ error: String(error) });
+  }
+});
+process.on('disconnect', () => process.exit(0));

@@ -1,0 +1,47 @@
+// browser.js: the parts of a browser that `fanfare/client/shared` uses, and whether they are there.
+
+/**
+ * Grants a lock to one callback at a time, in order, until its promise settles. If the page ends,
+ * its locks are free.
+ * @typedef {object} Locks
+ * @property {(
+ *   name: string,
+ *   options: {mode?: 'shared', steal?: boolean, ifAvailable?: boolean, signal?: AbortSignal},
+ *   callback: (lock: unknown) => unknown,
+ * ) => Promise<unknown>} request rejects with an AbortError if `signal` is aborted before the
+ *   grant, or if another request steals the lock
+ */
+
+/**
+ * A BroadcastChannel: its messages reach all others of the same name, also in this page.
+ * @typedef {object} Channel
+ * @property {(message: unknown) => void} postMessage
+ * @property {() => void} close
+ * @property {(name: 'message', listener: (event: {data: any}) => void) => void} addEventListener
+ */
+
+/**
+ * @typedef {object} Browser
+ * @property {{locks?: Locks}} [navigator]
+ * @property {new (name: string) => Channel} [BroadcastChannel]
+ * @property {{origin: string}} [location]
+ * @property {{addEventListener: (name: string, listener: () => void) => void}} [document]
+ */
+
+/** @returns {Browser} the globals of this page */
+export function thisBrowser() {
+  return /** @type {any} */ (globalThis);
+}
+
+/**
+ * Web Locks need HTTPS or localhost, and Safari 15.4. A page with an opaque origin has none either.
+ * @param {Browser} browser
+ */
+export function canShare({ navigator, BroadcastChannel, location }) {
+  return !!navigator?.locks && !!BroadcastChannel && location?.origin !== 'null';
+}
+
+/** @param {unknown} error of a request for a lock: withdrawn, or stolen by another tab */
+export function ignoreAbort(error) {
+  if (/** @type {Error} */ (error).name !== 'AbortError') throw error;
+}

@@ -1,0 +1,89 @@
+// election.js: elects the tab that leads: it holds a Web Lock.
+//
+// All tabs wait for the lock. The browser grants it to the next tab when the leader is closed or
+// crashes. A tab that stands still keeps its lock, so a tab that gets no answer steals it. The
+// former leader notices the theft when it runs again. Until then two tabs lead, and all others
+// follow the newer.
+
+import { ignoreAbort } from './browser.js';
+
+/** Until a tab that seizes the lock has it. */
+const SEIZE_TIMEOUT_MS = 1000;
+
+export class Election {
+  #locks;
+  #name;
+  #onElected;
+  #onDeposed;
+  /** Numbers the requests, so that the end of an older one is noticed. */
+  #run = 0;
+  #withdraw = () => {};
+
+  /**
+   * @param {object} parts
+   * @param {import('./browser.js').Locks} parts.locks
+   * @param {string} parts.name of the lock
+   * @param {() => void} parts.onElected
+   * @param {() => void} parts.onDeposed another tab has stolen the lock; this one waits again
+   */
+  constructor({ locks, name, onElected, onDeposed }) {
+    this.#locks = locks;
+    this.#name = name;
+    this.#onElected = onElected;
+    this.#onDeposed = onDeposed;
+  }
+
+  /** Waits for the lock. */
+  stand() {
+    const controller = new AbortController();
+    this.#request({ signal: controller.signal }, () => controller.abort());
+  }
+
+  /**
+   * Takes the lock from a leader that does not answer. Hidden pages have their timers at the same
+   * time, so a second lock lets only one of them try.
+   * @param {() => boolean} isNeeded is there still no answer?
+   */
+  async seize(isNeeded) {
+    await this.#locks.request(`${this.#name} seize`, { ifAvailable: true }, async (lock) => {
+      if (lock === null || !isNeeded()) return;
+      await new Promise((resolve) => {
+        // A request that steals cannot be aborted.
+        this.#request({ steal: true }, () => {}, resolve);
+        setTimeout(resolve, SEIZE_TIMEOUT_MS);
+      });
+    });
+  }
+
+  /** Stops waiting, or gives the lock to the next tab. */
+  withdraw() {
+    this.#run++;
+    this.#withdraw();
+  }
+
+  /**
+   * @param {{signal?: AbortSignal, steal?: boolean}} options
+   * @param {() => void} abort
+   * @param {(value?: unknown) => void} [onGranted]
+   */
+  #request(options, abort, onGranted = () => {}) {
+    this.withdraw();
+    const run = this.#run;
+    this.#withdraw = abort;
+    const held = this.#locks.request(this.#name, options, () => {
+      if (run !== this.#run) return;
+      const released = new Promise((resolve) => {
+        this.#withdraw = () => resolve(undefined);
+      });
+      this.#onElected();
+      onGranted();
+      return released;
+    });
+    held.catch((error) => {
+      ignoreAbort(error);
+      if (run !== this.#run) return;
+      this.#onDeposed();
+      this.stand();
+    });
+  }
+}

@@ -1,0 +1,27 @@
+// index.js: `fanfare/client/shared` for browsers: one connection for all tabs of a page's origin.
+//
+// The API is that of `fanfare/client`. Tabs share a connection if they use the same URL and `name`.
+// A browser without Web Locks or BroadcastChannel gets a connection for each tab.
+
+import { Connection } from '../connection.js';
+import { Fanfare as Base } from '../fanfare.js';
+import { canShare, thisBrowser } from './browser.js';
+import { Tab } from './tab.js';
+
+export { FanfareError } from '../error.js';
+export { Room } from '../room.js';
+
+/**
+ * @typedef {import('../fanfare.js').Options & {name?: string}} Options `name` keeps users of one
+ *   page origin apart. `offline` is `queue` by default: a change of the leader loses no message
+ */
+
+export class Fanfare extends Base {
+  /**
+   * @param {string} url `wss://chat.example`; it may be relative
+   * @param {Options} [options]
+   */
+  constructor(url, options = {}) {
+    super(url, { offline: 'queue', ...options }, canShare(thisBrowser()) ? Tab : Connection);
+  }
+}

@@ -1,0 +1,234 @@
+// leader.js: the leader's end of the shared connection: one Connection, and the tabs that use it.
+//
+// A command of a tab gets an id of the leader's, so that its reply finds the way back. Joins and
+// leaves are the exception: the connection is in a room as long as a tab is (shared-room.js). If
+// the connection is lost, the leader forgets all rooms, and the tabs join them again.
+//
+// A tab holds a lock of its own while it takes part. The leader waits for it, and gets it when the
+// tab has ended in whatever way. Leaders share it: one of them may be frozen.
+
+import { ignoreAbort } from './browser.js';
+import { SharedRoom } from './shared-room.js';
+
+/** @typedef {import('../wire.js').Message} Message */
+/** @typedef {import('../wire.js').Command} Command */
+
+/**
+ * @typedef {object} FromTab
+ * @property {string} tab
+ * @property {number} for the term that the tab follows
+ * @property {'attach'|'command'|'ping'|'wake'} type
+ * @property {string} [text] a command, as JSON
+ */
+
+/**
+ * `state`, `error` and `pushes` may come with each type.
+ * @typedef {object} FromLeader
+ * @property {number} term
+ * @property {'lead'|'pong'|'attached'|'news'|'resigned'} type
+ * @property {readonly string[]} [to] tabs; all of them if absent
+ * @property {import('../connection.js').State} [state]
+ * @property {import('../connection.js').StateDetail} [detail]
+ * @property {Message} [welcome]
+ * @property {{code: string, message: string, closeCode?: number}} [error]
+ * @property {readonly Message[]} [pushes] of the server, and replies
+ */
+
+/**
+ * @param {string} name of the channel
+ * @param {string} tab
+ */
+export function lockOfTab(name, tab) {
+  return `${name} ${tab}`;
+}
+
+export class Leader {
+  #name;
+  #term;
+  #locks;
+  #channel;
+  #connection;
+  #controller = new AbortController();
+  /** @type {Set<string>} */
+  #tabs = new Set();
+  /** @type {Map<string, SharedRoom>} */
+  #rooms = new Map();
+  /** By id of a command. @type {Map<number, (reply: Message) => void>} */
+  #replies = new Map();
+  #lastId = 0;
+  /** @type {import('../connection.js').StateDetail} */
+  #detail = {};
+  /** @type {Message|undefined} */
+  #welcome;
+
+  /**
+   * Connects.
+   * @param {object} parts
+   * @param {string} parts.name of the channel
+   * @param {number} parts.term
+   * @param {import('./browser.js').Locks} parts.locks
+   * @param {new (name: string) => import('./browser.js').Channel} parts.Channel
+   * @param {(listener: import('../connection.js').ConnectionListener) =>
+   *   import('../connection.js').Connection} parts.connect
+   */
+  constructor({ name, term, locks, Channel, connect }) {
+    this.#name = name;
+    this.#term = term;
+    this.#locks = locks;
+    this.#channel = new Channel(name);
+    this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
+    this.#connection = connect({
+      onState: (state, detail) => this.#entered(state, detail),
+      onWelcome: (welcome) => {
+        this.#welcome = welcome;
+      },
+      onMessage: (message) => this.#receivePush(message),
+      onLost: () => this.#lost(),
+      onError: (error) => this.#failed(error),
+    });
+    this.#post('lead');
+    this.#connection.open();
+  }
+
+  /** @returns {Promise<void>} when the connection has closed */
+  stop() {
+    this.#controller.abort();
+    this.#post('resigned');
+    this.#channel.close();
+    return this.#connection.close();
+  }
+
+  /** @param {FromTab} message */
+  #receive({ tab, for: term, type, text = '' }) {
+    if (type === 'ping') this.#post('pong');
+    else if (type === 'wake') this.#connection.wake();
+    else if (type === 'attach' && term === this.#term) this.#attach(tab);
+    else if (type === 'command' && term === this.#term && this.#connection.state === 'connected')
+      this.#command(tab, JSON.parse(text));
+  }
+
+  /** @param {string} tab */
+  #attach(tab) {
+    this.#tabs.add(tab);
+    const { state } = this.#connection;
+    this.#post('attached', { to: [tab], state, detail: this.#detail, welcome: this.#welcome });
+    const { signal } = this.#controller;
+    this.#locks
+      .request(lockOfTab(this.#name, tab), { mode: 'shared', signal }, () => this.#detach(tab))
+      .catch(ignoreAbort);
+  }
+
+  /** The tab has ended. @param {string} tab */
+  #detach(tab) {
+    this.#tabs.delete(tab);
+    for (const room of this.#rooms.values()) room.leave(tab);
+  }
+
+  /**
+   * @param {string} tab
+   * @param {Command & Record<string, any>} command
+   */
+  #command(tab, command) {
+    const { type, id, room: name } = command;
+    const room = this.#rooms.get(name);
+    if (type === 'join') this.#roomOf(name).join(tab, command);
+    else if (type === 'leave' && room !== undefined) {
+      room.leave(tab);
+      this.#push([tab], [{ type: 'left', room: name, id }]);
+    } else if (type === 'message' && command.echo === false && room !== undefined)
+      room.publishWithoutEcho(tab, command);
+    else this.#request(command, (reply) => this.#push([tab], [{ ...reply, id }]));
+  }
+
+  /** @param {string} name */
+  #roomOf(name) {
+    let room = this.#rooms.get(name);
+    if (room === undefined) {
+      room = new SharedRoom(name, {
+        self: () => this.#welcome?.userId ?? this.#welcome?.connectionId,
+        request: (command, onReply) => this.#request(command, onReply),
+        push: (tabs, pushes) => this.#push(tabs, pushes),
+        forget: () => void this.#rooms.delete(name),
+      });
+      this.#rooms.set(name, room);
+    }
+    return room;
+  }
+
+  /**
+   * @param {Command} command
+   * @param {(reply: Message) => void} [onReply] not called if the connection breaks first
+   */
+  #request(command, onReply = () => {}) {
+    const id = ++this.#lastId;
+    this.#replies.set(id, onReply);
+    this.#connection.send(JSON.stringify({ ...command, id }));
+  }
+
+  /** @param {Message} message of the server */
+  #receivePush(message) {
+    const onReply = this.#replies.get(message.id);
+    if (onReply !== undefined) {
+      this.#replies.delete(message.id);
+      return onReply(message);
+    }
+    const room = this.#rooms.get(message.room);
+    switch (message.type) {
+      case 'message':
+        return room?.receive(message);
+      case 'presence':
+        return room?.receivePresence(message);
+      case 'resync':
+        return room?.resync(message);
+      case 'left':
+        return room?.expelled(message);
+      case 'joined':
+        return;
+      default:
+        this.#post('news', { pushes: [message] });
+    }
+  }
+
+  /**
+   * @param {import('../connection.js').State} state
+   * @param {import('../connection.js').StateDetail} detail
+   */
+  #entered(state, detail) {
+    this.#detail = detail;
+    // The reason follows.
+    if (state === 'closed') return;
+    if (state !== 'connected') this.#welcome = undefined;
+    this.#post('news', { state, detail, welcome: this.#welcome });
+  }
+
+  #lost() {
+    for (const room of this.#rooms.values()) room.end();
+    this.#rooms.clear();
+    this.#replies.clear();
+  }
+
+  /** @param {import('../error.js').FanfareError} error */
+  #failed({ code, message, closeCode, cause }) {
+    const error = { code, message: cause ? `${message}: ${cause}` : message, closeCode };
+    if (this.#connection.state !== 'closed') return this.#post('news', { error });
+    this.#post('news', { state: 'closed', detail: this.#detail, error });
+  }
+
+  /**
+   * @param {readonly string[]} to
+   * @param {readonly Message[]} pushes
+   */
+  #push(to, pushes) {
+    if (to.length > 0 && pushes.length > 0) this.#post('news', { to, pushes });
+  }
+
+  /**
+   * @param {FromLeader['type']} type
+   * @param {Partial<FromLeader>} [about]
+   */
+  #post(type, about = {}) {
+    /** @type {FromLeader} */
+    const message = { term: this.#term, type, ...about };
+    this.#channel.postMessage(message);
+  }
+}

@@ -1,0 +1,384 @@
+// shared-room.js: one room of the shared connection, and the tabs that are in it.
+//
+// The connection joins the room for the first tab, and leaves it after the last. Tabs that join
+// later may be behind or ahead of it, for example after a change of the leader:
+//
+//   ahead, or level           the tab drops messages that it has had
+//   behind, but not far       the leader has the missed messages: `#recent`
+//   further behind            the leader reads them with `history`, page by page
+//   the server has them not   the reply has `recovered: false`, as of a connection of its own
+//
+// The connection receives its own messages, because other tabs want them. If a tab publishes with
+// `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
+
+import { errorOf } from '../error.js';
+
+/** Messages kept for tabs that join. */
+const MAX_RECENT = 100;
+/** Messages in one `history`, and such reads for one join. The server may send fewer. */
+const PAGE_SIZE = 1000;
+const MAX_PAGES = 20;
+/** Messages that wait for an `ack`. */
+const MAX_HELD = 1000;
+/** Messages in a plain room whose own copies are awaited. */
+const MAX_AWAITED = 100;
+const REJOIN_MS = 1000;
+
+/** @typedef {import('../wire.js').Message} Message */
+/** @typedef {import('../wire.js').Position} Position */
+
+/**
+ * The leader as a room sees it.
+ * @typedef {object} Port
+ * @property {() => string|undefined} self `from` of the connection's messages
+ * @property {(
+ *   command: import('../wire.js').Command,
+ *   onReply?: (reply: Message) => void,
+ * ) => void} request
+ * @property {(tabs: readonly string[], pushes: readonly Message[]) => void} push
+ * @property {() => void} forget the connection is not in the room
+ */
+
+/**
+ * A tab in the room.
+ * @typedef {object} Member
+ * @property {unknown} presence of its join
+ * @property {boolean} isLive has its join been answered?
+ * @property {Message[]} held
+ * @property {Map<unknown, string>} unechoed payloads published with `echo: false`, by id
+ */
+
+/** @typedef {{tab: string, member: Member, command: Record<string, any>}} Join */
+
+export class SharedRoom {
+  #name;
+  #port;
+  /** @type {Map<string, Member>} */
+  #members = new Map();
+  /** Joins that wait for the connection's. @type {Join[]} */
+  #waiting = [];
+  #isJoining = false;
+  #isJoined = false;
+  /** Of the last message passed on; undefined in a plain room. @type {Position|undefined} */
+  #position;
+  /** Offset of the newest message that is known. */
+  #newest = 0;
+  /** Without a gap, up to the position. @type {Message[]} */
+  #recent = [];
+  /** As the connection has joined, as JSON. @type {string|undefined} */
+  #presence;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #timer;
+
+  /**
+   * @param {string} name
+   * @param {Port} port
+   */
+  constructor(name, port) {
+    this.#name = name;
+    this.#port = port;
+  }
+
+  /**
+   * @param {string} tab
+   * @param {Record<string, any>} command
+   */
+  join(tab, command) {
+    const { presence } = command;
+    const member = { presence, isLive: false, held: [], unechoed: new Map() };
+    this.#members.delete(tab);
+    this.#members.set(tab, member);
+    const join = { tab, member, command };
+    if (this.#isJoined) {
+      this.#serve(join);
+      this.#updatePresence();
+    } else {
+      this.#waiting.push(join);
+      if (!this.#isJoining) this.#enter(command);
+    }
+  }
+
+  /** @param {string} tab */
+  leave(tab) {
+    if (!this.#members.delete(tab)) return;
+    if (this.#members.size > 0) return this.#updatePresence();
+    this.#port.request({ type: 'leave', room: this.#name });
+    this.end();
+    this.#port.forget();
+  }
+
+  /** The connection is lost, or has left. */
+  end() {
+    clearTimeout(this.#timer);
+    this.#members.clear();
+    this.#waiting = [];
+  }
+
+  /**
+   * @param {string} tab
+   * @param {Record<string, any>} command
+   */
+  publishWithoutEcho(tab, { echo, id, ...command }) {
+    const member = this.#members.get(tab);
+    member?.unechoed.set(id, JSON.stringify(command.payload ?? command.text));
+    const toSend = /** @type {import('../wire.js').Command} */ (command);
+    this.#port.request(toSend, (reply) => {
+      this.#port.push([tab], [{ ...reply, id }]);
+      if (member === undefined) return;
+      // In a plain room the `ack` does not show which message it is.
+      if (reply.type === 'error' || reply.epoch !== undefined) member.unechoed.delete(id);
+      else if (member.unechoed.size > MAX_AWAITED)
+        member.unechoed.delete(member.unechoed.keys().next().value);
+      if (member.unechoed.size === 0) this.#release(tab, member);
+    });
+  }
+
+  /** @param {Message} message */
+  receive(message) {
+    // Before the reply to the first join it is a message of an earlier membership.
+    if (!this.#isJoined) return;
+    const { epoch, offset } = message;
+    if (epoch !== undefined) {
+      const isSame = this.#position?.epoch === epoch;
+      const last = Number(this.#position?.offset);
+      if (isSame && offset <= last) return;
+      if (!isSame || offset > last + 1) this.#recent = [];
+      this.#position = { epoch, offset };
+      this.#newest = Math.max(this.#newest, offset);
+      if (this.#recent.push(message) > MAX_RECENT) this.#recent.shift();
+    }
+    this.#deliver(message);
+  }
+
+  /** @param {Message} push */
+  receivePresence(push) {
+    this.#port.push(this.#liveTabs(), [push]);
+  }
+
+  /** Messages are missing here. @param {Message} push */
+  resync(push) {
+    const { epoch, offset } = push;
+    this.#position = { epoch, offset };
+    this.#newest = offset;
+    this.#recent = [];
+    this.#port.push(this.#liveTabs(), [push]);
+  }
+
+  /** The server has taken the connection out of the room. @param {Message} push */
+  expelled(push) {
+    this.#port.push([...this.#members.keys()], [push]);
+    this.end();
+    this.#port.forget();
+  }
+
+  /**
+   * Joins with the connection.
+   * @param {{since?: Position, last?: number}} wish of the first tab; of all when the connection
+   *   joins anew
+   */
+  #enter(wish) {
+    this.#isJoining = true;
+    const { since, last } = wish;
+    const presence = this.#wantedPresence();
+    this.#presence = JSON.stringify(presence);
+    const command = { type: 'join', room: this.#name, since, last, presence };
+    this.#port.request(command, (reply) => {
+      if (this.#members.size === 0) return;
+      this.#isJoining = false;
+      if (reply.error === 'ALREADY_JOINED') {
+        // The token's `autojoin` was first, and without `since`.
+        this.#port.request({ type: 'leave', room: this.#name });
+        this.#enter(wish);
+      } else if (reply.type === 'error') this.#refused(reply);
+      else if (this.#isJoined) this.#reentered(reply);
+      else this.#entered(reply, since);
+    });
+  }
+
+  /** @param {Message} reply */
+  #refused(reply) {
+    if (this.#isJoined) {
+      if (!errorOf(reply).retryable)
+        return this.expelled({ type: 'left', room: this.#name, reason: reply.error });
+      this.#timer = setTimeout(() => this.#enter({ since: this.#position }), REJOIN_MS);
+      return;
+    }
+    for (const { tab, command } of this.#waiting)
+      this.#port.push([tab], [{ ...reply, id: command.id }]);
+    this.end();
+    this.#port.forget();
+  }
+
+  /**
+   * The connection has joined for the first tab.
+   * @param {Message} reply
+   * @param {Position|undefined} since
+   */
+  #entered(reply, since) {
+    const { epoch, offset, recovered, replayed = 0 } = reply;
+    this.#isJoined = true;
+    if (epoch !== undefined) {
+      this.#newest = offset;
+      const from = recovered ? Number(since?.offset) : offset - replayed;
+      this.#position = { epoch, offset: from };
+    }
+    const [first, ...others] = this.#waiting;
+    this.#waiting = [];
+    this.#admit(first, reply, []);
+    for (const join of others) this.#serve(join);
+    this.#updatePresence();
+  }
+
+  /** The connection has left and joined again. @param {Message} reply */
+  #reentered({ epoch, offset, recovered }) {
+    if (epoch !== undefined && !recovered)
+      this.resync({ type: 'resync', room: this.#name, epoch, offset, reloadAfterMs: 0 });
+    this.#updatePresence();
+  }
+
+  /** Answers a join while the connection is in the room. @param {Join} join */
+  #serve(join) {
+    const { since, last } = join.command;
+    const position = this.#position;
+    if (position === undefined)
+      this.#admit(join, { recovered: since && false, replayed: last && 0 }, []);
+    else if (since?.epoch === position.epoch) this.#catchUp(join, Number(since.offset), [], 0);
+    else this.#begin(join);
+  }
+
+  /**
+   * A tab continues behind an offset.
+   * @param {Join} join
+   * @param {number} offset
+   * @param {readonly Message[]} missed up to the offset
+   * @param {number} pages read so far
+   */
+  #catchUp(join, offset, missed, pages) {
+    const { epoch } = /** @type {Position} */ (this.#position);
+    const rest = this.#after(offset);
+    if (rest !== null) return this.#admit(join, { recovered: true }, [...missed, ...rest]);
+    if (pages === MAX_PAGES) return this.#begin(join);
+    this.#read(join, { since: { epoch, offset }, limit: PAGE_SIZE }, (page) => {
+      const isNext = page.at(0)?.epoch === epoch && page[0].offset === offset + 1;
+      if (!isNext || this.#position?.epoch !== epoch) return this.#begin(join);
+      this.#catchUp(join, offset + page.length, [...missed, ...page], pages + 1);
+    });
+  }
+
+  /** A tab begins with the newest messages, or with none. @param {Join} join */
+  #begin(join) {
+    const { last } = join.command;
+    if (!last) return this.#admit(join, { recovered: false }, []);
+    const admit = (/** @type {readonly Message[]} */ messages) => {
+      const newest = messages.at(-1);
+      const about = newest && { offset: newest.offset, replayed: messages.length };
+      this.#admit(join, { recovered: false, replayed: 0, ...about }, messages);
+    };
+    if (this.#recent.length >= last) return admit(this.#recent.slice(-last));
+    this.#read(join, { limit: last }, (page) => {
+      const isSame = page.at(-1)?.epoch === this.#position?.epoch;
+      const rest = isSame && this.#after(page.at(-1)?.offset);
+      admit(rest ? [...page, ...rest].slice(-last) : this.#recent);
+    });
+  }
+
+  /**
+   * @param {Join} join
+   * @param {{since?: Position, limit: number}} wish
+   * @param {(page: Message[]) => void} onPage messages as they are pushed, oldest first
+   */
+  #read({ tab, member, command }, wish, onPage) {
+    const room = this.#name;
+    this.#port.request({ type: 'history', room, ...wish }, (reply) => {
+      if (this.#members.get(tab) !== member) return;
+      if (reply.type !== 'error') {
+        const { epoch, messages } = reply;
+        const toPush = (/** @type {Message} */ one) => ({ type: 'message', room, epoch, ...one });
+        return onPage(messages.map(toPush));
+      }
+      this.leave(tab);
+      this.#port.push([tab], [{ ...reply, id: command.id }]);
+    });
+  }
+
+  /**
+   * @param {number} offset
+   * @returns {readonly Message[]|null} messages behind the offset; null: some are missing
+   */
+  #after(offset) {
+    if (offset >= Number(this.#position?.offset)) return [];
+    const index = this.#recent.findIndex((message) => message.offset === offset + 1);
+    return index < 0 ? null : this.#recent.slice(index);
+  }
+
+  /**
+   * The tab is in the room.
+   * @param {Join} join
+   * @param {Message} about
+   * @param {readonly Message[]} messages that follow
+   */
+  #admit({ tab, member, command }, about, messages) {
+    if (this.#members.get(tab) !== member) return;
+    member.isLive = true;
+    const epoch = this.#position?.epoch;
+    const where = epoch === undefined ? {} : { epoch, offset: this.#newest };
+    const reply = { type: 'joined', room: this.#name, ...where, ...about, id: command.id };
+    this.#port.push([tab], [reply, ...messages]);
+  }
+
+  /** @param {Message} message */
+  #deliver(message) {
+    const tabs = [];
+    for (const [tab, member] of this.#members) {
+      if (!member.isLive) continue;
+      if (member.unechoed.size === 0) tabs.push(tab);
+      else if (message.epoch !== undefined) {
+        if (member.held.push(message) === MAX_HELD) this.#release(tab, member);
+      } else if (!this.#isOwn(member, message)) tabs.push(tab);
+    }
+    this.#port.push(tabs, [message]);
+  }
+
+  /**
+   * Is it a message that the tab has published? Equal messages may be taken for each other.
+   * @param {Member} member
+   * @param {Message} message of a plain room
+   */
+  #isOwn({ unechoed }, { from, payload }) {
+    if (from !== this.#port.self()) return false;
+    const text = JSON.stringify(payload);
+    for (const [id, own] of unechoed) if (own === text) return unechoed.delete(id);
+    return false;
+  }
+
+  /**
+   * @param {string} tab
+   * @param {Member} member
+   */
+  #release(tab, member) {
+    if (this.#members.get(tab) === member) this.#port.push([tab], member.held);
+    member.held = [];
+  }
+
+  #liveTabs() {
+    return [...this.#members].filter(([, { isLive }]) => isLive).map(([tab]) => tab);
+  }
+
+  /**
+   * One connection is one user: the last tab that names a user counts. The connection is listed if
+   * a tab is.
+   */
+  #wantedPresence() {
+    const wishes = [...this.#members.values()].map(({ presence }) => presence);
+    const named = wishes.findLast((presence) => typeof presence === 'object');
+    return named ?? (wishes.includes(undefined) ? undefined : false);
+  }
+
+  /** Leaves and joins again if the connection is to be listed in another way. */
+  #updatePresence() {
+    if (!this.#isJoined || this.#isJoining || this.#members.size === 0) return;
+    if (JSON.stringify(this.#wantedPresence()) === this.#presence) return;
+    this.#port.request({ type: 'leave', room: this.#name });
+    this.#enter({ since: this.#position });
+  }
+}

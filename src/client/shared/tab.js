@@ -1,0 +1,252 @@
+// tab.js: a tab's end of the connection that all tabs of a browser share.
+//
+//   tab ── attach, commands, ping ──> leader ──> one WebSocket
+//       <── attached, state, pushes, pong ──
+//
+// A BroadcastChannel carries the messages. The leader has one too, so a tab that leads is a tab as
+// any other. Each tab keeps its own rooms, positions and waiting publishes. To a tab, a new leader
+// is a new connection: the tab joins its rooms with `since`, and repeats its publishes with their
+// idempotency keys.
+//
+// Each leader has a term, a number that is higher than the one before it. A tab ignores messages of
+// lower terms, so a leader that has stood still does no harm.
+
+import { Connection } from '../connection.js';
+import { FanfareError } from '../error.js';
+import { ignoreAbort, thisBrowser } from './browser.js';
+import { Election } from './election.js';
+import { Leader, lockOfTab } from './leader.js';
+
+/** Between two looks at the leader. In hidden pages it becomes a second, and later a minute. */
+const LOOK_MS = 500;
+/** A look that comes later shows that this page has stood still. */
+const MAX_LOOK_MS = 1250;
+/** A leader that has been asked for so long is dead. */
+const ANSWER_MS = 950;
+
+/** @typedef {import('../connection.js').State} State */
+/** @typedef {import('../connection.js').StateDetail} StateDetail */
+/** @typedef {import('./leader.js').FromLeader} FromLeader */
+/** @typedef {import('./leader.js').FromTab} FromTab */
+
+/** @typedef {import('../connection.js').Link} Link */
+
+/** @implements {Link} */
+export class Tab {
+  /** @type {State} */
+  state = 'idle';
+  #parts;
+  #listener;
+  #browser;
+  #name;
+  #election;
+  /** @type {Leader|null} */
+  #leader = null;
+  /** @type {import('./browser.js').Channel|null} */
+  #channel = null;
+  /** A new one after each sleep. '': the tab takes no part. */
+  #id = '';
+  #term = 0;
+  /** Has the leader of this term been heard, and not given up? */
+  #isFollowing = false;
+  #isAttached = false;
+  #lookedAtMs = 0;
+  /** When the leader was asked for a sign of life; 0: it has given one. */
+  #askedAtMs = 0;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #timer;
+  #depart = () => {};
+
+  /**
+   * @param {import('../connection.js').ConnectionParts & {name?: string}} parts tabs with the same
+   *   `url` and `name` share a connection
+   * @param {import('./browser.js').Browser} [browser]
+   */
+  constructor(parts, browser = thisBrowser()) {
+    this.#parts = parts;
+    this.#listener = parts.listener;
+    this.#browser = browser;
+    this.#name = `fanfare ${parts.url} ${parts.name ?? ''}`;
+    this.#election = new Election({
+      locks: this.#locks,
+      name: this.#name,
+      onElected: () => this.#lead(),
+      onDeposed: () => this.#step(),
+    });
+    // A frozen page answers nothing, so it takes no part while it is frozen.
+    browser.document?.addEventListener('freeze', () => this.sleep());
+    browser.document?.addEventListener('resume', () => this.wake());
+  }
+
+  open() {
+    if (this.state === 'idle' || this.state === 'closed') this.#begin();
+  }
+
+  /** @param {string} text JSON */
+  send(text) {
+    this.#post('command', text);
+  }
+
+  sleep() {
+    if (this.#id === '') return;
+    this.#end();
+    this.#enter('sleeping');
+  }
+
+  wake() {
+    if (this.state === 'sleeping') this.#begin();
+    else if (this.#channel !== null) {
+      this.#post('wake');
+      this.#look();
+    }
+  }
+
+  async close() {
+    const stopped = this.#end();
+    this.#enter('closed');
+    await stopped;
+  }
+
+  get #locks() {
+    return /** @type {import('./browser.js').Locks} */ (this.#browser.navigator?.locks);
+  }
+
+  get #Channel() {
+    return /** @type {new (name: string) => import('./browser.js').Channel} */ (
+      this.#browser.BroadcastChannel
+    );
+  }
+
+  #begin() {
+    const id = crypto.randomUUID();
+    this.#id = id;
+    this.#enter('connecting');
+    // The leader waits for this lock, so it notices the end of this tab.
+    const held = this.#locks.request(lockOfTab(this.#name, id), {}, () => {
+      if (id !== this.#id) return;
+      const departed = new Promise((resolve) => {
+        this.#depart = () => resolve(undefined);
+      });
+      this.#channel = new this.#Channel(this.#name);
+      this.#channel.addEventListener('message', ({ data }) => this.#receive(data));
+      this.#election.stand();
+      this.#look();
+      return departed;
+    });
+    held.catch(ignoreAbort);
+  }
+
+  /** @returns {Promise<void>|undefined} when the connection has closed, if this tab led */
+  #end() {
+    this.#id = '';
+    clearTimeout(this.#timer);
+    const stopped = this.#step();
+    this.#election.withdraw();
+    this.#isFollowing = false;
+    this.#isAttached = false;
+    this.#channel?.close();
+    this.#channel = null;
+    this.#depart();
+    this.#listener.onLost();
+    return stopped;
+  }
+
+  #lead() {
+    this.#leader = new Leader({
+      name: this.#name,
+      term: Math.max(Date.now(), this.#term + 1) + Math.random(),
+      locks: this.#locks,
+      Channel: this.#Channel,
+      connect: (listener) => new Connection({ ...this.#parts, listener }),
+    });
+  }
+
+  /** Leads no longer. */
+  #step() {
+    const stopped = this.#leader?.stop();
+    this.#leader = null;
+    return stopped;
+  }
+
+  /** Looks whether the leader is alive. */
+  #look() {
+    const nowMs = performance.now();
+    const isLate = nowMs - this.#lookedAtMs > MAX_LOOK_MS;
+    this.#lookedAtMs = nowMs;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#look(), LOOK_MS);
+    if (this.#leader !== null) return;
+    if (this.#askedAtMs === 0 || isLate) {
+      this.#askedAtMs = nowMs;
+      this.#post('ping');
+    } else if (nowMs - this.#askedAtMs >= ANSWER_MS) {
+      this.#askedAtMs = nowMs;
+      this.#unfollow();
+      this.#election.seize(() => !this.#isFollowing && this.#id !== '');
+    }
+  }
+
+  /** @param {FromLeader} message */
+  #receive(message) {
+    const { term, type, to } = message;
+    if (term === undefined) return;
+    if (term !== this.#term || !this.#isFollowing) {
+      if (term <= this.#term && this.#isFollowing) return;
+      if (type !== 'resigned') this.#follow(term);
+      return;
+    }
+    this.#askedAtMs = 0;
+    if (type === 'resigned') return this.#unfollow();
+    if (to !== undefined && !to.includes(this.#id)) return;
+    if (type === 'attached') this.#isAttached = true;
+    if (!this.#isAttached) return;
+    if (message.state !== undefined) this.#mirror(message);
+    if (message.error !== undefined)
+      this.#listener.onError(new FanfareError(message.error.code, message.error));
+    for (const push of message.pushes ?? [])
+      if (this.state === 'connected') this.#listener.onMessage(push);
+  }
+
+  /** @param {number} term of a new leader */
+  #follow(term) {
+    this.#unfollow();
+    this.#term = term;
+    this.#isFollowing = true;
+    this.#askedAtMs = 0;
+    this.#post('attach');
+  }
+
+  /** The leader is gone. */
+  #unfollow() {
+    this.#isFollowing = false;
+    this.#isAttached = false;
+    if (this.state !== 'connected') return;
+    this.#listener.onLost();
+    this.#enter('connecting');
+  }
+
+  /** The state of the leader's connection is that of this one. @param {FromLeader} message */
+  #mirror({ state = 'connecting', detail, welcome }) {
+    if (state === 'closed') this.#end();
+    else if (this.state === 'connected') this.#listener.onLost();
+    this.state = state;
+    if (welcome !== undefined) this.#listener.onWelcome(welcome);
+    this.#listener.onState(state, detail ?? {});
+  }
+
+  /**
+   * @param {FromTab['type']} type
+   * @param {string} [text]
+   */
+  #post(type, text) {
+    /** @type {FromTab} */
+    const message = { tab: this.#id, for: this.#term, type, text };
+    this.#channel?.postMessage(message);
+  }
+
+  /** @param {State} state */
+  #enter(state) {
+    this.state = state;
+    this.#listener.onState(state, {});
+  }
+}

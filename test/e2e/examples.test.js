@@ -1,0 +1,82 @@
+// examples.test.js: each example, started by its one command, in Chromium.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { runExample } from '../helpers/example.js';
+
+const OPTIONS = { timeout: 60_000, skip: withoutChromium };
+const STEP = { timeout: 20_000 };
+
+/**
+ * @param {import('playwright-core').BrowserContext|import('playwright-core').Browser} browser
+ * @param {string} url
+ */
+async function openPage(browser, url) {
+  const page = await browser.newPage();
+  page.setDefaultTimeout(STEP.timeout);
+  page.on('pageerror', (error) => {
+    throw error;
+  });
+  await page.goto(url);
+  return page;
+}
+
+test('chat: people see each other, their messages, and who is typing', OPTIONS, async (t) => {
+  const url = await runExample(t, 'chat');
+  const browser = await openBrowser(t);
+  const login = await openPage(browser, url);
+  await login.fill('input[name=name]', 'Ann <b>');
+  await login.click('#login button');
+  const ann = login;
+  const ben = await openPage(browser, `${url}/?name=Ben`);
+  for (const page of [ann, ben])
+    await page.waitForFunction(`document.getElementById('people').children.length === 2`);
+  await ben.locator('#text').pressSequentially('Hel');
+  await ann.locator('#typing', { hasText: 'Ben is typing' }).waitFor();
+  await ben.fill('#text', 'Hello <i>Ann</i>');
+  await ben.press('#text', 'Enter');
+  for (const page of [ann, ben])
+    await page.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
+  await ann.waitForFunction(`document.getElementById('typing').textContent === ''`);
+  assert.equal(await ben.inputValue('#text'), '');
+  // A new tab shows what was said. The person who leaves disappears.
+  await ann.close();
+  await ben.waitForFunction(`document.getElementById('people').children.length === 1`);
+  const again = await openPage(browser, `${url}/?name=Ann`);
+  await again.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
+});
+
+test('leaderboard: the page shows ten players, and their scores grow', OPTIONS, async (t) => {
+  const url = await runExample(t, 'leaderboard', { UPDATES_PER_SECOND: '500' });
+  const page = await openPage(await openBrowser(t), url);
+  await page.waitForFunction(`document.querySelectorAll('#board li').length === 10`);
+  const best = `Math.max(...[...document.querySelectorAll('#board data')]
+    .map(({ textContent }) => Number(textContent.replaceAll(',', ''))))`;
+  const first = await page.evaluate(best);
+  await page.waitForFunction(`${best} > ${first}`);
+});
+
+test('leaderboard: each of 100 readers ends with the true top ten', OPTIONS, () => {
+  const load = fileURLToPath(new URL('../../examples/leaderboard/load.js', import.meta.url));
+  const options = ['--readers', '100', '--updates', '200', '--seconds', '2'];
+  const { status, stdout, stderr } = spawnSync(process.execPath, [load, ...options], {
+    encoding: 'utf8',
+    timeout: 50_000,
+  });
+  assert.equal(status, 0, stdout + stderr);
+  assert.match(stdout, /readers that show the true top ten: 100 \(required: 100\)/);
+});
+
+test('AI stream: a page asks and shows the answer', OPTIONS, async (t) => {
+  const url = await runExample(t, 'ai-stream', { TOKENS_PER_SECOND: '1000' });
+  const page = await openPage(await openBrowser(t), url);
+  await page.fill('#question', 'Warum? 🌊');
+  await page.click('#ask');
+  await page.waitForFunction(
+    `document.getElementById('answer').textContent.startsWith('“Warum? 🌊”')`,
+  );
+  await page.waitForFunction(`document.getElementById('answer').textContent.includes('αντίο')`);
+});

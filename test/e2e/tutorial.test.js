@@ -1,0 +1,230 @@
+// tutorial.test.js: runs each step of docs/tutorial.md with the packed package, in another folder.
+//
+// The commands and the code are those of the page. Only the path of the package and the ports differ,
+// and the number of the process to kill. The code at the end is that of examples/chat/.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { freePort } from '../../loadtest/lib/redis.js';
+import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { startBackend } from '../helpers/example.js';
+import { pack, root, startInstalled } from '../helpers/packed.js';
+
+const STEP_MS = 20_000;
+const PACKAGE = '../fanfare/fanfare-0.2.0.tgz';
+
+/**
+ * A block of code of the page: shell commands, a file, or a change of one.
+ * @typedef {{kind: 'sh'|'save'|'change', path: string, code: string}} Block
+ */
+
+/**
+ * @param {string} text of the page
+ * @returns {Block[][]} those of each numbered section
+ */
+function sectionsOf(text) {
+  return text
+    .split(/^## (?=\d)/m)
+    .slice(1)
+    .map((section) => {
+      /** @type {Block[]} */
+      const blocks = [];
+      let path = '';
+      const parts = section.split(/^```/m);
+      for (let i = 1; i < parts.length; i += 2) {
+        const before = parts[i - 1].replaceAll('\n', ' ');
+        const named = [...before.matchAll(/(?:Save as|Change) `([^`]+)`/g)].at(-1);
+        if (named !== undefined) path = named[1];
+        const [language] = parts[i].split('\n', 1);
+        const code = parts[i].slice(language.length + 1);
+        const kind = language === 'sh' ? 'sh' : language === 'diff' ? 'change' : 'save';
+        blocks.push({ kind, path, code });
+      }
+      return blocks;
+    });
+}
+
+/**
+ * @param {string} text
+ * @param {string} diff lines that begin with a space, - or +
+ */
+function changed(text, diff) {
+  const side = (/** @type {string} */ sign) =>
+    diff
+      .split(/(?<=\n)/)
+      .filter((line) => line[0] !== sign)
+      .map((line) => line.replace(/^[-+ ]/, ''))
+      .join('');
+  const parts = text.split(side('+'));
+  assert.equal(parts.length, 2, `this is there once:\n${side('+')}`);
+  return parts.join(side('-'));
+}
+
+test('the change of a file replaces lines that occur once', () => {
+  const diff = ' a\n-b\n+c\n\n d\n';
+  assert.equal(changed('x\na\nb\n\nd\n', diff), 'x\na\nc\n\nd\n');
+  assert.throws(() => changed('a\nb\n\nd\na\nb\n\nd\n', diff), /once/);
+  assert.throws(() => changed('a\nd\n', diff), /once/);
+});
+
+test('the steps of the tutorial build the chat of examples/chat', {
+  timeout: 115_000,
+  skip: withoutChromium,
+}, async (t) => {
+  const page = readFileSync(`${root}docs/tutorial.md`, 'utf8');
+  const sections = sectionsOf(page);
+  assert.equal(sections.length, 7);
+  const { home: parent, tarball } = pack(t);
+  const home = join(parent, 'chat');
+  const serverEnv = { PORT: String(await freePort()) };
+  const backendEnv = { SERVER_URL: `http://127.0.0.1:${serverEnv.PORT}` };
+  const browser = await openBrowser(t);
+  /** @type {Awaited<ReturnType<typeof startInstalled>>|undefined} */
+  let server;
+  let url = '';
+  let lastCommand = '';
+  /** @type {() => unknown} */
+  let stopBackend = () => null;
+
+  const startServer = async (/** @type {string} */ command) => {
+    if (server !== undefined) {
+      process.kill(server.pid, 'SIGINT');
+      await server.exited;
+    }
+    lastCommand = command;
+    server = await startInstalled(t, home, { command, env: serverEnv });
+  };
+
+  /** @param {string} code */
+  const shell = async (code) => {
+    if (/^node .*server\.js\n$/.test(code)) {
+      await stopBackend();
+      const owner = {
+        after: (/** @type {() => unknown} */ stop) => {
+          stopBackend = stop;
+        },
+      };
+      url = await startBackend(owner, code.trim().split(' ').slice(1), backendEnv, home);
+    } else if (/^(FANFARE_CONFIG_FILE=fanfare.conf )?npx fanfare\n$/.test(code)) {
+      await startServer(code.trim());
+    } else if (code.startsWith('kill -9')) {
+      process.kill(/** @type {number} */ (server?.workers()[0]), 'SIGKILL');
+    } else {
+      const isFirst = code.startsWith('mkdir chat');
+      execFileSync('bash', ['-e', '-c', code.replace(PACKAGE, tarball)], {
+        cwd: isFirst ? parent : home,
+        env: { ...process.env, npm_config_prefer_offline: 'true', npm_config_audit: 'false' },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+    }
+  };
+  t.after(() => stopBackend());
+
+  /** @param {number} number of the section */
+  const follow = async (number) => {
+    for (const { kind, path, code } of sections[number - 1]) {
+      const file = join(home, path);
+      if (kind === 'sh') await shell(code);
+      else if (kind === 'save') {
+        mkdirSync(dirname(file), { recursive: true });
+        writeFileSync(file, code);
+      } else writeFileSync(file, changed(readFileSync(file, 'utf8'), code));
+    }
+  };
+
+  /** @type {Record<string, import('playwright-core').Page>} */
+  const tabs = {};
+  /** Opens the page, or reloads it. @param {string} name */
+  const visit = async (name) => {
+    tabs[name] ??= await browser.newPage();
+    tabs[name].setDefaultTimeout(STEP_MS);
+    await tabs[name].goto(`${url}/?name=${name}`);
+    await tabs[name].locator('#state', { hasText: 'connected' }).waitFor();
+    return tabs[name];
+  };
+  /** @param {string} name @param {string} text */
+  const say = async (name, text) => {
+    await tabs[name].fill('#text', text);
+    await tabs[name].press('#text', 'Enter');
+    for (const tab of Object.values(tabs))
+      await tab.locator('#messages li', { hasText: text }).waitFor();
+  };
+  const sees = (/** @type {string} */ name, /** @type {string} */ text) =>
+    tabs[name].locator('#messages li', { hasText: text }).waitFor();
+
+  await t.test('1, 2: messages arrive in both tabs', async () => {
+    await follow(1);
+    await follow(2);
+    await visit('Ann');
+    await visit('Ben');
+    await say('Ann', 'without names');
+  });
+
+  await t.test('3: messages have the names of their tokens', async () => {
+    await follow(3);
+    await visit('Ann');
+    await visit('Ben');
+    await say('Ann', 'with names');
+    await tabs.Ben.locator('#messages li b', { hasText: 'Ann' }).waitFor();
+    await tabs.Ann.locator('#messages li.mine').waitFor();
+  });
+
+  await t.test('4: a reloaded tab has the messages of the history', async () => {
+    await follow(4);
+    await startServer(lastCommand);
+    await visit('Ann');
+    await visit('Ben');
+    await say('Ann', 'to be kept');
+    await visit('Ben');
+    await sees('Ben', 'to be kept');
+  });
+
+  const people = (/** @type {number} */ count) =>
+    tabs.Ann.waitForFunction(`document.getElementById('people').children.length === ${count}`);
+
+  await t.test('5: the list of people follows a third tab', async () => {
+    await follow(5);
+    await startServer(lastCommand);
+    await visit('Ann');
+    await visit('Ben');
+    await people(2);
+    await visit('Cid');
+    await people(3);
+    await tabs.Cid.close();
+    delete tabs.Cid;
+    await people(2);
+  });
+
+  await t.test('6: typing shows in the other tab', async () => {
+    await follow(6);
+    await visit('Ann');
+    await visit('Ben');
+    await tabs.Ben.locator('#text').pressSequentially('H');
+    await tabs.Ann.locator('#typing', { hasText: 'Ben is typing…' }).waitFor();
+  });
+
+  await t.test('7: after the death of a worker nothing is missing', async () => {
+    await say('Ann', 'before');
+    await follow(7);
+    for (const name of ['Ann', 'Ben'])
+      await tabs[name].locator('#state', { hasText: 'connected' }).waitFor();
+    await say('Ben', 'after');
+    const texts = await tabs.Ann.locator('#messages li span').allTextContents();
+    assert.deepEqual(texts.slice(-2), ['before', 'after']);
+  });
+
+  await t.test('the files are those of examples/chat', () => {
+    for (const name of ['server.js', 'public/chat.js', 'public/index.html'])
+      assert.equal(
+        readFileSync(join(home, name), 'utf8'),
+        readFileSync(`${root}examples/chat/${name}`, 'utf8'),
+      );
+    const settings = readFileSync(`${root}examples/chat/fanfare.conf`, 'utf8');
+    const own = readFileSync(join(home, 'fanfare.conf'), 'utf8');
+    for (const line of settings.split('\n').filter((each) => /^\w/.test(each)))
+      assert.ok(own.includes(`\n${line}\n`), line);
+  });
+});

@@ -1,0 +1,27 @@
+// versions.test.js: a release, the working tree and a synthetic next version on one Redis, for some
+// seconds: servers start four times. faults/versions.test.js takes minutes (`npm run test:versions`).
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { smoke } from '../faults/smoke.js';
+import { replaceServer, unknownVersions } from '../helpers/rolling.js';
+import { checkOut, copyTree, findBase, mainOf, makeNext } from '../helpers/versions.js';
+
+const { ref, obstacle } = findBase();
+
+test(`servers of ${ref}, the working tree and the next version share rooms`, {
+  timeout: 60_000,
+  skip: obstacle || false,
+}, async (t) => {
+  const [base, tree] = [checkOut(t, ref), copyTree(t)];
+  const next = makeNext(t, { writes: true });
+  const load = { clients: 20, rooms: 4, publishers: 4, rate: 100 };
+  const env = { FANFARE_RECONNECT_WINDOW_MS: '300' };
+  const setting = { servers: 2, workers: 1, main: mainOf(base), load, env, calmMs: 200 };
+  await smoke(t, setting, async (trial) => {
+    const [one, other] = trial.servers;
+    await replaceServer(trial, other, tree);
+    assert.equal(await unknownVersions(trial), 0);
+    await replaceServer(trial, one, next);
+  });
+});

@@ -1,0 +1,30 @@
+// examples.test.js: the sizes that the pages of examples/ promise.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+/** @param {string} path */
+const linesOf = (path) =>
+  readFileSync(new URL(`../../examples/${path}`, import.meta.url), 'utf8')
+    .trimEnd()
+    .split('\n');
+
+test('the chat has less than 150 lines, and its pages name their number', () => {
+  const files = ['server.js', 'public/chat.js', 'public/index.html'];
+  const counts = files.map((file) => linesOf(`chat/${file}`).length);
+  const sum = counts.reduce((total, count) => total + count, 0);
+  assert.ok(sum < 150, `${sum} lines`);
+  const readme = linesOf('chat/README.md').join('\n');
+  for (const [i, file] of files.entries())
+    assert.ok(readme.includes(`| [${file}](${file}) | ${counts[i]} |`), `${file}: ${counts[i]}`);
+  assert.ok(linesOf('README.md').join('\n').includes(`in ${sum} lines`), `${sum} lines`);
+  assert.ok(linesOf('../docs/tutorial.md').join('\n').includes(`: ${sum} lines`), `${sum} lines`);
+});
+
+test('the snapshots of the leaderboard are 30 lines of code', () => {
+  const code = linesOf('leaderboard/snapshots.js').filter(
+    (line) => !/^\s*(\/?\*|\/\/|$)/.test(line),
+  );
+  assert.ok(code.length <= 30, `${code.length} lines`);
+});

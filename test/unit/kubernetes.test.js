@@ -1,0 +1,98 @@
+// kubernetes.test.js: checks ops/kubernetes/ without a cluster: with its script, and against the
+// server's settings and paths.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { parse } from 'yaml';
+import { loadConfig, parseConfigFile } from '../../src/config/config.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const folder = `${root}ops/kubernetes/`;
+const read = (/** @type {string} */ name) => readFileSync(folder + name, 'utf8');
+/** @type {Record<string, any>} */
+const objects = Object.fromEntries(
+  readdirSync(folder)
+    .filter((name) => name.endsWith('.yaml'))
+    .map((name) => [name.replace('.yaml', ''), parse(read(name))]),
+);
+const pod = objects.deployment.spec.template.spec;
+const [container] = pod.containers;
+const { env } = parseConfigFile(read('fanfare.env'));
+const LABELS = { 'app.kubernetes.io/name': 'fanfare' };
+
+/** @param {string} script */
+const check = (script) => spawnSync(script, { encoding: 'utf8' });
+
+test('the manifests are valid', (t) => {
+  const { status, stdout, stderr } = check(`${folder}check.sh`);
+  assert.equal(status, 0, stdout + stderr);
+  if (!stdout.includes('valid for Kubernetes')) t.diagnostic(stdout);
+});
+
+test('the check finds an unknown field', (t) => {
+  const copy = join(temporaryFolder(t), 'ops', 'kubernetes');
+  cpSync(folder, copy, { recursive: true });
+  symlinkSync(`${root}node_modules`, join(copy, '../../node_modules'));
+  const broken = read('service.yaml').replace('targetPort', 'tragetPort');
+  writeFileSync(join(copy, 'service.yaml'), broken);
+  const { status, stdout, stderr } = check(join(copy, 'check.sh'));
+  if (/not checked|not validated/.test(stdout)) return t.skip(stdout);
+  assert.equal(status, 1);
+  assert.match(stdout + stderr, /tragetPort/);
+});
+
+test('kustomization.yaml lists each manifest', () => {
+  const { resources } = objects.kustomization;
+  const names = Object.keys(objects).filter((name) => name !== 'kustomization');
+  assert.deepEqual([...resources].sort(), names.map((name) => `${name}.yaml`).sort());
+});
+
+test('the settings are valid, and the pod has time for a whole drain', () => {
+  const secret = { REDIS_URL: 'redis://redis.example:6379', JWT_SECRET: 'x'.repeat(32) };
+  const { config, faults } = loadConfig({ ...env, ...secret });
+  assert.deepEqual(faults, []);
+  assert.ok(config);
+  const drainMs = config.drainDelayMs + config.reconnectWindowMs;
+  assert.ok(config.shutdownTimeoutMs > drainMs);
+  const [pauseMs] = /\d+(?=\))/.exec(container.lifecycle.preStop.exec.command.at(-1)) ?? [];
+  const longestMs = Number(pauseMs) + config.shutdownTimeoutMs;
+  assert.ok(pod.terminationGracePeriodSeconds * 1000 > longestMs, `${longestMs} ms`);
+});
+
+test('probes, ports and the user are those of the server and its image', () => {
+  const ports = Object.fromEntries(
+    container.ports.map((/** @type {any} */ port) => [port.name, port.containerPort]),
+  );
+  const { config } = loadConfig(env);
+  assert.deepEqual(ports, { public: config?.port, operations: config?.metricsPort });
+  for (const [probe, path] of [
+    ['startupProbe', '/livez'],
+    ['livenessProbe', '/livez'],
+    ['readinessProbe', '/readyz'],
+  ])
+    assert.deepEqual(container[probe].httpGet, { path, port: 'operations' });
+  const user = /^USER (\d+):(\d+)$/m.exec(readFileSync(`${root}docker/Dockerfile`, 'utf8'));
+  assert.deepEqual([pod.securityContext.runAsUser, pod.securityContext.runAsGroup].map(String), [
+    user?.[1],
+    user?.[2],
+  ]);
+});
+
+test('every selector finds the pods', () => {
+  assert.deepEqual(objects.deployment.spec.template.metadata.labels, LABELS);
+  for (const selector of [
+    objects.deployment.spec.selector.matchLabels,
+    objects.poddisruptionbudget.spec.selector.matchLabels,
+    objects.networkpolicy.spec.podSelector.matchLabels,
+    pod.topologySpreadConstraints[0].labelSelector.matchLabels,
+    objects.service.spec.selector,
+    objects['metrics-service'].spec.selector,
+  ])
+    assert.deepEqual(selector, LABELS);
+  assert.equal(objects.horizontalpodautoscaler.spec.scaleTargetRef.name, 'fanfare');
+});
