@@ -18,7 +18,15 @@ import { fileURLToPath } from 'node:url';
 /** What `npm test` runs: these suites, and the fault tests that take less than a minute. */
 const SUITES = ['unit', 'contract', 'security', 'e2e'];
 /** Files of these suites that run only if they are named, or as `long`: they wait for long. */
-const LONG = ['contract/fleet-limits', 'e2e/balance', 'e2e/client'];
+const LONG = [
+  'contract/fleet-limits',
+  'e2e/ai-stream',
+  'e2e/balance',
+  'e2e/client',
+  'e2e/client-shared',
+  'e2e/examples',
+  'e2e/tutorial',
+];
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'redis-away', 'per-ip', 'rate-limit'];
 /**
  * Runs only if it is named, and one file at a time: it takes minutes, and measures times.
