@@ -435,6 +435,7 @@ export class Worker {
     const end = performance.now() + deadlineMs;
     this.http.stopAccepting();
     this.relocations.close();
+    this.backend.addresses.resign();
     this.auth?.drain();
     (await this.operator)?.close();
     const apiDrained = this.api?.drain(Math.max(0, deadlineMs - API_RESERVE_MS));

@@ -1,5 +1,5 @@
 // fleet-limits.test.js: the caps per address and per user over two servers, on real processes and a
-// real Redis. test/faults/fleet-limits.test.js has the slow cases.
+// real Redis. test/faults/fleet-limits.test.js has the slow cases, and measures times.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -10,8 +10,10 @@ import { dial } from '../helpers/dial.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 const TIMEOUT_MS = 30_000;
+/** Less than a second, and more on a busy machine. */
+const SETTLE_MS = 10_000;
 
-test('300 connections from one address to two servers settle at 100 within 2 s', {
+test('300 connections from one address to two servers settle at 100', {
   timeout: TIMEOUT_MS,
 }, async (t) => {
   const redis = await startRedis(t);
@@ -30,7 +32,7 @@ test('300 connections from one address to two servers settle at 100 within 2 s',
   const clients = dialled.flatMap((one) => one.clients);
   t.after(() => closeAll(clients));
   const isOpen = (/** @type {WsClient} */ client) => client.isOpen;
-  await until(() => clients.filter(isOpen).length <= 100, 2000, 'the end of the excess');
+  await until(() => clients.filter(isOpen).length <= 100, SETTLE_MS, 'the end of the excess');
   for (const { metricsPort } of servers)
     await until(async () => {
       const { values } = await scrape(metricsPort);
@@ -63,7 +65,7 @@ test('a user has the cap over two servers, whatever their address', {
   await each(20, 20, async (i) => {
     clients.push(await new WsClient(urlOf(servers[i % 2]), { headers }).open());
   });
-  await until(() => clients.filter(({ isOpen }) => isOpen).length <= 10, 2000, 'the cap');
+  await until(() => clients.filter(({ isOpen }) => isOpen).length <= 10, SETTLE_MS, 'the cap');
   const gone = clients.filter(({ isOpen }) => !isOpen);
   assert.deepEqual(new Set(gone.map(({ closeCode }) => closeCode)), new Set([4504]));
   assert.equal(gone.length, 10);

@@ -19,13 +19,29 @@ const MAX_COMMANDS_PER_SECOND = 100;
 /** @typedef {import('../helpers/checks.js').Checks} Run */
 /** @typedef {import('../../loadtest/lib/server.js').Server} Server */
 
+checkedTest('300 connections from one address to two servers settle at 100', async (test) => {
+  const servers = await startPair(test, await startRedis(test));
+  const address = '192.0.2.1';
+  const admitted = await Promise.all(servers.map((server) => open(server, 150, () => address)));
+  const dialledMs = performance.now();
+  const clients = admitted.flat();
+  await until(() => opened(clients) <= CAP, 10_000);
+  const settledMs = Math.round(performance.now() - dialledMs);
+  test.note('admitted by each server', admitted.map(({ length }) => length).join(', '));
+  test.check('ms until 100 are left', `<= ${SETTLE_MS}`, settledMs, settledMs <= SETTLE_MS);
+  await until(async () => (await figure(servers[0], 'excess{limit="address"}')) === 0);
+  test.check('connections left', CAP, opened(clients));
+  const codes = clients.filter(({ isOpen }) => !isOpen).map(({ closeCode }) => closeCode);
+  test.check('close codes', '4008', [...new Set(codes)].join());
+});
+
 checkedTest('the share of a killed server is free when its lease has ended', async (test) => {
   const [a, b] = await startPair(test, await startRedis(test));
   const address = '2001:db8:0:1::';
   // One subscriber: all of its /64 counts as one address.
   const first = await open(a, CAP, (i) => `${address}${i + 1}`);
   test.check('connections of an IPv6 /64 to the first server', CAP, first.length);
-  await until(async () => (await open(b, 1, () => `${address}ff`)).length === 0, SETTLE_MS);
+  await until(() => refuses(b, `${address}ff`), SETTLE_MS);
   for (const pid of [a.pid, ...a.workerPids()]) process.kill(pid, 'SIGKILL');
   const killedMs = performance.now();
   test.check('admitted by the second server at once', 0, (await open(b, 5, () => address)).length);
@@ -36,6 +52,17 @@ checkedTest('the share of a killed server is free when its lease has ended', asy
   test.check('connections to the second server then', CAP, rest.length + 1);
 });
 
+checkedTest('the clients of a server that drains find room on the other', async (test) => {
+  const [a, b] = await startPair(test, await startRedis(test));
+  const address = '192.0.2.1';
+  const first = await open(a, CAP, () => address);
+  await until(() => refuses(b, address), SETTLE_MS);
+  a.kill('SIGTERM');
+  await until(async () => opened(first) < CAP, SETTLE_MS);
+  const second = await open(b, CAP, () => address);
+  test.check('connections to the second server while the first one drains', CAP, second.length);
+});
+
 checkedTest(
   'without Redis each server is on its own, and both settle when it is back',
   async (test) => {
@@ -44,7 +71,7 @@ checkedTest(
     const [a, b] = servers;
     const address = '192.0.2.1';
     const first = await open(a, CAP, () => address);
-    await until(async () => (await open(b, 1, () => address)).length === 0, SETTLE_MS);
+    await until(() => refuses(b, address), SETTLE_MS);
     await redis.kill();
     await until(async () => (await figure(b, 'servers')) === 0, 2 * LEASE_MS);
     const second = await open(b, CAP + 20, () => address);
@@ -131,6 +158,16 @@ async function open(server, count, addressOf) {
     }
   });
   return clients;
+}
+
+/**
+ * @param {Server} server
+ * @param {string} address
+ */
+async function refuses(server, address) {
+  const [admitted] = await open(server, 1, () => address);
+  admitted?.socket.destroy();
+  return admitted === undefined;
 }
 
 /** @param {readonly WsClient[]} clients */

@@ -202,6 +202,31 @@ test('the share of a dead server is free when its lease has ended', () => {
   assert.equal(b.fleet.figures().servers, 1);
 });
 
+test('a server that drains gives up its places at once', () => {
+  const network = new Network();
+  const [a, b] = [network.join(rules(), 2), network.join()];
+  a.add(a.workers[0], ADDRESS, CAP);
+  network.pass(1000);
+  a.fleet.resign(a.workers[0]);
+  network.pass(1000);
+  assert.equal(b.admit(ADDRESS), false);
+  a.fleet.resign(a.workers[1]);
+  assert.equal(b.admit(ADDRESS), true);
+  network.pass(2000);
+  assert.equal(network.total(ADDRESS), CAP + 1);
+});
+
+test('a server whose reports do not return is alone, also if it receives those of others', () => {
+  const network = new Network();
+  const [a, b] = [network.join(), network.join()];
+  a.add(a.workers[0], ADDRESS, CAP);
+  network.pass(1000);
+  b.workers[0].report = () => {};
+  network.pass(LEASE_MS);
+  assert.equal(b.fleet.figures().servers, 0);
+  assert.equal(b.admit(ADDRESS), true);
+});
+
 test('without Redis each server applies the cap to its own connections, and counts them', () => {
   const network = new Network();
   const [a, b] = [network.join(), network.join()];

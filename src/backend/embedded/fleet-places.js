@@ -8,7 +8,8 @@
 //   the cap, at most MAX_KEYS of them.
 // - A report holds all of these keys. It follows a change within TICK_MS, and is repeated after
 //   HEARTBEAT_MS, so a lost one does no lasting harm.
-// - A report is a lease: LEASE_MS after the last one of a server, its places are free.
+// - A report is a lease: LEASE_MS after the last one of a server, its places are free. A server
+//   that drains sends an empty one.
 // - If the servers together have more than the cap, each closes its part of the excess. All split
 //   the cap in the same way, so they need no agreement. An excess has to last for two ticks,
 //   because a count of another server may be out of date.
@@ -44,8 +45,10 @@ const MIN_REPORTED = 2;
 /** Ranks of keys by their part of the cap, when there are more than MAX_KEYS. */
 const RANKS = 16;
 
+/** @type {ReadonlyMap<string, number>} */
+const NO_PLACES = new Map();
+
 /** @typedef {import('../places.js').FleetRules} FleetRules */
-/** @typedef {import('../places.js').PlaceKind} PlaceKind */
 
 /**
  * A worker that can carry reports; the relay's end of its link.
@@ -139,6 +142,17 @@ export class FleetPlaces {
     if (this.#volunteers.size === 1) this.#appoint();
   }
 
+  /**
+   * A worker begins to drain, so its clients return to any server. If it is the last, this server
+   * gives up its places at once.
+   * @param {Volunteer} volunteer
+   */
+  resign(volunteer) {
+    if (this.#volunteers.size === 1 && this.#carrier === volunteer)
+      volunteer.report(encodeReport({ server: this.id, places: NO_PLACES }));
+    this.leave(volunteer);
+  }
+
   /** The link of a worker has ended. @param {Volunteer} volunteer */
   leave(volunteer) {
     const isCarrier = this.#carrier === volunteer;
@@ -212,7 +226,7 @@ export class FleetPlaces {
   step(nowMs) {
     this.#nowMs = nowMs;
     for (const [server, { heardMs }] of this.#servers)
-      if (nowMs - heardMs > LEASE_MS) this.#forget(server);
+      if (nowMs - heardMs > LEASE_MS || this.isAlone) this.#forget(server);
     if (this.#rules === null) return;
     this.#closeExcess(this.#rules);
     this.#report();

@@ -311,6 +311,11 @@ export class RelayClient {
     if (this.isOpen) this.#out().volunteer(rules);
   }
 
+  /** Withdraws that offer, because this worker drains. */
+  resign() {
+    if (this.isOpen) this.#out().text(OP.RESIGN, '');
+  }
+
   /** Passes a report of any server on to the relay. @param {Buffer} report copied at once */
   passReport(report) {
     if (this.isOpen) this.#out().report(report);

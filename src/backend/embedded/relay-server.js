@@ -749,6 +749,9 @@ class Link {
       case OP.VOLUNTEER:
         relay.fleet.volunteer(this, readRules(buffer, at));
         return;
+      case OP.RESIGN:
+        relay.fleet.resign(this);
+        return;
       case OP.REPORT:
         relay.fleet.receive(buffer.subarray(at, end));
         return;

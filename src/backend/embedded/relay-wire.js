@@ -36,6 +36,7 @@
 //
 //   VOLUNTEER   u32 cap of addresses, u8 mode,        CARRY        u8: 1 carries them from now on,
 //               u32 cap of users, u8 mode                          0 no longer
+//   RESIGN      it carries none any more: it drains
 //   REPORT      report of any server                  REPORT       report to send to all servers
 //                                                     KEEP         u32 connections, key: closes the
 //                                                                  newest until so many are left
@@ -120,6 +121,7 @@ export const OP = Object.freeze({
   CARRY: 49,
   REPORT: 50,
   KEEP: 51,
+  RESIGN: 52,
 });
 
 /** Bytes before a message's fields: its length and its type. */
