@@ -25,6 +25,7 @@ const LONG = [
   'e2e/client',
   'e2e/client-shared',
   'e2e/examples',
+  'e2e/release',
   'e2e/tutorial',
 ];
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'redis-away', 'per-ip', 'rate-limit'];

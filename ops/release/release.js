@@ -1,0 +1,143 @@
+#!/usr/bin/env node
+// release.js: makes the files of a release from a commit. It publishes nothing.
+//
+//   npm ci && node ops/release/release.js           into release/
+//   node ops/release/release.js --to /tmp/out --commit v0.2.0
+//
+// 1. Exports the commit twice, and packs both. The tarballs have to be equal byte for byte.
+// 2. Writes the SBOM of the production dependencies from package-lock.json, as CycloneDX and SPDX.
+// 3. Writes provenance.json: from which commit, lock file, Node and npm the tarball was made. It is
+//    not signed. `npm publish --provenance` in CI signs a statement of its own (README.md).
+// 4. Writes SHA256SUMS over all of them.
+//
+// Uncommitted changes are not in the release. The script refuses a version without a heading in
+// CHANGELOG.md. It uses node_modules of the checkout for tsc and esbuild.
+
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+
+const root = resolve(import.meta.dirname, '../..');
+const { values } = parseArgs({
+  options: {
+    to: { type: 'string', default: join(root, 'release') },
+    commit: { type: 'string', default: 'HEAD' },
+    // For a test, and for a look before the version is set.
+    unreleased: { type: 'boolean', default: false },
+  },
+});
+
+/**
+ * @param {string} cwd
+ * @param {string} command
+ * @param {...string} args
+ * @returns {string} its output
+ */
+function run(cwd, command, ...args) {
+  const { status, stdout, stderr, error } = spawnSync(command, args, {
+    cwd,
+    encoding: 'utf8',
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  if (status === 0) return stdout.trim();
+  throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? stderr}`);
+}
+
+/** @param {string} algorithm @param {string} path */
+const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(path)).digest('hex');
+
+/**
+ * Exports the commit to a folder and packs it there.
+ * @param {string} folder
+ * @param {string} commit
+ * @returns {{source: string, tarball: string}}
+ */
+function packIn(folder, commit) {
+  // npm takes the name of the SBOM from the folder.
+  const source = join(folder, 'fanfare');
+  mkdirSync(source, { recursive: true });
+  run(root, 'git', 'archive', '--format=tar', `--output=${folder}/source.tar`, commit);
+  run(source, 'tar', '-xf', '../source.tar');
+  symlinkSync(join(root, 'node_modules'), join(source, 'node_modules'));
+  const options = ['--json', `--pack-destination=${folder}`];
+  const packed = run(source, 'npm', 'run', '--silent', 'package', '--', ...options);
+  const [{ filename }] = JSON.parse(packed);
+  return { source, tarball: join(folder, filename) };
+}
+
+const startedOn = new Date().toISOString();
+const work = mkdtempSync(join(tmpdir(), 'fanfare-release-'));
+process.on('exit', () => rmSync(work, { recursive: true, force: true }));
+
+const commit = run(root, 'git', 'rev-parse', `${values.commit}^{commit}`);
+const { source, tarball } = packIn(join(work, 'first'), commit);
+const again = packIn(join(work, 'second'), commit);
+if (digest('sha512', tarball) !== digest('sha512', again.tarball))
+  throw new Error('two builds of the commit differ: the package is not reproducible');
+
+const manifest = JSON.parse(readFileSync(join(source, 'package.json'), 'utf8'));
+const { name, version, repository } = manifest;
+const changelog = readFileSync(join(source, 'CHANGELOG.md'), 'utf8');
+if (!values.unreleased && !changelog.includes(`\n## ${version} `))
+  throw new Error(`CHANGELOG.md has no heading "## ${version} – date" (--unreleased: go on)`);
+
+const out = resolve(values.to);
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+/** @type {string[]} */
+const files = [];
+
+/** @param {string} file @param {string|Buffer} content */
+function save(file, content) {
+  writeFileSync(join(out, file), content);
+  files.push(file);
+}
+
+const base = `${name}-${version}`;
+save(`${base}.tgz`, readFileSync(tarball));
+for (const [format, ending] of [
+  ['cyclonedx', 'cdx.json'],
+  ['spdx', 'spdx.json'],
+]) {
+  const options = ['--omit=dev', '--package-lock-only', `--sbom-format=${format}`];
+  save(`${base}.${ending}`, `${run(source, 'npm', 'sbom', ...options)}\n`);
+}
+
+// In-toto statement v1 with a SLSA provenance v1, https://slsa.dev/spec/v1.0/provenance
+const statement = {
+  _type: 'https://in-toto.io/Statement/v1',
+  subject: [
+    {
+      name: `pkg:npm/${name}@${version}`,
+      digest: { sha256: digest('sha256', tarball), sha512: digest('sha512', tarball) },
+    },
+  ],
+  predicateType: 'https://slsa.dev/provenance/v1',
+  predicate: {
+    buildDefinition: {
+      buildType: `${repository.url}#ops/release/release.js`,
+      externalParameters: { commit },
+      internalParameters: { node: process.version, npm: run(source, 'npm', '--version') },
+      resolvedDependencies: [
+        { uri: repository.url, digest: { gitCommit: commit } },
+        {
+          uri: 'package-lock.json',
+          digest: { sha256: digest('sha256', join(source, 'package-lock.json')) },
+        },
+      ],
+    },
+    runDetails: {
+      builder: { id: process.env.GITHUB_ACTIONS ? 'GitHub Actions' : 'a local checkout' },
+      metadata: { startedOn },
+    },
+  },
+};
+save('provenance.json', `${JSON.stringify(statement, null, 2)}\n`);
+save('SHA256SUMS', files.map((file) => `${digest('sha256', join(out, file))}  ${file}\n`).join(''));
+
+console.log(`${files.join('\n')}\n`);
+console.log(`Two builds of ${commit.slice(0, 12)} are equal. Nothing is published.`);
+console.log(`To publish: npm publish ${join(out, files[0])} --provenance --access public`);
