@@ -6,7 +6,8 @@
 // a room too, `*`, which no client can name. So a broadcast takes the same path as a message.
 
 import { RareLog } from '../observability/rare-log.js';
-import { isPublication, KIND, kindOf } from '../protocol/publication.js';
+import { NO_BUCKET } from '../protocol/claim.js';
+import { isClaim, isPublication, KIND, kindOf } from '../protocol/publication.js';
 import { Everyone, Room } from './room.js';
 import { RoomDelivery } from './room-delivery.js';
 
@@ -57,15 +58,26 @@ export class Hub {
    * @param {import('../recovery/scheduler.js').SyncScheduler} parts.scheduler
    * @param {import('./room-users.js').PresenceTracker|null} [parts.tracker] null: no room has
    *   presence
+   * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {import('../observability/rare-log.js').Log} parts.log
    */
-  constructor({ broker, outbox, slowConsumers, scheduler, tracker = null, counters, log }) {
+  constructor({
+    broker,
+    outbox,
+    slowConsumers,
+    scheduler,
+    tracker = null,
+    references = NO_BUCKET,
+    counters,
+    log,
+  }) {
     this.broker = broker;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
     this.scheduler = scheduler;
     this.tracker = tracker;
+    this.references = references;
     this.counters = counters;
     this.rareLog = new RareLog(log);
     /** Listeners of notices, by kind. @type {Map<number, NoticeListener>} */
@@ -178,7 +190,10 @@ export class Hub {
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);
-    this.outbox.push(room, publication);
+    this.outbox.push(
+      room,
+      isClaim(publication) ? this.references.resolve(publication) : publication,
+    );
     if (room.sync !== null && kindOf(publication) === KIND.MESSAGE)
       this.#unnumbered(name, room.sync);
   }
@@ -235,8 +250,8 @@ export class Hub {
     this.rooms.set(name, room);
     this.counters.rooms++;
     if (this.scheduler.hasHistory(name)) {
-      const { outbox, slowConsumers, counters } = this;
-      const delivery = new RoomDelivery({ room, outbox, slowConsumers, counters });
+      const { outbox, slowConsumers, references, counters } = this;
+      const delivery = new RoomDelivery({ room, outbox, slowConsumers, references, counters });
       const sync = this.scheduler.follow(name, room.prefix, delivery);
       room.follow(sync);
       this.broker.subscribe(name).then(

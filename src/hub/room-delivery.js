@@ -1,6 +1,6 @@
 // room-delivery.js: gives recovery access to one room with history: its members and its outbox.
 
-import { KIND, kindOf, offsetOf } from '../protocol/publication.js';
+import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
 import { withOwnId } from './flight.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
@@ -15,12 +15,14 @@ export class RoomDelivery {
    * @param {Room} parts.room
    * @param {import('./outbox.js').Outbox} parts.outbox
    * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
+   * @param {import('../protocol/claim.js').References} parts.references
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ room, outbox, slowConsumers, counters }) {
+  constructor({ room, outbox, slowConsumers, references, counters }) {
     this.room = room;
     this.outbox = outbox;
     this.slowConsumers = slowConsumers;
+    this.references = references;
     this.counters = counters;
   }
 
@@ -33,7 +35,11 @@ export class RoomDelivery {
     const { room } = this;
     // If something still waits although everyone has left, a connection that joins now gets it. So
     // this publication has to follow it.
-    if (room.members.length > 0 || room.waiting.length > 0) this.outbox.push(room, publication);
+    if (room.members.length === 0 && room.waiting.length === 0) return;
+    this.outbox.push(
+      room,
+      isClaim(publication) ? this.references.resolve(publication) : publication,
+    );
   }
 
   /** @param {Buffer} mark */

@@ -88,6 +88,16 @@ export const API_ERRORS = Object.freeze({
     message: 'The server is not configured for tokens.',
     client: 'see JWT_SECRET',
   },
+  NO_BUCKET: {
+    status: 404,
+    message: 'The server is not configured for large messages.',
+    client: 'see FANFARE_BLOB_URL',
+  },
+  NO_UPLOAD: {
+    status: 404,
+    message: 'The upload is not in the bucket as announced.',
+    client: 'send the PUT first, with the announced bytes and headers',
+  },
   METHOD_NOT_ALLOWED: {
     status: 405,
     message: 'The path does not have this method.',
@@ -131,7 +141,7 @@ export const API_ERRORS = Object.freeze({
 
 /**
  * @typedef
- *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
+ *   {'INVALID_REQUEST'|'INVALID_JSON'|'UNAUTHORIZED'|'PERMISSION_DENIED'|'NOT_FOUND'|'NO_HISTORY'|'NO_PRESENCE'|'NO_TOKENS'|'NO_BUCKET'|'NO_UPLOAD'|'METHOD_NOT_ALLOWED'|'REQUEST_TIMEOUT'|'IDEMPOTENCY_CONFLICT'|'BODY_TOO_LARGE'|'PAYLOAD_TOO_LARGE'|'UNSUPPORTED_MEDIA_TYPE'|'INVALID_FIELD'|'RATE_LIMIT_EXCEEDED'|'INTERNAL_ERROR'|'UNAVAILABLE'|'OUTCOME_UNKNOWN'}
  *   ApiErrorCode
  */
 

@@ -1,8 +1,10 @@
 // fingerprint.js: the fingerprint of a payload, by which two publications with the same idempotency
-// key are compared. The header differs between them, because it has a time and a sender.
+// key are compared. The header differs between them, because it has a time and a sender. So does
+// the key of an object in the bucket, so a claim is compared by the content of the object.
 
 import { createHash } from 'node:crypto';
-import { payloadEnd, payloadStart } from './publication.js';
+import { claimOf } from './claim.js';
+import { isClaim, payloadEnd, payloadStart } from './publication.js';
 
 /** Characters of the hash that are kept: 132 bits. */
 const LENGTH = 22;
@@ -12,6 +14,14 @@ const LENGTH = 22;
  * @returns {string} 22 ASCII characters
  */
 export function fingerprintOf(publication) {
-  const payload = publication.subarray(payloadStart(publication), payloadEnd(publication));
+  const payload = isClaim(publication)
+    ? contentOf(publication)
+    : publication.subarray(payloadStart(publication), payloadEnd(publication));
   return createHash('sha256').update(payload).digest('base64url').slice(0, LENGTH);
+}
+
+/** @param {Buffer} publication a claim */
+function contentOf(publication) {
+  const { key: _key, ...content } = claimOf(publication) ?? {};
+  return JSON.stringify(content);
 }

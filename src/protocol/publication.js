@@ -2,7 +2,7 @@
 // as JSON text.
 //
 //   byte 0       kind: MESSAGE, BROADCAST, PRESENCE, REVOCATION, SURVEY or ANSWER; a MESSAGE may have
-//                the flag EXCEPT
+//                the flags EXCEPT and CLAIM
 //   bytes 1-6    time of acceptance, ms since 1970, big-endian
 //   bytes 7-10   tag: a number by which the publisher's worker recognises it; 0 if unused. With the
 //                flag EXCEPT: the length of that connection's id
@@ -12,6 +12,8 @@
 //                wrote it)
 //
 // The payload stays text from the first worker to the last. Only the receiving clients parse it.
+// The payload of a CLAIM names an object in a bucket (claim.js). Each worker replaces it by a
+// reference with a signed URL before it delivers the message.
 //
 // Other programs may publish on the same Redis, so a worker checks each publication that it
 // receives (`isPublication`). It checks the header, the sender's characters, and that the payload
@@ -35,6 +37,9 @@ const HEADER_BYTES = 12;
  * message.
  */
 const EXCEPT = 0x20;
+/** Another flag of the kind, with the same effect on versions that do not know it. */
+const CLAIM = 0x10;
+const FLAGS = EXCEPT | CLAIM;
 /** The longest id of a connection in a publication. */
 const MAX_EXCEPT_LENGTH = 64;
 /** The largest time that the header's six bytes hold: the year 10889. */
@@ -149,7 +154,41 @@ const CONNECTION_ID = new RegExp(`^[A-Za-z0-9_-]{1,${MAX_EXCEPT_LENGTH}}$`);
 
 /** @param {Buffer} publication */
 export function kindOf(publication) {
-  return publication[0] & ~EXCEPT;
+  return publication[0] & ~FLAGS;
+}
+
+/**
+ * Marks a publication as a claim.
+ * @param {Buffer} publication a MESSAGE whose payload is a claim; it is changed
+ * @returns {Buffer} the same
+ */
+export function asClaim(publication) {
+  publication[0] |= CLAIM;
+  return publication;
+}
+
+/**
+ * Does the payload name an object in the bucket?
+ * @param {Buffer} publication
+ */
+export function isClaim(publication) {
+  return (publication[0] & CLAIM) !== 0;
+}
+
+/**
+ * Replaces the payload of a claim. The header and the position stay.
+ * @param {Buffer} publication a claim
+ * @param {Buffer} payload JSON
+ * @returns {Buffer} a copy that is no claim
+ */
+export function withPayload(publication, payload) {
+  const copy = Buffer.concat([
+    publication.subarray(0, payloadStart(publication)),
+    payload,
+    publication.subarray(payloadEnd(publication)),
+  ]);
+  copy[0] &= ~CLAIM;
+  return copy;
 }
 
 /**
@@ -225,7 +264,7 @@ export function withPosition(publication, offset, epoch) {
   const end = publication.length;
   const kept = Buffer.allocUnsafeSlow(end + POSITION_BYTES);
   publication.copy(kept, 0);
-  kept[0] = KIND.POSITIONED | (publication[0] & EXCEPT);
+  kept[0] = KIND.POSITIONED | (publication[0] & FLAGS);
   writePosition(kept, end, epoch, offset);
   return kept;
 }
@@ -263,6 +302,7 @@ export function isPublication(publication) {
   const start = payloadStart(publication);
   if (length <= start) return false;
   const kind = kindOf(publication);
+  if (isClaim(publication) && kind !== KIND.MESSAGE) return false;
   if (hasExcept(publication)) {
     const exceptLength = tagOf(publication);
     if (kind !== KIND.MESSAGE || exceptLength === 0 || exceptLength > MAX_EXCEPT_LENGTH)

@@ -3,6 +3,7 @@
 // An answer is at most half of what may wait for a connection (SyncScheduler.maxReplayBytes), and a
 // command reads no more than its answer needs.
 
+import { resolveClaims } from '../protocol/claim.js';
 import { encodeHistoryMessages } from '../protocol/encode.js';
 import { asDeliverable } from './deliverable.js';
 import { unavailable } from './read-queue.js';
@@ -37,7 +38,9 @@ export class HistoryReader {
     const rule = this.scheduler.historyOf(room);
     if (rule === null) return { messages: Buffer.alloc(0), position: null };
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
-    const { epoch, offset, first, publications } = await this.#page(room, count, since, rule.size);
+    const page = await this.#page(room, count, since, rule.size);
+    const { epoch, offset, first } = page;
+    const publications = resolveClaims(page.publications, this.scheduler.references);
     let start = 0;
     let end = publications.length;
     // The answer has to fit: drop messages at the end that the client did not ask for.

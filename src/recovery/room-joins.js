@@ -14,6 +14,7 @@
 // A replay leaves out the messages that its connection does not get, as the outbox does. A client
 // that comes back has a new connection, so it names the former one in `since`.
 
+import { resolveClaims } from '../protocol/claim.js';
 import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
 import { exceptOf } from '../protocol/publication.js';
@@ -46,6 +47,7 @@ import { exceptOf } from '../protocol/publication.js';
  * @property {number} from offset of the publication before the first
  * @property {number} to offset of the last
  * @property {string} epoch
+ * @property {number} period of its references
  * @property {Buffer} frames
  * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
  *   not get: their places in the row, and the connection
@@ -92,6 +94,7 @@ import { exceptOf } from '../protocol/publication.js';
  * @property {import('./join-budget.js').JoinBudget} joinBudget
  * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
  * @property {number} maxReplayBytes of one replay
+ * @property {import('../protocol/claim.js').References} references
  * @property {import('../observability/counters.js').Counters} counters
  * @property {() => number} clock ms, monotonic
  */
@@ -110,6 +113,7 @@ export class RoomJoins {
     this.delivery = delivery;
     this.joinBudget = shared.joinBudget;
     this.maxReplayBytes = shared.maxReplayBytes;
+    this.references = shared.references;
     this.counters = shared.counters;
     /** @type {Map<Connection, Join>} */
     this.pending = new Map();
@@ -266,7 +270,10 @@ export class RoomJoins {
     const all = this.#replay(connection, from, offset);
     if (all !== null) return all;
     // They are more than the connection may be sent at once: the oldest are left out.
-    const publications = stream.replayBuffer.slice(from + 1, offset);
+    const publications = resolveClaims(
+      stream.replayBuffer.slice(from + 1, offset),
+      this.references,
+    );
     let space = this.maxReplayBytes - connection.transport.pendingBytes;
     let start = publications.length;
     while (start > 0) {
@@ -323,15 +330,17 @@ export class RoomJoins {
     const { prefix, maxReplayBytes } = this;
     const { replayBuffer, epoch } = this.stream;
     if (from + 1 < replayBuffer.first) return null;
+    const period = this.references.period();
     const latest = this.replays[format];
-    if (latest?.from === from && latest.to === to && latest.epoch === epoch) return latest;
-    const publications = replayBuffer.slice(from + 1, to);
+    const isSame = latest?.from === from && latest.to === to && latest.epoch === epoch;
+    if (isSame && latest.period === period) return latest;
+    const publications = resolveClaims(replayBuffer.slice(from + 1, to), this.references);
     if (framesBytes(prefix, publications) > maxReplayBytes) return null;
     const frames = encodePublications(format, prefix, publications);
     const excepts = publications
       .map((publication, place) => ({ place, id: exceptOf(publication) }))
       .filter(({ id }) => id !== '');
-    const replay = { from, to, epoch, frames, excepts };
+    const replay = { from, to, epoch, period, frames, excepts };
     this.replays[format] = replay;
     return replay;
   }

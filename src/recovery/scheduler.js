@@ -1,6 +1,7 @@
 // scheduler.js: the rooms with history of a worker, and the parts that they share: reads of the
 // broker, the wheel of position checks, the memory for replays, the time for joins.
 
+import { NO_BUCKET } from '../protocol/claim.js';
 import { CatchUp } from './catch-up.js';
 import { CheckWheel } from './check-wheel.js';
 import { JoinBudget } from './join-budget.js';
@@ -23,6 +24,7 @@ export class SyncScheduler {
    * @param {import('./read-queue.js').Histories} parts.broker
    * @param {import('../backend/broker.js').HistoryOf} parts.historyOf
    * @param {import('../observability/counters.js').Counters} parts.counters
+   * @param {import('../protocol/claim.js').References} [parts.references]
    * @param {number} parts.maxUnsentBytes of a connection
    * @param {number} [parts.maxBufferBytes] of all replay buffers
    * @param {() => number} [parts.clock] ms, monotonic
@@ -31,11 +33,13 @@ export class SyncScheduler {
     broker,
     historyOf,
     counters,
+    references = NO_BUCKET,
     maxUnsentBytes,
     maxBufferBytes = MAX_REPLAY_BYTES,
     clock = () => performance.now(),
   }) {
     this.historyOf = historyOf;
+    this.references = references;
     // Half of what may wait for a connection. With all of it, the first live publication behind a
     // replay would close the client as a slow consumer, and it would come back for the same replay.
     this.maxReplayBytes = maxUnsentBytes / 2;
@@ -53,6 +57,7 @@ export class SyncScheduler {
       joinBudget,
       replayBudget,
       maxReplayBytes,
+      references,
       counters,
       clock,
     };
