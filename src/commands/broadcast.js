@@ -26,15 +26,25 @@ export class BroadcastCommand {
    * @param {{countConnections(): Promise<number>}} parts.broker
    * @param {import('./publish.js').MessagePublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
+   * @param {number} parts.maxInlineBytes of a payload
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
    *   0 if the broadcast passes; otherwise as `admitMessage` of dispatch.js
    */
-  constructor({ clientBroadcast, hub, broker, publisher, replies, admitBroadcast }) {
+  constructor({
+    clientBroadcast,
+    hub,
+    broker,
+    publisher,
+    replies,
+    maxInlineBytes,
+    admitBroadcast,
+  }) {
     this.clientBroadcast = clientBroadcast;
     this.hub = hub;
     this.broker = broker;
     this.publisher = publisher;
     this.replies = replies;
+    this.maxInlineBytes = maxInlineBytes;
     this.admitBroadcast = admitBroadcast;
     /** Broadcasts without a result yet, by tag. @type {Map<number, PendingBroadcast>} */
     this.pending = new Map();
@@ -50,6 +60,7 @@ export class BroadcastCommand {
     if (!this.#mayBroadcast(connection))
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const bytes = payloadEnd - payloadStart;
+    if (bytes > this.maxInlineBytes) return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const wait = this.admitBroadcast(connection, performance.now(), bytes);
     if (wait !== 0) return this.replies.overRate(connection, id, wait);
     const payload = source.toString('utf8', payloadStart, payloadEnd);

@@ -85,7 +85,7 @@ export function createCommands(parts) {
     counters,
     log,
   } = parts;
-  const { maxRoomsPerConnection, maxUnsentBytes, clientBroadcast } = config;
+  const { maxRoomsPerConnection, maxUnsentBytes, maxInlineBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
   const ownPublisher = new Publisher({ broker, replies, counters });
   const pendingReads = new PendingReads({ replies, charge, counters });
@@ -109,7 +109,7 @@ export function createCommands(parts) {
     charge,
     counters,
   });
-  const messages = new MessageCommand({ hub, publisher, replies, pendingJoins });
+  const messages = new MessageCommand({ hub, publisher, replies, pendingJoins, maxInlineBytes });
   const { admitBroadcast } = parts;
   const broadcasts = new BroadcastCommand({
     clientBroadcast,
@@ -117,6 +117,7 @@ export function createCommands(parts) {
     broker,
     publisher,
     replies,
+    maxInlineBytes,
     admitBroadcast,
   });
   const histories = new HistoryCommand({ historyReader: parts.historyReader, ...pending });

@@ -106,12 +106,14 @@ export class MessageCommand {
    * @param {MessagePublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
+   * @param {number} parts.maxInlineBytes of a payload
    */
-  constructor({ hub, publisher, replies, pendingJoins }) {
+  constructor({ hub, publisher, replies, pendingJoins, maxInlineBytes }) {
     this.hub = hub;
     this.publisher = publisher;
     this.replies = replies;
     this.pendingJoins = pendingJoins;
+    this.maxInlineBytes = maxInlineBytes;
   }
 
   /** @type {Handler} */
@@ -130,6 +132,8 @@ export class MessageCommand {
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     const start = isText ? textStart : payloadStart;
     const end = isText ? command.textEnd : command.payloadEnd;
+    if (end - start > this.maxInlineBytes)
+      return this.replies.error(connection, 'MESSAGE_TOO_LARGE', id);
     const now = Date.now();
     const publication = encodePublication(
       KIND.MESSAGE,

@@ -7,6 +7,7 @@
 import { isDeepStrictEqual } from 'node:util';
 
 import { readApiKeys } from './api-keys.js';
+import { blobContradictions, readBlobSettings } from './blobs.js';
 import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
@@ -78,12 +79,15 @@ export function loadConfig(env) {
   values.apiKeys = apiKeys;
   const { hooks, faults: hookFaults } = readHookSettings(values);
   values.hooks = hooks;
+  const { blobs, faults: blobFaults } = readBlobSettings(values);
+  values.blobs = blobs;
   faults.push(
     ...redis.faults,
     ...tlsFaults,
     ...tokenFaults,
     ...keyFaults,
     ...hookFaults,
+    ...blobFaults,
     ...trustFaults(values),
     ...originFaults(values),
     ...roomFaults(values),
@@ -363,6 +367,7 @@ function contradictions(values) {
       `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,
     );
   }
+  if (v.blobs !== null) faults.push(...blobContradictions(v));
   return faults;
 }
 

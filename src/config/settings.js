@@ -26,7 +26,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {boolean} [secret] never logged or shown
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
  * @property {boolean} [isMultiline] line breaks are allowed in its value
- * @property {'redis'|'tls'|'tokens'|'apiKeys'|'hooks'} [part] the row is read into this entry of the configuration and has none of
+ * @property {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'} [part] the row is read into this entry of the configuration and has none of
  *   its own
  * @property {string} meaning one line for the documentation
  */
@@ -507,7 +507,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 67_108_864,
       unit: 'bytes',
       meaning:
-        'Largest body of a request to the HTTP API. Each payload in it is bounded by `FANFARE_MAX_MESSAGE_BYTES`.',
+        'Largest body of a request to the HTTP API. Each payload in it is bounded by `FANFARE_MAX_MESSAGE_BYTES`, unless there is a bucket for large messages.',
     },
     {
       env: 'FANFARE_STATE_DIR',
@@ -844,7 +844,132 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       max: 16_777_216,
       unit: 'bytes',
       meaning:
-        'Largest message accepted from a client. If a client sends a larger one, its connection is closed with 1009.',
+        'Largest message accepted from a client. If a client sends a larger one, its connection is closed with 1009. Its payload is bounded by `FANFARE_MAX_INLINE_BYTES` too.',
+    },
+    {
+      env: 'FANFARE_MAX_INLINE_BYTES',
+      key: 'maxInlineBytes',
+      type: 'integer',
+      default: 262_144,
+      min: 128,
+      max: 16_777_216,
+      unit: 'bytes',
+      meaning:
+        'Largest payload that a message carries. A client that sends a larger one gets MESSAGE_TOO_LARGE. The HTTP API stores it in the bucket of `FANFARE_BLOB_URL`.',
+    },
+    {
+      env: 'FANFARE_BLOB_URL',
+      key: 'blobUrl',
+      type: 'string',
+      default: '',
+      part: 'blobs',
+      meaning:
+        'S3-compatible bucket for large messages, with a prefix for the objects: `https://host/bucket/prefix` or `https://bucket.host/prefix`. Empty: no large messages.',
+    },
+    {
+      env: 'FANFARE_BLOB_PUBLIC_URL',
+      key: 'blobPublicUrl',
+      type: 'string',
+      default: '',
+      part: 'blobs',
+      meaning: 'The same bucket as clients reach it, if its address differs for them.',
+    },
+    {
+      env: 'AWS_ACCESS_KEY_ID',
+      key: 'awsAccessKeyId',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'blobs',
+      meaning: 'Access key of the bucket.',
+    },
+    {
+      env: 'AWS_SECRET_ACCESS_KEY',
+      key: 'awsSecretAccessKey',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'blobs',
+      meaning: 'Secret of the access key.',
+    },
+    {
+      env: 'AWS_SESSION_TOKEN',
+      key: 'awsSessionToken',
+      type: 'string',
+      default: '',
+      secret: true,
+      part: 'blobs',
+      meaning: 'Session token, if the credentials are temporary. Signed URLs end with it.',
+    },
+    {
+      env: 'AWS_REGION',
+      key: 'awsRegion',
+      type: 'string',
+      default: '',
+      part: 'blobs',
+      meaning: 'Region of the bucket. Empty: as its host name says, else `us-east-1`.',
+    },
+    {
+      env: 'FANFARE_BLOB_MAX_BYTES',
+      key: 'blobMaxBytes',
+      type: 'integer',
+      default: 67_108_864,
+      min: 1024,
+      max: 5_368_709_120,
+      unit: 'bytes',
+      meaning: 'Largest object in the bucket. A larger body gets 413.',
+    },
+    {
+      env: 'FANFARE_BLOB_MAX_UPLOADS',
+      key: 'blobMaxUploads',
+      type: 'integer',
+      default: 8,
+      min: 1,
+      max: 1000,
+      meaning:
+        'Uploads and checks of the bucket that a worker handles at once. Others get 503. A body of unknown length takes up to 5 MiB of memory, another one 256 KiB.',
+    },
+    {
+      env: 'FANFARE_BLOB_TIMEOUT_MS',
+      key: 'blobTimeoutMs',
+      type: 'integer',
+      default: 5000,
+      min: 100,
+      max: 60_000,
+      unit: 'ms',
+      meaning:
+        'Time in which the bucket has to answer, or to take further bytes. After it, the request gets 503.',
+    },
+    {
+      env: 'FANFARE_BLOB_UPLOAD_TIMEOUT_MS',
+      key: 'blobUploadTimeoutMs',
+      type: 'integer',
+      default: 60_000,
+      min: 1000,
+      max: 3_600_000,
+      unit: 'ms',
+      meaning: 'Time for a whole upload through Fanfare.',
+    },
+    {
+      env: 'FANFARE_BLOB_URL_TTL_S',
+      key: 'blobUrlTtlS',
+      type: 'integer',
+      default: 3600,
+      min: 60,
+      max: 604_500,
+      unit: 's',
+      meaning: 'Time for which the URL of a reference is valid at least, from its delivery.',
+    },
+    {
+      env: 'FANFARE_BLOB_TTL_DAYS',
+      key: 'blobTtlDays',
+      type: 'integer',
+      default: 30,
+      min: 1,
+      max: 3650,
+      unit: 'days',
+      meaning:
+        'Age up to which objects are in the bucket. Its lifecycle rule deletes them later. Older messages are replayed without a URL.',
     },
     {
       env: 'FANFARE_MAX_PUBSUB_BYTES',
@@ -1129,6 +1254,7 @@ export const SETTINGS = Object.freeze(ROWS);
  * @property {import('./tokens.js').TokenSettings|null} tokens null if every connection is anonymous
  * @property {readonly import('./api-keys.js').ApiKey[]} apiKeys empty: there is no HTTP API
  * @property {import('./hooks.js').HookSettings|null} hooks null if there are none
+ * @property {import('./blobs.js').BlobSettings|null} blobs null if there is no bucket for large messages
  * @property {import('./tokens.js').AuthMode} auth resolved from `auto`; `off` if `tokens` is null
  * @property {'everyone'|'granted'|'none'} clientBroadcast resolved from `auto`; `granted`: by tokens
  * @property {readonly import('./room-patterns.js').Rule<import('./room-patterns.js').HistoryRule>[]

@@ -51,6 +51,7 @@ export const API_ROUTES = /** @type {const} */ ([
   'delete_history',
   'presence',
   'query_presence',
+  'create_upload',
   'disconnect',
   'join',
   'leave',
@@ -139,6 +140,22 @@ export const HOOK_NAMES = /** @type {const} */ ([
 
 /** Reasons of failed calls of hooks: labels of `fanfare_hook_failures_total`, with the hook. */
 export const HOOK_FAILURES = /** @type {const} */ (['throw', 'timeout', 'answer', 'busy']);
+/**
+ * Results of uploads to the bucket: the labels of `fanfare_blob_uploads_total`. `stored`: through
+ * Fanfare; `announced` and `verified`: past it; `refused`: too many at once; `failed`: the bucket;
+ * `aborted`: the sender, or its body.
+ */
+export const BLOB_UPLOADS = /** @type {const} */ ([
+  'stored',
+  'announced',
+  'verified',
+  'refused',
+  'failed',
+  'aborted',
+]);
+
+/** References to objects in messages: the labels of `fanfare_blob_references_total`. */
+export const BLOB_REFERENCES = /** @type {const} */ (['signed', 'expired', 'malformed']);
 
 /** TLS handshakes: the labels of `fanfare_tls_handshakes_total`. */
 export const TLS_HANDSHAKES = /** @type {const} */ (['full', 'resumed']);
@@ -228,6 +245,7 @@ export function createCounters() {
     auth: createAuthCounters(),
     api: createApiCounters(),
     hooks: createHookCounters(),
+    blobs: createBlobCounters(),
   };
 }
 
@@ -272,7 +290,19 @@ export function createApiCounters() {
   };
 }
 
+/** @returns the part of a worker's counters that is about large messages */
+export function createBlobCounters() {
+  return {
+    uploads: zeros(BLOB_UPLOADS),
+    references: zeros(BLOB_REFERENCES),
+    /** bytes of `stored` uploads */ storedBytes: 0,
+    /** gauge: uploads and checks under way */ inFlight: 0,
+    /** gauge: 1 unless the last request to the bucket failed */ bucketUp: 1,
+  };
+}
+
 /** @typedef {ReturnType<typeof createApiCounters>} ApiCounters */
 /** @typedef {ReturnType<typeof createHookCounters>} HookCounters */
+/** @typedef {ReturnType<typeof createBlobCounters>} BlobCounters */
 /** @typedef {ReturnType<typeof createCounters>} Counters */
 /** @typedef {ReturnType<typeof createAuthCounters>} AuthCounters */

@@ -499,6 +499,41 @@ export const METRICS = Object.freeze([
     label: 'hook',
     values: HOOK_NAMES,
   },
+  // Large messages.
+  labelled(
+    'fanfare_blob_uploads_total',
+    'Uploads to the bucket: stored through Fanfare, announced and verified past it; refused because too many were under way, failed because of the bucket, or aborted by their sender.',
+    'result',
+    ({ counters }) => counters.blobs.uploads,
+  ),
+  counter(
+    'fanfare_blob_stored_bytes_total',
+    'Bytes of large messages that this server has put into the bucket.',
+    ({ counters }) => counters.blobs.storedBytes,
+  ),
+  gauge(
+    'fanfare_blob_uploads_in_flight',
+    'Uploads to the bucket, and checks of uploads, under way.',
+    'sum',
+    ({ counters }) => counters.blobs.inFlight,
+  ),
+  labelled(
+    'fanfare_blob_references_total',
+    'References to objects that workers made for their members: signed, without a URL because the object has expired, or malformed.',
+    'result',
+    ({ counters }) => counters.blobs.references,
+  ),
+  gauge(
+    'fanfare_blob_bucket_up',
+    '1 unless the last request of a worker to the bucket for large messages failed.',
+    'min',
+    ({ counters }) => counters.blobs.bucketUp,
+  ),
+  histogram(
+    'fanfare_blob_request_seconds',
+    'Seconds of requests to the bucket, uploads included.',
+    API_BUCKETS,
+  ),
 
   // Presence.
   gauge(

@@ -88,6 +88,7 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     hookSeconds: Object.fromEntries(
       HOOK_NAMES.map((hook) => [hook, histogram(`fanfare_hook_seconds ${hook}`)]),
     ),
+    blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
     /** All values, for the primary. */
     snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),

@@ -109,15 +109,6 @@ export function encodePublication(kind, timestampMs, tag, from, source, start, e
 }
 
 /**
- * The same publication with another payload.
- * @param {Buffer} publication a MESSAGE or BROADCAST
- * @param {Buffer} payload JSON
- */
-export function withPayload(publication, payload) {
-  return Buffer.concat([publication.subarray(0, payloadStart(publication)), payload]);
-}
-
-/**
  * @param {Buffer} publication
  * @returns {string} its payload: JSON
  */
@@ -176,8 +167,8 @@ export function isClaim(publication) {
 }
 
 /**
- * Replaces the payload of a claim. The header and the position stay.
- * @param {Buffer} publication a claim
+ * The same publication with another payload. The header stays, and the position if there is one.
+ * @param {Buffer} publication a MESSAGE, perhaps a claim, or BROADCAST or POSITIONED
  * @param {Buffer} payload JSON
  * @returns {Buffer} a copy that is no claim
  */

@@ -314,7 +314,11 @@ export class HttpServer {
     const http = (this.http = createServer({
       maxHeaderSize: MAX_HEADER_BYTES,
       headersTimeout: HEADERS_TIMEOUT_MS,
-      requestTimeout: REQUEST_TIMEOUT_MS,
+      // Other bodies than uploads have a shorter time (http-api/body.js).
+      requestTimeout:
+        config.blobs === null
+          ? REQUEST_TIMEOUT_MS
+          : Math.max(REQUEST_TIMEOUT_MS, config.blobUploadTimeoutMs),
       connectionsCheckingInterval: CHECKING_INTERVAL_MS,
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       requireHostHeader: false, // plainAnswer() checks it, because Node's own answers bypass the counters
@@ -816,7 +820,7 @@ export class HttpServer {
     handshake.call = request;
     response.on('close', () => this.#called(socket));
     if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
-    api.handle(call, request, response, (given) => this.#cutShort(socket, given));
+    api.handle(call, request, response, (given) => this.#cutShort(socket, given), flowOf(socket));
   }
 
   /** A request to the HTTP API has been answered. @param {TrackedSocket} socket */
@@ -1287,6 +1291,28 @@ function takeOver(socket) {
  */
 function socketOf(stream) {
   return /** @type {TrackedSocket} */ (stream instanceof FeedStream ? stream.socket : stream);
+}
+
+/**
+ * Stops and continues the reads of a socket that carries a large body. The bytes of the read under
+ * way are still parsed.
+ * @param {TrackedSocket} socket
+ * @returns {import('./http-api/raw-body.js').BodyFlow}
+ */
+function flowOf(socket) {
+  let isPaused = false;
+  return {
+    pause() {
+      isPaused = true;
+      process.nextTick(() => {
+        if (isPaused) socket.pause();
+      });
+    },
+    resume() {
+      if (isPaused) socket.resume();
+      isPaused = false;
+    },
+  };
 }
 
 /** @this {TrackedSocket} */

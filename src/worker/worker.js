@@ -84,6 +84,16 @@ export async function createWorker({ relayPath, ...parts }) {
   // Hooks are loaded before this worker is ready: without them it must not let anybody in.
   const createHooks =
     config.hooks === null ? null : await (await import('./hooks.js')).prepareHooks(config.hooks);
+  const blobs =
+    config.blobs === null
+      ? null
+      : (await import('../blobs/index.js')).createBlobs({
+          config,
+          settings: config.blobs,
+          counters: counters.blobs,
+          requestSeconds: metrics.blobSeconds,
+          log,
+        });
   return new Worker({
     ...parts,
     counters,
@@ -91,6 +101,7 @@ export async function createWorker({ relayPath, ...parts }) {
     memoryBytes,
     historyRules,
     backend,
+    blobs,
     WorkerAuth,
     createHttpApi,
     createHooks,
@@ -105,16 +116,18 @@ export class Worker {
    *   memoryBytes: number,
    *   historyRules: RoomRules<import('../config/room-patterns.js').HistoryRule>,
    *   backend: Awaited<ReturnType<typeof createBackend>>,
+   *   blobs: ReturnType<typeof import('../blobs/index.js').createBlobs>|null,
    *   WorkerAuth: typeof import('./auth.js').WorkerAuth|null,
    *   createHttpApi: typeof import('./api.js').createHttpApi|null,
    *   createHooks: Awaited<ReturnType<typeof import('./hooks.js').prepareHooks>>|null,
-   * }} parts `memoryBytes`: this worker's part of the machine's memory; `WorkerAuth`: null if no
-   *   tokens are configured; `createHttpApi`: null if no API keys are; `createHooks`: null if there
-   *   are no hooks
+   * }} parts `memoryBytes`: this worker's part of the machine's memory; `blobs`: null if there is
+   *   no bucket; `WorkerAuth`: null if no tokens are configured; `createHttpApi`: null if no API
+   *   keys are; `createHooks`: null if there are no hooks
    */
   constructor(parts) {
     const { config, log, counters, metrics, memoryBytes, historyRules, backend } = parts;
-    const { WorkerAuth, createHttpApi, createHooks } = parts;
+    const { WorkerAuth, createHttpApi, createHooks, blobs } = parts;
+    const references = blobs?.references;
     const { broker, presence } = backend;
     this.config = config;
     this.log = log;
@@ -150,6 +163,7 @@ export class Worker {
       broker,
       historyOf: (room) => historyRules.of(room),
       counters,
+      references,
       maxUnsentBytes: config.maxUnsentBytes,
     }));
     const hub = (this.hub = new Hub({
@@ -158,6 +172,7 @@ export class Worker {
       slowConsumers,
       scheduler,
       tracker,
+      references,
       counters,
       log,
     }));
@@ -286,6 +301,7 @@ export class Worker {
       tracker,
       fleet: this.fleet,
       revoke: this.auth?.revoke.bind(this.auth) ?? null,
+      blobs: blobs?.uploads ?? null,
       counters,
       log,
     };

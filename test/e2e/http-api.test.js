@@ -528,7 +528,10 @@ test('a revocation closes the connections of the user, who cannot return', async
 
 describe('HTTP', () => {
   const startLarge = shared((owner) =>
-    startWithKey(owner, { FANFARE_MAX_MESSAGE_BYTES: '900000' }),
+    startWithKey(owner, {
+      FANFARE_MAX_MESSAGE_BYTES: '900000',
+      FANFARE_MAX_INLINE_BYTES: '900000',
+    }),
   );
   const head = (/** @type {string} */ secret, /** @type {string} */ more) =>
     `POST /api/publish HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${secret}\r\nContent-Type: application/json\r\n${more}\r\n\r\n`;

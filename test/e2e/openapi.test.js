@@ -115,6 +115,10 @@ test('each route answers as its schemas say', async (t) => {
     FANFARE_PRESENCE: 'p.*',
     FANFARE_AUTH: 'optional',
     JWT_SECRET: SECRET,
+    // An announcement does not reach the bucket.
+    FANFARE_BLOB_URL: 'http://127.0.0.1:9/bucket',
+    AWS_ACCESS_KEY_ID: 'key',
+    AWS_SECRET_ACCESS_KEY: 'secret',
     API_KEYS: `main ${secret} all; poor ${poor} history rooms=none`,
   });
   const rooms = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
@@ -126,6 +130,7 @@ test('each route answers as its schemas say', async (t) => {
     ['/api/publish', 'post', '/publish', { room: 'h.1', payload: { a: [1, 'x'] } }],
     ['/api/publish', 'post', '/publish', { rooms: ['h.1', 'a'], payload: 'x' }],
     ['/api/publish/batch', 'post', '/publish/batch', { messages: [{ room: 'h.1', payload: 1 }] }],
+    ['/api/uploads', 'post', '/uploads', { bytes: 5, sha256: 'a'.repeat(64) }],
     ['/api/broadcast', 'post', '/broadcast', { payload: 1 }],
     ['/api/rooms', 'get', '/rooms'],
     ['/api/rooms/{room}', 'get', '/rooms/h.1'],

@@ -123,6 +123,7 @@ function apiParts() {
     config,
     broker: { publish: never, countConnections: never },
     historyOf: () => null,
+    blobs: null,
     historyReader: { read: never },
     tracker: null,
     fleet: /** @type {any} */ ({}),

@@ -86,6 +86,8 @@ const TABLE = Object.freeze({
       'node:util',
     ],
   },
+  // The bucket is an HTTP server.
+  blobs: { may: ['config/', 'protocol/'], packages: ['aws4fetch'], node: 'any' },
   // The folder's own files are the contracts, and small parts that both backends use.
   backend: { may: ['config/', 'protocol/position.js'], packages: [], node: 'any' },
   'backend/index.js': {
@@ -125,6 +127,7 @@ const TABLE = Object.freeze({
       'backend/index.js',
       'backend/places.js',
       'backend/revocations.js',
+      'blobs/index.js',
       'commands/',
       'config/',
       'hooks/',

@@ -21,8 +21,26 @@ import { ApiFault } from './fault.js';
  * @property
  *   {((target: RevocationTarget) => Promise<import('../../backend/revocations.js').Revocation|null>)|null}
  *   revoke null if no tokens are configured
+ * @property {BlobStore|null} blobs null if there is no bucket
  * @property {import('../../observability/counters.js').Counters} counters
  * @property {Log} log
+ */
+
+/** @typedef {import('../../protocol/claim.js').Claim} Claim */
+
+/**
+ * The API's part of the contract of blobs/uploads.js. Rejects with an error whose `code` the API
+ * has a row for.
+ * @typedef {object} BlobStore
+ * @property {boolean} isBusy would another upload be refused?
+ * @property {number} maxBytes
+ * @property
+ *   {(body: AsyncIterable<Buffer>|Buffer, options: {bytes?: number, contentType: string}) => Promise<Claim>}
+ *   store
+ * @property
+ *   {(payload: {bytes: number, sha256: string, contentType: string}) => {upload: string, method: 'PUT', url: string, headers: Record<string, string>, expires: number}}
+ *   announce
+ * @property {(upload: string) => Promise<Claim>} verify
  */
 
 /** @typedef {{user: string, issuedBeforeMs?: number}|{tokenId: string}} RevocationTarget */
@@ -67,6 +85,8 @@ export class Call {
   body = NOTHING;
   /** The answer is the last of its connection. */
   isLast = false;
+  /** The body is a payload, and is not read into memory. */
+  isRaw = false;
 
   /**
    * @param {Meters} meters
@@ -81,6 +101,27 @@ export class Call {
     const { url = '' } = request;
     const mark = url.indexOf('?');
     this.query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
+  }
+
+  /**
+   * Reads the parameters of the query.
+   * @param {readonly string[]} names that the route has
+   * @returns {Record<string, string|undefined>}
+   * @throws {ApiFault} INVALID_REQUEST if there are others, or one occurs twice
+   */
+  readQuery(names) {
+    /** @type {Record<string, string>} */
+    const values = {};
+    for (const [name, value] of this.query) {
+      if (!names.includes(name) || name in values) throw new ApiFault('INVALID_REQUEST');
+      values[name] = value;
+    }
+    return values;
+  }
+
+  /** The body is a payload: it is not read into memory. */
+  takeRawBody() {
+    this.isRaw = true;
   }
 
   /** The connection ends with the answer. */
@@ -116,6 +157,14 @@ export class Call {
     throw new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS: waitS });
   }
 
+  /** Counts the answer. @param {number} status */
+  count(status) {
+    const { counters, observe } = this.meters;
+    counters.api.requests[this.route]++;
+    counters.api.responses[status]++;
+    observe((performance.now() - this.startedMs) / 1000);
+  }
+
   /**
    * @param {ServerResponse} response
    * @param {number} status
@@ -123,10 +172,7 @@ export class Call {
    * @param {string|Buffer} body JSON text
    */
   answer(response, status, headers, body) {
-    const { counters, observe } = this.meters;
-    counters.api.requests[this.route]++;
-    counters.api.responses[status]++;
-    observe((performance.now() - this.startedMs) / 1000);
+    this.count(status);
     for (const name in headers) response.setHeader(name, headers[name]);
     if (this.isLast) response.setHeader('Connection', 'close');
     response.setHeader('Content-Type', 'application/json');

@@ -40,11 +40,18 @@ export class ApiFault extends Error {
   }
 }
 
-/** Errors of the backend that have a row of their own. */
-const BACKEND_CODES = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN', 'IDEMPOTENCY_CONFLICT']);
+/** Errors of the backend and of the bucket that have a row of their own. */
+const KNOWN_CODES = new Set([
+  'UNAVAILABLE',
+  'OUTCOME_UNKNOWN',
+  'IDEMPOTENCY_CONFLICT',
+  'NO_UPLOAD',
+  'PAYLOAD_TOO_LARGE',
+  'REQUEST_TIMEOUT',
+]);
 
 /**
- * Turns an error of the backend into a refusal.
+ * Turns an error of the backend or the bucket into a refusal.
  * @param {unknown} error
  * @param {{error(fields: object, text: string): void}} log for errors that nobody expects
  * @returns {ApiFault}
@@ -52,7 +59,7 @@ const BACKEND_CODES = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN', 'IDEMPOTENCY_CO
 export function faultOf(error, log) {
   if (error instanceof ApiFault) return error;
   const { code = '' } = /** @type {{code?: string}} */ (error);
-  if (BACKEND_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code));
+  if (KNOWN_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code));
   log.error({ err: error }, 'HTTP API: a request failed');
   return new ApiFault('INTERNAL_ERROR');
 }

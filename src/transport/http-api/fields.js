@@ -11,6 +11,7 @@ import { isRoom, isUser } from '../../protocol/decode.js';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
 import { isConnectionId } from '../../protocol/publication.js';
 import { ApiFault } from './fault.js';
+import { isMediaType } from './raw-body.js';
 
 const MAX_LISTED = 1000;
 const MAX_FIELD_NAME = 64;
@@ -18,6 +19,9 @@ const MAX_FIELD_NAME = 64;
 const MAX_TOKEN_ID_LENGTH = 256;
 /** The last second of the year 9999. */
 const MAX_SECONDS = 253_402_300_799;
+const SHA256 = /^[0-9a-f]{64}$/;
+/** The name of an object that POST /api/uploads has announced. */
+const UPLOAD = /^[\w/-]{1,200}$/;
 const KEY = /^[\x21-\x7e]{1,128}$/;
 const QUOTE = 0x22;
 const OPEN_BRACKET = 0x5b;
@@ -74,6 +78,21 @@ export const seconds = (body, start, end) =>
 /** @type {Reader} A close code of the application (RFC 6455 7.4.2). */
 export const closeCode = (body, start, end) =>
   only((code) => Number.isInteger(code) && code >= 4000 && code < 5000, numberAt(body, start, end));
+
+/** @type {Reader} The size of a payload. */
+export const byteCount = (body, start, end) =>
+  only((bytes) => Number.isSafeInteger(bytes) && bytes > 0, numberAt(body, start, end));
+
+/** @type {Reader} Hexadecimal digits in lower case. */
+export const sha256 = (body, start, end) =>
+  only((text) => SHA256.test(text), textAt(body, start, end));
+
+/** @type {Reader} */
+export const mediaType = (body, start, end) => only(isMediaType, textAt(body, start, end));
+
+/** @type {Reader} */
+export const upload = (body, start, end) =>
+  only((text) => UPLOAD.test(text), textAt(body, start, end));
 
 /** @param {string} text */
 export function isIdempotencyKey(text) {

@@ -8,8 +8,10 @@
 
 import { isJson, readBody } from './body.js';
 import { Call } from './call.js';
-import { ApiFault } from './fault.js';
+import { ApiFault, faultOf } from './fault.js';
 import { KeyRing } from './keys.js';
+import { PublishRoutes } from './publish.js';
+import { ClientGone, hasRawBody, isMediaType, rawBody } from './raw-body.js';
 import { createApp, routesOf } from './routes.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
@@ -29,14 +31,17 @@ export class HttpApi {
    * @param {import('./call.js').Services & import('./call.js').Meters} parts
    */
   constructor({ take, observe, ...services }) {
-    const { config, counters, log } = services;
+    const { config, counters, blobs, log } = services;
+    this.log = log;
+    this.blobs = blobs;
     this.counters = counters;
     this.take = take;
     this.meters = { take, observe, counters };
     this.maxRequests = config.apiMaxRequests;
     this.maxBodyBytes = config.apiMaxBodyBytes;
     this.keys = new KeyRing(config.apiKeys);
-    this.routes = routesOf(services);
+    this.publish = new PublishRoutes(services);
+    this.routes = routesOf(services, this.publish);
     const callOf = (/** @type {IncomingMessage} */ request) =>
       /** @type {Call} */ (this.#calls.get(request));
     this.#app = createApp(this.routes, callOf, log);
@@ -57,11 +62,23 @@ export class HttpApi {
       return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
     if (this.counters.api.inFlight >= this.maxRequests)
       return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
-    if (hasBody && !isJson(request))
-      return this.#refuse('media_type', new ApiFault('UNSUPPORTED_MEDIA_TYPE'));
-    if (Number(request.headers['content-length'] ?? 0) > this.maxBodyBytes)
+    const call = new Call(this.meters, request, key);
+    const { 'content-length': length, 'content-type': type } = request.headers;
+    let maxBytes = this.maxBodyBytes;
+    let isTyped = !hasBody || isJson(request);
+    if (hasRawBody(request)) {
+      if (this.blobs === null) return this.#refuse('media_type', new ApiFault('NO_BUCKET'));
+      if (this.blobs.isBusy) return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
+      call.takeRawBody();
+      maxBytes = this.blobs.maxBytes;
+      isTyped =
+        request.headers['content-encoding'] === undefined &&
+        (type === undefined || isMediaType(type));
+    }
+    if (!isTyped) return this.#refuse('media_type', new ApiFault('UNSUPPORTED_MEDIA_TYPE'));
+    if (Number(length ?? 0) > maxBytes)
       return this.#refuse('body_size', new ApiFault('BODY_TOO_LARGE'));
-    return new Call(this.meters, request, key);
+    return call;
   }
 
   /**
@@ -71,8 +88,9 @@ export class HttpApi {
    * @param {ServerResponse} response
    * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
    *   before its end
+   * @param {import('./raw-body.js').BodyFlow} flow of the request's socket
    */
-  handle(call, request, response, onCut) {
+  handle(call, request, response, onCut, flow) {
     this.counters.api.inFlight++;
     let isOver = false;
     const responseOnClose = () => {
@@ -81,6 +99,16 @@ export class HttpApi {
       if (--this.counters.api.inFlight === 0) this.#onIdle?.();
     };
     response.on('close', responseOnClose);
+    if (call.isRaw) {
+      const body = rawBody(request, flow);
+      this.#publishRaw(call, body, request, response).then((answer) => {
+        body.destroy();
+        if (answer === null) return;
+        responseOnClose();
+        onCut(answer);
+      });
+      return;
+    }
     readBody(
       request,
       this.maxBodyBytes,
@@ -99,6 +127,30 @@ export class HttpApi {
         onCut(this.#refuse(reason, new ApiFault(code)));
       },
     );
+  }
+
+  /**
+   * Publishes a body as the payload.
+   * @param {Call} call
+   * @param {import('node:stream').Readable} body
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   * @returns {Promise<Answer|null>} a refusal, if the body has not been read to its end
+   */
+  async #publishRaw(call, body, request, response) {
+    call.routed('publish', {});
+    try {
+      call.answer(response, 200, {}, JSON.stringify(await this.publish.publishRaw(call, body)));
+    } catch (error) {
+      if (error instanceof ClientGone) return null;
+      const answer = faultOf(error, this.log).toAnswer();
+      if (!request.complete) {
+        call.count(answer.status);
+        return answer;
+      }
+      call.answer(response, answer.status, answer.headers, answer.body);
+    }
+    return null;
   }
 
   /**

@@ -4,8 +4,10 @@
 // has a result of its own. If all of them fail in the same way, the request does.
 
 import { EVERYONE } from '../../hub/hub.js';
+import { encodeClaim } from '../../protocol/claim.js';
+import { isRoom } from '../../protocol/decode.js';
 import { fingerprintOf } from '../../protocol/fingerprint.js';
-import { encodePublication, KIND } from '../../protocol/publication.js';
+import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
 import { ApiFault, faultOf } from './fault.js';
 import {
   connectionId,
@@ -16,6 +18,7 @@ import {
   readFields,
   room,
   rooms,
+  upload,
 } from './fields.js';
 
 /**
@@ -27,6 +30,8 @@ const MAX_WAITING_BYTES = 4_194_304;
 const BYTES_PER_UNIT = 4096;
 /** The sender of messages from the API: an id or a user is never empty. */
 const SENDER = '';
+/** RFC 9110 8.3: a body without a type may be anything. */
+const DEFAULT_TYPE = 'application/octet-stream';
 
 /** @typedef {import('./call.js').Call} Call */
 /** @typedef {import('./call.js').Services} Services */
@@ -43,16 +48,20 @@ const SENDER = '';
  */
 
 /** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
+/** @typedef {import('../../protocol/claim.js').Claim} Claim */
 
-const MESSAGE = { room, rooms, payload, except: connectionId };
+const MESSAGE = { room, rooms, payload, upload, except: connectionId };
 const BATCH = { messages: { items: { room, payload, except: connectionId, idempotencyKey } } };
 const BROADCAST = { payload };
 
 export class PublishRoutes {
   /** @param {Services} services */
-  constructor({ config, broker, counters, log }) {
-    this.maxPayloadBytes = config.maxMessageBytes;
+  constructor({ config, broker, blobs, counters, log }) {
+    const { maxMessageBytes, maxInlineBytes } = config;
+    /** Of a payload that goes through the broker. */
+    this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
+    this.blobs = blobs;
     this.counters = counters;
     this.log = log;
   }
@@ -62,17 +71,44 @@ export class PublishRoutes {
     const fields = readFields(call.body, MESSAGE);
     const key = idempotencyHeader(call);
     if ((fields.room === undefined) === (fields.rooms === undefined)) throw invalid('room');
-    if (fields.payload === undefined) throw invalid('payload');
+    if ((fields.payload === undefined) === (fields.upload === undefined)) throw invalid('payload');
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
-    this.#charge(call, [fields.payload], names.length);
-    const encoded = this.#encode(call.body, fields, key); // brokers do not change it
+    const claim = await this.#claim(call, fields, names.length);
+    if (claim === null) this.#charge(call, [fields.payload], names.length);
+    // Brokers do not change it.
+    const encoded =
+      claim === null
+        ? this.#encode(call.body, fields, key)
+        : encodedClaim(claim, fields.except, key);
     const outcomes = await this.#publishAll(names.map((name) => ({ room: name, ...encoded })));
     if (fields.rooms !== undefined) return resultsOf(names, outcomes);
-    const [outcome] = outcomes;
-    if ('fault' in outcome) throw outcome.fault;
-    return outcome.position ?? {};
+    return positionOf(outcomes[0]);
+  };
+
+  /**
+   * `POST publish?room=…`: the body is the payload, and goes into the bucket.
+   * @param {Call} call
+   * @param {AsyncIterable<Buffer>} body
+   */
+  publishRaw = async (call, body) => {
+    const { room: name = '', except } = call.readQuery(['room', 'except']);
+    if (this.blobs === null) throw new ApiFault('NO_BUCKET');
+    if (!call.key.rights.has('publish')) throw new ApiFault('PERMISSION_DENIED');
+    if (!isRoom(name)) throw new ApiFault('INVALID_REQUEST');
+    if (except !== undefined && !isConnectionId(except)) throw new ApiFault('INVALID_REQUEST');
+    call.key.requireRooms([name]);
+    const key = idempotencyHeader(call);
+    const length = call.headers['content-length'];
+    const bytes = length === undefined ? undefined : Number(length);
+    if (bytes !== undefined) call.charge(Math.ceil(bytes / BYTES_PER_UNIT) - 1);
+    const claim = await this.blobs.store(bytes === undefined ? charged(call, body) : body, {
+      bytes,
+      contentType: call.headers['content-type'] ?? DEFAULT_TYPE,
+    });
+    const [outcome] = await this.#publishAll([{ room: name, ...encodedClaim(claim, except, key) }]);
+    return positionOf(outcome);
   };
 
   /** `POST publish/batch` @param {Call} call */
@@ -123,6 +159,26 @@ export class PublishRoutes {
     const listenerCount = await this.broker.countConnections().catch(() => undefined);
     return { listenerCount };
   };
+
+  /**
+   * Puts a large payload into the bucket, or looks for one that the backend has put there.
+   * @param {Call} call
+   * @param {import('./fields.js').Fields} fields
+   * @param {number} copies
+   * @returns {Promise<Claim|null>} null: the payload goes through the broker
+   */
+  async #claim(call, { payload: slice, upload: name }, copies) {
+    const { blobs } = this;
+    if (name !== undefined) {
+      if (blobs === null) throw new ApiFault('NO_BUCKET');
+      call.charge(copies - 1);
+      return blobs.verify(name);
+    }
+    const { start, end } = slice;
+    if (blobs === null || end - start <= this.maxPayloadBytes) return null;
+    call.charge(Math.ceil((end - start) / BYTES_PER_UNIT) + copies - 1);
+    return blobs.store(call.body.subarray(start, end), { contentType: 'application/json' });
+  }
 
   /**
    * Checks the sizes of the payloads, and takes their cost from the rate of the key.
@@ -190,6 +246,46 @@ export class PublishRoutes {
       return { fault: faultOf(error, this.log) };
     }
   }
+}
+
+/**
+ * @param {Claim} claim
+ * @param {string|undefined} except
+ * @param {string} key
+ */
+function encodedClaim(claim, except, key) {
+  const publication = encodeClaim(Date.now(), SENDER, claim, except);
+  const fingerprint = key === '' ? undefined : fingerprintOf(publication);
+  return { publication, idempotencyKey: key, fingerprint };
+}
+
+/**
+ * Takes the cost of a body from the rate of its key, while the body is read.
+ * @param {Call} call
+ * @param {AsyncIterable<Buffer>} body
+ */
+async function* charged(call, body) {
+  let paid = BYTES_PER_UNIT;
+  let bytes = 0;
+  for await (const part of body) {
+    bytes += part.length;
+    if (bytes > paid) {
+      const units = Math.ceil((bytes - paid) / BYTES_PER_UNIT);
+      call.charge(units);
+      paid += units * BYTES_PER_UNIT;
+    }
+    yield part;
+  }
+}
+
+/**
+ * @param {Outcome} outcome
+ * @returns {object}
+ * @throws {ApiFault}
+ */
+function positionOf(outcome) {
+  if ('fault' in outcome) throw outcome.fault;
+  return outcome.position ?? {};
 }
 
 /**

@@ -32,7 +32,7 @@ export class RoomRoutes {
 
   /** `GET rooms` @param {Call} call */
   rooms = async (call) => {
-    const { prefix, after = '', limit } = readQuery(call, ['prefix', 'after', 'limit']);
+    const { prefix, after = '', limit } = call.readQuery(['prefix', 'after', 'limit']);
     if (prefix !== undefined && !isRoom(prefix)) throw new ApiFault('INVALID_REQUEST');
     if (call.query.has('after') && !isRoom(after)) throw new ApiFault('INVALID_REQUEST');
     const count = readLimit(limit) ?? 100;
@@ -60,7 +60,7 @@ export class RoomRoutes {
 
   /** `GET rooms/:room` @param {Call} call */
   room = async (call) => {
-    readQuery(call, []);
+    call.readQuery([]);
     const name = roomOf(call);
     const { connections, users: present, position, isPartial } = await this.fleet.room(name);
     return {
@@ -74,7 +74,7 @@ export class RoomRoutes {
 
   /** `GET rooms/:room/history` @param {Call} call */
   history = async (call) => {
-    const { limit, since: position } = readQuery(call, ['limit', 'since']);
+    const { limit, since: position } = call.readQuery(['limit', 'since']);
     const name = roomOf(call);
     const [epoch, offset] = position?.split(':') ?? [];
     const since = position === undefined ? null : readSince({ epoch, offset });
@@ -92,7 +92,7 @@ export class RoomRoutes {
 
   /** `DELETE rooms/:room/history` @param {Call} call */
   deleteHistory = async (call) => {
-    readQuery(call, []);
+    call.readQuery([]);
     const name = roomOf(call);
     this.#requireHistory(name);
     await this.fleet.deleteHistory(name);
@@ -101,7 +101,7 @@ export class RoomRoutes {
 
   /** `GET rooms/:room/presence` @param {Call} call */
   presence = async (call) => {
-    const { limit, after } = readQuery(call, ['limit', 'after']);
+    const { limit, after } = call.readQuery(['limit', 'after']);
     const name = roomOf(call);
     if (after !== undefined && !isUser(after)) throw new ApiFault('INVALID_REQUEST');
     const most = readLimit(limit) ?? MAX_LIMIT;
@@ -167,21 +167,6 @@ function roomOf({ params, key }) {
   if (!isRoom(name)) throw new ApiFault('INVALID_REQUEST');
   key.requireRooms([name]);
   return name;
-}
-
-/**
- * @param {Call} call
- * @param {readonly string[]} names that the route has
- * @returns {Record<string, string|undefined>}
- */
-function readQuery({ query }, names) {
-  /** @type {Record<string, string>} */
-  const values = {};
-  for (const [name, value] of query) {
-    if (!names.includes(name) || name in values) throw new ApiFault('INVALID_REQUEST');
-    values[name] = value;
-  }
-  return values;
 }
 
 /**

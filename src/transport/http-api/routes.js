@@ -6,6 +6,7 @@ import { ControlRoutes } from './control.js';
 import { ApiFault, faultOf } from './fault.js';
 import { PublishRoutes } from './publish.js';
 import { RoomRoutes } from './rooms.js';
+import { UploadRoutes } from './uploads.js';
 
 /** @typedef {import('./call.js').Call} Call */
 /** @typedef {import('./call.js').Services} Services */
@@ -22,15 +23,17 @@ import { RoomRoutes } from './rooms.js';
 
 /**
  * @param {Services} services
+ * @param {PublishRoutes} [publish]
  * @returns {readonly Route[]}
  */
-export function routesOf(services) {
-  const publish = new PublishRoutes(services);
+export function routesOf(services, publish = new PublishRoutes(services)) {
   const rooms = new RoomRoutes(services);
   const control = new ControlRoutes(services);
+  const uploads = new UploadRoutes(services);
   return [
     post('/api/publish', 'publish', 'publish', publish.publish),
     post('/api/publish/batch', 'publish', 'publish_batch', publish.batch),
+    post('/api/uploads', 'publish', 'create_upload', uploads.create),
     post('/api/broadcast', 'broadcast', 'broadcast', publish.broadcast),
     get('/api/rooms', 'rooms', 'rooms', rooms.rooms),
     get('/api/rooms/:room', 'rooms', 'room', rooms.room),

@@ -1,0 +1,266 @@
+// bucket.js: requests to an S3-compatible bucket: store, look at, read and delete one object.
+//
+// A request fails if the bucket does not answer, or takes no further bytes, for `timeoutMs`. Its
+// whole time is bounded by the caller's signal. Nothing is retried here: the body of an upload is
+// gone, and the backend that sent it tries again. Redirects are not followed.
+
+import { request as requestPlain } from 'node:http';
+import { request as requestTls } from 'node:https';
+import { pipeline } from 'node:stream';
+import { BlobError } from './blob-error.js';
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** A longer answer is not read. Answers are some lines of XML. */
+const MAX_ANSWER_BYTES = 65_536;
+
+/**
+ * A body whose length may be unknown. If it ends early, `fault` is the reason.
+ * @typedef {AsyncIterable<Buffer> & {readonly fault: unknown}} Body
+ */
+
+/**
+ * @typedef {object} Wanted
+ * @property {string} method
+ * @property {string} key
+ * @property {string} [query] with its question mark
+ * @property {Record<string, string>} [headers]
+ * @property {Body|Buffer|null} [body] null: none
+ * @property {number} [bytes] of the body, if it is no buffer
+ * @property {AbortSignal} signal
+ */
+
+export class Bucket {
+  /**
+   * @param {object} parts
+   * @param {string} parts.url
+   * @param {import('./signer.js').Signer} parts.signer
+   * @param {number} parts.timeoutMs
+   * @param {(seconds: number) => void} parts.observe the time of each request
+   * @param {(error: BlobError|null) => void} [parts.onOutcome] null: the bucket has answered as
+   *   expected
+   */
+  constructor({ url, signer, timeoutMs, observe, onOutcome = () => {} }) {
+    this.url = url;
+    this.signer = signer;
+    this.timeoutMs = timeoutMs;
+    this.observe = observe;
+    this.onOutcome = onOutcome;
+    this.send = url.startsWith('https:') ? requestTls : requestPlain;
+  }
+
+  /**
+   * Stores an object. It appears in the bucket only if the body is complete.
+   * @param {string} key
+   * @param {Body|Buffer} body
+   * @param {{bytes: number, contentType: string, signal: AbortSignal}} options
+   */
+  async put(key, body, { bytes, contentType, signal }) {
+    const headers = { 'content-type': contentType };
+    await this.#do({ method: 'PUT', key, headers, body, bytes, signal }, discard);
+  }
+
+  /**
+   * @param {string} key
+   * @param {AbortSignal} signal
+   * @returns {Promise<{bytes: number, sha256: string|null, contentType: string}|null>} null: there
+   *   is no such object; `sha256`: in hexadecimal digits, null if the bucket does not know it
+   */
+  async head(key, signal) {
+    const headers = { 'x-amz-checksum-mode': 'ENABLED' };
+    return this.#do({ method: 'HEAD', key, headers, signal }, async (response) => {
+      response.resume();
+      if (response.statusCode === 404) return null;
+      const sum = response.headers['x-amz-checksum-sha256'];
+      return {
+        bytes: Number(response.headers['content-length']),
+        sha256: typeof sum === 'string' ? Buffer.from(sum, 'base64').toString('hex') : null,
+        contentType: response.headers['content-type'] ?? 'application/octet-stream',
+      };
+    });
+  }
+
+  /**
+   * @template T
+   * @param {string} key
+   * @param {AbortSignal} signal
+   * @param {(body: AsyncIterable<Buffer>) => Promise<T>} read
+   * @returns {Promise<T>}
+   */
+  get(key, signal, read) {
+    return this.#do({ method: 'GET', key, signal }, read);
+  }
+
+  /**
+   * @param {string} key
+   * @param {AbortSignal} signal
+   */
+  async delete(key, signal) {
+    await this.#do({ method: 'DELETE', key, signal }, discard);
+  }
+
+  /**
+   * Begins an upload in parts. Parts are invisible until `complete`.
+   * @param {string} key
+   * @param {string} contentType
+   * @param {AbortSignal} signal
+   * @returns {Promise<string>} its id
+   */
+  async beginParts(key, contentType, signal) {
+    const headers = { 'content-type': contentType };
+    const xml = await this.#do(
+      { method: 'POST', key, query: '?uploads=', headers, signal },
+      textOf,
+    );
+    const id = /<UploadId>([^<]+)<\/UploadId>/.exec(xml)?.[1];
+    if (id === undefined) throw new BlobError('UNAVAILABLE', 'the bucket gave no upload id');
+    return id.replaceAll('&amp;', '&');
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} id of the upload
+   * @param {number} number of the part, from 1
+   * @param {Buffer} body
+   * @param {AbortSignal} signal
+   * @returns {Promise<string>} its ETag
+   */
+  putPart(key, id, number, body, signal) {
+    const query = `?partNumber=${number}&uploadId=${encodeURIComponent(id)}`;
+    return this.#do({ method: 'PUT', key, query, body, signal }, async (response) => {
+      await discard(response);
+      return response.headers.etag ?? '';
+    });
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} id
+   * @param {readonly string[]} etags of the parts, in order
+   * @param {AbortSignal} signal
+   */
+  async completeParts(key, id, etags, signal) {
+    const parts = etags.map(
+      (etag, i) => `<Part><PartNumber>${i + 1}</PartNumber><ETag>${etag}</ETag></Part>`,
+    );
+    const body = Buffer.from(
+      `<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`,
+    );
+    const query = `?uploadId=${encodeURIComponent(id)}`;
+    const headers = { 'content-type': 'application/xml' };
+    const xml = await this.#do({ method: 'POST', key, query, headers, body, signal }, textOf);
+    // The status is sent before the parts are put together, so an error may follow 200.
+    if (xml.includes('<Error>'))
+      throw new BlobError('UNAVAILABLE', `the bucket did not join the parts: ${codeOf(xml)}`);
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} id
+   * @param {AbortSignal} signal
+   */
+  async abortParts(key, id, signal) {
+    const query = `?uploadId=${encodeURIComponent(id)}`;
+    await this.#do({ method: 'DELETE', key, query, signal }, discard);
+  }
+
+  /**
+   * @template T
+   * @param {Wanted} wanted
+   * @param {(response: IncomingMessage) => Promise<T>} read of a response with an expected status
+   * @returns {Promise<T>}
+   */
+  async #do(wanted, read) {
+    const startedMs = performance.now();
+    try {
+      const response = await this.#request(wanted);
+      const { statusCode: status = 0 } = response;
+      const isExpected =
+        (status >= 200 && status < 300) || (status === 404 && wanted.method === 'HEAD');
+      if (!isExpected) {
+        // A bucket that refuses an upload may do so before it has read the body.
+        const code = codeOf(await textOf(response).catch(() => ''));
+        response.destroy();
+        throw new BlobError('UNAVAILABLE', `the bucket answered ${status} ${code}`.trimEnd());
+      }
+      const result = await read(response);
+      this.onOutcome(null);
+      return result;
+    } catch (error) {
+      const { body, signal } = wanted;
+      if (body && 'fault' in body && body.fault !== undefined) throw body.fault;
+      const fault = faultOf(signal.reason instanceof BlobError ? signal.reason : error);
+      if (fault.code === 'UNAVAILABLE') this.onOutcome(fault);
+      throw fault;
+    } finally {
+      this.observe((performance.now() - startedMs) / 1000);
+    }
+  }
+
+  /**
+   * @param {Wanted} wanted
+   * @returns {Promise<IncomingMessage>}
+   */
+  #request({ method, key, query = '', headers = {}, body = null, bytes, signal }) {
+    const url = `${this.url}/${key}${query}`;
+    const length = Buffer.isBuffer(body) ? body.length : bytes;
+    const sent = this.signer.headers({
+      method,
+      url,
+      headers: length === undefined ? headers : { ...headers, 'content-length': String(length) },
+      nowMs: Date.now(),
+    });
+    return new Promise((resolve, reject) => {
+      const outgoing = this.send(url, {
+        method,
+        headers: sent,
+        agent: false,
+        timeout: this.timeoutMs,
+        signal,
+      });
+      outgoing.on('timeout', () => {
+        // If the bucket could take more, the body itself is late.
+        const isBucketLate = body === null || outgoing.writableNeedDrain || outgoing.writableEnded;
+        outgoing.destroy(
+          isBucketLate
+            ? new BlobError('UNAVAILABLE', 'the bucket did not answer in time')
+            : new BlobError('REQUEST_TIMEOUT', 'the body did not come in time'),
+        );
+      });
+      outgoing.on('error', reject);
+      outgoing.on('response', resolve);
+      if (body === null || Buffer.isBuffer(body)) outgoing.end(body ?? undefined);
+      else pipeline(body, outgoing, (error) => error && reject(error));
+    });
+  }
+}
+
+/**
+ * @param {unknown} error
+ * @returns {BlobError}
+ */
+function faultOf(error) {
+  if (error instanceof BlobError) return error;
+  const { code = 'no answer' } = /** @type {{code?: string}} */ (error);
+  return new BlobError('UNAVAILABLE', `the bucket failed: ${code}`, error);
+}
+
+/** @param {IncomingMessage} response @returns {Promise<string>} */
+async function textOf(response) {
+  let text = '';
+  response.setEncoding('latin1');
+  for await (const part of response) {
+    text += part;
+    if (text.length > MAX_ANSWER_BYTES) throw new BlobError('UNAVAILABLE', 'a long answer');
+  }
+  return text;
+}
+
+/** @param {IncomingMessage} response */
+async function discard(response) {
+  for await (const _ of response);
+}
+
+/** @param {string} xml @returns {string} the code of an error of S3, for logs */
+function codeOf(xml) {
+  return /<Code>(\w{1,64})<\/Code>/.exec(xml)?.[1] ?? '';
+}

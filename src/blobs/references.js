@@ -1,0 +1,70 @@
+// references.js: makes references for clients from the claims that workers exchange.
+//
+// A URL is signed for the start of the current period, not for this moment. So all workers of all
+// servers send the same URL for some minutes: a browser that sees a message again finds the object
+// in its cache, and replays share their frames.
+
+import { asReference, claimOf } from '../protocol/claim.js';
+import { timestampOf } from '../protocol/publication.js';
+import { isKey } from './object-keys.js';
+
+/** URLs stay the same for so long. Signatures may be 15 minutes old. */
+const PERIOD_MS = 300_000;
+const DAY_MS = 86_400_000;
+/**
+ * If a user opens the URL, the browser saves the object. It does not run a script in it under the
+ * bucket's name.
+ */
+const AS_DOWNLOAD = '?response-content-disposition=attachment';
+
+/** @typedef {import('../protocol/claim.js').References} References */
+
+/** @implements {References} */
+export class SignedReferences {
+  /**
+   * @param {object} parts
+   * @param {import('./signer.js').Signer} parts.signer
+   * @param {string} parts.publicUrl of the bucket
+   * @param {number} parts.urlTtlS
+   * @param {number} parts.ttlDays age up to which objects are in the bucket
+   * @param {{references: Record<'signed'|'expired'|'malformed', number>}} parts.counters
+   * @param {() => number} [parts.now] ms since 1970
+   */
+  constructor({ signer, publicUrl, urlTtlS, ttlDays, counters, now = Date.now }) {
+    this.signer = signer;
+    this.publicUrl = publicUrl;
+    this.urlTtlS = urlTtlS;
+    this.ttlMs = ttlDays * DAY_MS;
+    this.counters = counters;
+    this.now = now;
+  }
+
+  period() {
+    return Math.floor(this.now() / PERIOD_MS);
+  }
+
+  /** @param {Buffer} publication a claim @returns {Buffer} */
+  resolve(publication) {
+    const { references } = this.counters;
+    const claim = claimOf(publication);
+    if (claim === null || !isKey(claim.key)) {
+      references.malformed++;
+      return asReference(publication, null, 0);
+    }
+    const nowMs = this.now();
+    const endMs = timestampOf(publication) + this.ttlMs;
+    if (nowMs >= endMs) {
+      references.expired++;
+      return asReference(publication, null, endMs);
+    }
+    references.signed++;
+    const startMs = this.period() * PERIOD_MS;
+    const ttlS = this.urlTtlS + PERIOD_MS / 1000;
+    const url = `${this.publicUrl}/${claim.key}${AS_DOWNLOAD}`;
+    return asReference(
+      publication,
+      this.signer.url({ method: 'GET', url, nowMs: startMs }, ttlS),
+      Math.min(startMs + ttlS * 1000, endMs),
+    );
+  }
+}

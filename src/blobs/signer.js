@@ -1,0 +1,113 @@
+// signer.js: signs requests to an S3-compatible bucket (AWS Signature Version 4), and URLs of its
+// objects.
+//
+// aws4fetch brings a request into its canonical form. Its own signature is asynchronous, because it
+// uses WebCrypto. A worker signs URLs while it delivers messages, and these must keep their order.
+// So the HMACs come from node:crypto, at once. Payloads are not signed: an upload's body is not
+// known when it begins, and TLS protects it.
+
+import { createHash, createHmac } from 'node:crypto';
+import { AwsV4Signer } from 'aws4fetch';
+
+const UNSIGNED = 'UNSIGNED-PAYLOAD';
+
+/**
+ * @typedef {object} Unsigned
+ * @property {string} method
+ * @property {string} url
+ * @property {Record<string, string>} [headers] part of a signed URL: the client has to send them
+ * @property {number} nowMs since 1970
+ */
+
+export class Signer {
+  #options;
+  /** The key of one day. */
+  #key = { scope: '', bytes: Buffer.alloc(0) };
+
+  /** @param {import('../config/blobs.js').BlobSettings} settings */
+  constructor({ region, accessKeyId, secretAccessKey, sessionToken }) {
+    this.#options = {
+      service: 's3',
+      region: region === '' ? undefined : region,
+      accessKeyId,
+      secretAccessKey,
+      sessionToken: sessionToken === '' ? undefined : sessionToken,
+    };
+  }
+
+  /**
+   * @param {Unsigned} request
+   * @returns {Record<string, string>} all headers of the request, the signature included
+   */
+  headers({ method, url, headers = {}, nowMs }) {
+    const datetime = timeText(nowMs);
+    const signer = new AwsV4Signer({ ...this.#options, method, url, headers, datetime });
+    signer.headers.set(
+      'authorization',
+      `AWS4-HMAC-SHA256 Credential=${this.#options.accessKeyId}/${signer.credentialString}, SignedHeaders=${signer.signedHeaders}, Signature=${this.#signatureOf(signer)}`,
+    );
+    return Object.fromEntries(signer.headers);
+  }
+
+  /**
+   * @param {Unsigned} request
+   * @param {number} ttlS
+   * @returns {string} the URL, valid without credentials from `nowMs` for that time
+   */
+  url({ method, url, headers = {}, nowMs }, ttlS) {
+    const expiring = new URL(url);
+    expiring.searchParams.set('X-Amz-Expires', String(ttlS));
+    const signer = new AwsV4Signer({
+      ...this.#options,
+      method,
+      url: expiring.href,
+      headers,
+      datetime: timeText(nowMs),
+      signQuery: true,
+      allHeaders: true,
+    });
+    signer.url.searchParams.set('X-Amz-Signature', this.#signatureOf(signer));
+    return signer.url.href;
+  }
+
+  /** @param {AwsV4Signer} signer */
+  #signatureOf(signer) {
+    const { method, encodedPath, encodedSearch, canonicalHeaders, signedHeaders } = signer;
+    const { credentialString, datetime } = signer;
+    const canonical = [
+      method,
+      encodedPath,
+      encodedSearch,
+      `${canonicalHeaders}\n`,
+      signedHeaders,
+      UNSIGNED,
+    ].join('\n');
+    const hash = createHash('sha256').update(canonical).digest('hex');
+    return hmac(
+      this.#keyOf(credentialString),
+      `AWS4-HMAC-SHA256\n${datetime}\n${credentialString}\n${hash}`,
+    ).toString('hex');
+  }
+
+  /** @param {string} scope day/region/service/aws4_request */
+  #keyOf(scope) {
+    if (this.#key.scope !== scope) {
+      const secret = Buffer.from(`AWS4${this.#options.secretAccessKey}`);
+      this.#key = { scope, bytes: scope.split('/').reduce(hmac, secret) };
+    }
+    return this.#key.bytes;
+  }
+}
+
+/**
+ * @param {Buffer} key
+ * @param {string} text
+ */
+function hmac(key, text) {
+  return createHmac('sha256', key).update(text).digest();
+}
+
+/** @param {number} nowMs @returns {string} as in 20261122T101500Z */
+function timeText(nowMs) {
+  return new Date(nowMs).toISOString().replace(/[:-]|\.\d{3}/g, '');
+}

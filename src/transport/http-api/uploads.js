@@ -1,0 +1,28 @@
+// uploads.js: large messages: payloads that lie in the bucket.
+//
+// A payload gets there in three ways: as a raw body, as a large payload in JSON, or by a signed PUT
+// of the backend itself. In each of them the object is in the bucket before its claim is published.
+
+import { ApiFault } from './fault.js';
+import { byteCount, invalid, mediaType, readFields, sha256 } from './fields.js';
+
+const ANNOUNCEMENT = { bytes: byteCount, sha256, contentType: mediaType };
+const DEFAULT_TYPE = 'application/octet-stream';
+
+/** @typedef {import('./call.js').Call} Call */
+
+export class UploadRoutes {
+  /** @param {import('./call.js').Services} services */
+  constructor({ blobs }) {
+    this.blobs = blobs;
+  }
+
+  /** `POST uploads` @param {Call} call */
+  create = async (call) => {
+    if (this.blobs === null) throw new ApiFault('NO_BUCKET');
+    const fields = readFields(call.body, ANNOUNCEMENT);
+    for (const name of ['bytes', 'sha256']) if (fields[name] === undefined) throw invalid(name);
+    const { bytes, sha256: hash, contentType = DEFAULT_TYPE } = fields;
+    return this.blobs.announce({ bytes, sha256: hash, contentType });
+  };
+}
