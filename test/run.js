@@ -24,6 +24,7 @@ const LONG = [
   'e2e/balance',
   'e2e/client',
   'e2e/client-shared',
+  'e2e/console-page',
   'e2e/examples',
   'e2e/release',
   'e2e/tutorial',

@@ -3,10 +3,9 @@
 // Users chat in rooms with history and presence, in waves. Some reconnect and recover, some are
 // refused, so that every chart has something to show.
 
-import { once } from 'node:events';
 import { WebSocket } from 'ws';
 import { startRedis } from '../../loadtest/lib/redis.js';
-import { startServer, urlOf } from '../../loadtest/lib/server.js';
+import { startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
 import { SECRET, token } from './tokens.js';
 
@@ -42,6 +41,7 @@ export async function startScene(t, { users = 12, env = {} } = {}) {
     ...env,
   });
   const crowd = Array.from({ length: users }, (_, i) => join(t, server, i));
+  await until(() => crowd.every(({ rooms }) => rooms.every(({ isJoined }) => isJoined)));
   return { redis, server, crowd, url: `http://127.0.0.1:${server.metricsPort}` };
 }
 
@@ -77,7 +77,7 @@ export async function disturb({ crowd, server }) {
   for (let i = 0; i < 6; i++) {
     const socket = new WebSocket(urlOf(server), { origin: 'https://elsewhere.example' });
     socket.on('error', () => {});
-    await once(socket, 'close');
+    await new Promise((resolve) => socket.on('close', resolve));
   }
 }
 

@@ -1,0 +1,321 @@
+// console-page.test.js: every action of the console in Chromium, against a real server with two
+// workers on Redis and users who talk. It runs with `npm run test:long`, because it takes half a
+// minute.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { statSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { until } from '../../loadtest/lib/server.js';
+import { newSecret } from '../helpers/api.js';
+import { withoutChromium } from '../helpers/browser.js';
+import { connect } from '../helpers/clients.js';
+import { openConsole, seriousFaults } from '../helpers/console-page.js';
+import { disturb, startScene, talk } from '../helpers/console-scene.js';
+import { shared } from '../helpers/shared.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
+import { token } from '../helpers/tokens.js';
+
+/** @typedef {import('playwright-core').Page} Page */
+
+const OPTIONS = { timeout: 60_000, skip: withoutChromium };
+const VIEWS = {
+  '': 'Overview',
+  rooms: 'Rooms',
+  'rooms/chat.lobby': 'chat.lobby',
+  users: 'Users',
+  'users/alice': 'Users',
+  publish: 'Publish',
+  servers: 'Servers',
+  limits: 'Limits',
+  doctor: 'Doctor',
+};
+
+const start = shared(async (owner) => {
+  const scene = await startScene(owner);
+  const stop = new AbortController();
+  owner.after(() => stop.abort());
+  talk(scene, stop.signal);
+  const said = scene.crowd.flatMap(({ rooms }) =>
+    rooms.map((room) => room.publish({ text: 'hi' })),
+  );
+  await Promise.all(said);
+  return scene;
+});
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string} hash
+ * @param {import('playwright-core').BrowserContextOptions} [options]
+ */
+async function openView(t, hash, options) {
+  const scene = await start();
+  const { page, faults } = await openConsole(t, scene.url, options);
+  t.after(() => assert.deepEqual(faults, []));
+  await page.goto(`${scene.url}/#/${hash}`);
+  return { scene, page };
+}
+
+/** @param {Page} page @param {string} name */
+const button = (page, name) => page.getByRole('button', { name, exact: true });
+
+/**
+ * Waits for a notice, which a screen reader announces.
+ * @param {Page} page
+ * @param {RegExp} text
+ */
+const notice = (page, text) => page.locator('.notice', { hasText: text }).waitFor();
+
+test('publish a test message from the overview', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, '');
+  const listener = await connect(t, `${wsOf(scene)}?token=${tokenOf('listener')}`);
+  await listener.join('news');
+  const form = page.locator('form.publish');
+  await form.getByLabel('Room').fill('news');
+  await form.getByLabel('Payload').fill('{"text": "from a test", "big": 12345678901234567890}');
+  await button(page, 'Publish').click();
+  await notice(page, /Published to news/);
+  const { payload } = await listener.next(
+    ({ type, payload: found }) => type === 'message' && found.text === 'from a test',
+  );
+  assert.equal(payload.text, 'from a test');
+});
+
+test('a payload that is no JSON is refused with a reason', OPTIONS, async (t) => {
+  const { page } = await openView(t, 'publish');
+  const form = page.locator('form.publish').first();
+  await form.getByLabel('Room').fill('news');
+  await form.getByLabel('Payload').fill('{text}');
+  await button(page, 'Publish').click();
+  await page.getByRole('alert').filter({ hasText: 'Not JSON' }).waitFor();
+});
+
+test('broadcast to all connections', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'publish');
+  const listener = await connect(t, `${wsOf(scene)}?token=${tokenOf('listener')}`);
+  await button(page, 'Broadcast to everyone').click();
+  await notice(page, /Broadcast to \d+ connections/);
+  await listener.next(({ type }) => type === 'broadcast');
+});
+
+test('find a room, and look at its members and its history', OPTIONS, async (t) => {
+  const { page } = await openView(t, 'rooms');
+  await page.getByLabel('Name begins with').fill('chat.');
+  await page.getByRole('link', { name: 'game.7' }).waitFor({ state: 'detached' });
+  await page.getByRole('link', { name: 'chat.lobby' }).click();
+  await page.getByRole('heading', { name: 'chat.lobby' }).waitFor();
+  await page.locator('.members li').first().waitFor();
+  await page.locator('.message').first().waitFor();
+  await page.locator('.counts', { hasText: 'Last offset' }).waitFor();
+});
+
+test('the live tail shows new messages, survives its worker, and stops', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'rooms/tailed');
+  await button(page, 'Live tail').click();
+  await page.locator('.tail-state', { hasText: 'live' }).waitFor();
+  const say = async (/** @type {string} */ text) => {
+    await page.getByLabel('Payload').fill(JSON.stringify({ text }));
+    await button(page, 'Publish').click();
+    await page.locator('.message', { hasText: text }).waitFor();
+  };
+  await say('first');
+  await page.locator('.counts', { hasText: 'Connections0' }).waitFor();
+  // One of the two has the tail; the page comes back to the other, or to the new one.
+  const [before] = scene.server.workerPids();
+  process.kill(before, 'SIGKILL');
+  const isReplaced = () => {
+    const pids = scene.server.workerPids();
+    return pids.length === 2 && !pids.includes(before);
+  };
+  await until(isReplaced);
+  await page.getByText('2 of 2 workers', { exact: true }).waitFor();
+  await page.locator('.tail-state', { hasText: 'live' }).waitFor();
+  await say('second');
+  await button(page, 'Stop').click();
+  await page.locator('.tail-state', { hasText: 'live' }).waitFor({ state: 'detached' });
+});
+
+test('delete a history, after a question', OPTIONS, async (t) => {
+  const { page } = await openView(t, 'rooms/chat.deleted');
+  await button(page, 'Publish').click();
+  await page.locator('.message').first().waitFor();
+  await button(page, 'Delete history').click();
+  await button(page, 'Cancel').click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await page.locator('.message').first().waitFor();
+  await button(page, 'Delete history').click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete history' }).click();
+  await notice(page, /The history of chat.deleted is deleted/);
+  await page.getByText('The history is empty').waitFor();
+});
+
+test('find a user, and close one connection of two', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, '');
+  const first = await connect(t, `${wsOf(scene)}?token=${tokenOf('zoe')}`);
+  const second = await connect(t, `${wsOf(scene)}?token=${tokenOf('zoe')}`);
+  await first.join('zoes.room');
+  await page.getByLabel('User', { exact: true }).fill('zoe');
+  await button(page, 'Find').click();
+  await page.getByText('2 connections on all servers').waitFor();
+  const closed = once(first.socket, 'close');
+  await page
+    .locator('tr', { hasText: 'zoes.room' })
+    .getByRole('button', { name: /^Close connection/ })
+    .click();
+  await closed;
+  await page.getByText('1 connection on all servers').waitFor();
+  assert.equal(second.socket.readyState, second.socket.OPEN);
+});
+
+test('disconnect a user, after a question', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'users/yan');
+  const client = await connect(t, `${wsOf(scene)}?token=${tokenOf('yan')}`);
+  await page.getByText('offline').waitFor();
+  await button(page, 'Find').click();
+  await page.getByText('1 connection on all servers').waitFor();
+  const closed = once(client.socket, 'close');
+  await button(page, 'Disconnect').click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click();
+  const [code] = await closed;
+  assert.equal(code, 4503);
+  await notice(page, /1 connection of yan closed/);
+});
+
+test('revoke the tokens of a user, after a question', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'users/xia');
+  const text = tokenOf('xia');
+  const client = await connect(t, `${wsOf(scene)}?token=${text}`);
+  const closed = once(client.socket, 'close');
+  await button(page, 'Revoke tokens').click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Revoke tokens' }).click();
+  await closed;
+  await notice(page, /The tokens of xia are revoked/);
+  const again = await connect(t, `${wsOf(scene)}?token=${text}`);
+  const [code] = await once(again.socket, 'close');
+  assert.equal(code, 4500);
+});
+
+test('see servers, workers, limits and the findings of the doctor', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'servers');
+  await page.getByRole('heading', { name: 'web-1' }).waitFor();
+  await page.getByText(`pid ${scene.server.workerPids()[0]}`).waitFor();
+  await page.getByRole('link', { name: 'Limits' }).click();
+  await page.getByText('FANFARE_MAX_CONNECTIONS_PER_IP', { exact: true }).waitFor();
+  await page.getByRole('link', { name: 'Doctor' }).click();
+  await page.getByText('nofile', { exact: true }).first().waitFor();
+  await button(page, 'Examine again').click();
+});
+
+test(
+  'each chart has its values as a table, and the arrow keys read the plot',
+  OPTIONS,
+  async (t) => {
+    const { scene, page } = await openView(t, '');
+    await disturb(scene);
+    const chart = page.locator('.chart', { hasText: 'Deliveries out' });
+    await chart.locator('canvas').waitFor();
+    await chart.locator('.plot').focus();
+    await page.keyboard.press('ArrowLeft');
+    await chart.locator('.legend-time').waitFor();
+    const toggles = page.getByRole('button', { name: /show the values as a table/ });
+    const count = await toggles.count();
+    assert.equal(count, 10);
+    for (let i = 0; i < count; i++) await toggles.nth(i).click();
+    assert.equal(await page.locator('.chart-table table').count(), count);
+    assert.ok((await chart.locator('tbody tr').count()) > 1);
+    await page.locator('.event-list li', { hasText: 'Worker 0 is ready' }).first().waitFor();
+    await toggles.first().click();
+    await page.locator('.chart canvas').first().waitFor();
+  },
+);
+
+test('the keyboard alone reaches the views and the content', OPTIONS, async (t) => {
+  const { page } = await openView(t, '');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(page), 'Skip to the content');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Tab');
+  assert.equal(await focused(page), 'Overview');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Rooms', exact: true }).waitFor();
+  assert.equal(await focused(page), 'Rooms');
+});
+
+test('a key is asked for, kept in the tab, and forgotten', OPTIONS, async (t) => {
+  const secret = newSecret();
+  const { url } = await startScene(t, {
+    users: 0,
+    env: { WORKERS: '1', FANFARE_CONSOLE: 'key', API_KEYS: `duty ${secret} console,rooms` },
+  });
+  const { page, faults } = await openConsole(t, url);
+  const enter = async (/** @type {string} */ key) => {
+    await page.getByLabel('API key').fill(key);
+    await button(page, 'Open the console').click();
+  };
+  await enter(newSecret());
+  await page.getByRole('alert').waitFor();
+  assert.deepEqual(await seriousFaults(page), []);
+  await enter(secret);
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await page.getByText('Your key lacks the right publish.').waitFor();
+  assert.equal(await button(page, 'Publish').isDisabled(), true);
+  await page.reload();
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  for (const hash of ['users/alice', 'rooms/chat.lobby']) {
+    await page.goto(`${url}/#/${hash}`);
+    await page.getByText('Not permitted').first().waitFor();
+  }
+  await button(page, 'Forget key duty').click();
+  await page.getByLabel('API key').waitFor();
+  assert.deepEqual(faults, []);
+});
+
+for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
+  test(`every view is accessible and has its picture, ${colorScheme}`, OPTIONS, async (t) => {
+    const folder = temporaryFolder(t);
+    const { scene, page } = await openView(t, '', { colorScheme });
+    for (const [hash, title] of Object.entries(VIEWS)) {
+      await page.goto(`${scene.url}/#/${hash}`);
+      await page.getByRole('heading', { name: title, exact: true, level: 1 }).waitFor();
+      await page.locator('.card, .empty').first().waitFor();
+      assert.deepEqual(await seriousFaults(page), [], `${title}, ${colorScheme}`);
+      const path = join(folder, 'view.png');
+      await page.screenshot({ path });
+      assert.ok(statSync(path).size > 10_000, title);
+    }
+    const back = await page.evaluate(() => {
+      const { document, getComputedStyle } = /** @type {any} */ (globalThis);
+      return getComputedStyle(document.body).backgroundColor;
+    });
+    assert.equal(back, colorScheme === 'light' ? 'rgb(246, 247, 249)' : 'rgb(14, 17, 22)');
+    await button(page, colorScheme === 'light' ? 'Dark' : 'Light').click();
+    await page
+      .locator(`html[data-theme="${colorScheme === 'light' ? 'dark' : 'light'}"]`)
+      .waitFor();
+  });
+}
+
+test('a narrow window needs no scrolling to the side', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, '', { viewport: { width: 390, height: 844 } });
+  for (const [hash, title] of Object.entries(VIEWS)) {
+    await page.goto(`${scene.url}/#/${hash}`);
+    await page.getByRole('heading', { name: title, exact: true, level: 1 }).waitFor();
+    const width = await page.evaluate(
+      () => /** @type {any} */ (globalThis).document.body.scrollWidth,
+    );
+    assert.ok(width <= 390, `${title}: ${width}`);
+  }
+});
+
+/** @param {Awaited<ReturnType<typeof startScene>>} scene */
+const wsOf = ({ server }) => `ws://127.0.0.1:${server.port}/`;
+
+/** @param {string} user */
+const tokenOf = (user) => token({ sub: user, rooms: { join: ['*'] } });
+
+/** @param {Page} page */
+const focused = (page) =>
+  page.evaluate(() => /** @type {any} */ (globalThis).document.activeElement?.textContent);
