@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join, posix } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { install, manifest, root, run, startInstalled } from '../helpers/packed.js';
@@ -80,6 +80,24 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       files.filter((path) => /^(test|loadtest|node_modules)\/|\.test\./.test(path)),
       [],
     );
+  });
+
+  await t.test('its documents link to files of ops/, docker/ and examples/ that it has', () => {
+    /** @type {string[]} */
+    const missing = [];
+    let links = 0;
+    for (const path of files.filter((each) => each.endsWith('.md'))) {
+      const text = readFileSync(join(home, 'node_modules/fanfare', path), 'utf8');
+      for (const [, link] of text.matchAll(/\]\(([\w./-]+)[)#]/g)) {
+        const target = posix.join(posix.dirname(path), link);
+        if (!/^(ops|docker|examples)\//.test(target)) continue;
+        links++;
+        const isThere = files.some((file) => file === target || file.startsWith(target));
+        if (!isThere && !manifest.files.includes(`!${target}`)) missing.push(`${path}: ${link}`);
+      }
+    }
+    assert.deepEqual(missing, []);
+    assert.ok(links > 30, `${links} links`);
   });
 
   await t.test('npx fanfare prints its version, its help and unknown arguments', () => {

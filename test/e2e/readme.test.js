@@ -2,15 +2,20 @@
 // against a real server.
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { test } from 'node:test';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { startServer } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const TIMEOUT_MS = 10_000;
+const root = new URL('../../', import.meta.url);
+const readme = readFileSync(new URL('README.md', root), 'utf8');
 
 /**
  * The first block of a language in a page, for a server at another port.
@@ -34,6 +39,22 @@ async function messagesOn(page, count) {
   const isThere = `document.body.textContent.match(/\\S+: Hello!\\n/g)?.length === ${count}`;
   await page.waitForFunction(isThere, null, { timeout: TIMEOUT_MS });
 }
+
+test('README.md: the code with the client library prints a message', {
+  timeout: 60_000,
+}, async (t) => {
+  const { port } = await startServer(t);
+  const [, code] = readme.split("import { Fanfare } from 'fanfare/client';");
+  const script = code.split('```')[0].replace('ws://localhost:3000', `ws://127.0.0.1:${port}`);
+  const child = spawn(
+    process.execPath,
+    ['--input-type=module', '-e', `import { Fanfare } from 'fanfare/client';${script}`],
+    { cwd: fileURLToPath(root), stdio: ['ignore', 'pipe', 'inherit'] },
+  );
+  t.after(() => child.kill('SIGKILL'));
+  const [line] = await once(createInterface({ input: child.stdout }), 'line');
+  assert.match(line, /^\S+: Hello!$/);
+});
 
 test('the browser code in the documentation shows a message', {
   timeout: 60_000,

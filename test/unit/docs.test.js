@@ -78,6 +78,22 @@ test('each npm script and each file that the documentation tells people to run e
   }
 });
 
+test('each feature and each guarantee of README.md has a command that shows it', () => {
+  const text = read('README.md');
+  for (const section of ['Features', 'Guarantees']) {
+    const [, table] = text.split(`\n## ${section}\n`);
+    const rows = table.split('\n## ')[0].match(/^\| (?!feature|guarantee|---).*\|$/gm) ?? [];
+    assert.ok(rows.length >= 5, section);
+    for (const row of rows) {
+      const proof = row.split(' | ').at(-1) ?? '';
+      const [, script] = /`npm run ([\w:-]+)[^`]*`/.exec(proof) ?? [];
+      const [, file] = /`node --test ([^`]+)`/.exec(proof) ?? [];
+      if (script === undefined) assert.ok(file !== undefined && existsSync(root + file), row);
+      else assert.ok(script in manifest.scripts, row);
+    }
+  }
+});
+
 test('docs/architecture/tasks.md names files that exist', () => {
   const text = read('docs/architecture/tasks.md');
   const paths = [...text.matchAll(/`((?:src|test|docs|ops)\/[\w./-]+)`/g)].map(([, path]) => path);
