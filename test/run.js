@@ -15,13 +15,15 @@ import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
 
-/** What `npm test` runs: these suites, and the fault tests that take less than a minute. */
+/** What `npm test` runs: these suites, and the fault tests that take less than 20 s. */
 const SUITES = ['unit', 'contract', 'security', 'e2e'];
 /** Files of these suites that run only if they are named, or as `long`: they wait for long. */
 const LONG = [
   'contract/fleet-limits',
   'e2e/ai-stream',
+  'e2e/artillery',
   'e2e/balance',
+  'e2e/capacity',
   'e2e/client',
   'e2e/client-shared',
   'e2e/console-page',
@@ -29,7 +31,7 @@ const LONG = [
   'e2e/release',
   'e2e/tutorial',
 ];
-const SHORT_FAULTS = ['worker-killed', 'sigterm', 'redis-away', 'per-ip', 'rate-limit'];
+const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
 /**
  * Runs only if it is named, and one file at a time: it takes minutes, and measures times.
  */
@@ -49,17 +51,13 @@ const SLOW = [
   'e2e/proxy',
   'e2e/package',
   'e2e/swarm',
-  'e2e/artillery',
-  'faults/redis-away',
   'e2e/tls',
   'e2e/fleet',
   'e2e/redis-faults',
   'faults/sigterm',
   'e2e/ops',
-  'faults/rate-limit',
   'faults/worker-killed',
   'e2e/prometheus',
-  'e2e/capacity',
 ];
 /** How many of the slowest files are listed at the end. */
 const SHOWN = 20;

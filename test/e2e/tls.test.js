@@ -24,7 +24,7 @@ const RENEWALS = 3;
 const BURST = 5;
 const PAUSE_MS = 10;
 const FLOODERS = 40;
-const FLOOD_MS = 4000;
+const FLOOD_MS = 2000;
 
 /**
  * @param {TestContext} t
