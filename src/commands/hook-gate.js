@@ -1,7 +1,7 @@
 // hook-gate.js: asks the hooks before a join or a publish takes effect.
 //
-// All other checks come first: they cost less. What the backend asks for, by the HTTP API, is not
-// asked here: the backend has decided.
+// All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
+// pass here, because the backend has decided them.
 
 import { EVERYONE } from '../hub/hub.js';
 import { payloadText, withPayload } from '../protocol/publication.js';
@@ -20,7 +20,7 @@ import { payloadText, withPayload } from '../protocol/publication.js';
  */
 
 /**
- * What a hook says.
+ * The answer of a hook.
  * @typedef {object} Verdict
  * @property {HookRefusal|null} refusal null: allowed
  * @property {{payload: Buffer|null}} answer the changed payload, JSON; null: as it was
@@ -96,8 +96,8 @@ export class HookGate {
    * @param {string} room
    * @param {Buffer} publication
    * @param {Id} id
-   * @param {import('../backend/broker.js').PublishOptions} [options] with the fingerprint of what the
-   *   client has sent: a repetition counts as one, whatever the hook makes of it
+   * @param {import('../backend/broker.js').PublishOptions} [options] with the fingerprint of the
+   *   client's payload, so that a repetition counts as one after the hook has changed it
    */
   message(connection, room, publication, id, options) {
     this.#publish(connection, room, publication, id, (allowed) =>

@@ -58,7 +58,7 @@ const PASSING = new Set(['ping', 'echo']);
  * @property {boolean} isMoving it is being worked on
  */
 
-/** @template T what a hook says */
+/** @template T the verdict of a hook */
 export class CommandOrder {
   /** Connections with a hook that is awaited. @type {Map<Connection, Line<T>>} */
   #lines = new Map();

@@ -173,7 +173,7 @@ export class HookEntrance {
    * @returns {Credentials}
    */
   #admitted(visitor, { identity, lease: place }) {
-    // The place of the handshake is released when its socket closes, whatever happens before.
+    // The HTTP server releases the lease when the socket closes, also if no connection has opened.
     const release = () => {
       place?.release();
       this.#left(visitor);

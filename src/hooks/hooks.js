@@ -2,7 +2,7 @@
 //
 //   call -> runs, if fewer than `concurrency` calls run; otherwise it waits in line
 //        -> answer            allowed, denied, changed
-//        -> deadline, throw   refused: a check that fails lets nobody pass
+//        -> deadline, throw   refused, because a check has failed
 //
 // Waiting in line counts against the deadline. A call that is past its deadline has failed, and its
 // place is free. But JavaScript cannot stop it: `running` counts it until it ends. A hook that does
@@ -329,7 +329,7 @@ export class Hooks {
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#sweep();
-    }, delayMs);
+    }, delayMs).unref();
   }
 
   /** Ends the calls that are past their deadline. */

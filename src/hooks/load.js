@@ -42,7 +42,7 @@ export async function loadHooks(path) {
   return hooks;
 }
 
-/** @param {unknown} error whatever the file has thrown */
+/** @param {unknown} error that the file has thrown */
 function textOf(error) {
   return error instanceof Error ? error.message : String(error);
 }

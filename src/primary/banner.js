@@ -27,6 +27,7 @@ export function banner({ config, port, metricsPort }) {
     `  limits      ${limits}`,
     `  access      ${access}`,
     `  http api    ${api}`,
+    ...(config.hooks === null ? [] : [`  hooks       ${config.hooks.path}`]),
   ];
 }
 

@@ -47,7 +47,7 @@ export class WorkerHooks {
       observe: (hook, value) => seconds[hook].observe(value),
       log,
     });
-    // Without tokens nobody can be revoked: the hook decides at each connection.
+    // Without tokens there are no revocations. The hook decides at each connection.
     const revocations = { isRevoked: () => false };
     /** Connections with a user. */
     this.sessions =

@@ -36,6 +36,12 @@ function build(functions, { timeoutMs = 60_000, concurrency = 10 } = {}) {
   return { hooks, publish, counters, lines, observed };
 }
 
+/** Deadlines alone do not keep a process alive. @param {import('node:test').TestContext} t */
+function stayAlive(t) {
+  const timer = setInterval(() => {}, 1000);
+  t.after(() => clearInterval(timer));
+}
+
 /** @param {unknown} answer */
 const answering = (answer) => build({ onPublish: () => /** @type {any} */ (answer) }).publish();
 
@@ -136,7 +142,8 @@ for (const [name, then] of THENS)
     assert.equal(codeOf(verdict), name === 'throws' ? 'UNAVAILABLE' : 'allowed');
   });
 
-test('a call past its deadline fails, its signal aborts, and its late answer is ignored', async () => {
+test('a call past its deadline fails, its signal aborts, and its late answer is ignored', async (t) => {
+  stayAlive(t);
   const late = deferred();
   /** @type {AbortSignal|undefined} */
   let signal;
@@ -188,7 +195,8 @@ test('calls beyond the places wait in line, in order', async () => {
   assert.deepEqual((await Promise.all(verdicts)).map(codeOf), Array(4).fill('allowed'));
 });
 
-test('hooks that hang lose their places, and the line goes on', async () => {
+test('hooks that hang lose their places, and the line goes on', async (t) => {
+  stayAlive(t);
   let isHanging = true;
   const { publish, counters } = build(
     { onPublish: () => (isHanging ? new Promise(() => {}) : true) },
