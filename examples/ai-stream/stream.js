@@ -1,9 +1,9 @@
 // stream.js: publishes a text to a room while it grows, so that no viewer loses or repeats a
 // character. Copy this file.
 //
-// Tokens of 50 ms go out together: a message per token would cost each viewer twenty times as many.
-// Each part says at which character it begins, so a part that arrives behind a newer state changes
-// nothing. A part is repeated with the same idempotency key until Fanfare has accepted it. The text
+// Tokens of 50 ms go out together, because a message per token would cost each viewer more messages.
+// Each part has the number of its first character, so a part that arrives behind a newer state
+// changes nothing. A part is repeated with the same idempotency key until Fanfare has accepted it. The text
 // itself stays here, for viewers that come too late for the history of the room.
 
 const EVERY_MS = 50;
@@ -46,7 +46,7 @@ export class TextStream {
       isComplete = true;
     })();
     for (let at = 0; !this.isDone; ) {
-      // Before the text is read: what is complete now is in it.
+      // Before the text is read, so that a complete text is read whole.
       const isLast = isComplete;
       const text = this.text.slice(at, at + MAX_PART);
       const done = isLast && at + text.length === this.text.length;

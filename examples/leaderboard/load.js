@@ -21,8 +21,8 @@ import { NO_LIMITS, startServer } from '../../loadtest/lib/server.js';
 
 const { values } = readOptions(
   'Holds readers of the leaderboard, and compares the last snapshot of each with Redis.',
-  `readers N | whole 1..15000 | 10000 | readers of server-sent events
-  processes N | whole 1..16 | 2 | processes that hold them
+  `readers N | whole 1..100000 | 10000 | readers of server-sent events
+  processes N | whole 1..16 | 2 | processes that hold them; each has an address of its own
   updates N | whole 1..20000 | 1000 | score updates a second
   seconds S | number 0.5..3600 | 60 | duration of the games
   workers N | whole 1..64 | 2 | workers of the server`,
@@ -55,7 +55,12 @@ async function measure(test) {
   const startedMs = performance.now();
   await Promise.all(
     holders.map((ask, i) =>
-      ask({ step: 'open', url, count: Math.floor((readers + i) / processes) }),
+      ask({
+        step: 'open',
+        url,
+        count: Math.floor((readers + i) / processes),
+        localAddress: `127.0.0.${2 + i}`,
+      }),
     ),
   );
   test.note('readers connected', `in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);

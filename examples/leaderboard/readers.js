@@ -20,10 +20,12 @@ let closed = 0;
  * Opens a stream and resolves when it is in the room.
  * @param {URL} url
  * @param {number} index
+ * @param {string} localAddress an address has some 28,000 ports
  * @returns {Promise<void>}
  */
-function open(url, index) {
-  const socket = connect({ host: url.hostname, port: Number(url.port), noDelay: true });
+function open(url, index, localAddress) {
+  const { hostname: host, port } = url;
+  const socket = connect({ host, port: Number(port), localAddress, noDelay: true });
   const head = `GET ${url.pathname}${url.search} HTTP/1.1\r\nHost: ${url.host}\r\n`;
   socket.write(`${head}Accept: text/event-stream\r\n\r\n`);
   return new Promise((resolve, reject) => {
@@ -63,20 +65,20 @@ function topOf(event) {
     : JSON.stringify(JSON.parse(event.slice(DATA.length)).payload.value);
 }
 
-/** @param {{step: 'open', url: string, count: number} | {step: 'report'}} ask */
+/** @param {{step: 'open', url: string, count: number, localAddress: string} | {step: 'report'}} ask */
 async function act(ask) {
   if (ask.step === 'open') {
     const url = new URL(ask.url);
     for (let opened = 0; opened < ask.count; opened += AT_ONCE)
       await Promise.all(
         Array.from({ length: Math.min(AT_ONCE, ask.count - opened) }, (_, i) =>
-          open(url, opened + i),
+          open(url, opened + i, ask.localAddress),
         ),
       );
     for (let i = 0; i < ask.count; i++) last[i] ??= /** @type {any} */ (undefined);
     return {};
   }
-  /** Readers by what they show. @type {Record<string, number>} */
+  /** Readers by the list that they show. @type {Record<string, number>} */
   const tops = {};
   for (const event of last) {
     const top = topOf(event);

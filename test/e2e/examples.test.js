@@ -2,6 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
@@ -9,6 +11,7 @@ import { runExample } from '../helpers/example.js';
 
 const OPTIONS = { timeout: 60_000, skip: withoutChromium };
 const STEP = { timeout: 20_000 };
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /**
  * @param {import('playwright-core').BrowserContext|import('playwright-core').Browser} browser
@@ -24,7 +27,20 @@ async function openPage(browser, url) {
   return page;
 }
 
-test('chat: people see each other, their messages, and who is typing', OPTIONS, async (t) => {
+/** @param {import('playwright-core').Page} page */
+async function assertAccessible(page) {
+  await page.evaluate(AXE);
+  const { violations } = /** @type {any} */ (await page.evaluate('axe.run()'));
+  const serious = violations.filter((/** @type {{impact: string}} */ { impact }) =>
+    ['serious', 'critical'].includes(impact),
+  );
+  assert.deepEqual(
+    serious.map((/** @type {any} */ { id, nodes }) => [id, nodes[0].html, nodes[0].failureSummary]),
+    [],
+  );
+}
+
+test('chat: people see each other, messages and typing notices', OPTIONS, async (t) => {
   const url = await runExample(t, 'chat');
   const browser = await openBrowser(t);
   const login = await openPage(browser, url);
@@ -42,7 +58,7 @@ test('chat: people see each other, their messages, and who is typing', OPTIONS, 
     await page.locator('#messages li', { hasText: 'Hello <i>Ann</i>' }).waitFor();
   await ann.waitForFunction(`document.getElementById('typing').textContent === ''`);
   assert.equal(await ben.inputValue('#text'), '');
-  // A new tab shows what was said. The person who leaves disappears.
+  // A new tab shows the earlier messages. A person that leaves disappears.
   await ann.close();
   await ben.waitForFunction(`document.getElementById('people').children.length === 1`);
   const again = await openPage(browser, `${url}/?name=Ann`);
@@ -58,6 +74,31 @@ test('leaderboard: the page shows ten players, and their scores grow', OPTIONS, 
   const first = await page.evaluate(best);
   await page.waitForFunction(`${best} > ${first}`);
 });
+
+for (const name of ['chat', 'leaderboard', 'ai-stream'])
+  test(`${name}: axe finds no serious fault, in light and dark`, OPTIONS, async (t) => {
+    const url = await runExample(t, name, { UPDATES_PER_SECOND: '200' });
+    const browser = await openBrowser(t);
+    for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
+      const context = await browser.newContext({ colorScheme, bypassCSP: true });
+      const page = await openPage(context, url);
+      await assertAccessible(page);
+      if (name === 'chat') {
+        await page.goto(`${url}/?name=Ann`);
+        await page.locator('#state', { hasText: 'connected' }).waitFor();
+        await page.fill('#text', 'Hello');
+        await page.press('#text', 'Enter');
+        const ben = await openPage(context, `${url}/?name=Ben`);
+        await ben.locator('#messages li', { hasText: 'Hello' }).first().waitFor();
+        await assertAccessible(ben);
+      } else if (name === 'leaderboard') await page.locator('#board li').nth(9).waitFor();
+      else {
+        await page.click('#ask');
+        await page.waitForFunction(`document.getElementById('answer').textContent.length > 20`);
+      }
+      await assertAccessible(page);
+    }
+  });
 
 test('leaderboard: each of 100 readers ends with the true top ten', OPTIONS, () => {
   const load = fileURLToPath(new URL('../../examples/leaderboard/load.js', import.meta.url));

@@ -11,7 +11,7 @@ import { test } from 'node:test';
 import { freePort } from '../../loadtest/lib/redis.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { startBackend } from '../helpers/example.js';
-import { pack, root, startInstalled } from '../helpers/packed.js';
+import { link, pack, root, startInstalled } from '../helpers/packed.js';
 
 const STEP_MS = 20_000;
 const PACKAGE = '../fanfare/fanfare-0.2.0.tgz';
@@ -45,6 +45,18 @@ function sectionsOf(text) {
       }
       return blocks;
     });
+}
+
+/**
+ * @param {string} cwd
+ * @param {string} code
+ */
+function bash(cwd, code) {
+  execFileSync('bash', ['-e', '-c', code], {
+    cwd,
+    env: { ...process.env, npm_config_prefer_offline: 'true', npm_config_audit: 'false' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
 }
 
 /**
@@ -112,14 +124,18 @@ test('the steps of the tutorial build the chat of examples/chat', {
       await startServer(code.trim());
     } else if (code.startsWith('kill -9')) {
       process.kill(/** @type {number} */ (server?.workers()[0]), 'SIGKILL');
-    } else {
-      const isFirst = code.startsWith('mkdir chat');
-      execFileSync('bash', ['-e', '-c', code.replace(PACKAGE, tarball)], {
-        cwd: isFirst ? parent : home,
-        env: { ...process.env, npm_config_prefer_offline: 'true', npm_config_audit: 'false' },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      });
-    }
+    } else if (code.startsWith('mkdir chat')) {
+      const [before, after] = code.split(/^npm install .*\n/m);
+      bash(parent, before);
+      const [, command] = /^(npm install .*)\n/m.exec(code) ?? [];
+      try {
+        bash(home, command.replace(PACKAGE, tarball));
+      } catch (error) {
+        t.diagnostic(`npm install failed, linking the dependencies: ${error}`);
+        link(home, tarball);
+      }
+      bash(home, after);
+    } else bash(home, code);
   };
   t.after(() => stopBackend());
 

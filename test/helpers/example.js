@@ -14,7 +14,7 @@ const examples = fileURLToPath(new URL('../../examples/', import.meta.url));
 /** @typedef {Record<string, string>} Env */
 
 /**
- * Starts a script, and waits for the line that says where its pages are.
+ * Starts a script, and waits for the line with the address of its pages.
  * @param {Owner} t
  * @param {string[]} args of Node
  * @param {Env} env

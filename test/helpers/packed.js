@@ -1,7 +1,7 @@
 // packed.js: the package as npm packs it, installed in a folder of its own.
 //
-// npm takes the dependencies from its cache, or from the registry. Without either, those of this
-// checkout are linked, and the test says so.
+// npm takes the dependencies from its cache, or from the registry. Without either, it links those of
+// this checkout and reports that.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -87,7 +87,7 @@ const basename = (path) => path.slice(path.lastIndexOf('/') + 1);
  * @param {string} home
  * @param {string} tarball
  */
-function link(home, tarball) {
+export function link(home, tarball) {
   const modules = join(home, 'node_modules');
   rmSync(modules, { recursive: true, force: true });
   mkdirSync(join(modules, 'fanfare'), { recursive: true });
