@@ -4,15 +4,20 @@
 // Both servers trust the test as their proxy, so it chooses the address of each client.
 
 import { startRedis } from '../../loadtest/lib/redis.js';
+import { pause } from '../../loadtest/lib/run.js';
 import { scrape, startServer, until, urlOf } from '../../loadtest/lib/server.js';
 import { each, HandshakeError, WsClient } from '../../loadtest/lib/ws-client.js';
+import { slotOf } from '../../src/backend/redis/slots.js';
 import { checkedTest } from '../helpers/checks.js';
+import { startCluster } from '../helpers/redis-cluster.js';
 
 const CAP = 100;
 const HANDSHAKES = 20_000;
 const CONCURRENCY = 100;
 const LEASE_MS = 5000;
 const SETTLE_MS = 2000;
+const ADDRESS = '192.0.2.1';
+const CHANNEL = 'fanfare:limits';
 /** Two workers publish their number of connections 20 times a second each. */
 const MAX_COMMANDS_PER_SECOND = 100;
 
@@ -20,9 +25,8 @@ const MAX_COMMANDS_PER_SECOND = 100;
 /** @typedef {import('../../loadtest/lib/server.js').Server} Server */
 
 checkedTest('300 connections from one address to two servers settle at 100', async (test) => {
-  const servers = await startPair(test, await startRedis(test));
-  const address = '192.0.2.1';
-  const admitted = await Promise.all(servers.map((server) => open(server, 150, () => address)));
+  const servers = await startPair(test, { REDIS_URL: (await startRedis(test)).url });
+  const admitted = await Promise.all(servers.map((server) => open(server, 150, () => ADDRESS)));
   const dialledMs = performance.now();
   const clients = admitted.flat();
   await until(() => opened(clients) <= CAP, 10_000);
@@ -36,7 +40,7 @@ checkedTest('300 connections from one address to two servers settle at 100', asy
 });
 
 checkedTest('the share of a killed server is free when its lease has ended', async (test) => {
-  const [a, b] = await startPair(test, await startRedis(test));
+  const [a, b] = await startPair(test, { REDIS_URL: (await startRedis(test)).url });
   const address = '2001:db8:0:1::';
   // One subscriber: all of its /64 counts as one address.
   const first = await open(a, CAP, (i) => `${address}${i + 1}`);
@@ -53,13 +57,12 @@ checkedTest('the share of a killed server is free when its lease has ended', asy
 });
 
 checkedTest('the clients of a server that drains find room on the other', async (test) => {
-  const [a, b] = await startPair(test, await startRedis(test));
-  const address = '192.0.2.1';
-  const first = await open(a, CAP, () => address);
-  await until(() => refuses(b, address), SETTLE_MS);
+  const [a, b] = await startPair(test, { REDIS_URL: (await startRedis(test)).url });
+  const first = await open(a, CAP, () => ADDRESS);
+  await until(() => refuses(b, ADDRESS), SETTLE_MS);
   a.kill('SIGTERM');
   await until(async () => opened(first) < CAP, SETTLE_MS);
-  const second = await open(b, CAP, () => address);
+  const second = await open(b, CAP, () => ADDRESS);
   test.check('connections to the second server while the first one drains', CAP, second.length);
 });
 
@@ -67,14 +70,13 @@ checkedTest(
   'without Redis each server is on its own, and both settle when it is back',
   async (test) => {
     const redis = await startRedis(test);
-    const servers = await startPair(test, redis);
+    const servers = await startPair(test, { REDIS_URL: redis.url });
     const [a, b] = servers;
-    const address = '192.0.2.1';
-    const first = await open(a, CAP, () => address);
-    await until(() => refuses(b, address), SETTLE_MS);
+    const first = await open(a, CAP, () => ADDRESS);
+    await until(() => refuses(b, ADDRESS), SETTLE_MS);
     await redis.kill();
     await until(async () => (await figure(b, 'servers')) === 0, 2 * LEASE_MS);
-    const second = await open(b, CAP + 20, () => address);
+    const second = await open(b, CAP + 20, () => ADDRESS);
     test.check('connections to the second server while Redis is away', CAP, second.length);
     test.check('connections to the first server', CAP, opened(first));
     const alone = await figure(b, 'decisions_total{decision="alone"}');
@@ -93,7 +95,7 @@ checkedTest(
   `${HANDSHAKES} handshakes from as many addresses cost no command each`,
   async (test) => {
     const redis = await startRedis(test);
-    const [server] = await startPair(test, redis);
+    const [server] = await startPair(test, { REDIS_URL: redis.url });
     await redis.cli('CONFIG', 'RESETSTAT');
     const before = await figure(server, 'reports_total{kind="sent"}');
     const startedMs = performance.now();
@@ -118,9 +120,31 @@ checkedTest(
   },
 );
 
+checkedTest(
+  'in a cluster, reports return after their slot has moved or failed over',
+  async (test) => {
+    const cluster = await startCluster(test, { hasReplicas: true });
+    const addresses = cluster.primaries.map(({ port }) => `127.0.0.1:${port}`);
+    const [a, b] = await startPair(test, { REDIS_CLUSTER: addresses.join() });
+    const first = await open(a, CAP, () => ADDRESS);
+    await until(() => refuses(b, ADDRESS), SETTLE_MS);
+    const owner = cluster.primaryOf(CHANNEL);
+    const heir = cluster.primaries.find((one) => one !== owner) ?? owner;
+    await cluster.moveSlot(slotOf(CHANNEL), owner, heir);
+    // Longer than the lease: the reports have to arrive over the new way.
+    await pause(LEASE_MS + 1000);
+    test.check('refused after the slot has moved', 'true', await refuses(b, ADDRESS));
+    await heir.kill();
+    await pause(2 * LEASE_MS);
+    test.check('servers after the failover', 2, await figure(b, 'servers'));
+    test.check('refused after the failover', 'true', await refuses(b, ADDRESS));
+    test.check('connections of the first server after the failover', CAP, opened(first));
+  },
+);
+
 /**
  * @param {Run} test
- * @param {Awaited<ReturnType<typeof startRedis>>} redis
+ * @param {Record<string, string>} redis settings
  * @returns {Promise<Server[]>} two servers that know each other
  */
 async function startPair(test, redis) {
@@ -128,7 +152,7 @@ async function startPair(test, redis) {
     ['a', 'b'].map((id) =>
       startServer(test, {
         WORKERS: '2',
-        REDIS_URL: redis.url,
+        ...redis,
         SERVER_ID: id,
         TRUST_PROXY: '127.0.0.1/32',
         FANFARE_OVERLOAD_MODE: 'off',
