@@ -5,6 +5,7 @@ import { HandshakeRate } from '../../src/admission/handshake-rate.js';
 import { createOriginCheck } from '../../src/admission/origin.js';
 import { loadConfig } from '../../src/config/config.js';
 import { createCounters } from '../../src/observability/counters.js';
+import { configOf } from '../helpers/config.js';
 
 /** Counts the connections of each address, as the relay does, and remembers what it was asked. */
 class Counter {
@@ -37,8 +38,7 @@ class Counter {
 
 /** @param {Record<string, string>} [env] */
 function build(env = {}) {
-  const { config, faults } = loadConfig(env);
-  assert.ok(config, faults.join('\n'));
+  const config = configOf(env);
   const health = {
     lag: 0,
     heap: 0,

@@ -9,6 +9,7 @@ import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { createCounters } from '../../src/observability/counters.js';
 import { HttpApi } from '../../src/transport/http-api/http-api.js';
 import { HttpServer } from '../../src/transport/http-server.js';
+import { serverConfigOf } from '../helpers/config.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -32,13 +33,7 @@ async function start(
   t,
   { env = {}, addresses = {}, descriptors = 20_000, onUpgrade, api = null } = {},
 ) {
-  const { config, faults } = loadConfig({
-    PORT: '0',
-    METRICS_PORT: '0',
-    HOST: '127.0.0.1',
-    ...env,
-  });
-  assert.ok(config, faults.join('\n'));
+  const config = serverConfigOf(env);
   const counters = createCounters();
   /** @type {Map<string, number>} */
   const held = new Map();

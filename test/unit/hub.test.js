@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { FORMAT } from '../../src/protocol/format.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, QUIET, receive } from '../helpers/hub.js';
 
@@ -16,8 +16,7 @@ function build({
   onWarning = (/** @type {string} */ _text) => {},
   admitBroadcast = /** @type {Parameters<typeof buildHub>[0]['admitBroadcast']} */ (undefined),
 } = {}) {
-  const { config, faults } = loadConfig(env);
-  assert.ok(config, faults.join());
+  const config = configOf(env);
   const clock = { now: 0 };
   /** @type {{room: string, resolve: () => void, reject: (error: Error) => void}[]} */
   const subscribing = [];

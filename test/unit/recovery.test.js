@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
-import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
+import { configOf } from '../helpers/config.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, receive } from '../helpers/hub.js';
 import { away, StreamBroker } from '../helpers/stream-broker.js';
@@ -22,8 +22,7 @@ function build({
   isManual = false,
   maxBufferBytes = 1e9,
 } = {}) {
-  const { config, faults } = loadConfig(env);
-  assert.ok(config, faults.join());
+  const config = configOf(env);
   const broker = new StreamBroker({ size, isManual });
   const clock = { now: 1000 };
   const historyOf = (/** @type {string} */ room) => (room.startsWith('h') ? { size, ttlMs } : null);
@@ -1428,6 +1427,16 @@ const KINDS = [
   ...['failRead', 'away', 'back', 'turn', 'turn', 'turn', 'tick', 'evict', 'full', 'repeat'],
 ];
 
+/** Counts of a random run. */
+const NO_COUNTS = Object.freeze({
+  recovered: 0,
+  insufficient: 0,
+  resyncs: 0,
+  messages: 0,
+  omitted: 0,
+  latest: 0,
+});
+
 class Model {
   constructor() {
     this.built = build({ isManual: true, size: 8 });
@@ -1441,14 +1450,7 @@ class Model {
      *   {({client: ReturnType<Built['connect']>, at: Position|null, since: any, last: number, seen: number, isIn: boolean, replayed: number, latest: {left: number, offset: number, isFirst: boolean}|null}|null)[]}
      */
     this.clients = [null, null, null, null];
-    this.counts = {
-      recovered: 0,
-      insufficient: 0,
-      resyncs: 0,
-      messages: 0,
-      omitted: 0,
-      latest: 0,
-    };
+    this.counts = { ...NO_COUNTS };
   }
 
   /** @param {Step} step */
@@ -1687,14 +1689,7 @@ class Model {
 }
 
 test('under any faults no client has a gap, a repeat or a false recovery, and all end at the position of the store', async () => {
-  const totals = {
-    recovered: 0,
-    insufficient: 0,
-    resyncs: 0,
-    messages: 0,
-    omitted: 0,
-    latest: 0,
-  };
+  const totals = { ...NO_COUNTS };
   const step = fc.record({ kind: fc.constantFrom(...KINDS), a: fc.nat(1000), b: fc.nat(1000) });
   await fc.assert(
     fc.asyncProperty(

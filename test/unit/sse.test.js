@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Admission } from '../../src/admission/admission.js';
-import { loadConfig } from '../../src/config/config.js';
 import { OWN_DESCRIPTORS } from '../../src/config/system-limits.js';
 import { Heartbeat } from '../../src/hub/heartbeat.js';
 import { CLOSES } from '../../src/protocol/codes.js';
@@ -11,6 +10,7 @@ import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { EventStreams } from '../../src/transport/sse.js';
 import { Relocations } from '../../src/worker/relocation.js';
+import { serverConfigOf } from '../helpers/config.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
 import { buildHub } from '../helpers/hub.js';
 import { RawClient } from '../helpers/raw-http.js';
@@ -26,8 +26,7 @@ const silent = { debug() {}, error() {} };
  * @param {Record<string, string>} [env]
  */
 async function serve(t, env = {}) {
-  const { config, faults } = loadConfig({ PORT: '0', HOST: '127.0.0.1', ...env });
-  assert.ok(config, faults.join());
+  const config = serverConfigOf(env);
   const broker = new StreamBroker();
   const parts = buildHub({
     config,

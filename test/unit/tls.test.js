@@ -12,6 +12,7 @@ import { createCounters } from '../../src/observability/counters.js';
 import { readClientHello } from '../../src/transport/client-hello.js';
 import { HttpServer } from '../../src/transport/http-server.js';
 import { makeCertificate, makeServerCertificate } from '../helpers/certificates.js';
+import { serverConfigOf } from '../helpers/config.js';
 import { isOff } from '../helpers/hidden/fields.js';
 import { handshake, RawClient } from '../helpers/raw-http.js';
 
@@ -21,20 +22,8 @@ const LIMIT = { timeout: 10_000 };
 const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n';
 
 /** @param {Record<string, string>} env */
-function configOf(env) {
-  const { config, faults } = loadConfig({
-    PORT: '0',
-    METRICS_PORT: '0',
-    HOST: '127.0.0.1',
-    ...env,
-  });
-  assert.ok(config, faults.join('\n'));
-  return config;
-}
-
-/** @param {Record<string, string>} env */
 function certificateOf(env) {
-  return readCertificate(configOf(env).tls);
+  return readCertificate(serverConfigOf(env).tls);
 }
 
 /**
@@ -44,7 +33,7 @@ function certificateOf(env) {
  */
 async function start(t, env = {}) {
   const made = await makeServerCertificate(t);
-  const config = configOf({ ...made.env, ...env });
+  const config = serverConfigOf({ ...made.env, ...env });
   const { certificate } = readCertificate(config.tls);
   assert.ok(certificate);
   const counters = createCounters();
@@ -418,13 +407,17 @@ test('an expired certificate, one for later and one that ends soon are warned ab
 });
 
 test('a reload can change the files of TLS, but not turn TLS on or off', LIMIT, () => {
-  const plain = configOf({});
-  const one = configOf({ TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' });
-  const other = configOf({ TLS_CERT_FILE: 'c', TLS_KEY_FILE: 'd' });
+  const plain = serverConfigOf({});
+  const one = serverConfigOf({ TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' });
+  const other = serverConfigOf({ TLS_CERT_FILE: 'c', TLS_KEY_FILE: 'd' });
   assert.deepEqual(changedFixed(one, other), []);
   assert.deepEqual(changedFixed(plain, one), ['TLS_CERT_FILE']);
   assert.deepEqual(changedFixed(one, plain), ['TLS_CERT_FILE']);
   assert.equal(isEqualExceptTls(one, other), true);
-  const changed = configOf({ TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b', ALLOWED_ORIGINS: 'http://a' });
+  const changed = serverConfigOf({
+    TLS_CERT_FILE: 'a',
+    TLS_KEY_FILE: 'b',
+    ALLOWED_ORIGINS: 'http://a',
+  });
   assert.equal(isEqualExceptTls(one, changed), false);
 });

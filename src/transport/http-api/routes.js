@@ -30,6 +30,9 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
   const rooms = new RoomRoutes(services);
   const control = new ControlRoutes(services);
   const uploads = new UploadRoutes(services);
+  const get = routesBy('get');
+  const post = routesBy('post');
+  const remove = routesBy('delete');
   return [
     post('/api/publish', 'publish', 'publish', publish.publish),
     post('/api/publish/batch', 'publish', 'publish_batch', publish.batch),
@@ -38,13 +41,7 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
     get('/api/rooms', 'rooms', 'rooms', rooms.rooms),
     get('/api/rooms/:room', 'rooms', 'room', rooms.room),
     get('/api/rooms/:room/history', 'history', 'history', rooms.history),
-    {
-      method: 'delete',
-      path: '/api/rooms/:room/history',
-      right: 'delete',
-      name: 'delete_history',
-      handle: rooms.deleteHistory,
-    },
+    remove('/api/rooms/:room/history', 'delete', 'delete_history', rooms.deleteHistory),
     get('/api/rooms/:room/presence', 'presence', 'presence', rooms.presence),
     post('/api/presence', 'presence', 'query_presence', rooms.queryPresence),
     post('/api/disconnect', 'disconnect', 'disconnect', control.disconnect),
@@ -55,25 +52,11 @@ export function routesOf(services, publish = new PublishRoutes(services)) {
 }
 
 /**
- * @param {string} path
- * @param {Route['right']} right
- * @param {Route['name']} name
- * @param {Route['handle']} handle
- * @returns {Route}
+ * @param {Route['method']} method
+ * @returns {(path: string, right: Route['right'], name: Route['name'], handle: Route['handle']) => Route}
  */
-function get(path, right, name, handle) {
-  return { method: 'get', path, right, name, handle };
-}
-
-/**
- * @param {string} path
- * @param {Route['right']} right
- * @param {Route['name']} name
- * @param {Route['handle']} handle
- * @returns {Route}
- */
-function post(path, right, name, handle) {
-  return { method: 'post', path, right, name, handle };
+function routesBy(method) {
+  return (path, right, name, handle) => ({ method, path, right, name, handle });
 }
 
 /**
