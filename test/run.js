@@ -26,6 +26,7 @@ const LONG = [
   'e2e/capacity',
   'e2e/client',
   'e2e/client-shared',
+  'e2e/client-sse',
   'e2e/console-page',
   'e2e/examples',
   'e2e/release',

@@ -36,7 +36,7 @@ export function mayReconnect(code) {
 export function reconnectDelay({
   code,
   attempt,
-  serverDelayMs = Number.NaN,
+  serverDelayMs = -1,
   firstDelayMs = 1000,
   maxDelayMs = 30_000,
   random = Math.random,

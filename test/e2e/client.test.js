@@ -12,10 +12,10 @@ import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { servePages } from '../helpers/client-pages.js';
 import { follow, NumberedStream } from '../helpers/numbered-stream.js';
 import { SECRET, token } from '../helpers/tokens.js';
+import { killWorker, ready } from '../helpers/workers.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {import('../helpers/numbered-stream.js').Sight} Sight */
-/** @typedef {import('../../loadtest/lib/server.js').Server} Server */
 
 const OPTIONS = { timeout: 60_000 };
 const ENV = {
@@ -72,20 +72,6 @@ async function startStream(t, url) {
       return views;
     },
   };
-}
-
-/** How many workers have begun to serve so far. @param {Server} server */
-const ready = ({ lines }) => lines.filter(({ msg }) => msg === 'worker ready').length;
-
-/**
- * Kills a worker and waits for the next one.
- * @param {Server} server
- * @param {number} pid
- */
-async function killWorker(server, pid) {
-  const before = ready(server);
-  process.kill(pid, 'SIGKILL');
-  await until(() => ready(server) > before, 20_000, 'a new worker');
 }
 
 /** @param {readonly Sight[][]} views */

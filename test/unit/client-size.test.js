@@ -8,6 +8,7 @@ import { clientScripts } from '../helpers/client-script.js';
 const MAX_BYTES = {
   'fanfare.min.js': 5 * 1024,
   'fanfare-shared.min.js': 8.5 * 1024,
+  'fanfare-sse.min.js': 2 * 1024,
 };
 
 const scripts = clientScripts();

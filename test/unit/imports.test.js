@@ -157,6 +157,7 @@ const TABLE = Object.freeze({
   client: { may: [], packages: [], node: [] },
   'client/node.js': { may: ['client/'], packages: ['ws'], node: [] },
   'client/shared': { may: ['client/'], packages: [], node: [] },
+  'client/sse': { may: ['client/'], packages: [], node: [] },
   // Actions go to a worker by the messages of the primary, not by imports.
   console: {
     may: ['config/', 'doctor/doctor.js', 'transport/http-api/keys.js'],

@@ -1,0 +1,228 @@
+// index.js: `fanfare/client/sse`: a small client that only listens, over server-sent events.
+//
+// Its API is a part of that of `fanfare/client`, so it can stand in if WebSockets are blocked. It
+// reads the stream with `fetch`, because an EventSource puts tokens into URLs, hides the status of
+// a refusal and does not notice a dead connection. A request names all rooms, so the stream begins
+// anew when a room is joined or left. It goes on behind the last message of each room.
+
+import { reconnectDelay } from '../delay.js';
+import { Emitter } from '../emitter.js';
+import { FanfareError } from './error.js';
+import { Room } from './room.js';
+
+export { FanfareError, Room };
+
+/** Silence after a missed heartbeat that ends a stream. */
+const SILENCE_MS = 10_000;
+/** A stream that lasted this long ends a series of failed attempts. */
+const STABLE_MS = 30_000;
+/** Close codes from here on mean stop (docs/protocol.md). */
+const FIRST_FINAL_CODE = 4500;
+
+/** @typedef {import('../connection.js').State} State */
+/** @typedef {import('../connection.js').StateDetail} StateDetail */
+
+/**
+ * How a stream ends: the server's `close`, or the status of its refusal.
+ * @typedef {{code: number, reason?: string, serverDelayMs?: number}} Ending
+ */
+
+/**
+ * @typedef {object} Options
+ * @property {import('../token.js').TokenOption} [token] a token, or a function that gets one. The
+ *   function is called again when the server refuses the token
+ * @property {number} [heartbeatMs] FANFARE_PING_INTERVAL_MS of the server; 30,000 by default
+ * @property {number} [firstDelayMs] upper end of the first reconnect delay; 1,000 by default
+ * @property {number} [maxDelayMs] upper end of later ones; 30,000 by default
+ */
+
+/**
+ * As in `fanfare/client` (../fanfare.js).
+ * @typedef {{
+ *   state: [state: State, detail: StateDetail],
+ *   broadcast: [payload: any],
+ *   degraded: [degraded: boolean],
+ *   error: [error: FanfareError],
+ * }} Events
+ */
+
+/** @extends {Emitter<Events>} */
+export class Fanfare extends Emitter {
+  /** @type {State} */
+  state = 'idle';
+  #url;
+  #options;
+  /** @type {Map<string, Room>} */
+  #rooms = new Map();
+  /** Of the present stream. @type {AbortController|undefined} */
+  #controller;
+  /** @type {ReturnType<typeof setTimeout>|undefined} */
+  #timer;
+  /** @type {string|null|undefined} */
+  #token;
+  /** How the present stream ends, as far as the server has announced it. @type {Ending} */
+  #ending = { code: 1006 };
+  /** Streams lost in a row. */
+  #attempt = 0;
+
+  /**
+   * Connects when a room is joined.
+   * @param {string} url `https://chat.example/sse`; in a page it may be relative
+   * @param {Options} [options]
+   */
+  constructor(url, options = {}) {
+    super();
+    this.#url = new URL(url, /** @type {any} */ (globalThis).location?.href);
+    this.#options = options;
+  }
+
+  /**
+   * @template [Payload=any]
+   * @param {string} name
+   * @param {import('./room.js').JoinOptions} [options]
+   * @returns {Room<Payload>}
+   */
+  join(name, options = {}) {
+    let room = this.#rooms.get(name);
+    if (!room) {
+      room = new Room(name, options, (error) => {
+        if (error) return this.#report(error, room);
+        this.#rooms.delete(name);
+        this.connect();
+      });
+      this.#rooms.set(name, room);
+      this.connect();
+    }
+    return room;
+  }
+
+  /** Begins the stream anew, also after `close` and after a refusal. */
+  async connect() {
+    const { signal } = this.#enter(this.#rooms.size ? 'connecting' : 'idle');
+    // Rooms that are joined together share a request.
+    await null;
+    if (signal.aborted || !this.#rooms.size) return;
+    this.#arm();
+    const startedAtMs = Date.now();
+    this.#ending = { code: 1006 };
+    await this.#read(signal).catch(() => {});
+    if (signal.aborted) return;
+    if (Date.now() - startedAtMs > STABLE_MS) this.#attempt = 0;
+    this.#lost();
+  }
+
+  /** Leaves all rooms and ends the stream. */
+  async close() {
+    this.#enter('closed');
+    for (const room of this.#rooms.values()) room.end();
+    this.#rooms.clear();
+  }
+
+  /** @param {AbortSignal} signal */
+  async #read(signal) {
+    const { token } = this.#options;
+    const isNew = !this.#token;
+    if (isNew) {
+      try {
+        this.#token = token instanceof Function ? await token() : token;
+      } catch (cause) {
+        return this.#report(new FanfareError('TOKEN_UNAVAILABLE', { cause }));
+      }
+    }
+    const headers = this.#token ? { authorization: `Bearer ${this.#token}` } : undefined;
+    const response = await fetch(this.#address(), { signal, headers });
+    const { status } = response;
+    if (status !== 200) {
+      const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
+      // 429 and 503 have Retry-After.
+      const isFinal = status < 500 && !seconds;
+      const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
+      const serverDelayMs = (seconds + Math.random()) * 1000;
+      this.#ending = { code, reason: `HTTP ${status}`, serverDelayMs };
+      return;
+    }
+    const stream = /** @type {ReadableStream} */ (response.body);
+    const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+    this.state = 'connected';
+    this.emit('state', 'connected', {});
+    let text = '';
+    for (;;) {
+      const { value } = await reader.read();
+      if (!value) return;
+      this.#arm();
+      const lines = (text + value).split('\n');
+      text = /** @type {string} */ (lines.pop());
+      // The other lines repeat parts of the data, or are for an EventSource.
+      for (const line of lines)
+        if (line.startsWith('data: ')) this.#receive(JSON.parse(line.slice(6)));
+    }
+  }
+
+  /** The request names rooms with a position first, because the id lists them in this order. */
+  #address() {
+    const rooms = [...this.#rooms.values()].sort((a, b) => Number(!a.since) - Number(!b.since));
+    const names = /** @type {[string, string][]} */ (rooms.map(({ name }) => ['room', name]));
+    const query = new URLSearchParams(names);
+    const ids = rooms.map(({ since }) => (since ? `${since.epoch}:${since.offset}` : '-'));
+    return `${this.#url}?${query}&lastEventId=${ids}`;
+  }
+
+  /** @param {import('../wire.js').Message} message */
+  #receive(message) {
+    const { type } = message;
+    const room = this.#rooms.get(message.room);
+    if (type === 'close') Object.assign(this.#ending, message);
+    else if (type === 'SERVER_SHUTDOWN') this.#ending.serverDelayMs = message.reconnectAfterMs;
+    else if (type === 'error') this.#report(new FanfareError(message.error, message));
+    // The stream may not return to it, and a request for it would be refused.
+    else if (type === 'left') room?.leave();
+    else if (room) room.receive(message);
+    else {
+      const event = /** @type {'broadcast'} */ (type);
+      this.emit(event, message[type === 'degraded' ? type : 'payload']);
+    }
+  }
+
+  /** The stream has ended. */
+  #lost() {
+    const { code, reason, serverDelayMs } = this.#ending;
+    if (code === 4001) this.#token = null;
+    if (code >= FIRST_FINAL_CODE) {
+      this.#enter('closed', { code, reason });
+      return this.#report(new FanfareError('REFUSED', { message: `REFUSED: ${reason}` }));
+    }
+    const attempt = this.#attempt++;
+    const delayMs = reconnectDelay({ ...this.#options, code, attempt, serverDelayMs });
+    this.#enter('waiting', { code, reason, delayMs });
+    this.#timer = setTimeout(() => this.connect(), delayMs);
+  }
+
+  /** Ends the stream if nothing comes. */
+  #arm() {
+    const { heartbeatMs = 30_000 } = this.#options;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#lost(), heartbeatMs + SILENCE_MS);
+  }
+
+  /**
+   * Ends the present stream.
+   * @param {State} state
+   * @param {StateDetail} [detail]
+   */
+  #enter(state, detail = {}) {
+    clearTimeout(this.#timer);
+    this.#controller?.abort();
+    this.#controller = new AbortController();
+    this.state = state;
+    this.emit('state', state, detail);
+    return this.#controller;
+  }
+
+  /**
+   * @param {FanfareError} error
+   * @param {Room} [room]
+   */
+  #report(error, room) {
+    if (!room?.emit('error', error) && !this.emit('error', error)) console.error(error);
+  }
+}

@@ -1,0 +1,422 @@
+// client-sse.test.js: `fanfare/client/sse` on fake streams and a fake clock: requests, positions,
+// recovery, refusals, silence.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Fanfare } from '../../src/client/sse/index.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {Record<string, any>} Message */
+
+/** A request, whose answer the test plays. */
+class FakeRequest {
+  /** @type {ReadableStreamDefaultController|undefined} */
+  #controller;
+
+  /**
+   * @param {URL} url
+   * @param {{signal: AbortSignal, headers: Record<string, string>}} options
+   */
+  constructor(url, { signal, headers }) {
+    this.url = url;
+    this.headers = headers;
+    this.signal = signal;
+    const { promise, resolve, reject } = withResolvers();
+    this.answered = promise;
+    this.resolve = resolve;
+    this.reject = reject;
+    signal.addEventListener('abort', () => {
+      reject(signal.reason);
+      this.#controller?.error(signal.reason);
+    });
+  }
+
+  get rooms() {
+    return this.url.searchParams.getAll('room');
+  }
+
+  get lastEventId() {
+    return this.url.searchParams.get('lastEventId');
+  }
+
+  /** The stream begins. */
+  async begin() {
+    const body = new ReadableStream({
+      start: (controller) => {
+        this.#controller = controller;
+      },
+    });
+    this.resolve(new Response(body));
+    await turn();
+  }
+
+  /** @param {Message[]} messages sent in one piece */
+  async send(...messages) {
+    const events = messages.map((one) => `event: ${one.type}\ndata: ${JSON.stringify(one)}\n\n`);
+    await this.write(events.join(''));
+  }
+
+  /** @param {string} text */
+  async write(text) {
+    this.#controller?.enqueue(new TextEncoder().encode(text));
+    await turn();
+  }
+
+  async end() {
+    this.#controller?.close();
+    await turn();
+  }
+
+  /** @param {number} status @param {Record<string, string>} [headers] */
+  async refuse(status, headers) {
+    this.resolve(new Response('{}', { status, headers }));
+    await turn();
+  }
+}
+
+function withResolvers() {
+  /** @type {(response: Response) => void} */
+  let resolve = () => {};
+  /** @type {(reason: unknown) => void} */
+  let reject = () => {};
+  const promise = new Promise((...functions) => {
+    [resolve, reject] = functions;
+  });
+  return { promise, resolve, reject };
+}
+
+/**
+ * @param {TestContext} t
+ * @param {import('../../src/client/sse/index.js').Options} [options]
+ */
+function setUp(t, options) {
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.mock.method(Math, 'random', () => 0.5);
+  /** @type {FakeRequest[]} */
+  const requests = [];
+  t.mock.method(globalThis, 'fetch', (/** @type {string} */ url, /** @type {any} */ init) => {
+    const request = new FakeRequest(new URL(url), init);
+    requests.push(request);
+    return request.answered;
+  });
+  const fanfare = new Fanfare('https://chat.example/sse', options);
+  t.after(() => fanfare.close());
+  /** @type {[string, number|undefined][]} */
+  const states = [];
+  fanfare.on('state', (state, { delayMs }) => states.push([state, delayMs]));
+  /** @type {string[]} */
+  const errors = [];
+  fanfare.on('error', ({ code, message }) => errors.push(code === message ? code : message));
+  return {
+    fanfare,
+    requests,
+    states,
+    errors,
+    get request() {
+      return requests[requests.length - 1];
+    },
+    /** Lets the clock run, and then promises. @param {number} ms */
+    async pass(ms) {
+      t.mock.timers.tick(ms);
+      await turn();
+    },
+    /** Joins a room with history at offset 10. @param {import('../../src/client/sse/room.js').JoinOptions} [join] */
+    async joined(join) {
+      const room = fanfare.join('chat.1', join);
+      await turn();
+      await this.request.begin();
+      await this.request.send({ type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+      return room;
+    },
+    /** The stream breaks, and the client has made the next request. */
+    async broken() {
+      await this.request.end();
+      await this.pass(30_000);
+    },
+  };
+}
+
+/** @param {number} offset @param {string} [epoch] */
+const at = (offset, epoch = 'e1') => ({ epoch, offset });
+
+/** @param {number} offset @param {string} [epoch] */
+const message = (offset, epoch) => ({
+  type: 'message',
+  room: 'chat.1',
+  payload: offset,
+  from: 'ann',
+  timestamp: 1,
+  ...at(offset, epoch),
+});
+
+/** Everything that a room hands to its application. @param {import('../../src/client/sse/room.js').Room} room */
+function seen(room) {
+  /** @type {unknown[]} */
+  const list = [];
+  room.on('message', (payload) => list.push(payload));
+  room.on('reset', (state) => list.push({ state }));
+  return list;
+}
+
+test('rooms that are joined together share a request, with the token in its header', async (t) => {
+  const client = setUp(t, { token: async () => 'secret' });
+  for (const name of ['chat.1', 'chat.2']) client.fanfare.join(name);
+  assert.equal(client.fanfare.join('chat.1'), client.fanfare.join('chat.1'));
+  await turn();
+  assert.equal(client.requests.length, 1);
+  assert.equal(client.request.url.pathname, '/sse');
+  assert.deepEqual(client.request.rooms, ['chat.1', 'chat.2']);
+  assert.deepEqual(client.request.headers, { authorization: 'Bearer secret' });
+  await client.request.begin();
+  assert.equal(client.fanfare.state, 'connected');
+});
+
+test('events may be cut anywhere', async (t) => {
+  const client = setUp(t);
+  const list = seen(await client.joined());
+  const text = `: \n\nid: e1:11\ndata: ${JSON.stringify(message(11))}\n\n`;
+  for (const part of text) await client.request.write(part);
+  assert.deepEqual(list, [11]);
+});
+
+test('a new stream goes on behind the last message, and repeats are dropped', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const list = seen(room);
+  await client.request.send(message(11), message(12), message(12));
+  await client.broken();
+  assert.equal(client.request.lastEventId, 'e1:12');
+  await client.request.begin();
+  await client.request.send({ type: 'joined', room: 'chat.1', ...at(14), recovered: true });
+  for (const offset of [12, 13, 14, 15]) await client.request.send(message(offset));
+  assert.deepEqual(list, [11, 12, 13, 14, 15]);
+  assert.deepEqual(room.position, at(15));
+});
+
+test('rooms with a position come first, and the id lists them in that order', async (t) => {
+  const client = setUp(t);
+  client.fanfare.join('plain');
+  await client.joined();
+  await client.request.send({ type: 'joined', room: 'plain' });
+  const { signal } = client.request;
+  client.fanfare.join('chat.2', { since: at(3, 'e2') });
+  client.fanfare.join('chat.3');
+  await turn();
+  assert.ok(signal.aborted, 'the former stream ends');
+  assert.deepEqual(client.request.rooms, ['chat.1', 'chat.2', 'plain', 'chat.3']);
+  assert.equal(client.request.lastEventId, 'e1:10,e2:3,-,-');
+});
+
+test('after a gap the state is loaded before live messages continue', async (t) => {
+  const client = setUp(t);
+  /** @type {((state: string) => void)[]} */
+  const loads = [];
+  /** @type {unknown[]} */
+  const positions = [];
+  const room = await client.joined({
+    recoverFailed: (position) => {
+      positions.push(position);
+      return new Promise((resolve) => loads.push(resolve));
+    },
+  });
+  const list = seen(room);
+  await client.request.send(message(11));
+  await client.request.send({ type: 'resync', room: 'chat.1', ...at(3, 'e2'), reloadAfterMs: 700 });
+  await client.request.send(message(4, 'e2'));
+  await client.pass(699);
+  assert.equal(loads.length, 0);
+  await client.pass(1);
+  assert.deepEqual([list, positions, room.position], [[11], [at(3, 'e2')], at(11)]);
+  loads[0]('new');
+  await turn();
+  await client.request.send(message(5, 'e2'));
+  assert.deepEqual(list, [11, { state: 'new' }, 4, 5]);
+});
+
+test('a plain room loads the state after each reconnect, and not at first', async (t) => {
+  const client = setUp(t);
+  const list = seen(client.fanfare.join('plain', { recoverFailed: () => 'state' }));
+  await turn();
+  await client.request.begin();
+  await client.request.send({ type: 'joined', room: 'plain' });
+  await client.request.send({ type: 'message', room: 'plain', payload: 1 });
+  await client.broken();
+  await client.request.begin();
+  await client.request.send({ type: 'joined', room: 'plain' });
+  await client.pass(0);
+  assert.deepEqual(list, [1, { state: 'state' }]);
+});
+
+test('a state that cannot be loaded is reported and loaded again; a later gap replaces it', async (t) => {
+  const client = setUp(t);
+  let calls = 0;
+  const room = await client.joined({
+    recoverFailed: async () => {
+      if (++calls === 1) throw new Error('no database');
+      return calls;
+    },
+  });
+  const list = seen(room);
+  const resync = { type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 };
+  await client.request.send(resync);
+  await client.pass(0);
+  assert.deepEqual(client.errors, ['STATE_UNAVAILABLE']);
+  await client.request.send(resync);
+  await client.pass(0);
+  await client.pass(30_000);
+  assert.deepEqual(list, [{ state: 2 }]);
+});
+
+test('no more than 1,000 messages wait for the state', async (t) => {
+  const client = setUp(t);
+  /** @type {((state: string) => void)[]} */
+  const loads = [];
+  const recoverFailed = () => new Promise((resolve) => loads.push(resolve));
+  const list = seen(await client.joined({ recoverFailed }));
+  await client.request.send({ type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 });
+  await client.pass(0);
+  for (let offset = 11; offset <= 1012; offset++) await client.request.send(message(offset));
+  await client.pass(0);
+  assert.equal(loads.length, 2);
+  loads[0]('old');
+  await turn();
+  assert.deepEqual(list, []);
+  loads[1]('new');
+  await turn();
+  assert.deepEqual(list, [{ state: 'new' }, 1012]);
+});
+
+test('a broken stream is replaced after full jitter that doubles, and 30 s reset it', async (t) => {
+  const client = setUp(t);
+  client.fanfare.join('chat.1');
+  await turn();
+  for (const stableMs of [0, 0, 0, 30_001]) {
+    await client.request.begin();
+    await client.pass(stableMs);
+    await client.broken();
+  }
+  const delays = client.states.flatMap(([, delayMs]) => delayMs ?? []);
+  assert.deepEqual(delays, [500, 1000, 2000, 500]);
+});
+
+for (const [name, play, delay] of /** @type {const} */ ([
+  [
+    'a drain',
+    (/** @type {FakeRequest} */ request) =>
+      request.send(
+        { type: 'SERVER_SHUTDOWN', reconnectAfterMs: 4321 },
+        { type: 'close', code: 1012, reason: 'service restart' },
+      ),
+    4321,
+  ],
+  [
+    'an overload',
+    (/** @type {FakeRequest} */ request) =>
+      request.send({ type: 'close', code: 1013, reason: 'overload' }),
+    15_000,
+  ],
+]))
+  test(`after ${name} the client waits as long as the protocol demands`, async (t) => {
+    const client = setUp(t);
+    await client.joined();
+    await play(client.request);
+    await client.request.end();
+    assert.deepEqual(client.states.at(-1), ['waiting', delay]);
+  });
+
+test('a refusal with Retry-After is tried again, others end the client', async (t) => {
+  const client = setUp(t);
+  client.fanfare.join('chat.1');
+  await turn();
+  await client.request.refuse(503, { 'retry-after': '7' });
+  assert.deepEqual(client.states.at(-1), ['waiting', 7500]);
+  await client.pass(7500);
+  await client.request.refuse(403);
+  assert.deepEqual(client.states.at(-1), ['closed', undefined]);
+  assert.deepEqual(client.errors, ['REFUSED: HTTP 403']);
+  client.fanfare.connect();
+  await turn();
+  assert.equal(client.requests.length, 3, 'connect() tries again');
+});
+
+test('a token is kept until it is refused; a new one that is refused ends the client', async (t) => {
+  let calls = 0;
+  const client = setUp(t, { token: () => `token ${++calls}` });
+  await client.joined();
+  await client.broken();
+  assert.equal(client.request.headers.authorization, 'Bearer token 1');
+  await client.request.refuse(401);
+  await client.pass(30_000);
+  assert.equal(client.request.headers.authorization, 'Bearer token 2');
+  await client.request.begin();
+  await client.request.send({ type: 'close', code: 4001, reason: 'token expired' });
+  await client.broken();
+  assert.equal(client.request.headers.authorization, 'Bearer token 3');
+  await client.request.refuse(401);
+  assert.equal(client.fanfare.state, 'closed');
+});
+
+test('a token callback that fails is reported and called again', async (t) => {
+  let calls = 0;
+  const client = setUp(t, {
+    token: () => {
+      if (++calls === 1) throw new Error('no backend');
+      return 'token';
+    },
+  });
+  client.fanfare.join('chat.1');
+  await turn();
+  assert.deepEqual([client.errors, client.requests.length], [['TOKEN_UNAVAILABLE'], 0]);
+  await client.pass(500);
+  assert.equal(client.requests.length, 1);
+});
+
+test('a stream without a sign of life for a heartbeat and 10 s is dropped', async (t) => {
+  const client = setUp(t, { heartbeatMs: 20_000 });
+  await client.joined();
+  await client.pass(29_999);
+  await client.request.write(': \n\n');
+  await client.pass(29_999);
+  assert.equal(client.fanfare.state, 'connected');
+  await client.pass(1);
+  assert.equal(client.fanfare.state, 'waiting');
+  assert.ok(client.requests[0].signal.aborted);
+});
+
+test('a room that the server ends is left, and the stream goes on without it', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  client.fanfare.join('chat.2');
+  await turn();
+  await client.request.begin();
+  let hasLeft = false;
+  room.on('left', () => {
+    hasLeft = true;
+  });
+  const list = seen(room);
+  await client.request.send({ type: 'left', room: 'chat.1', reason: 'removed' }, message(11));
+  assert.deepEqual([hasLeft, list], [true, []]);
+  assert.deepEqual(client.request.rooms, ['chat.2']);
+  client.fanfare.join('chat.2').leave();
+  await client.pass(60_000);
+  assert.equal(client.fanfare.state, 'idle');
+});
+
+test('broadcasts, outages and errors are events of the client; close ends rooms', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  /** @type {unknown[]} */
+  const list = [];
+  client.fanfare.on('broadcast', (payload) => list.push(payload));
+  client.fanfare.on('degraded', (degraded) => list.push(degraded));
+  room.on('left', () => list.push('left'));
+  await client.request.send({ type: 'broadcast', payload: null });
+  await client.request.send({ type: 'degraded', degraded: true });
+  await client.request.send({ type: 'error', error: 'UNAVAILABLE', message: 'later' });
+  await client.fanfare.close();
+  assert.deepEqual(list, [null, true, 'left']);
+  assert.deepEqual(client.errors, ['later']);
+  await client.pass(60_000);
+  assert.equal(client.requests.length, 1);
+});
