@@ -12,6 +12,7 @@ import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import pino from 'pino';
 import { EmbeddedBroker } from '../../src/backend/embedded/broker.js';
+import { encodeReport } from '../../src/backend/embedded/place-report.js';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
 import {
@@ -470,4 +471,38 @@ test('messages are parsed wherever they are cut', () => {
       reader.read(Buffer.from(bytes.subarray(at, at + size)));
     assert.deepEqual(seen, ['1:13', '4:100010', '9:9', '6:27', '4:7'], `cut every ${size} bytes`);
   }
+});
+
+test('one worker carries the reports of the relay, and another one when it resigns', {
+  timeout: 10_000,
+}, async (t) => {
+  const relay = await startRelay(t);
+  const rule = { cap: 10, mode: /** @type {const} */ ('enforce') };
+  /** @type {string[]} */
+  const told = [];
+  const links = [];
+  for (const name of ['a', 'b']) {
+    const link = await openLink(t, relay);
+    link.listen({
+      onCarry: (isCarrier) => told.push(`${name} ${isCarrier ? 'carries' : 'rests'}`),
+      // Redis brings each report back to its sender.
+      onReport: (report) => link.passReport(report),
+      onKeep: (key, connections) => told.push(`${name} keeps ${connections} of ${key}`),
+    });
+    link.volunteer({ address: rule, user: rule });
+    links.push(link);
+  }
+  const [a, b] = links;
+  for (let i = 0; i < 8; i++) await a.acquire('192.0.2.1', 10, false);
+  await eventually(() => relay.fleet.figures().keys.reported === 1);
+  const places = new Map([['192.0.2.1', 8]]);
+  a.passReport(encodeReport({ server: 'ff'.repeat(8), places }));
+  await eventually(() => told.includes('a keeps 5 of 192.0.2.1'));
+  assert.equal(told[0], 'a carries');
+  assert.equal(told.includes('b carries'), false);
+  a.resign();
+  a.volunteer({ address: rule, user: rule });
+  await eventually(() => told.includes('b carries'));
+  b.resign();
+  await eventually(() => relay.fleet.figures().servers === 0);
 });

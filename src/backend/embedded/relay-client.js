@@ -142,6 +142,7 @@ export class RelayClient {
     this.onPublication = () => {};
     /** @type {RelayListeners['onSessionLost']} */
     this.onSessionLost = () => {};
+    this.hasResigned = false;
     /** @type {RelayListeners['onCarry']} */
     this.onCarry = () => {};
     /** @type {RelayListeners['onReport']} */
@@ -308,11 +309,12 @@ export class RelayClient {
    * @param {import('../places.js').FleetRules} rules of this worker's configuration
    */
   volunteer(rules) {
-    if (this.isOpen) this.#out().volunteer(rules);
+    if (this.isOpen && !this.hasResigned) this.#out().volunteer(rules);
   }
 
-  /** Withdraws that offer, because this worker drains. */
+  /** Withdraws that offer for good, because this worker drains. */
   resign() {
+    this.hasResigned = true;
     if (this.isOpen) this.#out().text(OP.RESIGN, '');
   }
 
