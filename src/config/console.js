@@ -1,11 +1,11 @@
-// console.js: who may use the console of the operations port.
+// console.js: decides about access to the console of the operations port.
 //
-//   open   everybody who reaches the port: it listens on a loopback address
-//   key    whoever has an API key with the right `console`
-//   off    nobody
+//   open   without a key: the port listens on a loopback address
+//   key    with an API key that has the right `console`
+//   off    not at all
 //
 // Many servers bind the operations port to all addresses for Prometheus alone. There the console is
-// off until an operator configures a key for it, and /metrics stays as it is.
+// off until an operator configures a key for it. /metrics stays as it is.
 
 const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|::1)$/i;
 

@@ -5,13 +5,11 @@
 
 import { readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { extname } from 'node:path';
+import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('./page/', import.meta.url));
-const UPLOT = fileURLToPath(
-  new URL('./', `file://${createRequire(import.meta.url).resolve('uplot')}`),
-);
+const UPLOT = dirname(createRequire(import.meta.url).resolve('uplot'));
 const TYPES = /** @type {Readonly<Record<string, string>>} */ ({
   '.html': 'text/html; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
@@ -55,7 +53,7 @@ export function readAssets() {
   }
   const page = assets.get('/console/index.html');
   if (page !== undefined) assets.set('/', page);
-  assets.set('/console/uplot.js', { path: `${UPLOT}uPlot.iife.min.js`, type: TYPES['.js'] });
-  assets.set('/console/uplot.css', { path: `${UPLOT}uPlot.min.css`, type: TYPES['.css'] });
+  assets.set('/console/uplot.js', { path: join(UPLOT, 'uPlot.iife.min.js'), type: TYPES['.js'] });
+  assets.set('/console/uplot.css', { path: join(UPLOT, 'uPlot.min.css'), type: TYPES['.css'] });
   return assets;
 }

@@ -1,7 +1,7 @@
 // routes.js: the routes of the console.
 //
 //   GET  /  /console/…                 the page, without data
-//   GET  /console/api/session          who the visitor is, and the table of charts
+//   GET  /console/api/session          the visitor's rights, and the table of charts
 //   GET  /console/api/history?since=   samples behind a time, and the state of the server
 //   GET  /console/api/limits           limits, and how often each acted
 //   GET  /console/api/doctor           the doctor's findings

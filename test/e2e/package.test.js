@@ -118,6 +118,10 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
       for (const socket of [publisher, member]) await joined(socket);
       publisher.send('{"type":"message","room":"lobby","payload":"hello"}');
       assert.equal((await received(member, 'message')).payload, 'hello');
+      for (const path of ['', 'console/main.js', 'console/uplot.js', 'console/uplot.css']) {
+        const { status } = await fetch(`http://127.0.0.1:${server.metricsPort}/${path}`);
+        assert.equal(status, 200, `the console: /${path}`);
+      }
       process.kill(server.pid, 'SIGTERM');
       const [code] = await server.exited;
       assert.equal(code, 0);

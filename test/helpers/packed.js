@@ -117,7 +117,7 @@ export function link(home, tarball) {
  * @param {object} [options]
  * @param {string} [options.command]
  * @param {Record<string, string>} [options.env]
- * @returns {Promise<{pid: number, port: number, exited: Promise<any[]>, workers: () => number[]}>}
+ * @returns {Promise<{pid: number, port: number, metricsPort: number, exited: Promise<any[]>, workers: () => number[]}>}
  *   `workers`: the processes of all workers so far
  */
 export async function startInstalled(t, home, { command = 'npx --no-install fanfare', env } = {}) {
@@ -152,10 +152,10 @@ export async function startInstalled(t, home, { command = 'npx --no-install fanf
     let log = '';
     createInterface({ input: child.stdout }).on('line', (line) => {
       log += `${line}\n`;
-      const { msg, pid, port, workerPid } = JSON.parse(line);
+      const { msg, pid, port, metricsPort, workerPid } = JSON.parse(line);
       if (msg === 'worker ready') workers.push(workerPid);
       if (String(msg).startsWith('fanfare is ready'))
-        resolve({ pid, port, exited, workers: () => workers });
+        resolve({ pid, port, metricsPort, exited, workers: () => workers });
     });
     exited.then(() => reject(new Error(`the server has ended:\n${log}`)));
   });
