@@ -215,12 +215,18 @@ export class Bucket {
         headers: sent,
         agent: false,
         timeout: this.timeoutMs,
-        signal,
       });
+      const fail = (/** @type {unknown} */ error) => {
+        reject(error);
+        cut(outgoing);
+      };
+      const signalOnAbort = () => fail(signal.reason);
+      signal.addEventListener('abort', signalOnAbort);
+      outgoing.on('close', () => signal.removeEventListener('abort', signalOnAbort));
       outgoing.on('timeout', () => {
         // If the bucket could take more, the body itself is late.
         const isBucketLate = body === null || outgoing.writableNeedDrain || outgoing.writableEnded;
-        outgoing.destroy(
+        fail(
           isBucketLate
             ? new BlobError('UNAVAILABLE', 'the bucket did not answer in time')
             : new BlobError('REQUEST_TIMEOUT', 'the body did not come in time'),
@@ -229,9 +235,33 @@ export class Bucket {
       outgoing.on('error', reject);
       outgoing.on('response', resolve);
       if (body === null || Buffer.isBuffer(body)) outgoing.end(body ?? undefined);
-      else pipeline(body, outgoing, (error) => error && reject(error));
+      else pipeline(untilFault(body, fail), outgoing, (error) => error && reject(error));
     });
   }
+}
+
+/**
+ * @param {AsyncIterable<Buffer>} body
+ * @param {(error: unknown) => void} onFault
+ */
+async function* untilFault(body, onFault) {
+  try {
+    yield* body;
+  } catch (error) {
+    onFault(error);
+    throw error;
+  }
+}
+
+/**
+ * Ends a request by a reset. Some servers take the end of a connection for the end of the body, and
+ * store what they have. TLS makes that end visible to them.
+ * @param {import('node:http').ClientRequest} outgoing
+ */
+function cut(outgoing) {
+  const { socket } = outgoing;
+  if (socket !== null && !socket.connecting && !('encrypted' in socket)) socket.resetAndDestroy();
+  outgoing.destroy();
 }
 
 /**

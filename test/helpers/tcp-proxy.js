@@ -1,4 +1,4 @@
-// tcp-proxy.js: a wire between a server and its Redis that can be slow, narrow, in slices or
+// tcp-proxy.js: a wire between a server and its Redis or bucket that can be slow, narrow, in slices or
 // silent.
 //
 // Late bytes keep their order, and bytes are never changed or lost, as in TCP. A silent wire takes
@@ -43,8 +43,11 @@ class Direction {
     from.on('data', (data) => this.#take(data));
     from.on('end', () => this.#later(0, () => to.end()));
     from.on('close', () => to.destroy());
-    // `close` follows.
-    from.on('error', () => {});
+    to.on('drain', () => this.#throttle());
+    // `close` follows. A reset stays a reset.
+    from.on('error', (error) => {
+      if ('code' in error && error.code === 'ECONNRESET') to.resetAndDestroy();
+    });
   }
 
   /** @param {Buffer} data */
