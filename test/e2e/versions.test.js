@@ -5,9 +5,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { smoke } from '../faults/smoke.js';
 import { replaceServer, unknownVersions } from '../helpers/rolling.js';
-import { checkOut, copyTree, findBase, mainOf, makeNext } from '../helpers/versions.js';
+import { checkOut, copyTree, findBase, mainOf, makeNext, relayOf } from '../helpers/versions.js';
 
-const { ref, obstacle } = findBase();
+const { ref, isRelease, obstacle } = findBase();
 
 test(`servers of ${ref}, the working tree and the next version share rooms`, {
   timeout: 60_000,
@@ -24,4 +24,12 @@ test(`servers of ${ref}, the working tree and the next version share rooms`, {
     assert.equal(await unknownVersions(trial), 0);
     await replaceServer(trial, one, next);
   });
+});
+
+test('if messages between primary and workers differ from the release, RELAY_VERSION does too', {
+  skip: obstacle || (isRelease ? false : 'there is no release yet'),
+}, (t) => {
+  const [released, tree] = [checkOut(t, ref), copyTree(t)].map(relayOf);
+  assert.ok(tree.version >= released.version);
+  if (tree.version === released.version) assert.equal(tree.messages, released.messages);
 });

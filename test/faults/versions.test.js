@@ -5,12 +5,12 @@
 // the files of a running server are replaced.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { test } from 'node:test';
+import { startRedis } from '../../loadtest/lib/redis.js';
 import { pause } from '../../loadtest/lib/run.js';
-import { until } from '../../loadtest/lib/server.js';
+import { startServer, until } from '../../loadtest/lib/server.js';
 import { NEMESES } from '../checker/nemesis.js';
+import { connect } from '../helpers/clients.js';
 import { rollTo, unknownVersions } from '../helpers/rolling.js';
 import {
   checkOut,
@@ -18,6 +18,7 @@ import {
   findBase,
   mainOf,
   makeNext,
+  relayOf,
   replaceFiles,
 } from '../helpers/versions.js';
 import { newLine, OPTIONS, smoke } from './smoke.js';
@@ -114,7 +115,7 @@ test(
   NEEDS_BASE,
   async (t) => {
     const [running, tree] = [checkOut(t, ref), copyTree(t)];
-    const isSame = relayVersion(running) === relayVersion(tree);
+    const isSame = relayOf(running).version === relayOf(tree).version;
     const load = { ...LOAD, clients: 50 };
     const setting = { embedded: true, main: mainOf(running), load, expectedLog: REFUSED_WORKER };
     await smoke(t, setting, async (trial) => {
@@ -136,8 +137,96 @@ test(
   },
 );
 
-/** @param {string} folder of a version */
-function relayVersion(folder) {
-  const text = readFileSync(join(folder, 'src/backend/embedded/relay-wire.js'), 'utf8');
-  return /RELAY_VERSION = (\d+)/.exec(text)?.[1];
+/**
+ * Starts a server of each version on one Redis, and a client of each server.
+ * @param {import('node:test').TestContext} t
+ * @param {readonly string[]} versions folders
+ */
+async function startEach(t, versions) {
+  const redis = await startRedis(t);
+  const env = {
+    REDIS_URL: redis.url,
+    WORKERS: '1',
+    FANFARE_LIMITS: 'off',
+    FANFARE_HISTORY: 'kept.*=100/60s',
+    FANFARE_PRESENCE: 'here.*',
+  };
+  const servers = await Promise.all(
+    versions.map((version) => startServer(t, env, { main: mainOf(version) })),
+  );
+  return Promise.all(servers.map(({ port }) => connect(t, port)));
 }
+
+for (const room of ['kept.a', 'plain']) {
+  test(
+    `${room}: an idempotency key of ${ref} holds at newer servers, and back`,
+    NEEDS_BASE,
+    async (t) => {
+      const versions = [checkOut(t, ref), copyTree(t), makeNext(t, { writes: false })];
+      const clients = await startEach(t, versions);
+      for (const client of clients) await client.join(room);
+      for (const [i, first] of clients.entries()) {
+        const publish = { type: 'message', room, idempotencyKey: `${i}`, payload: i, id: 1 };
+        const answer = await first.ask(publish, 'ack');
+        assert.equal(answer.type, 'ack');
+        for (const client of clients) {
+          assert.deepEqual(await client.ask(publish, 'ack'), answer);
+          const { error } = await client.ask({ ...publish, payload: 'another' }, 'ack');
+          assert.equal(error, 'IDEMPOTENCY_CONFLICT');
+        }
+      }
+      for (const client of clients) {
+        await client.ask({ type: 'message', room, payload: 'last', id: 2 }, 'ack');
+        await client.next(({ payload }) => payload === 'last');
+        const payloads = client.all('message').map(({ payload }) => payload);
+        assert.deepEqual(payloads.slice(0, 3), [0, 1, 2]);
+      }
+    },
+  );
+
+  test(
+    `${room}: a key that the version after the next one wrote publishes nothing here`,
+    OPTIONS,
+    async (t) => {
+      const [tree, next] = await startEach(t, [copyTree(t), makeNext(t, { writes: true })]);
+      await tree.join(room);
+      const publish = { type: 'message', room, idempotencyKey: 'k', payload: 1, id: 1 };
+      assert.equal((await next.ask(publish, 'ack')).type, 'ack');
+      const { type, error } = await tree.ask(publish, 'ack');
+      const expected = room === 'plain' ? ['ack', undefined] : ['error', 'OUTCOME_UNKNOWN'];
+      assert.deepEqual([type, error], expected);
+      await tree.ask({ type: 'message', room, payload: 2, id: 2 }, 'ack');
+      // In the room with history, the message of the other version is a gap.
+      await tree.next(({ type, payload }) => type === 'resync' || payload === 2);
+      const { messages } = await tree.ask({ type: 'history', room, id: 3 }, 'history');
+      const payloads = [...tree.all('message'), ...messages].map(({ payload }) => payload);
+      assert.deepEqual(new Set(payloads), new Set([2]));
+    },
+  );
+}
+
+test(
+  `users of ${ref} and of the working tree are in one list, and leave it`,
+  NEEDS_BASE,
+  async (t) => {
+    const clients = await startEach(t, [checkOut(t, ref), copyTree(t)]);
+    const users = ['ada', 'bob'];
+    for (const [i, client] of clients.entries()) {
+      const presence = { user: users[i] };
+      const { type } = await client.ask({ type: 'join', room: 'here.a', presence }, 'joined');
+      assert.equal(type, 'joined');
+    }
+    for (const client of clients) {
+      await until(async () => {
+        const { members } = await client.ask({ type: 'presence', room: 'here.a' }, 'presence');
+        return members?.length === 2;
+      });
+    }
+    for (const [i, client] of clients.entries()) {
+      client.send({ type: 'leave', room: 'here.a' });
+      const other = clients[1 - i];
+      await other.next(({ event, member }) => event === 'leave' && member.user === users[i]);
+      await client.join('here.a');
+    }
+  },
+);

@@ -21,24 +21,25 @@ const LOCK = 'package-lock.json';
 
 /**
  * Finds the release before the working tree: FANFARE_BASE, the newest tag v*, or FIRST_BASE.
- * @returns {{ref: string, obstacle: string}} `obstacle`: the reason why there is none here; or ''
+ * @returns {{ref: string, isRelease: boolean, obstacle: string}} `obstacle`: the reason why there is
+ *   none here; or ''
  */
 export function findBase() {
   let ref = process.env.FANFARE_BASE ?? '';
+  const refuse = (/** @type {string} */ obstacle) => ({ ref, isRelease: false, obstacle });
   try {
     if (git('rev-parse', '--show-toplevel').trim() !== ROOT.replace(/\/$/, ''))
-      return { ref, obstacle: 'this folder is not a clone of the repository' };
-    if (ref === '') ref = git('tag', '--list', 'v*', '--sort=-v:refname').split('\n')[0];
-    if (ref === '') ref = FIRST_BASE;
+      return refuse('this folder is not a clone of the repository');
+    ref ||= git('tag', '--list', 'v*', '--sort=-v:refname').split('\n')[0] || FIRST_BASE;
   } catch {
-    return { ref, obstacle: 'there is no git, or no repository' };
+    return refuse('there is no git, or no repository');
   }
   try {
     git('cat-file', '-e', `${ref}^{commit}`);
-    return { ref, obstacle: '' };
   } catch {
-    return { ref, obstacle: `this clone has no commit ${ref}: fetch the whole history` };
+    return refuse(`this clone has no commit ${ref}: fetch the whole history`);
   }
+  return { ref, isRelease: ref !== FIRST_BASE, obstacle: '' };
 }
 
 /**
@@ -100,6 +101,24 @@ export function makeNext(t, { writes }) {
   for (const [file, edits] of Object.entries(READ_NEXT)) edit(folder, file, edits);
   if (writes) for (const [file, edits] of Object.entries(WRITE_NEXT)) edit(folder, file, edits);
   return folder;
+}
+
+/**
+ * The messages between primary and workers, and their version.
+ * @param {string} folder of a version
+ */
+export function relayOf(folder) {
+  const read = (/** @type {string} */ file) => readFileSync(join(folder, 'src', file), 'utf8');
+  const wire = read('backend/embedded/relay-wire.js');
+  const control = read('worker/control-messages.js');
+  return {
+    version: Number(/RELAY_VERSION = (\d+)/.exec(wire)?.[1]),
+    messages: [
+      /OP = Object\.freeze\(\{[^}]+\}/.exec(wire)?.[0],
+      /\{type:'start'.* ToWorker\n/s.exec(control)?.[0],
+      /\{type:'loaded'\} \|.* ToPrimary\n/s.exec(control)?.[0],
+    ].join('\n'),
+  };
 }
 
 /** @param {string} folder of a version @returns {string} its entry point */
