@@ -78,7 +78,7 @@ function supervise(t, env = {}) {
   const allReady = () =>
     until(
       () => supervisor.readiness().ready === supervisor.settings.config.workers,
-      5000,
+      20_000,
       'all ready',
     );
   return { supervisor, aggregate, lines, logged, ready, stopped, next, pids, allReady };
@@ -146,14 +146,14 @@ test('workers that are all killed as hung are replaced and do not end the server
 });
 
 test('workers that cannot start end the server only when no other one serves', {
-  timeout: 30_000,
+  timeout: 60_000,
 }, async (t) => {
   const { supervisor, ready, stopped, pids, logged } = supervise(t);
   await ready;
   const [first, second] = pids();
   supervisor.settings = settingsOf({ FIXTURE: 'die' });
   kill(first, 'SIGKILL');
-  await until(() => supervisor.deaths.byCause.start === 5, 15_000, 'five failed starts');
+  await until(() => supervisor.deaths.byCause.start === 5, 30_000, 'five failed starts');
   assert.equal(supervisor.isStopping, false);
   assert.equal(pids()[1], second);
   kill(second, 'SIGKILL');
