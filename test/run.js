@@ -29,6 +29,7 @@ const LONG = [
   'e2e/client-sse',
   'e2e/console-page',
   'e2e/examples',
+  'e2e/hooks-processes',
   'e2e/release',
   'e2e/tutorial',
 ];

@@ -362,6 +362,11 @@ function contradictions(values) {
       `FANFARE_REBALANCE_SKEW_PERCENT: ${v.rebalanceSkewPercent} is neither 0 nor at least ${MIN_REBALANCE_SKEW_PERCENT}; 100 is an even load`,
     );
   }
+  if (v.hooks !== null && v.hookTimeoutMs >= v.handshakeTimeoutMs) {
+    faults.push(
+      `FANFARE_HOOK_TIMEOUT_MS: ${v.hookTimeoutMs} must be less than FANFARE_HANDSHAKE_TIMEOUT_MS (${v.handshakeTimeoutMs}), because handshakes wait for onConnect`,
+    );
+  }
   if (v.maxUnsentBytes < v.maxMessageBytes) {
     faults.push(
       `FANFARE_MAX_UNSENT_BYTES: ${v.maxUnsentBytes} is less than one message of FANFARE_MAX_MESSAGE_BYTES (${v.maxMessageBytes})`,

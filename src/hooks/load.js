@@ -7,8 +7,8 @@
 import { pathToFileURL } from 'node:url';
 import { HOOK_NAMES as HOOKS } from '../observability/counters.js';
 
-/** Names that look like hooks: `onMessage` and `onpublish` would silently never be called. */
-const LIKE_A_HOOK = /^on[A-Z_]?[a-z]+/;
+/** Names of hooks that do not exist: `onMessage` and `onpublish` would never be called. */
+const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 
 /**
  * @param {string} path absolute

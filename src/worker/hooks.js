@@ -49,13 +49,17 @@ export class WorkerHooks {
     });
     // Without tokens there are no revocations. The hook decides at each connection.
     const revocations = { isRevoked: () => false };
-    /** Connections with a user. */
-    this.sessions =
+    const sessions =
       authentication?.sessions ?? new Sessions({ revocations, counters: counters.auth });
+    /**
+     * Connections with a user; null if neither a token nor a hook names users.
+     * @type {Sessions|null}
+     */
+    this.sessions = authentication !== null || this.hooks.has('onConnect') ? sessions : null;
     this.entrance = new HookEntrance({
       hooks: this.hooks,
       authentication,
-      sessions: this.sessions,
+      sessions,
       userPlaces: new UserPlaces({ config, places, counters: counters.auth }),
       hub,
     });

@@ -1,15 +1,12 @@
 // hooks.test.js: hooks on real servers. What the hooks do: test/helpers/hooks/all.js.
 
 import assert from 'node:assert/strict';
-import { rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { NO_LIMITS, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
-import { connect, connectInTurn } from '../helpers/clients.js';
+import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
-import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { SECRET, token } from '../helpers/tokens.js';
 
 const limit = { timeout: 30_000 };
@@ -286,84 +283,26 @@ test('a token names the user; a hook cannot', limit, async (t) => {
   );
 });
 
-test('a reload loads the file again; a broken file keeps the old workers', limit, async (t) => {
-  const folder = temporaryFolder(t);
-  const file = join(folder, 'hooks.mjs');
-  /** @param {string} body */
-  const write = (body) => writeFile(file, `export function onPublish() { ${body} }\n`);
-  await write("return { payload: 'first' };");
-  const where = await startServer(t, { ...ENV, FANFARE_HOOKS: file });
-  const says = async () => {
-    const client = await open(t, '', {}, where);
-    await client.ask({ type: 'join', room: 'a' }, 'joined');
-    client.send({ type: 'message', room: 'a', payload: 0 });
-    const { payload } = await client.next('message');
-    client.socket.terminate();
-    return payload;
+test('the HTTP API acts on users of onConnect', limit, async (t) => {
+  const secret = 'a'.repeat(32);
+  const where = await startServer(t, { ...ENV, API_KEYS: `web ${secret} all` });
+  const client = await open(t, '', as('ann'), where);
+  await client.ask({ type: 'join', room: 'news' }, 'joined');
+  /** @param {string} path @param {object} body */
+  const call = async (path, body) => {
+    const response = await fetch(`http://127.0.0.1:${where.port}/api/${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    assert.equal(response.status, 200, await response.clone().text());
   };
-  assert.equal(await says(), 'first');
-  await write("return { payload: 'second' }; }}}");
-  where.kill('SIGHUP');
-  await where.line(({ msg }) => String(msg).startsWith('reload aborted'), 20_000);
-  assert.equal(await says(), 'first');
-  await write("return { payload: 'third' };");
-  where.kill('SIGHUP');
-  await where.line(({ msg }) => msg === 'reload complete', 20_000);
-  assert.equal(await says(), 'third');
-  await rm(file);
-  where.kill('SIGHUP');
-  await until(
-    () => where.lines.filter(({ msg }) => String(msg).startsWith('reload aborted')).length === 2,
-  );
-  assert.equal(await says(), 'third');
+  // It calls no hook.
+  await call('publish', { room: 'news', payload: { do: 'deny' } });
+  assert.deepEqual((await client.next('message')).payload, { do: 'deny' });
+  await call('disconnect', { user: 'ann' });
+  await until(() => client.close !== null);
 });
-
-test(
-  'a server does not start with a broken file, or with a hook of another name',
-  limit,
-  async (t) => {
-    const folder = temporaryFolder(t);
-    for (const [name, text, fault] of [
-      ['syntax.mjs', 'export function onPublish( {', /failed to load/],
-      ['name.mjs', 'export function onMessage() {}', /onMessage is none of onConnect/],
-      ['none.mjs', 'export const x = 1;', /exports none of onConnect/],
-    ]) {
-      const file = join(folder, String(name));
-      await writeFile(file, String(text));
-      const { exited, lines, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: file });
-      assert.equal((await exited).code, 1);
-      assert.match(
-        lines.map(({ msg }) => msg).join('\n') + stderr(),
-        /** @type {RegExp} */ (fault),
-      );
-    }
-    const { exited, stderr } = spawnServer(t, { ...ENV, FANFARE_HOOKS: join(folder, 'absent.js') });
-    assert.equal((await exited).code, 78);
-    assert.match(stderr(), /FANFARE_HOOKS: cannot read .*absent\.js: ENOENT/);
-  },
-);
-
-test(
-  'an endless loop in a hook costs its worker, and the supervisor starts another',
-  limit,
-  async (t) => {
-    const env = {
-      ...ENV,
-      WORKERS: '2',
-      FANFARE_SCHEDULING: 'round-robin',
-      FANFARE_WORKER_TIMEOUT_MS: '1000',
-    };
-    const where = await startServer(t, env);
-    const [client, other] = await connectInTurn(t, where.port, 2);
-    client.send({ type: 'message', room: 'news', payload: { do: 'loop' } });
-    assert.equal((await other.ask({ type: 'ping' }, 'pong')).type, 'pong');
-    await until(() => client.close !== null);
-    await where.line(({ msg }) => msg === 'worker hung: killed');
-    assert.equal(other.close, null);
-    const isReady = (/** @type {{msg?: string}} */ { msg }) => msg === 'worker ready';
-    await until(() => where.lines.filter(isReady).length === 3);
-  },
-);
 
 /**
  * @param {import('../helpers/clients.js').Client} client

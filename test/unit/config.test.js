@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { SETTINGS } from '../../src/config/settings.js';
@@ -176,6 +177,11 @@ test('the settings of Redis are one frozen entry, and a change is reported as RE
 test('settings that contradict each other are faults', () => {
   assert.match(fault({ PORT: '9090' }), /^METRICS_PORT: 9090 is also PORT/);
   valid({ PORT: '0', METRICS_PORT: '0' });
+  assert.match(
+    fault({ FANFARE_HOOKS: fileURLToPath(import.meta.url), FANFARE_HOOK_TIMEOUT_MS: '8000' }),
+    /^FANFARE_HOOK_TIMEOUT_MS: 8000 must be less than FANFARE_HANDSHAKE_TIMEOUT_MS/,
+  );
+  assert.match(fault({ FANFARE_HOOKS: '/no/such.js' }), /^FANFARE_HOOKS: cannot read .*ENOENT$/);
   assert.match(
     fault({ FANFARE_PING_INTERVAL_MS: '1000', FANFARE_PONG_TIMEOUT_MS: '1000' }),
     /^FANFARE_PONG_TIMEOUT_MS/,

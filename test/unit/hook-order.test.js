@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { deferred } from '../../src/backend/deferred.js';
 import { loadConfig } from '../../src/config/config.js';
 import { Connection } from '../../src/hub/connection.js';
-import { payloadText } from '../../src/protocol/publication.js';
+import { exceptOf, isPublication, payloadText, senderOf } from '../../src/protocol/publication.js';
 import { FakeTransport } from '../helpers/fake-transport.js';
 import { buildHub, noHistory, receive } from '../helpers/hub.js';
 
@@ -22,6 +22,7 @@ function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve()
   const { config, faults } = loadConfig(env);
   assert.ok(config, faults.join());
   const published = /** @type {string[]} */ ([]);
+  const publications = /** @type {Buffer[]} */ ([]);
   const calls = /** @type {Call[]} */ ([]);
   const broker = {
     subscribe: () => subscribed,
@@ -30,6 +31,7 @@ function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve()
     countConnections: async () => 1,
     history: noHistory,
     publish: async (/** @type {string} */ room, /** @type {Buffer} */ publication) => {
+      publications.push(publication);
       published.push(`${room} ${payloadText(publication)}`);
     },
   };
@@ -65,7 +67,7 @@ function build({ hooks = ['onJoin', 'onPublish'], subscribed = Promise.resolve()
     transport.messages().map(({ type, error, id, room }) => [error ?? type, id ?? room].join(' '));
   return {
     ...parts,
-    ...{ connection, transport, calls, published, send, replies },
+    ...{ connection, transport, calls, published, publications, send, replies },
     refused: () => refused,
     /** @param {string} room @param {number} payload */
     publish: (room, payload) => send({ type: 'message', room, payload, id: payload }),
@@ -86,6 +88,18 @@ test('messages are published in the order of sending, whichever hook answers fir
   await calls[0].answer(ALLOWED);
   assert.deepEqual(published, ['a 1', 'a 2', 'a 3']);
   assert.equal(commands.isSettled(), true);
+});
+
+test('a changed message keeps its sender and the connection that does not get it', async () => {
+  const { calls, send, connection, publications } = build();
+  send({ type: 'message', room: 'a', payload: 1, echo: false });
+  await calls[0].answer({ ...ALLOWED, answer: { payload: Buffer.from('{"long":true}') } });
+  const [publication] = publications;
+  assert.equal(payloadText(publication), '{"long":true}');
+  assert.deepEqual(
+    [senderOf(publication), exceptOf(publication), isPublication(publication)],
+    [connection.id, connection.id, true],
+  );
 });
 
 test('a refused message leaves the others in their order', async () => {

@@ -257,6 +257,11 @@ const FILES = [
   ['throws', 'throw new Error("no database");', /failed to load: no database/],
   ['exports no hook', 'export const x = 1;', /exports none of onConnect/],
   ['exports another name', 'export const onMessage = () => {};', /onMessage is none of onConnect/],
+  [
+    'writes a hook in lower case',
+    'export function onpublish() {}',
+    /onpublish is none of onConnect/,
+  ],
   ['exports a hook that is no function', 'export const onJoin = 1;', /onJoin is not a function/],
 ];
 for (const [name, text, fault] of FILES)
@@ -267,7 +272,7 @@ for (const [name, text, fault] of FILES)
   });
 
 for (const [name, file, text] of [
-  ['names', 'hooks.mjs', 'export const helper = 1; export function onJoin() {}'],
+  ['names', 'hooks.mjs', 'export function once() {} export function onJoin() {}'],
   ['a default object', 'hooks.mjs', 'export default { onJoin() {} };'],
   ['CommonJS', 'hooks.cjs', 'module.exports = { onJoin() {} };'],
 ])
