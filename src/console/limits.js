@@ -2,46 +2,94 @@
 
 import { SETTINGS } from '../config/settings.js';
 
+const REFUSED = 'fanfare_admissions_refused_total';
+const OBSERVED = 'fanfare_limits_observed_total';
+const FLEET = 'fanfare_fleet_limit_closes_total';
+const OVERLOAD_MODE = 'FANFARE_OVERLOAD_MODE';
+
 /**
- * The counters of a limit, by the setting of its value: refusals, and requests that the mode
- * `observe` has let through.
- * @type {Readonly<Record<string, {acted?: string, observed?: string}>>}
+ * @typedef {object} Limit
+ * @property {string} setting of its value
+ * @property {string} [mode] the setting of its mode; that of its value with `_MODE` if it is absent
+ * @property {readonly string[]} acted counters of refusals; empty: the row above counts them, too
+ * @property {string} observed the counter of requests that the mode `observe` has let through
  */
-const COUNTERS = Object.freeze({
-  FANFARE_MAX_CONNECTIONS_PER_IP: row(
-    'fanfare_admissions_refused_total{per_ip}',
-    'connections_per_ip',
-  ),
-  FANFARE_MAX_CONNECTIONS_PER_USER: {
-    acted: 'fanfare_auth_closes_total{user_limit}',
+
+/** @type {readonly Limit[]} */
+export const LIMITS = Object.freeze([
+  {
+    setting: 'FANFARE_MAX_CONNECTIONS_PER_IP',
+    acted: [`${REFUSED}{per_ip}`, `${FLEET}{address}`],
+    observed: `${OBSERVED}{connections_per_ip}`,
+  },
+  {
+    setting: 'FANFARE_MAX_CONNECTIONS_PER_USER',
+    acted: ['fanfare_auth_closes_total{user_limit}', `${FLEET}{user}`],
     observed: 'fanfare_user_limit_observed_total',
   },
-  FANFARE_MESSAGES_PER_MINUTE: row('websocket_errors_total{RATE_LIMIT_EXCEEDED}', 'messages'),
-  FANFARE_MESSAGES_PER_MINUTE_PER_IP: row(undefined, 'messages_per_ip'),
-  FANFARE_MESSAGES_PER_MINUTE_PER_USER: row(undefined, 'messages_per_user'),
-  FANFARE_BROADCASTS_PER_MINUTE_PER_IP: row(undefined, 'broadcasts_per_ip'),
-  FANFARE_FRAMES_PER_MINUTE: row('fanfare_reader_closes_total{flood}', 'frames'),
-  FANFARE_MAX_HANDSHAKES: row('fanfare_admissions_refused_total{handshakes}', 'handshakes'),
-  FANFARE_HANDSHAKES_PER_MINUTE_PER_IP: row(
-    'fanfare_admissions_refused_total{handshakes_per_ip}',
-    'handshakes_per_ip',
-  ),
-  FANFARE_MAX_ROOMS_PER_CONNECTION: row('websocket_errors_total{ROOM_LIMIT}', 'rooms'),
-  FANFARE_API_MESSAGES_PER_MINUTE: row('fanfare_api_refused_total{rate}', 'api_messages'),
-});
-
-/** The metrics that the table reads. */
-export const LIMIT_METRICS = new Set([
-  'fanfare_admissions_refused_total',
-  'fanfare_auth_closes_total',
-  'fanfare_user_limit_observed_total',
-  'fanfare_limits_observed_total',
-  'fanfare_reader_closes_total',
-  'fanfare_api_refused_total',
-  'websocket_errors_total',
+  {
+    setting: 'FANFARE_MESSAGES_PER_MINUTE',
+    acted: ['websocket_errors_total{RATE_LIMIT_EXCEEDED}'],
+    observed: `${OBSERVED}{messages}`,
+  },
+  {
+    setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_IP',
+    acted: [],
+    observed: `${OBSERVED}{messages_per_ip}`,
+  },
+  {
+    setting: 'FANFARE_MESSAGES_PER_MINUTE_PER_USER',
+    acted: [],
+    observed: `${OBSERVED}{messages_per_user}`,
+  },
+  {
+    setting: 'FANFARE_BROADCASTS_PER_MINUTE_PER_IP',
+    acted: [],
+    observed: `${OBSERVED}{broadcasts_per_ip}`,
+  },
+  {
+    setting: 'FANFARE_MAX_ROOMS_PER_CONNECTION',
+    acted: ['websocket_errors_total{ROOM_LIMIT}'],
+    observed: `${OBSERVED}{rooms}`,
+  },
+  {
+    setting: 'FANFARE_FRAMES_PER_MINUTE',
+    acted: ['fanfare_reader_closes_total{flood}'],
+    observed: `${OBSERVED}{frames}`,
+  },
+  {
+    setting: 'FANFARE_HANDSHAKES_PER_MINUTE_PER_IP',
+    acted: [`${REFUSED}{handshakes_per_ip}`],
+    observed: `${OBSERVED}{handshakes_per_ip}`,
+  },
+  {
+    setting: 'FANFARE_MAX_HANDSHAKES',
+    acted: [`${REFUSED}{handshakes}`],
+    observed: `${OBSERVED}{handshakes}`,
+  },
+  {
+    setting: 'FANFARE_MAX_LOOP_LAG_MS',
+    mode: OVERLOAD_MODE,
+    acted: [`${REFUSED}{loop_lag}`],
+    observed: `${OBSERVED}{loop_lag}`,
+  },
+  {
+    setting: 'FANFARE_MAX_HEAP_PERCENT',
+    mode: OVERLOAD_MODE,
+    acted: [`${REFUSED}{memory}`],
+    observed: `${OBSERVED}{memory}`,
+  },
+  {
+    setting: 'FANFARE_API_MESSAGES_PER_MINUTE',
+    acted: ['fanfare_api_refused_total{rate}'],
+    observed: `${OBSERVED}{api_messages}`,
+  },
 ]);
 
-/** @typedef {import('../config/settings.js').Config} Config */
+/** The metrics that the table reads. */
+export const LIMIT_METRICS = new Set(
+  LIMITS.flatMap(({ acted, observed }) => [...acted, observed]).map((key) => key.split('{')[0]),
+);
 
 /**
  * @typedef {object} LimitRow
@@ -50,41 +98,38 @@ export const LIMIT_METRICS = new Set([
  * @property {string} unit
  * @property {number} value
  * @property {import('../config/settings.js').Mode} mode
- * @property {number|null} acted refusals of the workers that run, and of those before; null: the limit
- *   shares its counter with the row above it
+ * @property {number|null} acted refusals since the start of the server; null: counted in a row above
  * @property {number} observed
  */
 
 /**
- * @param {Config} config
+ * @param {import('../config/settings.js').Config} config
  * @param {ReadonlyMap<string, number>} totals
- * @returns {LimitRow[]} in the order of the settings
+ * @returns {LimitRow[]}
  */
 export function limitsOf(config, totals) {
   const values = /** @type {Record<string, any>} */ (/** @type {unknown} */ (config));
-  /** @param {string|undefined} key */
-  const count = (key) => (key === undefined ? null : (totals.get(key) ?? 0));
-  return SETTINGS.filter(({ type }) => type === 'mode').flatMap(({ env, key: modeKey }) => {
-    const setting = env.replace(/_MODE$/, '');
-    const limit = SETTINGS.find((one) => one.env === setting && one.type === 'integer');
-    if (limit === undefined) return [];
-    const { acted, observed } = COUNTERS[setting] ?? {};
+  const count = (/** @type {string} */ key) => totals.get(key) ?? 0;
+  return LIMITS.map(({ setting, mode = `${setting}_MODE`, acted, observed }) => {
+    const { key, meaning, unit = '' } = rowOf(setting);
     return {
       setting,
-      meaning: limit.meaning,
-      unit: limit.unit ?? '',
-      value: values[limit.key],
-      mode: values[modeKey],
-      acted: count(acted),
-      observed: count(observed) ?? 0,
+      meaning,
+      unit,
+      value: values[key],
+      mode: values[rowOf(mode).key],
+      acted: acted.length === 0 ? null : acted.reduce((sum, one) => sum + count(one), 0),
+      observed: count(observed),
     };
   });
 }
 
 /**
- * @param {string|undefined} acted
- * @param {typeof import('../observability/counters.js').OBSERVED[number]} limit
+ * @param {string} env
+ * @returns {import('../config/settings.js').Setting}
  */
-function row(acted, limit) {
-  return { acted, observed: `fanfare_limits_observed_total{${limit}}` };
+function rowOf(env) {
+  const row = SETTINGS.find((setting) => setting.env === env);
+  if (row === undefined) throw new Error(`no setting ${env}`);
+  return row;
 }

@@ -4,10 +4,11 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { loadConfig } from '../../src/config/config.js';
 import { consoleAccess } from '../../src/config/console.js';
+import { SETTINGS } from '../../src/config/settings.js';
 import { Actions, MAX_TAILS } from '../../src/console/actions.js';
 import { CHART_METRICS, CHARTS } from '../../src/console/charts.js';
 import { History, POINTS, quantile, SAMPLE_MS } from '../../src/console/history.js';
-import { LIMIT_METRICS, limitsOf } from '../../src/console/limits.js';
+import { LIMIT_METRICS, LIMITS, limitsOf } from '../../src/console/limits.js';
 import { Door } from '../../src/console/visitor.js';
 import { Aggregate } from '../../src/observability/aggregate.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -173,12 +174,22 @@ test('charts and limits read metrics that the workers have', async (t) => {
       [...totals.keys()].some((key) => key === name || key.startsWith(`${name}{`)),
       name,
     );
+  for (const key of LIMITS.flatMap(({ acted, observed }) => [...acted, observed]))
+    assert.ok(totals.has(key), key);
   assert.equal(new Set(CHARTS.map(({ id }) => id)).size, CHARTS.length);
   for (const { setting, acted, observed, mode } of limitsOf(configOf(), totals)) {
     assert.ok(acted === null || acted === 0, setting);
     assert.equal(observed, 0, setting);
     assert.equal(mode, 'enforce');
   }
+});
+
+test('each mode of a limit has a row in the table of limits', () => {
+  const shown = LIMITS.map(({ setting, mode = `${setting}_MODE` }) => mode);
+  // These are modes of several limits; the rows have their consequences.
+  const general = ['FANFARE_LIMITS', 'FANFARE_FLEET_LIMITS_MODE'];
+  const modes = SETTINGS.filter(({ type }) => type === 'mode').map(({ env }) => env);
+  assert.deepEqual([...new Set([...shown, ...general])].sort(), modes.sort());
 });
 
 test('without a key the console is open on loopback, and off elsewhere', () => {
