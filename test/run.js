@@ -65,6 +65,7 @@ const SLOW = [
 const SHOWN = 20;
 /** For one file, also if it hangs. */
 const FILE_TIMEOUT_MS = 120_000;
+const LONG_TIMEOUT_MS = 300_000;
 const FAULTS_TIMEOUT_MS = 900_000;
 const CONCURRENCY = 3;
 
@@ -88,6 +89,7 @@ if (env.TEST_TLS === 'on') {
 }
 process.env = env;
 const areFaults = wanted.includes(FAULTS);
+const areLong = files.some((file) => LONG.includes(testNameOf(file)));
 const aborted = new AbortController();
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
   process.once(signal, () => aborted.abort());
@@ -96,7 +98,7 @@ const times = [];
 const results = run({
   files: areFaults ? files : slowestFirst(files),
   concurrency: areFaults ? 1 : CONCURRENCY,
-  timeout: areFaults ? FAULTS_TIMEOUT_MS : FILE_TIMEOUT_MS,
+  timeout: areFaults ? FAULTS_TIMEOUT_MS : areLong ? LONG_TIMEOUT_MS : FILE_TIMEOUT_MS,
   signal: aborted.signal,
 });
 results.on('test:fail', () => {

@@ -13,10 +13,10 @@ import { startExample } from '../helpers/example.js';
 /** @typedef {{text: string, isDone: boolean, position?: {epoch: string, offset: number}}} State */
 /** @typedef {{at: number, text: string, done: boolean}} Part */
 
-const OPTIONS = { timeout: 110_000, skip: withoutChromium };
+const OPTIONS = { timeout: 115_000, skip: withoutChromium };
 const STEP_MS = 20_000;
-const END_MS = 60_000;
-const SLOW = { TOKENS_PER_SECOND: '12' };
+/** The text lasts for two minutes, and the tests stop it. */
+const SLOW = { TOKENS_PER_SECOND: '4' };
 
 /** A viewer of a test: the text that its user sees. */
 class View {
@@ -129,7 +129,7 @@ async function openPage(browser, url) {
       ),
     done: () =>
       page.waitForFunction(`document.getElementById('answer').ariaBusy === 'false'`, null, {
-        timeout: END_MS,
+        timeout: STEP_MS,
       }),
   };
 }
@@ -191,10 +191,11 @@ for (const backend of ['Redis', 'embedded']) {
       server = await example.start();
       await goOn();
 
-      await until(() => views.every(({ isDone }) => isDone), END_MS, 'the end of the text');
+      await first.page.click('#stop');
+      await until(() => views.every(({ isDone }) => isDone), STEP_MS, 'the end of the text');
       for (const page of pages) await page.done();
       const { text } = await answer.load();
-      assert.ok(text.endsWith('🌊.'));
+      assert.ok(text.length > 60, `${text.length} characters`);
       for (const view of views) assert.deepEqual(Buffer.from(view.text), Buffer.from(text));
       for (const page of pages) {
         assert.deepEqual(page.errors, []);
@@ -212,13 +213,13 @@ test('the stop button ends the text for all viewers', OPTIONS, async (t) => {
   const browser = await openBrowser(t);
   const first = await openPage(browser, url);
   await first.page.click('#ask');
-  await first.longer(40);
+  await first.longer(20);
   const id = new URL(first.page.url()).searchParams.get('answer') ?? '';
   const load = async () =>
     /** @type {State} */ (await (await fetch(`${url}/answers/${id}`)).json());
   const token = await (await fetch(`${url}/answers/${id}/token`)).text();
   const client = watchByClient(t, serverUrl, { id, load, token });
-  await until(() => client.text.length > 40);
+  await until(() => client.text.length > 20);
   await first.page.click('#stop');
   await first.done();
   await until(() => client.isDone);
