@@ -33,8 +33,7 @@ const STOP_MS = 2500;
 const LIFECYCLE = 'Page.setWebLifecycleState';
 const ENV = { FANFARE_LIMITS: 'off', FANFARE_HISTORY: 'chat.*=5000/300s' };
 
-const PAGE = `<script type="module">
-  import { Fanfare } from '/client/shared/index.js';
+const PAGE = `<script src="/fanfare-shared.min.js"></script><script>
   window.stop = (ms) => {
     const request = new XMLHttpRequest();
     request.open('GET', '/wait/' + ms, false);

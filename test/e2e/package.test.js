@@ -12,6 +12,8 @@ const TIMEOUT_MS = 120_000;
 
 const CONSUMER = `
 import { Fanfare, FanfareError, type Room } from 'fanfare/client';
+import { Fanfare as SharedFanfare } from 'fanfare/client/shared';
+import { Fanfare as Listener } from 'fanfare/client/sse';
 import { ERRORS, type ErrorCode } from 'fanfare/codes';
 import { loadConfig, parseConfigFile, type Config } from 'fanfare/config';
 import type { Hooks } from 'fanfare/hooks';
@@ -45,6 +47,12 @@ export async function read(): Promise<string[]> {
   for await (const { payload } of room) texts.push(payload.text);
   return texts;
 }
+const shared = new SharedFanfare('wss://chat.example', { name: 'ann' });
+shared.join<Chat>('chat.1').on('message', (payload) => payload.text);
+const listener = new Listener('https://chat.example/sse', { heartbeatMs: 10_000 });
+listener.join<Chat>('chat.1').on('message', (payload) => payload.text);
+// @ts-expect-error: a stream only listens
+listener.join<Chat>('chat.1').publish({ text: 'hi' });
 export const retryable = (error: FanfareError): boolean => error.retryable;
 export const hooks = {
   async onConnect({ headers, query }) {
@@ -75,7 +83,8 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     }
     assert.ok(files.includes('ops/systemd/fanfare.service'));
     assert.ok(files.includes('docs/protocol.md'));
-    assert.ok(files.includes('dist/fanfare.min.js'));
+    for (const name of ['fanfare', 'fanfare-shared', 'fanfare-sse'])
+      assert.ok(files.includes(`dist/${name}.min.js`), name);
     assert.deepEqual(
       files.filter((path) => /^(test|loadtest|node_modules)\/|\.test\./.test(path)),
       [],

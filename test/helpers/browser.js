@@ -37,15 +37,22 @@ export async function openTabs(t) {
   const profile = mkdtempSync(join(tmpdir(), 'fanfare-chromium-'));
   const own = ['--headless=new', '--remote-debugging-port=0', `--user-data-dir=${profile}`];
   const child = spawn(CHROMIUM, [...FLAGS, ...own], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const exited = once(child, 'exit');
+  /** @type {import('playwright-core').Browser|undefined} */
+  let browser;
   t.after(async () => {
-    if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit');
+    // Killed, it would leave processes behind that write into the profile.
+    const session = await browser?.newBrowserCDPSession();
+    if (session) session.send('Browser.close').catch(() => {});
+    else child.kill('SIGKILL');
+    await exited;
     rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   });
   for await (const line of createInterface(child.stderr)) {
     const url = /^DevTools listening on (ws:.*)/.exec(line)?.[1];
     if (url === undefined) continue;
     child.stderr.resume();
-    const browser = await chromium.connectOverCDP(url, { noDefaults: true });
+    browser = await chromium.connectOverCDP(url, { noDefaults: true });
     return browser.contexts()[0];
   }
   throw new Error('Chromium has ended.');

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/sse/index.js';
+import { slowState } from '../helpers/slow-state.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 /** @typedef {Record<string, any>} Message */
@@ -210,16 +211,8 @@ test('rooms with a position come first, and the id lists them in that order', as
 
 test('after a gap the state is loaded before live messages continue', async (t) => {
   const client = setUp(t);
-  /** @type {((state: string) => void)[]} */
-  const loads = [];
-  /** @type {unknown[]} */
-  const positions = [];
-  const room = await client.joined({
-    recoverFailed: (position) => {
-      positions.push(position);
-      return new Promise((resolve) => loads.push(resolve));
-    },
-  });
+  const { loads, positions, recoverFailed } = slowState();
+  const room = await client.joined({ recoverFailed });
   const list = seen(room);
   await client.request.send(message(11));
   await client.request.send({ type: 'resync', room: 'chat.1', ...at(3, 'e2'), reloadAfterMs: 700 });
@@ -270,9 +263,7 @@ test('a state that cannot be loaded is reported and loaded again; a later gap re
 
 test('no more than 1,000 messages wait for the state', async (t) => {
   const client = setUp(t);
-  /** @type {((state: string) => void)[]} */
-  const loads = [];
-  const recoverFailed = () => new Promise((resolve) => loads.push(resolve));
+  const { loads, recoverFailed } = slowState();
   const list = seen(await client.joined({ recoverFailed }));
   await client.request.send({ type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 });
   await client.pass(0);

@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/index.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
+import { slowState } from '../helpers/slow-state.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
@@ -240,16 +241,8 @@ test('a rejoin has the position of the last message, and repeats are dropped', a
 
 test('a join without recovery loads the state before live messages continue', async (t) => {
   const client = setUp(t);
-  /** @type {((state: string) => void)[]} */
-  const loads = [];
-  /** @type {unknown[]} */
-  const positions = [];
-  const room = await client.joined({
-    recoverFailed: (position) => {
-      positions.push(position);
-      return new Promise((resolve) => loads.push(resolve));
-    },
-  });
+  const { loads, positions, recoverFailed } = slowState();
+  const room = await client.joined({ recoverFailed });
   const list = seen(room);
   client.socket.push(message(11));
   client.socket.end(1006);
@@ -310,9 +303,7 @@ test('resync waits reloadAfterMs, loads the state, and continues from its positi
 
 test('a second gap while the state loads is loaded again, and old messages are dropped', async (t) => {
   const client = setUp(t);
-  /** @type {((state: number) => void)[]} */
-  const loads = [];
-  const recoverFailed = () => new Promise((resolve) => loads.push(resolve));
+  const { loads, recoverFailed } = slowState();
   const room = await client.joined({ recoverFailed });
   const list = seen(room);
   client.socket.push({ type: 'resync', room: 'chat.1', ...at(1, 'e2'), reloadAfterMs: 0 });
@@ -330,16 +321,8 @@ test('a second gap while the state loads is loaded again, and old messages are d
 
 test('more messages than may wait for the state are a gap, and the state is loaded again', async (t) => {
   const client = setUp(t);
-  /** @type {((state: string) => void)[]} */
-  const loads = [];
-  /** @type {unknown[]} */
-  const positions = [];
-  const room = await client.joined({
-    recoverFailed: (position) => {
-      positions.push(position);
-      return new Promise((resolve) => loads.push(resolve));
-    },
-  });
+  const { loads, positions, recoverFailed } = slowState();
+  const room = await client.joined({ recoverFailed });
   const list = seen(room);
   client.socket.push({ type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 });
   await client.pass(0);

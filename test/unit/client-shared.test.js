@@ -1,0 +1,372 @@
+// client-shared.test.js: `fanfare/client/shared` on fake tabs, fake sockets and a fake clock: which
+// tab leads, rooms of several tabs, publishes, presence.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Fanfare } from '../../src/client/fanfare.js';
+import { canShare } from '../../src/client/shared/browser.js';
+import { Tab } from '../../src/client/shared/tab.js';
+import { FakeBrowser } from '../helpers/fake-browser.js';
+import { fakeSockets } from '../helpers/fake-socket.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+/** @typedef {import('../../src/client/room.js').JoinOptions} JoinOptions */
+/** @typedef {Record<string, any>} Message */
+
+/** @param {number} offset */
+const at = (offset) => ({ epoch: 'e1', offset });
+
+/** @param {number} offset */
+const message = (offset) => ({
+  type: 'message',
+  room: 'chat.1',
+  payload: offset,
+  from: 'me',
+  timestamp: 1,
+  ...at(offset),
+});
+
+/** @param {import('../../src/client/room.js').Room} room */
+function seen(room) {
+  /** @type {unknown[]} */
+  const list = [];
+  room.on('message', (payload) => list.push(payload));
+  room.on('reset', (state) => list.push({ state }));
+  return list;
+}
+
+/** @param {TestContext} t */
+function setUp(t) {
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.mock.method(performance, 'now', () => Date.now());
+  const browser = new FakeBrowser();
+  const { Socket, sockets } = fakeSockets();
+  /** Lets promises and messages of the tabs run. */
+  const settle = async () => {
+    for (let i = 0; i < 12; i++) await turn();
+  };
+  return {
+    browser,
+    sockets,
+    /** The newest socket. */
+    get socket() {
+      return sockets[sockets.length - 1];
+    },
+    settle,
+    /** @param {number} ms */
+    async pass(ms) {
+      for (let left = ms; left > 0; left -= 100) {
+        t.mock.timers.tick(Math.min(left, 100));
+        await settle();
+      }
+    },
+    /** Opens a tab. @param {import('../../src/client/shared/index.js').Options} [options] */
+    async open(options) {
+      const page = browser.open();
+      // Each tab has its own globals.
+      const Link = class extends Tab {
+        /** @param {any} parts */
+        constructor(parts) {
+          super(parts, page.globals);
+        }
+      };
+      const given = { WebSocket: Socket, offline: /** @type {const} */ ('queue'), ...options };
+      const fanfare = new Fanfare('wss://chat.example', given, Link);
+      t.after(() => {
+        page.isCrashed = true;
+        return fanfare.close();
+      });
+      /** @type {string[]} */
+      const states = [];
+      fanfare.on('state', (state) => states.push(state));
+      /** @type {string[]} */
+      const errors = [];
+      fanfare.on('error', ({ code }) => errors.push(code));
+      fanfare.connect();
+      await settle();
+      return { page, fanfare, states, errors };
+    },
+    /** The server answers `hello`. @param {Message} [welcome] */
+    async greet(welcome) {
+      this.socket.greet({ connectionId: 'me', limits: { idempotencyMs: 60_000 }, ...welcome });
+      await settle();
+    },
+    /** @param {Message} push */
+    async push(push) {
+      this.socket.push(push);
+      await settle();
+    },
+    /** Answers the last command of a type. @param {string} type @param {Message} reply */
+    async answer(type, reply) {
+      this.socket.answer(type, reply);
+      await settle();
+    },
+    /** Joins chat.1, at offset 10 for the first tab. @param {Fanfare} fanfare @param {JoinOptions} [options] */
+    async join(fanfare, options) {
+      const before = this.socket.all('join').length;
+      const room = fanfare.join('chat.1', options);
+      await settle();
+      if (this.socket.all('join').length > before)
+        await this.answer('join', { type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+      return room;
+    },
+  };
+}
+
+test('tabs share a socket, a welcome, states and broadcasts', async (t) => {
+  const all = setUp(t);
+  const tabs = [await all.open(), await all.open(), await all.open()];
+  await all.greet();
+  assert.equal(all.sockets.length, 1);
+  /** @type {unknown[]} */
+  const payloads = [];
+  for (const { fanfare } of tabs) fanfare.on('broadcast', (payload) => payloads.push(payload));
+  await all.push({ type: 'broadcast', payload: 'noon' });
+  assert.deepEqual(payloads, ['noon', 'noon', 'noon']);
+  all.socket.end(1006);
+  await all.settle();
+  assert.deepEqual(
+    tabs.map(({ states }) => states.at(-1)),
+    ['waiting', 'waiting', 'waiting'],
+  );
+});
+
+test('tabs of other names or URLs have other sockets', async (t) => {
+  const all = setUp(t);
+  await all.open({ name: 'ann' });
+  await all.open({ name: 'bob' });
+  await all.open({ name: 'bob' });
+  assert.equal(all.sockets.length, 2);
+});
+
+test('a room is joined once and left with the last tab', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const rooms = [await all.join(one.fanfare), await all.join(two.fanfare)];
+  const lists = rooms.map(seen);
+  await all.push(message(11));
+  assert.deepEqual(lists, [[11], [11]]);
+  rooms[0].leave();
+  await all.settle();
+  await all.push(message(12));
+  assert.deepEqual(lists, [[11], [11, 12]]);
+  assert.equal(all.socket.all('join').length, 1);
+  assert.equal(all.socket.all('leave').length, 0);
+  two.page.crash();
+  await all.settle();
+  assert.equal(all.socket.all('leave').length, 1);
+});
+
+/** @typedef {{fanfare: Fanfare, page: import('../helpers/fake-browser.js').FakeTab}} Opened */
+
+/** @type {[string, (tab: Opened) => unknown][]} */
+const ENDS = [
+  ['closes', ({ fanfare }) => fanfare.close()],
+  ['crashes', ({ page }) => page.crash()],
+  ['freezes', ({ page }) => page.document.dispatchEvent(new Event('freeze'))],
+];
+for (const [name, end] of ENDS)
+  test(`when the leader ${name}, another tab leads at once and misses nothing`, async (t) => {
+    const all = setUp(t);
+    const one = await all.open();
+    const two = await all.open();
+    await all.greet();
+    await all.join(one.fanfare);
+    const list = seen(await all.join(two.fanfare));
+    await all.push(message(11));
+    end(one);
+    await all.settle();
+    assert.equal(all.sockets.length, 2);
+    await all.greet();
+    assert.deepEqual(all.socket.last('join').since, at(11));
+    await all.answer('join', { type: 'joined', room: 'chat.1', ...at(12), recovered: true });
+    await all.push(message(12));
+    assert.deepEqual(list, [11, 12]);
+  });
+
+test('a leader that stands still loses its place within 2 s, and follows when it goes on', async (t) => {
+  const all = setUp(t);
+  const [one, two, three] = [await all.open(), await all.open(), await all.open()];
+  await all.greet();
+  const list = seen(await all.join(one.fanfare));
+  one.page.stop();
+  await all.pass(900);
+  assert.equal(all.sockets.length, 1);
+  await all.pass(1000);
+  assert.equal(all.sockets.length, 2);
+  await all.greet();
+  await all.join(two.fanfare);
+  await all.push(message(11));
+  // Its socket still has messages.
+  all.sockets[0].push(message(11));
+  one.page.continue();
+  await all.pass(500);
+  assert.equal(all.sockets[0].closedWith, 1000);
+  assert.deepEqual(list, [11]);
+  assert.equal(all.sockets.length, 2);
+  for (const { fanfare } of [one, two, three]) assert.equal(fanfare.state, 'connected');
+});
+
+test('a tab that has stood still does not depose the leader', async (t) => {
+  const all = setUp(t);
+  await all.open();
+  const two = await all.open();
+  await all.greet();
+  two.page.stop();
+  t.mock.timers.tick(60_000);
+  two.page.continue();
+  await all.pass(2000);
+  assert.equal(all.sockets.length, 1);
+});
+
+test('tabs that are behind get the missed messages from the leader, or from the history', async (t) => {
+  const all = setUp(t);
+  const [one, two, three] = [await all.open(), await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  for (const offset of [11, 12, 13]) await all.push(message(offset));
+  const near = seen(two.fanfare.join('chat.1', { since: at(11) }));
+  await all.settle();
+  assert.deepEqual(near, [12, 13]);
+  assert.equal(all.socket.all('history').length, 0);
+  const far = seen(await all.join(three.fanfare, { since: at(7) }));
+  assert.deepEqual(all.socket.last('history').since, at(7));
+  await all.push(message(14));
+  await all.answer('history', {
+    type: 'history',
+    room: 'chat.1',
+    ...at(10),
+    messages: [8, 9, 10].map((offset) => ({ payload: offset, from: 'me', timestamp: 1, offset })),
+  });
+  await all.push(message(15));
+  assert.deepEqual(far, [8, 9, 10, 11, 12, 13, 14, 15]);
+});
+
+test('a tab whose missed messages are gone loads its state', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  const list = seen(
+    await all.join(two.fanfare, { since: at(2), recoverFailed: (position) => position }),
+  );
+  await all.answer('history', {
+    type: 'history',
+    room: 'chat.1',
+    ...at(10),
+    messages: [{ payload: 9, offset: 9 }],
+  });
+  await all.push(message(11));
+  await all.pass(100);
+  assert.deepEqual(list, [{ state: at(10) }, 11]);
+});
+
+test('`last` of a later tab is read from the history', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  await all.push(message(11));
+  const list = seen(await all.join(two.fanfare, { last: 3 }));
+  assert.equal(all.socket.last('history').limit, 3);
+  await all.answer('history', {
+    type: 'history',
+    room: 'chat.1',
+    ...at(11),
+    messages: [9, 10, 11].map((offset) => ({ payload: offset, offset })),
+  });
+  await all.push(message(12));
+  assert.deepEqual(list, [9, 10, 11, 12]);
+});
+
+test('a publish of a tab survives the end of the leader, with the same key', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const accepted = two.fanfare.publish('chat.1', 'hi');
+  await all.settle();
+  const { idempotencyKey } = all.socket.last('message');
+  assert.ok(idempotencyKey);
+  one.page.crash();
+  await all.settle();
+  await all.greet();
+  assert.equal(all.socket.last('message').idempotencyKey, idempotencyKey);
+  await all.answer('message', { type: 'ack', ...at(11) });
+  assert.deepEqual(await accepted, at(11));
+});
+
+test('`echo: false` keeps a message from its own tab only', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const rooms = [await all.join(one.fanfare), await all.join(two.fanfare)];
+  const lists = rooms.map(seen);
+  const accepted = rooms[0].publish('mine', { echo: false });
+  await all.settle();
+  assert.equal(all.socket.last('message').echo, undefined);
+  // The push comes before the `ack`, and another message between them.
+  await all.push({ ...message(11), payload: 'mine' });
+  await all.push(message(12));
+  assert.deepEqual(lists, [[], ['mine', 12]]);
+  await all.answer('message', { type: 'ack', ...at(11) });
+  assert.deepEqual(await accepted, at(11));
+  assert.deepEqual(lists, [[12], ['mine', 12]]);
+});
+
+test('the last tab that names a user counts, and its end is a new join', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const list = seen(await all.join(one.fanfare, { presence: false }));
+  const presence = { user: 'ann' };
+  const room = two.fanfare.join('chat.1', { presence });
+  await all.settle();
+  const [first, second] = all.socket.all('join');
+  assert.deepEqual([first.presence, second.presence], [false, presence]);
+  assert.deepEqual(second.since, at(10));
+  assert.equal(all.socket.all('leave').length, 1);
+  await all.push(message(11));
+  await all.answer('join', { type: 'joined', room: 'chat.1', ...at(11), recovered: true });
+  await all.push(message(11));
+  await all.push(message(12));
+  assert.deepEqual(list, [11, 12]);
+  room.leave();
+  await all.settle();
+  assert.equal(all.socket.last('join').presence, false);
+});
+
+test('a refused join, and a room that the server ends, concern the tabs in it', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  one.fanfare.join('secret');
+  await all.settle();
+  await all.answer('join', { type: 'error', error: 'PERMISSION_DENIED', message: 'no' });
+  assert.deepEqual([one.errors, two.errors], [['PERMISSION_DENIED'], []]);
+  await all.join(two.fanfare);
+  await all.push({ type: 'left', room: 'chat.1', reason: 'removed' });
+  assert.deepEqual([one.errors.length, two.errors], [1, ['PERMISSION_DENIED']]);
+});
+
+test('a refused connection closes all tabs with its reason; a later tab tries again', async (t) => {
+  const all = setUp(t);
+  const tabs = [await all.open(), await all.open()];
+  await all.greet();
+  all.socket.end(4503, 'disconnected');
+  await all.settle();
+  for (const { fanfare, errors } of tabs)
+    assert.deepEqual([fanfare.state, errors], ['closed', ['REFUSED']]);
+  await all.open();
+  assert.equal(all.sockets.length, 2);
+});
+
+test('a browser without Web Locks or channels, or without an origin, shares nothing', () => {
+  const { globals } = new FakeBrowser().open();
+  assert.ok(canShare(globals));
+  for (const name of ['navigator', 'BroadcastChannel'])
+    assert.ok(!canShare({ ...globals, [name]: undefined }), name);
+  assert.ok(!canShare({ ...globals, navigator: {} }));
+  assert.ok(!canShare({ ...globals, location: { origin: 'null' } }));
+});
