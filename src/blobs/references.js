@@ -37,6 +37,9 @@ export class SignedReferences {
     this.ttlMs = ttlDays * DAY_MS;
     this.counters = counters;
     this.now = now;
+    /** The period for which `sign` signs. */
+    this.signedPeriod = -1;
+    this.sign = (/** @type {string} */ key) => key;
   }
 
   period() {
@@ -58,13 +61,15 @@ export class SignedReferences {
       return asReference(publication, null, endMs);
     }
     references.signed++;
-    const startMs = this.period() * PERIOD_MS;
+    const period = this.period();
+    const startMs = period * PERIOD_MS;
     const ttlS = this.urlTtlS + PERIOD_MS / 1000;
-    const url = `${this.publicUrl}/${claim.key}${AS_DOWNLOAD}`;
-    return asReference(
-      publication,
-      this.signer.url({ method: 'GET', url, nowMs: startMs }, ttlS),
-      Math.min(startMs + ttlS * 1000, endMs),
-    );
+    if (this.signedPeriod !== period) {
+      const url = `${this.publicUrl}/${AS_DOWNLOAD}`;
+      this.sign = this.signer.urls({ method: 'GET', url, nowMs: startMs }, ttlS);
+      this.signedPeriod = period;
+    }
+    const expires = Math.min(startMs + ttlS * 1000, endMs);
+    return asReference(publication, this.sign(claim.key), expires);
   }
 }

@@ -40,17 +40,14 @@ export class HistoryReader {
     const count = Math.min(limit ?? DEFAULT_LIMIT, rule.size);
     const page = await this.#page(room, count, since, rule.size);
     const { epoch, offset, first } = page;
-    const publications = resolveClaims(page.publications, this.scheduler.references);
-    let start = 0;
-    let end = publications.length;
-    // The answer has to fit: drop messages at the end that the client did not ask for.
-    let bytes = 0;
-    for (const { length } of publications) bytes += length;
+    const { references, maxReplayBytes } = this.scheduler;
     const isForward = since !== null && since.epoch === epoch;
-    while (bytes > this.scheduler.maxReplayBytes && end - start > 1)
-      bytes -= publications[isForward ? --end : start++].length;
+    // A reference is larger than its claim. So claims that do not fit need no reference.
+    const claims = cut(page.publications, maxReplayBytes, isForward);
+    const resolved = resolveClaims(page.publications.slice(claims.start, claims.end), references);
+    const { start, end } = cut(resolved, maxReplayBytes, isForward);
     return {
-      messages: encodeHistoryMessages(publications.slice(start, end), first + start),
+      messages: encodeHistoryMessages(resolved.slice(start, end), first + claims.start + start),
       position: { epoch, offset },
     };
   }
@@ -127,4 +124,21 @@ export class HistoryReader {
     const { counters } = this;
     return { ...page, publications: page.publications.map((one) => asDeliverable(one, counters)) };
   }
+}
+
+/**
+ * The part of a page that fits into an answer. Messages that the client did not ask for go first.
+ * @param {readonly Buffer[]} publications
+ * @param {number} maxBytes
+ * @param {boolean} isForward the client asked for the first ones
+ * @returns {{start: number, end: number}} at least one message, if there is any
+ */
+function cut(publications, maxBytes, isForward) {
+  let start = 0;
+  let end = publications.length;
+  let bytes = 0;
+  for (const { length } of publications) bytes += length;
+  while (bytes > maxBytes && end - start > 1)
+    bytes -= publications[isForward ? --end : start++].length;
+  return { start, end };
 }

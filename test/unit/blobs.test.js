@@ -88,6 +88,13 @@ describe('a signature', () => {
     assert.equal(given, (await other.sign()).url.href);
   });
 
+  test('of many URLs equals that of each', () => {
+    const base = `${SETTINGS.url}/?response-content-disposition=attachment`;
+    const urls = signer.urls({ method: 'GET', url: base, nowMs: NOW_MS }, 60);
+    const one = `${SETTINGS.url}/${CLAIM.key}?response-content-disposition=attachment`;
+    assert.equal(urls(CLAIM.key), signer.url({ method: 'GET', url: one, nowMs: NOW_MS }, 60));
+  });
+
   test('uses another key on another day', () => {
     const at = (/** @type {number} */ nowMs) => signer.url({ method: 'GET', url, nowMs }, 60);
     const [first, next] = [at(NOW_MS), at(NOW_MS + 86_400_000)];
