@@ -5,7 +5,8 @@
 #
 # schemathesis is installed from PyPI into a virtual environment in a temporary folder. So the script
 # needs Python 3.10 or later and the network, and npm test leaves it out. VENV names an existing
-# environment; MAX_EXAMPLES the requests for each operation and phase (100).
+# environment; MAX_EXAMPLES the requests for each operation and phase (100). With 100, some 1,800
+# requests take a minute, and the installation 40 s.
 
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -43,7 +44,7 @@ done
 cd "$folder" # it leaves its cache there
 "$venv/bin/schemathesis" run "$root/docs/openapi.yaml" --url "http://127.0.0.1:$port" \
   --header "Authorization: Bearer $secret" --max-examples "${MAX_EXAMPLES:-100}" \
-  --checks all --phases examples,coverage,fuzzing,stateful --continue-on-failure --no-color "$@"
+  --checks all --phases examples,coverage,fuzzing --continue-on-failure --no-color "$@"
 if grep -q '"level":[56]0' "$folder/log"; then
   grep '"level":[56]0' "$folder/log"
   exit 1
