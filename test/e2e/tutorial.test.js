@@ -243,4 +243,11 @@ test('the steps of the tutorial build the chat of examples/chat', {
     for (const line of settings.split('\n').filter((each) => /^\w/.test(each)))
       assert.ok(own.includes(`\n${line}\n`), line);
   });
+
+  await t.test('the installed package runs its examples', async (t) => {
+    const run = join(home, 'node_modules/fanfare/examples/run.js');
+    const address = await startBackend(t, [run, 'chat'], { PORT: '0', METRICS_PORT: '0' });
+    for (const path of ['/', '/chat.js', '/client/index.js', '/server-url', '/token?name=Ann'])
+      assert.equal((await fetch(address + path)).status, 200, path);
+  });
 });
