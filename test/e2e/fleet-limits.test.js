@@ -13,9 +13,7 @@ const TIMEOUT_MS = 30_000;
 /** Less than a second, and more on a busy machine. */
 const SETTLE_MS = 10_000;
 
-test('300 connections from one address to two servers settle at 100', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
+test('two servers with one Redis', { timeout: TIMEOUT_MS }, async (t) => {
   const redis = await startRedis(t);
   const servers = await Promise.all(
     ['a', 'b'].map((id) =>
@@ -23,58 +21,65 @@ test('300 connections from one address to two servers settle at 100', {
         WORKERS: '2',
         REDIS_URL: redis.url,
         SERVER_ID: id,
+        JWT_SECRET: SECRET,
+        FANFARE_AUTH: 'optional',
+        FANFARE_MAX_CONNECTIONS_PER_USER: '10',
         FANFARE_OVERLOAD_MODE: 'off',
       }),
     ),
   );
-  await until(() => seesOther(servers[0]));
-  const dialled = await Promise.all(servers.map((server) => dial(urlOf(server), 150)));
-  const clients = dialled.flatMap((one) => one.clients);
-  t.after(() => closeAll(clients));
-  const isOpen = (/** @type {WsClient} */ client) => client.isOpen;
-  await until(() => clients.filter(isOpen).length <= 100, SETTLE_MS, 'the end of the excess');
-  for (const { metricsPort } of servers)
-    await until(async () => {
-      const { values } = await scrape(metricsPort);
-      return values.get('fanfare_fleet_limit_excess{limit="address"}') === 0;
+  for (const server of servers)
+    await until(
+      async () => (await figure(server, 'servers')) === 2,
+      TIMEOUT_MS,
+      'the first report',
+    );
+
+  await t.test('20 connections of a user settle at 10', async () => {
+    const headers = { Authorization: `Bearer ${token({ sub: 'alice' })}` };
+    /** @type {WsClient[]} */
+    const clients = [];
+    await each(20, 20, async (i) => {
+      clients.push(await new WsClient(urlOf(servers[i % 2]), { headers }).open());
     });
-  assert.equal(clients.filter(isOpen).length, 100);
-  const closed = clients.filter((client) => !client.isOpen);
-  assert.deepEqual(new Set(closed.map(({ closeCode }) => closeCode)), new Set([4008]));
-  const { answers } = await dial(urlOf(servers[1]), 5);
-  assert.deepEqual(answers, { 429: 5 });
-});
-
-test('a user has the cap over two servers, whatever their address', {
-  timeout: TIMEOUT_MS,
-}, async (t) => {
-  const redis = await startRedis(t);
-  const env = {
-    WORKERS: '1',
-    REDIS_URL: redis.url,
-    JWT_SECRET: SECRET,
-    FANFARE_MAX_CONNECTIONS_PER_USER: '10',
-    FANFARE_MAX_CONNECTIONS_PER_IP_MODE: 'off',
-  };
-  const servers = await Promise.all([startServer(t, env), startServer(t, env)]);
-  await until(() => seesOther(servers[0]));
-  /** @type {WsClient[]} */
-  const clients = [];
-  t.after(() => closeAll(clients));
-  const headers = { Authorization: `Bearer ${token({ sub: 'alice' })}` };
-  await each(20, 20, async (i) => {
-    clients.push(await new WsClient(urlOf(servers[i % 2]), { headers }).open());
+    await settle(clients, 10, 4504);
+    closeAll(clients);
   });
-  await until(() => clients.filter(({ isOpen }) => isOpen).length <= 10, SETTLE_MS, 'the cap');
-  const gone = clients.filter(({ isOpen }) => !isOpen);
-  assert.deepEqual(new Set(gone.map(({ closeCode }) => closeCode)), new Set([4504]));
-  assert.equal(gone.length, 10);
+
+  await t.test('300 connections from one address settle at 100', async (t) => {
+    const dialled = await Promise.all(servers.map((server) => dial(urlOf(server), 150)));
+    const clients = dialled.flatMap((one) => one.clients);
+    t.after(() => closeAll(clients));
+    await settle(clients, 100, 4008);
+    const { answers } = await dial(urlOf(servers[1]), 5);
+    assert.deepEqual(answers, { 429: 5 });
+    for (const server of servers)
+      await until(async () => (await figure(server, 'excess{limit="address"}')) === 0);
+    assert.equal(clients.filter(({ isOpen }) => isOpen).length, 100);
+  });
 });
 
-/** @param {import('../../loadtest/lib/server.js').Server} server */
-async function seesOther({ metricsPort }) {
+/**
+ * @param {readonly WsClient[]} clients
+ * @param {number} cap
+ * @param {number} code of those that are closed
+ */
+async function settle(clients, cap, code) {
+  const left = () => clients.filter(({ isOpen }) => isOpen).length;
+  await until(() => left() <= cap, SETTLE_MS, 'the end of the excess');
+  assert.equal(left(), cap);
+  const closed = clients.filter(({ isOpen }) => !isOpen);
+  // On a slow machine one server may know the connections of the other before it admits its own.
+  for (const { closeCode } of closed) assert.equal(closeCode, code);
+}
+
+/**
+ * @param {import('../../loadtest/lib/server.js').Server} server
+ * @param {string} name of a metric of these limits
+ */
+async function figure({ metricsPort }, name) {
   const { values } = await scrape(metricsPort);
-  return values.get('fanfare_fleet_limit_servers') === 2;
+  return values.get(`fanfare_fleet_limit_${name}`);
 }
 
 /** @param {readonly WsClient[]} clients */
