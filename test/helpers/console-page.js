@@ -12,11 +12,13 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 /**
  * @param {{after: (fn: () => unknown) => void}} t
  * @param {string} url
- * @param {import('playwright-core').BrowserContextOptions} [options]
+ * @param {import('playwright-core').BrowserContextOptions & {hash?: string, browser?: import('playwright-core').Browser}}
+ *   [options] `hash`: of the first view; `browser`: one of its own if it is absent
  */
-export async function openConsole(t, url, options) {
-  const browser = await openBrowser(t);
+export async function openConsole(t, url, { hash = '', browser, ...options } = {}) {
+  browser ??= await openBrowser(t);
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, ...options });
+  t.after(() => page.close());
   page.setDefaultTimeout(10_000);
   /** What must not happen. @type {string[]} */
   const faults = [];
@@ -30,7 +32,7 @@ export async function openConsole(t, url, options) {
     if (!request.url().startsWith(`${url}/`) && !request.url().startsWith('data:'))
       faults.push(`request to ${request.url()}`);
   });
-  await page.goto(`${url}/`);
+  await page.goto(`${url}/#/${hash}`);
   return { page, faults };
 }
 
