@@ -20,7 +20,7 @@ import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { pause, print, run } from '../../loadtest/lib/run.js';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { Fanfare } from '../../src/client/node.js';
-import { openBrowser, withoutChromium } from '../helpers/browser.js';
+import { openTabs, withoutChromium } from '../helpers/browser.js';
 import { NumberedStream } from '../helpers/numbered-stream.js';
 import { becomePrivate, canBePrivate, Firewall, isPrivate } from '../helpers/private-network.js';
 import { SECRET, token } from '../helpers/tokens.js';
@@ -277,8 +277,10 @@ async function openPage(test, url, getToken, tell) {
   }).listen(0, '127.0.0.1');
   test.after(() => files.close());
   await once(files, 'listening');
-  const browser = await openBrowser(test);
-  const page = await browser.newPage();
+  // In a page of Playwright's own a tab cannot be frozen.
+  const tabs = await openTabs(test);
+  const other = await tabs.newPage();
+  const page = await tabs.newPage();
   await page.exposeFunction('tell', tell);
   await page.exposeFunction('getToken', getToken);
   const { port } = /** @type {import('node:net').AddressInfo} */ (files.address());
@@ -287,7 +289,13 @@ async function openPage(test, url, getToken, tell) {
   await devtools.send('Debugger.enable');
   return {
     /** @param {'frozen'|'active'} state */
-    lifecycle: (state) => devtools.send('Page.setWebLifecycleState', { state }),
+    async lifecycle(state) {
+      await devtools.send('Page.setWebLifecycleState', { state });
+      if (state === 'frozen') return;
+      // Chromium has hidden the tab, and shows it when the user comes back from another.
+      await other.bringToFront();
+      await page.bringToFront();
+    },
     /** @param {'pagehide'|'pageshow'} name */
     event: (name) =>
       page.evaluate(`dispatchEvent(new PageTransitionEvent('${name}', { persisted: true }))`),
