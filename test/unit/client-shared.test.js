@@ -244,6 +244,23 @@ test('tabs that are behind get the missed messages from the leader, or from the 
   assert.deepEqual(far, [8, 9, 10, 11, 12, 13, 14, 15]);
 });
 
+test('a tab that a message has not reached joins again behind the last one', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  await all.join(one.fanfare);
+  const list = seen(await all.join(two.fanfare));
+  await all.push(message(11));
+  // A page in a debugger loses messages.
+  two.page.isCrashed = true;
+  await all.push(message(12));
+  two.page.isCrashed = false;
+  await all.push(message(13));
+  await all.push(message(14));
+  assert.deepEqual(list, [11, 12, 13, 14]);
+  assert.equal(all.socket.all('join').length, 1);
+});
+
 test('a tab whose missed messages are gone loads its state', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];

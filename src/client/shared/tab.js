@@ -50,6 +50,8 @@ export class Tab {
   /** Has the leader of this term been heard, and not given up? */
   #isFollowing = false;
   #isAttached = false;
+  /** Of the last message in each room. @type {Map<string, import('../wire.js').Position>} */
+  #positions = new Map();
   #lookedAtMs = 0;
   /** When the leader was asked for a sign of life; 0: it has given one. */
   #askedAtMs = 0;
@@ -203,8 +205,25 @@ export class Tab {
     if (message.state !== undefined) this.#mirror(message);
     if (message.error !== undefined)
       this.#listener.onError(new FanfareError(message.error.code, message.error));
-    for (const push of message.pushes ?? [])
-      if (this.state === 'connected') this.#listener.onMessage(push);
+    for (const push of message.pushes ?? []) {
+      if (this.state !== 'connected') return;
+      // The tab joins its rooms again, behind the last messages that it has had.
+      if (this.#isBehindGap(push)) return this.#follow(term);
+      this.#listener.onMessage(push);
+    }
+  }
+
+  /**
+   * Is a message missing before this one? A channel loses none, but a debugger makes it.
+   * @param {import('../wire.js').Message} push
+   */
+  #isBehindGap({ type, room, epoch, offset }) {
+    if (type === 'joined' || type === 'resync') this.#positions.delete(room);
+    if (type !== 'message' || epoch === undefined) return false;
+    const last = this.#positions.get(room);
+    const behind = last?.epoch === epoch ? offset - Number(last?.offset) : 1;
+    if (behind > 0) this.#positions.set(room, { epoch, offset });
+    return behind > 1;
   }
 
   /** @param {number} term of a new leader */
@@ -220,6 +239,7 @@ export class Tab {
   #unfollow() {
     this.#isFollowing = false;
     this.#isAttached = false;
+    this.#positions.clear();
     if (this.state !== 'connected') return;
     this.#listener.onLost();
     this.#enter('connecting');
@@ -229,6 +249,7 @@ export class Tab {
   #mirror({ state = 'connecting', detail, welcome }) {
     if (state === 'closed') this.#end();
     else if (this.state === 'connected') this.#listener.onLost();
+    this.#positions.clear();
     this.state = state;
     if (welcome !== undefined) this.#listener.onWelcome(welcome);
     this.#listener.onState(state, detail ?? {});
