@@ -26,6 +26,10 @@ const { values } = readOptions(
   publishers N | whole 1..10000 | 100 | connections that publish
   workers N | whole 1..64 | 2 | processes with connections
   hook MS | | 1 | time that onPublish waits; 0: a promise at once; sync: no promise; none: no hooks`,
+  {
+    check: ({ values: { hook } }) =>
+      /^(?:\d+|sync|none)$/.test(hook) ? undefined : '--hook is a number of ms, sync or none',
+  },
 );
 const { rate, seconds, publishers, workers, hook } = values;
 

@@ -16,6 +16,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 /** Of README.md and package.json, for people. */
 const TOOLS = Object.freeze([
   'loadtest/hello.js',
+  'loadtest/hooks.js',
   'loadtest/verify.js',
   'loadtest/swarm.js',
   'loadtest/capacity.js',
@@ -62,6 +63,7 @@ describe('the load tools', { concurrency: 2 }, () => {
       ['loadtest/verify.js', '--clients', 'many'],
       /--clients is a number from 1 to 100000, not many/,
     ],
+    [['loadtest/hooks.js', '--hook', 'slow'], /--hook is a number of ms, sync or none/],
     [['loadtest/verify.js', '--clients'], /--clients needs a value/],
     [['loadtest/verify.js', '--servers', '2'], /several servers need --redis/],
     [['loadtest/verify.js', '--redis', '--embedded'], /--redis or --embedded, not both/],
