@@ -438,3 +438,36 @@ test('the description of a configuration shows no secret', () => {
   );
   assert.match(shown.access, /open to everyone/);
 });
+
+test('a bucket for large messages needs credentials and a plain URL, and no fault quotes one', () => {
+  const bucket = {
+    FANFARE_BLOB_URL: 'https://s3.example.com/bucket/fanfare/',
+    AWS_ACCESS_KEY_ID: 'AKIDEXAMPLE',
+    AWS_SECRET_ACCESS_KEY: 'secret-key',
+  };
+  const { config } = loadConfig(bucket);
+  assert.equal(config?.blobs?.url, 'https://s3.example.com/bucket/fanfare');
+  assert.equal(config?.blobs?.publicUrl, config?.blobs?.url);
+  assert.equal(loadConfig({ AWS_ACCESS_KEY_ID: 'x' }).config?.blobs, null);
+  const faultsOf = (/** @type {Record<string, string>} */ env) => loadConfig(env).faults.join('\n');
+  assert.match(
+    faultsOf({ ...bucket, AWS_SECRET_ACCESS_KEY: '' }),
+    /^AWS_SECRET_ACCESS_KEY: required/,
+  );
+  for (const url of [
+    's3://bucket',
+    'https://a:b@host/x',
+    'https://host/x?y=1',
+    'https://host/a b',
+  ]) {
+    const text = faultsOf({ ...bucket, FANFARE_BLOB_URL: url });
+    assert.match(text, /^FANFARE_BLOB_URL: its value is not http/);
+    assert.ok(!text.includes(url) && !text.includes('secret-key'));
+  }
+  assert.match(faultsOf({ FANFARE_BLOB_PUBLIC_URL: bucket.FANFARE_BLOB_URL }), /has no effect/);
+  const history = { FANFARE_HISTORY: 'a=5/7d', FANFARE_BLOB_TTL_DAYS: '7' };
+  assert.match(faultsOf({ ...bucket, ...history }), /^FANFARE_BLOB_TTL_DAYS: 7 is less/);
+  assert.equal(faultsOf(history), '');
+  const unsent = { FANFARE_MAX_UNSENT_BYTES: '200000' };
+  assert.match(faultsOf({ ...bucket, ...unsent }), /^FANFARE_MAX_INLINE_BYTES: /);
+});
