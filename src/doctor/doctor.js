@@ -5,6 +5,7 @@
 
 import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { readBucket } from './bucket.js';
 import { DEFAULT_WANTED, examine, LIMITS } from './limits.js';
 import { environmentOf, isElsewhere, READERS, readMachine, readRedis, Unread } from './read.js';
 import { summary, toJson, toText } from './report.js';
@@ -92,7 +93,11 @@ export async function runDoctor({ args, loadSettings }) {
     /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS)),
     pid ?? undefined,
   );
-  const readings = { ...machine, ...(await readRedis(config.redis)) };
+  const readings = {
+    ...machine,
+    ...(await readRedis(config.redis)),
+    ...(await readBucket(config)),
+  };
   const report = examine(readings, { config, wanted, clients, idleTimeoutMs });
   process.stdout.write(`${json ? toJson(report, notes) : toText(report, notes)}\n`);
   return EXIT[report.verdict];
@@ -105,7 +110,11 @@ export async function runDoctor({ args, loadSettings }) {
  */
 export async function examineServer(config) {
   const keys = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
-  const readings = { ...readMachine(keys, 'self'), ...(await readRedis(config.redis)) };
+  const readings = {
+    ...readMachine(keys, 'self'),
+    ...(await readRedis(config.redis)),
+    ...(await readBucket(config)),
+  };
   return examine(readings, {
     config,
     wanted: DEFAULT_WANTED,

@@ -54,7 +54,10 @@ const DROPPED_ONE_IN = 10_000;
 /** Share of Redis' memory limit above which it is about to refuse writes. */
 const REDIS_FULL = 0.9;
 
-/** @typedef {import('./read.js').Machine & import('./read.js').RedisState} Readings */
+/**
+ * @typedef {import('./read.js').Machine & import('./read.js').RedisState & import('./bucket.js').BucketState}
+ *   Readings
+ */
 /** @typedef {{[K in keyof Readings]: Readings[K]|Unread}} PartialReadings */
 
 /**
@@ -459,6 +462,23 @@ export const LIMITS = Object.freeze([
         permits: null,
         fault: failed ? 'Redis could not write to its disk and refuses writes' : undefined,
         fix: `free its disk, then ${redisCli(config, '', 'bgsave')}`,
+      };
+    },
+  },
+  {
+    name: 'bucket',
+    needs: ['bucket'],
+    source: 'the bucket: PUT, GET and DELETE of 1 KB',
+    meaning:
+      'Whether the bucket of `FANFARE_BLOB_URL` stores, returns and deletes an object. Without it, uploads of large messages get 503.',
+    judge({ bucket }) {
+      if (bucket === null) return null;
+      const { ms, fault } = bucket;
+      return {
+        value: `${fault === '' ? 'works' : 'fails'}, ${ms} ms`,
+        permits: null,
+        fault: fault === '' ? undefined : fault,
+        fix: 'check FANFARE_BLOB_URL, the AWS_* variables and the rights of the key (docs/large-messages.md)',
       };
     },
   },

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
+import { readBucket } from '../../src/doctor/bucket.js';
 import { glance, parseOptions } from '../../src/doctor/doctor.js';
 import { DEFAULT_WANTED, examine, LIMITS } from '../../src/doctor/limits.js';
 import {
@@ -41,6 +42,7 @@ function plenty() {
     redisPubsub: { hard: 32 * 2 ** 20, soft: 8 * 2 ** 20, seconds: 60 },
     redisMemory: { max: 0, used: 1, policy: 'noeviction' },
     redisPersistence: { save: '3600 1', append: 'everysec', failed: false },
+    bucket: { ms: 20, fault: '' },
   };
 }
 
@@ -181,6 +183,7 @@ const LOWEST = [
     null,
     /bgsave$/,
   ],
+  ['bucket', { bucket: { ms: 20, fault: 'the bucket answered 403' } }, null, /FANFARE_BLOB_URL/],
 ];
 
 test('every limit has a case', () => {
@@ -623,6 +626,20 @@ test('the answers of Redis are parsed', () => {
     },
   );
   assert.throws(() => parsePubsubBuffer(''), /nothing about pubsub/);
+});
+
+test('a configuration without a bucket is not a fault, and a bucket that is away is one', async () => {
+  assert.deepEqual(await readBucket({ blobs: null, blobTimeoutMs: 100 }), { bucket: null });
+  const blobs = {
+    url: 'http://127.0.0.1:1/bucket',
+    publicUrl: 'http://127.0.0.1:1/bucket',
+    region: '',
+    accessKeyId: 'AKIDEXAMPLE',
+    secretAccessKey: 'secret-key',
+    sessionToken: '',
+  };
+  const { bucket } = await readBucket({ blobs, blobTimeoutMs: 100 });
+  assert.equal(bucket?.fault, 'the bucket failed: ECONNREFUSED');
 });
 
 test('a configuration without Redis is not a fault', async () => {

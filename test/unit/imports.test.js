@@ -166,7 +166,7 @@ const TABLE = Object.freeze({
   },
   // It runs in browsers, unbuilt.
   'console/page': { may: [], packages: [], node: [] },
-  doctor: { may: ['config/', 'observability/'], packages: ['ioredis'], node: 'any' },
+  doctor: { may: ['blobs/', 'config/', 'observability/'], packages: ['ioredis'], node: 'any' },
 });
 
 /** It imports a file of the operator, whose path only the configuration has. */
