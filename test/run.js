@@ -30,6 +30,7 @@ const LONG = [
   'e2e/console-page',
   'e2e/examples',
   'e2e/hooks-processes',
+  'e2e/large-messages-fleet',
   'e2e/release',
   'e2e/tutorial',
 ];
