@@ -128,7 +128,7 @@ test('five tabs have one connection, and the leader is killed 20 times: no gap a
   const accepted = [];
   /** @type {string[]} */
   const refused = [];
-  /** Checks what a tab has got so far. @param {Page} page */
+  /** Checks the messages that a tab has got so far. @param {Page} page */
   const judge = async (page) => {
     const about = /** @type {{sights: Sight[], accepted: string[], refused: string[]}} */ (
       await page.evaluate('({ sights, accepted, refused })')

@@ -26,7 +26,7 @@ export class FakeBrowser {
     return tab;
   }
 
-  /** Grants what can be granted. @param {string} name */
+  /** Grants the requests that can be granted. @param {string} name */
   grant(name) {
     const waiting = this.waiting.get(name) ?? [];
     const held = this.held.get(name) ?? new Set();
