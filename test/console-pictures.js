@@ -30,10 +30,15 @@ const { values } = parseArgs({
 const cleanups = [];
 const owner = { after: (/** @type {() => unknown} */ cleanup) => void cleanups.push(cleanup) };
 
+const cleanUp = async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+};
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM']))
+  process.on(signal, () => cleanUp().finally(() => process.exit(1)));
 try {
   await run(Number(values.minutes) * MINUTE_MS);
 } finally {
-  for (const cleanup of cleanups.reverse()) await cleanup();
+  await cleanUp();
 }
 
 /** @param {number} lastsMs */
