@@ -172,6 +172,7 @@ export class Bucket {
   async #do(wanted, read) {
     const startedMs = performance.now();
     try {
+      wanted.signal.throwIfAborted();
       const response = await this.#request(wanted);
       const { statusCode: status = 0 } = response;
       const isExpected =

@@ -240,6 +240,7 @@ export class Uploads {
  * @param {AbortSignal} signal
  */
 async function* untilAborted(body, signal) {
+  signal.throwIfAborted();
   const iterator = body[Symbol.asyncIterator]();
   /** @type {Promise<never>} */
   const aborted = new Promise((_resolve, reject) => {

@@ -305,6 +305,19 @@ describe('a bucket', () => {
     assert.deepEqual(outcomes, []);
   });
 
+  test('gets no request after the time of the upload', async (t) => {
+    let requests = 0;
+    const { uploads } = await start(t, (request, response) => {
+      requests++;
+      request.resume();
+      response.end();
+    });
+    const reason = new Error('too late');
+    const signal = AbortSignal.abort(reason);
+    await assert.rejects(uploads.bucket.head(newKey(NOW_MS), signal), { code: 'UNAVAILABLE' });
+    assert.equal(requests, 0);
+  });
+
   test('that is away makes an upload fail at once', async (t) => {
     const { uploads } = await start(t, (request) => void request.socket.destroy());
     await assert.rejects(uploads.store(Buffer.from('x'), TYPE), { code: 'UNAVAILABLE' });
