@@ -65,15 +65,19 @@ test(
     /** @type {(number|undefined)[]} */
     const codes = [];
     fanfare.on('state', (state, { code }) => state === 'waiting' && codes.push(code));
+    const old = server.workerPids();
     server.kill('SIGHUP');
-    await until(() => codes.length === 1);
+    // The stream may move to an old worker that drains after the first one.
+    await until(() => codes.length > 0 && !server.workerPids().some((pid) => old.includes(pid)));
+    await until(() => fanfare.state === 'connected');
+    const drains = codes.length;
     await more(20);
     // The stream begins anew with a plain room.
     const plain = fanfare.join('plain');
     await new Promise((resolve) => plain.on('joined', () => resolve(undefined)));
     await more(20);
     for (const pid of server.workerPids()) await killWorker(server, pid);
-    await until(() => codes.length >= 2);
+    await until(() => codes.length > drains);
     await more(20);
     const { offset } = await stream.end();
     await until(() => view.at(-1)?.offset === offset);
@@ -82,7 +86,8 @@ test(
       view.filter(({ type }) => type === 'state'),
       [],
     );
-    assert.deepEqual(codes.slice(0, 2), [1012, 1006]);
+    assert.deepEqual(new Set(codes.slice(0, drains)), new Set([1012]));
+    assert.equal(codes[drains], 1006);
   },
 );
 
