@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/sse/index.js';
+import { at, message, seen } from '../helpers/client-messages.js';
 import { slowState } from '../helpers/slow-state.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
@@ -136,28 +137,6 @@ function setUp(t, options) {
       await this.pass(30_000);
     },
   };
-}
-
-/** @param {number} offset @param {string} [epoch] */
-const at = (offset, epoch = 'e1') => ({ epoch, offset });
-
-/** @param {number} offset @param {string} [epoch] */
-const message = (offset, epoch) => ({
-  type: 'message',
-  room: 'chat.1',
-  payload: offset,
-  from: 'ann',
-  timestamp: 1,
-  ...at(offset, epoch),
-});
-
-/** Everything that a room hands to its application. @param {import('../../src/client/sse/room.js').Room} room */
-function seen(room) {
-  /** @type {unknown[]} */
-  const list = [];
-  room.on('message', (payload) => list.push(payload));
-  room.on('reset', (state) => list.push({ state }));
-  return list;
 }
 
 test('rooms that are joined together share a request, with the token in its header', async (t) => {

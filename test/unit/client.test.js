@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/index.js';
+import { at, message, seen } from '../helpers/client-messages.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
 import { slowState } from '../helpers/slow-state.js';
 
@@ -57,28 +58,6 @@ function setUp(t, options = {}) {
       this.socket.answer('join', { type: 'joined', room: 'chat.1', ...reply });
     },
   };
-}
-
-/** @param {number} offset @param {string} [epoch] */
-const at = (offset, epoch = 'e1') => ({ epoch, offset });
-
-/** @param {number} offset @param {string} [epoch] */
-const message = (offset, epoch) => ({
-  type: 'message',
-  room: 'chat.1',
-  payload: offset,
-  from: 'ann',
-  timestamp: 1,
-  ...at(offset, epoch),
-});
-
-/** Everything that a room hands to its application. @param {import('../../src/client/room.js').Room} room */
-function seen(room) {
-  /** @type {unknown[]} */
-  const list = [];
-  room.on('message', (payload) => list.push(payload));
-  room.on('reset', (state) => list.push({ state }));
-  return list;
 }
 
 test('join connects, says hello and joins; the URL may be of HTTP', async (t) => {
