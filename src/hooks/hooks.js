@@ -17,6 +17,11 @@ import { ALLOWED, AnswerError, readAnswer } from './answer.js';
 const MAX_WAITING = 10_000;
 /** Calls of onDisconnect that wait: a drain closes all connections within seconds. */
 const MAX_WAITING_DISCONNECTS = 100_000;
+/**
+ * Calls in line that one turn of the event loop starts. A hook that answers without a promise takes
+ * no place, so `concurrency` does not bound it.
+ */
+const MAX_STARTS = 1000;
 
 /** @typedef {import('../observability/counters.js').HookName} HookName */
 /** @typedef {'throw'|'timeout'|'answer'|'busy'} FailureReason */
@@ -119,6 +124,8 @@ export class Hooks {
   #places = 0;
   /** @type {NodeJS.Timeout|undefined} */
   #timer;
+  /** The next turn of the event loop starts further calls in line. */
+  #isScheduled = false;
 
   /**
    * @param {object} parts
@@ -237,9 +244,11 @@ export class Hooks {
 
   /** Starts calls in line while there are places: checks before disconnects. */
   #next() {
-    while (this.#places < this.concurrency) {
+    if (this.#isScheduled) return;
+    for (let started = 0; this.#places < this.concurrency; started++) {
       const call = first(this.#line) ?? first(this.#disconnects);
       if (call === undefined) return;
+      if (started === MAX_STARTS) return this.#nextLater();
       this.#line.delete(call);
       this.#disconnects.delete(call);
       const verdict = this.#start(call);
@@ -251,6 +260,14 @@ export class Hooks {
         this.#keep(call);
       }
     }
+  }
+
+  #nextLater() {
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      this.#next();
+    });
   }
 
   /**

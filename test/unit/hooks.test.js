@@ -281,3 +281,22 @@ for (const [name, file, text] of [
     writeFileSync(path, text);
     assert.deepEqual(Object.keys(await loadHooks(path)), ['onJoin']);
   });
+
+test('one turn of the event loop starts a bounded number of calls in line', async () => {
+  const first = deferred();
+  let calls = 0;
+  const { hooks, publish } = build(
+    { onPublish: () => first.promise, onDisconnect: () => void calls++ },
+    { concurrency: 1 },
+  );
+  const published = publish();
+  for (let i = 0; i < 2500; i++) hooks.disconnected([]);
+  first.resolve(true);
+  await published;
+  assert.equal(calls, 1000);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(calls, 2000);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(calls, 2500);
+  assert.ok(hooks.isIdle);
+});
