@@ -176,8 +176,11 @@ export class CommandOrder {
     // A closed connection has lost its rights. What it has sent last is as lost as on the wire.
     if (!connection.isOpen) return true;
     this.#resumed = line;
-    this.handle(connection, next.data);
-    this.#resumed = null;
+    try {
+      this.handle(connection, next.data);
+    } finally {
+      this.#resumed = null;
+    }
     return true;
   }
 
