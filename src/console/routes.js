@@ -148,8 +148,8 @@ export function createRoutes({ server, history, actions, door, totals }) {
         {
           action: route,
           key: visitor.name || undefined,
-          ...params,
-          ...subjectOf(body),
+          ...subjectsOf(params),
+          ...subjectsIn(body),
           status: outcome.status,
         },
         'console: action',
@@ -215,14 +215,15 @@ const CHANGES = new Set([
 /** The fields that name the subject of an action, for the log. Payloads are never logged. */
 const SUBJECTS = ['room', 'rooms', 'user', 'connectionId', 'tokenId'];
 
-/**
- * @param {string} body
- * @returns {Record<string, unknown>}
- */
-function subjectOf(body) {
+/** @param {object} fields */
+function subjectsOf(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([name]) => SUBJECTS.includes(name)));
+}
+
+/** @param {string} body */
+function subjectsIn(body) {
   try {
-    const fields = Object.entries(JSON.parse(body));
-    return Object.fromEntries(fields.filter(([name]) => SUBJECTS.includes(name)));
+    return subjectsOf(JSON.parse(body));
   } catch {
     return {}; // the worker has refused it
   }
