@@ -7,6 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { Fanfare } from '../../src/client/fanfare.js';
 import { canShare } from '../../src/client/shared/browser.js';
 import { Tab } from '../../src/client/shared/tab.js';
+import { at, message as publication, seen } from '../helpers/client-messages.js';
 import { FakeBrowser } from '../helpers/fake-browser.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
 
@@ -15,26 +16,7 @@ import { fakeSockets } from '../helpers/fake-socket.js';
 /** @typedef {Record<string, any>} Message */
 
 /** @param {number} offset */
-const at = (offset) => ({ epoch: 'e1', offset });
-
-/** @param {number} offset */
-const message = (offset) => ({
-  type: 'message',
-  room: 'chat.1',
-  payload: offset,
-  from: 'me',
-  timestamp: 1,
-  ...at(offset),
-});
-
-/** @param {import('../../src/client/room.js').Room} room */
-function seen(room) {
-  /** @type {unknown[]} */
-  const list = [];
-  room.on('message', (payload) => list.push(payload));
-  room.on('reset', (state) => list.push({ state }));
-  return list;
-}
+const message = (offset) => ({ ...publication(offset), from: 'me' });
 
 /** @param {TestContext} t */
 function setUp(t) {
