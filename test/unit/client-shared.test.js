@@ -262,6 +262,26 @@ test('a tab whose missed messages are gone loads its state', async (t) => {
   assert.deepEqual(list, [{ state: at(10) }, 11]);
 });
 
+test('a resync of the server reaches all tabs of the room', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const recoverFailed = async () => 'state';
+  const rooms = [
+    await all.join(one.fanfare, { recoverFailed }),
+    await all.join(two.fanfare, { recoverFailed }),
+  ];
+  const lists = rooms.map(seen);
+  await all.push({ type: 'resync', room: 'chat.1', ...at(50, 'e2'), reloadAfterMs: 0 });
+  t.mock.timers.tick(0);
+  await all.settle();
+  await all.push({ ...message(51), epoch: 'e2' });
+  assert.deepEqual(lists, [
+    [{ state: 'state' }, 51],
+    [{ state: 'state' }, 51],
+  ]);
+});
+
 test('`last` of a later tab is read from the history', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];
