@@ -196,7 +196,8 @@ test('calls beyond the places wait in line, in order', async () => {
 });
 
 test('hooks that hang lose their places, and the line goes on', async (t) => {
-  stayAlive(t);
+  t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
+  t.mock.method(performance, 'now', () => Date.now());
   let isHanging = true;
   const { publish, counters } = build(
     { onPublish: () => (isHanging ? new Promise(() => {}) : true) },
@@ -204,8 +205,9 @@ test('hooks that hang lose their places, and the line goes on', async (t) => {
   );
   const [first, second] = [publish(), publish()];
   isHanging = false;
+  t.mock.timers.tick(20);
   assert.equal(codeOf(await first), 'UNAVAILABLE');
-  // Its deadline passed in line.
+  // Its deadline passed in line, at the same time.
   assert.equal(codeOf(await second), 'UNAVAILABLE');
   assert.deepEqual(
     [counters.failures['onPublish,timeout'], counters.failures['onPublish,busy']],
