@@ -19,10 +19,10 @@ const LIKE_A_HOOK = /^on(?:[A-Z_]|(?:connect|join|publish|disconnect)$)/;
 export async function loadHooks(path) {
   let module;
   try {
-    // Node's loader resolves symbolic links with `fs.realpathSync`. That function stops at the first
-    // folder that it knows if the last `stat` of the process was of a pipe or a socket, which is
-    // the output of most servers (Node 20.20). A package behind a link, as pnpm installs it, then
-    // loads as an empty object. Reading the status of the file itself avoids this.
+    // Node's loader resolves symbolic links with `fs.realpathSync`. That function stops at the
+    // first folder that it knows if the last `stat` of the process was of a pipe or a socket. The
+    // output of most servers is one (Node 20.20). A package behind a link, as pnpm installs it,
+    // then loads as an empty object. Reading the status of the file itself avoids this.
     lstatSync(path);
     module = await import(pathToFileURL(path).href);
   } catch (error) {

@@ -105,7 +105,7 @@ const TABLE = Object.freeze({
   },
   recovery: { may: ['protocol/'], packages: [], node: ['node:buffer'] },
   commands: { may: ['hub/', 'protocol/'], packages: [], node: ['node:buffer'] },
-  // It calls code of the operator, which may do anything. Its own code has no I/O.
+  // It calls code of the operator, which may do anything. Its own code reads the status of that file.
   hooks: {
     may: [
       'auth/',
@@ -115,7 +115,7 @@ const TABLE = Object.freeze({
       'protocol/decode.js',
     ],
     packages: [],
-    node: ['node:url pathToFileURL'],
+    node: ['node:fs lstatSync', 'node:url pathToFileURL'],
   },
   transport: { may: ['hub/', 'protocol/', 'config/'], packages: ['ws', 'express'], node: 'any' },
   worker: {
