@@ -94,6 +94,7 @@ test('embedded: users come and go over two workers, and those of a killed worker
 
   // Round-robin: neighbours are on different workers, so one of two survives the death of either.
   const before = events(watcher).length;
+  const present = await users(watcher);
   const [victim] = server.workerPids();
   const killedMs = performance.now();
   process.kill(victim, 'SIGKILL');
@@ -101,17 +102,26 @@ test('embedded: users come and go over two workers, and those of a killed worker
   // Who is asked may be on the killed worker, too, and not know it yet.
   const survivor = () =>
     /** @type {Client} */ ([watcher, ...clients].find(({ close }) => close === null));
-  const here = () =>
-    clients.flatMap((client, i) => (client.close === null && i !== 1 ? [`user-${i}`] : []));
+  const stayed = () => {
+    const names = clients.flatMap(({ close }, i) =>
+      close === null && i !== 1 ? [`user-${i}`] : [],
+    );
+    return [...new Set([...names, ...(tab.close === null ? ['user-0'] : [])])].sort();
+  };
   await until(async () => {
     const seen = await users(survivor()).catch(() => []);
-    const left = new Set([...here(), ...(tab.close === null ? ['user-0'] : [])]);
-    return seen.join() === [...left].sort().join();
+    return seen.join() === stayed().join();
   }, AT_ONCE_MS);
   t.diagnostic(
     `the users of a killed worker had left after ${Math.round(performance.now() - killedMs)} ms (embedded)`,
   );
-  if (watcher.close === null) assert.ok(events(watcher).length > before);
+  // The list changes first, and the events follow.
+  const left = () => present.filter((user) => !stayed().includes(user)).map((user) => `-${user}`);
+  await until(
+    () => watcher.close !== null || events(watcher).slice(before).sort().join() === left().join(),
+    AT_ONCE_MS,
+    'a leave of each user of the killed worker',
+  );
 });
 
 test('over Redis: a user counts once over two servers; the machine of a killed worker reports it at once', {
