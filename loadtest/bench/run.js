@@ -13,7 +13,7 @@ import { describeMachine, machineSeconds, maxFiles } from './machine.js';
 import { PROFILES } from './profiles.js';
 import { markdown } from './report.js';
 import { OPTION, stopOnSignal } from './script.js';
-import { externalServer, SERVERS, startServer } from './servers.js';
+import { externalServer, isPresent, SERVERS, startServer } from './servers.js';
 import { findClient, Swarm } from './swarm.js';
 import { measured, WORKLOADS } from './workloads.js';
 
@@ -29,7 +29,7 @@ const { values: options } = readOptions(
   npm run bench                                     everything, 3 rounds: 35 to 40 minutes
   npm run bench -- --only fanfare,plain-ws --workloads saturated-1000,low-1000 --rounds 5
   npm run bench -- --url ws://127.0.0.1:8000 --profile centrifugo --server-pid 4711 --only plain-ws`,
-  `only LIST | list of none ${Object.keys(SERVERS).join(' ')} | ${Object.keys(SERVERS).join()} | servers to measure; none: only those of --url
+  `only LIST | list of none ${Object.keys(SERVERS).join(' ')} | ${Object.keys(SERVERS).filter(isPresent).join()} | servers to measure; without, those that are installed; none: only those of --url
   workloads LIST | list of ${Object.keys(WORKLOADS).join(' ')} | ${Object.keys(WORKLOADS).join()} | workloads to run
   rounds N | whole 1..1000 | | rounds; without, 3, or 1 with --quick
   quick | | | small and short: to see that it works

@@ -1,10 +1,13 @@
 // servers.js: the servers that are measured: how each is started, watched and stopped.
 //
 // Each has two processes with connections (its cluster primary comes on top), and a fresh
-// redis-server if it needs one. Ports are outside the range of ephemeral ports.
+// redis-server if it needs one. Ports are outside the range of ephemeral ports. A server that is
+// not installed with the benchmark is a row only if it is present.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { accessSync, constants, existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort, isListening, startRedis } from '../lib/redis.js';
@@ -18,7 +21,11 @@ const OUTPUT_CHARS = 4000;
 /**
  * @typedef {object} ServerKind
  * @property {string} title
- * @property {string} script
+ * @property {string} [script] of a server in Node
+ * @property {{ name: string, args: string[], portName: string }} [program] another one, found in
+ *   PATH: its command, and the environment variable of its port
+ * @property {string} [package] its package, if the benchmark does not install it
+ * @property {string} [install] a command that makes it present
  * @property {string} profile of profiles.js
  * @property {boolean} redis it needs one, and gets REDIS_URL
  * @property {Record<string, string>} [env] beside PORT, METRICS_PORT, WORKERS
@@ -53,7 +60,57 @@ export const SERVERS = {
     profile: 'socketio',
     redis: true,
   },
+  uws: {
+    title: 'uWebSockets.js, Redis between its workers',
+    script: 'servers/uws.js',
+    package: 'uwebsockets',
+    install: 'npm install --no-save --prefix loadtest/bench uwebsockets@3.0.6',
+    profile: 'plain',
+    redis: true,
+  },
+  centrifugo: {
+    title: 'Centrifugo, in memory',
+    program: { name: 'centrifugo', args: [], portName: 'CENTRIFUGO_HTTP_SERVER_PORT' },
+    install: 'put the binary of Centrifugo 6 into a directory of PATH',
+    profile: 'centrifugo',
+    redis: false,
+    env: {
+      GOMAXPROCS: '2',
+      CENTRIFUGO_CLIENT_ALLOW_ANONYMOUS_CONNECT_WITHOUT_TOKEN: 'true',
+      CENTRIFUGO_CHANNEL_WITHOUT_NAMESPACE_ALLOW_PUBLISH_FOR_CLIENT: 'true',
+      CENTRIFUGO_CHANNEL_WITHOUT_NAMESPACE_ALLOW_PUBLISH_FOR_ANONYMOUS: 'true',
+      CENTRIFUGO_CHANNEL_WITHOUT_NAMESPACE_ALLOW_SUBSCRIBE_FOR_CLIENT: 'true',
+      CENTRIFUGO_CHANNEL_WITHOUT_NAMESPACE_ALLOW_SUBSCRIBE_FOR_ANONYMOUS: 'true',
+      CENTRIFUGO_CLIENT_CONNECTION_LIMIT: '0',
+      CENTRIFUGO_CLIENT_QUEUE_MAX_SIZE: '67108864',
+      CENTRIFUGO_LOG_LEVEL: 'error',
+    },
+  },
 };
+
+/** @param {string} name of a server @returns {boolean} whether it is installed here */
+export function isPresent(name) {
+  const { package: wanted, program } = SERVERS[name];
+  if (program !== undefined) return pathOf(program.name) !== '';
+  return (
+    wanted === undefined ||
+    existsSync(new URL(`./node_modules/${wanted}/package.json`, import.meta.url))
+  );
+}
+
+/** @param {string} program @returns {string} its path; '' if it is not in PATH */
+function pathOf(program) {
+  for (const directory of (process.env.PATH ?? '').split(delimiter)) {
+    const path = join(directory, program);
+    try {
+      accessSync(path, constants.X_OK);
+      return path;
+    } catch {
+      // not in this directory
+    }
+  }
+  return '';
+}
 
 /**
  * They show the limit of the client, and are not measured beside the others.
@@ -97,6 +154,8 @@ export async function stopAll() {
 export async function startServer(name, { workers = 2, env = {} } = {}) {
   const kind = SERVERS[name] ?? RAW_SERVERS[name];
   if (!kind) throw new Error(`no server named ${name}: ${Object.keys(SERVERS).join(', ')}`);
+  if (kind.install !== undefined && !isPresent(name))
+    throw new Error(`${kind.title} is not installed: ${kind.install}`);
   /** @type {(() => unknown)[]} */
   const ends = [];
   const close = async () => {
@@ -107,10 +166,11 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
   try {
     const redis = kind.redis ? await startRedis({ after: (end) => ends.push(end) }) : null;
     const [port, metricsPort] = [await freePort(), await freePort()];
-    const child = spawn(process.execPath, [fileURLToPath(new URL(kind.script, import.meta.url))], {
+    const child = spawn(...commandOf(kind), {
       env: {
         ...process.env,
         PORT: String(port),
+        ...(kind.program ? { [kind.program.portName]: String(port) } : {}),
         METRICS_PORT: String(metricsPort),
         WORKERS: String(workers),
         ...(redis ? { REDIS_URL: redis.url } : {}),
@@ -141,7 +201,7 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
     };
     // A cluster listens as soon as its first worker does: wait for all of them, and for the end of
     // the work at the start.
-    const expected = kind.script.endsWith('raw.js') ? 1 : workers + 1;
+    const expected = kind.program || kind.script?.endsWith('raw.js') ? 1 : workers + 1;
     const deadline = performance.now() + START_MS;
     while (!(await isListening(port)) || target.pids().length < expected) {
       if (child.exitCode !== null || child.signalCode !== null || performance.now() > deadline)
@@ -157,6 +217,12 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
     await close();
     throw error;
   }
+}
+
+/** @param {ServerKind} kind @returns {[string, string[]]} */
+function commandOf({ script = '', program }) {
+  if (program !== undefined) return [pathOf(program.name), program.args];
+  return [process.execPath, [fileURLToPath(new URL(script, import.meta.url))]];
 }
 
 /** @param {import('node:child_process').ChildProcess} child */
