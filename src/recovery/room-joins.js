@@ -15,9 +15,8 @@
 // that comes back has a new connection, so it names the former one in `since`.
 
 import { resolveClaims } from '../protocol/claim.js';
-import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
 import { framesBytes } from '../protocol/frame.js';
-import { exceptOf } from '../protocol/publication.js';
+import { replayFor } from './replay-frames.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Since} Since */
@@ -41,22 +40,7 @@ import { exceptOf } from '../protocol/publication.js';
  * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
  */
 
-/**
- * Publications in a row, in one format.
- * @typedef {object} Replay
- * @property {number} from offset of the publication before the first
- * @property {number} to offset of the last
- * @property {string} epoch
- * @property {number} period of its references
- * @property {Buffer} frames
- * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
- *   not get: their places in the row, and the connection
- */
-
-/**
- * The publications that a joining client gets at once.
- * @typedef {{frames: Buffer, count: number}} Replayed
- */
+/** @typedef {import('./replay-frames.js').Replayed} Replayed */
 
 /**
  * A join that is not decided yet.
@@ -103,13 +87,13 @@ export class RoomJoins {
   /**
    * @param {object} parts
    * @param {RoomStream} parts.stream
-   * @param {Buffer} parts.prefix of the room's frames
+   * @param {import('./replay-frames.js').ReplayFrames} parts.frames of the room
    * @param {import('./delivery.js').Delivery} parts.delivery
    * @param {Shared} parts.shared
    */
-  constructor({ stream, prefix, delivery, shared }) {
+  constructor({ stream, frames, delivery, shared }) {
     this.stream = stream;
-    this.prefix = prefix;
+    this.frames = frames;
     this.delivery = delivery;
     this.joinBudget = shared.joinBudget;
     this.maxReplayBytes = shared.maxReplayBytes;
@@ -119,12 +103,6 @@ export class RoomJoins {
     this.pending = new Map();
     this.isSettling = false;
     this.isClosed = false;
-    /**
-     * The last replay of each format. Clients of one server that has gone mostly have the same last
-     * publication.
-     * @type {Replay[]}
-     */
-    this.replays = [];
   }
 
   get size() {
@@ -139,7 +117,6 @@ export class RoomJoins {
   /** The room has no members any more. */
   close() {
     this.isClosed = true;
-    this.replays = [];
   }
 
   /**
@@ -259,7 +236,8 @@ export class RoomJoins {
    * @returns {Replayed|undefined} undefined: not known yet, or refused
    */
   #latest(join, offset, error) {
-    const { stream, prefix } = this;
+    const { stream } = this;
+    const { prefix } = this.frames;
     const { connection, request } = join;
     stream.expire();
     const { first, isFilled, maxCount } = stream.replayBuffer;
@@ -305,44 +283,14 @@ export class RoomJoins {
    */
   #replay(connection, from, to, formerId = '') {
     if (from === to) return NOTHING;
+    const { maxReplayBytes, stream } = this;
+    if (from + 1 < stream.replayBuffer.first) return null;
     const { format, pendingBytes } = connection.transport;
-    const replayFormat = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
-    const replay = this.#replayOf(replayFormat, from, to);
+    const range = { epoch: stream.epoch, from, to };
+    const replay = this.frames.of(format, range, stream.replayBuffer, maxReplayBytes);
     if (replay === null) return null;
-    const omitted = replay.excepts
-      .filter(({ id }) => id === connection.id || id === formerId)
-      .map(({ place }) => place);
-    const frames =
-      omitted.length === 0 ? replay.frames : leaveOut(replayFormat, replay.frames, omitted);
-    if (frames.length > this.maxReplayBytes - pendingBytes) return null;
-    return { frames, count: to - from - omitted.length };
-  }
-
-  /**
-   * The publications between two offsets. Clients with the same position share their frames.
-   * @param {number} format
-   * @param {number} from offset of the publication before the first
-   * @param {number} to offset of the last publication
-   * @returns {Replay|null} null: some are not here, or they are more than a connection may be sent
-   *   at once
-   */
-  #replayOf(format, from, to) {
-    const { prefix, maxReplayBytes } = this;
-    const { replayBuffer, epoch } = this.stream;
-    if (from + 1 < replayBuffer.first) return null;
-    const period = this.references.period();
-    const latest = this.replays[format];
-    const isSame = latest?.from === from && latest.to === to && latest.epoch === epoch;
-    if (isSame && latest.period === period) return latest;
-    const publications = resolveClaims(replayBuffer.slice(from + 1, to), this.references);
-    if (framesBytes(prefix, publications) > maxReplayBytes) return null;
-    const frames = encodePublications(format, prefix, publications);
-    const excepts = publications
-      .map((publication, place) => ({ place, id: exceptOf(publication) }))
-      .filter(({ id }) => id !== '');
-    const replay = { from, to, epoch, period, frames, excepts };
-    this.replays[format] = replay;
-    return replay;
+    const replayed = replayFor(replay, connection.id, formerId);
+    return replayed.frames.length > maxReplayBytes - pendingBytes ? null : replayed;
   }
 
   /**

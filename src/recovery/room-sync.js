@@ -26,6 +26,7 @@ import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
 import { ReplayBuffer } from './replay-buffer.js';
+import { ReplayFrames } from './replay-frames.js';
 import { RoomJoins } from './room-joins.js';
 
 const MAX_HELD = 10_000;
@@ -89,8 +90,9 @@ export class RoomSync {
     this.timetable = shared.wheel.add(this);
     /** The tick of the last check on behalf of a join. */
     this.refreshedTick = -1;
+    this.frames = new ReplayFrames({ prefix, references: shared.references });
     /** Joins that are not decided yet. */
-    this.joins = new RoomJoins({ stream: this, prefix, delivery, shared });
+    this.joins = new RoomJoins({ stream: this, frames: this.frames, delivery, shared });
   }
 
   /** The subscription is confirmed. */
@@ -103,6 +105,7 @@ export class RoomSync {
     this.isClosed = true;
     this.held = null;
     this.joins.close();
+    this.frames.clear();
     const { reads, wheel, catchUp } = this.shared;
     this.replayBuffer.restart(1);
     reads.cancel(this);

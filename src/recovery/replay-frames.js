@@ -1,0 +1,94 @@
+// replay-frames.js: frames of older publications of one room, for the connections that missed them.
+//
+// The last frames of each format are kept. Clients of one server that has gone mostly have the same
+// last publication, so a thousand replays are built once.
+
+import { resolveClaims } from '../protocol/claim.js';
+import { encodePublications, FORMAT, leaveOut } from '../protocol/format.js';
+import { framesBytes } from '../protocol/frame.js';
+import { exceptOf } from '../protocol/publication.js';
+
+/**
+ * Publications in a row, in one format.
+ * @typedef {object} Replay
+ * @property {number} from offset of the publication before the first
+ * @property {number} to offset of the last
+ * @property {string} epoch
+ * @property {number} period of its references
+ * @property {number} format of FORMAT
+ * @property {Buffer} frames
+ * @property {readonly {place: number, id: string}[]} excepts publications that a connection does
+ *   not get: their places in the row, and the connection
+ */
+
+/**
+ * Publications of kind POSITIONED, by offset.
+ * @typedef {{slice(from: number, to: number): Buffer[]}} Publications
+ */
+
+/**
+ * The publications that one connection gets at once.
+ * @typedef {{frames: Buffer, count: number}} Replayed
+ */
+
+export class ReplayFrames {
+  /**
+   * @param {object} parts
+   * @param {Buffer} parts.prefix of the room's frames
+   * @param {import('../protocol/claim.js').References} parts.references
+   */
+  constructor({ prefix, references }) {
+    this.prefix = prefix;
+    this.references = references;
+    /** The last replay of each format. @type {Replay[]} */
+    this.replays = [];
+  }
+
+  /** Frees the memory. */
+  clear() {
+    this.replays = [];
+  }
+
+  /**
+   * The frames between two offsets of a stream.
+   * @param {number} format of a transport
+   * @param {{epoch: string, from: number, to: number}} range `from`: offset of the publication
+   *   before the first; `to`: of the last
+   * @param {Publications} publications have that range
+   * @param {number} [maxBytes]
+   * @returns {Replay|null} null: they are larger than maxBytes
+   */
+  of(format, { epoch, from, to }, publications, maxBytes = Number.POSITIVE_INFINITY) {
+    const plain = format === FORMAT.DEFLATED ? FORMAT.FRAMES : format;
+    const period = this.references.period();
+    const latest = this.replays[plain];
+    const isSame = latest?.from === from && latest.to === to && latest.epoch === epoch;
+    if (isSame && latest.period === period) return latest;
+    const resolved = resolveClaims(publications.slice(from + 1, to), this.references);
+    if (framesBytes(this.prefix, resolved) > maxBytes) return null;
+    const frames = encodePublications(plain, this.prefix, resolved);
+    const excepts = resolved
+      .map((publication, place) => ({ place, id: exceptOf(publication) }))
+      .filter(({ id }) => id !== '');
+    const replay = { from, to, epoch, period, format: plain, frames, excepts };
+    this.replays[plain] = replay;
+    return replay;
+  }
+}
+
+/**
+ * Leaves out the messages that a connection does not get.
+ * @param {Replay} replay
+ * @param {string} id of the connection
+ * @param {string} [formerId] of a connection that the client had before
+ * @returns {Replayed}
+ */
+export function replayFor({ from, to, format, frames, excepts }, id, formerId = '') {
+  const omitted = excepts
+    .filter((except) => except.id === id || except.id === formerId)
+    .map(({ place }) => place);
+  return {
+    frames: omitted.length === 0 ? frames : leaveOut(format, frames, omitted),
+    count: to - from - omitted.length,
+  };
+}
