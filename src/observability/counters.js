@@ -94,6 +94,7 @@ export const FAST_PATHS = /** @type {const} */ ([
   'shared_reads',
   'ws_listener',
   'http_listeners',
+  'short_handshake',
   'redis_pushes',
   'redis_commands',
   'redis_reset',

@@ -47,6 +47,7 @@ import { readClientHello } from './client-hello.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
 import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
+import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
 import { FeedStream } from './feed-stream.js';
 import {
   handshakeFault,
@@ -347,6 +348,12 @@ export class HttpServer {
       plainOnly(config, httpListenersFault),
     );
     this.#connect = takesListeners ? takeConnectionListener(http) : null;
+    this.readsShort = useFastPath(
+      'short_handshake',
+      config,
+      counters,
+      plainOnly(config, () => (takesListeners ? shortHandshakeFault() : 'it needs http_listeners')),
+    );
     if (this.#connect === null) {
       // An HTTP server that does not listen does not check for slow requests.
       http.timeout = REQUEST_TIMEOUT_MS;
@@ -572,6 +579,8 @@ export class HttpServer {
     // cost.
     if (handshake.parse === null) {
       const bytes = /** @type {Buffer|null} */ (socket.read());
+      const request = this.readsShort && bytes !== null ? readShortHandshake(bytes, socket) : null;
+      if (request !== null) return this.#upgrade(request, socket, NOTHING);
       if (this.#connect === null) this.#feedHttp(socket);
       else if (this.streams?.isWantedBy(bytes)) this.#feedHttp(socket, this.#connect);
       else {

@@ -20,6 +20,7 @@ const TRANSPORT = /** @type {const} */ ([
   'shared_reads',
   'ws_listener',
   'http_listeners',
+  'short_handshake',
 ]);
 
 test('each fast path of the transport is in use, except a hidden one', async (t) => {

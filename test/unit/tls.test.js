@@ -334,7 +334,7 @@ test('a new certificate is for new handshakes: open connections stay', LIMIT, as
 test('the fast paths of the public port are off, with the reason', LIMIT, async (t) => {
   const { counters } = await start(t);
   const reason = isOff('all') ? 'FANFARE_FAST_PATHS is off' : 'the public port speaks TLS';
-  assert.deepEqual(counters.fastPaths, { http_listeners: reason });
+  assert.deepEqual(counters.fastPaths, { http_listeners: reason, short_handshake: reason });
 });
 
 test('faults of the files are named, without the key or its passphrase', LIMIT, async (t) => {

@@ -54,6 +54,12 @@ export const FIELDS = Object.freeze({
     text: "socket.listeners('data')",
     hidden: "socket.listeners('hidden')",
   },
+  'http-upgrade': {
+    path: 'short_handshake',
+    file: 'src/transport/fast/short-handshake.js',
+    text: "server.on('upgrade'",
+    hidden: "server.on('hidden'",
+  },
   'redis-data': {
     path: 'redis_pushes',
     file: 'src/backend/redis/fast/push-reader.js',
@@ -82,7 +88,7 @@ export const FIELDS = Object.freeze({
 });
 
 /** The fast paths that need another one. @type {Readonly<Record<string, string>>} */
-const NEEDS = Object.freeze({ ws_listener: 'shared_reads' });
+const NEEDS = Object.freeze({ ws_listener: 'shared_reads', short_handshake: 'http_listeners' });
 
 /**
  * Is this fast path off because of TEST_HIDDEN_FIELD?

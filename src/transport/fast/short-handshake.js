@@ -1,0 +1,163 @@
+// short-handshake.js: reads the handshakes that browsers and common clients send, without Node's
+// HTTP parser.
+//
+// Nearly all handshakes are one read of one shape: GET, HTTP/1.1, headers of printable ASCII, none
+// of them twice, no body, and no byte behind the head. For that shape this file gives the checks of
+// a handshake the same strings that Node's parser would give them, without a parser, an
+// IncomingMessage and their listeners. All other bytes go to Node's parser. So this file refuses no
+// request, and each decision is made by the same functions (handshake.js, admission.js).
+//
+// Private: the rules by which Node's parser takes a request for an upgrade, and reads its headers.
+
+import { createServer } from 'node:http';
+import { Duplex } from 'node:stream';
+
+/** Longer heads go to Node's parser, whose own limit is 16 KB. */
+const MAX_HEAD_BYTES = 8192;
+/** Heads with more headers go to Node's parser. */
+const MAX_SHORT_HEADERS = 48;
+/**
+ * Values neither begin nor end with a space, so they need no trimming. A path with '#' goes to
+ * Node's parser.
+ */
+const SHAPE =
+  /^GET \/[!"$-~]* HTTP\/1\.1\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: ?[!-~](?:[ -~]*[!-~])?\r\n)+\r\n$/;
+/** RFC 9110 7.6.1: Firefox also names keep-alive. */
+const CONNECTION = /^(?:keep-alive, ?)?upgrade$/i;
+/** `GET / HTTP/1.1` is shorter than any line that can follow. */
+const METHOD_BYTES = 4;
+const VERSION_BYTES = 9;
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+
+/**
+ * Headers whose meaning depends on the parser, or that Node keeps as a list.
+ * @type {ReadonlySet<string>}
+ */
+const NOT_SHORT = new Set([
+  'content-length',
+  'transfer-encoding',
+  'proxy-connection',
+  'expect',
+  'trailer',
+  'set-cookie',
+]);
+
+/** Names in lower case, by the spellings of common clients. @type {ReadonlyMap<string, string>} */
+const NAMES = new Map(
+  [
+    'Host',
+    'Connection',
+    'Upgrade',
+    'Origin',
+    'User-Agent',
+    'Authorization',
+    'Cookie',
+    'Pragma',
+    'Cache-Control',
+    'Accept',
+    'Accept-Encoding',
+    'Accept-Language',
+    'Sec-WebSocket-Key',
+    'Sec-WebSocket-Version',
+    'Sec-WebSocket-Extensions',
+    'Sec-WebSocket-Protocol',
+    'Sec-Fetch-Dest',
+    'Sec-Fetch-Mode',
+    'Sec-Fetch-Site',
+    'X-Forwarded-For',
+    'X-Forwarded-Proto',
+    'X-Forwarded-Host',
+    'X-Real-IP',
+  ].flatMap((name) => [
+    [name, name.toLowerCase()],
+    [name.toLowerCase(), name.toLowerCase()],
+  ]),
+);
+
+/** @typedef {import('node:net').Socket} Socket */
+
+/** The part of an IncomingMessage that the checks of a handshake and admission read. */
+class ShortRequest {
+  method = 'GET';
+  httpVersion = '1.1';
+  httpVersionMajor = 1;
+  httpVersionMinor = 1;
+
+  /**
+   * @param {Socket} socket
+   * @param {string} url
+   */
+  constructor(socket, url) {
+    this.socket = socket;
+    this.url = url;
+    /** @type {Record<string, string>} */
+    this.headers = {};
+    /** @type {string[]} */
+    this.rawHeaders = [];
+  }
+}
+
+/**
+ * @param {Buffer} bytes the first read of a socket
+ * @param {Socket} socket
+ * @returns {import('node:http').IncomingMessage|null} a request to upgrade to WebSocket, as far as
+ *   its decisions need it; null: Node's parser is to read the bytes
+ */
+export function readShortHandshake(bytes, socket) {
+  const { length } = bytes;
+  if (length > MAX_HEAD_BYTES || length < METHOD_BYTES) return null;
+  // Most other bytes need no string to be recognized.
+  if (bytes[length - 1] !== LF || bytes[length - 3] !== LF || bytes[3] !== SPACE) return null;
+  const text = bytes.toString('latin1');
+  if (!SHAPE.test(text)) return null;
+  let at = text.indexOf('\r');
+  const request = new ShortRequest(socket, text.slice(METHOD_BYTES, at - VERSION_BYTES));
+  const { headers, rawHeaders } = request;
+  at += 2;
+  for (let count = 0; text.charCodeAt(at) !== CR; count++) {
+    if (count === MAX_SHORT_HEADERS) return null;
+    const colon = text.indexOf(':', at);
+    const end = text.indexOf('\r', colon);
+    const name = text.slice(at, colon);
+    const value = text.slice(text.charCodeAt(colon + 1) === SPACE ? colon + 2 : colon + 1, end);
+    const field = NAMES.get(name) ?? name.toLowerCase();
+    // Node joins the values of some headers, and drops those of others.
+    if (headers[field] !== undefined || NOT_SHORT.has(field)) return null;
+    headers[field] = value;
+    rawHeaders.push(name, value);
+    at = end + 2;
+  }
+  if (headers.host === undefined || headers.upgrade?.toLowerCase() !== 'websocket') return null;
+  if (!CONNECTION.test(headers.connection ?? '')) return null;
+  return /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request));
+}
+
+/**
+ * Reads a handshake in both ways.
+ * @returns {string} '' if both give the same request; otherwise the reason
+ */
+export function shortHandshakeFault() {
+  const head = Buffer.from(
+    'GET /ws?a=b HTTP/1.1\r\nHost: x\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\nX-A: b c\r\n\r\n',
+  );
+  const stream = /** @type {Socket} */ (
+    /** @type {unknown} */ (new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() }))
+  );
+  const short = readShortHandshake(head, stream);
+  let fault = 'the HTTP server does not see an upgrade in a handshake';
+  const server = createServer();
+  server.on('upgrade', ({ method, url, headers, rawHeaders }) => {
+    const isSame =
+      short !== null &&
+      method === short.method &&
+      url === short.url &&
+      JSON.stringify([headers, rawHeaders]) === JSON.stringify([short.headers, short.rawHeaders]);
+    fault = isSame ? '' : 'the HTTP server reads a handshake in another way';
+  });
+  server.emit('connection', stream);
+  stream.emit('data', head);
+  stream.destroy();
+  return fault;
+}
