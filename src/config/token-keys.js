@@ -19,8 +19,6 @@ const CURVES = /** @type {Readonly<Record<string, readonly string[]>>} */ ({
 
 /** Every algorithm that the configuration may name. */
 export const ALGORITHMS = Object.freeze([...HMAC, ...RSA, ...Object.values(CURVES).flat()]);
-/** The algorithms of a secret. */
-export const HMAC_ALGORITHMS = Object.freeze(HMAC);
 
 /**
  * RFC 7518 3.2 asks for as many bytes as the hash has. If a secret is shorter, an attacker with one

@@ -80,8 +80,7 @@ const TABLE = Object.freeze({
     packages: ['jose'],
     node: [
       'node:crypto createHash',
-      'node:crypto createHmac',
-      'node:crypto createSecretKey',
+      'node:crypto hash',
       'node:crypto timingSafeEqual',
       'node:util',
     ],
