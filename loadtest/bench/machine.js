@@ -8,6 +8,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { cpus, totalmem } from 'node:os';
 
 const TICKS_PER_SECOND = 100;
+const PAGE_KB = 4;
 /** Sockets of one process: the usual hard limit of files is 20,000, and some are for other things. */
 export const MAX_SOCKETS = 19_000;
 
@@ -89,6 +90,16 @@ export function availableKb() {
   return Number(/^MemAvailable:\s+(\d+)/m.exec(read('/proc/meminfo'))?.[1] ?? 0);
 }
 
+/**
+ * Memory that the kernel has for its objects and for the bytes in TCP sockets, in kilobytes. A
+ * connection over loopback has both of its ends in it.
+ */
+export function kernelKb() {
+  const slabKb = Number(/^Slab:\s+(\d+)/m.exec(read('/proc/meminfo'))?.[1] ?? 0);
+  const pages = Number(/^TCP:.* mem (\d+)/m.exec(read('/proc/net/sockstat'))?.[1] ?? 0);
+  return slabKb + pages * PAGE_KB;
+}
+
 /** Files a process may open here, now or after raising its soft limit: sockets are files. */
 export function maxFiles() {
   const [, soft, hard] = /^Max open files\s+(\S+)\s+(\S+)/m.exec(read('/proc/self/limits')) ?? [];
@@ -111,8 +122,23 @@ function maxBacklog() {
   return Number(read('/proc/sys/net/core/somaxconn'));
 }
 
+/** Open files of the whole machine, and how many it may have. */
+function machineFiles() {
+  const [open, , most] = read('/proc/sys/fs/file-nr').trim().split(/\s+/).map(Number);
+  return { open: open ?? 0, most: most ?? Number.POSITIVE_INFINITY };
+}
+
+/** Connections that the kernel's packet filter tracks here; without a filter it tracks none. */
+function trackedConnections() {
+  const path = '/proc/sys/net/netfilter/nf_conntrack_';
+  const [count, most] = [read(`${path}count`), read(`${path}max`)].map(Number);
+  return { count, most: most || Number.POSITIVE_INFINITY };
+}
+
 /** Measured and rounded up: in the kernel (both ends), in the server and in the client. */
 const KB_PER_CONNECTION = 40;
+/** A process of the server without connections. */
+const KB_PER_WORKER = 60_000;
 
 /**
  * Compares the limits of this machine with the needs of a run.
@@ -121,9 +147,16 @@ const KB_PER_CONNECTION = 40;
  * @param {number} wanted.workers processes with connections in the server
  * @param {number} wanted.processes of the client
  * @param {number} wanted.sources source addresses
+ * @param {number} [wanted.kbPerConnection] memory of one on this machine
  * @returns {{ problems: string[], lines: string[] }} problems keep the run from being possible
  */
-export function checkMachine({ connections, workers, processes, sources }) {
+export function checkMachine({
+  connections,
+  workers,
+  processes,
+  sources,
+  kbPerConnection = KB_PER_CONNECTION,
+}) {
   const files = maxFiles().hard;
   const ports = ephemeralPorts();
   const backlog = maxBacklog();
@@ -145,11 +178,22 @@ export function checkMachine({ connections, workers, processes, sources }) {
       `${sources} source addresses have ${sources * ports.count} ports (net.ipv4.ip_local_port_range ${ports.low} ${ports.high}): more --sources, up to 250`,
     );
   }
-  if (connections * KB_PER_CONNECTION > memoryKb) {
+  const neededKb = connections * kbPerConnection + workers * KB_PER_WORKER;
+  if (neededKb > memoryKb) {
     problems.push(
-      `about ${Math.ceil((connections * KB_PER_CONNECTION) / 1e6)} GB of memory are needed, ${(memoryKb / 1e6).toFixed(1)} GB are available`,
+      `about ${Math.ceil(neededKb / 1e6)} GB of memory are needed, ${(memoryKb / 1e6).toFixed(1)} GB are available`,
     );
   }
+  const { open, most } = machineFiles();
+  if (open + 2 * connections > most)
+    problems.push(
+      `fs.file-max is ${most}, and ${open} files are open: each connection takes two on this machine`,
+    );
+  const tracked = trackedConnections();
+  if (tracked.count > 0 && tracked.count + connections > tracked.most)
+    problems.push(
+      `net.netfilter.nf_conntrack_max is ${tracked.most}, and ${tracked.count} connections are tracked: raise it, or do not track loopback`,
+    );
   if (backlog < 1024)
     problems.push(
       `net.core.somaxconn is ${backlog}: set it to 4096, or connections are refused while many arrive at once`,
@@ -160,7 +204,8 @@ export function checkMachine({ connections, workers, processes, sources }) {
       `files per process: ${files}; connections per worker ${Math.ceil(connections / workers)}, per client process ${Math.ceil(connections / processes)}`,
       `net.ipv4.ip_local_port_range: ${ports.low}–${ports.high} for each of ${sources} source addresses; connections per address ${Math.ceil(connections / Math.max(1, sources))}`,
       `net.core.somaxconn: ${backlog}`,
-      `memory available: ${(memoryKb / 1e6).toFixed(1)} GB`,
+      `fs.file-max: ${most}; tracked connections: ${tracked.count} of ${tracked.most}`,
+      `memory available: ${(memoryKb / 1e6).toFixed(1)} GB, needed at most: ${(neededKb / 1e6).toFixed(1)} GB`,
     ],
   };
 }

@@ -1,81 +1,101 @@
-// scale.js: very many connections at one server, all in one room, a broadcast every few seconds,
-// none lost.
+// scale.js: very many idle connections at one server: memory, CPU, a broadcast a minute that reaches
+// all, and a reconnect storm.
 //
-//   node loadtest/bench/scale.js                           100,000 connections: about four minutes, 4 GB of memory
-//   node loadtest/bench/scale.js --connections 5000 --seconds 10
-//   node loadtest/bench/scale.js --server fanfare-redis --workers 8
+//   npm run scale                                          100,000 connections: about five minutes
+//   npm run scale -- --connections 250000                  about seven minutes, 6 GB of memory
+//   npm run scale -- --connections 5000 --interval 2 --seconds 6 --idle 5
+//   npm run scale -- --server fanfare-redis --workers 8 --no-storm
 //
 // A process may have some 20,000 files, sockets among them, so server and client get as many
 // processes as that takes. A source address has some 28,000 ports, so the client uses several. On
 // the way up the script stops at a few sizes, which show how memory per connection and processor
-// time per delivery grow.
+// time per delivery grow. In the storm (storm.js) the server drains, and all clients move to a
+// second one.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { markdownTable, show } from '../lib/figures.js';
-import { readOptions } from '../lib/options.js';
+import { endUnused, readOptions } from '../lib/options.js';
 import {
   availableKb,
   demandMachine,
+  kernelKb,
   MAX_SOCKETS,
   machineSeconds,
   processTree,
   pssKbOf,
 } from './machine.js';
 import { OPTION, saveReport, stopOnSignal, withServer } from './script.js';
-import { quiet } from './servers.js';
+import { quiet, stopAll } from './servers.js';
+import { storm } from './storm.js';
+import { findClient } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const STAGES = [1000, 20_000, 50_000];
+const STAGES = [1000, 20_000, 50_000, 100_000];
+/** Both ends in the kernel, client and server; twice the server, for the storm has two of them. */
+const KB_PER_CONNECTION = 22;
+/** Ports of one source address that are used, of the 28,232 that Linux has by default. */
+const PORTS_PER_SOURCE = 20_000;
 const { values } = readOptions(
-  'Opens very many connections in one room, and broadcasts to them.',
+  'Opens very many connections in one room, broadcasts to them, and drains their server.',
   `connections N | whole 1..10000000 | 100000 | connections in all
   ${OPTION.server}
   workers N | whole 1..256 | | workers of the server; without, as many as the connections need
   processes N | whole 1..256 | | client processes; without, as many as the connections need
-  sources N | whole 0..250 | 10 | source addresses from 127.0.0.2 on; 0: the kernel chooses one
-  interval S | number 0.01..3600 | 5 | seconds between two broadcasts
-  seconds S | number 1..86400 | 60 | duration of the broadcasts
+  sources N | whole 0..250 | | source addresses from 127.0.0.2 on; 0: the kernel chooses one; without, as many as needed
+  idle S | number 0.1..3600 | 30 | duration of the measurement of idle CPU: 30 s is one period of pings
+  interval S | number 0.01..3600 | 60 | seconds between two broadcasts
+  seconds S | number 1..86400 | 180 | duration of the broadcasts
+  no-storm | | | ends after the broadcasts
+  ignore-delays | | | in the storm, clients return at once, whatever delay the server names
+  window S | number 0.1..600 | 20 | FANFARE_RECONNECT_WINDOW_MS in seconds: the delays of the storm
+  limit S | number 10..86400 | 900 | the script ends itself after this time
   ${OPTION.payload}
   ${OPTION.client}
   ${OPTION.save}`,
 );
-const {
-  connections,
-  server,
-  sources,
-  interval,
-  seconds,
-  payload: payloadBytes,
-  client,
-  save,
-} = values;
+const { connections, server, interval, seconds, idle, limit, client, save } = values;
+const payloadBytes = values.payload;
 // Workers do not share connections quite evenly: room for a quarter more than the mean.
 const workers = values.workers || Math.max(2, Math.ceil(connections / (MAX_SOCKETS * 0.75)));
 const processes = values.processes || Math.max(2, Math.ceil(connections / MAX_SOCKETS));
-const limits = demandMachine({ connections, workers, processes, sources });
+const sources = Number.isNaN(values.sources)
+  ? Math.max(10, Math.ceil(connections / PORTS_PER_SOURCE))
+  : values.sources;
+const limits = demandMachine({
+  ...{ connections, workers, processes, sources },
+  kbPerConnection: KB_PER_CONNECTION,
+});
+if (!values.noStorm && findClient(client).kind !== 'c')
+  endUnused('the storm needs the C client: use --no-storm, or install a C compiler named cc');
 stopOnSignal();
+setTimeout(async () => {
+  console.error(`not done within ${limit} s`);
+  await stopAll();
+  process.exit(1);
+}, limit * 1000).unref();
 
 /** @type {Record<string, any>[]} */
 const stages = [];
-let failure = '';
-/** @type {Record<string, any>} */
-let broadcast = {};
 const opening = { seconds: 0, cpuSeconds: 0 };
-/** The share of each worker shows how evenly the connections are spread. @type {number[]} */
-let workersPssKb = [];
+/** @type {Record<string, any>} */
+const report = {};
+let failure = '';
 let title = server;
 
-await withServer({ server, client, processes, workers }, async ({ target, swarm }) => {
-  title = target.title;
-  try {
-    await load(target, swarm);
-  } catch (error) {
-    failure = error instanceof Error ? error.message : String(error);
-  }
-  workersPssKb = processTree([target.pids()[0]])
-    .slice(1)
-    .map((pid) => pssKbOf([pid]));
-});
+await withServer(
+  {
+    ...{ server, client, processes, workers },
+    env: { FANFARE_RECONNECT_WINDOW_MS: String(values.window * 1000) },
+  },
+  async ({ target, swarm }) => {
+    title = target.title;
+    try {
+      await load(target, swarm);
+    } catch (error) {
+      failure = error instanceof Error ? error.message : String(error);
+    }
+  },
+);
 
 /**
  * @param {import('./servers.js').Target} target
@@ -88,65 +108,164 @@ async function load(target, swarm) {
   await swarm.hangUp({ group: 1 });
   await quiet(target, 5000);
   await sleep(1000);
-  const [kbBefore, availableBefore] = [target.pssKb(), availableKb()];
-  let open = 0;
-  for (const size of [...STAGES.filter((stage) => stage < connections), connections]) {
-    const cpuBefore = target.cpuSeconds();
-    const opened = await swarm.open({
-      count: size - open,
-      concurrency: 60 * processes,
-      sources,
-      timeoutMs: 600_000,
-    });
-    opening.seconds += opened.seconds;
-    opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
-    if (opened.failed > 0 || opened.open !== size)
-      throw new Error(`${opened.failed} connections failed, ${opened.open} of ${size} are open`);
-    open = size;
-    await quiet(target, 10_000);
-    await sleep(3000);
-    const kbPerConnection = (target.pssKb() - kbBefore) / size;
-    const systemKbPerConnection = (availableBefore - availableKb()) / size;
-    // Enough deliveries for the ticks of the kernel's clock to mean something.
-    const messages = Math.max(5, Math.ceil(200_000 / size));
-    const perSecond = Math.min(20, 40_000 / size);
-    const run = { perSecond, seconds: messages / perSecond, payloadBytes, drainMs: 15_000 };
-    const step = await measured(target, () => swarm.run(run));
-    if (!clean(step))
-      throw new Error(
-        `with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
-      );
-    const { p50Ms, p99Ms, maxMs } = step;
-    const cpuPerMillion = step.serverCpuSeconds / (step.received / 1e6);
-    stages.push({
-      members: size,
-      kbPerConnection,
-      systemKbPerConnection,
-      cpuPerMillion,
-      p50Ms,
-      p99Ms,
-      maxMs,
-    });
-    console.log(
-      `${size} connections: ${kbPerConnection.toFixed(2)} kB each in the server (PSS), ${cpuPerMillion.toFixed(1)} CPU-s per 1M deliveries, p99 ${p99Ms.toFixed(0)} ms`,
-    );
-  }
+  report.empty = { ...(await idleCpu(target, idle / 3)), pssKb: target.pssKb() };
+  const base = memory(target, swarm);
+  for (const size of [...STAGES.filter((stage) => stage < connections), connections])
+    await stage(target, swarm, { size, base });
+  report.workersPssKb = processTree([target.pids()[0]])
+    .slice(1)
+    .map((pid) => pssKbOf([pid]));
+  report.idle = await idleCpu(target, idle);
+  console.log(`idle: ${figure(report.idle.cores, 3)} cores in the server`);
   console.log(`now ${Math.round(seconds / interval)} broadcasts, one every ${interval} s`);
   const before = machineSeconds();
   const step = await measured(target, () =>
-    swarm.run({ perSecond: 1 / interval, seconds, payloadBytes, drainMs: 20_000 }),
+    swarm.run({ perSecond: 1 / interval, seconds, payloadBytes, drainMs: 60_000 }),
   );
   const { histogram, ...figures } = step;
-  broadcast = { ...figures, stolenSeconds: machineSeconds().stolen - before.stolen };
+  report.broadcast = { ...figures, stolenSeconds: machineSeconds().stolen - before.stolen };
   if (!clean(step))
-    failure = `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections did not get what they should, ${step.lost} connections lost`;
+    throw new Error(
+      `${step.received} of ${step.expected} deliveries arrived, ${step.wrong} connections did not get what they should, ${step.lost} connections lost`,
+    );
+  if (values.noStorm) return;
+  console.log('now the server drains');
+  report.storm = await storm({
+    ...{ target, swarm, server, workers, payloadBytes, sources },
+    obey: !values.ignoreDelays,
+    timeoutMs: (values.window + 180) * 1000,
+  });
+  const { back, left, others, after } = report.storm;
+  if (left !== connections || back !== connections)
+    throw new Error(`storm: ${left} connections left, ${back} of ${connections} came back`);
+  if (!others.isClean) throw new Error('storm: the others lost deliveries or connections');
+  if (!after.isClean)
+    throw new Error(`after the storm: ${after.received} of ${after.expected} deliveries arrived`);
 }
 
-const figure = (/** @type {number|undefined} */ value, digits = 1) =>
-  show(value ?? Number.NaN, digits);
+/**
+ * Opens connections up to a size, then measures memory, and the CPU of some broadcasts.
+ * @param {import('./servers.js').Target} target
+ * @param {import('./swarm.js').Swarm} swarm
+ * @param {{ size: number, base: ReturnType<typeof memory> }} options
+ */
+async function stage(target, swarm, { size, base }) {
+  const open = stages.at(-1)?.members ?? 0;
+  const cpuBefore = target.cpuSeconds();
+  const opened = await swarm.open({
+    count: size - open,
+    concurrency: 60 * processes,
+    sources,
+    timeoutMs: 600_000,
+  });
+  opening.seconds += opened.seconds;
+  opening.cpuSeconds += target.cpuSeconds() - cpuBefore;
+  if (opened.failed > 0 || opened.open !== size)
+    throw new Error(`${opened.failed} connections failed, ${opened.open} of ${size} are open`);
+  await quiet(target, 5000);
+  await sleep(3000);
+  const now = memory(target, swarm);
+  // Enough deliveries for the ticks of the kernel's clock to mean something.
+  const messages = Math.max(2, Math.ceil(200_000 / size));
+  const perSecond = Math.min(20, 40_000 / size);
+  const run = { perSecond, seconds: messages / perSecond, payloadBytes, drainMs: 60_000 };
+  const step = await measured(target, () => swarm.run(run));
+  if (!clean(step))
+    throw new Error(
+      `with ${size} members ${step.received} of ${step.expected} arrived, ${step.lost} connections lost`,
+    );
+  const { p50Ms, p99Ms, maxMs } = step;
+  stages.push({
+    members: size,
+    kbPerConnection: (now.serverKb - base.serverKb) / size,
+    kernelKbPerConnection: (now.kernelKb - base.kernelKb) / size,
+    clientKbPerConnection: (now.clientKb - base.clientKb) / size,
+    systemKbPerConnection: (base.availableKb - now.availableKb) / size,
+    cpuPerMillion: step.serverCpuSeconds / (step.received / 1e6),
+    ...{ p50Ms, p99Ms, maxMs },
+  });
+  const { kbPerConnection, kernelKbPerConnection, cpuPerMillion } = stages[stages.length - 1];
+  console.log(
+    `${figure(size, 0)} connections, opened in ${figure(opening.seconds)} s: ${figure(kbPerConnection, 2)} kB each in the server (PSS), ${figure(kernelKbPerConnection, 2)} kB in the kernel (both ends), ${figure(cpuPerMillion)} CPU-s per 1M deliveries, p99 ${figure(p99Ms, 0)} ms`,
+  );
+}
+
+/**
+ * @param {import('./servers.js').Target} target
+ * @param {import('./swarm.js').Swarm} swarm
+ */
+function memory(target, swarm) {
+  return {
+    serverKb: target.pssKb(),
+    clientKb: pssKbOf(swarm.pids),
+    kernelKb: kernelKb(),
+    availableKb: availableKb(),
+  };
+}
+
+/**
+ * @param {import('./servers.js').Target} target
+ * @param {number} duration in seconds
+ */
+async function idleCpu(target, duration) {
+  const [cpu, machine, started] = [target.cpuSeconds(), machineSeconds(), performance.now()];
+  await sleep(duration * 1000);
+  const passed = (performance.now() - started) / 1000;
+  return {
+    seconds: passed,
+    cores: (target.cpuSeconds() - cpu) / passed,
+    machineCores: (machineSeconds().busy - machine.busy) / passed,
+  };
+}
+
+/** @param {number|undefined} value */
+function figure(value, digits = 1) {
+  return show(value ?? Number.NaN, digits);
+}
+
+/** @returns {(readonly [string, string])[]} names and figures */
+function stormRows() {
+  const { storm: s } = report;
+  if (!s) return [];
+  const { others, after } = s;
+  return [
+    [
+      'storm: all connections closed, and all back, after the signal',
+      `${figure(s.lastLeftSeconds)} s, ${figure(s.lastBackSeconds)} s`,
+    ],
+    [
+      'storm: time away p50 / p99 / max',
+      `${[s.awayP50Seconds, s.awayP99Seconds, s.maxSeconds].map((each) => figure(each)).join(' / ')} s`,
+    ],
+    ['storm: attempts that failed', figure(s.retries, 0)],
+    ['storm: most connections back within one second', figure(Math.max(...s.backBySecond), 0)],
+    [
+      'storm: CPU of the second server; of the machine',
+      `${figure(s.serverCpuSeconds)} s; ${figure(s.machineBusySeconds)} s`,
+    ],
+    [
+      `storm: p50 / p99 of ${figure(others.count, 0)} others at the second server, ${others.perSecond} messages/s, before`,
+      `${figure(others.beforeP50Ms)} / ${figure(others.beforeP99Ms)} ms`,
+    ],
+    [
+      'storm: the same meanwhile, and the maximum',
+      `${[others.p50Ms, others.p99Ms, others.maxMs].map((each) => figure(each)).join(' / ')} ms`,
+    ],
+    [
+      'storm: deliveries to the others',
+      `${figure(others.received, 0)} of ${figure(others.expected, 0)}`,
+    ],
+    [
+      'after the storm: a broadcast reached',
+      `${figure(after.received, 0)} of ${figure(after.expected, 0)}`,
+    ],
+  ];
+}
+
 const last = stages.at(-1) ?? {};
+const { empty, idle: idling, workersPssKb = [] } = report;
 const { received, expected, sent, p50Ms, p99Ms, maxMs, serverCpuSeconds, wallSeconds, cpuSeconds } =
-  broadcast;
+  report.broadcast ?? {};
 saveReport({
   script: 'scale',
   title: `${figure(connections, 0)} connections, ${title}`,
@@ -163,10 +282,24 @@ saveReport({
       [
         ['opened (upgraded and joined) in', `${figure(opening.seconds)} s`],
         ['server CPU per handshake', `${figure((opening.cpuSeconds * 1000) / connections, 3)} ms`],
+        [
+          'memory of the server without connections (PSS)',
+          `${figure(empty?.pssKb / 1000, 0)} MB, ${figure(empty?.pssKb / 1000 / (workers + 1))} MB a process`,
+        ],
         ['memory per connection in the server (PSS)', `${figure(last.kbPerConnection, 2)} kB`],
         [
-          'memory per connection of the whole machine, kernel and client included',
-          `${figure(last.systemKbPerConnection)} kB`,
+          'memory per connection in the kernel: the server’s end; both ends',
+          `${figure(last.kernelKbPerConnection / 2, 2)} kB; ${figure(last.kernelKbPerConnection, 2)} kB`,
+        ],
+        ['memory per connection in the client', `${figure(last.clientKbPerConnection, 2)} kB`],
+        [
+          'memory per connection of the whole machine',
+          `${figure(last.systemKbPerConnection, 2)} kB`,
+        ],
+        ['idle CPU of the server without connections', `${figure(empty?.cores, 3)} cores`],
+        [
+          'idle CPU of the server with all; of the whole machine',
+          `${figure(idling?.cores, 3)} cores; ${figure(idling?.machineCores, 3)} cores`,
         ],
         ['broadcasts', `${figure(sent, 0)}, one every ${interval} s`],
         [
@@ -175,11 +308,12 @@ saveReport({
         ],
         [
           'server CPU during the broadcasts',
-          `${figure(serverCpuSeconds)} s of ${figure(wallSeconds)} s; ${figure(serverCpuSeconds / (received / 1e6))} s per 1M deliveries`,
+          `${figure(serverCpuSeconds)} s of ${figure(wallSeconds)} s`,
         ],
         ['client CPU', `${figure(cpuSeconds)} s`],
-        ['connections lost', figure(broadcast.lost, 0)],
-        ['time stolen by the hypervisor', `${figure(broadcast.stolenSeconds, 2)} s`],
+        ['connections lost', figure(report.broadcast?.lost, 0)],
+        ['time stolen by the hypervisor', `${figure(report.broadcast?.stolenSeconds, 2)} s`],
+        ...stormRows(),
       ],
       1,
     ),
@@ -187,39 +321,33 @@ saveReport({
     ...markdownTable(
       [
         'members',
-        'memory per connection, kB (PSS)',
-        'whole machine, kB',
+        'server, kB each (PSS)',
+        'kernel, kB each (both ends)',
+        'whole machine, kB each',
         'server CPU-s per 1M deliveries',
         'p50, ms',
         'p99, ms',
         'max, ms',
       ],
-      stages.map((stage) => [
-        figure(stage.members, 0),
-        figure(stage.kbPerConnection, 2),
-        ...[
-          stage.systemKbPerConnection,
-          stage.cpuPerMillion,
-          stage.p50Ms,
-          stage.p99Ms,
-          stage.maxMs,
-        ].map((value) => figure(value)),
+      stages.map((each) => [
+        figure(each.members, 0),
+        figure(each.kbPerConnection, 2),
+        figure(each.kernelKbPerConnection, 2),
+        ...[each.systemKbPerConnection, each.cpuPerMillion, each.p50Ms, each.p99Ms, each.maxMs].map(
+          (value) => figure(value),
+        ),
       ]),
     ),
     '',
-    `Workers, PSS in MB: ${workersPssKb.map((kb) => figure(kb / 1000)).join(', ')}`,
+    `Workers, PSS in MB: ${workersPssKb.map((/** @type {number} */ kb) => figure(kb / 1000)).join(', ')}`,
+    ...(report.storm
+      ? ['', `Back, by second after the signal: ${report.storm.backBySecond.join(', ')}`]
+      : []),
   ],
   data: {
-    server,
-    connections,
-    workers,
-    processes,
-    sources,
-    opening,
-    stages,
-    broadcast,
-    workersPssKb,
-    failure,
+    ...{ server, connections, workers, processes, sources, idle, interval },
+    ...{ opening, stages, failure },
+    measured: report,
   },
   save,
 });

@@ -227,12 +227,12 @@ function commandOf({ script = '', program }) {
 
 /** @param {import('node:child_process').ChildProcess} child */
 async function stop(child) {
+  // A process id that has ended may belong to another process by now.
+  if (child.exitCode !== null || child.signalCode !== null) return;
   const tree = processTree([/** @type {number} */ (child.pid)]);
-  if (child.exitCode === null && child.signalCode === null) {
-    const ended = once(child, 'exit');
-    child.kill('SIGTERM');
-    await Promise.race([ended, sleep(STOP_MS, null, { ref: false })]);
-  }
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  await Promise.race([ended, sleep(STOP_MS, null, { ref: false })]);
   for (const pid of tree) {
     try {
       process.kill(pid, 'SIGKILL');

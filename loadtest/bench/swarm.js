@@ -333,6 +333,38 @@ export class Swarm {
   }
 
   /**
+   * Waits until the server has closed all connections of a group, and connects each again, by the
+   * rules of docs/protocol.md. Aim first at the server that they are to return to. Only the C
+   * client can.
+   * @param {object} options
+   * @param {number} options.timeoutMs
+   * @param {boolean} [options.obey] false: a client returns at once, whatever delay the server named
+   * @param {number} [options.group]
+   * @param {() => void} options.onReady called when all processes wait for the closes
+   */
+  async comeBack({ timeoutMs, obey = true, group = 0, onReady }) {
+    if (this.#client.kind !== 'c') throw new Error('only the C client comes back');
+    const back = this.#all('return', () => ({ group, timeoutMs, obey: obey ? 1 : 0 }));
+    // A process obeys one command after the other, so its next answer shows that it waits.
+    await this.#all('status', () => ({ group }));
+    onReady();
+    const answers = await back;
+    return {
+      open: sum(answers, 'open'),
+      left: sum(answers, 'left'),
+      back: sum(answers, 'back'),
+      retries: sum(answers, 'retries'),
+      lastLeftSeconds: Math.max(...answers.map((answer) => answer.lastLeftUs)) / 1e6,
+      lastBackSeconds: Math.max(...answers.map((answer) => answer.lastBackUs)) / 1e6,
+      maxSeconds: Math.max(...answers.map((answer) => answer.maxUs)) / 1e6,
+      cpuSeconds: sum(answers, 'cpuSeconds'),
+      leftBySecond: sumBySecond(answers, 'leftBySecond'),
+      backBySecond: sumBySecond(answers, 'backBySecond'),
+      histogram: addedHistograms(answers),
+    };
+  }
+
+  /**
    * Hangs up, from the last opened on, until `keep` are left.
    * @param {{ group?: number, keep?: number }} [options]
    */
@@ -367,12 +399,29 @@ function sum(answers, key) {
 
 /**
  * @param {Answer[]} answers
+ * @param {string} key of arrays
+ * @returns {number[]}
+ */
+function sumBySecond(answers, key) {
+  const length = Math.max(...answers.map((answer) => answer[key].length));
+  return Array.from({ length }, (_, second) =>
+    answers.reduce((total, answer) => total + (answer[key][second] ?? 0), 0),
+  );
+}
+
+/** @param {Answer[]} answers */
+function addedHistograms(answers) {
+  const histogram = new Float64Array(BUCKETS);
+  for (const answer of answers) addHistogram(histogram, answer.histogram);
+  return histogram;
+}
+
+/**
+ * @param {Answer[]} answers
  * @param {number} seconds
  * @returns {RunResult}
  */
 function combine(answers, seconds) {
-  const histogram = new Float64Array(BUCKETS);
-  for (const answer of answers) addHistogram(histogram, answer.histogram);
   return {
     open: sum(answers, 'open'),
     expected: sum(answers, 'expected'),
@@ -388,6 +437,6 @@ function combine(answers, seconds) {
     reads: sum(answers, 'reads'),
     cpuSeconds: sum(answers, 'cpuSeconds'),
     busiest: Math.max(...answers.map((answer) => answer.cpuSeconds)) / seconds,
-    histogram,
+    histogram: addedHistograms(answers),
   };
 }

@@ -31,6 +31,8 @@
 #include <unistd.h>
 
 enum { MAX_GROUPS = 4, MAX_STEPS = 4, MAX_PAYLOAD = 16384, MARKER = 26, BUCKETS = 2048, READ_BYTES = 1 << 18 };
+// The wheel of those that are to return: slots of 10 ms, 80 s in all.
+enum { SLOT_US = 10000, SLOTS = 8000, SECONDS = 600, FIRST_DELAY_US = 1000000, MAX_DELAY_US = 30000000 };
 enum state { CLOSED, CONNECTING, UPGRADING, JOINING, OPEN };
 
 struct connection {
@@ -43,6 +45,10 @@ struct connection {
   uint32_t partial_bytes, partial_capacity;
   uint8_t *unsent; // what the socket would not take yet
   uint32_t unsent_bytes, unsent_offset;
+  // the return
+  struct connection *next; // in its slot
+  uint32_t after_ms, attempts; // the delay that the server has named, + 1; attempts that have failed
+  uint64_t left_us;
 };
 
 struct group {
@@ -71,6 +77,11 @@ struct group {
   uint32_t samples_wanted, samples_sent, samples_back, samples_in_flight;
   // the cycle
   uint64_t cycles_wanted, cycles_started, cycles_done;
+  // the return
+  int returning, obeys;
+  uint32_t return_id, away, back, left, retries, left_by_second[SECONDS], back_by_second[SECONDS];
+  uint64_t returning_us, return_by_us, slot, last_left_us, last_back_us;
+  struct connection *slots[SLOTS];
 };
 
 static struct {
@@ -223,11 +234,49 @@ static void publish(struct connection *c, uint64_t due_us, uint32_t sequence) {
   send_frame(c, 1, message, n);
 }
 
+// ---- the return
+static uint32_t second_of(struct group *g) {
+  uint64_t second = (now_us() - g->returning_us) / 1000000;
+  return second < SECONDS ? (uint32_t)second : SECONDS - 1;
+}
+static void dial_after(struct connection *c, uint64_t delay_us) {
+  struct group *g = &groups[c->group];
+  if (delay_us > (SLOTS - 1) * (uint64_t)SLOT_US) delay_us = (SLOTS - 1) * (uint64_t)SLOT_US;
+  uint64_t slot = (now_us() + delay_us) / SLOT_US;
+  if (slot < g->slot) slot = g->slot;
+  c->next = g->slots[slot % SLOTS];
+  g->slots[slot % SLOTS] = c;
+}
+// The rules of docs/protocol.md: the delay that the server has named, else full jitter.
+static void will_return(struct connection *c, int was_open) {
+  struct group *g = &groups[c->group];
+  if (was_open) {
+    g->open--;
+    g->away++;
+    g->left++;
+    g->left_by_second[second_of(g)]++;
+    c->left_us = now_us();
+    g->last_left_us = c->left_us - g->returning_us;
+    c->attempts = 0;
+    if (g->obeys && c->after_ms) {
+      dial_after(c, (c->after_ms - 1) * 1000ull);
+      return;
+    }
+  } else {
+    g->in_flight--;
+    g->retries++;
+    c->attempts++;
+  }
+  uint64_t longest = (uint64_t)FIRST_DELAY_US << (c->attempts < 5 ? c->attempts : 5);
+  dial_after(c, g->obeys ? random_below(longest < MAX_DELAY_US ? longest : MAX_DELAY_US) : was_open ? 0 : random_below(FIRST_DELAY_US));
+}
+
 // ---- connections
 static void connection_ended(struct connection *c) {
   struct group *g = &groups[c->group];
   if (c->state == CLOSED) return;
-  if (c->state == OPEN) {
+  if (g->returning) will_return(c, c->state == OPEN);
+  else if (c->state == OPEN) {
     g->open--;
     g->lost++;
   } else {
@@ -259,6 +308,7 @@ static void dial(struct connection *c) {
   c->received = 0;
   c->sum = 0;
   c->paused = g->paused;
+  c->after_ms = 0;
   c->state = CONNECTING;
   g->in_flight++;
   c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -293,6 +343,15 @@ static void became_ready(struct connection *c) {
   g->in_flight--;
   c->state = OPEN;
   g->open++;
+  if (g->returning) {
+    uint64_t now = now_us(), us = now - c->left_us;
+    g->away--;
+    g->back++;
+    g->back_by_second[second_of(g)]++;
+    g->last_back_us = now - g->returning_us;
+    g->histogram[bucket_of(us)]++;
+    if (us > g->max_us) g->max_us = us;
+  }
   if (g->mode == 4) {
     g->cycles_done++;
     // Every other one leaves in an orderly way (close frame, then FIN), the rest are cut off.
@@ -363,6 +422,8 @@ static void on_message(struct connection *c, const uint8_t *p, size_t n, uint64_
   if (n < g->marker_offset + MARKER || marker[0] != '#' || marker[1] != 'T' || marker[MARKER - 1] != '#') {
     marker = n < MARKER ? NULL : memmem(p, n, "#T", 2);
     if (!marker) {
+      const char *delay = memmem(p, n, "\"reconnectAfterMs\":", 19); // what follows it is a brace
+      if (delay) c->after_ms = 1 + (uint32_t)strtoul(delay + 19, NULL, 10);
       if (*profile.ping && n == strlen(profile.ping) && !memcmp(p, profile.ping, n)) send_frame(c, 1, profile.pong, strlen(profile.pong));
       return;
     }
@@ -514,6 +575,32 @@ static void go_on_cycling(struct group *g, uint64_t now) {
            g->failed, (now_us() - g->start_us) / 1e6, cpu_seconds() - g->cpu_before);
     fflush(stdout);
   }
+}
+static void print_seconds(const char *name, const uint32_t *counts, uint32_t seconds) {
+  printf(",\"%s\":[", name);
+  for (uint32_t i = 0; i <= seconds; i++) printf(i ? ",%u" : "%u", counts[i]);
+  printf("]");
+}
+static void go_on_returning(struct group *g, uint64_t now) {
+  for (; g->slot <= now / SLOT_US; g->slot++) {
+    struct connection *c = g->slots[g->slot % SLOTS];
+    g->slots[g->slot % SLOTS] = NULL;
+    for (struct connection *next; c; c = next) {
+      next = c->next;
+      dial(c);
+    }
+  }
+  if (g->back < g->wanted && now < g->return_by_us) return;
+  printf("{\"id\":%u,\"open\":%u,\"left\":%u,\"back\":%u,\"retries\":%u,\"lastLeftUs\":%llu,\"lastBackUs\":%llu,\"maxUs\":%llu,\"cpuSeconds\":%.6f",
+         g->return_id, g->open, g->left, g->back, g->retries, (unsigned long long)g->last_left_us, (unsigned long long)g->last_back_us,
+         (unsigned long long)g->max_us, cpu_seconds() - g->cpu_before);
+  print_seconds("leftBySecond", g->left_by_second, second_of(g));
+  print_seconds("backBySecond", g->back_by_second, second_of(g));
+  print_histogram(g->histogram);
+  printf("}\n");
+  fflush(stdout);
+  g->returning = 0;
+  memset(g->slots, 0, sizeof g->slots);
 }
 // How many of the messages 0 … messages-1 went to this room, and the sum of their numbers.
 static void due_of_room(struct group *g, uint64_t room, uint64_t *count, uint64_t *sum) {
@@ -718,6 +805,22 @@ static void execute(char *line) {
       g->members[g->count++] = c;
     }
     return;
+  } else if (!strcmp(command, "return")) {
+    memset(g->histogram, 0, sizeof g->histogram);
+    memset(g->left_by_second, 0, sizeof g->left_by_second);
+    memset(g->back_by_second, 0, sizeof g->back_by_second);
+    memset(g->slots, 0, sizeof g->slots);
+    g->returning = 1;
+    g->return_id = id;
+    g->obeys = number_of("obey", 1);
+    g->wanted = g->open;
+    g->away = g->back = g->left = g->retries = g->in_flight = 0;
+    g->max_us = g->last_left_us = g->last_back_us = 0;
+    g->returning_us = now_us();
+    g->slot = g->returning_us / SLOT_US;
+    g->return_by_us = g->returning_us + (uint64_t)number_of("timeoutMs", 60000) * 1000;
+    g->cpu_before = cpu_seconds();
+    return;
   } else if (!strcmp(command, "close")) {
     close_group(g, number_of("keep", 0));
     printf("{\"id\":%u,\"open\":%u}\n", id, g->open);
@@ -755,6 +858,10 @@ static uint64_t work(uint64_t now) { // what is due; answers when to come again
       go_on_opening(g, now);
       uint64_t due = now + (g->per_second ? 1000 : 50000);
       if (due < next) next = due;
+    }
+    if (g->returning) {
+      go_on_returning(g, now);
+      if (now + SLOT_US < next) next = now + SLOT_US;
     }
     if (g->mode == 1 && g->going) {
       publish_due(g, now);

@@ -1,0 +1,55 @@
+// load-scale.test.js: the script that holds very many connections, here with a few hundred.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { findClient } from '../../loadtest/bench/swarm.js';
+
+const SCRIPT = fileURLToPath(new URL('../../loadtest/bench/scale.js', import.meta.url));
+
+/**
+ * @param {import('node:test').TestContext} t
+ * @param {string[]} args
+ */
+async function runScale(t, args) {
+  const folder = mkdtempSync(join(tmpdir(), 'fanfare-scale-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const save = join(folder, 'report');
+  const child = spawn(process.execPath, [SCRIPT, ...args, '--save', save]);
+  t.after(() => child.kill('SIGTERM'));
+  let output = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (text) => {
+      output += text;
+    });
+  const [code] = await once(child, 'close');
+  return { code, output, report: () => JSON.parse(readFileSync(`${save}.json`, 'utf8')) };
+}
+
+test('all connections get every broadcast, and all come back after the drain of their server', {
+  skip: findClient('auto').kind !== 'c' && 'no C compiler',
+  timeout: 90_000,
+}, async (t) => {
+  const small = '--connections 300 --interval 0.5 --seconds 1 --idle 0.3 --window 1 --limit 80';
+  const { code, output, report } = await runScale(t, small.split(' '));
+  assert.equal(code, 0, output);
+  const { measured, stages, failure } = report();
+  assert.equal(failure, '');
+  assert.equal(measured.broadcast.received, 600);
+  assert.equal(stages.at(-1).members, 300);
+  const { left, back, others, after } = measured.storm;
+  assert.deepEqual([left, back, after.received], [300, 300, 300]);
+  assert.ok(others.expected > 0 && others.isClean);
+});
+
+test('a machine that is too small starts nothing and is given the reasons', async (t) => {
+  const { code, output } = await runScale(t, '--connections 10000000 --workers 2'.split(' '));
+  assert.equal(code, 1);
+  assert.match(output, /missing for 10,000,000 connections: 2 workers hold .* more --workers/);
+  assert.match(output, /missing for .* GB of memory are needed, .* are available/);
+});
