@@ -20,6 +20,7 @@ const TOOLS = Object.freeze([
   'loadtest/verify.js',
   'loadtest/swarm.js',
   'loadtest/capacity.js',
+  'loadtest/fleet/fleet.js',
   'loadtest/artillery/all.js',
 ]);
 
@@ -120,6 +121,20 @@ describe('the load tools', { concurrency: 2 }, () => {
     const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     assert.equal(scripts.loadtest, 'node loadtest/artillery/artillery.js');
     assert.equal(scripts['loadtest:all'], 'node loadtest/artillery/all.js');
+  });
+
+  test('the fleet simulator reports what its workers and rooms cost Redis', async (t) => {
+    const { code, out, err } = await run(t, [
+      'loadtest/fleet/fleet.js',
+      ...['--workers', '2', '--processes', '1', '--rooms', '4'],
+      ...['--phases', 'idle,rooms', '--settle', '0', '--seconds', '2'],
+    ]);
+    assert.equal(code, 0, out + err);
+    assert.match(
+      out,
+      /^A worker: [\d.,]+ µs of Redis CPU a second, [\d.]+ bytes of AOF a second\.$/m,
+    );
+    assert.match(out, /^\| publish \| [\d.]+ × [\d.]+ \| [\d.]+ × [\d.]+ \|$/m);
   });
 
   test('the swarm runs without the development dependencies, on a terminal and off it', async (t) => {
