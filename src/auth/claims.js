@@ -6,8 +6,7 @@
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { asciiJson } from './ascii-json.js';
-import { readRights } from './rights.js';
-import { parseObject } from './strict-json.js';
+import { parseClaims } from './claims-text.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ: every time in a token may be off by as much. */
@@ -31,15 +30,17 @@ export class Identity {
    * @param {number|null} parts.issuedAtMs `iat`
    * @param {number} parts.expiresAtMs `exp`
    * @param {import('./rights.js').Rights} parts.rights
+   * @param {boolean} parts.mayBroadcast `broadcast`
    * @param {readonly string[]} parts.autojoin rooms to join on connect; the token permits them
    * @param {Buffer|null} parts.info JSON that presence shows
    */
-  constructor({ user, tokenId, issuedAtMs, expiresAtMs, rights, autojoin, info }) {
+  constructor({ user, tokenId, issuedAtMs, expiresAtMs, rights, mayBroadcast, autojoin, info }) {
     this.user = user;
     this.tokenId = tokenId;
     this.issuedAtMs = issuedAtMs;
     this.expiresAtMs = expiresAtMs;
     this.rights = rights;
+    this.mayBroadcast = mayBroadcast;
     this.autojoin = autojoin;
     this.info = info;
   }
@@ -57,26 +58,27 @@ const NO_ROOMS = Object.freeze([]);
  * @throws {TokenError}
  */
 export function readIdentity(text, nowS, settings) {
-  const claims = parseObject(text);
-  if (claims === null) throw new TokenError('malformed');
-  const { sub, jti, exp, iat, rooms, broadcast, autojoin = NO_ROOMS, info } = claims;
+  const parsed = parseClaims(text);
+  if (parsed === null) throw new TokenError('malformed');
+  const { claims, rights } = parsed;
+  const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;
   checkParties(claims, settings);
   checkTimes(claims, nowS, settings.maxLifetimeS);
   if (!isUser(sub) || (jti !== undefined && !isTokenId(jti))) throw new TokenError('claims');
   if (!Array.isArray(autojoin) || autojoin.length > MAX_AUTOJOIN || !autojoin.every(isRoomName))
     throw new TokenError('claims');
-  const rights = readRights(rooms, broadcast);
-  const infoText = info === undefined ? undefined : Buffer.from(JSON.stringify(info));
-  if (rights === null || (infoText !== undefined && infoText.length > MAX_INFO_BYTES))
-    throw new TokenError('claims');
+  if (rights === null || typeof broadcast !== 'boolean') throw new TokenError('claims');
+  const infoText = info === undefined ? null : Buffer.from(JSON.stringify(info));
+  if (infoText !== null && infoText.length > MAX_INFO_BYTES) throw new TokenError('claims');
   return new Identity({
     user: sub,
     tokenId: jti ?? null,
     issuedAtMs: iat === undefined ? null : Number(iat) * 1000,
     expiresAtMs: Number(exp) * 1000,
     rights,
+    mayBroadcast: broadcast,
     autojoin: autojoin.length === 0 ? NO_ROOMS : autojoin,
-    info: infoText ?? null,
+    info: infoText,
   });
 }
 

@@ -1,18 +1,15 @@
-// rights.js: what a token permits, as patterns of room names.
+// rights.js: what a token permits in rooms, as patterns of their names.
 //
 //   "rooms": { "join": ["chat.*"], "publish": ["chat.42"], "presence": [], "history": ["chat.*"] }
-//   "broadcast": true
 //
-// A list that is absent permits nothing. The patterns are those of FANFARE_HISTORY. Many tokens
-// carry the same rights, so equal rights are one object: a hundred thousand connections then hold
-// one copy.
+// A list that is absent permits nothing. The patterns are those of FANFARE_HISTORY. All users of a
+// role have the same rights, so claims-text.js finds them by the text of the claim: it is parsed
+// once, and a hundred thousand connections hold one copy.
 
 import { fits, isRoomPattern } from '../config/room-patterns.js';
 
 /** Patterns in one list. A longer list makes the token invalid. */
 export const MAX_PATTERNS = 100;
-/** Different rights that are remembered. One more, and all of them are forgotten. */
-const MAX_REMEMBERED = 1000;
 
 /** @typedef {'join'|'publish'|'presence'|'history'} RoomRight */
 const ROOM_RIGHTS = /** @type {const} */ (['join', 'publish', 'presence', 'history']);
@@ -45,39 +42,32 @@ export class RoomList {
   }
 }
 
-/** What a token permits. Frozen and shared. */
+/** What a token permits in rooms. Frozen and shared. */
 export class Rights {
-  /**
-   * @param {Readonly<Record<RoomRight, readonly string[]>>} rooms
-   * @param {boolean} broadcast
-   */
-  constructor(rooms, broadcast) {
+  /** @param {Readonly<Record<RoomRight, readonly string[]>>} rooms */
+  constructor(rooms) {
     this.join = new RoomList(rooms.join);
     this.publish = new RoomList(rooms.publish);
     this.presence = new RoomList(rooms.presence);
     this.history = new RoomList(rooms.history);
-    this.broadcast = broadcast;
     Object.freeze(this);
   }
 }
 
-/** Everything but broadcasts: the rights of a user whom a hook has named. */
-export const ALL_ROOMS = new Rights(
-  { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] },
-  false,
-);
-
-/** @type {Map<string, Rights>} */
-const remembered = new Map();
+/** The rights of a user whom a hook has named. */
+export const ALL_ROOMS = new Rights({
+  join: ['*'],
+  publish: ['*'],
+  presence: ['*'],
+  history: ['*'],
+});
 
 /**
  * @param {unknown} rooms the claim
- * @param {unknown} broadcast the claim
- * @returns {Rights|null} null: a claim has another shape
+ * @returns {Rights|null} null: it has another shape
  */
-export function readRights(rooms = {}, broadcast = false) {
+export function readRights(rooms = {}) {
   if (typeof rooms !== 'object' || rooms === null || Array.isArray(rooms)) return null;
-  if (typeof broadcast !== 'boolean') return null;
   /** @type {Record<RoomRight, readonly string[]>} */
   const lists = { join: [], publish: [], presence: [], history: [] };
   for (const right of ROOM_RIGHTS) {
@@ -87,13 +77,5 @@ export function readRights(rooms = {}, broadcast = false) {
       return null;
     lists[right] = list;
   }
-  // Patterns have neither commas nor bars.
-  const key = `${lists.join}|${lists.publish}|${lists.presence}|${lists.history}|${broadcast}`;
-  let rights = remembered.get(key);
-  if (rights === undefined) {
-    rights = new Rights(lists, broadcast);
-    if (remembered.size >= MAX_REMEMBERED) remembered.clear();
-    remembered.set(key, rights);
-  }
-  return rights;
+  return new Rights(lists);
 }

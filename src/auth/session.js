@@ -68,7 +68,7 @@ export class Session {
   }
 
   get mayBroadcast() {
-    return this.identity.rights.broadcast;
+    return this.identity.mayBroadcast;
   }
 }
 

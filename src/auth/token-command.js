@@ -95,7 +95,7 @@ function claimsOf({ rooms, broadcast, autojoin, info, ...lists }) {
     const list = lists[right] ?? rooms;
     if (list !== undefined) rights[right] = split(list);
   }
-  if (readRights(rights, false) === null) return 'a room pattern is not valid, as chat.* is';
+  if (readRights(rights) === null) return 'a room pattern is not valid, as chat.* is';
   if (Object.keys(rights).length > 0) claims.rooms = rights;
   if (broadcast) claims.broadcast = true;
   if (autojoin !== undefined) claims.autojoin = split(autojoin);

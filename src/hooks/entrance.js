@@ -141,6 +141,7 @@ export class HookEntrance {
       issuedAtMs: Date.now(),
       expiresAtMs: Number.POSITIVE_INFINITY,
       rights: ALL_ROOMS,
+      mayBroadcast: false,
       autojoin: NO_ROOMS,
       info,
     });

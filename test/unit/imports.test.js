@@ -81,6 +81,7 @@ const TABLE = Object.freeze({
     node: [
       'node:crypto createHash',
       'node:crypto hash',
+      'node:crypto randomUUID',
       'node:crypto timingSafeEqual',
       'node:util',
     ],

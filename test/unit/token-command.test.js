@@ -23,12 +23,12 @@ test('the printed token is one that a server with the same settings accepts', as
     log: { info() {}, warn() {} },
   });
   await verifier.start();
-  const { user, tokenId, rights, autojoin, info } = await verifier.verify(out.trim());
+  const { user, tokenId, rights, mayBroadcast, autojoin, info } = await verifier.verify(out.trim());
   assert.deepEqual(
     [user, tokenId, autojoin, `${info}`],
     ['alice', 't1', ['user.7'], '{"name":"A"}'],
   );
-  assert.ok(rights.join.has('news') && rights.history.has('chat.1') && rights.broadcast);
+  assert.ok(rights.join.has('news') && rights.history.has('chat.1') && mayBroadcast);
   assert.ok(rights.publish.has('chat.42') && !rights.publish.has('news'));
 });
 
