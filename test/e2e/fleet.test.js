@@ -32,6 +32,9 @@ const ENV = {
   FANFARE_PRESENCE: 'p.*',
 };
 
+/** Long enough for a busy machine: a worker that serves always answers within it. */
+const DEADLINE_MS = 10_000;
+
 /** @type {Record<string, (t: TestContext) => Promise<{env: Record<string, string>, count: number}>>} */
 const TOPOLOGIES = {
   'one server': async () => ({ env: ENV, count: 1 }),
@@ -45,16 +48,17 @@ const TOPOLOGIES = {
  * @param {TestContext} t
  * @param {string} topology
  * @param {Record<string, string>} [more]
+ * @param {number} [deadlineMs] of a survey
  */
-async function start(t, topology, more = {}) {
+async function start(t, topology, more = {}, deadlineMs = DEADLINE_MS) {
   const { env: base, count } = await TOPOLOGIES[topology](t);
   const folder = temporaryFolder(t);
   const env = { ...base, ...more };
   const servers = [];
   for (let i = 0; i < count; i++)
     servers.push(await startServer(t, { ...env, SERVER_ID: `s${i}`, TMPDIR: folder }));
-  const fleet = await asker(t, env, folder);
-  await until(async () => !(await fleet.rooms()).isPartial, 5000, 'answers of all workers');
+  const fleet = await asker(t, env, folder, deadlineMs);
+  await until(async () => !(await fleet.rooms()).isPartial, 15_000, 'answers of all workers');
   return { servers, fleet, env };
 }
 
@@ -63,8 +67,9 @@ async function start(t, topology, more = {}) {
  * @param {TestContext} t
  * @param {Record<string, string>} env
  * @param {string} folder that has the sockets of the relays
+ * @param {number} deadlineMs
  */
-async function asker(t, env, folder) {
+async function asker(t, env, folder, deadlineMs) {
   const { config } = loadConfig(env);
   assert.ok(config);
   const [relay] = readdirSync(folder).filter((name) => name.startsWith('fanfare-'));
@@ -95,7 +100,8 @@ async function asker(t, env, folder) {
     scheduler,
     describe: describeWorker,
   });
-  const fleet = new Fleet({ hub, broker, historyOf, tracker: hub.tracker, member, counters });
+  const { tracker } = hub;
+  const fleet = new Fleet({ hub, broker, historyOf, tracker, member, counters, deadlineMs });
   await backend.open({ onLost() {}, onKeep() {} });
   t.after(async () => {
     scheduler.close();
@@ -195,22 +201,19 @@ for (const topology of Object.keys(TOPOLOGIES)) {
     assert.deepEqual((await fleet.online(['alice', 'bob'])).users, ['bob']);
   });
 
-  test(`${topology}: a frozen worker makes the answers partial, until it is back or replaced`, {
+  test(`${topology}: a frozen worker makes the answers partial, until it is back`, {
     timeout: 60_000,
   }, async (t) => {
-    const { servers, fleet } = await start(t, topology);
+    // The server does not replace it during the test.
+    const { servers, fleet } = await start(
+      t,
+      topology,
+      { FANFARE_WORKER_TIMEOUT_MS: '600000' },
+      1000,
+    );
     const [frozen] = servers[0].workerPids();
     process.kill(frozen, 'SIGSTOP');
-    t.after(() => {
-      try {
-        process.kill(frozen, 'SIGCONT');
-      } catch {
-        // it has been replaced
-      }
-    });
-    const sinceMs = performance.now();
     assert.equal((await fleet.rooms()).isPartial, true);
-    assert.ok(performance.now() - sinceMs < 2000, `${performance.now() - sinceMs} ms`);
     await assert.rejects(fleet.disconnect({ user: 'nobody' }), { code: 'OUTCOME_UNKNOWN' });
     process.kill(frozen, 'SIGCONT');
     await until(async () => !(await fleet.rooms()).isPartial, 10_000, 'answers of all workers');
