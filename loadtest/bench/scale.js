@@ -30,7 +30,7 @@ import { storm } from './storm.js';
 import { findClient } from './swarm.js';
 import { clean, measured } from './workloads.js';
 
-const STAGES = [1000, 20_000, 50_000, 100_000];
+const STAGES = [20_000, 50_000, 100_000];
 /** Both ends in the kernel, client and server; twice the server, for the storm has two of them. */
 const KB_PER_CONNECTION = 22;
 /** Ports of one source address that are used, of the 28,232 that Linux has by default. */
@@ -115,7 +115,7 @@ async function load(target, swarm) {
   report.workersPssKb = processTree([target.pids()[0]])
     .slice(1)
     .map((pid) => pssKbOf([pid]));
-  report.idle = await idleCpu(target, idle);
+  report.idle = { ...(await idleCpu(target, idle)), pssKb: target.pssKb() };
   console.log(`idle: ${figure(report.idle.cores, 3)} cores in the server`);
   console.log(`now ${Math.round(seconds / interval)} broadcasts, one every ${interval} s`);
   const before = machineSeconds();
@@ -286,7 +286,14 @@ saveReport({
           'memory of the server without connections (PSS)',
           `${figure(empty?.pssKb / 1000, 0)} MB, ${figure(empty?.pssKb / 1000 / (workers + 1))} MB a process`,
         ],
-        ['memory per connection in the server (PSS)', `${figure(last.kbPerConnection, 2)} kB`],
+        [
+          'memory of the server with all connections (PSS)',
+          `${figure(idling?.pssKb / 1000, 0)} MB, ${figure(idling?.pssKb / connections, 2)} kB a connection, processes included`,
+        ],
+        [
+          'memory per connection in the server (PSS): the growth',
+          `${figure(last.kbPerConnection, 2)} kB`,
+        ],
         [
           'memory per connection in the kernel: the server’s end; both ends',
           `${figure(last.kernelKbPerConnection / 2, 2)} kB; ${figure(last.kernelKbPerConnection, 2)} kB`,
