@@ -826,4 +826,88 @@ describe('history on Redis', { concurrency: 4 }, () => {
     assert.equal(b.counters.skipped, 1);
     assert.deepEqual((await read(a, 'kept')).texts, ['3']);
   });
+
+  /** Asks for the position alone, as the check of a quiet room does. */
+  const POSITION = Object.freeze({ after: 0, limit: 0 });
+
+  /**
+   * Starts a worker that has read the positions of these rooms, each with one publication.
+   * @param {import('node:test').TestContext} t
+   * @param {string[]} args of Redis
+   * @param {string[]} rooms
+   * @param {object} [config]
+   */
+  async function withPositions(t, args, rooms, config = {}) {
+    const redis = await startRedis(t, { args });
+    const worker = await start(t, redis, { history, ...config });
+    await Promise.all(rooms.map((room) => publish(worker, room, ['1'])));
+    const positions = () => Promise.all(rooms.map((room) => read(worker, room, POSITION)));
+    const known = await positions();
+    return { redis, worker, positions, known };
+  }
+
+  for (const isOff of [false, true]) {
+    const how = isOff ? 'without fast paths' : 'with fast paths';
+    test(`the position checks of a tick are reads behind one write, which the append-only file does not have: ${how}`, {
+      timeout: TIMEOUT_MS,
+    }, async (t) => {
+      const { redis, positions, known } = await withPositions(
+        t,
+        ['--appendonly', 'yes'],
+        numbered('kept', 50),
+        isOff ? { fastPaths: 'off' } : {},
+      );
+      const aofBytes = async () =>
+        /aof_current_size:(\d+)/.exec(await redis.cli('INFO', 'persistence'))?.[1];
+      const before = await aofBytes();
+      await redis.cli('CONFIG', 'RESETSTAT');
+      assert.deepEqual(await positions(), known);
+      const calls = [
+        ...(await redis.cli('INFO', 'commandstats')).matchAll(
+          /cmdstat_(hget|pexpire|evalsha):calls=(\d+)/g,
+        ),
+      ].map(([, name, count]) => [name, Number(count)]);
+      assert.deepEqual(Object.fromEntries(calls), { hget: 50, pexpire: 1 });
+      assert.equal(await aofBytes(), before);
+    });
+  }
+
+  test('a position is refused by a primary without its replicas, and by one that became a replica', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const { redis, worker, positions, known } = await withPositions(t, [], ['kept']);
+    const refused = () => outcome(worker.broker.history('kept', POSITION));
+    await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '1');
+    assert.equal(await refused(), 'UNAVAILABLE');
+    await redis.cli('CONFIG', 'SET', 'min-replicas-to-write', '0');
+    assert.deepEqual(await positions(), known);
+    await redis.cli('REPLICAOF', '127.0.0.1', `${await freePort()}`);
+    assert.equal(await refused(), 'UNAVAILABLE');
+  });
+
+  test('a position check notices a room that Redis has lost, and a publication of another worker', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const { redis, worker, positions, known } = await withPositions(t, [], ['kept']);
+    const other = await start(t, redis, { history });
+    await publish(other, 'kept', ['2']);
+    assert.deepEqual(await positions(), [{ ...known[0], offset: 2 }]);
+    await redis.cli('DEL', 'faults:history:{kept}:meta');
+    const { epoch, offset } = await read(worker, 'kept', POSITION);
+    assert.notEqual(epoch, known[0].epoch);
+    assert.equal(offset, 0);
+  });
+
+  test('a position check extends the lifetime of meta from time to time', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const { redis, worker, positions, known } = await withPositions(t, [], ['kept']);
+    const meta = 'faults:history:{kept}:meta';
+    await redis.cli('PEXPIRE', meta, '60000');
+    assert.deepEqual(await positions(), known);
+    assert.ok(Number(await redis.cli('PTTL', meta)) <= 60_000);
+    worker.node.history.cache('kept').renewalMs = performance.now();
+    assert.deepEqual(await positions(), known);
+    assert.ok(Number(await redis.cli('PTTL', meta)) > 80_000_000);
+  });
 });

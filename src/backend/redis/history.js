@@ -2,6 +2,7 @@
 //
 //   publish -> this tick's message of the room --publisher--> EVALSHA -> position of each
 //   read -> a turn --publisher--> EVALSHA -> the newest messages -> a page of publications
+//   position alone -> a turn --publisher--> guard, HGET -> a page without publications
 //
 // - A call is a kind of Message: it leaves in the one write of its tick, in order with all others.
 // - A tick's publications of a room are one entry of its stream, because the script costs Redis the
@@ -20,6 +21,12 @@
 //   has lost publications (a primary took an older copy). Then the worker accepts nothing more in
 //   that epoch.
 // - Reads take turns, so that answers under way are bounded in bytes and do not delay publications.
+// - Quiet rooms are compared every ten seconds, so a position of a known incarnation is read by
+//   HGET. The positions of a tick follow one guard: a write without effect, which Redis refuses on
+//   a replica, and on a primary without its replicas. Such a server may lack the latest
+//   publications. If Redis refuses the guard or does not know the incarnation, the script reads the
+//   position. The script also extends the lifetime of meta, so each room calls it from time to
+//   time. (npm run fleet, 64 workers, 64,000 rooms: loadtest/README.md.)
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { ReplyError } from 'ioredis';
@@ -44,8 +51,14 @@ const MIN_META_TTL_MS = 86_400_000;
 const MAINTENANCE_SHARE = 0.125;
 /** Greater than 1 + MAINTENANCE_SHARE, because calls may be late. */
 const TTL_FACTOR = 1.25;
-/** The most rooms in the cache. */
-const MAX_ROOMS = 20_000;
+/** A room without publications: history.lua keeps its meta for 120 s. */
+const EMPTY_RENEWAL_MS = 50_000;
+/** How often the script extends the lifetime of meta, as a share of that lifetime. */
+const RENEWAL_SHARE = 1 / 24;
+/** The most rooms in the cache. A position check of any other room calls the script. */
+const MAX_ROOMS = 100_000;
+/** Length of a fence and an epoch. */
+const INCARNATION_BYTES = 32 + EPOCH_BYTES;
 /** The most ended epochs kept for one room. */
 const MAX_ENDED = 4;
 const FENCE_BYTES = 32;
@@ -73,12 +86,16 @@ export class RedisHistory {
    * @param {boolean} parts.isSharded in a cluster, messages stay on the room's node
    * @param {number} parts.maxPubsubBytes of one message
    * @param {'strict'|'trust'} parts.fence with trust, a restart or a failover ends no epoch
+   * @param {() => string} parts.guardKey returns a key that never exists, in a slot of the node
    */
-  constructor({ publisher, keys, isSharded, maxPubsubBytes, fence }) {
+  constructor({ publisher, keys, isSharded, maxPubsubBytes, fence, guardKey }) {
     this.script = isSharded ? SHARDED : PLAIN;
     this.publisher = publisher;
     this.keys = keys;
     this.maxPubsubBytes = maxPubsubBytes;
+    this.guardKey = guardKey;
+    /** Of the position reads of this tick; null before the first. @type {Guard|null} */
+    this.guard = null;
     this.isTrusting = fence === 'trust';
     /**
      * The fence of the server at the other end of this connection, perhaps with the fence before
@@ -178,7 +195,17 @@ export class RedisHistory {
   /** @param {HistoryRead} read */
   #begin(read) {
     this.reading += read.weight;
+    if (read.isPosition) read.guard = this.#guard();
     this.publisher.gather(read);
+  }
+
+  /** Returns the guard that precedes the position reads of this tick. */
+  #guard() {
+    if (this.guard === null) {
+      this.guard = new Guard(this, this.guardKey());
+      this.publisher.gather(this.guard);
+    }
+    return this.guard;
   }
 
   /** @param {HistoryRead} read that has ended */
@@ -314,6 +341,8 @@ class RoomCache {
     /** Publications since the last maintenance of the stream, and the time of that maintenance. */
     this.unmaintained = 0;
     this.maintainedMs = Number.NEGATIVE_INFINITY;
+    /** The time of the next read by the script, which extends the lifetime of meta. */
+    this.renewalMs = Number.NEGATIVE_INFINITY;
   }
 
   /** Called when the connection is a new one. */
@@ -348,6 +377,24 @@ class RoomCache {
    */
   floor() {
     return { epoch: this.epoch, top: this.top };
+  }
+
+  /**
+   * Whether a command without the script may read the position.
+   * @param {number} nowMs
+   */
+  isReadable(nowMs) {
+    return this.incarnation.length === INCARNATION_BYTES && nowMs < this.renewalMs;
+  }
+
+  /**
+   * The script has extended the lifetime of meta.
+   * @param {number} top the offset that it found
+   * @param {HistoryRule} rule
+   */
+  renewed(top, rule) {
+    const afterMs = top === 0 ? EMPTY_RENEWAL_MS : metaTtlMs(rule) * RENEWAL_SHARE;
+    this.renewalMs = performance.now() + afterMs;
   }
 
   /**
@@ -446,7 +493,7 @@ class HistoryPublish extends Message {
       tail +=
         bulk(String(rule.size)) +
         bulk(String(Math.ceil(rule.ttlMs * TTL_FACTOR))) +
-        bulk(metaTtl(rule));
+        bulk(String(metaTtlMs(rule)));
     let at = start + buffer.write(`${head}$${this.bodyBytes}\r\n`, start);
     at = this.writeBody(buffer, at);
     at += buffer.write(tail, at, 'latin1');
@@ -535,6 +582,12 @@ class HistoryRead extends Message {
     this.maxBytes = Math.min(maxBytes, MAX_PAGE_BYTES);
     this.isForward = isForward;
     this.isGlance = isGlance;
+    /** Whether it asks for the position alone. */
+    this.isPosition = limit === 0;
+    /** Written before it; null if the script reads the position. @type {Guard|null} */
+    this.guard = null;
+    /** The incarnation whose position is read without the script; else empty. */
+    this.incarnation = '';
     this.floor = NO_FLOOR;
     this.weight = limit > 0 ? Math.ceil((PAGE_WEIGHT * this.maxBytes) / MAX_PAGE_BYTES) : 1;
   }
@@ -553,6 +606,11 @@ class HistoryRead extends Message {
     const { history, room, isGlance } = this;
     const cache = history.rooms.get(room);
     if (cache !== undefined) this.floor = cache.floor();
+    if (this.guard !== null && cache?.isReadable(performance.now())) {
+      this.incarnation = cache.incarnation;
+      const command = `*3\r\n$4\r\nHGET\r\n${bulk(history.keys.metaOf(room))}`;
+      return start + buffer.write(command + bulk(this.incarnation), start);
+    }
     const text =
       history.callHead(2, 10) +
       keysOf(history.keys, room) +
@@ -562,27 +620,59 @@ class HistoryRead extends Message {
       bulk(String(this.after)) +
       bulk(String(this.limit)) +
       bulk(String(this.maxBytes)) +
-      bulk(metaTtl(this.rule)) +
+      bulk(String(metaTtlMs(this.rule))) +
       bulk(this.isForward ? '1' : '') +
       bulk(isGlance ? '1' : '') +
       bulk(this.limit > 0 && !history.isTrusting ? '1' : '');
     return start + buffer.write(text, start);
   }
 
-  /** @override @param {[incarnation: Buffer, offset: number, messages: Buffer[]]} reply */
+  /** @override @param {[incarnation: Buffer, offset: number, messages: Buffer[]]|Buffer|null} reply */
   resolve(reply) {
+    if (!Array.isArray(reply)) return this.#resolvePosition(reply);
     this.answered();
-    const incarnation = reply[0].toString('latin1');
-    const epoch = incarnation.slice(-EPOCH_BYTES);
+    const { history, room, isGlance } = this;
+    const [bytes, offset, messages] = reply;
+    const incarnation = bytes.toString('latin1');
     // Redis does not remember the epoch of a room without publications.
-    if (!this.isGlance || reply[1] > 0) this.history.learn(this.room, incarnation);
-    if (this.history.isCutShort(this.room, epoch, reply[1], this.floor)) {
+    if (!isGlance || offset > 0) {
+      history.learn(room, incarnation);
+      history.cache(room).renewed(offset, this.rule);
+    }
+    this.#finish(incarnation.slice(-EPOCH_BYTES), offset, messages);
+  }
+
+  /** @param {Buffer|null} reply one more than the offset; null if the incarnation is unknown */
+  #resolvePosition(reply) {
+    const offset = reply === null ? -1 : Number(reply.toString('latin1')) - 1;
+    const isProven = offset >= 0 && !this.guard?.isRefused;
+    if (!isProven && !this.isExpired) return this.#callScript();
+    this.answered();
+    if (!isProven) this.history.readOnSettled(this);
+    else this.#finish(this.incarnation.slice(-EPOCH_BYTES), offset, []);
+  }
+
+  /** Reads the position by the script, which has more answers and names the reason of a refusal. */
+  #callScript() {
+    this.guard = null;
+    this.incarnation = '';
+    this.publisher.gatherAgain(this);
+  }
+
+  /**
+   * @param {string} epoch
+   * @param {number} offset
+   * @param {Buffer[]} messages
+   */
+  #finish(epoch, offset, messages) {
+    const { history, room } = this;
+    if (history.isCutShort(room, epoch, offset, this.floor)) {
       this.#fail('Redis lost publications');
     } else {
-      this.history.see(this.room, reply[1], epoch);
-      this.done.resolve(this.#page(epoch, reply[1], reply[2]));
+      history.see(room, offset, epoch);
+      this.done.resolve(this.#page(epoch, offset, messages));
     }
-    this.history.readOnSettled(this);
+    history.readOnSettled(this);
   }
 
   /**
@@ -604,6 +694,8 @@ class HistoryRead extends Message {
 
   /** @override @param {Error} error */
   reject(error) {
+    if (error instanceof ReplyError && this.incarnation !== '' && !this.isExpired)
+      return this.#callScript();
     if (error instanceof ReplyError && error.message.startsWith('NOSCRIPT')) {
       this.history.isLoaded = false;
       if (!this.isExpired) {
@@ -640,6 +732,53 @@ class HistoryRead extends Message {
    */
   #fail(message, cause) {
     this.done.reject(new BrokerError('UNAVAILABLE', message, { cause }));
+  }
+}
+
+/**
+ * A write without effect that precedes the position reads of a tick. Redis writes nothing to its
+ * append-only file, because the key does not exist.
+ * @extends {Message<void>}
+ */
+class Guard extends Message {
+  /**
+   * @param {RedisHistory} history
+   * @param {string} key
+   */
+  constructor(history, key) {
+    super(history.publisher, '', null, key, NO_BODY);
+    this.history = history;
+    this.isRefused = false;
+    // Its reads notice.
+    this.done.promise.catch(() => {});
+  }
+
+  /** @override */
+  get maxWireBytes() {
+    return 64 + this.key.length * 3;
+  }
+
+  /**
+   * @override
+   * @param {Buffer} buffer
+   * @param {number} start
+   */
+  write(buffer, start) {
+    this.history.guard = null;
+    return start + buffer.write(`*3\r\n$7\r\nPEXPIRE\r\n${bulk(this.key)}$1\r\n1\r\n`, start);
+  }
+
+  /** @override @param {Error} error */
+  reject(error) {
+    this.isRefused = true;
+    if (error instanceof ReplyError) this.answered();
+    else this.lost();
+  }
+
+  /** @override @param {string} reason */
+  refuse(reason) {
+    this.history.guard = null;
+    super.refuse(reason);
   }
 }
 
@@ -697,12 +836,9 @@ function keysOf(keys, room) {
   return bulk(keys.metaOf(room)) + bulk(keys.streamOf(room));
 }
 
-/**
- * @param {HistoryRule} rule
- * @returns {string} in milliseconds
- */
-function metaTtl(rule) {
-  return String(Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS));
+/** @param {HistoryRule} rule */
+function metaTtlMs(rule) {
+  return Math.max(META_TTL_FACTOR * rule.ttlMs, MIN_META_TTL_MS);
 }
 
 /**

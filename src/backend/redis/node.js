@@ -132,6 +132,8 @@ export class RedisNode {
       isSharded,
       maxPubsubBytes: config.maxPubsubBytes,
       fence: config.historyFence,
+      // In a cluster this channel is in a slot of the node.
+      guardKey: () => this.probeChannel,
     });
     this.subscriptions = new Subscriber({
       connection: this.subscriber,

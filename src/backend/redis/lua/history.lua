@@ -105,8 +105,8 @@ end
 if isRead then
   -- PEXPIRE is a write, so Redis refuses it on a replica, or on a primary without its replicas,
   -- which may lack the latest publications. Clients may ask for any room, so a room without
-  -- publications is remembered for two minutes only. Workers that follow a room ask every ten
-  -- seconds.
+  -- publications is remembered for two minutes only. Workers that follow it call this script once a
+  -- minute.
   call('PEXPIRE', meta, top == 0 and 120000 or ARGV[7])
   local bytes, messages, expected, chunk = tonumber(ARGV[6]), {}, top, 8
   if ARGV[8] == '1' then
