@@ -1,11 +1,16 @@
-// sessions.js: a worker's authenticated connections, by user and by the second in which their token
+// sessions.js: a worker's authenticated connections, by user and by the minute in which their token
 // expires.
+//
+// A connection is closed in the second in which its token expires. Sets of a second would have one
+// connection each, because most tokens are issued at different times. So the connections of a
+// minute are one set, and each sweep looks at those of the current minute.
 
 import { CLOSES } from '../protocol/codes.js';
 import { Session } from './session.js';
 
 /** Connections closed in one turn of the event loop; the others follow in the next. */
 const MAX_CLOSES = 200;
+const MINUTE_S = 60;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./claims.js').Identity} Identity */
@@ -18,7 +23,7 @@ export class Sessions {
    * @type {Map<string, Connection|Set<Connection>>}
    */
   #users = new Map();
-  /** By the second since 1970 at whose start they are closed. @type {Map<number, Set<Connection>>} */
+  /** By the minute since 1970 in which they are closed. @type {Map<number, Set<Connection>>} */
   #expiring = new Map();
   #sweptS;
 
@@ -74,7 +79,7 @@ export class Sessions {
    */
   renew(connection, identity) {
     const session = /** @type {Session} */ (connection.session);
-    deleteFrom(this.#expiring, session.endS, connection);
+    deleteFrom(this.#expiring, minuteOf(session.endS), connection);
     this.#enter(connection, identity, session.lease);
   }
 
@@ -84,7 +89,7 @@ export class Sessions {
     if (session === null) return;
     connection.endSession();
     this.#deleteFromUser(session.user, connection);
-    deleteFrom(this.#expiring, session.endS, connection);
+    deleteFrom(this.#expiring, minuteOf(session.endS), connection);
     session.lease?.release();
     this.counters.sessions--;
   }
@@ -92,15 +97,16 @@ export class Sessions {
   /** Closes the connections whose tokens have expired. Call it every second. */
   sweep() {
     const nowS = Math.floor(this.now() / 1000);
-    // After a jump of the clock every second in between is looked at, or all there are.
-    const due =
-      nowS - this.#sweptS > this.#expiring.size
-        ? [...this.#expiring.keys()].filter((second) => second <= nowS)
-        : Array.from({ length: Math.max(0, nowS - this.#sweptS) }, (_, i) => this.#sweptS + 1 + i);
+    const sweptS = this.#sweptS;
     this.#sweptS = nowS;
-    const expired = due
-      .flatMap((second) => [...(this.#expiring.get(second) ?? [])])
-      .filter(({ isOpen }) => isOpen);
+    /** @type {Connection[]} */
+    const expired = [];
+    for (const minute of this.#minutes(minuteOf(sweptS + 1), minuteOf(nowS))) {
+      for (const connection of this.#expiring.get(minute) ?? NO_CONNECTIONS) {
+        const endS = connection.session?.endS ?? 0;
+        if (endS > sweptS && endS <= nowS && connection.isOpen) expired.push(connection);
+      }
+    }
     this.counters.closes.expired += expired.length;
     closeAll(expired, CLOSES.TOKEN_EXPIRED);
   }
@@ -120,6 +126,18 @@ export class Sessions {
     );
     this.counters.closes.revoked += revoked.length;
     closeAll(revoked, CLOSES.KICKED);
+  }
+
+  /**
+   * After a jump of the clock there are fewer minutes with connections than minutes.
+   * @param {number} from
+   * @param {number} to
+   * @returns {number[]} minutes that may have connections
+   */
+  #minutes(from, to) {
+    return to - from > this.#expiring.size
+      ? [...this.#expiring.keys()].filter((minute) => minute >= from && minute <= to)
+      : Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => from + i);
   }
 
   /**
@@ -155,8 +173,13 @@ export class Sessions {
     const endS = Math.max(Math.ceil(identity.expiresAtMs / 1000), this.#sweptS + 1);
     const granted = connection.session?.granted ?? null;
     connection.beginSession(new Session(identity, lease, endS, granted));
-    addTo(this.#expiring, endS, connection);
+    addTo(this.#expiring, minuteOf(endS), connection);
   }
+}
+
+/** @param {number} second since 1970 */
+function minuteOf(second) {
+  return Math.floor(second / MINUTE_S);
 }
 
 /** @type {ReadonlySet<Connection>} */
@@ -175,9 +198,8 @@ export function closeAll(connections, close, from = 0) {
 }
 
 /**
- * @template K
- * @param {Map<K, Set<Connection>>} map
- * @param {K} key
+ * @param {Map<number, Set<Connection>>} map
+ * @param {number} key
  * @param {Connection} connection
  */
 function addTo(map, key, connection) {
@@ -187,9 +209,8 @@ function addTo(map, key, connection) {
 }
 
 /**
- * @template K
- * @param {Map<K, Set<Connection>>} map
- * @param {K} key
+ * @param {Map<number, Set<Connection>>} map
+ * @param {number} key
  * @param {Connection} connection
  */
 function deleteFrom(map, key, connection) {

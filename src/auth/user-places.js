@@ -1,6 +1,6 @@
 // user-places.js: the limit of connections per user, over all workers and servers.
 
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { USER_PREFIX } from '../backend/places.js';
 import { CLOSES } from '../protocol/codes.js';
 
@@ -57,7 +57,7 @@ export class UserPlaces {
  * @param {string} user
  */
 function placeKey(user) {
-  return `${USER_PREFIX}${createHash('sha256').update(user).digest('base64url')}`;
+  return `${USER_PREFIX}${hash('sha256', user, 'base64url')}`;
 }
 
 class PlaceLease {

@@ -79,7 +79,6 @@ const TABLE = Object.freeze({
     may: ['config/', 'protocol/codes.js', 'backend/places.js', 'backend/revocations.js'],
     packages: ['jose'],
     node: [
-      'node:crypto createHash',
       'node:crypto hash',
       'node:crypto randomUUID',
       'node:crypto timingSafeEqual',

@@ -127,6 +127,26 @@ test('a session ends with its token, a renewed one with its newer token', () => 
   assert.deepEqual([sessions.users, counters.sessions, counters.closes.expired], [0, 0, 3]);
 });
 
+test('a connection is closed in the second in which its token expires', () => {
+  const { sessions, clock } = buildSessions(1_000_000);
+  // Two for each second of some minutes, and one that ends hours later.
+  const clients = Array.from({ length: 400 }, (_, i) => ({ ...connect(), endS: 1002 + (i >> 1) }));
+  clients.push({ ...connect(), endS: 9000 });
+  for (const { connection, endS } of clients)
+    sessions.begin(connection, identity({ expiresAtMs: endS * 1000 }), null);
+  // The clock goes on by a second, jumps by some, goes back, and jumps by hours.
+  for (const nowS of [1001, 1002, 1003, 1019, 1020, 1021, 1100, 1090, 1101, 1190, 8999, 9000]) {
+    clock.nowMs = nowS * 1000;
+    sessions.sweep();
+    for (const { codes, endS } of clients) {
+      const isDue = endS <= nowS || (nowS === 1090 && endS <= 1100);
+      assert.deepEqual(codes, isDue ? [4001] : [], `${endS} at ${nowS}`);
+    }
+  }
+  for (const { connection } of clients) sessions.end(connection);
+  assert.equal(sessions.users, 0);
+});
+
 test('the connections of a user are found, whether there is one or there are several', () => {
   const { sessions } = buildSessions(100_000);
   const [a, b, c] = [connect().connection, connect().connection, connect().connection];
