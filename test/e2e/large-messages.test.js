@@ -165,8 +165,22 @@ test('a large payload in JSON goes into the bucket, to one room or several', asy
   const [{ ref }] = messages.map(({ payload }) => payload);
   assert.deepEqual([ref.contentType, ref.sha256], ['application/json', sha256(text)]);
   assert.equal((await download(ref)).body.toString(), text);
-  const batch = { messages: [{ room: 'b', payload: LARGE }] };
-  assert.equal((await api('/publish/batch', { body: batch })).body.error, 'PAYLOAD_TOO_LARGE');
+});
+
+test('a batch or a broadcast with a large payload is refused with 413 as a whole', async (t) => {
+  const { server, api } = await start();
+  const member = await connect(t, server.port);
+  await member.join('b');
+  const messages = [1, LARGE].map((payload) => ({ room: 'b', payload }));
+  for (const [path, body] of /** @type {const} */ ([
+    ['/publish/batch', { messages }],
+    ['/broadcast', { payload: LARGE }],
+  ])) {
+    const { status, body: answer } = await api(path, { body });
+    assert.deepEqual([status, answer.error], [413, 'PAYLOAD_TOO_LARGE'], path);
+  }
+  await api('/publish', { body: { room: 'b', payload: 'behind them' } });
+  assert.equal((await member.next('message')).payload, 'behind them');
 });
 
 test('a client that sends a large payload gets MESSAGE_TOO_LARGE', async (t) => {
