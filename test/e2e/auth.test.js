@@ -436,9 +436,11 @@ test('the embedded backend keeps revocations over a restart in FANFARE_STATE_DIR
   const counters = createAuthCounters();
   const revocations = new Revocations({ maxLifetimeS: 604_800, counters });
   assert.ok(await new RevocationFile(folder).add(revocations.create({ user: 'alice' })));
+  // Older than the revocation, however long the servers take to start.
+  const revoked = token({ iat: nowS() - 9 });
   for (let i = 0; i < 2; i++) {
     const server = await startServer(t, { ...ENV, FANFARE_STATE_DIR: folder });
-    const refused = new Client(t, server, { token: token({ iat: nowS() - 9 }) });
+    const refused = new Client(t, server, { token: revoked });
     assert.equal((await refused.close()).code, 4500);
     server.kill('SIGTERM');
     await server.exited;
