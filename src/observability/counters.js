@@ -93,6 +93,7 @@ export const FAST_PATHS = /** @type {const} */ ([
   'direct_write',
   'shared_reads',
   'ws_listener',
+  'lazy_ws',
   'http_listeners',
   'short_handshake',
   'redis_pushes',

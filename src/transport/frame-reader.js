@@ -114,7 +114,7 @@ const UNFINISHED_MS = 30_000;
 /** @type {unique symbol} */
 const READING = Symbol('reading');
 
-/** @typedef {import('ws').WebSocket} WebSocket */
+/** @typedef {import('./server-websocket.js').ServerWebSocket} WebSocket */
 /** @typedef {import('node:stream').Duplex} Duplex */
 /** @typedef {import('./fast/ws-listener.js').DataListener} DataListener */
 /** @typedef {import('node:net').Socket & {[READING]?: Reading}} Socket */
@@ -134,7 +134,8 @@ class Reading {
   /**
    * @param {WebSocket} websocket
    * @param {Duplex} stream that ws reads: the socket, or its FeedStream
-   * @param {DataListener|null} websocketOnData ws's own listener; null: the stream is a FeedStream
+   * @param {DataListener|null} websocketOnData ws's own listener; null: the stream is a FeedStream,
+   *   or ws has not come yet
    */
   constructor(websocket, stream, websocketOnData) {
     this.websocket = websocket;
@@ -282,13 +283,14 @@ export class FrameReader {
    * Starts to read for ws. Call it in the turn of the upgrade, before the socket has read any byte.
    * @param {Socket} socket
    * @param {WebSocket} websocket that listens already
-   * @param {Duplex} [stream] that the WebSocket reads: the socket itself, or its FeedStream
+   * @param {Duplex|null} [stream] that ws reads: the socket itself, or its FeedStream; null: the
+   *   socket, but ws comes later
    * @returns {boolean} false: nothing has changed, because ws does not read as expected
    */
   attach(socket, websocket, stream = socket) {
     const listener = stream === socket ? takeWsListener(socket) : null;
     if (stream === socket && listener === null) return false;
-    const reading = new Reading(websocket, stream, listener);
+    const reading = new Reading(websocket, stream ?? socket, listener);
     if (websocket.extensions !== '') {
       const progress = progressOf(reading);
       progress.isWs = true;
@@ -298,6 +300,20 @@ export class FrameReader {
     socket.on('data', this.socketOnData);
     if (this.isShared) shareReads(socket, this.socketOnRead);
     return true;
+  }
+
+  /**
+   * ws is to handle the frames that this reader leaves to it, and the close.
+   * @param {Socket} socket attached without ws
+   * @returns {boolean} false: it is too late for that
+   */
+  openWs(socket) {
+    const reading = /** @type {Reading} */ (socket[READING]);
+    socket.removeListener('data', this.socketOnData);
+    const isOpen = reading.websocket.openWs();
+    if (isOpen) reading.websocketOnData = takeWsListener(socket);
+    socket.on('data', this.socketOnData);
+    return isOpen;
   }
 
   /** Discards all further bytes of this socket. @param {Socket} socket */
@@ -619,9 +635,8 @@ export class FrameReader {
         return false;
       }
       this.onText(websocket, body);
-    } else {
-      websocket.emit(b[at] === PING ? 'ping' : 'pong', body);
-    }
+    } else if (b[at] === PING) websocket.onPing(body);
+    else websocket.onPong();
     return true;
   }
 
@@ -752,9 +767,11 @@ export class FrameReader {
    * @param {Reading} reading
    * @param {Buffer} bytes whole frames for ws, in memory that ws may keep
    */
-  #feed(socket, { websocketOnData, stream }, bytes) {
-    if (websocketOnData !== null) websocketOnData.call(socket, bytes);
-    else if (stream instanceof FeedStream) stream.feed(bytes);
+  #feed(socket, reading, bytes) {
+    const { stream } = reading;
+    if (stream instanceof FeedStream) return stream.feed(bytes);
+    if (reading.websocketOnData === null) this.openWs(socket);
+    reading.websocketOnData?.call(socket, bytes);
   }
 
   /**

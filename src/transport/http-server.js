@@ -989,6 +989,7 @@ export class HttpServer {
     handshake.admitted = decision;
     if (handshake.wanted !== null) return this.#openStream(socket, decision);
     this.onUpgrade(request, socket, head, decision);
+    socket.removeListener('error', socketOnError); // its new reader listens
     if (this.#connect === null) socket.resume();
   }
 

@@ -1,36 +1,23 @@
-// websocket.js: the WebSocket transport. `ws` keeps the rules of the protocol, this file writes
-// frames, and frame-reader.js reads simple frames.
+// websocket.js: opens WebSockets: the end of their handshake, and the parts that all of them share.
 //
-// The hub's frames are written past ws's sender, which would build a header for each receiver
-// (socket-writer.js). ws itself writes only close frames, to the same socket, so the order holds. A
-// reply has one receiver. It is built in one buffer of the process that is free again when the
-// kernel has taken the bytes.
+// If the client asks for no extension, this file answers the handshake, and `ws` comes when the
+// connection needs it (server-websocket.js). Otherwise `ws` negotiates and answers.
 //
 // frame-reader.js limits the bytes and frames of a client before ws gets them.
-//
-// Every listener is one shared function that finds its connection on the WebSocket, so a connection
-// needs no closure.
 
-import { WebSocket, WebSocketServer } from 'ws';
+import { createHash } from 'node:crypto';
+import { WebSocketServer } from 'ws';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
-import { Connection } from '../hub/connection.js';
 import { CLOSES } from '../protocol/codes.js';
 import { THRESHOLD_BYTES } from '../protocol/deflate.js';
-import { encodeShutdown } from '../protocol/encode.js';
 import { FORMAT } from '../protocol/format.js';
-import {
-  frameAround,
-  PING_FRAME,
-  pongFrame,
-  textFrame,
-  writeFrameAround,
-} from '../protocol/frame.js';
-import { descriptorOf, directWriteFault } from './fast/direct-write.js';
+import { directWriteFault } from './fast/direct-write.js';
+import { lazyWsFault } from './fast/lazy-ws.js';
 import { sharedReadsFault } from './fast/shared-reads.js';
 import { wsListenerFault } from './fast/ws-listener.js';
 import { FeedStream } from './feed-stream.js';
 import { FrameReader } from './frame-reader.js';
-import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
+import { ServerWebSocket, WsPart } from './server-websocket.js';
 
 /**
  * The subprotocol that a client may ask for by name. A client that names none speaks it as well.
@@ -38,26 +25,16 @@ import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
 export const SUBPROTOCOL = 'fanfare';
 /** How long ws waits for the peer's close frame before it destroys the socket. */
 const CLOSE_TIMEOUT_MS = 5000;
-/** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
-const MAX_PONGS_PER_SECOND = 10;
-/**
- * Pings in a row whose pong had no room. After that many, the server gives up a peer that never
- * reads.
- */
-const MAX_UNSENT_PONGS = 60;
 /**
  * Number of fragments that a message may have, plus one for each KB of the largest message.
  * Browsers and libraries cut large messages at 1,300 bytes or more.
  */
 const MIN_MAX_FRAGMENTS = 64;
 const BYTES_PER_FRAGMENT = 1024;
-/**
- * TLS reports bytes as sent in a later step of the event loop. Without this allowance, a peer would
- * get no ping or pong in the same step as a message.
- */
-const TLS_PENDING_BYTES = 65_536;
-/** The buffer for replies. A longer reply gets a buffer of its own. */
-const scratch = Buffer.allocUnsafeSlow(16_384);
+/** RFC 6455 1.3 */
+const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+/** A list of subprotocols that needs no closer look. */
+const PROTOCOLS = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:, ?[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*$/;
 const NOTHING = Buffer.alloc(0);
 
 /**
@@ -70,114 +47,8 @@ const DEFLATE = {
   threshold: THRESHOLD_BYTES,
 };
 
-/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @typedef {import('ws').WebSocket} WebSocket */
 /** @typedef {import('node:net').Socket} Socket */
-
-/**
- * ws's WebSocket and the hub's transport in one object, instead of two objects per connection.
- * @implements {Transport}
- */
-class ServerWebSocket extends WebSocket {
-  /** Given right after the upgrade. @type {Connection} */
-  // @ts-expect-error: no listener runs before
-  connection = undefined;
-  /** @type {Socket} */
-  // @ts-expect-error: the same
-  socket = undefined;
-  /** @type {import('../hub/slow-consumers.js').SlowConsumers} */
-  // @ts-expect-error: the same
-  slowConsumers = undefined;
-  /** The socket's descriptor; -1 if direct writes are not possible (TLS keeps state in between). */
-  descriptor = -1;
-  /** @type {number} */
-  format = FORMAT.FRAMES;
-  /**
-   * True if bytes may wait in the socket's stream. ws writes to it as well, but only close frames,
-   * and nothing follows those.
-   */
-  mayLag = false;
-  /** Bytes that wait in the socket's stream although the peer reads. */
-  usualPendingBytes = 0;
-  /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
-  pongs = null;
-
-  get pendingBytes() {
-    return pendingBytesOf(this);
-  }
-
-  /** @param {Buffer} frames */
-  write(frames) {
-    const written = offerBytes(this, frames, frames.length);
-    if (written < frames.length)
-      queueBytes(this, written === 0 ? frames : frames.subarray(written));
-  }
-
-  /** @param {string} text */
-  sendText(text) {
-    this.write(textFrame(text));
-  }
-
-  /** @param {number} reconnectAfterMs */
-  sendShutdown(reconnectAfterMs) {
-    this.sendText(encodeShutdown(reconnectAfterMs));
-  }
-
-  /**
-   * @param {Buffer} before
-   * @param {Buffer} source
-   * @param {number} start
-   * @param {number} end
-   * @param {string} after
-   */
-  sendAround(before, source, start, end, after) {
-    const length = writeFrameAround(scratch, before, source, start, end, after);
-    if (length === 0) return this.write(frameAround(before, source, start, end, after));
-    const written = offerBytes(this, scratch, length);
-    if (written < length) queueBytes(this, Buffer.from(scratch.subarray(written, length)));
-  }
-
-  /**
-   * Closes the connection. ws calls this too, if the peer begins the close or breaks the protocol;
-   * nothing follows then.
-   * @override
-   * @param {number} [code]
-   * @param {string|Buffer} [reason]
-   */
-  close(code, reason) {
-    this.connection?.markClosed();
-    super.close(code, reason);
-  }
-
-  /** Whether the peer reads slower than the server writes. */
-  get isBehind() {
-    return this.pendingBytes > this.usualPendingBytes;
-  }
-
-  /** @override */
-  ping() {
-    // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
-    // slow-consumers.js closes it by their age.
-    if (this.connection.isOpen && !this.isBehind) this.write(PING_FRAME);
-  }
-
-  /** @override @param {Buffer} body of the peer's ping */
-  pong(body) {
-    this.pongs ??= { second: 0, sent: 0, unsent: 0 };
-    const { pongs } = this;
-    if (this.isBehind) {
-      if (++pongs.unsent > MAX_UNSENT_PONGS) this.terminate();
-      return;
-    }
-    pongs.unsent = 0;
-    const second = Math.floor(performance.now() / 1000);
-    if (second !== pongs.second) {
-      pongs.second = second;
-      pongs.sent = 0;
-    }
-    if (++pongs.sent <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
-  }
-}
-
 /** @typedef {import('../auth/credentials.js').Credentials} Credentials */
 /**
  * Decides on a connection by its token.
@@ -243,19 +114,27 @@ export class WebSockets {
       ),
       autoPong: false, // it costs a closure per connection, and our `pong` is bounded
       closeTimeout: CLOSE_TIMEOUT_MS,
-      WebSocket: ServerWebSocket,
+      WebSocket: WsPart,
     };
     this.server = new WebSocketServer(options);
+    /** For a WebSocket of ws that comes after its handshake. @type {object} */
+    this.wsOptions = this.server.options;
+    this.negotiates = config.compression === 'on';
+    this.isLazy = useFastPath(
+      'lazy_ws',
+      config,
+      counters,
+      plainOnly(config, () => (this.takesListener ? lazyWsFault() : 'it needs ws_listener')),
+    );
     this.websocketOnUpgrade = this.websocketOnUpgrade.bind(this);
 
     // Listeners that need more than their WebSocket. Created once per server, shared by all
     // connections.
     /**
-     * @param {WebSocket} websocket
+     * @param {ServerWebSocket} websocket
      * @param {Buffer} text a part of the read: to be used before it returns
      */
-    const onText = (websocket, text) => {
-      const { connection } = /** @type {ServerWebSocket} */ (websocket);
+    const onText = ({ connection }, text) => {
       connection.markAlive();
       if (connection.isOpen) commands.receive(connection, text);
     };
@@ -264,12 +143,11 @@ export class WebSockets {
       onText,
       onFault(websocket, fault) {
         counters.readerCloses[fault]++;
-        const { connection } = /** @type {ServerWebSocket} */ (websocket);
-        connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
+        websocket.connection.close(fault === 'overload' ? CLOSES.OVERLOAD : CLOSES.POLICY);
       },
       onWaiting(websocket) {
         // The peer's pong may be among the waiting bytes.
-        /** @type {ServerWebSocket} */ (websocket).connection.markAlive();
+        websocket.connection.markAlive();
       },
       admitFrame,
       counters,
@@ -282,26 +160,37 @@ export class WebSockets {
      * @param {boolean} isBinary
      */
     this.websocketOnMessage = function websocketOnMessage(data, isBinary) {
-      const { connection } = /** @type {ServerWebSocket} */ (this);
-      if (!isBinary) return onText(this, data);
-      connection.markAlive();
-      connection.close(CLOSES.UNSUPPORTED_DATA);
+      const { transport } = /** @type {WsPart} */ (this);
+      if (transport === null) return;
+      if (!isBinary) return onText(transport, data);
+      transport.connection.markAlive();
+      transport.connection.close(CLOSES.UNSUPPORTED_DATA);
     };
     /**
      * The peer broke the protocol. ws sends the right close code, and `close` follows.
      * @this {WebSocket}
      */
     this.websocketOnError = function websocketOnError() {
-      reader.discard(/** @type {ServerWebSocket} */ (this).socket);
+      const { transport } = /** @type {WsPart} */ (this);
+      if (transport !== null) reader.discard(transport.socket);
     };
-    /** @this {WebSocket} */
-    this.websocketOnClose = function websocketOnClose() {
-      const { connection, socket } = /** @type {ServerWebSocket} */ (this);
-      reader.discard(socket);
-      if (entrance === null) hub.remove(connection);
-      else entrance.leave(connection);
-      heartbeat.remove(connection);
-    };
+  }
+
+  get slowConsumers() {
+    return this.hub.slowConsumers;
+  }
+
+  /** ws is to handle this connection from now on. @param {Socket} socket */
+  openWs(socket) {
+    return this.reader.openWs(socket);
+  }
+
+  /** @param {ServerWebSocket} websocket whose socket is closed */
+  closed({ connection, socket }) {
+    this.reader.discard(socket);
+    if (this.entrance === null) this.hub.remove(connection);
+    else this.entrance.leave(connection);
+    this.heartbeat.remove(connection);
   }
 
   /** Call it once a second. @param {number} nowMs */
@@ -318,6 +207,8 @@ export class WebSockets {
    * @param {Credentials|null} [credentials] of the handshake's token
    */
   upgrade(request, socket, head, address, credentials = null) {
+    const answer = this.isLazy ? this.#answerTo(request) : null;
+    if (answer !== null) return this.#open(answer, socket, head, address, credentials);
     // handleUpgrade calls back before it returns.
     this.address = address;
     this.credentials = credentials;
@@ -330,44 +221,69 @@ export class WebSockets {
   }
 
   /**
-   * @param {WebSocket} websocket
+   * The answer that ws gives as well.
+   * @param {import('node:http').IncomingMessage} request well-formed
+   * @returns {string|null} null: ws decides on extensions, or on unusual subprotocols
+   */
+  #answerTo({ headers }) {
+    if (this.negotiates && headers['sec-websocket-extensions'] !== undefined) return null;
+    const offered = headers['sec-websocket-protocol'];
+    let chosen = '';
+    if (offered !== undefined) {
+      if (!PROTOCOLS.test(offered)) return null;
+      const names = offered.split(/, ?/);
+      if (new Set(names).size !== names.length) return null;
+      if (names.includes(SUBPROTOCOL)) chosen = `Sec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n`;
+    }
+    const accept = createHash('sha1')
+      .update(headers['sec-websocket-key'] + GUID)
+      .digest('base64');
+    return `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n${chosen}\r\n`;
+  }
+
+  /**
+   * Opens a WebSocket without ws.
+   * @param {string} answer
+   * @param {Socket} socket
+   * @param {Buffer} head
+   * @param {string} address
+   * @param {Credentials|null} credentials
+   */
+  #open(answer, socket, head, address, credentials) {
+    // The client has sent its end, or is gone.
+    if (!socket.readable || !socket.writable) return void socket.destroy();
+    const websocket = new ServerWebSocket(this, socket, address);
+    websocket.sendHead(answer);
+    if (head.length > 0) socket.unshift(head);
+    websocket.listen();
+    this.reader.attach(socket, websocket, null);
+    this.#enter(websocket, credentials);
+  }
+
+  /**
+   * @param {WebSocket} ws
    * @param {import('node:http').IncomingMessage} request
    */
-  websocketOnUpgrade(websocket, request) {
-    const ws = /** @type {ServerWebSocket} */ (websocket);
-    const connection = new Connection(ws, this.address);
-    ws.connection = connection;
-    const socket = (ws.socket = /** @type {Socket} */ (this.socket));
-    ws.slowConsumers = this.hub.slowConsumers;
-    if (this.writesDirectly) ws.descriptor = descriptorOf(socket);
-    ws.mayLag = ws.socket.writableLength > 0; // the answer to the handshake
-    if ('encrypted' in socket) ws.usualPendingBytes = TLS_PENDING_BYTES;
+  websocketOnUpgrade(ws, request) {
+    const socket = /** @type {Socket} */ (this.socket);
+    const websocket = new ServerWebSocket(this, socket, this.address);
     // If the client cannot inflate with the usual window of 32 KB, it gets uncompressed frames,
     // which are always allowed.
     const offer = request.headers['sec-websocket-extensions'];
-    if (ws.extensions !== '' && !offer?.includes('server_max_window_bits'))
-      ws.format = FORMAT.DEFLATED;
-    ws.on('message', this.websocketOnMessage);
-    ws.on('ping', websocketOnPing);
-    ws.on('pong', websocketOnPong);
-    ws.on('error', this.websocketOnError);
-    ws.on('close', this.websocketOnClose);
-    if (!this.reader.attach(socket, ws, this.stream ?? socket))
+    const isDeflated = ws.extensions !== '' && !offer?.includes('server_max_window_bits');
+    websocket.setWs(/** @type {WsPart} */ (ws), isDeflated ? FORMAT.DEFLATED : FORMAT.FRAMES);
+    if (!this.reader.attach(socket, websocket, this.stream ?? socket))
       this.counters.fastPaths.ws_listener = 'ws has not exactly one listener for data';
+    this.#enter(websocket, this.credentials);
+  }
+
+  /**
+   * @param {ServerWebSocket} websocket
+   * @param {Credentials|null} credentials
+   */
+  #enter({ connection }, credentials) {
     this.heartbeat.add(connection);
     if (this.entrance === null) this.hub.add(connection);
-    else this.entrance.enter(connection, this.credentials);
+    else this.entrance.enter(connection, credentials);
   }
-}
-
-/** @this {WebSocket} @param {Buffer} body */
-function websocketOnPing(body) {
-  const { connection } = /** @type {ServerWebSocket} */ (this);
-  connection.markAlive();
-  if (connection.isOpen) this.pong(body);
-}
-
-/** @this {WebSocket} */
-function websocketOnPong() {
-  /** @type {ServerWebSocket} */ (this).connection.markAlive();
 }

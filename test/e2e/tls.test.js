@@ -109,6 +109,7 @@ test('WebSocket, server-sent events, the HTTP API and health checks over TLS', L
     'direct_write',
     'shared_reads',
     'ws_listener',
+    'lazy_ws',
     'http_listeners',
     'short_handshake',
   ])

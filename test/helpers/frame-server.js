@@ -69,6 +69,7 @@ export class FrameServer {
     }));
     if (!hasReader) {
       websockets.takesListener = true; // ws reads the socket itself
+      websockets.isLazy = false;
       websockets.reader.attach = () => true;
     } else {
       const { onText } = websockets.reader;

@@ -19,6 +19,7 @@ const TRANSPORT = /** @type {const} */ ([
   'direct_write',
   'shared_reads',
   'ws_listener',
+  'lazy_ws',
   'http_listeners',
   'short_handshake',
 ]);

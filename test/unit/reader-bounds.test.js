@@ -33,6 +33,19 @@ async function serve(t, env) {
   return { server, reader: server.websockets.reader, connect };
 }
 
+/**
+ * @param {any} websocket of the server
+ * @param {'onPing'|'onPong'} name
+ * @param {() => void} listener also called for each such frame
+ */
+function listen(websocket, name, listener) {
+  const act = websocket[name];
+  websocket[name] = function heard(/** @type {Buffer} */ body) {
+    act.call(this, body);
+    listener();
+  };
+}
+
 /** @param {() => boolean} condition looked at once a turn of the event loop */
 async function until(condition) {
   const end = performance.now() + 10_000;
@@ -86,7 +99,7 @@ for (const isWs of [false, true]) {
     const { server, connect } = await serve(t);
     const [flood, other] = [await connect(), await connect()];
     let [pings, inTurn, most, heardAfter] = [0, 0, 0, -1];
-    flood.websocket.on('ping', () => {
+    listen(flood.websocket, 'onPing', () => {
       pings++;
       most = Math.max(most, ++inTurn);
     });
@@ -110,7 +123,7 @@ for (const isWs of [false, true]) {
     const { server, connect } = await serve(t, {});
     const { client, websocket, socket } = await connect();
     let pongs = 0;
-    websocket.on('pong', () => pongs++);
+    listen(websocket, 'onPong', () => pongs++);
     const before = socket.bytesRead;
     client.write(Buffer.concat([begin, times(PONG, 700_000)])); // 4 MB
     await until(() => closeCode(client) !== 0);
@@ -126,7 +139,7 @@ for (const isWs of [false, true]) {
     const { server, connect } = await serve(t, { FANFARE_LIMITS: 'observe' });
     const { client, websocket } = await connect();
     let pongs = 0;
-    websocket.on('pong', () => pongs++);
+    listen(websocket, 'onPong', () => pongs++);
     client.write(Buffer.concat([begin, times(PONG, 5000)]));
     await until(() => pongs === 5000);
     assert.equal(closeCode(client), 0);
@@ -137,7 +150,7 @@ for (const isWs of [false, true]) {
     const { server, connect } = await serve(t, {});
     const { client, websocket } = await connect();
     let pings = 0;
-    websocket.on('ping', () => pings++);
+    listen(websocket, 'onPing', () => pings++);
     client.write(begin);
     for (let i = 1; i <= 300; i++) {
       server.nowMs += 200;
@@ -205,13 +218,13 @@ test('a small fragment is copied, so it does not keep the memory of its read', a
   const { connect } = await serve(t);
   const { client, websocket } = await connect();
   let pings = 0;
-  websocket.on('ping', () => pings++);
+  listen(websocket, 'onPing', () => pings++);
   const rest = times(frameOf(0x89, 'p'.repeat(125)), 490);
   for (let i = 1; i <= 20; i++) {
     client.write(Buffer.concat([frameOf(i === 1 ? 0x01 : 0x00, 'x'), rest]));
     await until(() => pings === 490 * i);
   }
-  const { _fragments: fragments } = websocket._receiver;
+  const { _fragments: fragments } = websocket.ws._receiver;
   assert.equal(fragments.length, 20);
   for (const fragment of fragments)
     assert.ok(fragment.buffer.byteLength < 32, `${fragment.buffer.byteLength} bytes`);
@@ -300,7 +313,7 @@ test('a connection that waits for its turn counts as alive for the heartbeat', a
   flood.websocket.connection.isAlive = false;
   await atOnce([flood], () => flood.client.write(frameOf(0x81, 'x'.repeat(20_000))));
   await until(() => flood.websocket.connection.isAlive);
-  flood.websocket.removeAllListeners('ping');
+  flood.websocket.onPing = () => {};
   flood.websocket.connection.isAlive = false;
   await atOnce([flood], () => flood.client.write(times(PING, 12_000)));
   await until(() => reader.waitingBytes > 0);

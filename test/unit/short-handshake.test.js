@@ -8,13 +8,20 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { Duplex } from 'node:stream';
 import { test } from 'node:test';
+import { loadConfig } from '../../src/config/config.js';
+import { createCounters } from '../../src/observability/counters.js';
 import { readShortHandshake } from '../../src/transport/fast/short-handshake.js';
+import { handshakeFault } from '../../src/transport/handshake.js';
+import { WebSockets } from '../../src/transport/websocket.js';
 import { Random } from '../checker/random.js';
 import { handshakeHeads, randomHead } from '../helpers/handshake-heads.js';
 import { isOff } from '../helpers/hidden/fields.js';
 
 const CASES = Number(process.env.TEST_HANDSHAKES ?? 100_000);
 const SEED = Number(process.env.TEST_SEED ?? 1);
+
+/** One of so many cases is answered as well. */
+const ANSWERED = 8;
 
 /** @typedef {Pick<import('node:http').IncomingMessage, 'method'|'url'|'httpVersion'|'httpVersionMajor'|'httpVersionMinor'|'headers'|'rawHeaders'>} Read */
 
@@ -70,6 +77,65 @@ test(`${CASES} handshakes are read as Node's parser reads them, or left to it`, 
   }
   assert.ok(short > 0.2 * CASES && short < 0.8 * CASES, `${short} of ${CASES} took the short way`);
 });
+
+for (const compression of ['off', 'on']) {
+  test(`each handshake gets the answer of ws, with compression ${compression}`, {
+    skip: isOff('lazy_ws') || isOff('short_handshake') ? 'a path is off' : false,
+  }, () => {
+    const random = new Random(SEED + 1);
+    const lazy = websocketsOf(compression);
+    const plain = websocketsOf(compression);
+    assert.ok(lazy.isLazy);
+    plain.isLazy = false;
+    let answered = 0;
+    for (let i = 0; i < CASES / ANSWERED; i++) {
+      const bytes = randomHead(random);
+      const request = readShort(bytes);
+      if (request === null || handshakeFault(request) !== null) continue;
+      answered++;
+      const name = `case ${i} of seed ${SEED}: ${JSON.stringify(bytes.toString('latin1'))}`;
+      assert.deepEqual(answerOf(lazy, request), answerOf(plain, request), name);
+    }
+    assert.ok(answered > (0.15 * CASES) / ANSWERED, `${answered} answered`);
+  });
+}
+
+/** @param {string} compression */
+function websocketsOf(compression) {
+  const { config } = loadConfig({ FANFARE_LIMITS: 'off', FANFARE_COMPRESSION: compression });
+  assert.ok(config);
+  return new WebSockets({
+    config,
+    hub: /** @type {any} */ ({ add() {}, remove() {}, slowConsumers: { queue: () => true } }),
+    commands: /** @type {any} */ ({ receive() {} }),
+    heartbeat: /** @type {any} */ ({ add() {}, remove() {} }),
+    counters: createCounters(),
+  });
+}
+
+/**
+ * @param {WebSockets} websockets
+ * @param {import('node:http').IncomingMessage} request
+ */
+function answerOf(websockets, request) {
+  /** @type {Buffer[]} */
+  const written = [];
+  let format = -1;
+  const stream = new Duplex({
+    read() {},
+    write(bytes, _encoding, done) {
+      written.push(bytes);
+      done();
+    },
+  });
+  /** @type {any} */ (websockets.hub).add = (/** @type {any} */ { transport }) => {
+    format = transport.format;
+  };
+  websockets.upgrade(request, /** @type {any} */ (stream), Buffer.alloc(0), '192.0.2.1');
+  const { destroyed } = stream;
+  stream.destroy();
+  return { answer: Buffer.concat(written).toString('latin1'), format, destroyed };
+}
 
 test('each common client takes the short way', () => {
   for (const [client, head] of Object.entries(handshakeHeads()))

@@ -1,0 +1,71 @@
+// lazy-ws.js: gives a socket whose handshake is answered to ws, as late as the connection needs ws.
+//
+// A WebSocket of ws has a receiver, a sender and ten listeners. Most connections need them only for
+// their close. Until then frame-reader.js reads the frames, and the transport writes them. Without
+// this path ws answers the handshake and creates its objects in it.
+//
+// Private: the constructor of WebSocket without an address, and its method `setSocket`.
+
+import { Duplex } from 'node:stream';
+import { WebSocket, WebSocketServer } from 'ws';
+import { takeWsListener } from './ws-listener.js';
+
+const NOTHING = Buffer.alloc(0);
+
+/** @typedef {import('node:net').Socket} Socket */
+/**
+ * @typedef {new (address: null, protocols: undefined, options: object) => WebSocket & {
+ *   setSocket?: (socket: Socket, head: Buffer, options: object) => void,
+ * }} Constructor
+ */
+
+/**
+ * Tests the path with a ping and a close on a stream in memory.
+ * @returns {string} '' if ws accepts a socket without a handshake; otherwise the reason
+ */
+export function lazyWsFault() {
+  /** @type {Buffer[]} */
+  const written = [];
+  const stream = new Duplex({
+    read() {},
+    write(bytes, _encoding, done) {
+      written.push(bytes);
+      done();
+    },
+  });
+  const { options } = new WebSocketServer({ noServer: true, autoPong: false });
+  const socket = /** @type {Socket} */ (/** @type {unknown} */ (stream));
+  try {
+    const websocket = openWebSocket(WebSocket, socket, options);
+    const listener = takeWsListener(stream);
+    if (listener === null) return 'ws has not exactly one listener for data';
+    let pings = 0;
+    websocket.on('ping', () => pings++);
+    websocket.on('error', () => {});
+    listener.call(stream, Buffer.from([0x89, 0x80, 0, 0, 0, 0])); // a masked, empty ping
+    if (pings !== 1) return 'ws does not read what its listener gets';
+    websocket.close(1000);
+    return Buffer.concat(written).toString('hex') === '880203e8' ? '' : 'ws writes no close frame';
+  } catch (error) {
+    return `ws takes no socket without a handshake: ${error}`;
+  } finally {
+    stream.destroy();
+  }
+}
+
+/**
+ * @template {typeof WebSocket} T
+ * @param {T} WebSocketClass
+ * @param {Socket} socket whose handshake is answered
+ * @param {object} options of the WebSocketServer
+ * @returns {InstanceType<T>} open; it listens to the socket
+ * @throws {TypeError} this version of ws has another constructor, or no `setSocket`
+ */
+export function openWebSocket(WebSocketClass, socket, options) {
+  const Class = /** @type {Constructor} */ (/** @type {unknown} */ (WebSocketClass));
+  const websocket = new Class(null, undefined, options);
+  const { setSocket } = websocket;
+  if (setSocket === undefined) throw new TypeError('WebSocket has no method setSocket');
+  setSocket.call(websocket, socket, NOTHING, options);
+  return /** @type {InstanceType<T>} */ (/** @type {unknown} */ (websocket));
+}

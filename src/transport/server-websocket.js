@@ -1,0 +1,323 @@
+// server-websocket.js: one WebSocket: the hub's transport on a socket, and the WebSocket of ws
+// behind it.
+//
+// The hub's frames are written past ws's sender, which would build a header for each receiver
+// (socket-writer.js). ws itself writes only close frames, to the same socket, so the order holds. A
+// reply has one receiver. It is built in one buffer of the process that is free again when the
+// kernel has taken the bytes.
+//
+// ws keeps the rules of the protocol. A connection needs it for its close, and for the frames that
+// frame-reader.js leaves to it. If fast/lazy-ws.js is in use, the WebSocket of ws is created then:
+//
+//             a frame for ws, or close()
+//   LAZY  ------------------------------> with ws, for good
+//
+// Every listener is one shared function that finds its connection on the object it is called on, so
+// a connection needs no closure.
+
+import { WebSocket } from 'ws';
+import { Connection } from '../hub/connection.js';
+import { encodeShutdown } from '../protocol/encode.js';
+import { FORMAT } from '../protocol/format.js';
+import {
+  frameAround,
+  PING_FRAME,
+  pongFrame,
+  textFrame,
+  writeFrameAround,
+} from '../protocol/frame.js';
+import { descriptorOf } from './fast/direct-write.js';
+import { openWebSocket } from './fast/lazy-ws.js';
+import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
+
+/** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
+const MAX_PONGS_PER_SECOND = 10;
+/**
+ * Pings in a row whose pong had no room. After that many, the server gives up a peer that never
+ * reads.
+ */
+const MAX_UNSENT_PONGS = 60;
+/**
+ * TLS reports bytes as sent in a later step of the event loop. Without this allowance, a peer would
+ * get no ping or pong in the same step as a message.
+ */
+const TLS_PENDING_BYTES = 65_536;
+/** The buffer for replies. A longer reply gets a buffer of its own. */
+const scratch = Buffer.allocUnsafeSlow(16_384);
+/** @type {unique symbol} */
+const TRANSPORT = Symbol('transport');
+
+/** @typedef {import('../hub/connection.js').Transport} Transport */
+/** @typedef {import('node:net').Socket & {[TRANSPORT]?: ServerWebSocket}} Socket */
+/**
+ * The parts that all WebSockets share.
+ * @typedef {object} Owner
+ * @property {boolean} writesDirectly
+ * @property {import('../hub/slow-consumers.js').SlowConsumers} slowConsumers
+ * @property {object} wsOptions for WebSockets of ws
+ * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
+ *   ws read; false: it is too late for that
+ * @property {(this: WebSocket, data: Buffer, isBinary: boolean) => void} websocketOnMessage
+ * @property {(this: WebSocket) => void} websocketOnError
+ * @property {(websocket: ServerWebSocket) => void} closed
+ */
+
+/** ws's part of a connection. */
+export class WsPart extends WebSocket {
+  /** Null until the handshake is answered. @type {ServerWebSocket|null} */
+  transport = null;
+
+  /** @param {ServerWebSocket} transport */
+  setTransport(transport) {
+    this.transport = transport;
+  }
+
+  /**
+   * ws calls this too, if the peer begins the close or breaks the protocol. Nothing follows then.
+   * @override
+   * @param {number} [code]
+   * @param {string|Buffer} [reason]
+   */
+  close(code, reason) {
+    this.transport?.connection.markClosed();
+    super.close(code, reason);
+  }
+}
+
+/** @implements {Transport} */
+export class ServerWebSocket {
+  /**
+   * @param {Owner} owner
+   * @param {Socket} socket whose handshake is answered, or is about to be
+   * @param {string} address the client's
+   */
+  constructor(owner, socket, address) {
+    this.owner = owner;
+    this.socket = socket;
+    /** @type {Connection} */
+    this.connection = new Connection(this, address);
+    /** @type {WsPart|null} */
+    this.ws = null;
+    /** The socket's descriptor; -1 if direct writes are not possible, as with TLS. */
+    this.descriptor = owner.writesDirectly ? descriptorOf(socket) : -1;
+    /** @type {number} */
+    this.format = FORMAT.FRAMES;
+    /**
+     * True if bytes may wait in the socket's stream. ws writes to it as well, but only close
+     * frames, and nothing follows those.
+     */
+    this.mayLag = false;
+    /** Bytes that wait in the socket's stream although the peer reads. */
+    this.usualPendingBytes = 'encrypted' in socket ? TLS_PENDING_BYTES : 0;
+    /** Null until the peer pings. @type {{second: number, sent: number, unsent: number}|null} */
+    this.pongs = null;
+    /** Without ws: the reader has stopped reading the socket. */
+    this.isHalted = false;
+    /** Without ws: the peer has ended, or the server has given it up. */
+    this.isEnded = false;
+  }
+
+  /** Listens to the socket in place of ws, which comes later. */
+  listen() {
+    const { socket } = this;
+    socket[TRANSPORT] = this;
+    socket.on('end', socketOnEnd);
+    socket.on('error', socketOnError);
+    socket.on('close', socketOnClose);
+  }
+
+  /**
+   * @param {WsPart} ws that listens to the socket
+   * @param {number} [format] of the frames
+   */
+  setWs(ws, format = this.format) {
+    const { owner } = this;
+    this.format = format;
+    this.mayLag ||= this.socket.writableLength > 0; // ws may have answered the handshake
+    this.ws = ws;
+    ws.setTransport(this);
+    ws.on('message', owner.websocketOnMessage);
+    ws.on('ping', websocketOnPing);
+    ws.on('pong', websocketOnPong);
+    ws.on('error', owner.websocketOnError);
+    ws.on('close', websocketOnClose);
+  }
+
+  /** ws takes over, for good. @returns {boolean} false: it is too late for that */
+  openWs() {
+    if (this.isEnded || this.socket.destroyed) return false;
+    const { socket, owner } = this;
+    socket.removeListener('end', socketOnEnd);
+    socket.removeListener('error', socketOnError);
+    socket.removeListener('close', socketOnClose);
+    this.setWs(openWebSocket(WsPart, socket, owner.wsOptions));
+    if (this.isHalted) this.ws?.pause();
+    return true;
+  }
+
+  get slowConsumers() {
+    return this.owner.slowConsumers;
+  }
+
+  /** @returns {number} */
+  get pendingBytes() {
+    return pendingBytesOf(this);
+  }
+
+  /** As ws has it. @returns {number} */
+  get readyState() {
+    if (this.ws !== null) return this.ws.readyState;
+    return this.isEnded ? WebSocket.CLOSING : WebSocket.OPEN;
+  }
+
+  /** The extensions that were negotiated; '' if none. @returns {string} */
+  get extensions() {
+    return this.ws === null ? '' : this.ws.extensions;
+  }
+
+  /** @param {Buffer} frames */
+  write(frames) {
+    const written = offerBytes(this, frames, frames.length);
+    if (written < frames.length)
+      queueBytes(this, written === 0 ? frames : frames.subarray(written));
+  }
+
+  /** @param {string} text */
+  sendText(text) {
+    this.write(textFrame(text));
+  }
+
+  /** @param {number} reconnectAfterMs */
+  sendShutdown(reconnectAfterMs) {
+    this.sendText(encodeShutdown(reconnectAfterMs));
+  }
+
+  /**
+   * @param {Buffer} before
+   * @param {Buffer} source
+   * @param {number} start
+   * @param {number} end
+   * @param {string} after
+   */
+  sendAround(before, source, start, end, after) {
+    const length = writeFrameAround(scratch, before, source, start, end, after);
+    if (length === 0) return this.write(frameAround(before, source, start, end, after));
+    const written = offerBytes(this, scratch, length);
+    if (written < length) queueBytes(this, Buffer.from(scratch.subarray(written, length)));
+  }
+
+  /** Sends the answer to the handshake. @param {string} head ASCII */
+  sendHead(head) {
+    const length = scratch.write(head, 'latin1');
+    const written = offerBytes(this, scratch, length);
+    if (written === length) return;
+    this.mayLag = true;
+    this.socket.write(Buffer.from(scratch.subarray(written, length)));
+  }
+
+  /**
+   * @param {number} [code]
+   * @param {string|Buffer} [reason]
+   */
+  close(code, reason) {
+    this.connection.markClosed();
+    if (this.ws === null && !this.owner.openWs(this.socket)) return;
+    this.ws?.close(code, reason);
+  }
+
+  terminate() {
+    if (this.ws !== null) return this.ws.terminate();
+    this.isEnded = true;
+    this.socket.destroy();
+  }
+
+  /** The reader reads no more bytes for now. */
+  pause() {
+    if (this.ws !== null) return this.ws.pause();
+    this.isHalted = true;
+    this.socket.pause();
+  }
+
+  resume() {
+    if (this.ws !== null) return this.ws.resume();
+    this.isHalted = false;
+    this.socket.resume();
+  }
+
+  get isPaused() {
+    return this.ws === null ? this.isHalted : this.ws.isPaused;
+  }
+
+  /** Whether the peer reads slower than the server writes. */
+  get isBehind() {
+    return this.pendingBytes > this.usualPendingBytes;
+  }
+
+  ping() {
+    // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
+    // slow-consumers.js closes it by their age.
+    if (this.connection.isOpen && !this.isBehind) this.write(PING_FRAME);
+  }
+
+  /** @param {Buffer} body of the peer's ping */
+  onPing(body) {
+    this.connection.markAlive();
+    if (this.connection.isOpen) this.#pong(body);
+  }
+
+  onPong() {
+    this.connection.markAlive();
+  }
+
+  /** @param {Buffer} body */
+  #pong(body) {
+    this.pongs ??= { second: 0, sent: 0, unsent: 0 };
+    const { pongs } = this;
+    if (this.isBehind) {
+      if (++pongs.unsent > MAX_UNSENT_PONGS) this.terminate();
+      return;
+    }
+    pongs.unsent = 0;
+    const second = Math.floor(performance.now() / 1000);
+    if (second !== pongs.second) {
+      pongs.second = second;
+      pongs.sent = 0;
+    }
+    if (++pongs.sent <= MAX_PONGS_PER_SECOND) this.write(pongFrame(body));
+  }
+}
+
+/** The peer sends no more, and no close frame came before. @this {Socket} */
+function socketOnEnd() {
+  /** @type {ServerWebSocket} */ (this[TRANSPORT]).isEnded = true;
+  this.end();
+}
+
+/** @this {Socket} */
+function socketOnError() {
+  /** @type {ServerWebSocket} */ (this[TRANSPORT]).isEnded = true;
+  this.destroy();
+}
+
+/** @this {Socket} */
+function socketOnClose() {
+  const transport = /** @type {ServerWebSocket} */ (this[TRANSPORT]);
+  transport.isEnded = true;
+  transport.owner.closed(transport);
+}
+
+/** @this {WebSocket} @param {Buffer} body */
+function websocketOnPing(body) {
+  /** @type {WsPart} */ (this).transport?.onPing(body);
+}
+
+/** @this {WebSocket} */
+function websocketOnPong() {
+  /** @type {WsPart} */ (this).transport?.onPong();
+}
+
+/** @this {WebSocket} */
+function websocketOnClose() {
+  const { transport } = /** @type {WsPart} */ (this);
+  transport?.owner.closed(transport);
+}
