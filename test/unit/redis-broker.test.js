@@ -279,8 +279,10 @@ function fleet(t) {
   const workers = [];
   /** @type {string[]} */
   const sent = [];
+  /** Sent to one worker. @type {string[]} */
+  const answers = [];
   const clock = new StallAwareClock(50, () => {});
-  const seen = { sent, clock, malformed: 0 };
+  const seen = { sent, answers, clock, malformed: 0 };
   /** @param {string} id */
   const join = (id) => {
     const connectionCount = new ConnectionCount({
@@ -290,6 +292,11 @@ function fleet(t) {
       send: (message) => {
         sent.push(`${message}`);
         for (const worker of workers) worker.receive(message);
+      },
+      tag: () => '',
+      answer: (message, worker) => {
+        answers.push(`${worker} <- ${message}`);
+        workers.find((each) => each.id === worker)?.receive(message);
       },
     });
     workers.push(connectionCount);
@@ -318,9 +325,9 @@ test('many changes within a moment make two reports: the first at once, the last
   a.reportedMs = Number.NEGATIVE_INFINITY;
   sent.length = 0;
   for (let i = 1; i <= 100; i++) a.set(i);
-  assert.deepEqual(sent, ['=1 a']);
+  assert.deepEqual(sent, ['=1 a;2']);
   t.mock.timers.tick(60);
-  assert.deepEqual(sent, ['=1 a', '=100 a']);
+  assert.deepEqual(sent, ['=1 a;2', '=100 a;2']);
   assert.equal(b.total, 100);
 });
 
@@ -354,6 +361,74 @@ test('a silent worker stops counting after a time, and a leaving worker at once'
   clock.nowMs += 200;
   a.tick(clock.nowMs);
   assert.equal(a.total, 0);
+});
+
+test('a worker that joins a large fleet is answered alone, and learns all counts', (t) => {
+  const { join, sent, answers } = fleet(t);
+  const workers = Array.from({ length: 8 }, (_, i) => join(`w${i}`));
+  workers[0].set(3);
+  t.mock.timers.tick(1000);
+  sent.length = 0;
+  answers.length = 0;
+  const late = join('late');
+  t.mock.timers.tick(100);
+  assert.deepEqual(sent, ['?late;2;', '=0 late;2']);
+  assert.equal(answers.length, 8);
+  assert.ok(answers.includes('late <- =3 w0;2'), answers.join());
+  assert.equal(late.total, 3);
+});
+
+test('the heartbeat is slower in a large fleet, and no worker is left out in between', (t) => {
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  const { join, clock, sent } = fleet(t);
+  const workers = Array.from({ length: 200 }, (_, i) => join(`w${i}`));
+  t.mock.timers.tick(1000);
+  workers[1].set(1);
+  const wait = (/** @type {number} */ seconds) => {
+    for (let i = 0; i < seconds; i++) {
+      nowMs += 1000;
+      clock.nowMs += 1000;
+      for (const worker of workers) worker.tick(clock.nowMs);
+      assert.ok(workers.every(({ others }) => others.size >= 198));
+    }
+  };
+  // The first reports were made when the fleet was small.
+  wait(20);
+  sent.length = 0;
+  wait(20);
+  assert.equal(sent.length, 400);
+  assert.ok(sent.includes('=1 w1;10'));
+  assert.equal(workers[0].others.size, 199);
+  workers[1].pause();
+  wait(30);
+  assert.equal(workers[0].total, 0);
+  assert.equal(workers[0].others.size, 198);
+});
+
+test('with a worker of v0.2.0 all report every two seconds, and answer it on the common channel', (t) => {
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  const { join, clock, sent, answers } = fleet(t);
+  const workers = Array.from({ length: 100 }, (_, i) => join(`w${i}`));
+  t.mock.timers.tick(1000);
+  sent.length = 0;
+  answers.length = 0;
+  for (const text of ['?old', '=4 old']) for (const w of workers) w.receive(Buffer.from(text));
+  t.mock.timers.tick(100);
+  assert.equal(sent.length, 100);
+  assert.equal(sent[0].endsWith(';2'), true);
+  assert.deepEqual(answers, []);
+  assert.equal(workers[0].total, 4);
+  sent.length = 0;
+  nowMs += 2000;
+  clock.nowMs += 2000;
+  for (const worker of workers) worker.tick(clock.nowMs);
+  assert.equal(sent.length, 100);
+  // It leaves without notice.
+  clock.nowMs += 4000;
+  workers[0].tick(clock.nowMs);
+  assert.deepEqual([workers[0].total, workers[0].oldCount], [0, 0]);
 });
 
 test('a malformed message on the census channel counts nothing, and is reported', (t) => {
@@ -432,6 +507,40 @@ test('if a whole fleet asks for rules at once, each worker sends one more answer
   for (let i = 0; i < 1000; i++) rules.receive(Buffer.from('#?'));
   assert.equal(said(), 2);
   rules.pause();
+});
+
+test('workers with the same rules send one heartbeat for all, and one answer', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  t.mock.method(Math, 'random', () => [0.5, 0.6, 0.7][next++ % 3]);
+  let next = 0;
+  /** @type {string[]} */
+  const sent = [];
+  /** @type {SharedRules[]} */
+  const workers = [];
+  for (let i = 0; i < 3; i++)
+    workers.push(
+      new SharedRules({
+        rules: new RoomRules(parseHistoryRules(['h.*=50/60s']).rules),
+        send: (message) => {
+          sent.push(`${message}`);
+          for (const worker of workers) worker.receive(message);
+        },
+        onAdopted: () => assert.fail('they are its own'),
+      }),
+    );
+  for (const worker of workers) worker.join();
+  nowMs = 1000;
+  t.mock.timers.tick(1000);
+  sent.length = 0;
+  for (const worker of workers) worker.receive(Buffer.from('#?'));
+  t.mock.timers.tick(100);
+  assert.deepEqual(sent, ['#h.*=50/60000ms']);
+  nowMs += 6000;
+  for (const worker of workers) worker.tick();
+  assert.equal(sent.length, 2);
+  for (const worker of workers) worker.pause();
 });
 
 test('two consecutive misses are a dead subscriber, within 5 s', () => {

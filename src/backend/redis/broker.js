@@ -16,6 +16,7 @@ import { RedisClusterClient } from './cluster-client.js';
 import { ConnectionCount } from './connection-count.js';
 import { Inbox } from './inbox.js';
 import { CHANNEL_KIND, Keys } from './keys.js';
+import { PROBE_BYTES } from './loopback-probe.js';
 import { RedisNode } from './node.js';
 import { SharedRules } from './shared-rules.js';
 import { slotOf, slotOfTag } from './slots.js';
@@ -163,6 +164,13 @@ export class RedisBroker {
       clock: this.clock,
       onMalformed: () => this.#onMalformed('census'),
       send: sendToAll,
+      tag: () => keys.tagOf(this.#fleetNode()?.probeChannel ?? ''),
+      answer: (message, worker, tag) => {
+        const channel = keys.probeChannelOf(worker, tag);
+        this.#nodeFor(channel)
+          ?.publisher.send(channel, message)
+          .catch(() => {});
+      },
     });
   }
 
@@ -378,7 +386,9 @@ export class RedisBroker {
   #inboxOnOther(channel, message) {
     switch (this.keys.kindOf(channel)) {
       case CHANNEL_KIND.PROBE:
-        for (const node of this.#nodes()) node.receiveProbe(channel, message);
+        // Other workers answer here.
+        if (message.length !== PROBE_BYTES) this.connectionCount.receive(message);
+        else for (const node of this.#nodes()) node.receiveProbe(channel, message);
         break;
       case CHANNEL_KIND.FLEET:
         if (!SharedRules.isOne(message)) this.connectionCount.receive(message);

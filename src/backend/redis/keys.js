@@ -3,8 +3,8 @@
 //   room:{<room>}                  channel of a room
 //   census                         channel of the fleet: connection counts and history rules
 //   limits                         channel of the servers' reports for limits over all servers
-//   probe:<worker>                 channel of a worker's probes; in a cluster probe:<worker>:{<tag>}, one for
-//                                  each primary
+//   probe:<worker>                 channel of a worker's probes and of answers to it; in a cluster
+//                                  probe:<worker>:{<tag>}, one for each primary
 //   blob:{<room>}:<random>         a publication too large for pub/sub, in a room without history
 //   history:{<room>}:meta          the position of the room's stream: fence, epoch, latest offset
 //   history:{<room>}:stream        its publications
@@ -55,6 +55,14 @@ export class Keys {
    */
   probeChannelOf(worker, tag) {
     return `${this.prefix}probe:${worker}${tag === '' ? '' : `:{${tag}}`}`;
+  }
+
+  /**
+   * @param {string} channel of probes
+   * @returns {string} its hash tag; empty without a cluster
+   */
+  tagOf(channel) {
+    return /:\{(\d+)\}$/.exec(channel)?.[1] ?? '';
   }
 
   /**

@@ -10,6 +10,8 @@
 const PROBE_INTERVAL_MS = 1500;
 const PROBE_TIMEOUT_MS = 1500;
 const MAX_MISSES = 2;
+/** Length of a probe. */
+export const PROBE_BYTES = 4;
 
 export class LoopbackProbe {
   /**
@@ -82,7 +84,12 @@ export class LoopbackProbe {
 
   /** @param {Buffer} message */
   receive(message) {
-    if (message.length !== 4 || this.token === 0 || message.readUInt32BE(0) !== this.token) return;
+    if (
+      message.length !== PROBE_BYTES ||
+      this.token === 0 ||
+      message.readUInt32BE(0) !== this.token
+    )
+      return;
     this.hasAnswered = true;
     this.onRoundTrip((performance.now() - this.sentAt) / 1000);
     this.#answered(true);
@@ -95,7 +102,7 @@ export class LoopbackProbe {
     this.token = token;
     this.sentMs = nowMs;
     this.sentAt = performance.now();
-    const message = Buffer.allocUnsafe(4);
+    const message = Buffer.allocUnsafe(PROBE_BYTES);
     message.writeUInt32BE(token, 0);
     this.publish(message).catch((error) => {
       if (this.token !== token || error.code !== 'UNAVAILABLE') return;

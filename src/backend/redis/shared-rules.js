@@ -1,7 +1,10 @@
 // shared-rules.js: exchanges the history rules of all servers over the channel of the fleet.
 //
-//   #?          a worker has started or is back: workers with rules answer
+//   #?          a worker has started or is back: a worker with rules answers
 //   #<rules>    a worker's own rules, as in FANFARE_HISTORY; as an answer, and as a heartbeat
+//
+// Each message reaches all workers, and workers with the same rules send the same message. So a
+// worker waits for a random time, and sends nothing if it hears its own rules meanwhile.
 //
 // A room must have history on every server or on none. If one server published there without
 // offsets, it would break the guarantee of the others, and no reader could notice. So a worker
@@ -10,13 +13,18 @@
 
 import { parseHistoryRules } from '../../config/room-patterns.js';
 
-const HEARTBEAT_MS = 2000;
-/** Time that a starting worker waits for the rules of other workers, which answer at once. */
-const ANSWER_MS = 50;
+/** A heartbeat follows the latest one of the same rules after a random time between these two. */
+const MIN_HEARTBEAT_MS = 2000;
+const MAX_HEARTBEAT_MS = 6000;
+/** Time that a starting worker waits for the rules of other workers. */
+const ANSWERS_MS = 80;
+const MAX_ANSWER_MS = 30;
 /**
- * Interval between two answers. After an outage the whole fleet asks at once, and each answer
- * reaches all workers.
+ * Few workers answer early, so that the others hear them: 640 workers send some four answers, and
+ * two workers wait for most of MAX_ANSWER_MS.
  */
+const ANSWER_EXPONENT = 1 / 8;
+/** Interval between two answers: after an outage the whole fleet asks at once. */
 const MIN_INTERVAL_MS = 20;
 const MAX_MESSAGE_BYTES = 32 * 1024;
 /** The most rules adopted from others, so that a stray program can't fill the memory. */
@@ -44,7 +52,9 @@ export class SharedRules {
     this.hasOwn = entries.length > 0;
     this.adopted = 0;
     this.isLive = false;
+    /** The time of the latest message with these rules, and that of the next heartbeat. */
     this.saidMs = Number.NEGATIVE_INFINITY;
+    this.heartbeatMs = Number.NEGATIVE_INFINITY;
     /** @type {NodeJS.Timeout|null} */
     this.timer = null;
     /** The wait of a worker that starts. @type {Promise<void>|null} */
@@ -64,13 +74,12 @@ export class SharedRules {
     this.isLive = true;
     this.send(ASK);
     this.#say();
-    this.settling ??= new Promise((resolve) => void setTimeout(resolve, ANSWER_MS));
+    this.settling ??= new Promise((resolve) => void setTimeout(resolve, ANSWERS_MS));
   }
 
   pause() {
     this.isLive = false;
-    if (this.timer !== null) clearTimeout(this.timer);
-    this.timer = null;
+    this.#clearTimer();
   }
 
   /** Resolves when the other workers have had time to send their rules. */
@@ -79,7 +88,7 @@ export class SharedRules {
   }
 
   tick() {
-    if (this.isLive && performance.now() - this.saidMs >= HEARTBEAT_MS) this.#say();
+    if (this.isLive && performance.now() >= this.heartbeatMs) this.#say();
   }
 
   /**
@@ -91,7 +100,10 @@ export class SharedRules {
       if (this.isLive) this.#answer();
       return true;
     }
-    if (message.equals(this.own)) return true;
+    if (message.equals(this.own)) {
+      this.#said();
+      return true;
+    }
     if (message.length > MAX_MESSAGE_BYTES) return false;
     const { rules, faults } = parseHistoryRules(message.toString('latin1', 1).split(','));
     if (faults.length > 0) return false;
@@ -105,22 +117,31 @@ export class SharedRules {
     return true;
   }
 
-  /** Sends one answer for all workers that ask at the same time. */
+  /** Sends one answer for all workers that ask at the same time, unless another worker does. */
   #answer() {
-    if (this.timer !== null) return;
-    const wait = this.saidMs + MIN_INTERVAL_MS - performance.now();
-    if (wait <= 0) this.#say();
-    else {
-      this.timer = setTimeout(() => {
-        this.timer = null;
-        this.#say();
-      }, wait).unref();
-    }
+    if (this.timer !== null || !this.hasOwn) return;
+    const random = MAX_ANSWER_MS * Math.random() ** ANSWER_EXPONENT;
+    const wait = Math.max(random, this.saidMs + MIN_INTERVAL_MS - performance.now());
+    this.timer = setTimeout(() => this.#say(), wait).unref();
   }
 
   #say() {
     if (!this.hasOwn) return;
-    this.saidMs = performance.now();
+    this.#said();
     this.send(this.own);
+  }
+
+  /** This worker or another one has sent these rules. */
+  #said() {
+    this.#clearTimer();
+    const nowMs = performance.now();
+    this.saidMs = nowMs;
+    this.heartbeatMs =
+      nowMs + MIN_HEARTBEAT_MS + Math.random() * (MAX_HEARTBEAT_MS - MIN_HEARTBEAT_MS);
+  }
+
+  #clearTimer() {
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
   }
 }
