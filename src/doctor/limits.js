@@ -53,6 +53,8 @@ const WIDE_PORTS = { range: '10000 65535', count: 55_536 };
 const DROPPED_ONE_IN = 10_000;
 /** Share of Redis' memory limit above which it is about to refuse writes. */
 const REDIS_FULL = 0.9;
+/** The default of Redis for `stream-node-max-bytes`. */
+const DEFAULT_STREAM_NODE = 4096;
 
 /**
  * @typedef {import('./read.js').Machine & import('./read.js').RedisState & import('./bucket.js').BucketState}
@@ -462,6 +464,26 @@ export const LIMITS = Object.freeze([
         permits: null,
         fault: failed ? 'Redis could not write to its disk and refuses writes' : undefined,
         fix: `free its disk, then ${redisCli(config, '', 'bgsave')}`,
+      };
+    },
+  },
+  {
+    name: 'redis-stream-node',
+    needs: ['redisStreamNode'],
+    source: 'Redis: `CONFIG GET stream-node-max-bytes`',
+    meaning:
+      'Memory that Redis reserves for the first messages of a room with history. With 4096, the default of Redis, a room takes at least 4.7 kB; with 1024 it takes 1.6 kB. Rooms with 20 or more messages take 5 to 10 % more with 1024.',
+    judge({ redisStreamNode: node }, { config }) {
+      if (node === null || config.history.length === 0) return null;
+      const isLarge = node === 0 || node > DEFAULT_STREAM_NODE;
+      return {
+        value:
+          node === 0
+            ? 'no limit'
+            : `${bytes(node)}${node === DEFAULT_STREAM_NODE ? '; 1 KiB saves memory if most rooms have few messages' : ''}`,
+        permits: null,
+        fault: isLarge ? 'Redis reserves too much memory for each room with history' : undefined,
+        fix: redisCli(config, 'stream-node-max-bytes 1024'),
       };
     },
   },

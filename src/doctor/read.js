@@ -170,6 +170,7 @@ export function environmentOf(pid) {
  * @property {{save: string, append: string, failed: boolean}|null} redisPersistence `save` empty:
  *   no snapshots; `append` empty: no append-only file; `failed`: Redis refuses writes because the
  *   last write to disk failed
+ * @property {number|null} redisStreamNode bytes of a node of a stream; 0: no limit
  */
 
 /** @typedef {{[K in keyof RedisState]: RedisState[K]|Unread}} RedisReadings */
@@ -235,6 +236,9 @@ async function readServer(settings, node) {
         policy: info.get('maxmemory_policy') ?? '',
       },
       redisPersistence: await persistence(info, setting).catch((error) => unread(error)),
+      redisStreamNode: await setting('stream-node-max-bytes')
+        .then(Number)
+        .catch((error) => unread(error)),
     };
   } catch (error) {
     return allRedis(unread(cause ?? error, redisSecrets(settings)));
@@ -254,6 +258,7 @@ function allRedis(reading) {
     redisPubsub: reading,
     redisMemory: reading,
     redisPersistence: reading,
+    redisStreamNode: reading,
   };
 }
 

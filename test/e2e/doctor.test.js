@@ -265,6 +265,11 @@ test(
     assert.match(rowOf(changed, 'redis-maxmemory').value, /of 100 MiB, allkeys-lru$/);
     assert.equal(changed.first, 'redis-maxmemory');
     assert.match(rowOf(changed, 'redis-persistence').value, /^AOF, everysec/);
+
+    await redis.cli('config', 'set', 'stream-node-max-bytes', '1024');
+    const withHistory = { env: { ...env, FANFARE_HISTORY: 'chat.*=10/1h' } };
+    const small = examined(['--connections', '100', '--clients', 'elsewhere'], withHistory);
+    assert.equal(rowOf(small, 'redis-stream-node').value, '1 KiB');
   },
 );
 

@@ -42,6 +42,7 @@ function plenty() {
     redisPubsub: { hard: 32 * 2 ** 20, soft: 8 * 2 ** 20, seconds: 60 },
     redisMemory: { max: 0, used: 1, policy: 'noeviction' },
     redisPersistence: { save: '3600 1', append: 'everysec', failed: false },
+    redisStreamNode: 1024,
     bucket: { ms: 20, fault: '' },
   };
 }
@@ -183,6 +184,13 @@ const LOWEST = [
     null,
     /bgsave$/,
   ],
+  [
+    'redis-stream-node',
+    { redisStreamNode: 16_384 },
+    null,
+    /config set stream-node-max-bytes 1024$/,
+    { env: { FANFARE_HISTORY: 'chat.*=10/1h' } },
+  ],
   ['bucket', { bucket: { ms: 20, fault: 'the bucket answered 403' } }, null, /FANFARE_BLOB_URL/],
 ];
 
@@ -264,6 +272,7 @@ test('if the kernel does not track connections, and without Redis, their rows ar
     redisPubsub: null,
     redisMemory: null,
     redisPersistence: null,
+    redisStreamNode: null,
   };
   const names = look({ ...plenty(), ...none }, { env: { REDIS_URL: '' } }).limits.map(
     ({ name }) => name,
@@ -382,6 +391,16 @@ test('the persistence of Redis and its policy when its memory is full are report
   const memory = (/** @type {number} */ used) =>
     row({ redisMemory: { max: 1000, used, policy: 'noeviction' } }, 'redis-maxmemory').verdict;
   assert.deepEqual([memory(900), memory(901)], ['ok', 'low']);
+});
+
+test('the default node of a stream is no fault, and is reported only if rooms have history', () => {
+  const readings = { ...plenty(), redisStreamNode: 4096 };
+  const env = { FANFARE_HISTORY: 'chat.*=10/1h' };
+  const row = rowOf(look(readings, { env }), 'redis-stream-node');
+  assert.equal(row.verdict, 'ok');
+  assert.match(row.value, /^4 KiB; 1 KiB saves memory/);
+  const without = look(readings).limits.map(({ name }) => name);
+  assert.ok(!without.includes('redis-stream-node'));
 });
 
 test('no fix shows a credential', () => {
@@ -648,6 +667,7 @@ test('a configuration without Redis is not a fault', async () => {
     redisPubsub: null,
     redisMemory: null,
     redisPersistence: null,
+    redisStreamNode: null,
   });
 });
 
