@@ -2,8 +2,12 @@
 // seconds: servers start four times. faults/versions.test.js takes minutes (`npm run test:versions`).
 
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { startRedis } from '../../loadtest/lib/redis.js';
 import { smoke } from '../faults/smoke.js';
+import { eventually, start, Worker } from '../helpers/redis-worker.js';
 import { replaceServer, unknownVersions } from '../helpers/rolling.js';
 import { checkOut, copyTree, findBase, mainOf, makeNext, relayOf } from '../helpers/versions.js';
 
@@ -24,6 +28,39 @@ test(`servers of ${ref}, the working tree and the next version share rooms`, {
     assert.equal(await unknownVersions(trial), 0);
     await replaceServer(trial, one, next);
   });
+});
+
+test(`workers of ${ref} and of the working tree count each other, and drop no report`, {
+  timeout: 60_000,
+  skip: obstacle || false,
+}, async (t) => {
+  const path = join(checkOut(t, ref), 'src/backend/redis/broker.js');
+  const { RedisBroker } = await import(pathToFileURL(path).href);
+  const redis = await startRedis(t);
+  const startBase = async () => {
+    const worker = new Worker(redis, {}, RedisBroker);
+    t.after(() => worker.broker.close());
+    await worker.broker.start(worker);
+    return worker;
+  };
+  const [treeA, baseA] = [await start(t, redis), await startBase()];
+  const [treeB, baseB] = [await start(t, redis), await startBase()];
+  const workers = [treeA, baseA, treeB, baseB];
+  for (const [i, { broker }] of workers.entries()) broker.reportConnections(10 ** i);
+  for (const { broker } of workers) {
+    await eventually(async () => (await broker.countConnections()) === 1111);
+    assert.equal(await broker.countWorkers(), 4);
+  }
+  await baseA.broker.close();
+  await treeA.broker.close();
+  for (const { broker } of [treeB, baseB]) {
+    await eventually(async () => (await broker.countConnections()) === 1100);
+    assert.equal(await broker.countWorkers(), 2);
+  }
+  assert.deepEqual(
+    workers.map(({ counters }) => counters.malformed),
+    [0, 0, 0, 0],
+  );
 });
 
 test('if messages between primary and workers differ from the release, RELAY_VERSION does too', {

@@ -18,8 +18,9 @@ export class Worker {
   /**
    * @param {{settings: RedisSettings}} redis
    * @param {Partial<import('../../src/config/settings.js').Config>} config
+   * @param {typeof RedisBroker} [Broker] of another version
    */
-  constructor(redis, config) {
+  constructor(redis, config, Broker = RedisBroker) {
     this.counters = createCounters();
     /** @type {string[]} */
     this.texts = [];
@@ -32,7 +33,7 @@ export class Worker {
     /** Of rooms with history. @type {import('../../src/backend/broker.js').Position[]} */
     this.positions = [];
     const rules = new RoomRules(config.history ?? []);
-    this.broker = new RedisBroker({
+    this.broker = new Broker({
       config: {
         redis: redis.settings,
         redisPrefix: 'faults:',
