@@ -4,7 +4,9 @@
 /** With a load that an earlier search found: where to begin, and how to grow from there. */
 const KNOWN_START = 0.7;
 const KNOWN_GROW = 1.4;
-const KNOWN_BISECTIONS = 2;
+const KNOWN_BISECTIONS = 3;
+/** A failure further above the known load is expected. */
+const KNOWN_NEAR = 1.2;
 
 /**
  * @template S
@@ -14,10 +16,10 @@ const KNOWN_BISECTIONS = 2;
 /**
  * The best attempt that passed, by its score, or null if none did.
  *
- * A failed attempt that would end the growth is repeated before it counts (`retries`): on a shared
- * machine one bad moment must not decide. One of the bisection is not: it moves the result by no
- * more than its own step; nor is one above a known load, which is expected. When the very first
- * fails, the load is halved until one passes.
+ * A failed attempt is repeated before it counts (`retries`): on a shared machine one bad moment must
+ * not decide. That holds for the bisection as well. If its first step fails, all loads above it are
+ * never tried. Only an attempt far above a known load is not repeated, because its failure is
+ * expected. When the very first fails, the load is halved until one passes.
  * @template S
  * @param {object} options
  * @param {number} options.start
@@ -64,7 +66,7 @@ export async function searchRate({
 
   for (let attempts = 0; attempts < 40; attempts++) {
     let result = await attempt(load);
-    const decides = failed === Number.POSITIVE_INFINITY && (known === undefined || passed === 0);
+    const decides = known === undefined || load <= known * KNOWN_NEAR;
     for (let i = 0; i < retries && !result.ok && decides; i++) {
       await recover(result.step);
       result = await attempt(load);

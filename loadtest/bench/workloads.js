@@ -214,7 +214,7 @@ function saturated(members) {
         const best = await searchRate({
           start: 30_000,
           grow: 2.5,
-          bisections: quick ? 1 : 3,
+          bisections: quick ? 1 : 4,
           retries: quick ? 0 : 1,
           known,
           attempt: async (rate) => {
