@@ -85,6 +85,11 @@ export class Swarm {
     this.#count = processes;
   }
 
+  /** @param {number} processes @returns {Swarm} another one of the same client, not started */
+  another(processes) {
+    return new Swarm({ client: this.#client, processes });
+  }
+
   /** Starts the processes. */
   start() {
     for (let i = 0; i < this.#count; i++) {
