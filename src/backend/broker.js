@@ -48,6 +48,9 @@ export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
  *   The buffer belongs to the broker from the call on. Successive publications of one worker to a
  *   room keep their order.
  *
+ * @property {() => void} [flush] Sends the publications of this turn now. Without it, they leave
+ *   together at the end of the turn.
+ *
  * @property {(room: string, request: ReadRequest) => Promise<HistoryPage>} history Reads a room's
  *   position and a page of its history in one atomic step. The room need not be subscribed, nor
  *   have been published to: its offset is 0 then. Rejects with UNAVAILABLE, also if the store may

@@ -6,9 +6,11 @@
 // cost of a delivery falls as the load rises.
 //
 // A flush over many members yields. After SLICE_MS the event loop turns (reads, pings, joins, other
-// rooms), and then the flush continues. Rooms take turns of TURN_MS, so that a small room does not
-// wait for a big one. While a room's flush is under way, new publications wait for the next flush,
-// so each member sees one order.
+// rooms), and then the flush continues. A message of a small room must not wait for a big one. So
+// each slice first sends this turn's publications to the broker, then begins the flushes that have
+// come since the last slice, and only then continues those under way. Rooms take turns of TURN_MS.
+// While a room's flush is under way, new publications wait for the next flush, so each member sees
+// one order.
 //
 //   push -> room.waiting --(end of tick, or of the flush before it)--> room.flight {frames, members, next} -> sockets
 //
@@ -21,7 +23,7 @@
 
 import { FORMAT } from '../protocol/format.js';
 
-const SLICE_MS = 4;
+const SLICE_MS = 2;
 /**
  * If a busy worker reads for longer than SLICE_MS between two slices, the next slice is as long, up
  * to this bound. Otherwise its writes would lag more and more.
@@ -54,8 +56,18 @@ export class Outbox {
    *   after a resync
    * @param {{observe(n: number): void}} parts.fanout observes the receivers of each flush
    * @param {{observe(seconds: number): void}} parts.flushSeconds
+   * @param {() => void} [parts.sendPublications] sends publications of this turn to the broker now,
+   *   not at the turn's end, which would be after the slice
    */
-  constructor({ slowConsumers, counters, maxUnsentBytes, reloadWindowMs, fanout, flushSeconds }) {
+  constructor({
+    slowConsumers,
+    counters,
+    maxUnsentBytes,
+    reloadWindowMs,
+    fanout,
+    flushSeconds,
+    sendPublications = () => {},
+  }) {
     this.slowConsumers = slowConsumers;
     this.counters = counters;
     this.limits = {
@@ -64,6 +76,7 @@ export class Outbox {
     };
     this.fanout = fanout;
     this.flushSeconds = flushSeconds;
+    this.sendPublications = sendPublications;
     /** @type {(room: Room, publications: readonly Buffer[]) => void} */
     this.onFlushed = () => {};
     /** Rooms with publications whose flush has not begun. @type {Room[]} */
@@ -140,18 +153,21 @@ export class Outbox {
   /** One slice of work. */
   run() {
     this.isScheduled = false;
+    this.sendPublications();
     const { fresh, underWay } = this;
     const started = performance.now();
     const sliceEnd = started + Math.min(MAX_SLICE_MS, Math.max(SLICE_MS, started - this.yieldedMs));
     let now = started;
-    // One turn for a flush under way, then the rooms whose flush has not begun, most of them small.
-    // The rest of the slice goes to the flushes under way again. So neither kind starves the other.
-    if (underWay.length > 0) now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
+    // First the rooms whose flush has not begun, most of them small. The rest of the slice goes to
+    // the flushes under way, and at least one turn. So neither kind starves the other.
+    let waited = underWay.length > 0;
     let begun = 0;
     while (begun < fresh.length && now < sliceEnd) now = this.#continue(fresh[begun++], now);
     this.fresh = begun === fresh.length ? [] : fresh.slice(begun);
-    while (underWay.length > 0 && now < sliceEnd)
+    while (underWay.length > 0 && (waited || now < sliceEnd)) {
+      waited = false;
       now = this.#continue(/** @type {Room} */ (underWay.shift()), now);
+    }
     this.flushSeconds.observe((now - started) / 1000);
     const hasMore = this.fresh.length > 0 || underWay.length > 0;
     this.yieldedMs = hasMore ? now : Number.POSITIVE_INFINITY;

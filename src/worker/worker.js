@@ -158,6 +158,7 @@ export class Worker {
       reloadWindowMs: config.reconnectWindowMs,
       fanout: metrics.fanout,
       flushSeconds: metrics.flushSeconds,
+      sendPublications: () => broker.flush?.(),
     }));
     const scheduler = (this.scheduler = new SyncScheduler({
       broker,

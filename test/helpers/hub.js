@@ -61,6 +61,7 @@ export function buildHub({
     reloadWindowMs,
     fanout: ignore,
     flushSeconds: ignore,
+    sendPublications: () => broker.flush?.(),
   });
   const scheduler = new SyncScheduler({
     broker,

@@ -63,6 +63,8 @@ function build({
     config,
     counters,
     clock,
+    /** @type {Partial<import('../../src/backend/broker.js').Broker>} */
+    broker,
     hub,
     outbox,
     commands,
@@ -255,6 +257,44 @@ test('a small room does not wait for a big room', async () => {
   hub.broadcast('small', publication('y'));
   while (small.transport.writes.length === 0) await turn();
   assert.ok(hub.rooms.get('big')?.flight, 'the big room is still being written');
+});
+
+test('a flush that begins goes before one under way, which gets a turn of each slice', async () => {
+  const { hub, connect } = build();
+  /** @type {string[]} */
+  const written = [];
+  const add = (/** @type {string} */ room, ms = 0) => {
+    const { connection, transport } = connect();
+    hub.join(connection, room, QUIET);
+    transport.write = () => {
+      written.push(room);
+      for (const end = performance.now() + ms; performance.now() < end; );
+    };
+  };
+  for (let i = 0; i < 400; i++) add('big', 0.05);
+  const rooms = Array.from({ length: 100 }, (_, i) => `small-${i}`);
+  for (const room of rooms) add(room, 0.2);
+  hub.broadcast('big', publication('x'));
+  while (!hub.rooms.get('big')?.flight) await turn();
+  const before = written.length;
+  for (const room of rooms) hub.broadcast(room, publication('y'));
+  while (!written.includes('small-99')) await turn();
+  assert.equal(written[before], 'small-0');
+  const between = written.slice(before, written.indexOf('small-99'));
+  assert.ok(between.includes('big'), 'the big room is written to between slices of small ones');
+});
+
+test('a slice sends the publications of its turn before it writes', async () => {
+  const { hub, broker, connect } = build();
+  /** @type {string[]} */
+  const steps = [];
+  broker.flush = () => void steps.push('sent');
+  const { connection, transport } = connect();
+  hub.join(connection, 'r', QUIET);
+  transport.write = () => steps.push('written');
+  hub.broadcast('r', publication('x'));
+  while (!steps.includes('written')) await turn();
+  assert.deepEqual(steps, ['sent', 'written']);
 });
 
 test('members and their positions stay correct in any order of joining and leaving', async () => {

@@ -21,6 +21,7 @@ import { KEY_LENGTH } from './relay-wire.js';
  * @property {(room: string, publication: Buffer) => Promise<void>} publish
  * @property {(room: string, key: string, publication: Buffer) => Promise<void>} publishOnce
  * @property {(room: string, key: string, publication: Buffer) => Promise<Position>} append
+ * @property {() => void} sendNow
  * @property {Broker['history']} history
  * @property {(connections: number) => void} reportConnections
  * @property {() => Promise<number>} countConnections
@@ -145,6 +146,10 @@ export class EmbeddedBroker {
     }
     this.lastPublish = this.link.publish(room, publication);
     return this.lastPublish;
+  }
+
+  flush() {
+    this.link.sendNow();
   }
 
   /**

@@ -587,6 +587,11 @@ export class RelayClient {
     );
   }
 
+  /** Writes the messages of this tick before its end, if there are any. */
+  sendNow() {
+    if (this.isScheduled) this.flush();
+  }
+
   /** Writes the messages of this tick. */
   flush() {
     this.isScheduled = false;

@@ -248,6 +248,11 @@ export class RedisBroker {
     return node.publisher.publishOnce(room, publication, key, fingerprint);
   }
 
+  flush() {
+    if (this.node !== null) this.node.publisher.flush();
+    else for (const { publisher } of this.#nodes()) publisher.flush();
+  }
+
   /**
    * @param {string} room
    * @param {import('../broker.js').ReadRequest} from
