@@ -489,8 +489,14 @@ static void on_readable(struct connection *c) {
       if (opcode <= 2) on_message(c, p + header, length, now);
       else if (opcode == 9) send_frame(c, 10, (char *)p + header, length);
       else if (opcode == 8) {
-        connection_ended(c);
-        return;
+        if (!groups[c->group].returning) {
+          connection_ended(c);
+          return;
+        }
+        // As real clients do: the server gets its close frame back, and ends the TCP connection.
+        struct linger orderly = {0, 0};
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &orderly, sizeof orderly);
+        send_frame(c, 8, (char *)p + header, length);
       }
       if (c->state == CLOSED) return;
       p += header + length;
