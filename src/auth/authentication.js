@@ -1,11 +1,11 @@
-// authentication.js: lets connections in by their tokens, and sends them away when the tokens end.
+// authentication.js: authenticates connections by tokens, and closes them when the tokens expire.
 //
 //   handshake with a token    -> verified before the answer -> session, or closed with a code
 //   handshake without one     -> `required`: the lobby, for 5 s; `optional`: anonymous
 //   hello or auth with a token -> session, or the renewal of one
 //
-// The handshake of a refused token is answered with 101, and the connection then closed: a browser
-// shows its page no HTTP status, but a close code.
+// If the token of a handshake is refused, the answer is 101 all the same. The connection is then
+// closed, because a page in a browser sees the close code, but no HTTP status.
 
 import { CLOSES } from '../protocol/codes.js';
 import { mayJoin } from './session.js';
@@ -15,9 +15,24 @@ import { UserPlaces } from './user-places.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('./claims.js').Identity} Identity */
-
 /** @typedef {import('./credentials.js').Credentials} Credentials */
 /** @typedef {import('./credentials.js').Refusal} Refusal */
+
+/** Clients wait at least so long while tokens cannot be checked. */
+const RETRY_S = 5;
+
+/** @type {Refusal} */
+const DENIED = Object.freeze({
+  error: 'PERMISSION_DENIED',
+  retryAfterS: 0,
+  close: CLOSES.INVALID_TOKEN,
+});
+/** @type {Refusal} */
+const INVALID = Object.freeze({
+  error: 'INVALID_TOKEN',
+  retryAfterS: 0,
+  close: CLOSES.INVALID_TOKEN,
+});
 
 export class Authentication {
   /**
@@ -111,12 +126,12 @@ export class Authentication {
   }
 
   /**
-   * A token has come in a command. A refused one closes a connection that waits in the lobby, and
-   * leaves any other as it was.
+   * A token has come in a command. If it is refused, a connection in the lobby is closed; any other
+   * stays as it was.
    * @param {Connection} connection
    * @param {string} token
    * @returns {Promise<{refusal: Refusal|null, commands: readonly Buffer[]}>} never rejects;
-   *   `commands` have waited for it, and follow it
+   *   `commands` have waited for it; handle them next
    */
   async authenticate(connection, token) {
     const { session, isHeld } = connection;
@@ -220,7 +235,7 @@ export class Authentication {
   }
 
   /**
-   * @param {unknown} error
+   * @param {unknown} error of the verifier, or of the places
    * @returns {Refusal}
    */
   #refusalOf(error) {
@@ -240,21 +255,6 @@ export class Authentication {
   }
 }
 
-/** Asked to wait at least so long while tokens cannot be checked. */
-const RETRY_S = 5;
-
-/** @type {Refusal} */
-const DENIED = Object.freeze({
-  error: 'PERMISSION_DENIED',
-  retryAfterS: 0,
-  close: CLOSES.INVALID_TOKEN,
-});
-/** @type {Refusal} */
-const INVALID = Object.freeze({
-  error: 'INVALID_TOKEN',
-  retryAfterS: 0,
-  close: CLOSES.INVALID_TOKEN,
-});
 /**
  * @param {Refusal} refusal
  * @returns {Credentials}

@@ -1,4 +1,4 @@
-// claims-text.js: parses the claims of a token, its rights by their text.
+// claims-text.js: parses the claims of a token, and looks up its rights by their text.
 //
 // All users of a role have the same `rooms`, and most tokens have no longer claim. A known text of
 // it is replaced by a marker, and the rest is parsed:

@@ -1,7 +1,7 @@
 // claims.js: the claims of a verified token as an identity.
 //
-// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. A claim of another
-// shape makes the whole token invalid: a right that is misread in part is worse than a refusal.
+// The registered claims (RFC 7519 4.1) are checked first, then Fanfare's own. If a claim has
+// another shape, the token is invalid: a right that is misread in part is worse than a refusal.
 // Unknown claims are ignored.
 
 import { isRoomPattern } from '../config/room-patterns.js';
@@ -9,7 +9,7 @@ import { asciiJson } from './ascii-json.js';
 import { parseClaims } from './claims-text.js';
 import { TokenError } from './token-error.js';
 
-/** Clocks of two machines differ: every time in a token may be off by as much. */
+/** Clocks of two machines differ, so every time in a token may be off by as much. */
 const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, behind one byte for the length. */
@@ -21,7 +21,7 @@ const MAX_AUTOJOIN = 100;
 /** Control characters and lone halves of surrogate pairs: not in a name that others see. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
-/** Whom a connection belongs to, and what it may do. */
+/** The user of a connection, and its rights. */
 export class Identity {
   /**
    * @param {object} parts
@@ -103,7 +103,7 @@ function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
   if (!isTime(exp) || !isTimeOrAbsent(iat) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
   if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
   if (Math.max(nbf ?? 0, iat ?? 0) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
-  // A revocation is kept until every token of before has expired, so no token may live longer.
+  // A revocation is kept until every earlier token has expired, so no token may live longer.
   if (exp - Math.min(iat ?? nowS, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
 }
 
@@ -116,7 +116,7 @@ function isTimeOrAbsent(value) {
 }
 
 /**
- * RFC 7519 2, NumericDate: seconds, perhaps with a fraction. JSON can say 1e999, which is infinite.
+ * RFC 7519 2, NumericDate: seconds, perhaps with a fraction. In JSON, 1e999 is infinite.
  * @param {unknown} value
  * @returns {value is number}
  */
@@ -134,7 +134,7 @@ export function isUser(value) {
     value !== '' &&
     value.length <= MAX_USER_LENGTH &&
     !UNPRINTABLE.test(value) &&
-    // Each of its characters takes at most six there.
+    // Each of its characters takes at most six bytes there.
     (value.length * 6 <= MAX_SENDER_BYTES || asciiJson(value).length <= MAX_SENDER_BYTES)
   );
 }

@@ -1,8 +1,8 @@
 // lobby.js: connections that have to authenticate and have not done so yet.
 //
 // They are in no room and in no list of the hub: nothing is sent to them but replies. Each has 5 s
-// from its handshake; then it is closed with 4502. While a token of a connection is being verified,
-// the commands behind it wait here, in order.
+// from its handshake; then the worker closes it with 4502. While a token of a connection is being
+// verified, the commands behind the token wait here, in order.
 
 import { CLOSES } from '../protocol/codes.js';
 
@@ -12,7 +12,7 @@ const TIMEOUT_MS = 5000;
 const MAX_WAITING_BYTES = 65_536;
 /** The same for all connections together. */
 const MAX_ALL_WAITING_BYTES = 16 * 1024 * 1024;
-/** What a waiting command costs beside its bytes. */
+/** Memory of a waiting command beside its bytes. */
 const COMMAND_BYTES = 128;
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -74,7 +74,7 @@ export class Lobby {
   }
 
   /**
-   * A token of the connection is being verified: what it sends from now on waits.
+   * A token of the connection is being verified: the commands behind it wait.
    * @param {Connection} connection
    */
   beginVerifying(connection) {
@@ -105,7 +105,7 @@ export class Lobby {
     return true;
   }
 
-  /** Closes those whose time is over. Call it several times a second. */
+  /** Closes the connections whose time is over. Call it several times a second. */
   sweep() {
     const nowMs = this.now();
     for (const [connection, { deadlineMs }] of this.#guests) {
@@ -114,7 +114,7 @@ export class Lobby {
     }
   }
 
-  /** This worker leaves. */
+  /** The worker drains. */
   close() {
     for (const connection of this.#guests.keys()) connection.close(CLOSES.DRAIN);
   }

@@ -1,6 +1,6 @@
 // revocation-log.js: keeps this worker's list of revocations equal to that of the backend.
 //
-//   revoke: backend keeps it -> all workers are told -> each closes the connections
+//   revoke -> the backend keeps it -> a notice to all workers -> each closes the connections
 //
 // The list is read at the start, whenever the broker comes back, and every 30 s, because a
 // notice may be lost. Until the first read has succeeded no token is accepted: a worker that starts
@@ -27,7 +27,7 @@ export class RevocationLog {
   /**
    * @param {object} parts
    * @param {import('../backend/revocations.js').RevocationStore} parts.store
-   * @param {(revocation: Revocation) => Promise<void>} parts.announce tells all workers
+   * @param {(revocation: Revocation) => Promise<void>} parts.announce notifies all workers
    * @param {import('./revocations.js').Revocations} parts.revocations
    * @param {(revocation: Revocation) => void} parts.onRevoked one is new in this worker's list
    * @param {{warn(fields: object, text: string): void, info(fields: object, text: string): void}}
@@ -80,9 +80,9 @@ export class RevocationLog {
     try {
       await this.announce(revocation);
     } catch (error) {
-      // It is kept, and other workers find it within READ_INTERVAL_MS. That is not what was asked.
+      // The backend has it, so other workers apply it, but perhaps only after READ_INTERVAL_MS.
       throw Object.assign(
-        new Error('revoked here; other workers were not told', { cause: error }),
+        new Error('revoked here, but other workers may not know yet', { cause: error }),
         {
           code: 'OUTCOME_UNKNOWN',
         },
@@ -121,8 +121,8 @@ export class RevocationLog {
       waitMs = RETRY_INTERVAL_MS;
       if (!this.#isFailing && !this.#isClosed) {
         const text = this.#isLoaded
-          ? 'revocations can not be read: the known ones hold'
-          : 'revocations can not be read: no token is accepted until they are';
+          ? 'revocations cannot be read: the known ones hold'
+          : 'revocations cannot be read: no token is accepted until they are';
         this.log.warn({ err: error }, text);
       }
       this.#isFailing = true;

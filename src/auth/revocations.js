@@ -1,4 +1,4 @@
-// revocations.js: which tokens are refused although they are valid.
+// revocations.js: the tokens that are refused although they are valid.
 //
 // A revocation names a user, with the time before which the tokens were issued, or one token by its
 // `jti`. It is kept until the longest possible token has expired; after that the token is refused
@@ -21,7 +21,7 @@ export class Revocations {
   #users = new Map();
   /** @type {Map<string, Revocation>} */
   #tokens = new Map();
-  /** Where the next sweep goes on. @type {IterableIterator<Revocation>} */
+  /** The next sweep begins here. @type {IterableIterator<Revocation>} */
   #sweeping = this.#all();
 
   /**

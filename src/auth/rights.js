@@ -1,4 +1,4 @@
-// rights.js: what a token permits in rooms, as patterns of their names.
+// rights.js: the rights of a token in rooms, as patterns of room names.
 //
 //   "rooms": { "join": ["chat.*"], "publish": ["chat.42"], "presence": [], "history": ["chat.*"] }
 //
@@ -42,7 +42,7 @@ export class RoomList {
   }
 }
 
-/** What a token permits in rooms. Frozen and shared. */
+/** The rights of a token in rooms. Frozen and shared. */
 export class Rights {
   /** @param {Readonly<Record<RoomRight, readonly string[]>>} rooms */
   constructor(rooms) {

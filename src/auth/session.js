@@ -1,5 +1,6 @@
-// session.js: what an authenticated connection is and may do. A connection without a session is
-// anonymous; if tokens are required there is none.
+// session.js: the user and the rights of an authenticated connection.
+//
+// A connection without a session is anonymous, or waits in the lobby.
 
 import { asciiJson } from './ascii-json.js';
 
@@ -9,7 +10,7 @@ import { asciiJson } from './ascii-json.js';
  */
 /** @typedef {import('./claims.js').Identity} Identity */
 
-/** Belongs to one connection, until its token is renewed. */
+/** One connection has it until its token is renewed. */
 export class Session {
   /**
    * @param {Identity} identity

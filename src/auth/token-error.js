@@ -1,4 +1,4 @@
-// token-error.js: why a token is refused.
+// token-error.js: the reasons for which a token is refused.
 //
 // A reason is one of a closed set, so it can label a metric. Neither the message nor a `cause`
 // holds any text of the token or of a key: an error may reach a log.
@@ -6,7 +6,7 @@
 /** @typedef {typeof import('../observability/counters.js').TOKEN_REFUSALS[number]} Reason */
 /** @typedef {'INVALID_TOKEN'|'TOKEN_EXPIRED'|'UNAVAILABLE'} Code */
 
-/** Each reason with the error code that the client gets. @type {Readonly<Record<Reason, Code>>} */
+/** The error code of each reason, for the client. @type {Readonly<Record<Reason, Code>>} */
 const REASONS = Object.freeze({
   /** longer than MAX_TOKEN_BYTES */
   oversized: 'INVALID_TOKEN',

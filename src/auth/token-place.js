@@ -1,17 +1,17 @@
-// token-place.js: where a handshake carries its token.
+// token-place.js: finds the token of a handshake.
 //
 //   Authorization: Bearer <token>
 //   Sec-WebSocket-Protocol: fanfare, fanfare.token.<token>     browsers can set no other header
 //   /ws?token=<token>                                          ends up in access logs
 //
-// The first place that has one counts. A token may also come later, in the first `hello`.
+// If there are several, the first of these places counts. A token may also come in `hello`.
 
 const BEARER = /^Bearer +([^ ]+) *$/i;
 const SUBPROTOCOL_PREFIX = 'fanfare.token.';
 
 /**
  * @param {{headers: import('node:http').IncomingHttpHeaders, url?: string}} request
- * @returns {string|null} null: none
+ * @returns {string|null} null if it has none
  */
 export function tokenOf({ headers, url = '' }) {
   const bearer = BEARER.exec(headers.authorization ?? '');

@@ -28,7 +28,10 @@ const TYPES = new Set(['jwt', 'at+jwt', 'application/jwt', 'application/at+jwt']
 /** Different headers that are remembered. One more, and all of them are forgotten. */
 const MAX_HEADERS = 100;
 const TOKEN = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/;
-/** The hash of each algorithm that uses a secret. @type {Map<string, import('./hmac.js').HashName>} */
+/**
+ * The hash of each algorithm that uses a secret.
+ * @type {ReadonlyMap<string, import('./hmac.js').HashName>}
+ */
 const HMAC_HASHES = new Map([
   ['HS256', 'sha256'],
   ['HS384', 'sha384'],
@@ -253,7 +256,7 @@ function textOf(part) {
 /**
  * @param {unknown} error
  * @returns {TokenError}
- * @throws what is no refusal but a fault of this program
+ * @throws the error, if it is a fault of this program
  */
 function refusalOf(error) {
   if (error instanceof TokenError) return error;
