@@ -35,6 +35,7 @@ const DEFAULT_TYPE = 'application/octet-stream';
 
 /** @typedef {import('./call.js').Call} Call */
 /** @typedef {import('./call.js').Services} Services */
+/** @typedef {import('./fields.js').Fields} Fields */
 /** @typedef {import('./fields.js').Slice} Slice */
 /** @typedef {import('../../protocol/position.js').Position} Position */
 
@@ -127,11 +128,21 @@ export class PublishRoutes {
     }
     call.key.requireRooms(names);
     this.#charge(call, payloads, 1);
+    // One after the other, so that a batch has one place among the uploads.
+    /** @type {(Claim|null)[]} */
+    const claims = [];
+    for (const slice of payloads)
+      claims.push(this.#isLarge(slice) ? await this.#store(call, slice) : null);
     const outcomes = await this.#publishAll(
-      messages.map((/** @type {import('./fields.js').Fields} */ fields) => ({
-        room: fields.room,
-        ...this.#encode(call.body, fields, fields.idempotencyKey ?? ''),
-      })),
+      messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => {
+        const claim = claims[index];
+        const key = fields.idempotencyKey ?? '';
+        const encoded =
+          claim === null
+            ? this.#encode(call.body, fields, key)
+            : encodedClaim(claim, fields.except, key);
+        return { room: fields.room, ...encoded };
+      }),
     );
     return resultsOf(names, outcomes);
   };
@@ -141,6 +152,8 @@ export class PublishRoutes {
     const { payload: slice } = readFields(call.body, BROADCAST);
     const key = idempotencyHeader(call);
     if (slice === undefined) throw invalid('payload');
+    // A claim belongs to a room (publication.js).
+    if (this.#isLarge(slice)) throw new ApiFault('PAYLOAD_TOO_LARGE');
     this.#charge(call, [slice], 1);
     const { start, end } = slice;
     const publication = encodePublication(
@@ -163,7 +176,7 @@ export class PublishRoutes {
   /**
    * Puts a large payload into the bucket, or looks for one that the backend has put there.
    * @param {Call} call
-   * @param {import('./fields.js').Fields} fields
+   * @param {Fields} fields
    * @param {number} copies
    * @returns {Promise<Claim|null>} null: the payload goes through the broker
    */
@@ -174,30 +187,49 @@ export class PublishRoutes {
       call.charge(copies - 1);
       return blobs.verify(name);
     }
-    const { start, end } = slice;
-    if (blobs === null || end - start <= this.maxPayloadBytes) return null;
-    call.charge(Math.ceil((end - start) / BYTES_PER_UNIT) + copies - 1);
-    return blobs.store(call.body.subarray(start, end), { contentType: 'application/json' });
+    if (!this.#isLarge(slice)) return null;
+    call.charge(unitsOf(slice) + copies - 1);
+    return this.#store(call, slice);
   }
 
   /**
-   * Checks the sizes of the payloads, and takes their cost from the rate of the key.
+   * @param {Slice} payload
+   * @returns {boolean} whether it belongs into the bucket
+   */
+  #isLarge({ start, end }) {
+    return this.blobs !== null && end - start > this.maxPayloadBytes;
+  }
+
+  /**
+   * @param {Call} call
+   * @param {Slice} payload a large one
+   * @returns {Promise<Claim>}
+   */
+  #store({ body }, { start, end }) {
+    const blobs = /** @type {NonNullable<Services['blobs']>} */ (this.blobs);
+    return blobs.store(body.subarray(start, end), { contentType: 'application/json' });
+  }
+
+  /**
+   * Checks the sizes of the payloads, and takes their cost from the rate of the key. Large ones
+   * need a bucket.
    * @param {Call} call
    * @param {readonly Slice[]} payloads
    * @param {number} copies of each
    */
   #charge(call, payloads, copies) {
     let units = 0;
-    for (const { start, end } of payloads) {
-      if (end - start > this.maxPayloadBytes) throw new ApiFault('PAYLOAD_TOO_LARGE');
-      units += Math.ceil((end - start) / BYTES_PER_UNIT) * copies;
+    for (const slice of payloads) {
+      if (slice.end - slice.start > this.maxPayloadBytes && !this.#isLarge(slice))
+        throw new ApiFault('PAYLOAD_TOO_LARGE');
+      units += unitsOf(slice) * copies;
     }
     call.charge(units - 1); // the request has paid one
   }
 
   /**
    * @param {Buffer} body
-   * @param {import('./fields.js').Fields} fields `payload`, and perhaps `except`
+   * @param {Fields} fields `payload`, and perhaps `except`
    * @param {string} key
    */
   #encode(body, { payload: slice, except }, key) {
@@ -246,6 +278,11 @@ export class PublishRoutes {
       return { fault: faultOf(error, this.log) };
     }
   }
+}
+
+/** @param {Slice} payload */
+function unitsOf({ start, end }) {
+  return Math.ceil((end - start) / BYTES_PER_UNIT);
 }
 
 /**
