@@ -1,4 +1,4 @@
-// fleet.js: what a fleet of workers costs its Redis.
+// fleet.js: measures the load of a fleet of workers on its Redis.
 //
 //   npm run fleet                        64 workers, 10,000 quiet rooms
 //   npm run fleet -- --workers 640
@@ -40,7 +40,7 @@ const phases = /** @type {string[]} */ (values.phases);
 const FAN_OUT_RATE = 20;
 const LIMIT_MS = 120_000 + phases.length * 1000 * (settle + seconds) + 100 * workerCount;
 const SCRIPT = fileURLToPath(new URL('workers.js', import.meta.url));
-/** The file is never rewritten, so its growth is what the workers have written. */
+/** The file is never rewritten, so it grows by the writes of the workers. */
 const REDIS_ARGS = ['--appendonly', 'yes', '--auto-aof-rewrite-percentage', '0'];
 
 /** A process with simulated workers. */
@@ -129,7 +129,7 @@ async function read(redis, processes) {
 }
 
 /**
- * What Redis did in a second of a phase.
+ * Returns the work of Redis in a second of a phase.
  * @param {Reading} before
  * @param {Reading} after
  */
