@@ -3,9 +3,13 @@
 //
 //   node loadtest/bench/slow.js                         500 members, 50 messages of 8 kB a second, 20 s, 3 rounds
 //   node loadtest/bench/slow.js --members 200 --seconds 8 --rounds 1
+//   node loadtest/bench/slow.js --room history --slow 0.5 --seconds 60 --rounds 1
 //
 // Two runs take turns: in one all members read; in the other a tenth joined and then stopped
-// reading. The kernel takes some 4 MB for each of those before the server can notice, so the load
+// reading. In a room with history the server keeps them, so its memory must stay the same: it is
+// listed over the time of the run. Its ping interval is then longer than the run, because members
+// that never read answer no ping.
+// The kernel takes some 4 MB for each of those before the server can notice, so the load
 // must be long and large enough to get past that. The expected deliveries are those of the members
 // that read: all must arrive.
 
@@ -23,13 +27,15 @@ const { values } = readOptions(
   slow SHARE | number 0..1 | 0.1 | share of them that does not read
   rate N | number 0.1..100000 | 50 | messages a second
   payload BYTES | whole 64..65536 | 8000 | size of a payload
+  room KIND | one of plain history | plain | whether the room has history
   seconds S | number 0.1..3600 | 20 | duration of each run
   rounds N | whole 1..100 | 3 | rounds of two runs
   ${OPTION.server}
   ${OPTION.client}
   ${OPTION.save}`,
 );
-const { members, slow, rate, payload, seconds, rounds: roundCount, server, client, save } = values;
+const { members, slow, rate, payload, room, seconds, server, client, save } = values;
+const { rounds: roundCount } = values;
 const slowMembers = Math.round(members * slow);
 const sentMb = (rate * seconds * payload) / 1e6;
 if (sentMb < MIN_MB)
@@ -38,27 +44,37 @@ if (sentMb < MIN_MB)
   );
 stopOnSignal();
 
+const PARTS = 6;
+const env =
+  room === 'history'
+    ? {
+        FANFARE_HISTORY: 'bench=1000/300s',
+        FANFARE_PING_INTERVAL_MS: `${Math.ceil(seconds * 2000 + 60_000)}`,
+      }
+    : undefined;
+
 /** @param {number} lazy members that do not read */
 const run = (lazy) =>
-  withServer({ server, client }, async ({ target, swarm }) => {
+  withServer({ server, client, env }, async ({ target, swarm }) => {
     await openAll(swarm, { count: members - lazy });
     if (lazy > 0) await openAll(swarm, { count: lazy, group: 1, read: false });
     await swarm.run({ perSecond: 20, seconds: 1, payloadBytes: 100 });
     await quiet(target, 3000);
     const kbBefore = target.pssKb();
-    let kbMost = kbBefore;
-    const timer = setInterval(() => {
-      kbMost = Math.max(kbMost, target.pssKb());
-    }, 500);
+    /** @type {number[]} */
+    const kbs = [];
+    const timer = setInterval(() => kbs.push(target.pssKb()), 500);
     const step = await measured(target, () =>
       swarm.run({ perSecond: rate, seconds, payloadBytes: payload, drainMs: 5000 }),
     );
     clearInterval(timer);
     // The other servers have no metrics.
     const page = await scrape(target.metricsPort ?? 0).catch(() => ({ text: '' }));
-    const counters = page.text.match(/^[^#\n]*slow.*$/gm) ?? [];
+    const counters = page.text.match(/^[^#\n]*(?:slow|lagging).*$/gm) ?? [];
     const { histogram, ...figures } = step;
-    return { ...figures, clean: clean(step), kbBefore, kbMost, kbAfter: target.pssKb(), counters };
+    const kbMost = Math.max(kbBefore, ...kbs);
+    const kbAfter = target.pssKb();
+    return { ...figures, clean: clean(step), kbBefore, kbs, kbMost, kbAfter, counters };
   });
 
 /** @typedef {Awaited<ReturnType<typeof run>>} Outcome */
@@ -87,11 +103,19 @@ const row = (
   [kbBefore, kbMost, kbAfter].map((kb) => show(kb / 1000)).join(' / '),
   show(serverCpuSeconds, 2),
 ];
+/**
+ * The most memory in each part of a run, MB.
+ * @param {readonly number[]} kbs
+ */
+const partsOf = (kbs) =>
+  Array.from({ length: PARTS }, (_, i) =>
+    kbs.slice(Math.floor((kbs.length * i) / PARTS), Math.floor((kbs.length * (i + 1)) / PARTS)),
+  ).map((part) => show(Math.max(0, ...part) / 1000));
 const head = ['round', 'members', 'p50, ms', 'p95, ms', 'p99, ms', 'max, ms'];
 saveReport({
   script: 'slow',
   title: `${slowMembers} of ${members} members do not read, ${rounds.length} rounds`,
-  note: `${server}, ${rate} messages/s of ${payload} B for ${seconds} s, ${sentMb.toFixed(1)} MB for each member`,
+  note: `${server}, ${room === 'history' ? 'a room with history' : 'a plain room'}, ${rate} messages/s of ${payload} B for ${seconds} s, ${sentMb.toFixed(1)} MB for each member`,
   lines: [
     `**p99 of the members that read: × ${times.toFixed(2)}** (median of the ratios of each round); ${lost ? '**messages were lost**' : 'none lost'}`,
     '',
@@ -101,6 +125,13 @@ saveReport({
         row(i + 1, 'all read', all),
         row(i + 1, `${slowMembers} do not`, tenth),
       ]),
+    ),
+    '',
+    ...rounds.flatMap(({ all, tenth }, i) =>
+      [all, tenth].map(
+        ({ kbs }, which) =>
+          `- round ${i + 1}, ${which === 0 ? 'all read' : `${slowMembers} do not`}: server memory in each sixth of the run, at most: ${partsOf(kbs).join(', ')} MB`,
+      ),
     ),
     '',
     // The client cannot see the close of a slow reader: it waits behind the bytes that were not read.

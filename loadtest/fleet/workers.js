@@ -108,6 +108,10 @@ class SimulatedWorker {
       markResync() {},
       handedOut: (latest) => latest,
       admit: () => true,
+      isFlushing: () => false,
+      isMarking: () => false,
+      write() {},
+      resync() {},
     });
     await this.broker.subscribe(room);
     sync.open();

@@ -1000,7 +1000,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       min: 100,
       max: 600_000,
       unit: 'ms',
-      meaning: 'Age of the oldest unsent byte above which the connection is a slow consumer.',
+      meaning:
+        'Age of the oldest unsent byte above which a connection is a slow consumer, unless it is in a room with history.',
     },
     {
       env: 'FANFARE_MAX_UNSENT_HEAP_PERCENT',
@@ -1029,7 +1030,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 'close',
       values: ['close', 'drop'],
       meaning:
-        'Policy for slow consumers: `close` them with 4003, or `drop` publications until they have caught up.',
+        'Policy for slow consumers of rooms without history: `close` them with 4003, or `drop` publications until they have caught up.',
     },
     {
       env: 'FANFARE_PING_INTERVAL_MS',

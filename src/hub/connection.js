@@ -13,6 +13,8 @@ import { randomBytes } from 'node:crypto';
  * @typedef {object} Transport
  * @property {number} pendingBytes bytes handed over that the kernel has not taken yet
  * @property {number} format the format of the frames it takes, of protocol/format.js
+ * @property {(act: () => void) => void} whenDrained calls back when the kernel has taken the bytes
+ *   that wait now; perhaps not if the connection ends first
  * @property {(frames: Buffer) => void} write whole frames; the buffer is shared and must not be
  *   modified
  * @property {(code: number, reason: string) => void} close
@@ -31,7 +33,8 @@ import { randomBytes } from 'node:crypto';
 
 /**
  * A room as its connections know it. The hub finds the room itself by its name.
- * @typedef {{readonly name: string}} JoinedRoom
+ * @typedef {{readonly name: string, readonly sync: object|null}} JoinedRoom `sync` null: the room
+ *   has no history
  */
 
 // Ids are unique over a fleet without a random number per connection: a random prefix of the
@@ -69,6 +72,8 @@ export class Connection {
      * @type {Map<JoinedRoom, number>|null}
      */
     this.rooms = null;
+    /** Rooms with history in which it lags: lagging-members.js has its positions. */
+    this.lags = 0;
     /** @type {string} */
     this._id = '';
     /**
@@ -128,6 +133,23 @@ export class Connection {
   /** @param {JoinedRoom} room */
   removeRoom(room) {
     this.rooms?.delete(room);
+  }
+
+  /** It lags in one more room. */
+  beginLag() {
+    this.lags++;
+  }
+
+  /** It lags in one room less. */
+  endLag() {
+    this.lags--;
+  }
+
+  /** Is it in a room with history? */
+  get hasHistory() {
+    if (this.rooms === null) return false;
+    for (const { sync } of this.rooms.keys()) if (sync !== null) return true;
+    return false;
   }
 
   /** @param {number} index position in the hub's list; -1: the hub has removed the connection */

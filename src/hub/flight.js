@@ -62,6 +62,38 @@ export class Flight {
     this.left = null;
     this.frameOf = frameOf;
     this.omissions = omissions;
+    /**
+     * Of the last publication before this flight; undefined: not determined yet.
+     * @type {import('../protocol/position.js').Position|null|undefined}
+     */
+    this.before = undefined;
+  }
+
+  /**
+   * A member gets nothing of this flight: the id of a stream of its own stays before it.
+   * @param {Transport} transport
+   */
+  rewind(transport) {
+    const { start, room } = this;
+    if (start !== null) withOwnId(transport, room.name, NOTHING, start.epoch, start.offset);
+  }
+
+  /** Does it carry a resync mark? */
+  get isMark() {
+    return this.frameOf !== null;
+  }
+
+  /**
+   * The position of a member that gets nothing of this flight.
+   * @returns {import('../protocol/position.js').Position|null} null: the flight has no publication
+   *   with a position
+   */
+  get start() {
+    if (this.before !== undefined) return this.before;
+    const first = this.publications.find(isPositioned);
+    this.before =
+      first === undefined ? null : { epoch: epochOf(first), offset: offsetOf(first) - 1 };
+    return this.before;
   }
 
   /**
@@ -83,6 +115,23 @@ export class Flight {
     if (omitted.length === this.publications.length) return null;
     const { format } = transport;
     return this.#withPosition(transport, leaveOut(format, this.#framesIn(format), omitted));
+  }
+
+  /**
+   * The frames for a lagging member: the publications without a position, as presence events are.
+   * @param {Connection} member
+   * @returns {{frames: Buffer, count: number}|null} null if there are none for it
+   */
+  framesWithoutPosition({ number, transport }) {
+    const { publications } = this;
+    const own = this.omissions?.get(number) ?? [];
+    const omitted = publications
+      .map((_, i) => i)
+      .filter((i) => isPositioned(publications[i]) || own.includes(i));
+    const count = publications.length - omitted.length;
+    if (count === 0) return null;
+    const { format } = transport;
+    return { frames: leaveOut(format, this.#framesIn(format), omitted), count };
   }
 
   /**
@@ -172,17 +221,12 @@ function omissionsOf(publications) {
  * @param {number} reloadWindowMs
  */
 export function resyncFlight(room, mark, members, reloadWindowMs) {
-  const offset = offsetOf(mark);
-  const epoch = epochOf(mark);
-  const spacingMs = Math.min(RELOAD_SPACING_MS, reloadWindowMs / members.length);
+  const reached = { epoch: epochOf(mark), offset: offsetOf(mark) };
+  const spacingMs = reloadSpreadMs(members.length, reloadWindowMs) / members.length;
   /** @type {(position: number, transport: Transport) => Buffer} */
   const frameOf = (position, transport) => {
     const afterMs = Math.floor((position + Math.random()) * spacingMs);
-    const text = encodeResync(room.name, epoch, offset, afterMs);
-    if (transport.format < FORMAT.EVENTS) return textFrame(text);
-    const id = transport.format === FORMAT.EVENTS ? eventId(epoch, offset) : '';
-    const event = Buffer.from(textEvent(text, id), 'latin1');
-    return withOwnId(transport, room.name, event, epoch, offset);
+    return resyncFrame(room.name, transport, reached, afterMs);
   };
   return new Flight({
     room,
@@ -192,6 +236,31 @@ export function resyncFlight(room, mark, members, reloadWindowMs) {
     members,
     frameOf,
   });
+}
+
+/**
+ * @param {number} members that reload their state
+ * @param {number} reloadWindowMs
+ * @returns {number} the time over which they are to do so
+ */
+export function reloadSpreadMs(members, reloadWindowMs) {
+  return Math.min(RELOAD_SPACING_MS * members, reloadWindowMs);
+}
+
+/**
+ * The frame of one member's `resync`.
+ * @param {string} room
+ * @param {Transport} transport
+ * @param {import('../protocol/position.js').Position} position that the member continues from
+ * @param {number} afterMs
+ * @returns {Buffer}
+ */
+export function resyncFrame(room, transport, { epoch, offset }, afterMs) {
+  const text = encodeResync(room, epoch, offset, afterMs);
+  if (transport.format < FORMAT.EVENTS) return textFrame(text);
+  const id = transport.format === FORMAT.EVENTS ? eventId(epoch, offset) : '';
+  const event = Buffer.from(textEvent(text, id), 'latin1');
+  return withOwnId(transport, room, event, epoch, offset);
 }
 
 /**
@@ -207,6 +276,11 @@ export function withOwnId(transport, room, frames, epoch, offset) {
   return transport.format === FORMAT.BARE_EVENTS && transport.withPosition !== undefined
     ? transport.withPosition(room, frames, epoch, offset)
     : frames;
+}
+
+/** @param {Buffer} publication */
+function isPositioned(publication) {
+  return kindOf(publication) === KIND.POSITIONED;
 }
 
 const NOTHING = Buffer.alloc(0);

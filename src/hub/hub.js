@@ -250,8 +250,8 @@ export class Hub {
     this.rooms.set(name, room);
     this.counters.rooms++;
     if (this.scheduler.hasHistory(name)) {
-      const { outbox, slowConsumers, references, counters } = this;
-      const delivery = new RoomDelivery({ room, outbox, slowConsumers, references, counters });
+      const { outbox, references, counters } = this;
+      const delivery = new RoomDelivery({ room, outbox, references, counters });
       const sync = this.scheduler.follow(name, room.prefix, delivery);
       room.follow(sync);
       this.broker.subscribe(name).then(

@@ -214,6 +214,10 @@ export class Outbox {
       // Nothing follows a close frame. A member that left while the flush had yielded gets nothing
       // more of it, even if it is back.
       if (!member.isOpen || left?.has(member)) continue;
+      if (isOwed && member.lags > 0 && room.isLagging(member)) {
+        bytes += this.#passLagging(room, flight, member);
+        continue;
+      }
       const { transport } = member;
       let { frames } = flight;
       if (frameOf !== null) frames = frameOf(next - 1, transport);
@@ -225,7 +229,7 @@ export class Outbox {
         if (rest === null) continue;
         frames = rest;
       }
-      if (transport.pendingBytes === 0 || this.slowConsumers.admit(member, frames.length, isOwed)) {
+      if (transport.pendingBytes === 0 || this.#mayWait(room, flight, member, frames.length)) {
         transport.write(frames);
         written++;
         if (own !== undefined) omitted += own.length;
@@ -250,7 +254,43 @@ export class Outbox {
       this.onFlushed(room, flight.publications);
       room.sync?.flushed(room.waiting.length === 0);
       room.arrive();
+      room.sync?.lagging?.resume();
     }
     return turnEnd === Number.POSITIVE_INFINITY ? now : performance.now();
+  }
+
+  /**
+   * May the frames wait for a member that has unsent bytes? In a room with history the member lags
+   * otherwise, and is not closed.
+   * @param {Room} room
+   * @param {import('./flight.js').Flight} flight
+   * @param {import('./connection.js').Connection} member
+   * @param {number} bytes of the frames
+   */
+  #mayWait({ sync }, flight, member, bytes) {
+    const { slowConsumers } = this;
+    if (sync === null) return slowConsumers.admit(member, bytes);
+    const { start } = flight;
+    if (start === null || slowConsumers.isLittle(member, bytes)) return true;
+    sync.lag(member, start);
+    flight.rewind(member.transport);
+    return false;
+  }
+
+  /**
+   * Passes a lagging member: it gets only publications without a position, because
+   * lagging-members.js cannot bring these.
+   * @param {Room} room with history
+   * @param {import('./flight.js').Flight} flight
+   * @param {import('./connection.js').Connection} member
+   * @returns {number} bytes written
+   */
+  #passLagging({ sync }, flight, member) {
+    if (flight.isMark) sync?.lagging?.lose(member);
+    const rest = flight.isMark ? null : flight.framesWithoutPosition(member);
+    if (rest === null) return 0;
+    member.transport.write(rest.frames);
+    this.counters.deliveries += rest.count;
+    return rest.frames.length;
   }
 }

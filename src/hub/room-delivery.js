@@ -1,7 +1,7 @@
 // room-delivery.js: gives recovery access to one room with history: its members and its outbox.
 
 import { isClaim, KIND, kindOf, offsetOf } from '../protocol/publication.js';
-import { withOwnId } from './flight.js';
+import { reloadSpreadMs, resyncFrame, withOwnId } from './flight.js';
 
 /** @typedef {import('./connection.js').Connection} Connection */
 /** @typedef {import('./room.js').Room} Room */
@@ -14,14 +14,12 @@ export class RoomDelivery {
    * @param {object} parts
    * @param {Room} parts.room
    * @param {import('./outbox.js').Outbox} parts.outbox
-   * @param {import('./slow-consumers.js').SlowConsumers} parts.slowConsumers
    * @param {import('../protocol/claim.js').References} parts.references
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ room, outbox, slowConsumers, references, counters }) {
+  constructor({ room, outbox, references, counters }) {
     this.room = room;
     this.outbox = outbox;
-    this.slowConsumers = slowConsumers;
     this.references = references;
     this.counters = counters;
   }
@@ -70,10 +68,38 @@ export class RoomDelivery {
     if (shared.length === 0) return false;
     const { transport } = connection;
     const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
-    const { length } = frames;
-    if (!this.slowConsumers.admit(connection, length, true)) return false;
     transport.write(frames);
-    this.counters.bytesOut += length;
-    return true;
+    this.counters.bytesOut += frames.length;
+    return connection.isOpen;
+  }
+
+  isFlushing() {
+    return this.room.flight !== null;
+  }
+
+  isMarking() {
+    return this.room.flight?.isMark ?? false;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {Buffer} shared
+   * @param {import('../protocol/position.js').Position} end
+   */
+  write({ transport }, shared, { epoch, offset }) {
+    const frames = withOwnId(transport, this.room.name, shared, epoch, offset);
+    transport.write(frames);
+    this.counters.bytesOut += frames.length;
+  }
+
+  /**
+   * @param {Connection} connection
+   * @param {import('../protocol/position.js').Position} position
+   * @param {number} members
+   */
+  resync({ transport }, position, members) {
+    const { reloadWindowMs } = this.outbox.limits;
+    const afterMs = Math.floor(Math.random() * reloadSpreadMs(members, reloadWindowMs));
+    transport.write(resyncFrame(this.room.name, transport, position, afterMs));
   }
 }

@@ -114,11 +114,20 @@ export class Room {
     const position = connection.positionIn(this);
     connection.removeRoom(this);
     if (position === JOINING) return this.sync?.joins.forget(connection);
+    if (connection.lags > 0) this.sync?.lagging?.forget(connection);
     this.flight?.exclude(connection);
     const last = /** @type {Connection} */ (this.members.pop());
     if (last === connection) return;
     this.members[position] = last;
     last.setPosition(this, position);
+  }
+
+  /**
+   * Does a member get the room's messages in steps, because it reads too slowly?
+   * @param {Connection} connection
+   */
+  isLagging(connection) {
+    return connection.lags > 0 && (this.sync?.lagging?.has(connection) ?? false);
   }
 
   /**

@@ -3,20 +3,24 @@
 // Only connections with unsent bytes come here, so that the others pay nothing. A connection is a
 // slow consumer if more than maxUnsentBytes wait for it, or if the oldest byte waits longer than
 // maxUnsentAgeMs. The policy is `close` (4003) or `drop`: the worker leaves publications out until
-// the connection has caught up. In a room with history the connection is always closed. The client
-// comes back and recovers, and no publication is skipped silently. `sweep` runs once a second and
-// checks all lagging connections: their age, and the sum of their bytes. If the sum is above the
-// worker's budget, the largest are closed first. (The kernel takes some 4 MB per reader before the
-// first byte waits here.)
+// the connection has caught up. `sweep` runs once a second and checks all connections with unsent
+// bytes: their age, and the sum of their bytes. If the sum is above the worker's budget, the
+// largest are closed first. (The kernel takes some 4 MB per reader before the first byte waits
+// here.)
+//
+// Messages of rooms with history are an exception: few of them wait (`isLittle`). Beyond
+// LITTLE_BYTES the member lags, which costs no memory, and gets them later
+// (recovery/lagging-members.js). So a connection in such a room is not closed for the age of its
+// bytes, except by a message of a plain room. Replies, presence events and other pushes to it may
+// wait up to maxUnsentBytes.
 //
 // The transport calls `queue` for all bytes that the kernel does not take at once. So the limits
-// hold for every reply and every push, and a connection counts as lagging from its first unsent
-// byte on. The outbox calls `admit` before it writes a publication, because only publications may
-// be left out.
+// hold for every reply and every push. The outbox calls `admit` before it writes a publication of a
+// plain room, because only publications may be left out.
 //
-// The policy `drop` does not end a connection for its age alone. If such a connection takes no byte
-// at all for `maxStallMs`, it is closed too, because the heartbeat does not ping a socket with
-// unsent bytes.
+// With the policy `drop`, or in a room with history, no connection ends for its age alone. If such
+// a connection takes no byte at all for `maxStallMs`, it is closed too, because the heartbeat does
+// not ping a socket with unsent bytes.
 
 import { CLOSES } from '../protocol/codes.js';
 
@@ -25,10 +29,15 @@ import { CLOSES } from '../protocol/codes.js';
  * until its own close time-out.
  */
 const TERMINATE_AFTER_MS = 2000;
+/**
+ * Unsent bytes with which a member of a room with history does not lag. A burst that the kernel
+ * takes a moment later then costs no second copy, and TLS reports bytes as sent one step late.
+ */
+const LITTLE_BYTES = 64 * 1024;
 
 /**
- * The progress of a lagging connection. When all bytes that waited at `sinceMs` have been sent, a
- * new measurement begins.
+ * The progress of a connection with unsent bytes. When all bytes that waited at `sinceMs` have been
+ * sent, a new measurement begins.
  * @typedef {object} Lag
  * @property {number} sinceMs
  * @property {number} handedThen bytes handed to the transport up to `sinceMs`
@@ -66,16 +75,26 @@ export class SlowConsumers {
    * applied the policy.
    * @param {Connection} connection
    * @param {number} bytes
-   * @param {boolean} [isOwed] is it a publication that may not be left out?
    */
-  admit(connection, bytes, isOwed = false) {
+  admit(connection, bytes) {
     if (!connection.isOpen) return false;
     const pending = connection.transport.pendingBytes;
     if (pending === 0) return true;
-    if (this.#isWithin(this.#follow(connection, pending), pending, bytes)) return true;
-    if (this.policy === 'drop' && !isOwed) this.counters.slow.dropped++;
+    const { sinceMs } = this.#follow(connection, pending);
+    if (this.#isSmall(pending, bytes) && this.#isYoung(sinceMs)) return true;
+    if (this.policy === 'drop') this.counters.slow.dropped++;
     else this.#close(connection, 'closed');
     return false;
+  }
+
+  /**
+   * Are the unsent bytes and these together so few that a member of a room with history does not
+   * lag?
+   * @param {Connection} connection
+   * @param {number} bytes
+   */
+  isLittle({ transport }, bytes) {
+    return transport.pendingBytes + bytes <= Math.min(LITTLE_BYTES, this.maxBytes);
   }
 
   /**
@@ -93,7 +112,8 @@ export class SlowConsumers {
     }
     if (!connection.isOpen) return false;
     const lag = this.#follow(connection, pending);
-    if (!this.#isWithin(lag, pending, bytes)) {
+    const mayBeOld = connection.hasHistory;
+    if (!this.#isSmall(pending, bytes) || !(mayBeOld || this.#isYoung(lag.sinceMs))) {
       this.#close(connection, 'closed');
       return false;
     }
@@ -112,8 +132,7 @@ export class SlowConsumers {
         continue;
       }
       const lag = this.#follow(connection, pending);
-      const isOld = now - lag.sinceMs > this.maxAgeMs;
-      if (isOld && (this.policy === 'close' || this.#isStalled(lag, pending, now)))
+      if (!this.#isYoung(lag.sinceMs) && this.#mustEnd(connection, lag, pending, now))
         this.#close(connection, 'closed');
       else total += pending;
     }
@@ -126,12 +145,28 @@ export class SlowConsumers {
   }
 
   /**
-   * @param {Lag} lag
    * @param {number} pending above 0
    * @param {number} bytes to be added
    */
-  #isWithin({ sinceMs }, pending, bytes) {
-    return pending + bytes <= this.maxBytes && this.clock() - sinceMs <= this.maxAgeMs;
+  #isSmall(pending, bytes) {
+    return pending + bytes <= this.maxBytes;
+  }
+
+  /** @param {number} sinceMs */
+  #isYoung(sinceMs) {
+    return this.clock() - sinceMs <= this.maxAgeMs;
+  }
+
+  /**
+   * Has a connection with old bytes to be closed?
+   * @param {Connection} connection
+   * @param {Lag} lag
+   * @param {number} pending
+   * @param {number} now
+   */
+  #mustEnd(connection, lag, pending, now) {
+    const mayBeOld = this.policy === 'drop' || connection.hasHistory;
+    return !mayBeOld || this.#isStalled(lag, pending, now);
   }
 
   /**

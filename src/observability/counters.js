@@ -203,6 +203,8 @@ export function createCounters() {
     /** gauge: frames queued and not yet written to all members */ queueDepth: 0,
     /** gauge */ rooms: 0,
     slow: zeros(/** @type {const} */ (['closed', 'dropped', 'shed'])),
+    /** gauge: members of rooms with history that read too slowly */ laggingMembers: 0,
+    lagsEnded: zeros(/** @type {const} */ (['caught_up', 'resync', 'left'])),
     /** publications dropped because an outbox was full: the worker is too slow */ overflowed: 0,
     refused: zeros(REFUSALS),
     observed: zeros(OBSERVED),

@@ -262,6 +262,18 @@ export const METRICS = Object.freeze([
     'consequence',
     ({ counters }) => counters.slow,
   ),
+  gauge(
+    'fanfare_lagging_members',
+    'Members of rooms with history that read too slowly, and get messages when they read.',
+    'sum',
+    ({ counters }) => counters.laggingMembers,
+  ),
+  labelled(
+    'fanfare_lagging_members_ended_total',
+    'Members that lag no more: caught up, sent a `resync`, or left.',
+    'outcome',
+    ({ counters }) => counters.lagsEnded,
+  ),
   counter(
     'fanfare_overflowed_publications_total',
     'Publications dropped because the queue of their room was full.',

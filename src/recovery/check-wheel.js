@@ -19,7 +19,8 @@ const MAX_QUIET_TICKS = 37;
  * A room as the wheel sees it.
  * @typedef {object} Checked
  * @property {() => void} check compares the position
- * @property {() => void} expire forgets publications that the store has deleted
+ * @property {() => void} tend forgets publications that the store has deleted, and lets members
+ *   continue that wait without a reason
  */
 
 export class CheckWheel {
@@ -112,7 +113,7 @@ export class Timetable {
   /** The room's turn on the wheel. */
   run() {
     const { checked, wheel } = this;
-    checked.expire();
+    checked.tend();
     const provenTicks = wheel.ticks - this.provenTick;
     if (provenTicks >= MIN_QUIET_TICKS || this.mustCheck) {
       this.mustCheck = false;

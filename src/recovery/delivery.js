@@ -17,6 +17,12 @@
  *   admit makes a connection a member, then sends its reply, then its replay; nothing runs in
  *   between. `frames` end at that position, and may be empty. Returns false if no replay was
  *   written.
+ * @property {() => boolean} isFlushing is a flush to the members under way?
+ * @property {() => boolean} isMarking is a `resync` being written to the members?
+ * @property {(connection: Connection, frames: Buffer, end: Position) => void} write writes older
+ *   publications, which end at that position, to a lagging member
+ * @property {(connection: Connection, position: Position, members: number) => void} resync writes
+ *   a `resync` to one of so many lagging members
  */
 
 export {};

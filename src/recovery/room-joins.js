@@ -77,6 +77,7 @@ import { replayFor } from './replay-frames.js';
  * @property {import('./catch-up.js').CatchUp} catchUp
  * @property {import('./join-budget.js').JoinBudget} joinBudget
  * @property {import('./replay-buffer.js').ReplayBudget} replayBudget
+ * @property {import('./step-queue.js').StepQueue} steps
  * @property {number} maxReplayBytes of one replay
  * @property {import('../protocol/claim.js').References} references
  * @property {import('../observability/counters.js').Counters} counters

@@ -25,6 +25,7 @@
 import { isEpoch } from '../protocol/position.js';
 import { encodeResyncMark, withPosition } from '../protocol/publication.js';
 import { asDeliverable } from './deliverable.js';
+import { LaggingMembers } from './lagging-members.js';
 import { ReplayBuffer } from './replay-buffer.js';
 import { ReplayFrames } from './replay-frames.js';
 import { RoomJoins } from './room-joins.js';
@@ -91,6 +92,8 @@ export class RoomSync {
     /** The tick of the last check on behalf of a join. */
     this.refreshedTick = -1;
     this.frames = new ReplayFrames({ prefix, references: shared.references });
+    /** Members that read too slowly; null: none has yet. @type {LaggingMembers|null} */
+    this.lagging = null;
     /** Joins that are not decided yet. */
     this.joins = new RoomJoins({ stream: this, frames: this.frames, delivery, shared });
   }
@@ -105,6 +108,7 @@ export class RoomSync {
     this.isClosed = true;
     this.held = null;
     this.joins.close();
+    this.lagging?.close();
     this.frames.clear();
     const { reads, wheel, catchUp } = this.shared;
     this.replayBuffer.restart(1);
@@ -184,6 +188,19 @@ export class RoomSync {
     if (this.joins.size > 0) this.joins.settle();
   }
 
+  /**
+   * A member reads too slowly. From now on it gets the room's messages in steps.
+   * @param {import('../hub/connection.js').Connection} connection
+   * @param {import('../protocol/position.js').Position} position of the last publication that was
+   *   written to it
+   */
+  lag(connection, position) {
+    const { delivery, frames, room, rule, shared } = this;
+    const { size } = rule;
+    this.lagging ??= new LaggingMembers({ stream: this, room, size, frames, delivery, shared });
+    this.lagging.add(connection, position);
+  }
+
   /** Compares the room's position at the next tick. */
   checkSoon() {
     this.timetable.checkIn(1);
@@ -221,6 +238,12 @@ export class RoomSync {
   /** Forgets publications that the store has deleted. */
   expire() {
     this.replayBuffer.expire(this.shared.clock() - this.rule.ttlMs);
+  }
+
+  /** The room's turn on the wheel. */
+  tend() {
+    this.expire();
+    this.lagging?.resume();
   }
 
   /**
@@ -265,6 +288,7 @@ export class RoomSync {
     // restore or drain under way decides it first.
     if (limit > 0 && !this.isInStep && !this.replayBuffer.isFilled) return;
     this.joins.settle();
+    this.lagging?.resume();
   }
 
   /**
@@ -308,6 +332,7 @@ export class RoomSync {
           catchUp.proven(this, era);
         }
         this.joins.settle();
+        this.lagging?.resume();
       },
       (error) => {
         this.isRestoring = false;

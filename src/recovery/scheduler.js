@@ -8,6 +8,7 @@ import { JoinBudget } from './join-budget.js';
 import { ReadQueue } from './read-queue.js';
 import { ReplayBudget } from './replay-buffer.js';
 import { RoomSync } from './room-sync.js';
+import { StepQueue } from './step-queue.js';
 
 /**
  * Reads that wait, from which on no join opens another room with history. A room has two at most.
@@ -48,7 +49,8 @@ export class SyncScheduler {
     this.catchUp = new CatchUp();
     this.joinBudget = new JoinBudget(clock);
     this.replayBudget = new ReplayBudget({ maxBytes: maxBufferBytes, counters });
-    const { reads, wheel, catchUp, joinBudget, replayBudget, maxReplayBytes } = this;
+    this.steps = new StepQueue(clock);
+    const { reads, wheel, catchUp, joinBudget, replayBudget, steps, maxReplayBytes } = this;
     /** @type {import('./room-joins.js').Shared} */
     this.shared = {
       reads,
@@ -56,6 +58,7 @@ export class SyncScheduler {
       catchUp,
       joinBudget,
       replayBudget,
+      steps,
       maxReplayBytes,
       references,
       counters,

@@ -28,7 +28,7 @@ import {
 } from '../protocol/frame.js';
 import { descriptorOf } from './fast/direct-write.js';
 import { openWebSocket } from './fast/lazy-ws.js';
-import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
+import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 
 /** Pongs per second to one peer. RFC 6455 5.5.3 lets the server answer only the latest ping. */
 const MAX_PONGS_PER_SECOND = 10;
@@ -182,6 +182,11 @@ export class ServerWebSocket {
       queueBytes(this, written === 0 ? frames : frames.subarray(written));
   }
 
+  /** @param {() => void} act */
+  whenDrained(act) {
+    whenDrained(this, act);
+  }
+
   /** @param {string} text */
   sendText(text) {
     this.write(textFrame(text));
@@ -255,8 +260,9 @@ export class ServerWebSocket {
 
   ping() {
     // If a socket has unsent bytes, it gets no ping, because those bytes test the peer as well.
-    // slow-consumers.js closes it by their age.
-    if (this.connection.isOpen && !this.isBehind) this.write(PING_FRAME);
+    // slow-consumers.js closes it by their age, or if the kernel takes none of them.
+    if (this.isBehind) this.connection.markAlive();
+    else if (this.connection.isOpen) this.write(PING_FRAME);
   }
 
   /** @param {Buffer} body of the peer's ping */

@@ -53,3 +53,15 @@ export function queueBytes(writer, bytes) {
   writer.mayLag = true;
   writer.socket.write(bytes);
 }
+
+/**
+ * @param {SocketWriter} writer
+ * @param {() => void} act called when the kernel has taken the bytes that wait now; perhaps not if
+ *   the socket ends first
+ */
+export function whenDrained({ socket }, act) {
+  // The stream calls back in the order of the writes.
+  if (socket.writable) socket.write(NOTHING, act);
+}
+
+const NOTHING = Buffer.alloc(0);

@@ -29,7 +29,7 @@ import {
 import { COMMENT, endWithId, eventId, textEvent } from '../protocol/event-stream.js';
 import { FORMAT } from '../protocol/format.js';
 import { descriptorOf, directWriteFault } from './fast/direct-write.js';
-import { offerBytes, pendingBytesOf, queueBytes } from './socket-writer.js';
+import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 import {
   beginsRequest,
   createCorsHeaders,
@@ -106,6 +106,11 @@ class EventStream {
     const written = offerBytes(this, events, events.length);
     if (written < events.length)
       queueBytes(this, written === 0 ? events : events.subarray(written));
+  }
+
+  /** @param {() => void} act */
+  whenDrained(act) {
+    whenDrained(this, act);
   }
 
   /**

@@ -90,7 +90,9 @@ export class Tail {
     }
   }
 
-  // These serve connections that the hub has, or that have sent a command. This one has not.
+  // These serve connections that the hub has, that have sent a command, or whose bytes wait. This
+  // one is none of them.
+  whenDrained() {}
   sendText() {}
   sendAround() {}
   sendShutdown() {}

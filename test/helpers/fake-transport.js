@@ -23,6 +23,8 @@ export class FakeTransport {
     this.slowConsumers = null;
     /** @type {import('../../src/hub/connection.js').Connection|null} */
     this.connection = null;
+    /** @type {(() => void)[]} */
+    this.onDrained = [];
     this.pings = 0;
     /** @type {{code: number, reason: string}|null} */
     this.closed = null;
@@ -36,6 +38,18 @@ export class FakeTransport {
       return;
     this.writes.push(frames);
     if (this.isStuck) this.pendingBytes += frames.length;
+  }
+
+  /** @param {() => void} act */
+  whenDrained(act) {
+    this.onDrained.push(act);
+  }
+
+  /** The kernel takes all bytes that wait. @param {boolean} [isStuck] and none that follow */
+  drain(isStuck = false) {
+    this.pendingBytes = 0;
+    this.isStuck = isStuck;
+    for (const act of this.onDrained.splice(0)) act();
   }
 
   /** @param {string} text */

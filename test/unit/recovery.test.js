@@ -959,26 +959,6 @@ test('a position check that began before the outage proves nothing after it', as
   assert.deepEqual(offsets(member.transport), [1, 2]);
 });
 
-test('a slow consumer of a room with history is closed even if the policy is drop', async () => {
-  const env = {
-    FANFARE_SLOW_CONSUMER: 'drop',
-    FANFARE_MAX_UNSENT_BYTES: '20000',
-    FANFARE_MAX_MESSAGE_BYTES: '10000',
-  };
-  const { broker, connect, counters } = build({ env });
-  const slow = connect();
-  slow.say({ type: 'join', room: 'h' });
-  await settle();
-  slow.transport.isStuck = true;
-  for (let i = 0; i < 5; i++) {
-    broker.accept('h', publication('x'.repeat(8000)));
-    broker.deliver();
-    await settle();
-  }
-  assert.equal(slow.transport.closed?.code, 4003);
-  assert.equal(counters.slow.dropped, 0);
-});
-
 test('a replay larger than a connection may be sent at once is refused', async () => {
   const { broker, connect } = build({
     env: { FANFARE_MAX_UNSENT_BYTES: '20000', FANFARE_MAX_MESSAGE_BYTES: '10000' },

@@ -1,0 +1,325 @@
+// lagging-members.js: the members of one room with history that read more slowly than messages
+// come.
+//
+// The worker sends no message of the room to such a member, and keeps only its position. When the
+// kernel has taken all bytes of the connection, the member gets the messages that it missed, in
+// order:
+//
+//   position ── step, drain, step, drain … ──> the last publication handed out: an ordinary member
+//                  └── the history no longer has the next publication: `resync`, an ordinary member
+//
+// A step has at most STEP_BYTES, and comes after the kernel has taken the step before. It comes
+// from the room's replay buffer. If the buffer begins later, it comes from a page of the broker's
+// history. A room reads one page at a time, and all its members use it, so many members with
+// similar positions cost one read.
+//
+// A member becomes an ordinary one, or gets its `resync`, between two flushes only. During a flush
+// the flush would skip it or write the same publications again. A member that cannot take a step
+// waits for the end of the flush or of a read (`resume`). The check wheel calls `resume` too, so no
+// member waits longer than ten seconds for a reason that has gone.
+
+import { KIND, kindOf, withPosition } from '../protocol/publication.js';
+import { asDeliverable } from './deliverable.js';
+import { replayFor } from './replay-frames.js';
+
+/** The bytes of one step, except that a single publication may be larger. */
+const STEP_BYTES = 64 * 1024;
+const MAX_STEP_COUNT = 1024;
+/** The bytes of a page of the broker's history. */
+const PAGE_BYTES = 256 * 1024;
+
+/** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../protocol/position.js').Position} Position */
+/** @typedef {import('./replay-frames.js').Publications} Publications */
+
+/** One lagging member. */
+class LaggingMember {
+  /**
+   * @param {LaggingMembers} owner
+   * @param {Connection} connection
+   * @param {Position} position of the last publication that was written to it
+   */
+  constructor(owner, connection, { epoch, offset }) {
+    this.owner = owner;
+    this.connection = connection;
+    this.epoch = epoch;
+    this.offset = offset;
+    /** Is a publication behind its position gone? Then it gets `resync`. */
+    this.isLost = false;
+    this.hasResynced = false;
+    this.isQueued = false;
+  }
+
+  /** @param {boolean} isQueued */
+  queued(isQueued) {
+    this.isQueued = isQueued;
+  }
+
+  step() {
+    this.owner.step(this);
+  }
+}
+
+/** A page of the broker's history. */
+class Page {
+  /**
+   * @param {number} after the offset that was read behind
+   * @param {import('../backend/broker.js').HistoryPage} page
+   * @param {import('../observability/counters.js').Counters} counters
+   */
+  constructor(after, { epoch, offset, first, publications }, counters) {
+    this.after = after;
+    this.epoch = epoch;
+    this.first = publications.length > 0 ? first : offset + 1;
+    this.publications = publications.map((publication, i) =>
+      kindOf(publication) === KIND.POSITIONED
+        ? publication
+        : withPosition(asDeliverable(publication, counters), first + i, epoch),
+    );
+    this.last = this.first + publications.length - 1;
+  }
+
+  /** @param {number} offset */
+  has(offset) {
+    return offset >= this.first && offset <= this.last;
+  }
+
+  /** Does the page prove that the history no longer has it? @param {number} offset */
+  lacks(offset) {
+    return this.first > this.after + 1 && offset < this.first;
+  }
+
+  /**
+   * @param {number} from
+   * @param {number} to the last; both are here
+   */
+  slice(from, to) {
+    return this.publications.slice(from - this.first, to - this.first + 1);
+  }
+}
+
+export class LaggingMembers {
+  /**
+   * @param {object} parts
+   * @param {import('./room-joins.js').RoomStream} parts.stream
+   * @param {string} parts.room
+   * @param {number} parts.size publications that the room keeps
+   * @param {import('./replay-frames.js').ReplayFrames} parts.frames of the room
+   * @param {import('./delivery.js').Delivery} parts.delivery
+   * @param {import('./room-joins.js').Shared} parts.shared
+   */
+  constructor({ stream, room, size, frames, delivery, shared }) {
+    this.stream = stream;
+    this.room = room;
+    this.size = size;
+    this.frames = frames;
+    this.delivery = delivery;
+    this.shared = shared;
+    this.counters = shared.counters;
+    /** @type {Map<Connection, LaggingMember>} */
+    this.members = new Map();
+    /** Members that wait for `resume`. @type {Set<LaggingMember>} */
+    this.waiting = new Set();
+    /** The page read last. @type {Page|null} */
+    this.page = null;
+    this.isReading = false;
+    /** The tick of the last read that failed or did not help: the next one begins after it. */
+    this.failedTick = -1;
+    this.isClosed = false;
+  }
+
+  /** @param {Connection} connection */
+  has(connection) {
+    return this.members.has(connection);
+  }
+
+  /**
+   * @param {Connection} connection an ordinary member with unsent bytes
+   * @param {Position} position of the last publication that was written to it
+   */
+  add(connection, position) {
+    const member = new LaggingMember(this, connection, position);
+    this.members.set(connection, member);
+    connection.beginLag();
+    this.counters.laggingMembers++;
+    this.#stepWhenDrained(member);
+  }
+
+  /** A resync mark has passed the member. @param {Connection} connection */
+  lose(connection) {
+    const member = this.members.get(connection);
+    if (member !== undefined) member.isLost = true;
+  }
+
+  /** The connection leaves the room. @param {Connection} connection */
+  forget(connection) {
+    const member = this.members.get(connection);
+    if (member !== undefined) this.#end(member, 'left');
+  }
+
+  /** The room has no members any more. */
+  close() {
+    this.isClosed = true;
+    this.shared.reads.cancel(this);
+    this.dropPage();
+  }
+
+  /** A flush or a read has ended: members that wait for it go on. */
+  resume() {
+    if (this.waiting.size === 0) return;
+    const waiting = [...this.waiting];
+    this.waiting.clear();
+    for (const member of waiting) {
+      // A member without a step left becomes an ordinary one here: before its queued step, the next
+      // flush could begin.
+      if (this.#isCaughtUp(member)) this.#finish(member);
+      else this.shared.steps.add(member);
+    }
+  }
+
+  /** Frees the memory of the page. */
+  dropPage() {
+    this.page = null;
+    this.shared.steps.freePage(this);
+  }
+
+  /** Takes one step. StepQueue calls it. @param {LaggingMember} member */
+  step(member) {
+    const { connection } = member;
+    if (this.members.get(connection) !== member || !connection.isOpen || this.isClosed) return;
+    if (connection.transport.pendingBytes > 0) return this.#stepWhenDrained(member);
+    const { stream, delivery } = this;
+    const end = delivery.handedOut(stream.offset);
+    // A mark is on its way to all members, or a new epoch is: it decides.
+    if (end < 0 || delivery.isMarking() || stream.epoch === stream.deletedEpoch)
+      return void this.waiting.add(member);
+    if (this.#isLost(member, end)) return this.#resync(member, end);
+    if (member.offset === end) return this.#finish(member);
+    stream.expire();
+    const next = member.offset + 1;
+    const { replayBuffer } = stream;
+    if (next >= replayBuffer.first) return this.#send(member, replayBuffer, end);
+    const { page } = this;
+    if (page?.epoch !== member.epoch) return this.#read(member);
+    if (page.has(next)) return this.#send(member, page, Math.min(end, page.last));
+    if (!page.lacks(next)) return this.#read(member);
+    member.isLost = true;
+    this.#resync(member, end);
+  }
+
+  /**
+   * @param {LaggingMember} member
+   * @param {number} end
+   */
+  #isLost({ isLost, epoch, offset }, end) {
+    return isLost || epoch !== this.stream.epoch || offset > end;
+  }
+
+  /** @param {LaggingMember} member */
+  #isCaughtUp(member) {
+    const { stream, delivery } = this;
+    const end = delivery.handedOut(stream.offset);
+    return (
+      member.offset === end &&
+      !this.#isLost(member, end) &&
+      stream.epoch !== stream.deletedEpoch &&
+      member.connection.transport.pendingBytes === 0
+    );
+  }
+
+  /** @param {LaggingMember} member */
+  #stepWhenDrained(member) {
+    member.connection.transport.whenDrained(() => this.shared.steps.add(member));
+  }
+
+  /**
+   * @param {LaggingMember} member
+   * @param {Publications} publications have the next one, and all up to `end`
+   * @param {number} end
+   */
+  #send(member, publications, end) {
+    const { connection, epoch, offset: from } = member;
+    const { transport } = connection;
+    const most = publications.slice(from + 1, Math.min(end, from + MAX_STEP_COUNT));
+    let bytes = most[0].length;
+    let n = 1;
+    while (n < most.length && bytes + most[n].length <= STEP_BYTES) bytes += most[n++].length;
+    const to = from + n;
+    const replay = this.frames.of(transport.format, { epoch, from, to }, publications);
+    const { frames, count } = replayFor(
+      /** @type {import('./replay-frames.js').Replay} */ (replay),
+      connection.id,
+    );
+    member.offset = to;
+    if (count > 0) {
+      this.delivery.write(connection, frames, { epoch, offset: to });
+      this.counters.deliveries += count;
+    }
+    this.shared.steps.add(member);
+  }
+
+  /**
+   * Reads the page behind the member's position.
+   * @param {LaggingMember} member
+   */
+  #read(member) {
+    this.waiting.add(member);
+    const { reads, wheel, steps } = this.shared;
+    if (this.isReading || this.failedTick === wheel.ticks) return;
+    this.isReading = true;
+    const { offset: after, epoch } = member;
+    const from = { after, limit: this.size, maxBytes: PAGE_BYTES, isForward: true };
+    reads.read(this.room, from, this).then(
+      (page) => {
+        this.isReading = false;
+        if (this.isClosed) return;
+        // The broker is at another epoch, or behind this worker. The room's own comparison decides.
+        if (page.epoch !== epoch || page.offset <= after) {
+          this.failedTick = wheel.ticks;
+          return this.stream.refresh();
+        }
+        this.page = new Page(after, page, this.counters);
+        steps.keepPage(this);
+        this.resume();
+      },
+      () => {
+        this.isReading = false;
+        this.failedTick = wheel.ticks;
+      },
+    );
+  }
+
+  /**
+   * @param {LaggingMember} member
+   * @param {number} end
+   */
+  #resync(member, end) {
+    const { delivery, stream } = this;
+    if (delivery.isFlushing()) return void this.waiting.add(member);
+    member.epoch = stream.epoch;
+    member.offset = end;
+    member.isLost = false;
+    member.hasResynced = true;
+    delivery.resync(member.connection, { epoch: stream.epoch, offset: end }, this.members.size);
+    this.#finish(member);
+  }
+
+  /** @param {LaggingMember} member that has got everything up to the next flush */
+  #finish(member) {
+    if (this.delivery.isFlushing()) this.waiting.add(member);
+    else this.#end(member, member.hasResynced ? 'resync' : 'caught_up');
+  }
+
+  /**
+   * @param {LaggingMember} member
+   * @param {'caught_up'|'resync'|'left'} outcome
+   */
+  #end(member, outcome) {
+    this.members.delete(member.connection);
+    this.waiting.delete(member);
+    member.connection.endLag();
+    this.counters.laggingMembers--;
+    this.counters.lagsEnded[outcome]++;
+    if (this.members.size === 0) this.dropPage();
+  }
+}
