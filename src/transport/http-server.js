@@ -47,6 +47,7 @@ import { readClientHello } from './client-hello.js';
 import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
 import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
+import { copyReads } from './fast/shared-reads.js';
 import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
 import { FeedStream } from './feed-stream.js';
 import {
@@ -490,6 +491,7 @@ export class HttpServer {
     this.#enter(this.#silent, socket);
     this.#waiting.add(socket);
     this.#arm();
+    if (this.readsShort) copyReads(socket);
     socket.on('error', socketOnError);
     socket.once('readable', socketOnReadable);
   }

@@ -5,7 +5,7 @@
 //
 // frame-reader.js limits the bytes and frames of a client before ws gets them.
 
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { WebSocketServer } from 'ws';
 import { plainOnly, useFastPath } from '../config/fast-paths.js';
 import { CLOSES } from '../protocol/codes.js';
@@ -235,9 +235,7 @@ export class WebSockets {
       if (new Set(names).size !== names.length) return null;
       if (names.includes(SUBPROTOCOL)) chosen = `Sec-WebSocket-Protocol: ${SUBPROTOCOL}\r\n`;
     }
-    const accept = createHash('sha1')
-      .update(headers['sec-websocket-key'] + GUID)
-      .digest('base64');
+    const accept = hash('sha1', headers['sec-websocket-key'] + GUID, 'base64');
     return `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n${chosen}\r\n`;
   }
 
