@@ -991,7 +991,8 @@ export class HttpServer {
     handshake.admitted = decision;
     if (handshake.wanted !== null) return this.#openStream(socket, decision);
     this.onUpgrade(request, socket, head, decision);
-    socket.removeListener('error', socketOnError); // its new reader listens
+    // Its new reader listens. A socket that is destroyed may still emit its error.
+    if (!socket.destroyed) socket.removeListener('error', socketOnError);
     if (this.#connect === null) socket.resume();
   }
 
