@@ -3,6 +3,10 @@
 //
 //   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
+//   node test/checker/run.js --minutes 2 --only slowReaders,publishesLost --bytes 2000 --small-buffers
+//
+// With --small-buffers the kernel keeps some 100 KB for a connection instead of megabytes, so slow
+// readers lag within seconds. It needs a network namespace.
 //
 // The seed chooses the faults, their order and their lengths, and the publishes. The timing of the
 // machine is not repeatable. Exits with 0 if no invariant was violated.
@@ -10,6 +14,7 @@
 // As root on Linux it restarts itself in a network namespace, because some faults are firewall
 // rules. Elsewhere these faults are left out, and the run reports that.
 
+import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { pause, print, run } from '../../loadtest/lib/run.js';
@@ -32,6 +37,8 @@ const { values: options } = parseArgs({
     'history-size': { type: 'string', default: '150' },
     embedded: { type: 'boolean', default: false },
     plain: { type: 'boolean', default: false },
+    bytes: { type: 'string', default: '0' },
+    'small-buffers': { type: 'boolean', default: false },
     only: { type: 'string' },
     seed: { type: 'string' },
     keep: { type: 'string' },
@@ -51,6 +58,8 @@ const BEGINNING_MS = 2000;
  */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
+/** Least, first and most bytes of a socket's buffer. */
+const SMALL_BUFFERS = '4096 65536 65536';
 /** Start, end and check take so long on top. */
 const REST_MS = 180_000;
 
@@ -65,8 +74,14 @@ const skipped = isPrivate
   ? []
   : [...wanted].filter(({ needsFirewall }) => needsFirewall).map(({ name }) => name);
 
-if (skipped.length > 0 && canBePrivate())
+const needsNetwork = skipped.length > 0 || options['small-buffers'];
+if (needsNetwork && !isPrivate && canBePrivate())
   await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
+
+const hasSmallBuffers = isPrivate && options['small-buffers'];
+if (hasSmallBuffers)
+  for (const name of ['tcp_wmem', 'tcp_rmem'])
+    writeFileSync(`/proc/sys/net/ipv4/${name}`, SMALL_BUFFERS);
 
 await run(`random faults for ${minutes} minutes, seed ${seed}`, trial, minutes * 60_000 + REST_MS);
 
@@ -87,6 +102,7 @@ async function trial(test) {
       roomsPerClient: Number(options['rooms-per-client']),
       publishers: Number(options.publishers),
       rate: Number(options.rate),
+      bytes: Number(options.bytes),
     },
   });
   const { random, workload } = trial;
@@ -103,9 +119,14 @@ async function trial(test) {
     );
     for (const client of random.shuffled(workload.clients).slice(0, leaving))
       client.leave(holdMs + random.between(0, LATE_MS));
+    // Others do not read meanwhile, so that they lag during the fault.
+    const slow = hasSmallBuffers ? random.shuffled(workload.clients).slice(0, leaving) : [];
+    for (const client of slow) client.pause();
     await trial.suffer(nemesis, holdMs);
+    for (const client of slow) client.resume();
     await pause(random.next() < LONG_QUIET_SHARE ? LONG_QUIET_MS : random.between(...QUIET_MS));
   }
+  const lags = await endedLags(trial.servers);
   const report = await trial.finish();
   print('');
   printReport(report);
@@ -117,8 +138,26 @@ async function trial(test) {
   for (const oddity of oddities.slice(0, 10)) print(`     ${oddity.slice(0, 500)}`);
   test.check('the record is complete', 'yes', report.isComplete ? 'yes' : 'no');
   test.note('messages no publisher was free for', workload.heldBack);
+  test.note('members that lagged', lags);
   test.note(
     'faults skipped',
     `${skipped.length}${skipped.map((name) => `; ${name}: needs root, unshare, ip and iptables`).join('')}`,
   );
+}
+
+/**
+ * How the lags of members have ended, on the servers as they run now.
+ * @param {readonly import('./trial.js').Fanfare[]} servers
+ */
+async function endedLags(servers) {
+  /** @type {Map<string, number>} */
+  const ended = new Map();
+  for (const server of servers) {
+    const metrics = await server.metrics().catch(() => new Map());
+    for (const outcome of ['caught_up', 'resync', 'left']) {
+      const value = metrics.get(`fanfare_lagging_members_ended_total{outcome="${outcome}"}`) ?? 0;
+      ended.set(outcome, (ended.get(outcome) ?? 0) + value);
+    }
+  }
+  return [...ended].map(([outcome, count]) => `${count} ${outcome}`).join(', ');
 }
