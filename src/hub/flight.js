@@ -67,6 +67,11 @@ export class Flight {
      * @type {import('../protocol/position.js').Position|null|undefined}
      */
     this.before = undefined;
+    /**
+     * Has it publications without a position? Undefined: not determined yet.
+     * @type {boolean|undefined}
+     */
+    this.mayHaveOthers = undefined;
   }
 
   /**
@@ -124,6 +129,8 @@ export class Flight {
    */
   framesWithoutPosition({ number, transport }) {
     const { publications } = this;
+    this.mayHaveOthers ??= publications.some((publication) => !isPositioned(publication));
+    if (!this.mayHaveOthers) return null;
     const own = this.omissions?.get(number) ?? [];
     const omitted = publications
       .map((_, i) => i)
