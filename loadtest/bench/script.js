@@ -99,7 +99,12 @@ export function preload(script) {
  */
 export function saveReport({ script, title, note = '', lines, data, save }) {
   const startedAt = new Date(Date.now() - performance.now()).toISOString();
-  const command = `node loadtest/bench/${script}.js ${process.argv.slice(2).join(' ')}`.trim();
+  // The place of the report is no part of the measurement.
+  const args = process.argv
+    .slice(2)
+    .join(' ')
+    .replace(/ ?--save[ =]\S+/, '');
+  const command = `node loadtest/bench/${script}.js ${args}`.trim();
   const machine = describeMachine();
   const text = [
     `# ${title}, ${startedAt}`,

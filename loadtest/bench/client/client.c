@@ -596,7 +596,8 @@ static void go_on_returning(struct group *g, uint64_t now) {
       dial(c);
     }
   }
-  if (g->back < g->wanted && now < g->return_by_us) return;
+  // A connection may be closed again after its return.
+  if ((g->left < g->wanted || g->open < g->wanted) && now < g->return_by_us) return;
   printf("{\"id\":%u,\"open\":%u,\"left\":%u,\"back\":%u,\"retries\":%u,\"lastLeftUs\":%llu,\"lastBackUs\":%llu,\"maxUs\":%llu,\"cpuSeconds\":%.6f",
          g->return_id, g->open, g->left, g->back, g->retries, (unsigned long long)g->last_left_us, (unsigned long long)g->last_back_us,
          (unsigned long long)g->max_us, cpu_seconds() - g->cpu_before);
