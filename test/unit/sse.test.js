@@ -668,7 +668,7 @@ test('a drain sends each stream its own time to return, then ends it', limit, as
 });
 
 test(
-  'a stream that does not read is closed as a slow consumer, and the others do not wait',
+  'a stream of a plain room that does not read is closed as a slow consumer, and the others do not wait',
   limit,
   async (t) => {
     const { raw, open, publish, counters, hub } = await serve(t, {
@@ -676,14 +676,14 @@ test(
     });
     const slow = await raw();
     slow.socket.pause();
-    slow.write('GET /sse?room=chat.1 HTTP/1.1\r\nHost: a\r\n\r\n');
-    const fast = await open('?room=chat.1');
+    slow.write('GET /sse?room=plain HTTP/1.1\r\nHost: a\r\n\r\n');
+    const fast = await open('?room=plain');
     await fast.collect('joined');
     await until(() => hub.connections.length === 2);
     const payload = 'x'.repeat(50_000);
     let sent = 0;
     while (counters.slow.closed === 0 && sent < 2000) {
-      publish('chat.1', payload);
+      publish('plain', payload);
       sent++;
       await fast.collect('message', sent);
     }
