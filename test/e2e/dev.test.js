@@ -13,7 +13,6 @@ import { temporaryFolder } from '../helpers/temporary-folder.js';
 const DEV = fileURLToPath(new URL('../dev.js', import.meta.url));
 /** Takes its time to leave, and is cut short by a second signal. */
 const SERVER = `
-  console.log('start');
   setInterval(() => {}, 1000);
   let signals = 0;
   process.on('SIGTERM', () => {
@@ -21,6 +20,7 @@ const SERVER = `
     console.log('drain');
     setTimeout(() => { console.log('drained'); process.exit(0); }, 400);
   });
+  console.log('start');
 `;
 
 test('a save restarts the server once and lets it drain; so does a save during the drain', {
