@@ -253,6 +253,7 @@ describe('times', { concurrency: true }, () => {
     await until(() => nowS() > exp - 600 + 4, 10_000, 'the first token has expired');
     await client.ask({ type: 'message', room: 'chat.2', payload: 'no', id: 5 });
     await client.ask({ type: 'message', room: 'chat.1', payload: 'yes', id: 6 });
+    await client.got(({ type }) => type === 'message');
     const received = client.messages.filter(({ type }) => type === 'message');
     assert.deepEqual(
       received.map(({ payload }) => payload),
