@@ -281,9 +281,7 @@ function trustFaults(values) {
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     const allowed = 'a hop count (1), or CIDRs separated by commas (10.0.0.0/8,127.0.0.1/32)';
-    return [
-      `TRUST_PROXY: ${JSON.stringify(values.trustProxy)} is not allowed: ${why}; allowed: ${allowed}`,
-    ];
+    return [`TRUST_PROXY: ${why}; allowed: ${allowed}`];
   }
 }
 

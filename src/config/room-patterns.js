@@ -156,7 +156,7 @@ function parse(entries, read) {
     const rule = read(entry);
     if (typeof rule === 'string') faults.push(rule);
     else if (!isRoomPattern(rule.pattern))
-      faults.push(`${JSON.stringify(rule.pattern)} is not a pattern of room names`);
+      faults.push(`${JSON.stringify(rule.pattern)} is not a pattern of room names, as chat.* is`);
     else rules.push(rule);
   }
   return { rules, faults };

@@ -134,6 +134,6 @@ export function secretFault(secret) {
   if (secret.includes('-----BEGIN ')) return 'a PEM text; a public key is no secret';
   const bytes = Buffer.byteLength(secret);
   return bytes < MIN_SECRET_BYTES
-    ? `a text of ${bytes} bytes; a secret has at least ${MIN_SECRET_BYTES}`
+    ? `a text of ${bytes} bytes; a secret has at least ${MIN_SECRET_BYTES} (openssl rand -hex 32)`
     : '';
 }

@@ -27,7 +27,7 @@ export function compileTrustProxy(text) {
   if (text === '' || text === '0') return null;
   if (/^\d+$/.test(text)) {
     const hops = Number(text);
-    if (hops > MAX_HOPS) throw new TypeError(`the hop count must be at most ${MAX_HOPS}`);
+    if (hops > MAX_HOPS) throw new TypeError(`the hop count ${hops} is above ${MAX_HOPS}`);
     return (_address, hop) => hop < hops;
   }
   const networks = text

@@ -228,6 +228,10 @@ test('TRUST_PROXY is a hop count or a list of networks', () => {
     if (text === '10.0.0.1,') valid({ TRUST_PROXY: text });
     else assert.match(fault({ TRUST_PROXY: text }), /^TRUST_PROXY: .*; allowed: a hop count/, text);
   }
+  assert.match(
+    fault({ TRUST_PROXY: 'yes' }),
+    /^TRUST_PROXY: "yes" is neither a hop count nor a CIDR;/,
+  );
 });
 
 test('origins are normalized to the form that browsers send', () => {
