@@ -177,6 +177,39 @@ const BEHIND = Object.freeze([
   '\x81\x80abcd',
   'GET / HTTP/1.1\r\nHost: a\r\n\r\n',
 ]);
+/** Frames of a client: a text, one that is not masked, a ping, and a close. */
+const FRAMES = Object.freeze(
+  ['818261626364030b', '81026869', '8980abcdefab', '88826162636462 8b'].map((hex) =>
+    Buffer.from(hex.replaceAll(' ', ''), 'hex'),
+  ),
+);
+/** Requests that are no handshakes. */
+const PLAIN = Object.freeze([
+  'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n',
+  'HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\n',
+  'GET /livez HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n',
+  'GET /ws HTTP/1.1\r\nHost: a\r\n\r\n',
+  'CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n',
+  '\r\n',
+]);
+/**
+ * Requests whose body hides another, for servers that disagree on its length.
+ * @type {readonly ((hidden: string) => string)[]}
+ */
+const BODIES = Object.freeze([
+  (/** @type {string} */ hidden) => withBody(`Content-Length: ${hidden.length}`, hidden),
+  (/** @type {string} */ hidden) => withBody('Content-Length: 4', `abcd${hidden}`),
+  (/** @type {string} */ hidden) =>
+    withBody(
+      'Transfer-Encoding: chunked',
+      `${hidden.length.toString(16)}\r\n${hidden}\r\n0\r\n\r\n`,
+    ),
+  (/** @type {string} */ hidden) =>
+    withBody('Transfer-Encoding: chunked\r\nContent-Length: 4', `0\r\n\r\n${hidden}`),
+  (/** @type {string} */ hidden) =>
+    withBody(`Content-Length: 0\r\nContent-Length: ${hidden.length}`, hidden),
+  (/** @type {string} */ hidden) => withBody('Transfer-Encoding: xchunked', hidden),
+]);
 const MAX_FAULTS = 3;
 
 /** @typedef {import('../checker/random.js').Random} Random */
@@ -246,6 +279,52 @@ export function randomHead(random) {
 }
 
 /**
+ * @param {Random} random
+ * @param {string} token that is valid; some handshakes have it
+ * @returns {Buffer[]} the pieces in which a client sends some requests and frames
+ */
+export function randomExchange(random, token) {
+  const parts = [randomHead(random)];
+  while (random.below(4) === 0) parts.push(randomPart(random));
+  if (random.below(8) === 0) parts.unshift(randomPart(random));
+  let text = Buffer.concat(parts).toString('latin1');
+  if (random.below(2) === 0) text = text.replaceAll('abc.def.ghi', token);
+  if (random.below(8) === 0) text = text.replaceAll('Origin: https://', 'Origin: http://');
+  const bytes = Buffer.from(text, 'latin1');
+  const cuts = new Set();
+  if (random.below(4) === 0) {
+    for (let i = random.below(3); i >= 0; i--) cuts.add(random.below(bytes.length));
+  }
+  if (random.below(4) === 0) {
+    let end = 0;
+    for (const part of parts) cuts.add((end += part.length));
+  }
+  const ends = [...cuts, bytes.length].sort((a, b) => a - b);
+  return ends
+    .map((end, i) => bytes.subarray(ends[i - 1] ?? 0, end))
+    .filter((piece) => piece.length > 0);
+}
+
+/**
+ * @param {Random} random
+ * @returns {Buffer} a request, or frames, before or behind a handshake
+ */
+function randomPart(random) {
+  switch (random.below(4)) {
+    case 0:
+      return randomHead(random);
+    case 1:
+      return random.pick(FRAMES);
+    case 2:
+      return Buffer.from(random.pick(PLAIN), 'latin1');
+    default: {
+      const hidden = randomHead(random).toString('latin1');
+      return Buffer.from(random.pick(BODIES)(hidden), 'latin1');
+    }
+  }
+}
+
+/**
  * @param {Buffer} bytes
  * @param {Random} random
  * @returns {Buffer} with one byte more, less, or another
@@ -271,6 +350,14 @@ function withFault(bytes, random) {
 function headOf(method, target, version, lines, separator = '\r\n') {
   const first = `${method} ${target} ${version}`;
   return [first, ...lines, '', ''].join(separator);
+}
+
+/**
+ * @param {string} framing
+ * @param {string} body
+ */
+function withBody(framing, body) {
+  return `POST /ws HTTP/1.1\r\nHost: a\r\n${framing}\r\n\r\n${body}`;
 }
 
 /**
