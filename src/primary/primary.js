@@ -134,7 +134,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
 
   if (config.stateDir !== '')
     await compact(config.stateDir).catch((error) =>
-      log.error({ err: error }, 'cannot shorten the list of revocations'),
+      log.error({ err: error }, 'cannot use FANFARE_STATE_DIR: revocations will be refused'),
     );
   if (config.tokens !== null && config.redis === null && config.stateDir === '')
     log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');

@@ -110,7 +110,8 @@ export function runWorker(config, log) {
  * @returns {string}
  */
 function portInUse({ host, port }) {
-  return `${host || 'all addresses'}:${port} (PORT) is in use (EADDRINUSE): set another port`;
+  const address = host === '' ? `port ${port}` : `${host}:${port}`;
+  return `${address} (PORT) is in use (EADDRINUSE): set another port`;
 }
 
 let isLeaving = false;

@@ -145,3 +145,10 @@ test('embedded: a truncated line does not affect other lines, and a start remove
   assert.deepEqual(sorted(await store.read()), kept);
   await compact(join(folder, 'nothing here'));
 });
+
+test('embedded: a start reports a folder that cannot hold revocations', async (t) => {
+  const { path } = new RevocationFile(temporaryFolder(t));
+  await appendFile(path, '');
+  await assert.rejects(compact(path), { code: 'EEXIST' });
+  await assert.rejects(compact(join(path, 'below a file')), { code: 'ENOTDIR' });
+});

@@ -6,7 +6,16 @@
 // crash cut a line off, readers ignore it; each record begins with a line break, so the next record
 // stays whole. The file grows until the server is started again (`compact`).
 
-import { mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import {
+  access,
+  constants,
+  mkdir,
+  open,
+  readFile,
+  rename,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { BrokerError } from '../errors.js';
 import { decodeRevocation, encodeRevocation, MAX_REVOCATIONS } from '../revocations.js';
@@ -79,9 +88,12 @@ export class RevocationFile {
 
 /**
  * Rewrites the file without expired revocations. Call it while no worker runs.
- * @param {string} folder
+ * @param {string} folder created if it does not exist
+ * @throws if this process cannot write there. Otherwise the first revocation would find that out
  */
 export async function compact(folder) {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await access(folder, constants.W_OK);
   const path = join(folder, NAME);
   const kept = await new RevocationFile(folder).read();
   if (kept.length === 0 && !(await exists(path))) return;
