@@ -262,6 +262,16 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       meaning: 'Name expected in the certificate of Redis, if it differs from the host.',
     },
     {
+      env: 'REDIS_SUBSCRIPTIONS',
+      key: 'redisSubscriptions',
+      type: 'enum',
+      default: 'worker',
+      values: ['worker', 'server'],
+      fixed: true,
+      meaning:
+        'Whether each `worker` subscribes at Redis, or the primary once for all workers of the `server`. With `server`, Redis delivers a message once for each server ([when to use it](scale.md#one-subscription-for-each-server)). Not with `REDIS_CLUSTER`.',
+    },
+    {
       env: 'SERVER_ID',
       key: 'serverId',
       type: 'string',

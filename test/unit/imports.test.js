@@ -143,6 +143,7 @@ const TABLE = Object.freeze({
     may: [
       'backend/embedded/relay-server.js',
       'backend/embedded/revocation-file.js',
+      'backend/redis/subscription-proxy.js',
       'config/',
       'console/console.js',
       'doctor/doctor.js',

@@ -47,6 +47,8 @@ const primary = createPrimaryMetrics({
     publications: 0,
     lost: { publications: 0, positions: 0, keys: 0, reads: 0 },
   }),
+  subscriptions: () => ({ workers: 4, redis: 2 }),
+  cutLinks: () => 0,
 });
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
