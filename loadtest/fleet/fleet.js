@@ -2,11 +2,15 @@
 //
 //   npm run fleet                        64 workers, 10,000 quiet rooms
 //   npm run fleet -- --workers 640
+//   npm run fleet -- --workers 640 --per-server 64 --subscriptions server
 //
 // Simulated workers (workers.js) run the Redis backend and the recovery of the server against a
 // real redis-server with an append-only file. They have no clients, so a machine can hold hundreds
 // of them. Each phase lasts some seconds. Redis itself counts its commands, its CPU and the bytes
 // of its file (`INFO`); the workers count the messages that reach them.
+//
+// With --subscriptions server, the workers of a server share a subscription proxy, as in a real
+// primary. One process (primaries.js) holds the proxies of all servers.
 //
 // Limits: the workers share the machine with Redis. If they can't read fast enough, Redis delivers
 // fewer messages. So the report shows the CPU of the workers, too.
@@ -26,8 +30,11 @@ import { pause, print, run } from '../lib/run.js';
 const { values } = readOptions(
   'Measures the load of a fleet of workers on one Redis.',
   `workers N | whole 1..2000 | 64 | simulated workers
+  per-server N | whole 1..1000 | 8 | workers of a server
+  subscriptions WHO | one of worker server | worker | who subscribes at Redis
   processes N | whole 1..64 | ${availableParallelism()} | processes that hold them
   rooms N | whole 1..1000000 | 10000 | quiet rooms with history, each followed by one worker
+  rate N | whole 1..1000 | 20 | publications a second to the room of all workers
   seconds S | number 1..600 | 12 | duration of each phase
   settle S | number 0..600 | 4 | time before each phase, which is not measured
   phases LIST | list of idle churn rooms fan-out | idle,churn,rooms,fan-out | phases to run
@@ -35,18 +42,20 @@ const { values } = readOptions(
 );
 const { workers: workerCount, rooms: roomCount, seconds, settle, save } = values;
 const processCount = Math.min(values.processes, workerCount);
+const perServer = values.perServer;
+const serverCount = Math.ceil(workerCount / perServer);
 const phases = /** @type {string[]} */ (values.phases);
-/** Publications a second to the room of all workers. */
-const FAN_OUT_RATE = 20;
 const LIMIT_MS = 120_000 + phases.length * 1000 * (settle + seconds) + 100 * workerCount;
 const SCRIPT = fileURLToPath(new URL('workers.js', import.meta.url));
+const PRIMARIES = fileURLToPath(new URL('primaries.js', import.meta.url));
 /** The file is never rewritten, so it grows by the writes of the workers. */
 const REDIS_ARGS = ['--appendonly', 'yes', '--auto-aof-rewrite-percentage', '0'];
 
-/** A process with simulated workers. */
+/** A process with simulated workers, or with their primaries. */
 class WorkerProcess {
-  constructor() {
-    this.child = fork(SCRIPT, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  /** @param {string} [script] */
+  constructor(script = SCRIPT) {
+    this.child = fork(script, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
     this.latestId = 0;
     /** @type {Map<number, {resolve: (result: any) => void, reject: (error: Error) => void}>} */
     this.waiting = new Map();
@@ -91,16 +100,19 @@ class WorkerProcess {
  * @property {number} cpuSeconds of Redis
  * @property {number} aofBytes
  * @property {number} outputBytes that Redis has written to sockets
- * @property {Record<string, number>} delivered
+ * @property {Record<string, number>} delivered to the workers
  * @property {number} checks of positions
+ * @property {number[]} delays of publications to the common room since the last reading, in ms
+ * @property {import('./primaries.js').PrimaryFigures|null} primaries
  */
 
 /**
  * @param {Redis} redis
  * @param {WorkerProcess[]} processes
+ * @param {WorkerProcess|null} primaries
  * @returns {Promise<Reading>}
  */
-async function read(redis, processes) {
+async function read(redis, processes, primaries) {
   const text = await redis.call('INFO', 'everything').then(String);
   const field = (/** @type {string} */ name) =>
     Number(new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1]);
@@ -125,6 +137,8 @@ async function read(redis, processes) {
     outputBytes: field('total_net_output_bytes'),
     delivered,
     checks: figures.reduce((sum, { checks }) => sum + checks, 0),
+    delays: figures.flatMap(({ delays }) => delays),
+    primaries: (await primaries?.do('figures')) ?? null,
   };
 }
 
@@ -154,6 +168,16 @@ function difference(before, after) {
     aofBytes: rate(before.aofBytes, after.aofBytes),
     outputBytes: rate(before.outputBytes, after.outputBytes),
     checks: rate(before.checks, after.checks),
+    /** Of all servers; null if each worker subscribes at Redis. */
+    primaries:
+      before.primaries === null || after.primaries === null
+        ? null
+        : {
+            ...after.primaries,
+            cpu: rate(before.primaries.cpuSeconds, after.primaries.cpuSeconds),
+            received: rate(before.primaries.received, after.primaries.received),
+          },
+    delays: after.delays.sort((a, b) => a - b),
   };
 }
 
@@ -170,6 +194,8 @@ function markdown(results) {
     return [
       phase,
       show(commands),
+      // A primary gets a message once for all of its workers.
+      show(rates.primaries?.received ?? sum(rates.delivered)),
       show(sum(rates.delivered)),
       show(rates.delivered.census),
       show(100 * rates.cpu, 1),
@@ -177,14 +203,21 @@ function markdown(results) {
       show(rates.outputBytes / 1000),
     ];
   });
-  const head = ['phase', 'commands/s', 'deliveries/s', 'of the census', 'CPU, % of a core'];
+  const head = [
+    'phase',
+    'commands/s',
+    'deliveries/s',
+    'to workers',
+    'of the census',
+    'CPU, % of a core',
+  ];
   const lines = [
     `# ${show(workerCount)} workers, one Redis`,
     '',
     ...markdownTable([...head, 'AOF, kB/s', 'output, kB/s'], rows, 1),
     '',
   ];
-  const { idle, rooms } = results;
+  const { idle, rooms, 'fan-out': fanOut } = results;
   if (idle !== undefined) {
     const each = (/** @type {number} */ n) => n / workerCount;
     lines.push(
@@ -200,6 +233,21 @@ function markdown(results) {
         `${show(check, 2)} µs of Redis CPU and ` +
         `${show((rooms.aofBytes - idle.aofBytes) / rooms.checks, 1)} bytes of AOF each; ` +
         `1,000,000 rooms take ${show((rooms.checks / roomCount) * check, 2)} of a core.`,
+    );
+  }
+  for (const [phase, { primaries }] of Object.entries(results)) {
+    if (primaries !== null)
+      lines.push(
+        `Primaries, ${phase}: ${show(100 * primaries.cpu, 1)} % of a core for ${serverCount} ` +
+          `servers; ${show(primaries.workers)} subscriptions of workers are ` +
+          `${show(primaries.redis)} at Redis; ${primaries.cut} links closed.`,
+      );
+  }
+  if (fanOut !== undefined && fanOut.delays.length > 0) {
+    const { delays } = fanOut;
+    const at = (/** @type {number} */ share) => show(delays[Math.floor(share * delays.length)], 2);
+    lines.push(
+      `A publication to the room of all workers arrives after ${at(0.5)} ms, p99 ${at(0.99)} ms.`,
     );
   }
   lines.push('', 'Commands a second, and µs of each, as Redis counts them:', '');
@@ -231,15 +279,22 @@ await run(
     test.after(() => redis.disconnect());
     const processes = Array.from({ length: processCount }, () => new WorkerProcess());
     for (const process of processes) test.after(() => process.end());
-    const env = { REDIS_URL: server.url, FANFARE_HISTORY: 'quiet.*=100/1h' };
+    const env = {
+      REDIS_URL: server.url,
+      REDIS_SUBSCRIPTIONS: values.subscriptions,
+      FANFARE_HISTORY: 'quiet.*=100/1h',
+    };
+    const primaries = values.subscriptions === 'server' ? new WorkerProcess(PRIMARIES) : null;
+    if (primaries !== null) test.after(() => primaries.end());
+    const relayPaths = (await primaries?.do('open', { env, count: serverCount })) ?? [];
     /** @type {Record<string, Rates>} */
     const results = {};
     /** @param {string} phase */
     const measure = async (phase) => {
       await pause(1000 * settle);
-      const before = await read(redis, processes);
+      const before = await read(redis, processes, primaries);
       await pause(1000 * seconds);
-      results[phase] = difference(before, await read(redis, processes));
+      results[phase] = difference(before, await read(redis, processes, primaries));
       test.note(phase, `${show(100 * results[phase].cpu, 1)} % of a core`);
     };
     /**
@@ -258,7 +313,7 @@ await run(
       return done.reduce((sum, n) => sum + n, 0);
     };
 
-    const up = await share('open', workerCount, { env });
+    const up = await share('open', workerCount, { env, perServer, relayPaths });
     test.check('workers that have reached Redis', workerCount, up);
     if (phases.includes('idle')) await measure('idle');
     if (phases.includes('churn')) {
@@ -274,21 +329,32 @@ await run(
     if (phases.includes('fan-out')) {
       await Promise.all(processes.map((process) => process.do('share')));
       const publishing = processes[0].do('publish', {
-        perSecond: FAN_OUT_RATE,
+        perSecond: values.rate,
         seconds: settle + seconds + 1,
       });
       await measure('fan-out');
       await publishing;
     }
     await Promise.all(processes.map((process) => process.do('close')));
+    await primaries?.do('close');
 
     const lines = markdown(results);
     print(`\n${lines.join('\n')}\n`);
     if (save === '') return;
     mkdirSync(dirname(save), { recursive: true });
     writeFileSync(`${save}.md`, `${lines.join('\n')}\n`);
-    const options = { workers: workerCount, rooms: roomCount, processes: processCount, seconds };
-    writeFileSync(`${save}.json`, `${JSON.stringify({ options, results }, null, 2)}\n`);
+    const options = {
+      subscriptions: values.subscriptions,
+      perServer,
+      workers: workerCount,
+      rooms: roomCount,
+      processes: processCount,
+      seconds,
+    };
+    const text = JSON.stringify({ options, results }, (key, value) =>
+      key === 'delays' ? undefined : value,
+    );
+    writeFileSync(`${save}.json`, `${text}\n`);
   },
   LIMIT_MS,
 );

@@ -22,10 +22,18 @@ const CHURN_MS = 50;
 /** The room that each worker follows. */
 export const COMMON_ROOM = 'common';
 
-/** A worker's link to its primary, as if the primary never wrote. */
-const NO_PRIMARY = /** @type {import('../../src/backend/embedded/relay-client.js').RelayClient} */ (
-  /** @type {unknown} */ ({ volunteer() {}, listen() {}, passReport() {}, nameSession() {} })
-);
+/** A worker's link to its primary, as if the primary never wrote. @param {string} path */
+function silentPrimary(path) {
+  return /** @type {import('../../src/backend/embedded/relay-client.js').RelayClient} */ (
+    /** @type {unknown} */ ({
+      path,
+      volunteer() {},
+      listen() {},
+      passReport() {},
+      nameSession() {},
+    })
+  );
+}
 const PAYLOAD = Buffer.from(`"${'x'.repeat(98)}"`);
 const PUBLICATION = encodePublication(
   KIND.MESSAGE,
@@ -37,7 +45,15 @@ const PUBLICATION = encodePublication(
   PAYLOAD.length,
 );
 
-/** Messages that Redis has delivered to the workers of this process, by kind of their channel. */
+/** The place of the time in a publication to the common room. */
+const TIME_AT = PUBLICATION.length - 9;
+
+/** The same clock in all processes. */
+function timeMs() {
+  return performance.timeOrigin + performance.now();
+}
+
+/** Messages that have reached the workers of this process, by kind of their channel. */
 const delivered = { probe: 0, census: 0, limits: 0, room: 0 };
 /** @type {Map<number, keyof typeof delivered>} */
 const KIND_NAMES = new Map([
@@ -45,6 +61,8 @@ const KIND_NAMES = new Map([
   [CHANNEL_KIND.FLEET, 'census'],
   [CHANNEL_KIND.LIMITS, 'limits'],
 ]);
+/** Of publications to the common room, in ms. @type {number[]} */
+let delays = [];
 /** @type {SimulatedWorker[]} */
 let workers = [];
 /** @type {NodeJS.Timeout|undefined} */
@@ -54,8 +72,10 @@ class SimulatedWorker {
   /**
    * @param {NodeJS.ProcessEnv} env
    * @param {number} number in the fleet, from 0
+   * @param {number} perServer workers of a server
+   * @param {string[]} relayPaths of the servers; empty if each worker subscribes at Redis
    */
-  constructor(env, number) {
+  constructor(env, number, perServer, relayPaths) {
     const { config, faults } = loadConfig(env);
     if (config === null) throw new Error(faults.join());
     const log = pino({ level: 'silent' });
@@ -65,10 +85,10 @@ class SimulatedWorker {
       config,
       log,
       counters,
-      workerId: `server-${number >> 3}:${number}`,
+      workerId: `server-${Math.floor(number / perServer)}:${number}`,
       historyRules,
       announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
-      machine: NO_PRIMARY,
+      machine: silentPrimary(relayPaths[Math.floor(number / perServer)] ?? ''),
       events: { onPublishLag() {}, onRoundTrip() {} },
     });
     const broker = (this.broker = this.backend.broker);
@@ -93,6 +113,7 @@ class SimulatedWorker {
     await this.broker.start({
       onPublication: (room, publication, offset, epoch) => {
         delivered.room++;
+        if (room === COMMON_ROOM) delays.push(timeMs() - publication.readDoubleBE(TIME_AT));
         this.scheduler.syncs.get(room)?.arrive(publication, offset, epoch);
       },
       onState: (state) => this.scheduler.onState(state),
@@ -139,11 +160,16 @@ async function each(items, atOnce, work) {
 const ORDERS = {
   /**
    * Starts workers.
-   * @param {{env: NodeJS.ProcessEnv, first: number, count: number}} order
+   * @param
+   *   {{env: NodeJS.ProcessEnv, first: number, count: number, perServer: number, relayPaths: string[]}}
+   *   order
    * @returns {Promise<number>} those that have reached Redis
    */
-  async open({ env, first, count }) {
-    workers = Array.from({ length: count }, (_, i) => new SimulatedWorker(env, first + i));
+  async open({ env, first, count, perServer, relayPaths }) {
+    workers = Array.from(
+      { length: count },
+      (_, i) => new SimulatedWorker(env, first + i, perServer, relayPaths),
+    );
     await each(workers, AT_ONCE, (worker) => worker.open());
     return workers.filter(({ broker }) => broker.state === 'up').length;
   },
@@ -177,7 +203,9 @@ const ORDERS = {
   async publish({ perSecond, seconds }) {
     const [{ broker }] = workers;
     for (let i = 0; i < perSecond * seconds; i++) {
-      broker.publish(COMMON_ROOM, Buffer.from(PUBLICATION)).catch(() => {});
+      const publication = Buffer.from(PUBLICATION);
+      publication.writeDoubleBE(timeMs(), TIME_AT);
+      broker.publish(COMMON_ROOM, publication).catch(() => {});
       await new Promise((resolve) => setTimeout(resolve, 1000 / perSecond));
     }
   },
@@ -196,7 +224,9 @@ const ORDERS = {
   /** @returns {Promise<Figures>} */
   async figures() {
     const checks = workers.reduce((sum, { counters }) => sum + counters.positionChecks, 0);
-    return { delivered, checks };
+    const recent = delays;
+    delays = [];
+    return { delivered, checks, delays: recent };
   },
 
   async close() {
@@ -205,7 +235,7 @@ const ORDERS = {
   },
 };
 
-/** @typedef {{delivered: Record<string, number>, checks: number}} Figures */
+/** @typedef {{delivered: Record<string, number>, checks: number, delays: number[]}} Figures */
 /** @typedef {typeof ORDERS} Orders */
 
 process.on('message', async (/** @type {{id: number, order: keyof Orders}} */ message) => {
