@@ -5,6 +5,8 @@
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
 //   node test/checker/run.js --minutes 2 --only slowReaders,publishesLost --bytes 2000 --small-buffers
 //
+// With --subscriptions server the primary of each server subscribes for its workers.
+//
 // With --small-buffers the kernel keeps some 100 KB for a connection instead of megabytes, so slow
 // readers lag within seconds. It needs a network namespace.
 //
@@ -36,6 +38,7 @@ const { values: options } = parseArgs({
     // So few that some missed messages are gone, and clients must get a notice.
     'history-size': { type: 'string', default: '150' },
     embedded: { type: 'boolean', default: false },
+    subscriptions: { type: 'string', default: 'worker' },
     plain: { type: 'boolean', default: false },
     bytes: { type: 'string', default: '0' },
     'small-buffers': { type: 'boolean', default: false },
@@ -94,6 +97,7 @@ async function trial(test) {
     historySize: Number(options['history-size']),
     embedded: options.embedded,
     viaProxy: !options.embedded,
+    env: options.embedded ? {} : { REDIS_SUBSCRIPTIONS: options.subscriptions },
     path: options.keep,
     load: {
       clients: Number(options.clients),
