@@ -7,6 +7,7 @@
 // off. PORT, REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import { Redis } from 'ioredis';
 import { WebSocketServer } from 'ws';
@@ -48,13 +49,14 @@ if (cluster.isPrimary) {
     /** @type {Set<string>} */
     const joined = new Set();
     const echoes = request.url === '/echo';
+    const from = randomBytes(8).toString('base64url');
 
-    socket.on('message', async (data, isBinary) => {
+    socket.on('message', async (bytes, isBinary) => {
       if (echoes) {
-        socket.send(data, { binary: isBinary });
+        socket.send(bytes, { binary: isBinary });
         return;
       }
-      const message = JSON.parse(data.toString());
+      const message = JSON.parse(bytes.toString());
       if (message.type === 'join') {
         let room = rooms.get(message.room);
         if (!room) {
@@ -66,10 +68,9 @@ if (cluster.isPrimary) {
         await room.subscribed;
         socket.send(JSON.stringify({ type: 'joined', room: message.room }));
       } else if (message.type === 'message') {
-        publisher.publish(
-          message.room,
-          JSON.stringify({ type: 'message', room: message.room, data: message.data }),
-        );
+        const { room, data } = message;
+        const timestamp = Date.now();
+        publisher.publish(room, JSON.stringify({ type: 'message', room, data, from, timestamp }));
       }
     });
 

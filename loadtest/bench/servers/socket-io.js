@@ -37,7 +37,10 @@ if (cluster.isPrimary) {
       socket.join(room);
       socket.emit('joined', room);
     });
-    socket.on('message', (data) => io.to(socket.data.room).emit('message', data));
+    socket.on('message', (data) => {
+      const { room } = socket.data;
+      io.to(room).emit('message', { room, data, from: socket.id, timestamp: Date.now() });
+    });
     socket.on('echo', (data) => socket.emit('echo', data));
   });
 

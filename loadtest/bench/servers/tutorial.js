@@ -6,6 +6,7 @@
 // it. PORT, REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 import { Redis } from 'ioredis';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -25,10 +26,10 @@ if (cluster.isPrimary) {
 
   await subscriber.subscribe('messages');
   subscriber.on('message', (_channel, text) => {
-    const { room, data } = JSON.parse(text);
+    const { room, ...message } = JSON.parse(text);
     for (const client of rooms.get(room) ?? []) {
       if (client.readyState === WebSocket.OPEN) {
-        client.send(JSON.stringify({ type: 'message', room, data }));
+        client.send(JSON.stringify({ type: 'message', room, ...message }));
       }
     }
   });
@@ -40,13 +41,14 @@ if (cluster.isPrimary) {
     /** @type {Set<string>} */
     const joined = new Set();
     const echoes = request.url === '/echo';
+    const from = randomBytes(8).toString('base64url');
 
-    socket.on('message', (data) => {
+    socket.on('message', (bytes) => {
       if (echoes) {
-        socket.send(data.toString());
+        socket.send(bytes.toString());
         return;
       }
-      const message = JSON.parse(data.toString());
+      const message = JSON.parse(bytes.toString());
       if (message.type === 'join') {
         const members = rooms.get(message.room) ?? new Set();
         rooms.set(message.room, members);
@@ -54,7 +56,9 @@ if (cluster.isPrimary) {
         joined.add(message.room);
         socket.send(JSON.stringify({ type: 'joined', room: message.room }));
       } else if (message.type === 'message') {
-        publisher.publish('messages', JSON.stringify({ room: message.room, data: message.data }));
+        const { room, data } = message;
+        const timestamp = Date.now();
+        publisher.publish('messages', JSON.stringify({ room, data, from, timestamp }));
       }
     });
 

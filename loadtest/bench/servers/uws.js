@@ -6,6 +6,7 @@
 // SO_REUSEPORT. PORT, REDIS_URL, WORKERS.
 
 import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import uws from 'uwebsockets';
 
@@ -38,12 +39,13 @@ if (cluster.isPrimary) {
     ...limits,
     open: (ws) => {
       ws.getUserData().isOpen = true;
+      ws.getUserData().id = randomBytes(8).toString('base64url');
     },
     close: (ws) => {
       ws.getUserData().isOpen = false;
     },
-    async message(ws, data) {
-      const message = JSON.parse(Buffer.from(data).toString());
+    async message(ws, bytes) {
+      const message = JSON.parse(Buffer.from(bytes).toString());
       if (message.type === 'join') {
         ws.subscribe(message.room);
         if (!subscribed.has(message.room))
@@ -52,10 +54,9 @@ if (cluster.isPrimary) {
         if (ws.getUserData().isOpen)
           ws.send(JSON.stringify({ type: 'joined', room: message.room }));
       } else if (message.type === 'message') {
-        publisher.publish(
-          message.room,
-          JSON.stringify({ type: 'message', room: message.room, data: message.data }),
-        );
+        const { room, data } = message;
+        const [from, timestamp] = [ws.getUserData().id, Date.now()];
+        publisher.publish(room, JSON.stringify({ type: 'message', room, data, from, timestamp }));
       }
     },
   });
