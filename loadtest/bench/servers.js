@@ -11,6 +11,7 @@ import { delimiter, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { freePort, isListening, startRedis } from '../lib/redis.js';
+import { compile } from './compile.js';
 import { cpuSecondsOf, processTree, pssKbOf } from './machine.js';
 import { PROFILES } from './profiles.js';
 
@@ -22,6 +23,7 @@ const OUTPUT_CHARS = 4000;
  * @typedef {object} ServerKind
  * @property {string} title
  * @property {string} [script] of a server in Node
+ * @property {string} [source] of a server in C, if a C compiler is present
  * @property {{ name: string, args: string[], portName: string }} [program] another one, found in
  *   PATH: its command, and the environment variable of its port
  * @property {string} [package] its package, if the benchmark does not install it
@@ -68,6 +70,13 @@ export const SERVERS = {
     profile: 'plain',
     redis: true,
   },
+  limit: {
+    title: 'limit: as little as possible, in C',
+    source: 'servers/limit.c',
+    install: 'install a C compiler named cc',
+    profile: 'plain',
+    redis: false,
+  },
   centrifugo: {
     title: 'Centrifugo, in memory',
     program: { name: 'centrifugo', args: [], portName: 'CENTRIFUGO_HTTP_SERVER_PORT' },
@@ -90,7 +99,8 @@ export const SERVERS = {
 
 /** @param {string} name of a server @returns {boolean} whether it is installed here */
 export function isPresent(name) {
-  const { package: wanted, program } = SERVERS[name];
+  const { package: wanted, program, source } = SERVERS[name];
+  if (source !== undefined) return pathOf('cc') !== '';
   if (program !== undefined) return pathOf(program.name) !== '';
   return (
     wanted === undefined ||
@@ -220,7 +230,8 @@ export async function startServer(name, { workers = 2, env = {} } = {}) {
 }
 
 /** @param {ServerKind} kind @returns {[string, string[]]} */
-function commandOf({ script = '', program }) {
+function commandOf({ script = '', program, source }) {
+  if (source !== undefined) return [compile(source), []];
   if (program !== undefined) return [pathOf(program.name), program.args];
   return [process.execPath, [fileURLToPath(new URL(script, import.meta.url))]];
 }

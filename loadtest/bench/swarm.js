@@ -4,16 +4,14 @@
 // (client/client.c lists them). The processes share one clock (CLOCK_MONOTONIC), so a run starts at
 // one time for all, and one process can time a message that another one sent.
 
-import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, statSync } from 'node:fs';
+import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { addHistogram, BUCKETS } from '../lib/latency.js';
+import { compile } from './compile.js';
 import { profileArguments } from './profiles.js';
 
-const SOURCE = fileURLToPath(new URL('./client/client.c', import.meta.url));
 const SCRIPT = fileURLToPath(new URL('./client/client.js', import.meta.url));
-const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.url));
 
 /** @typedef {Record<string, any>} Answer one line of a client process, as it wrote it */
 
@@ -47,11 +45,7 @@ const BUILT = fileURLToPath(new URL('./node_modules/.cache/client', import.meta.
 export function findClient(wanted) {
   if (wanted !== 'node') {
     try {
-      mkdirSync(new URL('./node_modules/.cache/', import.meta.url), { recursive: true });
-      const built = statSync(BUILT, { throwIfNoEntry: false });
-      if (!built || built.mtimeMs < statSync(SOURCE).mtimeMs)
-        execFileSync('cc', ['-O2', '-o', BUILT, SOURCE], { stdio: 'pipe' });
-      return { kind: 'c', command: BUILT, args: [] };
+      return { kind: 'c', command: compile('client/client.c'), args: [] };
     } catch (cause) {
       if (wanted === 'c')
         throw new Error('the C client cannot be built: is there a C compiler named cc?', { cause });

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ratio } from '../../loadtest/bench/report.js';
 import { searchRate } from '../../loadtest/bench/search.js';
-import { startServer } from '../../loadtest/bench/servers.js';
+import { isPresent, startServer } from '../../loadtest/bench/servers.js';
 import { findClient, Swarm } from '../../loadtest/bench/swarm.js';
 import { clean } from '../../loadtest/bench/workloads.js';
 import {
@@ -219,4 +219,24 @@ test('ratios are taken within a round', () => {
     cell('base', 3, null),
   ];
   assert.equal(ratio(cells, 'a', 'base', 'w', 'x'), 2);
+});
+
+test('the limit delivers over its processes', {
+  skip: isPresent('limit') ? false : 'no C compiler',
+  timeout: 20_000,
+}, async (t) => {
+  const target = await startServer('limit', { workers: 3 });
+  t.after(() => target.close());
+  assert.equal(target.pids().length, 4);
+  const swarm = new Swarm({ client: findClient('auto'), processes: 2 }).start();
+  t.after(() => swarm.close());
+  await swarm.aim(target);
+  assert.equal((await swarm.open({ count: 60 })).open, 60);
+  const result = await swarm.run({ perSecond: 400, seconds: 0.5, payloadBytes: 1000 });
+  assert.deepEqual([result.expected, result.received], [12_000, 12_000]);
+  assert.ok(clean(result));
+  await swarm.hangUp();
+  await swarm.aim({ ...target, echo: true });
+  await swarm.open({ count: 4 });
+  assert.ok((await swarm.echo({ seconds: 0.2 })).received > 4);
 });

@@ -1,0 +1,24 @@
+// compile.js: builds the benchmark's C programs: the client and the limit.
+
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, statSync } from 'node:fs';
+import { basename } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const CACHE = new URL('./node_modules/.cache/', import.meta.url);
+
+/**
+ * Builds a program of one source file with the machine's C compiler, unless it is built already.
+ * @param {string} source relative to this folder: `client/client.c`
+ * @returns {string} the path of the program
+ * @throws {Error} without a compiler named `cc`
+ */
+export function compile(source) {
+  const from = fileURLToPath(new URL(source, import.meta.url));
+  const to = fileURLToPath(new URL(`fanfare-bench-${basename(source, '.c')}`, CACHE));
+  mkdirSync(CACHE, { recursive: true });
+  const built = statSync(to, { throwIfNoEntry: false });
+  if (!built || built.mtimeMs < statSync(from).mtimeMs)
+    execFileSync('cc', ['-O2', '-o', to, from], { stdio: 'pipe' });
+  return to;
+}
