@@ -196,7 +196,8 @@ export class Admission {
       : this.#checkToken(request, place);
   }
 
-  /** @returns {'loop_lag'|'memory'|'descriptors'|null} why this worker admits nobody, or null */
+  /** @returns {'loop_lag'|'memory'|'descriptors'|null} the overload for which this worker refuses
+   *   new connections, or null */
   overload() {
     const { health, config } = this;
     if (health.lagMs() > config.maxLoopLagMs) return 'loop_lag';

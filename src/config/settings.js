@@ -917,7 +917,7 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'string',
       default: '',
       part: 'blobs',
-      meaning: 'Region of the bucket. Empty: as its host name says, else `us-east-1`.',
+      meaning: 'Region of the bucket. Empty: the one in its host name, else `us-east-1`.',
     },
     {
       env: 'FANFARE_BLOB_MAX_BYTES',

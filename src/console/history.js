@@ -10,7 +10,7 @@ export const SAMPLE_MS = 3000;
 /** 15 minutes. */
 export const POINTS = 300;
 const MAX_LINES = 500;
-/** Workers with lines of their own; more of them would make a chart nobody can read. */
+/** Workers with lines of their own. A chart with more lines would be illegible. */
 const MAX_WORKERS = 64;
 const MAX_MARKS = 200;
 const QUANTILES = /** @type {const} */ ([0.5, 0.99]);

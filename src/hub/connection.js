@@ -77,7 +77,7 @@ export class Connection {
     /** @type {string} */
     this._id = '';
     /**
-     * Who the connection belongs to; null: it is anonymous, and may do everything.
+     * The user of the connection and its rights; null: it is anonymous, and may do everything.
      * @type {import('../auth/session.js').Session|null}
      */
     this.session = null;

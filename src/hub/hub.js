@@ -43,7 +43,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @typedef {object} RoomRequest
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
  * @property {number} [last] the number of latest publications that the client asks for, unless
- *   `since` brings what it has missed
+ *   `since` brings the missed ones
  * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
@@ -153,8 +153,9 @@ export class Hub {
   }
 
   /**
-   * A connection that is in a room with history, or joining it, joins it again with a position. It
-   * does not leave: presence does not notice, and the room stays open.
+   * Joins a room with history again, with a position, for a connection that is in it or is joining
+   * it. The connection does not leave meanwhile, so there is no presence event, and the room stays
+   * open.
    * @param {Connection} connection
    * @param {Room} room
    * @param {RoomRequest} request

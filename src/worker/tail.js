@@ -90,8 +90,8 @@ export class Tail {
     }
   }
 
-  // These serve connections that the hub has, that have sent a command, or whose bytes wait. This
-  // one is none of them.
+  // The hub calls these for its list of connections, for replies to commands, and for unsent bytes.
+  // A tail is not in that list, sends no commands, and keeps no unsent bytes.
   whenDrained() {}
   sendText() {}
   sendAround() {}
