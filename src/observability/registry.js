@@ -1,13 +1,13 @@
 // registry.js: the registries of the metrics of a worker and of the primary.
 //
 // They are made from the rows of metrics.js. prom-client collects at a scrape. Some of its parts
-// are replaced here: a histogram for the hot path, the event-loop lag, and default metrics that are
-// too expensive in a process with 20,000 sockets.
+// are replaced here: a histogram for the hot path, counters and gauges that are read, the
+// event-loop lag, and default metrics that are too expensive in a process with 20,000 sockets.
 
 import { readdir } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import { createHistogram } from 'node:perf_hooks';
-import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { collectDefaultMetrics, Registry } from 'prom-client';
 import { HOOK_NAMES } from './counters.js';
 import { METRICS, PRIMARY_METRICS, WORKER_METRICS } from './metrics.js';
 
@@ -274,54 +274,43 @@ class LoopLag {
 }
 
 /**
+ * Registers a counter or gauge that reads its value at each collection. A Counter of prom-client
+ * would be reset and set again, with a check and a hash of its labels for each value.
  * @param {Registry} registry
  * @param {Omit<Row, 'read'>} row
  * @param {() => number|Record<string, number>} read
  */
 function register(registry, row, read) {
-  const { name, help, aggregator = 'sum', label } = row;
-  const labelNames = label ? label.split(',') : [];
-  const common = { name, help, aggregator, labelNames, registers: [registry] };
-  if (row.type === 'counter') {
-    new Counter({
-      ...common,
-      collect() {
-        // A prom-client counter can only grow, so it is reset and set to the current value.
-        this.reset();
-        each(read(), label, (labels, value) =>
-          labels ? this.inc(labels, value) : this.inc(value),
-        );
-      },
-    });
-  } else {
-    new Gauge({
-      ...common,
-      collect() {
-        this.reset();
-        each(read(), label, (labels, value) =>
-          labels ? this.set(labels, value) : this.set(value),
-        );
-      },
-    });
-  }
+  const { name, help, type, aggregator = 'sum', label = '' } = row;
+  const names = label.split(',');
+  const metric = {
+    name,
+    help,
+    async get() {
+      return { name, help, type, values: valuesOf(read(), names), aggregator };
+    },
+  };
+  registry.registerMetric(
+    /** @type {import('prom-client').Metric} */ (/** @type {unknown} */ (metric)),
+  );
 }
 
 /**
- * @param {number|Record<string, number>} value
- * @param {string|undefined} label
- * @param {(labels: Record<string, string>|undefined, value: number) => void} act
+ * @param {number|Record<string, number>} value one, or several by label
+ * @param {readonly string[]} names of the labels
+ * @returns {MetricValue[]}
  */
-function each(value, label, act) {
-  if (typeof value === 'number') return act(undefined, value);
-  const names = /** @type {string} */ (label).split(',');
+function valuesOf(value, names) {
+  if (typeof value === 'number') return [{ value, labels: {} }];
+  const values = [];
   for (const [key, one] of Object.entries(value)) {
-    if (names.length === 1) {
-      act({ [names[0]]: key }, one);
-      continue;
-    }
-    const parts = key.split(',');
-    act(Object.fromEntries(names.map((name, i) => [name, parts[i]])), one);
+    const parts = names.length === 1 ? [key] : key.split(',');
+    /** @type {Record<string, string>} */
+    const labels = {};
+    for (let i = 0; i < names.length; i++) labels[names[i]] = parts[i];
+    values.push({ value: one, labels });
   }
+  return values;
 }
 
 /**
