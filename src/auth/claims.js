@@ -6,7 +6,7 @@
 
 import { isRoomPattern } from '../config/room-patterns.js';
 import { asciiJson } from './ascii-json.js';
-import { parseClaims } from './claims-text.js';
+import { readClaims } from './claims-text.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ, so every time in a token may be off by as much. */
@@ -50,15 +50,16 @@ export class Identity {
 const NO_ROOMS = Object.freeze([]);
 
 /**
- * @param {string} text the payload of a token whose signature is valid
+ * @param {Buffer} bytes the payload of a token whose signature is valid; may be longer
+ * @param {number} length of the payload
  * @param {number} nowS
  * @param {Pick<import('../config/tokens.js').TokenSettings, 'audience'|'issuer'|'maxLifetimeS'>}
  *   settings
  * @returns {Identity}
  * @throws {TokenError}
  */
-export function readIdentity(text, nowS, settings) {
-  const parsed = parseClaims(text);
+export function readIdentity(bytes, length, nowS, settings) {
+  const parsed = readClaims(bytes, length);
   if (parsed === null) throw new TokenError('malformed');
   const { claims, rights } = parsed;
   const { sub, jti, exp, iat, broadcast = false, autojoin = NO_ROOMS, info } = claims;

@@ -145,9 +145,8 @@ export class TokenVerifier {
    * @param {string} body base64url
    */
   #accept(body) {
-    const text = textOf(body);
-    if (text === null) throw new TokenError('malformed');
-    const identity = readIdentity(text, this.now() / 1000, this.settings);
+    const length = payload.write(body, 'base64url');
+    const identity = readIdentity(payload, length, this.now() / 1000, this.settings);
     if (this.revocations.isRevoked(identity)) throw new TokenError('revoked');
     this.counters.tokens.accepted++;
     return identity;
@@ -239,6 +238,8 @@ async function isSignedBy(token, key, alg) {
   }
 }
 
+/** The payload of the token that is being read; others share it. */
+const payload = Buffer.alloc(MAX_TOKEN_BYTES);
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /**
