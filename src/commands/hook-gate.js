@@ -77,8 +77,8 @@ export class HookGate {
    */
   join(connection, name, act) {
     if (this.order.isFull) return act(this.hooks.refuseBusy('onJoin'));
-    // Without the hook, too, the commands behind a join wait: those that are published must not
-    // meet at its answer, all at once.
+    // Commands behind a join wait even if there is no onJoin. Otherwise all their publishes would
+    // take effect at once when the join is answered.
     const verdict = this.hooks.has('onJoin')
       ? this.hooks.callFor('onJoin', connection, [name])
       : ALLOWED;

@@ -173,7 +173,7 @@ export class CommandOrder {
     if (next === undefined || !this.#mayStart(line, next.type)) return false;
     line.waiting.shift();
     this.#add(line, -next.data.length - COMMAND_BYTES);
-    // A closed connection has lost its rights. What it has sent last is as lost as on the wire.
+    // A closed connection has no rights: its waiting commands are lost, like bytes on the wire.
     if (!connection.isOpen) return true;
     this.#resumed = line;
     try {

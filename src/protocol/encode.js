@@ -69,7 +69,8 @@ export function encodeNotReplayed(room, hasSince, hasLast, id) {
  * @param {string} room
  * @param {{epoch: string, offset: number, recovered: boolean, replayed: number}} joined
  * @param {string|number|undefined} id
- * @param {boolean} hasLast if true, the reply says how many messages follow
+ * @param {boolean} hasLast if true, the reply has `replayed`, the number of
+ *   messages that follow
  */
 export function encodeJoined(room, { epoch, offset, recovered, replayed }, id, hasLast) {
   return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replayedMember(hasLast ? replayed : undefined)}${idMember(id)}}`;
