@@ -800,8 +800,10 @@ export class HttpServer {
     if (apiRefusal !== null && hasBody(request) && handshake.calls === 0)
       return this.#cutShort(socket, given);
     const { status, headers, body } = given;
-    const isClosing = isLast || headers.Connection !== undefined || !response.shouldKeepAlive;
     respond(response, status, isLast ? { Connection: 'close', ...headers } : headers, body);
+    // Node decides with the headers: it closes if it refuses a body that the client announced with
+    // `Expect` (RFC 9110 10.1.1), and no request behind such an answer counts (RFC 9112 9.6).
+    const isClosing = isLast || headers.Connection !== undefined || !response.shouldKeepAlive;
     if (isClosing) {
       handshake.isEnding = true;
       if (handshake.calls > 0) return; // an earlier answer is still under way

@@ -753,6 +753,31 @@ test('of pipelined requests, two are answered', limit, async (t) => {
   assert.equal(server.plainSockets, 0);
 });
 
+for (const length of [1, 600, 2000]) {
+  test(
+    `no handshake of ${length} bytes more is read behind an answer that closes`,
+    limit,
+    async (t) => {
+      let upgrades = 0;
+      const { connect, server } = await start(t, {
+        env: { FANFARE_LIMITS: 'off' }, // admits at once
+        onUpgrade(_request, socket) {
+          upgrades++;
+          socket.destroy();
+        },
+      });
+      const client = await connect();
+      const more = handshake({ headers: { Cookie: 'a'.repeat(length) } });
+      client.write(`GET /other HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n${more}`);
+      const { status, headers } = await client.response();
+      assert.deepEqual([status, headers.connection], [404, 'close']);
+      await client.closed();
+      await until(() => server.openSockets === 0);
+      assert.equal(upgrades, 0);
+    },
+  );
+}
+
 test(
   'of pipelined requests, few are parsed, also after a partial first request',
   limit,
