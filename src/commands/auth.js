@@ -127,7 +127,7 @@ export class AuthCommands {
    * @param {Connection} connection with a session
    */
   #leaveForbidden(connection) {
-    for (const { name } of [...(connection.rooms?.keys() ?? [])]) {
+    for (const { name } of connection.listRooms()) {
       if (connection.session?.mayJoin(name)) continue;
       const room = this.hub.rooms.get(name);
       if (room === undefined) continue;

@@ -257,8 +257,8 @@ export class JoinCommands {
    * The limit of rooms. In the mode `observe` it only counts.
    * @param {Connection} connection
    */
-  #mayEnterAnother({ rooms }) {
-    if ((rooms?.size ?? 0) < this.maxRooms) return true;
+  #mayEnterAnother({ roomCount }) {
+    if (roomCount < this.maxRooms) return true;
     if (this.maxRoomsMode === 'observe') this.counters.observed.rooms++;
     return this.maxRoomsMode !== 'enforce';
   }

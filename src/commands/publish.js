@@ -177,6 +177,7 @@ function onceOnly({ session }, key, publication) {
  *   or in several
  */
 function onlyRoom(connection) {
-  if (connection.rooms?.size !== 1) return undefined;
-  for (const room of connection.rooms.keys()) return room.name;
+  return connection.roomCount === 1
+    ? (connection.room ?? connection.listRooms()[0]).name
+    : undefined;
 }

@@ -117,10 +117,8 @@ export class Hub {
     if (connection.index < 0) return;
     connection.markClosed();
     this.everyone.delete(connection);
-    if (connection.rooms !== null) {
-      for (const { name } of connection.rooms.keys())
-        this.leave(connection, /** @type {Room} */ (this.rooms.get(name)));
-    }
+    for (const { name } of connection.listRooms())
+      this.leave(connection, /** @type {Room} */ (this.rooms.get(name)));
     this.slowConsumers.forget(connection);
     this.counters.closed++;
     this.#count();

@@ -75,8 +75,7 @@ export class OutageNotice {
     const end = Math.min(connections.length, from + BATCH);
     for (let i = from; i < end; i++) {
       const connection = connections[i];
-      if (connection.isGreeted || (connection.rooms !== null && connection.rooms.size > 0))
-        connection.send(text);
+      if (connection.isGreeted || connection.roomCount > 0) connection.send(text);
     }
     if (end < connections.length) setImmediate(() => this.#send(connections, text, end, round));
   }

@@ -155,15 +155,17 @@ export class FleetMember {
     const found = await this.#connectionsOf(user);
     if (found === null) return null;
     const open = found.filter(({ isOpen }) => isOpen);
-    const listed = open.slice(0, MAX_CONNECTIONS).map(({ id, address, transport, rooms }) => {
-      const names = [...(rooms?.keys() ?? [])].slice(0, MAX_NAMED_ROOMS).map(({ name }) => name);
+    const listed = open.slice(0, MAX_CONNECTIONS).map((connection) => {
+      const { id, address, transport, roomCount } = connection;
+      const rooms = connection.listRooms().slice(0, MAX_NAMED_ROOMS);
+      const names = rooms.map(({ name }) => name);
       return {
         id,
         address,
         transport: /** @type {'websocket'|'sse'} */ (
           transport.format < FORMAT.EVENTS ? 'websocket' : 'sse'
         ),
-        roomCount: rooms?.size ?? 0,
+        roomCount,
         rooms: names,
       };
     });

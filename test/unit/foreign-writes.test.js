@@ -55,7 +55,7 @@ const FAULTS = /** @type {const} */ ([
   ],
   [
     'a logical assignment',
-    '/** @param {Connection} c */ export const x = (c) => { c.rooms ??= null; };',
+    '/** @param {Connection} c */ export const x = (c) => { c.otherRooms ??= null; };',
   ],
   ['a deletion', '/** @param {Connection} c */ export const x = (c) => { delete c.index; };'],
   [
@@ -92,7 +92,7 @@ const FAULTS = /** @type {const} */ ([
   ],
   [
     'a change of its map',
-    '/** @param {Connection} c */ export const x = (c) => { c.rooms?.clear(); };',
+    '/** @param {Connection} c */ export const x = (c) => { c.otherRooms?.clear(); };',
   ],
 ]);
 

@@ -739,3 +739,29 @@ test('a draining worker refuses publishes and still answers other commands', asy
   assert.equal(published.length, 0);
   assert.equal(commands.broadcasts.pending.size, 0);
 });
+
+test('a connection knows its rooms and its position in each, whatever the order of changes', () => {
+  const connection = new Connection(/** @type {any} */ ({}), '127.0.0.1');
+  const rooms = ['a', 'b', 'c', 'd'].map((name) => ({ name, sync: name === 'd' ? {} : null }));
+  const expected = new Map();
+  let state = 7;
+  for (let step = 0; step < 2000; step++) {
+    state = (state * 48_271) % 2_147_483_647;
+    const room = rooms[state % 4];
+    if ((state >> 4) % 2 === 0) {
+      connection.setPosition(room, step);
+      expected.set(room, step);
+    } else {
+      connection.removeRoom(room);
+      expected.delete(room);
+    }
+    for (const each of rooms) {
+      assert.equal(connection.isIn(each), expected.has(each));
+      if (expected.has(each)) assert.equal(connection.positionIn(each), expected.get(each));
+    }
+    assert.equal(connection.roomCount, expected.size);
+    assert.equal(connection.hasHistory, expected.has(rooms[3]));
+    const names = connection.listRooms().map(({ name }) => name);
+    assert.deepEqual(names.sort(), [...expected.keys()].map(({ name }) => name).sort());
+  }
+});
