@@ -4,6 +4,7 @@
 #   bash test/nodes.sh                          unit, contract and security suites on Node 22 and 24
 #   bash test/nodes.sh unit/fast-paths …        these suites or files
 #   NODES="20 22" bash test/nodes.sh            other versions
+#   bash test/nodes.sh --install                only fetches them
 #
 # A version comes from the npm registry, as the package `node-<platform>-<arch>` (90 to 130 MB), into
 # node_modules/.cache/nodes/. It stays there until `npm ci`. The fast paths use private fields of
@@ -25,6 +26,7 @@ for version in $versions; do
     npm install --prefix "$folder" --no-save --no-package-lock --no-audit --no-fund \
       --ignore-scripts --loglevel=error "$package@$version"
   fi
+  [ "${tests[0]}" != --install ] || continue
   for paths in on off; do
     echo "Node $("$binary" --version), FANFARE_FAST_PATHS=$paths: ${tests[*]}"
     # Tests start servers with the Node that runs them, and some tools with `node` of the PATH.

@@ -6,7 +6,7 @@
 // between each test and its servers (helpers/tls/preload.js).
 //
 // Node's `--test` sorts its files by name, so this file runs them itself, the slow ones first. It
-// runs three files at a time, because tests of whole clusters mostly wait. More of them on a small
+// runs four files at a time, because tests of whole clusters mostly wait. More of them on a small
 // machine measure only each other.
 
 import { existsSync, readdirSync } from 'node:fs';
@@ -31,7 +31,9 @@ const LONG = [
   'e2e/examples',
   'e2e/hooks-processes',
   'e2e/large-messages-fleet',
+  'e2e/load-scale',
   'e2e/release',
+  'e2e/swarm',
   'e2e/tutorial',
 ];
 const SHORT_FAULTS = ['worker-killed', 'sigterm', 'per-ip'];
@@ -43,21 +45,23 @@ const FAULTS = 'faults';
  * These files begin first, slowest first. A slow file that begins last would run alone at the end.
  */
 const SLOW = [
-  'e2e/sse',
-  'e2e/http-api',
   'contract/history',
-  'contract/presence',
+  'e2e/sse',
+  'unit/types',
   'contract/broker',
+  'faults/sigterm',
+  'contract/fleet',
+  'e2e/package',
+  'unit/supervisor',
+  'e2e/http-api',
   'e2e/cluster',
   'e2e/auth',
-  'unit/supervisor',
-  'e2e/proxy',
-  'e2e/package',
-  'e2e/swarm',
-  'e2e/tls',
   'e2e/fleet',
+  'e2e/tls',
+  'e2e/proxy',
   'e2e/redis-faults',
-  'faults/sigterm',
+  'contract/presence',
+  'e2e/bench',
   'e2e/ops',
   'faults/worker-killed',
   'e2e/prometheus',
@@ -68,7 +72,7 @@ const SHOWN = 20;
 const FILE_TIMEOUT_MS = 240_000;
 const LONG_TIMEOUT_MS = 300_000;
 const FAULTS_TIMEOUT_MS = 900_000;
-const CONCURRENCY = 3;
+const CONCURRENCY = 4;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const given = process.argv.slice(2);

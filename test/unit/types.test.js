@@ -1,0 +1,20 @@
+// types.test.js: tsc finds no error in the JSDoc types. Beside the other tests it takes no time of its
+// own.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const root = new URL('../../', import.meta.url);
+const tsc = fileURLToPath(new URL('node_modules/typescript/bin/tsc', root));
+
+for (const project of ['tsconfig.json', 'tsconfig.page.json']) {
+  test(`tsc accepts the types of ${project}`, { timeout: 200_000 }, () => {
+    const { status, stdout } = spawnSync(process.execPath, [tsc, '-p', project], {
+      cwd: root,
+      encoding: 'utf8',
+    });
+    assert.equal(status, 0, stdout);
+  });
+}
