@@ -11,7 +11,11 @@ import {
   split,
   TICK_MS,
 } from '../../src/backend/embedded/fleet-places.js';
-import { decodeReport, encodeReport } from '../../src/backend/embedded/place-report.js';
+import {
+  decodeReport,
+  encodeReport,
+  SERVER_BYTES,
+} from '../../src/backend/embedded/place-report.js';
 import { fleetRulesOf, USER_PREFIX } from '../../src/backend/places.js';
 import { loadConfig } from '../../src/config/config.js';
 
@@ -318,6 +322,21 @@ test('a report has room for the 1,000 keys with the most connections', () => {
   network.pass(1000);
   assert.deepEqual(a.fleet.figures().keys, { reported: MAX_KEYS, left_out: 2.5 * MAX_KEYS });
   for (let i = 0; i < MAX_KEYS / 2; i++) assert.equal(b.admit(`many-${i}`), false);
+});
+
+test('with 1,000 servers a lease outlives the loss of two reports of changes', () => {
+  const network = new Network();
+  const server = network.join();
+  for (let i = 1; i < 1000; i++) {
+    const id = i.toString(16).padStart(2 * SERVER_BYTES, '0');
+    server.fleet.receive(encodeReport({ server: id, places: new Map() }));
+  }
+  assert.equal(server.fleet.servers, 1000);
+  for (let ms = 0; ms < LEASE_MS; ms += TICK_MS) {
+    server.add(server.workers[0], `key-${ms}`, CAP);
+    network.pass(TICK_MS);
+  }
+  assert.ok(network.reports >= 3, `${network.reports} reports`);
 });
 
 test('malformed reports, and those of other versions, are counted and change nothing', () => {

@@ -32,6 +32,8 @@ const TICK_PER_SERVER_MS = 10;
 const TICK_PER_KEY_MS = 0.01;
 const HEARTBEAT_MS = 1000;
 export const LEASE_MS = 5000;
+/** A lease outlives the loss of two reports, however many servers there are. */
+const MAX_INTERVAL_MS = 1500;
 /** A carrier that brings no report back for so long is replaced. */
 const PATIENCE_MS = 3000;
 /** Keys in a report: those with the most connections. */
@@ -331,10 +333,13 @@ export class FleetPlaces {
   }
 
   #report() {
-    const intervalMs = Math.max(
-      TICK_MS,
-      TICK_PER_SERVER_MS * this.#servers.size,
-      TICK_PER_KEY_MS * this.#heavy.size,
+    const intervalMs = Math.min(
+      MAX_INTERVAL_MS,
+      Math.max(
+        TICK_MS,
+        TICK_PER_SERVER_MS * this.#servers.size,
+        TICK_PER_KEY_MS * this.#heavy.size,
+      ),
     );
     // Steps are not exactly TICK_MS apart.
     const dueMs = (this.#isChanged ? intervalMs : HEARTBEAT_MS) - TICK_MS / 2;
