@@ -237,6 +237,11 @@ class Upgraded {
     this.phase = OPEN;
     this.admitted = admitted;
   }
+
+  /** It speaks no HTTP. */
+  get parse() {
+    return null;
+  }
 }
 
 export class HttpServer {

@@ -43,7 +43,7 @@ export function lazyWsFault() {
     websocket.on('ping', () => pings++);
     websocket.on('error', () => {});
     listener.call(stream, Buffer.from([0x89, 0x80, 0, 0, 0, 0])); // a masked, empty ping
-    if (pings !== 1) return 'ws does not read what its listener gets';
+    if (pings !== 1) return 'ws does not read the bytes that its listener gets';
     websocket.close(1000);
     return Buffer.concat(written).toString('hex') === '880203e8' ? '' : 'ws writes no close frame';
   } catch (error) {

@@ -32,7 +32,7 @@ export function wsListenerFault() {
     const listener = takeWsListener(stream);
     fault = 'ws has not exactly one listener for data';
     if (listener === null) return;
-    fault = 'ws does not read what its listener gets';
+    fault = 'ws does not read the bytes that its listener gets';
     websocket.on('ping', () => {
       fault = '';
     });
