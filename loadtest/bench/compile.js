@@ -1,7 +1,7 @@
 // compile.js: builds the benchmark's C programs: the client and the limit.
 
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, statSync } from 'node:fs';
+import { mkdirSync, renameSync, statSync } from 'node:fs';
 import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -18,7 +18,11 @@ export function compile(source) {
   const to = fileURLToPath(new URL(`fanfare-bench-${basename(source, '.c')}`, CACHE));
   mkdirSync(CACHE, { recursive: true });
   const built = statSync(to, { throwIfNoEntry: false });
-  if (!built || built.mtimeMs < statSync(from).mtimeMs)
-    execFileSync('cc', ['-O2', '-o', to, from], { stdio: 'pipe' });
+  if (!built || built.mtimeMs < statSync(from).mtimeMs) {
+    // Another process may build or run the same program.
+    const own = `${to}.${process.pid}`;
+    execFileSync('cc', ['-O2', '-o', own, from], { stdio: 'pipe' });
+    renameSync(own, to);
+  }
   return to;
 }
