@@ -2,7 +2,8 @@
 //
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, or at its deadline. If a worker has not answered, a
+// A survey ends when all workers have answered, or at its deadline. A search for one connection ends
+// when a worker has found it. If a worker has not answered, a
 // read is partial, and the outcome of an action is unknown. An action may be repeated. The asker
 // merges each answer when it comes, so the memory of a survey does not grow with the number of
 // workers. Surveys under way are bounded.
@@ -39,6 +40,7 @@ const DEFAULT_ROOMS = 100;
  * @property {(result: unknown) => boolean} merge returns false for a malformed result
  * @property {Set<string>} workers that have answered
  * @property {number} refusals among their answers
+ * @property {() => boolean} isFound no other answer can change the result
  * @property {() => void} onAnswer
  */
 
@@ -205,14 +207,15 @@ export class Fleet {
    * @param {{user: string}|{connectionId: string}} target
    * @param {number} [code] 4000 to 4999
    * @returns {Promise<number>} connections closed. Rejects with OUTCOME_UNKNOWN if a worker has not
-   *   answered: call it again.
+   *   answered: call it again. After the crash of a worker this takes some seconds, except for a
+   *   `connectionId` that another worker has.
    */
   disconnect(target, code = CLOSES.KICKED.code) {
     const args =
       'user' in target
         ? { user: target.user, connectionId: null, code }
         : { user: null, connectionId: target.connectionId, code };
-    return this.#act('disconnect', args);
+    return this.#act('disconnect', args, args.user === null ? 1 : Number.POSITIVE_INFINITY);
   }
 
   /**
@@ -258,13 +261,15 @@ export class Fleet {
    * @template {'forget'|'disconnect'|'join'|'leave'} V
    * @param {V} verb
    * @param {Verbs[V]['args']} args
+   * @param {number} [most] the largest total that is possible
    * @returns {Promise<number>}
    */
-  async #act(verb, args) {
+  async #act(verb, args, most = Number.POSITIVE_INFINITY) {
     let total = 0;
-    const { isPartial } = await this.#survey(verb, args, (count) => {
+    const merge = (/** @type {number} */ count) => {
       total += count;
-    });
+    };
+    const { isPartial } = await this.#survey(verb, args, merge, () => total >= most);
     if (isPartial) throw new BrokerError('OUTCOME_UNKNOWN', 'a worker has not answered');
     return total;
   }
@@ -274,10 +279,11 @@ export class Fleet {
    * @param {V} verb
    * @param {Verbs[V]['args']} args
    * @param {(result: Verbs[V]['result']) => void} merge
+   * @param {() => boolean} [isFound] no other answer can change the result
    * @returns {Promise<{isPartial: boolean}>}
    * @throws {RangeError} for arguments out of their bounds
    */
-  async #survey(verb, args, merge) {
+  async #survey(verb, args, merge, isFound = () => false) {
     if (!isArguments(verb, args)) throw new RangeError(`${verb}: arguments out of bounds`);
     const { broker, counters } = this;
     const surveys = this.#surveys;
@@ -296,6 +302,7 @@ export class Fleet {
       },
       workers: new Set(),
       refusals: 0,
+      isFound,
       onAnswer() {},
     };
     surveys.set(id, survey);
@@ -321,10 +328,13 @@ export class Fleet {
    * Waits for the answers, or for the deadline.
    * @param {Survey} survey
    * @param {number} expected
-   * @returns {Promise<boolean>} whether all workers have answered, and none has refused
+   * @returns {Promise<boolean>} whether the result is whole: all workers have answered and none has
+   *   refused, or no other answer can change it
    */
   async #answers(survey, expected) {
-    if (survey.workers.size < expected && !this.#isClosed)
+    const { workers, isFound } = survey;
+    const isOver = () => workers.size >= expected || isFound() || this.#isClosed;
+    if (!isOver())
       await new Promise((resolve) => {
         const end = () => {
           clearTimeout(timer);
@@ -332,10 +342,10 @@ export class Fleet {
         };
         const timer = setTimeout(end, this.deadlineMs);
         survey.onAnswer = () => {
-          if (survey.workers.size >= expected || this.#isClosed) end();
+          if (isOver()) end();
         };
       });
-    return survey.workers.size >= expected && survey.refusals === 0;
+    return isFound() || (workers.size >= expected && survey.refusals === 0);
   }
 
   /** @param {Buffer} publication perhaps of another program */

@@ -326,6 +326,12 @@ for (const backend of BACKENDS) {
     assert.equal((await a.fleet.online(['alice'])).isPartial, true);
     await assert.rejects(a.fleet.disconnect({ user: 'alice' }), { code: 'OUTCOME_UNKNOWN' });
     assert.equal(a.counters.surveys.partial, 3);
+    // A connection is on one worker. If that worker closes it, the others do not matter.
+    const { connection } = await a.client(['r']);
+    assert.equal(await a.fleet.disconnect({ connectionId: connection.id }), 1);
+    assert.equal(connection.isOpen, false);
+    const disconnect = a.fleet.disconnect({ connectionId: connection.id });
+    await assert.rejects(disconnect, { code: 'OUTCOME_UNKNOWN' });
   });
 
   it('a worker that has closed is not waited for', async (t) => {
