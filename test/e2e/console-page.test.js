@@ -188,8 +188,8 @@ test('find a user, and close one connection of two', OPTIONS, async (t) => {
 
 test('disconnect a user, after a question', OPTIONS, async (t) => {
   const { scene, page } = await openView(t, 'users/yan');
-  const client = await connect(t, `${wsOf(scene)}?token=${tokenOf('yan')}`);
   await page.getByText('offline').waitFor();
+  const client = await connect(t, `${wsOf(scene)}?token=${tokenOf('yan')}`);
   await button(page, 'Find').click();
   await page.getByText('1 connection on all servers').waitFor();
   const closed = once(client.socket, 'close');

@@ -91,8 +91,8 @@ async function resultOf(app, user, reload) {
         });
         if (isSure)
           await run(disconnect, async () => {
-            const closed = await act('disconnect', { body: JSON.stringify({ user }) });
-            await reload();
+            const body = JSON.stringify({ user });
+            const closed = await act('disconnect', { body }).finally(reload);
             return `${plural(closed.connections, 'connection')} of ${user} closed.`;
           });
       },
@@ -112,8 +112,7 @@ async function resultOf(app, user, reload) {
         });
         if (isSure)
           await run(revoke, async () => {
-            await act('revoke', { body: JSON.stringify({ user }) });
-            await reload();
+            await act('revoke', { body: JSON.stringify({ user }) }).finally(reload);
             return `The tokens of ${user} are revoked.`;
           });
       },
@@ -205,10 +204,9 @@ function connectionRow(app, { id, address, transport, rooms, roomCount }, reload
       'aria-label': `Close connection ${id}`,
       onclick: () =>
         run(button, async () => {
-          const { connections } = await act('disconnect', {
-            body: JSON.stringify({ connectionId: id }),
-          });
-          await reload();
+          const body = JSON.stringify({ connectionId: id });
+          // If the outcome is unknown, the table shows it.
+          const { connections } = await act('disconnect', { body }).finally(reload);
           return connections > 0
             ? `Connection ${id} closed.`
             : `Connection ${id} was gone already.`;
