@@ -14,7 +14,8 @@ import { LIMIT_METRICS } from './limits.js';
 import { createRoutes } from './routes.js';
 import { Door } from './visitor.js';
 
-const METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS]);
+/** The metrics of the workers that the console reads. @type {ReadonlySet<string>} */
+export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS]);
 
 /** @typedef {import('./routes.js').Server} Server */
 
@@ -53,7 +54,7 @@ export class Console {
     const { config, collect, aggregate, workers } = this.server;
     if (consoleAccess(config()).access === 'off') return;
     await collect();
-    this.totals = aggregate.totals(METRICS);
+    this.totals = aggregate.totals(CONSOLE_METRICS);
     const bySlot = workers().map(
       ({ id, slot }) => /** @type {const} */ ([slot, aggregate.valuesOf(id, CHART_METRICS)]),
     );

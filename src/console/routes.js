@@ -48,8 +48,8 @@ const TAIL_BEAT_MS = 10_000;
  * @property {() => Slot[]} slots
  * @property {() => (import('./actions.js').Worker & {slot: number})[]} workers
  * @property {() => import('./actions.js').Worker|undefined} nextReady
- * @property {() => Promise<void>} collect asks the workers for their metrics
- * @property {import('../observability/aggregate.js').Aggregate} aggregate
+ * @property {() => Promise<void>} collect asks the workers for the metrics of the console
+ * @property {import('../observability/aggregate.js').Aggregate} aggregate of these metrics
  * @property {import('pino').Logger} log
  */
 

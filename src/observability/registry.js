@@ -90,13 +90,30 @@ export function createMetrics(counters, { worker, memoryBytes = totalmem() }) {
     ),
     blobSeconds: histogram('fanfare_blob_request_seconds'),
     loopLag: lag,
-    /** All values, for the primary. */
-    snapshot: () => /** @type {Promise<Snapshot[]>} */ (registry.getMetricsAsJSON()),
+    /**
+     * The values, for the primary.
+     * @param {readonly string[]|null} [names] of some metrics; null: all
+     * @returns {Promise<Snapshot[]>}
+     */
+    snapshot: (names = null) =>
+      /** @type {Promise<Snapshot[]>} */ (
+        names === null ? registry.getMetricsAsJSON() : someOf(registry, names)
+      ),
     /** Stops the sampler. */
     close() {
       rate.close();
     },
   };
+}
+
+/**
+ * @param {Registry} registry
+ * @param {readonly string[]} names metrics that do not exist are left out
+ * @returns {Promise<object[]>} without help texts
+ */
+function someOf(registry, names) {
+  const metrics = names.flatMap((name) => registry.getSingleMetric(name) ?? []);
+  return Promise.all(metrics.map(async (one) => ({ ...(await one.get()), help: '' })));
 }
 
 /**

@@ -12,7 +12,7 @@ import { RelayServer } from '../backend/embedded/relay-server.js';
 import { compact } from '../backend/embedded/revocation-file.js';
 import { consoleAccess } from '../config/console.js';
 import { RoomRules } from '../config/room-patterns.js';
-import { Console } from '../console/console.js';
+import { CONSOLE_METRICS, Console } from '../console/console.js';
 import { glance } from '../doctor/doctor.js';
 import { Aggregate } from '../observability/aggregate.js';
 import { flushLog, writeBanner } from '../observability/log.js';
@@ -55,6 +55,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
   /** @type {import('../backend/redis/subscription-proxy.js').SubscriptionProxy|null} */
   let proxy = null;
   const aggregate = new Aggregate();
+  const sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
   const own = createPrimaryMetrics({
     workersUp: () => supervisor?.workersUp() ?? {},
     restarts: () => supervisor?.restarts ?? 0,
@@ -79,8 +80,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     slots: () => supervisor?.slotStates() ?? [],
     workers: () => [...(supervisor?.processes.values() ?? [])],
     nextReady: () => supervisor?.nextReady(),
-    collect: async () => supervisor?.snapshots.collect(),
-    aggregate,
+    collect: async () => supervisor?.samples.collect(),
+    aggregate: sampled.aggregate,
     log,
   });
   const ops = new OpsServer({
@@ -171,6 +172,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     log,
     relayPath: relay.path,
     aggregate,
+    console: sampled,
     exec,
     loadSettings,
     observer: {

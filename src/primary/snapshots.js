@@ -4,6 +4,9 @@
 // that one silent worker does not fail a scrape. A late answer still counts as a snapshot. A killed
 // worker's counts since its last snapshot are lost, so one is taken at least every
 // SNAPSHOT_INTERVAL_MS.
+//
+// The console reads some of the metrics every few seconds. Its collections ask for these alone,
+// because all of them take a worker 3 ms.
 
 import { setTimeout as delay } from 'node:timers/promises';
 
@@ -22,10 +25,12 @@ export class Snapshots {
   /**
    * @param {import('../observability/aggregate.js').Aggregate} aggregate
    * @param {ReadonlyMap<number, WorkerProcess>} processes by cluster id; read at each collection
+   * @param {ReadonlySet<string>|null} [names] of the metrics; null: all
    */
-  constructor(aggregate, processes) {
+  constructor(aggregate, processes, names = null) {
     this.aggregate = aggregate;
     this.processes = processes;
+    this.names = names;
     this.request = 0;
     /** Ids of the workers that answered the last request. @type {Set<number>} */
     this.answered = new Set();
@@ -56,7 +61,7 @@ export class Snapshots {
     });
     for (const one of this.processes.values()) {
       if (one.state !== 'ready' && one.state !== 'draining') continue;
-      one.requestMetrics(request);
+      one.requestMetrics(request, this.names);
       waiting.add(one.id);
     }
     if (waiting.size > 0) {
@@ -76,7 +81,9 @@ export class Snapshots {
    * @param {Snapshot[]} metrics
    */
   receive(one, request, metrics) {
-    this.aggregate.update(one.id, request, metrics);
+    const { names } = this;
+    const wanted = names === null ? metrics : metrics.filter(({ name }) => names.has(name));
+    this.aggregate.update(one.id, request, wanted);
     if (this.pending === undefined || request !== this.request) return;
     this.answered.add(one.id);
     this.#answer(one.id);

@@ -57,6 +57,8 @@ export class Supervisor {
    * @param {string} parts.relayPath handed to the workers
    * @param {import('../observability/aggregate.js').Aggregate} parts.aggregate gets the workers'
    *   snapshots
+   * @param {{aggregate: import('../observability/aggregate.js').Aggregate, names: ReadonlySet<string>}}
+   *   parts.console gets the metrics of these names, when the console asks for them
    * @param {string} parts.exec the workers' entry point
    * @param {(previous: Config) => Promise<{settings: Settings, faults: string[]}>}
    *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
@@ -91,6 +93,7 @@ export class Supervisor {
     this.deaths = new Deaths(log);
     this.balancer = new Balancer(log);
     this.snapshots = new Snapshots(aggregate, this.processes);
+    this.samples = new Snapshots(parts.console.aggregate, this.processes, parts.console.names);
     /** The slot whose worker carried out the last request of the console. */
     this.turn = 0;
     this.restarts = 0;
@@ -380,7 +383,11 @@ export class Supervisor {
         break;
       case 'metrics':
         one.answeredMetrics();
-        this.snapshots.receive(one, message.request, /** @type {Snapshot[]} */ (message.metrics));
+        (message.isPart ? this.samples : this.snapshots).receive(
+          one,
+          message.request,
+          /** @type {Snapshot[]} */ (message.metrics),
+        );
         break;
       case 'operated':
       case 'tailed':
@@ -388,11 +395,12 @@ export class Supervisor {
         this.observer.onAnswer?.(one, message);
         break;
       case 'final':
-        this.snapshots.receive(
-          one,
-          Number.POSITIVE_INFINITY,
-          /** @type {Snapshot[]} */ (message.metrics),
-        );
+        for (const snapshots of [this.snapshots, this.samples])
+          snapshots.receive(
+            one,
+            Number.POSITIVE_INFINITY,
+            /** @type {Snapshot[]} */ (message.metrics),
+          );
         break;
     }
   }
@@ -425,6 +433,7 @@ export class Supervisor {
     one.gone();
     this.processes.delete(one.id);
     this.snapshots.depart(one);
+    this.samples.depart(one);
     this.observer.onGone?.(one);
     this.balancer.interrupt(performance.now());
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;

@@ -127,9 +127,14 @@ export class WorkerProcess {
     this.failure = failure;
   }
 
-  /** Asks for its metrics. @param {number} request */
-  requestMetrics(request) {
-    if (this.unanswered++ < MAX_UNANSWERED) this.send({ type: 'metrics', request });
+  /**
+   * Asks for its metrics.
+   * @param {number} request
+   * @param {ReadonlySet<string>|null} names of some metrics; null: all
+   */
+  requestMetrics(request, names) {
+    if (this.unanswered++ < MAX_UNANSWERED)
+      this.send({ type: 'metrics', request, names: names === null ? null : [...names] });
   }
 
   answeredMetrics() {

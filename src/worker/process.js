@@ -68,8 +68,14 @@ export function runWorker(config, log) {
         );
         break;
       case 'metrics':
-        worker?.snapshot().then(
-          (metrics) => send({ type: 'metrics', request: message.request, metrics }),
+        worker?.snapshot(message.names).then(
+          (metrics) =>
+            send({
+              type: 'metrics',
+              request: message.request,
+              isPart: message.names !== null,
+              metrics,
+            }),
           (error) => log.error({ err: error }, 'cannot collect metrics'),
         );
         break;

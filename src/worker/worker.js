@@ -389,8 +389,9 @@ export class Worker {
     this.log.debug({ expires: new Date(certificate.expiresMs) }, 'new TLS certificate');
   }
 
-  snapshot() {
-    return this.metrics.snapshot();
+  /** @param {readonly string[]|null} [names] of some metrics; null: all */
+  snapshot(names) {
+    return this.metrics.snapshot(names);
   }
 
   /**

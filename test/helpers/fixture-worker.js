@@ -19,7 +19,6 @@ const send = (message) => process.send?.(message);
 
 let messages = 0;
 let connections = 0;
-/** @returns {object[]} */
 const metrics = () => [
   {
     name: 'fixture_total',
@@ -27,6 +26,13 @@ const metrics = () => [
     type: 'counter',
     aggregator: 'sum',
     values: [{ value: messages, labels: {} }],
+  },
+  {
+    name: 'fixture_pid',
+    help: 'The process.',
+    type: 'gauge',
+    aggregator: 'sum',
+    values: [{ value: process.pid, labels: {} }],
   },
 ];
 
@@ -64,7 +70,12 @@ process.on(
         break;
       case 'metrics':
         messages++;
-        send({ type: 'metrics', request: message.request, metrics: metrics() });
+        send({
+          type: 'metrics',
+          request: message.request,
+          isPart: message.names !== null,
+          metrics: metrics().filter(({ name }) => message.names?.includes(name) ?? true),
+        });
         break;
       case 'busy':
         readFor(message.ms);

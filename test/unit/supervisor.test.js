@@ -50,11 +50,13 @@ function supervise(t, env = {}) {
    */
   const next = { settings: settingsOf(env), faults: [] };
   const aggregate = new Aggregate();
+  const sampled = new Aggregate();
   const supervisor = new Supervisor({
     settings: settingsOf(env),
     log,
     relayPath: '/nowhere',
     aggregate,
+    console: { aggregate: sampled, names: new Set(['fixture_total']) },
     exec: FIXTURE,
     loadSettings: async () => ({ ...next }),
     onReady,
@@ -81,7 +83,7 @@ function supervise(t, env = {}) {
       20_000,
       'all ready',
     );
-  return { supervisor, aggregate, lines, logged, ready, stopped, next, pids, allReady };
+  return { supervisor, aggregate, sampled, lines, logged, ready, stopped, next, pids, allReady };
 }
 
 /**
@@ -271,6 +273,25 @@ test('the counts of an exited worker stay in the metrics', { timeout: 20_000 }, 
   await allReady();
   await supervisor.snapshots.collect();
   assert.equal(samples(await aggregate.text()).get('fixture_total'), 1 + 2 + 1);
+});
+
+test('the console gets its own metrics alone, and keeps the counts of an exited worker', {
+  timeout: 20_000,
+}, async (t) => {
+  const { supervisor, aggregate, sampled, ready, pids } = supervise(t);
+  await ready;
+  const all = new Set(['fixture_total', 'fixture_pid']);
+  await supervisor.samples.collect();
+  assert.deepEqual([...sampled.totals(all)], [['fixture_total', 2]]);
+  assert.deepEqual([...aggregate.totals(all)], []);
+  // Each collection has requests of its own: no answer to one replaces that to another.
+  for (let i = 0; i < 3; i++) await supervisor.samples.collect();
+  await supervisor.snapshots.collect();
+  assert.equal(aggregate.totals(all).get('fixture_total'), 2 * 5);
+  assert.deepEqual(supervisor.workersUp(), { 0: 1, 1: 1 });
+  kill(pids()[0], 'SIGKILL');
+  await until(() => sampled.departed.size > 0, 5000, 'the departure');
+  assert.equal(sampled.totals(all).get('fixture_total'), 2 * 4);
 });
 
 test('a reload replaces the workers one by one and never has fewer than all ready', {

@@ -85,7 +85,7 @@ import { publicationsIn } from './histories.js';
  * The version of these messages, and of those in worker/control-messages.js. Raise it when one of
  * either is changed, removed or added (docs/architecture/versions.md).
  */
-export const RELAY_VERSION = 1;
+export const RELAY_VERSION = 2;
 
 export const OP = Object.freeze({
   HELLO: 1,
