@@ -2,11 +2,11 @@
 //
 //   survey --EVERYONE--> all workers, this one included --the asker's own room--> answers, merged
 //
-// A survey ends when all workers have answered, or at its deadline. A search for one connection ends
-// when a worker has found it. If a worker has not answered, a
-// read is partial, and the outcome of an action is unknown. An action may be repeated. The asker
-// merges each answer when it comes, so the memory of a survey does not grow with the number of
-// workers. Surveys under way are bounded.
+// A survey ends when all workers have answered, or at its deadline. A search for one connection
+// ends when a worker has found it. If a worker has not answered, a read is partial, and the outcome
+// of an action is unknown. An action may be repeated. The asker merges each answer when it comes,
+// so the memory of a survey does not grow with the number of workers. Surveys under way are
+// bounded.
 
 import { randomBytes } from 'node:crypto';
 
