@@ -3,43 +3,20 @@
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import pino from 'pino';
 import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
 import { Keys } from '../../src/backend/redis/keys.js';
-import { SubscriptionProxy } from '../../src/backend/redis/subscription-proxy.js';
 import { loadConfig } from '../../src/config/config.js';
 import { withoutPushReader } from '../helpers/hidden/fields.js';
 import { delivers, eventually, outcome, start } from '../helpers/redis-worker.js';
+import { startProxy } from '../helpers/subscription-proxy.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
-import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const OPTIONS = { timeout: 30_000 };
 /** Of the room that the workers have. */
 const CHANNEL = new Keys('faults:').channelOf('room');
 
 /** @typedef {import('node:test').TestContext} TestContext */
-
-/**
- * @param {TestContext} t
- * @param {{settings: import('../../src/config/redis.js').RedisSettings}} redis
- * @param {Partial<ConstructorParameters<typeof SubscriptionProxy>[0]>} [parts]
- */
-async function startProxy(t, redis, parts = {}) {
-  const { config } = loadConfig({ FANFARE_REDIS_PREFIX: 'faults:' });
-  assert.ok(config);
-  /** @type {Record<string, unknown>[]} */
-  const lines = [];
-  const proxy = new SubscriptionProxy({
-    config: { ...config, redis: redis.settings, redisTimeoutMs: 1500 },
-    log: pino({ level: 'debug' }, { write: (line) => lines.push(JSON.parse(line)) }),
-    ...parts,
-  });
-  t.after(() => proxy.close());
-  await proxy.start(join(temporaryFolder(t), 'redis'));
-  return { proxy, settings: redis.settings, proxyPath: proxy.path, lines };
-}
 
 /**
  * A link of which a test sees every byte.
