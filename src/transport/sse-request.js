@@ -128,15 +128,18 @@ export function errorRefused(status, code, headers, message = ERRORS[code].messa
  * The positions at which a returning client goes on, one for each room with history.
  * @param {string} lastEventId '': it is new
  * @param {number} count of these rooms
- * @returns {(Since|null)[]} null: the client has not been in the room. An id that does not fit leads
- *   to a position that no room can prove, so the client gets `resync`.
+ * @returns {(Since|null)[]} null: the client has not been in the room. An id that does not fit
+ *   leads to positions that no room can prove, so the client gets `resync`. So does an id with
+ *   another number of positions: nobody knows which room each of them belongs to.
  */
 export function readLastEventId(lastEventId, count) {
   if (lastEventId === '') return Array.from({ length: count }, () => null);
   const parts = lastEventId.length > MAX_ID_LENGTH ? [] : lastEventId.split(',');
+  const isOfTheseRooms = parts.length === count;
   return Array.from({ length: count }, (_, i) => {
+    if (!isOfTheseRooms) return readSince({});
     if (parts[i] === NO_POSITION) return null;
-    const [epoch, offset] = (parts[i] ?? '').split(':');
+    const [epoch, offset] = parts[i].split(':');
     return readSince({ epoch, offset });
   });
 }

@@ -44,6 +44,16 @@ function behaviours(it) {
     assert.deepEqual(b.positions, announced);
   });
 
+  it('a position in one room proves nothing in another: no two rooms share an epoch', async (_t, attach) => {
+    const worker = await attach();
+    const published = await Promise.all(
+      ['kept-a', 'kept-b', 'kept-c'].map((room) => publish(worker, room, 'x')),
+    );
+    const unpublished = await worker.broker.history('kept-d', ALL);
+    const epochs = [...published, unpublished].map(({ epoch }) => epoch);
+    assert.equal(new Set(epochs).size, 4, `${epochs}`);
+  });
+
   it('each publish of a tick gets its own position, in every room', async (_t, attach) => {
     const [a, b] = [await attach(), await attach()];
     const rooms = ['kept-1', 'kept-2', 'kept-3'];

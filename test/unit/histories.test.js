@@ -232,6 +232,15 @@ test('no position of an epoch is assigned twice, however often rooms are forgott
   assert.ok(streams.lostPositions > 1000);
 });
 
+test('no two rooms have the same epoch, with and without publications', () => {
+  const streams = new Histories({ maxStreams: 50 });
+  for (let i = 0; i < 60; i++) streams.append(`room-${i}`, RULE, Buffer.from('x'), i);
+  const epochs = Array.from({ length: 1000 }, (_, i) => read(streams, `room-${i}`).epoch);
+  assert.ok(epochs.every((epoch) => /^[0-9a-f]{16}$/.test(epoch)));
+  assert.equal(new Set(epochs).size, 1000);
+  assert.notEqual(read(new Histories(), 'room-1').epoch, epochs[1]);
+});
+
 test('a read of an unknown room allocates nothing, and its epoch stays the same', () => {
   const streams = new Histories({ maxStreams: 100 });
   const epochs = Array.from({ length: 2000 }, (_, i) => read(streams, `never-${i}`).epoch);

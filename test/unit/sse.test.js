@@ -295,6 +295,23 @@ test('several rooms with history share one id, and each goes on where it was', l
   assert.deepEqual(payloads(quiet), ['end']);
 });
 
+for (const [name, positions] of /** @type {const} */ ([
+  ['fewer', 1],
+  ['more', 3],
+])) {
+  test(`an id of ${name} rooms than the stream has proves nothing`, limit, async (t) => {
+    const { open, publish, broker } = await serve(t);
+    publish('chat.1', 1);
+    publish('chat.2', 2);
+    const epochOf = (/** @type {number} */ i) => broker.stream(`chat.${i}`).epoch;
+    const id = Array.from({ length: positions }, (_, i) => `${epochOf(i + 1)}:0`).join(',');
+    const client = await open('?room=chat.1&room=chat.2', { 'Last-Event-ID': id });
+    const resyncs = await client.collect('resync', 2);
+    assert.deepEqual(resyncs.map(({ room }) => room).sort(), ['chat.1', 'chat.2']);
+    assert.deepEqual(payloads(client), []);
+  });
+}
+
 for (const [name, id] of /** @type {const} */ ([
   ['of another stream', 'ffffffffffffffff:1'],
   ['of the future', '0000000000000001:99'],

@@ -14,16 +14,18 @@
 // lost, the position continues, so a client that missed nothing still recovers. If the position is
 // lost, the room begins a new epoch.
 //
-// A room without publications costs nothing, however often clients ask for it. Its epoch is that of
-// its bucket (a hash of its name). When a position is forgotten, its bucket gets a new epoch. So
-// the answer stays the same until the first publication. A rare exception is a room in the same
+// No two rooms share an epoch, so a position in one room proves nothing in another. A room without
+// publications costs nothing, however often clients ask for it: its epoch is computed from its name
+// and a random seed. When a position is forgotten, its bucket (a hash of its name) gets a new seed.
+// So the answer stays the same until the first publication. A rare exception is a room in the same
 // bucket as a forgotten one: its clients reload although they need not.
 //
 // The caller provides the clock, which must not go back. All streams with the same time to live are
 // in one list, in the order of their latest publication. So expiry costs only as much as it frees,
 // and no stream has a timer.
 
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
+import { EPOCH_BYTES } from '../../protocol/position.js';
 import { MAX_PAGE_BYTES } from '../broker.js';
 
 /** The bound on all streams together: segments and their overhead. */
@@ -83,8 +85,8 @@ export class Histories {
     this.bare = new List();
     this.bytes = 0;
     this.publications = 0;
-    this.epoch = newEpoch();
-    /** Epochs of the buckets in which a position was forgotten. @type {Map<number, string>} */
+    this.seed = newSeed();
+    /** Seeds of the buckets in which a position was forgotten. @type {Map<number, string>} */
     this.renewed = new Map();
     /** Publications that were evicted before they expired, for lack of space. */
     this.lostPublications = 0;
@@ -225,12 +227,14 @@ export class Histories {
     this.#empty(stream);
     this.bare.remove(stream);
     this.streams.delete(stream.room);
-    this.renewed.set(slotOf(stream.room), newEpoch());
+    this.renewed.set(slotOf(stream.room), newSeed());
   }
 
   /** @param {string} room that has no position */
   #epochOf(room) {
-    return this.renewed.get(slotOf(room)) ?? this.epoch;
+    const seed = this.renewed.get(slotOf(room)) ?? this.seed;
+    // Not a slice of the digest's text, because that would keep the whole text in memory.
+    return hash('sha256', `${seed} ${room}`, 'buffer').toString('hex', 0, EPOCH_BYTES / 2);
   }
 }
 
@@ -435,7 +439,7 @@ export function publicationsIn(run) {
   return publications;
 }
 
-function newEpoch() {
+function newSeed() {
   return randomBytes(8).toString('hex');
 }
 
