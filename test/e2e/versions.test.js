@@ -9,9 +9,17 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { smoke } from '../faults/smoke.js';
 import { eventually, start, Worker } from '../helpers/redis-worker.js';
 import { replaceServer, unknownVersions } from '../helpers/rolling.js';
-import { checkOut, copyTree, findBase, mainOf, makeNext, relayOf } from '../helpers/versions.js';
+import {
+  checkOut,
+  copyTree,
+  edit,
+  findBase,
+  mainOf,
+  makeNext,
+  relayFault,
+} from '../helpers/versions.js';
 
-const { ref, isRelease, obstacle } = findBase();
+const { ref, obstacle } = findBase();
 
 test(`servers of ${ref}, the working tree and the next version share rooms`, {
   timeout: 60_000,
@@ -63,10 +71,18 @@ test(`workers of ${ref} and of the working tree count each other, and drop no re
   );
 });
 
-test('if messages between primary and workers differ from the release, RELAY_VERSION does too', {
-  skip: obstacle || (isRelease ? false : 'there is no release yet'),
+test(`if messages between primary and workers differ from those of ${ref}, RELAY_VERSION does too`, {
+  skip: obstacle || false,
 }, (t) => {
-  const [released, tree] = [checkOut(t, ref), copyTree(t)].map(relayOf);
-  assert.ok(tree.version >= released.version);
-  if (tree.version === released.version) assert.equal(tree.messages, released.messages);
+  assert.equal(relayFault(checkOut(t, ref), copyTree(t)), '');
+});
+
+test('a message of the relay that changes without RELAY_VERSION, and a lower one, are found', (t) => {
+  const [tree, changed, lower] = [copyTree(t), copyTree(t), copyTree(t)];
+  const wire = 'backend/embedded/relay-wire.js';
+  edit(changed, wire, [['HELLO: 1', 'HELLO: 99']]);
+  assert.match(relayFault(tree, changed), /the messages of the relay differ/);
+  edit(lower, wire, [['RELAY_VERSION = ', 'RELAY_VERSION = 0.']]);
+  assert.match(relayFault(tree, lower), /lower/);
+  assert.equal(relayFault(tree, tree), '');
 });

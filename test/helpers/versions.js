@@ -21,12 +21,11 @@ const LOCK = 'package-lock.json';
 
 /**
  * Finds the release before the working tree: FANFARE_BASE, the newest tag v*, or FIRST_BASE.
- * @returns {{ref: string, isRelease: boolean, obstacle: string}} `obstacle`: the reason why there is
- *   none here; or ''
+ * @returns {{ref: string, obstacle: string}} `obstacle`: the reason why there is none here; or ''
  */
 export function findBase() {
   let ref = process.env.FANFARE_BASE ?? '';
-  const refuse = (/** @type {string} */ obstacle) => ({ ref, isRelease: false, obstacle });
+  const refuse = (/** @type {string} */ obstacle) => ({ ref, obstacle });
   try {
     if (git('rev-parse', '--show-toplevel').trim() !== ROOT.replace(/\/$/, ''))
       return refuse('this folder is not a clone of the repository');
@@ -39,7 +38,7 @@ export function findBase() {
   } catch {
     return refuse(`this clone has no commit ${ref}: fetch the whole history`);
   }
-  return { ref, isRelease: ref !== FIRST_BASE, obstacle: '' };
+  return { ref, obstacle: '' };
 }
 
 /**
@@ -112,13 +111,27 @@ export function relayOf(folder) {
   const wire = read('backend/embedded/relay-wire.js');
   const control = read('worker/control-messages.js');
   return {
-    version: Number(/RELAY_VERSION = (\d+)/.exec(wire)?.[1]),
+    version: Number(/RELAY_VERSION = ([\d.]+)/.exec(wire)?.[1]),
     messages: [
       /OP = Object\.freeze\(\{[^}]+\}/.exec(wire)?.[0],
       /\{type:'start'.* ToWorker\n/s.exec(control)?.[0],
       /\{type:'loaded'\} \|.* ToPrimary\n/s.exec(control)?.[0],
     ].join('\n'),
   };
+}
+
+/**
+ * Neighbouring versions may differ in the messages of the relay only if RELAY_VERSION rises.
+ * @param {string} before folder of a version
+ * @param {string} after folder of the next one
+ * @returns {string} what is wrong; or ''
+ */
+export function relayFault(before, after) {
+  const [from, to] = [relayOf(before), relayOf(after)];
+  if (!(to.version >= from.version))
+    return `RELAY_VERSION ${to.version} is lower than ${from.version}`;
+  if (to.version > from.version || to.messages === from.messages) return '';
+  return `the messages of the relay differ, and RELAY_VERSION is ${to.version} in both`;
 }
 
 /** @param {string} folder of a version @returns {string} its entry point */
@@ -201,8 +214,9 @@ const WRITE_NEXT = {
  * @param {string} folder
  * @param {string} file in src/
  * @param {Edits} edits
+ * @throws if there is nothing to replace
  */
-function edit(folder, file, edits) {
+export function edit(folder, file, edits) {
   const path = join(folder, 'src', file);
   let text = readFileSync(path, 'utf8');
   for (const [from, to] of edits) {
