@@ -17,6 +17,7 @@ export const REFUSALS = /** @type {const} */ ([
   'memory',
   'descriptors',
   'bad_request',
+  'unknown_socket',
   'tls',
   'tokens',
   'denied',

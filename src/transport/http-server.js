@@ -152,6 +152,7 @@ const HANDSHAKE = Symbol('handshake');
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
 /** @typedef {import('node:net').Socket} Socket */
+/** @typedef {import('node:stream').Duplex} Duplex */
 /** @typedef {Socket & {[HANDSHAKE]: Handshake}} TrackedSocket */
 /** @typedef {import('../admission/admission.js').Refusal} Refusal */
 /** @typedef {import('../admission/admission.js').AdmissionLease} AdmissionLease */
@@ -354,15 +355,19 @@ export class HttpServer {
     // Without a listener Node answers 417 itself, and that answer bypasses the counters.
     http.on('checkExpectation', (request, response) => this.#request(request, response));
     http.on('upgrade', (request, stream, head) => {
-      const socket = socketOf(stream);
-      this.#upgrade(request, socket, this.#endHttp(socket, head));
+      const socket = this.#accepted(request.socket, stream);
+      if (socket !== null) this.#upgrade(request, socket, this.#endHttp(socket, head));
     });
-    http.on('connect', (_request, stream, head) => {
-      const socket = socketOf(stream);
+    http.on('connect', (request, stream, head) => {
+      const socket = this.#accepted(request.socket, stream);
+      if (socket === null) return;
       this.#endHttp(socket, head);
       this.#reject(socket, 405, 'This server is not a proxy.', { Allow: 'GET' });
     });
-    http.on('clientError', (error, stream) => this.#clientError(error, socketOf(stream)));
+    http.on('clientError', (error, stream) => {
+      const socket = this.#accepted(stream);
+      if (socket !== null) this.#clientError(error, socket);
+    });
     const takesListeners = useFastPath(
       'http_listeners',
       config,
@@ -417,7 +422,7 @@ export class HttpServer {
           server.removeListener('error', reject);
           // Accepting failed. Node resumes accepting when descriptors are free again.
           server.on('error', (error) =>
-            this.#logShortage({ err: error }, 'public port: accept failed'),
+            this.#logRarely({ err: error }, 'public port: accept failed'),
           );
           const bound = server.address();
           // null if the server was closed meanwhile; a string for a pipe, which this server never
@@ -489,7 +494,7 @@ export class HttpServer {
     const { config, counters, admission } = this;
     if (counters.sockets > this.maxSockets && !this.#makeRoom('descriptors')) {
       counters.refused.descriptors++;
-      this.#logShortage(
+      this.#logRarely(
         { sockets: counters.sockets },
         'no file descriptors left: closing new connections unanswered',
       );
@@ -573,7 +578,7 @@ export class HttpServer {
    * @param {object} fields
    * @param {string} text
    */
-  #logShortage(fields, text) {
+  #logRarely(fields, text) {
     const nowMs = performance.now();
     if (nowMs - this.#loggedMs < LOG_INTERVAL_MS) return;
     this.#loggedMs = nowMs;
@@ -753,22 +758,38 @@ export class HttpServer {
   }
 
   /**
+   * The socket behind a stream that a listener of Node's HTTP server is given. Node promises no
+   * more than a Duplex. In `upgrade` and `connect`, Node 26 gives a stream of its own if the
+   * request has a body; `request.socket` is ours in every version.
+   * @param {Duplex} stream that the HTTP server reads
+   * @param {Duplex} [given] what the listener got in its place
+   * @returns {TrackedSocket|null} null: this port has not accepted it. It is closed and counted.
+   */
+  #accepted(stream, given = stream) {
+    // It lives as long as the socket, and destroys itself with the socket's error. Nobody reads it.
+    if (given !== stream) given.on('error', streamOnError);
+    const socket = stream instanceof FeedStream ? stream.socket : stream;
+    if (HANDSHAKE in socket) return /** @type {TrackedSocket} */ (socket);
+    this.counters.refused.unknown_socket++;
+    this.#logRarely({}, 'public port: Node passed on a socket that this port has not accepted');
+    for (const unknown of new Set([stream, given])) unknown.on('error', streamOnError).destroy();
+    return null;
+  }
+
+  /**
    * The socket no longer speaks HTTP.
    * @param {TrackedSocket} socket
    * @param {Buffer} head
-   * @param {boolean} [isUpgrade] false: the HTTP server does not know that it loses the socket
    * @returns {Buffer} all bytes read behind the request
    */
-  #endHttp(socket, head, isUpgrade = true) {
+  #endHttp(socket, head) {
     const handshake = socket[HANDSHAKE];
     const { ahead } = handshake;
     socket.removeListener('data', socketOnData);
     handshake.parse = null;
     handshake.ahead = NOTHING;
     if (handshake.stream !== null) {
-      // After an upgrade the HTTP server has freed its objects already.
-      if (isUpgrade) handshake.stream.release();
-      else handshake.stream.abandon();
+      handshake.stream.abandon();
       handshake.stream = null;
       this.#fed.delete(socket);
       socket.pause(); // bytes behind the request wait for the next reader
@@ -782,14 +803,15 @@ export class HttpServer {
    * @param {ServerResponse} response
    */
   #request(request, response) {
-    const socket = socketOf(request.socket);
+    const socket = this.#accepted(request.socket);
+    if (socket === null) return;
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
     if (handshake.isEnding) return; // it comes behind the last request
     if (handshake.parse === null) return; // a request behind one for a stream
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
     if (response.socket !== null && this.#isForStream(request)) {
-      this.#endHttp(socket, NOTHING, false);
+      this.#endHttp(socket, NOTHING);
       return this.#stream(request, socket);
     }
     handshake.phase = PLAIN;
@@ -1325,14 +1347,6 @@ function takeOver(socket) {
 }
 
 /**
- * @param {import('node:stream').Duplex} stream that the HTTP server reads
- * @returns {TrackedSocket}
- */
-function socketOf(stream) {
-  return /** @type {TrackedSocket} */ (stream instanceof FeedStream ? stream.socket : stream);
-}
-
-/**
  * Stops and continues the reads of a socket that carries a large body. The bytes of the read under
  * way are still parsed.
  * @param {TrackedSocket} socket
@@ -1353,6 +1367,9 @@ function flowOf(socket) {
     },
   };
 }
+
+/** The stream is closed already. */
+function streamOnError() {}
 
 /** @this {TrackedSocket} */
 function socketOnError() {

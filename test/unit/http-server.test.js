@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Duplex } from 'node:stream';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { WebSocketServer } from 'ws';
 import { Admission } from '../../src/admission/admission.js';
 import { loadConfig } from '../../src/config/config.js';
@@ -270,6 +273,75 @@ test('each handshake of the table gets its status', limit, async (t) => {
   assert.equal(server.handshakes, 0);
   assert.equal(websockets.clients.size, 0);
   assert.ok(counters.refused.bad_request > 30);
+});
+
+/** Requests with an unfinished body that would leave HTTP, and their answers. */
+const UNFINISHED = /** @type {const} */ ([
+  ['a handshake', handshake({ headers: { 'Content-Length': '9' }, body: 'half' }), 400],
+  [
+    'a handshake in chunks',
+    handshake({ headers: { 'Transfer-Encoding': 'chunked' }, body: '4\r\nhalf\r\n' }),
+    400,
+  ],
+  [
+    'a health check that offers h2c',
+    handshake({ target: '/livez', headers: { Upgrade: 'h2c', 'Content-Length': '9' } }),
+    200,
+  ],
+  ['a stream', handshake({ target: '/sse', headers: { 'Content-Length': '9' } }), 400],
+  ['CONNECT', 'CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf', 405],
+]);
+
+test(
+  'no end of a connection does harm after an upgrade with an unfinished body',
+  limit,
+  async (t) => {
+    const { connect, counters, server } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+    for (const [name, sent, status] of UNFINISHED)
+      for (const end of /** @type {const} */ (['rest', 'end', 'reset', 'destroy']))
+        await t.test(`${name}, then ${end}: ${status}`, limit, async () => {
+          const client = await connect();
+          const response = await client.write(sent).response();
+          assert.equal(response.status, status, response.text);
+          if (end === 'rest') client.write(`rest\r\n0\r\n\r\n${handshake()}`);
+          else if (end === 'end') client.socket.end();
+          else if (end === 'reset') client.socket.resetAndDestroy();
+          else client.socket.destroy();
+          await until(() => server.openSockets === 0);
+          assert.equal(client.bytes.length, 0, 'one whole response and nothing after it');
+        });
+    const kept = promisify(server.http.getConnections.bind(server.http));
+    assert.equal(await kept(), 0, 'the HTTP server has let go of them');
+    assert.equal(counters.refused.unknown_socket, 0);
+  },
+);
+
+test('a socket that the port has not accepted is closed and counted', limit, async (t) => {
+  const { connect, counters, errors, server } = await start(t);
+  const stranger = () => new Duplex({ read() {}, write: (_bytes, _encoding, done) => done() });
+  const events = /** @type {const} */ ([
+    'upgrade',
+    'connect',
+    'clientError',
+    'request',
+    'checkContinue',
+    'checkExpectation',
+  ]);
+  for (const event of events) {
+    const stream = stranger();
+    const request = new IncomingMessage(/** @type {any} */ (stream));
+    if (event === 'upgrade' || event === 'connect')
+      server.http.emit(event, request, stream, Buffer.alloc(0));
+    else if (event === 'clientError') server.http.emit(event, new Error('any'), stream);
+    else server.http.emit(event, request, new ServerResponse(request));
+    assert.ok(stream.destroyed, event);
+    // Some streams of Node emit an error as they close.
+    stream.emit('error', new Error('late'));
+  }
+  assert.equal(counters.refused.unknown_socket, events.length);
+  assert.equal(errors.length, 1, 'logged at most once a minute');
+  const client = await connect();
+  assert.equal((await client.write(handshake()).response()).status, 101);
 });
 
 test('frames sent with the handshake arrive', limit, async (t) => {
