@@ -10,7 +10,7 @@ import { readClaims } from './claims-text.js';
 import { TokenError } from './token-error.js';
 
 /** Clocks of two machines differ, so every time in a token may be off by as much. */
-const LEEWAY_S = 5;
+export const LEEWAY_S = 5;
 const MAX_USER_LENGTH = 128;
 /** A publication carries its sender as ASCII, behind one byte for the length. */
 const MAX_SENDER_BYTES = 255;
@@ -27,7 +27,7 @@ export class Identity {
    * @param {object} parts
    * @param {string} parts.user `sub`
    * @param {string|null} parts.tokenId `jti`
-   * @param {number|null} parts.issuedAtMs `iat`
+   * @param {number} parts.issuedAtMs `iat`
    * @param {number} parts.expiresAtMs `exp`
    * @param {import('./rights.js').Rights} parts.rights
    * @param {boolean} parts.mayBroadcast `broadcast`
@@ -74,7 +74,7 @@ export function readIdentity(bytes, length, nowS, settings) {
   return new Identity({
     user: sub,
     tokenId: jti ?? null,
-    issuedAtMs: iat === undefined ? null : Number(iat) * 1000,
+    issuedAtMs: Number(iat) * 1000,
     expiresAtMs: Number(exp) * 1000,
     rights,
     mayBroadcast: broadcast,
@@ -101,11 +101,14 @@ function checkParties({ aud, iss }, { audience, issuer }) {
  * @param {number} maxLifetimeS
  */
 function checkTimes({ exp, nbf, iat }, nowS, maxLifetimeS) {
-  if (!isTime(exp) || !isTimeOrAbsent(iat) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
+  if (!isTime(exp) || !isTimeOrAbsent(nbf)) throw new TokenError('claims');
   if (exp <= nowS - LEEWAY_S) throw new TokenError('expired');
-  if (Math.max(nbf ?? 0, iat ?? 0) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
+  // Without `iat` a token of any lifetime would be accepted in the last part of it, when the
+  // revocations of its first part are forgotten.
+  if (!isTime(iat)) throw new TokenError('claims');
+  if (Math.max(nbf ?? 0, iat) > nowS + LEEWAY_S) throw new TokenError('not_yet_valid');
   // A revocation is kept until every earlier token has expired, so no token may live longer.
-  if (exp - Math.min(iat ?? nowS, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
+  if (exp - Math.min(iat, nowS) > maxLifetimeS + LEEWAY_S) throw new TokenError('lifetime');
 }
 
 /**

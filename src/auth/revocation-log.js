@@ -116,7 +116,7 @@ export class RevocationLog {
       this.#isLoaded = true;
       if (this.#isFailing) this.log.info({ count: known.length }, 'revocations are read again');
       this.#isFailing = false;
-      await this.#restore(known);
+      for (const lost of this.revocations.beyond(known)) await this.store.add(lost);
     } catch (error) {
       waitMs = RETRY_INTERVAL_MS;
       if (!this.#isFailing && !this.#isClosed) {
@@ -131,23 +131,4 @@ export class RevocationLog {
     this.#timer = setTimeout(() => this.refresh(), waitMs);
     this.#timer.unref();
   }
-
-  /**
-   * Adds what the backend has lost, by a failover for example.
-   * @param {readonly Revocation[]} known by the backend
-   */
-  async #restore(known) {
-    const keys = new Set(known.map(keyOf));
-    if (keys.size === this.revocations.size) return; // all that is known is in memory by now
-    const nowMs = this.revocations.now();
-    for (const revocation of [...this.revocations.entries()]) {
-      if (revocation.keepUntilMs > nowMs && !keys.has(keyOf(revocation)))
-        await this.store.add(revocation);
-    }
-  }
-}
-
-/** @param {Revocation} revocation */
-function keyOf({ user, tokenId }) {
-  return user === null ? `t${tokenId}` : `u${user}`;
 }

@@ -4,15 +4,14 @@
 // `jti`. It is kept until the longest possible token has expired; after that the token is refused
 // by its `exp`. The list is in memory, so a check costs two look-ups and works while the backend is
 // away. The backend keeps the list and sends it to every server; this file does neither.
-//
-// A token without `iat` counts as issued before any revocation of its user.
 
-import { MAX_REVOCATIONS } from '../backend/revocations.js';
+import { keyOf, MAX_REVOCATIONS } from '../backend/revocations.js';
+import { LEEWAY_S } from './claims.js';
 
 /** Revocations looked at in one sweep: under a millisecond. */
 const SWEEP_ENTRIES = 8192;
-/** Revocations are kept so much longer: clocks of two machines differ. */
-const LEEWAY_MS = 60_000;
+/** Revocations are kept this much longer: clocks of two machines differ. */
+const KEEP_LEEWAY_MS = 60_000;
 
 /** @typedef {import('../backend/revocations.js').Revocation} Revocation */
 
@@ -44,13 +43,14 @@ export class Revocations {
 
   /**
    * A revocation that holds from now on. It is not in the list yet.
-   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target `issuedBeforeMs`:
-   *   now, if it is absent; a revocation time in the future also refuses tokens issued until then
+   * @param {{user: string, issuedBeforeMs?: number}|{tokenId: string}} target without
+   *   `issuedBeforeMs`, every token is revoked that may exist by now: the signer's clock may be
+   *   ahead by LEEWAY_S
    * @returns {Revocation}
    */
   create(target) {
     const nowMs = this.now();
-    const keepMs = this.maxLifetimeMs + LEEWAY_MS;
+    const keepMs = this.maxLifetimeMs + KEEP_LEEWAY_MS;
     if ('tokenId' in target)
       return {
         user: null,
@@ -58,7 +58,7 @@ export class Revocations {
         issuedBeforeMs: 0,
         keepUntilMs: nowMs + keepMs,
       };
-    const { user, issuedBeforeMs = nowMs } = target;
+    const { user, issuedBeforeMs = nowMs + LEEWAY_S * 1000 } = target;
     return {
       user,
       tokenId: null,
@@ -106,12 +106,43 @@ export class Revocations {
     if (tokenId !== null && this.#tokens.has(tokenId)) return true;
     const revocation = this.#users.get(user);
     if (revocation === undefined) return false;
-    return issuedAtMs === null || issuedAtMs < revocation.issuedBeforeMs;
+    return issuedAtMs < revocation.issuedBeforeMs;
   }
 
   /** @returns {IterableIterator<Revocation>} those in force */
   entries() {
     return this.#all();
+  }
+
+  /**
+   * @param {readonly Revocation[]} known by the backend. They have been added here
+   * @returns {Revocation[]} what the backend lacks: revocations in force, or the later times of one
+   */
+  beyond(known) {
+    let equal = 0;
+    for (const one of known) if (!this.#isLater(this.#find(one), one)) equal++;
+    if (equal === this.size) return []; // the usual case, without a copy of the list
+    const kept = new Map(known.map((one) => [keyOf(one), one]));
+    const nowMs = this.now();
+    return [...this.#all()].filter(
+      (one) => one.keepUntilMs > nowMs && this.#isLater(one, kept.get(keyOf(one))),
+    );
+  }
+
+  /** @param {Revocation} revocation @returns {Revocation|undefined} of the same user or token */
+  #find({ user, tokenId }) {
+    return user === null
+      ? this.#tokens.get(/** @type {string} */ (tokenId))
+      : this.#users.get(user);
+  }
+
+  /**
+   * @param {Revocation|undefined} one
+   * @param {Revocation|undefined} other
+   */
+  #isLater(one, other) {
+    if (one === undefined || other === undefined) return one !== undefined;
+    return one.issuedBeforeMs > other.issuedBeforeMs || one.keepUntilMs > other.keepUntilMs;
   }
 
   /** Forgets revocations whose tokens have expired. Call it every second; each looks at a part. */

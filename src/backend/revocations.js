@@ -30,6 +30,14 @@ export const MAX_REVOCATIONS = 100_000;
 
 /**
  * @param {Revocation} revocation
+ * @returns {string} equal for revocations of the same user or token
+ */
+export function keyOf({ user, tokenId }) {
+  return user === null ? `t${tokenId}` : `u${user}`;
+}
+
+/**
+ * @param {Revocation} revocation
  * @returns {string} one line of JSON; equal revocations have equal texts
  */
 export function encodeRevocation({ user, tokenId, issuedBeforeMs, keepUntilMs }) {

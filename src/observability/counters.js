@@ -281,6 +281,7 @@ export function createAuthCounters() {
     /** gauge: connections with a token */ sessions: 0,
     /** gauge: revocations in force */ revocations: 0,
     /** revocations refused because too many are in force */ revocationsRefused: 0,
+    /** gauge: lines of the revocation file that cannot be read */ revocationsUnreadable: 0,
   };
 }
 

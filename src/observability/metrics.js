@@ -442,6 +442,12 @@ export const METRICS = Object.freeze([
     'Revocations refused because too many are in force.',
     ({ counters }) => counters.auth.revocationsRefused,
   ),
+  gauge(
+    'fanfare_revocations_unreadable',
+    'Damaged lines in the file of revocations. Their revocations do not hold.',
+    'max',
+    ({ counters }) => counters.auth.revocationsUnreadable,
+  ),
 
   // HTTP API.
   labelled(

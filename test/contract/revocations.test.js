@@ -2,14 +2,19 @@
 // for every backend.
 
 import assert from 'node:assert/strict';
-import { appendFile, stat } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { appendFile, open, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { until } from '../../loadtest/lib/server.js';
+import { RevocationLog } from '../../src/auth/revocation-log.js';
+import { Revocations } from '../../src/auth/revocations.js';
 import { compact, RevocationFile } from '../../src/backend/embedded/revocation-file.js';
 import { RedisRevocations } from '../../src/backend/redis/revocations.js';
+import { createAuthCounters } from '../../src/observability/counters.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 import { BACKENDS, startServer } from './suite.js';
 
@@ -61,24 +66,28 @@ const STORES = {
     return () => new RevocationFile(folder);
   },
   redis: async (t) => {
-    const { settings } = await startRedis(t);
-    const { RedisConnection } = await import('../../src/backend/redis/connection.js');
-    let isReady = false;
-    const connection = new RedisConnection({
-      settings,
-      name: 'test',
-      timeoutMs: 1000,
-      onReady: () => {
-        isReady = true;
-      },
-      onAway() {},
-    });
-    t.after(() => connection.close());
-    connection.open();
-    await until(() => isReady, 5000, 'Redis');
+    const { connection } = await startConnection(t);
     return () => new RedisRevocations({ connection, prefix: 'test:' });
   },
 };
+
+/** @param {import('node:test').TestContext} t */
+async function startConnection(t) {
+  const redis = await startRedis(t);
+  const { RedisConnection } = await import('../../src/backend/redis/connection.js');
+  const { settings } = redis;
+  const connection = new RedisConnection({
+    settings,
+    name: 'test',
+    timeoutMs: 1000,
+    onReady() {},
+    onAway() {},
+  });
+  t.after(() => connection.close());
+  connection.open();
+  await until(() => connection.isWritable, 5000, 'Redis');
+  return { redis, connection };
+}
 
 for (const [name, start] of Object.entries(STORES)) {
   test(`${name}: a later revocation of a user replaces the earlier one`, async (t) => {
@@ -100,19 +109,7 @@ for (const [name, start] of Object.entries(STORES)) {
 }
 
 test('redis: the keys expire with the last revocation, and expired revocations are removed', async (t) => {
-  const redis = await startRedis(t);
-  const { RedisConnection } = await import('../../src/backend/redis/connection.js');
-  const { settings } = redis;
-  const connection = new RedisConnection({
-    settings,
-    name: 'test',
-    timeoutMs: 1000,
-    onReady() {},
-    onAway() {},
-  });
-  t.after(() => connection.close());
-  connection.open();
-  await until(() => connection.isWritable, 5000, 'Redis');
+  const { redis, connection } = await startConnection(t);
   const store = new RedisRevocations({ connection, prefix: 'test:' });
   await store.add(ofUser('old', 1, Date.now() - 5));
   await store.add(ofUser('a', 1, soon));
@@ -151,4 +148,124 @@ test('embedded: a start reports a folder that cannot hold revocations', async (t
   await appendFile(path, '');
   await assert.rejects(compact(path), { code: 'EEXIST' });
   await assert.rejects(compact(join(path, 'below a file')), { code: 'ENOTDIR' });
+});
+
+test('embedded: a revocation that the disk takes only in part is not answered as kept', async (t) => {
+  const { path } = new RevocationFile(temporaryFolder(t));
+  await writeFile(path, '\n'.repeat(1000));
+  const script = `
+    import { RevocationFile } from ${JSON.stringify(String(new URL('../../src/backend/embedded/revocation-file.js', import.meta.url)))};
+    const store = new RevocationFile(${JSON.stringify(join(path, '..'))});
+    const revocation = { user: 'mallory', tokenId: null, issuedBeforeMs: 1, keepUntilMs: ${soon} };
+    console.log(await store.add(revocation).catch(({ code }) => code));`;
+  // The kernel ends a write at the limit of the file, as a full disk does.
+  const command = 'ulimit -f 1; exec "$0" --input-type=module --eval "$1"';
+  const { stdout } = await promisify(execFile)('bash', ['-c', command, process.execPath, script]);
+  assert.equal((await stat(path)).size, 1024, 'the limit has cut the write');
+  assert.equal(stdout.trim(), 'OUTCOME_UNKNOWN');
+});
+
+test('embedded: in a full list a known user can be revoked again, and expired ones make room', async (t) => {
+  const store = new RevocationFile(temporaryFolder(t), { max: 2 });
+  await store.add(ofUser('a', 1, soon));
+  await store.add(ofUser('b', 1, soon));
+  assert.equal(await store.add(ofUser('c', 1, soon)), false);
+  assert.equal(await store.add(ofUser('a', 5, soon)), true);
+  assert.deepEqual(
+    sorted(await store.read()),
+    sorted([ofUser('a', 5, soon), ofUser('b', 1, soon)]),
+  );
+  const short = new RevocationFile(temporaryFolder(t), { max: 1 });
+  await short.add(ofUser('old', 1, Date.now() - 1));
+  assert.equal(await short.add(ofUser('new', 1, soon)), true);
+});
+
+test('embedded: what has been read is not read again', async (t) => {
+  const store = new RevocationFile(temporaryFolder(t));
+  await store.add(ofUser('a', 1, soon));
+  assert.deepEqual(await store.read(), [ofUser('a', 1, soon)]);
+  const { size } = await stat(store.path);
+  const file = await open(store.path, 'r+');
+  await file.write('x'.repeat(size - 1), 0);
+  await file.close();
+  await store.add(ofUser('b', 1, soon));
+  assert.deepEqual(
+    sorted(await store.read()),
+    sorted([ofUser('a', 1, soon), ofUser('b', 1, soon)]),
+  );
+});
+
+test('embedded: a damaged line is reported at each start, until the operator repairs it', async (t) => {
+  const folder = temporaryFolder(t);
+  /** @type {unknown[]} */
+  const reports = [];
+  const start = () =>
+    new RevocationFile(folder, { onUnreadable: (lines, path) => reports.push([lines, path]) });
+  const store = start();
+  await store.add(ofUser('a', 1, soon));
+  await appendFile(store.path, '["eve,null,1,2]\n');
+  assert.deepEqual(await store.read(), [ofUser('a', 1, soon)]);
+  await appendFile(store.path, 'another\n');
+  await store.read();
+  await store.read();
+  const { path } = store;
+  assert.deepEqual(reports.splice(0), [
+    [1, path],
+    [2, path],
+  ]);
+  await compact(folder);
+  await start().read();
+  assert.deepEqual(reports, [[2, path]]);
+  await writeFile(path, `["eve",null,1,${soon}]\n`);
+  assert.deepEqual(await start().read(), [ofUser('eve', 1, soon)]);
+  assert.equal(reports.length, 1);
+});
+
+test('redis: lost revocations, and lost times of one, are added again from memory', async (t) => {
+  const { redis, connection } = await startConnection(t);
+  const make = () => new RedisRevocations({ connection, prefix: 'test:' });
+  const revocations = new Revocations({ maxLifetimeS: 3600, counters: createAuthCounters() });
+  const log = new RevocationLog({
+    store: make(),
+    announce: async () => {},
+    revocations,
+    onRevoked() {},
+    log: { warn: (fields) => assert.fail(String(fields)), info() {} },
+  });
+  t.after(() => log.close());
+  await log.start();
+  await log.revoke({ user: 'eve', issuedBeforeMs: 1000 });
+  const early = await redis.cli('HGET', 'test:{revocations}:entries', '["eve",null]');
+  await log.revoke({ user: 'eve' });
+  await log.revoke({ tokenId: 't1' });
+  await log.revoke({ user: 'zoe' });
+  const all = sorted([...revocations.entries()]);
+  assert.deepEqual(sorted(await make().read()), all);
+
+  // Redis goes back to an older state: eve's second revocation and t1 are lost.
+  await redis.cli('HSET', 'test:{revocations}:entries', '["eve",null]', early);
+  await redis.cli('HDEL', 'test:{revocations}:entries', '[null,"t1"]');
+  await redis.cli('INCR', 'test:{revocations}:version');
+  await log.refresh();
+  assert.deepEqual(sorted(await make().read()), all);
+
+  await redis.cli('FLUSHALL');
+  await log.refresh();
+  assert.deepEqual(sorted(await make().read()), all);
+});
+
+test('redis: an addition after a loss is read, although the number of additions is the same', async (t) => {
+  const { redis, connection } = await startConnection(t);
+  const [reader, writer] = [0, 1].map(() => new RedisRevocations({ connection, prefix: 'test:' }));
+  await writer.add(ofUser('a', 1, soon));
+  const version = await redis.cli('GET', 'test:{revocations}:version');
+  await writer.add(ofUser('lost', 1, soon));
+  await reader.read();
+  await redis.cli('HDEL', 'test:{revocations}:entries', '["lost",null]');
+  await redis.cli('SET', 'test:{revocations}:version', version);
+  await writer.add(ofUser('b', 1, soon));
+  assert.deepEqual(
+    sorted(await reader.read()),
+    sorted([ofUser('a', 1, soon), ofUser('b', 1, soon)]),
+  );
 });

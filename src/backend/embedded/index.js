@@ -6,7 +6,7 @@ import { EmbeddedPresence } from './presence.js';
 import { RevocationFile } from './revocation-file.js';
 
 /** @type {import('../backend.js').CreateBackend} */
-export function createBackend({ config, counters, historyRules, machine, events }) {
+export function createBackend({ config, counters, historyRules, machine, events, log }) {
   const broker = new EmbeddedBroker({
     link: machine,
     roomLingerMs: config.roomLingerMs,
@@ -19,7 +19,13 @@ export function createBackend({ config, counters, historyRules, machine, events 
     broker,
     presence,
     // Beside the relay's socket, the file is removed when the server ends.
-    revocations: new RevocationFile(config.stateDir || dirname(machine.path)),
+    revocations: new RevocationFile(config.stateDir || dirname(machine.path), {
+      onUnreadable: (lines, path) => {
+        counters.auth.revocationsUnreadable = lines;
+        const text = 'revocations cannot be read, and do not hold: repair or delete the lines';
+        log.error({ lines, path }, text);
+      },
+    }),
     close: async () => {
       await presence?.close();
       await broker.close();

@@ -1,11 +1,15 @@
 // revocation-file.js: the revocations of one machine, in a file that its workers share.
 //
 // The file is append-only. Each revocation is one line, written and synchronised before `add`
-// resolves. A worker reads the whole file again when it has changed. The file is in
-// FANFARE_STATE_DIR, or beside the relay's socket, which is removed when the server ends. If a
-// crash cut a line off, readers ignore it; each record begins with a line break, so the next record
-// stays whole. The file grows until the server is started again (`compact`).
+// resolves. A worker reads what was appended since its last read. The file is in
+// FANFARE_STATE_DIR, or beside the relay's socket, which is removed when the server ends. Each
+// record begins with a line break, so a line that a crash or a full disk cut off does not damage
+// the next one. The file grows until the server is started again (`compact`).
+//
+// A line that cannot be read may be a revocation that no longer holds. It is reported, and stays in
+// the file until the operator repairs or deletes it.
 
+import { createReadStream } from 'node:fs';
 import {
   access,
   constants,
@@ -18,25 +22,38 @@ import {
 } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { BrokerError } from '../errors.js';
-import { decodeRevocation, encodeRevocation, MAX_REVOCATIONS } from '../revocations.js';
+import { decodeRevocation, encodeRevocation, keyOf, MAX_REVOCATIONS } from '../revocations.js';
 
 const NAME = 'revocations.jsonl';
 /** Some 500,000 revocations. If the file is larger, `add` refuses until the server is restarted. */
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
+const LINE_BREAK = 0x0a;
 
 /** @typedef {import('../revocations.js').Revocation} Revocation */
 /** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
 
 /** @implements {RevocationStore} */
 export class RevocationFile {
-  /** The revocations in the file when it was last read. @type {Revocation[]} */
-  #known = [];
-  /** Inode and size of the file when it was last read. */
-  #version = '';
+  /** The revocations read so far, by user or token. @type {Map<string, Revocation>} */
+  #known = new Map();
+  #inode = 0;
+  /** Bytes of whole lines that have been read. */
+  #readBytes = 0;
+  #unreadable = 0;
+  /** The last read, which the next one waits for. @type {Promise<void>} */
+  #reading = Promise.resolve();
 
-  /** @param {string} folder created if it does not exist */
-  constructor(folder) {
+  /**
+   * @param {string} folder created if it does not exist
+   * @param {object} [options]
+   * @param {(lines: number, path: string) => void} [options.onUnreadable] the file has this many
+   *   lines that cannot be read; called when there are more than before
+   * @param {number} [options.max] for tests
+   */
+  constructor(folder, { onUnreadable = () => {}, max = MAX_REVOCATIONS } = {}) {
     this.path = join(folder, NAME);
+    this.onUnreadable = onUnreadable;
+    this.max = max;
   }
 
   /**
@@ -44,8 +61,8 @@ export class RevocationFile {
    * @returns {Promise<boolean>}
    */
   async add(revocation) {
-    const known = await this.read();
-    if (known.length >= MAX_REVOCATIONS) return false;
+    await this.#update();
+    if (!this.#hasPlaceFor(revocation)) return false;
     let isWriting = false;
     try {
       await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
@@ -53,8 +70,12 @@ export class RevocationFile {
       try {
         if ((await file.stat()).size >= MAX_FILE_BYTES) return false;
         isWriting = true;
-        // Each record is one write with O_APPEND, so lines of several workers do not mix.
-        await file.write(`\n${encodeRevocation(revocation)}\n`);
+        const record = Buffer.from(`\n${encodeRevocation(revocation)}\n`);
+        // Each record is one write with O_APPEND, so lines of several workers do not mix. A disk
+        // that fills up takes the first part of it.
+        const { bytesWritten } = await file.write(record);
+        if (bytesWritten < record.length)
+          throw new Error(`${bytesWritten} of ${record.length} bytes were written`);
         await file.datasync();
       } finally {
         await file.close();
@@ -68,21 +89,59 @@ export class RevocationFile {
 
   /** @returns {Promise<Revocation[]>} */
   async read() {
+    await this.#update();
+    return inForce(this.#known);
+  }
+
+  /**
+   * A revocation of a known user or token needs no place.
+   * @param {Revocation} revocation
+   */
+  #hasPlaceFor(revocation) {
+    const key = keyOf(revocation);
+    if (this.#known.size < this.max || this.#known.has(key)) return true;
+    this.#known = new Map(inForce(this.#known).map((one) => [keyOf(one), one]));
+    return this.#known.size < this.max;
+  }
+
+  /** Reads what was appended. */
+  #update() {
+    const reading = this.#reading.then(() => this.#readAppended());
+    this.#reading = reading.catch(() => {});
+    return reading;
+  }
+
+  async #readAppended() {
     try {
       const { ino, size } = await stat(this.path);
-      const version = `${ino} ${size}`;
-      if (version !== this.#version) {
-        this.#known = parse(await readFile(this.path, 'utf8'));
-        this.#version = version;
-      }
+      if (ino !== this.#inode || size < this.#readBytes) this.#forget(ino);
+      if (size === this.#readBytes) return;
+      /** @type {Buffer[]} */
+      const parts = [];
+      for await (const part of createReadStream(this.path, { start: this.#readBytes }))
+        parts.push(part);
+      const bytes = Buffer.concat(parts);
+      const end = bytes.lastIndexOf(LINE_BREAK) + 1;
+      this.#readBytes += end;
+      const unreadable = takeLines(bytes.toString('utf8', 0, end), this.#known).length;
+      // The last line may still be written, or somebody has edited the file.
+      takeLines(bytes.toString('utf8', end), this.#known);
+      if (unreadable === 0) return;
+      this.#unreadable += unreadable;
+      this.onUnreadable(this.#unreadable, this.path);
     } catch (error) {
       if (!isAbsent(error))
         throw new BrokerError('UNAVAILABLE', `cannot read ${this.path}`, { cause: error });
-      this.#known = [];
-      this.#version = '';
+      this.#forget(0);
     }
-    const nowMs = Date.now();
-    return this.#known.filter(({ keepUntilMs }) => keepUntilMs > nowMs);
+  }
+
+  /** @param {number} inode of the file that is read from its start */
+  #forget(inode) {
+    this.#known.clear();
+    this.#inode = inode;
+    this.#readBytes = 0;
+    this.#unreadable = 0;
   }
 }
 
@@ -95,31 +154,47 @@ export async function compact(folder) {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await access(folder, constants.W_OK);
   const path = join(folder, NAME);
-  const kept = await new RevocationFile(folder).read();
-  if (kept.length === 0 && !(await exists(path))) return;
-  const draft = `${path}.${process.pid}`;
-  await writeFile(draft, kept.map((one) => `${encodeRevocation(one)}\n`).join(''), {
-    mode: 0o600,
-    flush: true,
+  const text = await readFile(path, 'utf8').catch((error) => {
+    if (isAbsent(error)) return null;
+    throw error;
   });
+  if (text === null) return;
+  /** @type {Map<string, Revocation>} */
+  const known = new Map();
+  const unreadable = takeLines(text, known);
+  const lines = [...inForce(known).map(encodeRevocation), ...unreadable];
+  const draft = `${path}.${process.pid}`;
+  await writeFile(draft, lines.map((line) => `${line}\n`).join(''), { mode: 0o600, flush: true });
   await rename(draft, path);
 }
 
 /**
- * @param {string} text
- * @returns {Revocation[]} one for each user and token, with the latest times
+ * @param {string} text lines of the file
+ * @param {Map<string, Revocation>} known gets the revocations, one for each user and token, with
+ *   the latest times
+ * @returns {string[]} the lines that cannot be read
  */
-function parse(text) {
-  /** @type {Map<string, Revocation>} */
-  const revocations = new Map();
+function takeLines(text, known) {
+  /** @type {string[]} */
+  const unreadable = [];
   for (const line of text.split('\n')) {
-    const revocation = line === '' ? null : decodeRevocation(line);
-    if (revocation === null) continue;
-    const key = JSON.stringify([revocation.user, revocation.tokenId]);
-    const known = revocations.get(key);
-    revocations.set(key, known === undefined ? revocation : later(known, revocation));
+    if (line === '') continue;
+    const revocation = decodeRevocation(line);
+    if (revocation === null) {
+      unreadable.push(line);
+      continue;
+    }
+    const key = keyOf(revocation);
+    const earlier = known.get(key);
+    known.set(key, earlier === undefined ? revocation : later(earlier, revocation));
   }
-  return [...revocations.values()];
+  return unreadable;
+}
+
+/** @param {Map<string, Revocation>} known */
+function inForce(known) {
+  const nowMs = Date.now();
+  return [...known.values()].filter(({ keepUntilMs }) => keepUntilMs > nowMs);
 }
 
 /**
@@ -133,17 +208,6 @@ function later(a, b) {
     issuedBeforeMs: Math.max(a.issuedBeforeMs, b.issuedBeforeMs),
     keepUntilMs: Math.max(a.keepUntilMs, b.keepUntilMs),
   };
-}
-
-/** @param {string} path */
-async function exists(path) {
-  try {
-    await stat(path);
-    return true;
-  } catch (error) {
-    if (isAbsent(error)) return false;
-    throw error;
-  }
 }
 
 /** @param {unknown} error */

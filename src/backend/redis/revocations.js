@@ -2,16 +2,20 @@
 //
 //   <prefix>{revocations}:entries    hash: user or token -> issuedBefore, keepUntil
 //   <prefix>{revocations}:expiry     sorted set: the same fields by keepUntil
-//   <prefix>{revocations}:version    counts additions: a read that finds it unchanged is one command
+//   <prefix>{revocations}:version    changes by additions: a read that finds it unchanged is one
+//                                    command
 //
 // An addition is one script (lua/revoke.lua), and may be sent twice.
 
+import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 import { BrokerError } from '../errors.js';
 import { MAX_REVOCATIONS } from '../revocations.js';
 
 const PAGE_FIELDS = 1000;
+/** The largest step of the version: it stays below 2^63 for 4 billion additions. */
+const MAX_STEP = 2 ** 31;
 
 /** @typedef {import('../revocations.js').Revocation} Revocation */
 /** @typedef {import('../revocations.js').RevocationStore} RevocationStore */
@@ -55,7 +59,8 @@ export class RedisRevocations {
     const times = [issuedBeforeMs, keepUntilMs, Date.now()];
     try {
       const { redis, script, keys } = this;
-      const answer = await redis.eval(script, 3, ...keys, field, ...times, MAX_REVOCATIONS);
+      const limits = [MAX_REVOCATIONS, randomInt(1, MAX_STEP)];
+      const answer = await redis.eval(script, 3, ...keys, field, ...times, ...limits);
       return answer === 1;
     } catch (error) {
       throw new BrokerError('OUTCOME_UNKNOWN', this.connection.describe(error));

@@ -1,10 +1,12 @@
 -- revoke.lua: adds a revocation to the list of a fleet.
 --
 -- KEYS: entries (hash), expiry (sorted set), version
--- ARGV: field, issuedBeforeMs, keepUntilMs, nowMs, most entries
+-- ARGV: field, issuedBeforeMs, keepUntilMs, nowMs, most entries, step
 -- Answer: 1 kept, 0 the list is full
 --
 -- If a user is revoked twice, the later times hold. All keys expire with their last revocation.
+-- The version grows by a random step: if Redis loses additions, the next one must not lead to a
+-- version that a reader already knows.
 -- An entry is two times. Later versions may append fields, each after a space: they stay.
 
 local entries, expiry, version = KEYS[1], KEYS[2], KEYS[3]
@@ -29,7 +31,7 @@ end
 
 redis.call('HSET', entries, field, string.format('%.0f %.0f', issued, keep) .. rest)
 redis.call('ZADD', expiry, string.format('%.0f', keep), field)
-redis.call('INCR', version)
+redis.call('INCRBY', version, ARGV[6])
 local last = redis.call('ZRANGE', expiry, -1, -1, 'WITHSCORES')[2]
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIREAT', key, string.format('%.0f', tonumber(last)))
