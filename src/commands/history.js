@@ -10,11 +10,14 @@ export class HistoryCommand {
   /**
    * @param {object} parts
    * @param {import('../recovery/history-reader.js').HistoryReader} parts.historyReader
+   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} parts.gate null if there are no
+   *   hooks
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingReads} parts.pendingReads
    */
-  constructor({ historyReader, replies, pendingReads }) {
+  constructor({ historyReader, gate, replies, pendingReads }) {
     this.historyReader = historyReader;
+    this.gate = gate;
     this.replies = replies;
     this.pendingReads = pendingReads;
   }
@@ -28,15 +31,22 @@ export class HistoryCommand {
       return this.replies.error(connection, 'PERMISSION_DENIED', id);
     if (!isLimit(limit)) return this.replies.malformed(connection, id);
     const since = readSince(command.since);
-    this.pendingReads.answer(
-      connection,
-      id,
-      () => this.historyReader.read(name, limit, since),
-      ({ messages, position }) => ({
-        before: historyPrefix(name),
-        text: messages,
-        after: historySuffix(position, id),
-      }),
-    );
+    const read = () =>
+      this.pendingReads.answer(
+        connection,
+        id,
+        () => this.historyReader.read(name, limit, since),
+        ({ messages, position }) => ({
+          before: historyPrefix(name),
+          text: messages,
+          after: historySuffix(position, id),
+        }),
+      );
+    if (this.gate === null) return read();
+    // Whoever may not join a room may not read it either.
+    this.gate.enter(connection, name, (refusal) => {
+      if (refusal === null) read();
+      else this.replies.error(connection, refusal.code, id, undefined, refusal.message);
+    });
   }
 }

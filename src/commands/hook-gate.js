@@ -1,4 +1,4 @@
-// hook-gate.js: asks the hooks before a join or a publish takes effect.
+// hook-gate.js: asks the hooks before a connection enters or reads a room, and before a publish.
 //
 // All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
 // pass here, because the backend has decided them.
@@ -29,7 +29,7 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /**
  * The hooks of a worker.
  * @typedef {object} HookCalls
- * @property {(hook: Kind) => boolean} has
+ * @property {(hook: Kind|'onConnect') => boolean} has
  * @property {(hook: Kind, connection: Connection, args: readonly unknown[]) => Verdict|Promise<Verdict>}
  *   callFor the promise never rejects
  * @property {(hook: Kind) => HookRefusal} refuseBusy counts a refusal because too much waits
@@ -70,14 +70,16 @@ export class HookGate {
   }
 
   /**
-   * Asks onJoin.
+   * Asks onJoin whether a connection may be in a room. If it is in the room, or joining it, it has
+   * been allowed.
    * @param {Connection} connection
    * @param {string} name of the room
    * @param {(refusal: HookRefusal|null) => void} act not called if the connection has closed
    */
-  join(connection, name, act) {
+  enter(connection, name, act) {
+    if (this.hub.rooms.get(name)?.has(connection)) return act(null);
     if (this.order.isFull) return act(this.hooks.refuseBusy('onJoin'));
-    // Commands behind a join wait even if there is no onJoin. Otherwise all their publishes would
+    // Commands after a join wait even if there is no onJoin. Otherwise all their publishes would
     // take effect at once when the join is answered.
     const verdict = this.hooks.has('onJoin')
       ? this.hooks.callFor('onJoin', connection, [name])

@@ -106,6 +106,8 @@ export function createCommands(parts) {
     tracker,
     ...pending,
     gate: hookGate,
+    // A guest must not appear under the name of a user.
+    isNameFree: config.tokens === null && !hooks?.has('onConnect'),
     charge,
     counters,
   });
@@ -120,7 +122,8 @@ export function createCommands(parts) {
     maxInlineBytes,
     admitBroadcast,
   });
-  const histories = new HistoryCommand({ historyReader: parts.historyReader, ...pending });
+  const { historyReader } = parts;
+  const histories = new HistoryCommand({ historyReader, gate: hookGate, ...pending });
   const presences = new PresenceCommand({ hub, maxUnsentBytes, tracker, ...pending });
 
   /** All commands, by type. @type {Map<string, Handler>} */

@@ -44,8 +44,9 @@ export class JoinCommands {
    *   presence
    * @param {import('./replies.js').Replies} parts.replies
    * @param {import('./pending.js').PendingJoins} parts.pendingJoins
-   * @param {Pick<import('./hook-gate.js').HookGate, 'join'>|null} [parts.gate] null if there are no
+   * @param {Pick<import('./hook-gate.js').HookGate, 'enter'>|null} [parts.gate] null if there are no
    *   hooks
+   * @param {boolean} parts.isNameFree may a connection without a user choose its name in presence?
    * @param {(connection: Connection, bytes: number) => void} parts.charge counts the bytes of a
    *   reply against the connection's rate
    * @param {import('../observability/counters.js').Counters} parts.counters
@@ -58,11 +59,12 @@ export class JoinCommands {
     replies,
     pendingJoins,
     gate = null,
+    isNameFree,
     charge,
     counters,
   }) {
     this.maxRooms = config.maxRoomsPerConnection;
-    this.isNameFree = config.tokens === null;
+    this.isNameFree = isNameFree;
     this.maxRoomsMode = config.maxRoomsPerConnectionMode;
     this.hub = hub;
     this.scheduler = scheduler;
@@ -165,16 +167,15 @@ export class JoinCommands {
   }
 
   /**
-   * Asks the hook, then joins. A connection that is in the room, or joining it, has been allowed.
+   * Asks the hook, then joins.
    * @param {Connection} connection
    * @param {string} name
    * @param {Joining} join
    * @param {(refusal: import('./hook-gate.js').HookRefusal) => void} onRefused
    */
   #ask(connection, name, join, onRefused) {
-    if (this.gate === null || this.hub.rooms.get(name)?.has(connection))
-      return this.#enter(connection, name, join);
-    this.gate.join(connection, name, (refusal) => {
+    if (this.gate === null) return this.#enter(connection, name, join);
+    this.gate.enter(connection, name, (refusal) => {
       if (refusal === null) this.#enter(connection, name, join);
       else onRefused(refusal);
     });
@@ -283,7 +284,7 @@ export class JoinCommands {
 
   /**
    * Checks the name that a connection uses in presence. If it has a user, by a token or a hook, the
-   * name is that user. Otherwise the name is free only if no tokens are configured.
+   * name is that user. Otherwise the name is free only if nothing names users.
    * @param {Connection} connection
    * @param {JoiningUser} who
    */

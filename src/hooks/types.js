@@ -64,7 +64,7 @@
  */
 
 /**
- * @callback OnJoin before a connection joins a room
+ * @callback OnJoin before a connection joins a room, or reads its history without being in it
  * @param {HookConnection} connection
  * @param {string} room
  * @param {HookContext} context

@@ -1,4 +1,4 @@
-// hooks-example.test.js: the example of docs/hooks.md, as it stands, with a real Redis.
+// hooks-example.test.js: the examples of docs/hooks.md, as they stand, with a real Redis.
 
 import assert from 'node:assert/strict';
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -12,15 +12,35 @@ import { connect } from '../helpers/clients.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 const PAGE = readFileSync(new URL('../../docs/hooks.md', import.meta.url), 'utf8');
+/** @param {string} title of a section @returns {string} its first JavaScript */
+function exampleOf(title) {
+  const section = PAGE.split(/^## /m).find((text) => text.startsWith(title)) ?? '';
+  return /^```js\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
+}
+
 const MODULES = fileURLToPath(new URL('../../node_modules/', import.meta.url));
+
+test('the hook of two minutes finds the word in each form of payload', {
+  timeout: 30_000,
+}, async (t) => {
+  const file = join(temporaryFolder(t), 'hooks.mjs');
+  writeFileSync(file, exampleOf('In two minutes'));
+  const { port } = await startServer(t, { ...NO_LIMITS, WORKERS: '1', FANFARE_HOOKS: file });
+  const client = await connect(t, port);
+  for (const payload of ['spam', { text: 'buy spam' }, [{ deep: 'spam' }], { spam: null }]) {
+    const refused = await client.ask({ type: 'message', room: 'news', payload, id: 1 }, 'ack');
+    assert.equal(refused.message, 'No advertising, please.', JSON.stringify(payload));
+  }
+  const other = { type: 'message', room: 'news', payload: { text: 'ham' }, id: 2 };
+  assert.equal((await client.ask(other, 'ack')).type, 'ack');
+});
 
 test('the example of docs/hooks.md checks sessions, members and messages', {
   timeout: 30_000,
 }, async (t) => {
   const folder = temporaryFolder(t);
-  const section = PAGE.split(/^## /m).find((text) => text.startsWith('Example')) ?? '';
   const file = join(folder, 'hooks.mjs');
-  writeFileSync(file, /^```js\n(.*?)^```$/ms.exec(section)?.[1] ?? '');
+  writeFileSync(file, exampleOf('Example'));
   symlinkSync(MODULES, join(folder, 'node_modules'));
   const { url } = await startRedis(t);
   const redis = new Redis(url);
@@ -44,6 +64,14 @@ test('the example of docs/hooks.md checks sessions, members and messages', {
   await ann.ask({ type: 'join', room: 'team.1' }, 'joined');
   const refused = await bob.ask({ type: 'join', room: 'team.1' }, 'joined');
   assert.equal(refused.message, 'You are not a member of this team.');
+
+  for (const command of [
+    { type: 'history', room: 'team.1', id: 3 },
+    { type: 'message', room: 'team.1', payload: { text: 'hello' }, id: 4 },
+  ]) {
+    const answer = await bob.ask(command, 'ack');
+    assert.equal(answer.message, refused.message, JSON.stringify(answer));
+  }
 
   ann.send({ type: 'message', room: 'team.1', payload: { text: 'hello', role: 'king' } });
   const { from, payload } = await ann.next('message');

@@ -1,6 +1,7 @@
 // hooks.test.js: hooks on real servers. What the hooks do: test/helpers/hooks/all.js.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -16,8 +17,8 @@ const ENV = {
   WORKERS: '1',
   FANFARE_HOOKS: HOOKS,
   FANFARE_HOOK_TIMEOUT_MS: '300',
-  FANFARE_HISTORY: 'chat.*=100/60s',
-  FANFARE_PRESENCE: 'team.*',
+  FANFARE_HISTORY: 'chat.*=100/60s, staff.*=100/60s',
+  FANFARE_PRESENCE: 'team.*, staff.*',
 };
 
 /** Servers that several tests share. @type {(() => unknown)[]} */
@@ -110,6 +111,108 @@ test('presence shows the user and info of onConnect, and no other name', limit, 
   };
   assert.deepEqual(member, { user: 'bob', info: { colour: 'red' } });
 });
+
+test('if onConnect names users, a guest cannot take the name of one', limit, async (t) => {
+  const guest = await open(t);
+  const join = { type: 'join', room: 'team.2' };
+  const refused = await guest.ask({ ...join, presence: { user: 'ann' } }, 'joined');
+  assert.equal(refused.error, 'PERMISSION_DENIED');
+  assert.equal((await guest.ask({ ...join, presence: {} }, 'joined')).type, 'joined');
+  const ask = { type: 'presence', room: 'team.2', id: 1 };
+  guest.send(ask);
+  const { members } = await guest.next(({ id }) => id === 1);
+  assert.equal(members.length, 1);
+  assert.notEqual(members[0].user, 'ann');
+});
+
+const CLOSED = 'staff.secret';
+/** Positions before all messages of the room. @param {string} epoch */
+const before1 = (epoch) => ({ epoch, offset: 0 });
+
+/**
+ * For each command: a message of that type about a room that onJoin denies, and the type or error of
+ * its answer.
+ * @type {Readonly<Record<string, ((epoch: string, token: string) => [object, string])[]>>}
+ */
+const AT_A_CLOSED_ROOM = {
+  join: [
+    () => [{ room: CLOSED }, 'PERMISSION_DENIED'],
+    () => [{ room: CLOSED, last: 10 }, 'PERMISSION_DENIED'],
+    (epoch) => [{ room: CLOSED, since: before1(epoch) }, 'PERMISSION_DENIED'],
+  ],
+  leave: [() => [{ room: CLOSED }, 'NOT_IN_ROOM']],
+  // Whether strangers may write is for onPublish to say.
+  message: [() => [{ room: CLOSED, payload: 'from outside' }, 'ack']],
+  history: [
+    () => [{ room: CLOSED }, 'PERMISSION_DENIED'],
+    (epoch) => [{ room: CLOSED, since: before1(epoch), limit: 1 }, 'PERMISSION_DENIED'],
+  ],
+  broadcast: [() => [{ payload: 1 }, 'broadcastResult']],
+  echo: [() => [{ payload: CLOSED }, 'echo']],
+  presence: [() => [{ room: CLOSED }, 'NOT_IN_ROOM']],
+  ping: [() => [{}, 'pong']],
+  // From here on the connection has the rights of a token.
+  hello: [
+    (epoch) => [{ since: { [CLOSED]: before1(epoch) } }, 'welcome'],
+    (epoch, own) => [{ token: own, since: { [CLOSED]: before1(epoch) } }, 'welcome'],
+  ],
+  auth: [(_, own) => [{ token: own }, 'authenticated']],
+};
+
+test('each command is in the table of a closed room', () => {
+  const source = readFileSync(new URL('../../src/commands/index.js', import.meta.url), 'utf8');
+  const commands = [...source.matchAll(/(?:^ +\[|handlers\.set\()'(\w+)', \(connection/gm)];
+  assert.ok(commands.length >= 11, `${commands.length}`);
+  assert.deepEqual(
+    Object.keys(AT_A_CLOSED_ROOM).sort(),
+    [...new Set(commands.map(([, name]) => name))].sort(),
+  );
+});
+
+test(
+  'a connection that onJoin denies gets nothing of the room by any command',
+  limit,
+  async (t) => {
+    const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: 'optional' });
+    const ann = await open(t, '', as('ann'), where);
+    const { epoch } = await ann.ask({ type: 'join', room: CLOSED }, 'joined');
+    await ann.ask({ type: 'message', room: CLOSED, payload: 'for staff only', id: 1 }, 'ack');
+    const rooms = { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] };
+    const own = token({ sub: 'eve', rooms, broadcast: true, autojoin: [CLOSED] });
+    const bearer = { headers: { Authorization: `Bearer ${own}` } };
+    /** By name: a connection of each kind, and whether it may broadcast. */
+    const kinds = {
+      'without a user': () => open(t, '', {}, where),
+      'named by onConnect': () => open(t, '', as('eve'), where),
+      'with a token': () => open(t, '', bearer, where),
+    };
+    for (const [kind, connectAs] of Object.entries(kinds)) {
+      const stranger = await connectAs();
+      if (kind === 'with a token') assert.equal((await stranger.next('left')).room, CLOSED);
+      for (const [type, rows] of Object.entries(AT_A_CLOSED_ROOM)) {
+        for (const row of rows) {
+          const [fields, expected] = row(epoch, own);
+          const id = stranger.messages.length + 1;
+          stranger.send({ type, ...fields, id });
+          const answer = await stranger.next((message) => message.id === id);
+          const isTokenNeeded = type === 'broadcast' && kind !== 'with a token' && answer.error;
+          if (!isTokenNeeded)
+            assert.equal(
+              answer.error ?? answer.type,
+              expected,
+              `${kind}: ${JSON.stringify(answer)}`,
+            );
+          if (answer.error && type !== 'broadcast' && expected === 'PERMISSION_DENIED')
+            assert.equal(answer.message, 'staff only');
+        }
+      }
+      // What a hello or auth has joined is answered before.
+      await stranger.ask({ type: 'ping', id: 'end' }, 'pong');
+      const got = JSON.stringify(stranger.messages);
+      assert.doesNotMatch(got, /for staff only|"user":"ann"/, kind);
+    }
+  },
+);
 
 test('onJoin denies with its text, and the connection goes on', limit, async (t) => {
   const client = await open(t, '', as('bob'));

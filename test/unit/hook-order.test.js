@@ -145,6 +145,29 @@ test('joins overlap, and a message waits until all of them are answered', async 
   assert.equal(calls.length, 3);
 });
 
+test('history of a room asks onJoin, unless the connection is in the room', async () => {
+  const { calls, send, replies } = build();
+  send({ type: 'history', room: 'a', id: 1 });
+  await calls[0].answer({ ...ALLOWED, refusal: { code: 'PERMISSION_DENIED', message: 'no' } });
+  assert.deepEqual(replies(), ['PERMISSION_DENIED 1']);
+  send({ type: 'history', room: 'a', id: 2 });
+  await calls[1].answer(ALLOWED);
+  assert.deepEqual(replies().slice(1), ['history 2']);
+  // One after a join waits for its answer, and then needs no hook.
+  send({ type: 'join', room: 'a' });
+  send({ type: 'history', room: 'a', id: 3 });
+  await calls[2].answer(ALLOWED);
+  assert.deepEqual(replies().slice(2), ['joined a', 'history 3']);
+  assert.deepEqual(
+    calls.map(({ hook, args }) => [hook, ...args]),
+    [
+      ['onJoin', 'a'],
+      ['onJoin', 'a'],
+      ['onJoin', 'a'],
+    ],
+  );
+});
+
 test('a message waits for the broker to confirm the join, with a hook for messages alone', async () => {
   const { promise, resolve } = deferred();
   const { calls, publish, send } = build({ hooks: ['onPublish'], subscribed: promise });
