@@ -5,9 +5,12 @@
 // with clients in network namespaces is test/faults/per-ip.test.js.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, connect as dial } from 'node:net';
 import { test } from 'node:test';
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { samples, startServer, until } from '../../loadtest/lib/server.js';
+import { apiOf, newSecret } from '../helpers/api.js';
 import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
 
@@ -113,6 +116,47 @@ for (const { name, start } of [
 for (const { name, start } of [
   { name: 'HAProxy', start: startHaproxy },
   { name: 'nginx', start: startNginx },
+]) {
+  test(
+    `${name} never repeats a publish whose server ends before it answers`,
+    OPTIONS,
+    async (t) => {
+      const secret = newSecret();
+      const server = await startServer(t, { API_KEYS: `test ${secret} publish`, WORKERS: '1' });
+      // Both addresses carry a POST out and then lose its answer, so each repetition is delivered.
+      const lossy = [await withoutAnswers(t, server.port), await withoutAnswers(t, server.port)];
+      const port = await start(
+        t,
+        lossy.map((one) => one.port),
+      );
+      const member = await connect(t, server.port);
+      await member.join('orders');
+
+      const answer = await fetch(`http://127.0.0.1:${port}/api/publish`, {
+        method: 'POST',
+        headers: { Authorization: `Bearer ${secret}`, 'Content-Type': 'application/json' },
+        body: JSON.stringify({ room: 'orders', payload: 'pay 100' }),
+      });
+      assert.equal(answer.status, 502);
+      // A message that comes after every repetition.
+      await apiOf(server, secret)('/publish', { body: { room: 'orders', payload: 'the end' } });
+      await until(
+        () => member.all('message').at(-1)?.payload === 'the end',
+        10_000,
+        'the last message',
+      );
+      assert.deepEqual(
+        member.all('message').map(({ payload }) => payload),
+        ['pay 100', 'the end'],
+      );
+      assert.equal(lossy[0].posts() + lossy[1].posts(), 1);
+    },
+  );
+}
+
+for (const { name, start } of [
+  { name: 'HAProxy', start: startHaproxy },
+  { name: 'nginx', start: startNginx },
   {
     name: 'an nginx that passes on what clients claim',
     start: (/** @type {TestContext} */ t, /** @type {number[]} */ ports) =>
@@ -175,6 +219,40 @@ test(
     assert.equal(await handshakeStatus(port, { localAddress: '127.0.0.99', headers }), 429);
   },
 );
+
+/**
+ * An address of a server that loses its answers to POST, as if it died after it carried them out.
+ * @param {TestContext} t
+ * @param {number} target the server's port
+ */
+async function withoutAnswers(t, target) {
+  let posts = 0;
+  const listener = createServer((client) => {
+    const server = dial(target, '127.0.0.1');
+    for (const socket of [client, server]) {
+      socket.on('error', () => {});
+      t.after(() => socket.destroy());
+    }
+    let isPost = false;
+    client.on('data', (data) => {
+      if (data.includes('POST /')) {
+        isPost = true;
+        posts++;
+      }
+      server.write(data);
+    });
+    server.on('data', (data) => {
+      if (isPost) client.destroy();
+      else client.write(data);
+    });
+    client.on('close', () => server.destroy());
+    server.on('close', () => client.destroy());
+  });
+  t.after(() => listener.close());
+  await once(listener.listen(0, '127.0.0.1'), 'listening');
+  const { port } = /** @type {import('node:net').AddressInfo} */ (listener.address());
+  return { port, posts: () => posts };
+}
 
 /**
  * @param {string|string[]} forged
