@@ -2,7 +2,7 @@
 //
 //   Authorization: Bearer <token>
 //   Sec-WebSocket-Protocol: fanfare, fanfare.token.<token>     browsers can set no other header
-//   /ws?token=<token>                                          ends up in access logs
+//   /ws?token=<token>                                          ends up in logs
 //
 // If there are several, the first of these places counts. A token may also come in `hello`.
 

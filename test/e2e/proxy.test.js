@@ -6,13 +6,15 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import { createServer, connect as dial } from 'node:net';
 import { test } from 'node:test';
-import { startRedis } from '../../loadtest/lib/redis.js';
+import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { samples, startServer, until } from '../../loadtest/lib/server.js';
 import { apiOf, newSecret } from '../helpers/api.js';
 import { Client, connect, handshakeStatus } from '../helpers/clients.js';
 import { startHaproxy, startNginx } from '../helpers/proxies.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @typedef {import('node:test').TestContext} TestContext */
 
@@ -253,6 +255,14 @@ async function withoutAnswers(t, target) {
   const { port } = /** @type {import('node:net').AddressInfo} */ (listener.address());
   return { port, posts: () => posts };
 }
+
+test('nginx writes no token into its log, even if no server is there', OPTIONS, async (t) => {
+  const log = `${temporaryFolder(t)}/error.log`;
+  const port = await startNginx(t, [await freePort()], { log });
+  for (const path of ['/sse?room=news&token=SECRET', '/ws?token=SECRET'])
+    assert.equal((await fetch(`http://127.0.0.1:${port}${path}`)).status, 502);
+  assert.doesNotMatch(await readFile(log, 'utf8'), /SECRET/);
+});
 
 /**
  * @param {string|string[]} forged

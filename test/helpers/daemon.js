@@ -57,7 +57,7 @@ export async function edited(path, edits) {
   let text = await readFile(new URL(`../../ops/${path}`, import.meta.url), 'utf8');
   for (const [from, to] of edits) {
     if (!text.includes(from)) throw new Error(`ops/${path} has no ${from}`);
-    text = text.replace(from, to);
+    text = text.replaceAll(from, to);
   }
   return text;
 }

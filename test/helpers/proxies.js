@@ -35,9 +35,11 @@ export async function startHaproxy(t, servers, { isHttp2 = false } = {}) {
  * @param {boolean} [options.appends] it adds to the X-Forwarded-For of the client instead of
  *   replacing it, as many do
  * @param {boolean} [options.isHttp2] it speaks HTTP/2 with clients, without TLS
+ * @param {string} [options.log] the file of its error log
  * @returns {Promise<number>} its port
  */
-export async function startNginx(t, servers, { appends = false, isHttp2 = false } = {}) {
+export async function startNginx(t, servers, options = {}) {
+  const { appends = false, isHttp2 = false, log = 'stderr' } = options;
   const folder = temporaryFolder(t);
   const port = await freePort();
   const buffers = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
@@ -47,7 +49,7 @@ export async function startNginx(t, servers, { appends = false, isHttp2 = false 
   const edits = [
     ['listen 3000', `listen 127.0.0.1:${port}${isHttp2 ? ' http2' : ''}`],
     ['/run/nginx.pid', `${folder}/pid`],
-    ['error_log /var/log/nginx/error.log', 'error_log stderr'],
+    ['error_log /var/log/nginx/error.log', `error_log ${log}`],
     ['http {', `http {\n${buffers.join('\n')}`],
   ];
   if (appends)
