@@ -49,21 +49,49 @@ test('a release has the tarball, two SBOMs, its provenance and checksums', {
   assert.equal(predicate.buildDefinition.externalParameters.commit, head.stdout.trim());
 });
 
-test('the workflow for a release runs scripts that exist, with the least rights', () => {
-  const { permissions, jobs } = parse(
-    readFileSync(`${root}ops/release/github-actions.yml`, 'utf8'),
-  );
-  assert.deepEqual(permissions, {});
-  const { steps, permissions: rights } = jobs.release;
-  assert.deepEqual(rights, { contents: 'write', 'id-token': 'write' });
-  const commands = steps.flatMap((/** @type {{run?: string}} */ { run }) => run ?? []);
-  for (const command of commands) {
+/** @typedef {{run?: string, uses?: string}} Step */
+/** @typedef {{needs?: string[], permissions: Record<string, string>, steps: Step[]}} Job */
+
+/** @returns {{permissions: {}, jobs: Record<string, Job>}} */
+const workflow = () => parse(readFileSync(`${root}ops/release/github-actions.yml`, 'utf8'));
+/** @param {Job} job */
+const commandsOf = ({ steps }) => steps.flatMap(({ run }) => run?.trim().split('\n') ?? []);
+
+test('the workflow for a release runs scripts that exist, and publishes after the tests', () => {
+  const { jobs } = workflow();
+  for (const command of Object.values(jobs).flatMap(commandsOf)) {
     const script = /^npm run ([\w:]+)/.exec(command)?.[1];
     if (script !== undefined) assert.ok(script in manifest.scripts, script);
     const path = /^node (\S+\.js)/.exec(command)?.[1];
     if (path !== undefined) assert.ok(existsSync(root + path), path);
   }
-  const publish = commands.findIndex((/** @type {string} */ one) => one.startsWith('npm publish'));
-  assert.ok(commands.indexOf('npm test') < publish);
-  assert.match(commands[publish], /--provenance/);
+  assert.ok(commandsOf(jobs.test).includes('npm test'));
+  assert.ok(commandsOf(jobs.pack).includes('node ops/release/release.js'));
+  assert.deepEqual(jobs.publish.needs, ['test', 'pack']);
+  const publish = commandsOf(jobs.publish).find((one) => one.startsWith('npm publish'));
+  assert.match(String(publish), /--provenance/);
+});
+
+test('no job of the workflow that may write runs code of the repository or of dependencies', () => {
+  const { permissions, jobs } = workflow();
+  assert.deepEqual(permissions, {});
+  const mayWrite = Object.values(jobs).filter((job) =>
+    Object.values(job.permissions).includes('write'),
+  );
+  assert.equal(mayWrite.length, 1);
+  assert.deepEqual(mayWrite[0].permissions, { contents: 'write', 'id-token': 'write' });
+  for (const command of commandsOf(mayWrite[0]))
+    assert.match(
+      command,
+      /^(cd release && sha256sum --check|npm publish .* --ignore-scripts$|tar -xzOf|gh release create) ?/,
+    );
+  for (const { uses } of mayWrite[0].steps) assert.doesNotMatch(uses ?? '', /^actions\/checkout/);
+});
+
+test('the workflow names each action by the hash of a commit', () => {
+  const actions = Object.values(workflow().jobs).flatMap(({ steps }) =>
+    steps.flatMap(({ uses }) => uses ?? []),
+  );
+  assert.ok(actions.length > 0);
+  for (const action of actions) assert.match(action, /^actions\/[\w-]+@[0-9a-f]{40}$/);
 });
