@@ -280,7 +280,7 @@ function trustFaults(values) {
     return [];
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    const allowed = 'a hop count (1), or CIDRs separated by commas (10.0.0.0/8,127.0.0.1/32)';
+    const allowed = 'a hop count (1), or CIDRs separated by commas (10.0.4.11/32,127.0.0.1/32)';
     return [`TRUST_PROXY: ${why}; allowed: ${allowed}`];
   }
 }

@@ -22,7 +22,8 @@ const objects = Object.fromEntries(
 );
 const pod = objects.deployment.spec.template.spec;
 const [container] = pod.containers;
-const { env } = parseConfigFile(read('fanfare.env'));
+const { env: shipped } = parseConfigFile(read('fanfare.env'));
+const env = { ...shipped, TRUST_PROXY: '1' };
 const LABELS = { 'app.kubernetes.io/name': 'fanfare' };
 
 /** @param {string} script */
@@ -62,6 +63,19 @@ test('the settings are valid, and the pod has time for a whole drain', () => {
   const [pauseMs] = /\d+(?=\))/.exec(container.lifecycle.preStop.exec.command.at(-1)) ?? [];
   const longestMs = Number(pauseMs) + config.shutdownTimeoutMs;
   assert.ok(pod.terminationGracePeriodSeconds * 1000 > longestMs, `${longestMs} ms`);
+});
+
+test('the pods do not start before TRUST_PROXY is filled in', () => {
+  const { faults } = loadConfig(shipped);
+  assert.equal(faults.length, 1);
+  assert.match(faults[0], /^TRUST_PROXY: /);
+});
+
+test('only the ingress controller reaches the public port, and only Prometheus the other', () => {
+  for (const { from, ports } of objects.networkpolicy.spec.ingress) {
+    assert.equal(from.length, 1, JSON.stringify(ports));
+    assert.ok(from[0].namespaceSelector.matchLabels['kubernetes.io/metadata.name']);
+  }
 });
 
 test('probes, ports and the user are those of the server and its image', () => {
