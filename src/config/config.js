@@ -11,8 +11,10 @@ import { blobContradictions, readBlobSettings } from './blobs.js';
 import { readTlsSettings } from './certificate.js';
 import { consoleAccess } from './console.js';
 import { readHookSettings } from './hooks.js';
+import { isKnown, isServiceLinkUrl, nameFault, suggestion } from './names.js';
 import { describeRedis, readRedisSettings } from './redis.js';
 import { parseHistoryRules, parsePresenceRules } from './room-patterns.js';
+import { readSecretFiles } from './secret-files.js';
 import { SETTINGS } from './settings.js';
 import { describeTokens, readTokenSettings } from './tokens.js';
 import { compileTrustProxy } from './trust-proxy.js';
@@ -25,31 +27,13 @@ import { compileTrustProxy } from './trust-proxy.js';
 const MIN_REBALANCE_SKEW_PERCENT = 110;
 
 /**
- * Settings of other versions. A server that ignored one would surprise the operator, so it is a
- * fault if one is set.
- */
-const FOREIGN_NAMES = Object.freeze({
-  JWKS_URL: 'is called JWT_JWKS_URL',
-});
-
-/**
- * Kubernetes puts the address of each service into the environment of the pods of its namespace. A
- * service named `fanfare` gives FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://… and
- * FANFARE_PORT_3000_TCP_ADDR. These names are not typing errors.
- */
-const SERVICE_LINK =
-  /^FANFARE_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
-const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
-
-/**
  * Reads the configuration and reports every fault at once.
- * @param {Readonly<Record<string, string|undefined>>} env
+ * @param {Readonly<Record<string, string|undefined>>} environment
  * @returns {{config: Config, faults: []} | {config: null, faults: string[]}} one line per fault,
  *   never with a secret in it
  */
-export function loadConfig(env) {
-  /** @type {string[]} */
-  const faults = [];
+export function loadConfig(environment) {
+  const { env, faults } = readSecretFiles(environment);
   /** @type {Record<string, unknown>} */
   const values = {};
   for (const setting of SETTINGS) {
@@ -64,9 +48,7 @@ export function loadConfig(env) {
   const redis = readRedisSettings(values, (name) => {
     const text = textOf(env, name);
     return (
-      text !== '' &&
-      !controlCharacters(text) &&
-      !(name === 'REDIS_PORT' && SERVICE_LINK_URL.test(text))
+      text !== '' && !controlCharacters(text) && !(name === 'REDIS_PORT' && isServiceLinkUrl(text))
     );
   });
   values.redis = redis.settings;
@@ -93,11 +75,8 @@ export function loadConfig(env) {
     ...roomFaults(values),
     ...contradictions(values),
   );
-  for (const [name, fault] of Object.entries(FOREIGN_NAMES)) {
-    if (textOf(env, name) !== '') faults.push(`${name}: ${fault}`);
-  }
   for (const name of Object.keys(env)) {
-    const fault = unknownName(name, textOf(env, name));
+    const fault = nameFault(name, (one) => textOf(env, one));
     if (fault !== '') faults.push(fault);
   }
   if (faults.length > 0) return { config: null, faults };
@@ -248,8 +227,7 @@ function read(setting, text, values) {
       if (!/^-?\d{1,16}$/.test(text) || number < min || number > max) {
         // Kubernetes sets REDIS_PORT=tcp://… if a service is named redis. Without REDIS_HOST the
         // value is unused.
-        if (env === 'REDIS_PORT' && SERVICE_LINK_URL.test(text) && values.redisHost === '')
-          return '';
+        if (env === 'REDIS_PORT' && isServiceLinkUrl(text) && values.redisHost === '') return '';
         return `${env}: ${given} is not an integer from ${min} to ${max}`;
       }
       values[key] = number;
@@ -384,54 +362,4 @@ function parseUrl(text) {
   } catch {
     return null; // not a URL
   }
-}
-
-/** @param {string} name */
-function isKnown(name) {
-  return Object.hasOwn(FOREIGN_NAMES, name) || SETTINGS.some(({ env }) => env === name);
-}
-
-/**
- * @param {string} name
- * @param {string} text
- * @returns {string} the fault, or ''
- */
-function unknownName(name, text) {
-  if (!/^FANFARE_/i.test(name) || isKnown(name)) return '';
-  if (SERVICE_LINK.test(name) || (name.endsWith('_PORT') && SERVICE_LINK_URL.test(text))) return '';
-  return `${name}: unknown setting${suggestion(name)}`;
-}
-
-/**
- * @param {string} name
- * @returns {string} a hint with the nearest name, if one is near, or ''
- */
-function suggestion(name) {
-  const upper = name.toUpperCase();
-  let nearest = '';
-  let least = Number.POSITIVE_INFINITY;
-  for (const { env } of SETTINGS) {
-    // A missing or superfluous prefix is the likeliest mistake.
-    const steps =
-      `FANFARE_${env}` === upper || `FANFARE_${upper}` === env ? 0 : distance(upper, env);
-    if (steps < least) [nearest, least] = [env, steps];
-  }
-  return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
-}
-
-/**
- * The Levenshtein distance.
- * @param {string} a
- * @param {string} b
- */
-function distance(a, b) {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
-    }
-    row = next;
-  }
-  return row[b.length];
 }

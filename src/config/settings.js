@@ -23,7 +23,7 @@ export const MODES = /** @type {const} */ (['off', 'observe', 'enforce']);
  * @property {number} [max] largest integer allowed
  * @property {string} [unit] of an integer, if it is not a plain count
  * @property {readonly string[]} [values] of an enum or a mode
- * @property {boolean} [secret] never logged or shown
+ * @property {boolean} [secret] never logged or shown; `NAME_FILE` may give the path of a file with it
  * @property {boolean} [fixed] a rolling reload can't change it, because the primary uses it
  * @property {boolean} [isMultiline] line breaks are allowed in its value
  * @property {'redis'|'tls'|'tokens'|'apiKeys'|'blobs'|'hooks'} [part] the row is read into this entry of the configuration and has none of
@@ -337,8 +337,10 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'string',
       default: '',
       secret: true,
+      isMultiline: true,
       part: 'tokens',
-      meaning: 'Secret of at least 32 bytes that signs tokens (HS256, HS384, HS512).',
+      meaning:
+        'Secret of at least 32 bytes that signs tokens (HS256, HS384, HS512). Further lines are further secrets that are accepted, too.',
     },
     {
       env: 'JWT_SECRET_PREVIOUS',

@@ -8,6 +8,9 @@ import { isIP } from 'node:net';
 
 import { ALGORITHMS, readPem, secretFault } from './token-keys.js';
 
+/** Secrets of one setting: the current one, the previous and the next one, with room. */
+const MAX_SECRETS = 4;
+
 /**
  * @typedef {object} TokenSettings frozen
  * @property {readonly string[]} secrets each of at least 32 bytes; the first signs
@@ -32,16 +35,12 @@ export function readTokenSettings(values) {
     Object.freeze([.../** @type {readonly string[]} */ (values[key] ?? [])]);
   /** @type {string[]} */
   const faults = [];
-  const secrets = [text('jwtSecret'), text('jwtSecretPrevious')].filter((one) => one !== '');
   if (text('jwtSecret') === '' && text('jwtSecretPrevious') !== '')
     faults.push('JWT_SECRET_PREVIOUS: does nothing without JWT_SECRET');
-  for (const [name, key] of [
-    ['JWT_SECRET', 'jwtSecret'],
-    ['JWT_SECRET_PREVIOUS', 'jwtSecretPrevious'],
-  ]) {
-    const fault = text(key) === '' ? '' : secretFault(text(key));
-    if (fault !== '') faults.push(`${name}: its value is ${fault}`);
-  }
+  const secrets = [
+    ...readSecrets('JWT_SECRET', text('jwtSecret'), faults),
+    ...readSecrets('JWT_SECRET_PREVIOUS', text('jwtSecretPrevious'), faults),
+  ];
   const publicKeys = [
     ...readKeys('JWT_PUBLIC_KEY', text('jwtPublicKey'), faults),
     ...readKeys('JWT_PUBLIC_KEY_PREVIOUS', text('jwtPublicKeyPrevious'), faults),
@@ -76,6 +75,26 @@ export function readTokenSettings(values) {
     maxLifetimeS: Number(values.jwtMaxLifetimeS),
   });
   return { tokens, auth, faults };
+}
+
+/**
+ * @param {string} name of the setting
+ * @param {string} value one secret on each line
+ * @param {string[]} faults one is added for each line that is no secret
+ * @returns {string[]}
+ */
+function readSecrets(name, value, faults) {
+  // A PEM text has lines, too. As one text it gets a fault that says what is wrong.
+  const lines = value.includes('-----BEGIN ') ? [value] : value.split('\n');
+  const secrets = lines.map((line) => line.trim()).filter((line) => line !== '');
+  if (secrets.length > MAX_SECRETS)
+    faults.push(`${name}: its value has ${secrets.length} lines, at most ${MAX_SECRETS}`);
+  for (const [index, secret] of secrets.entries()) {
+    const fault = secretFault(secret);
+    const where = secrets.length === 1 ? 'its value' : `line ${index + 1}`;
+    if (fault !== '') faults.push(`${name}: ${where} is ${fault}`);
+  }
+  return secrets;
 }
 
 /**

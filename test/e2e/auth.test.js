@@ -1,6 +1,8 @@
 // auth.test.js: tokens on real servers.
 
 import assert from 'node:assert/strict';
+import { renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import pino from 'pino';
 import { WebSocket } from 'ws';
@@ -481,3 +483,62 @@ async function redisRevoker(t, env) {
     log,
   });
 }
+
+test('a key is rotated by SIGHUP through its file, and no client under load is refused', {
+  timeout: 60_000,
+}, async (t) => {
+  const file = join(temporaryFolder(t), 'jwt-secret');
+  const write = (/** @type {string[]} */ ...secrets) => {
+    writeFileSync(`${file}.new`, secrets.map((secret) => `${secret}\n`).join(''));
+    renameSync(`${file}.new`, file);
+  };
+  write(SECRET);
+  const env = { ...NO_LIMITS, WORKERS: '2', JWT_SECRET_FILE: file };
+  const server = await startServer(t, { ...env, FANFARE_RECONNECT_WINDOW_MS: '0' });
+  const reload = async () => {
+    const done = server.lines.filter(({ msg }) => msg === 'reload complete').length;
+    server.kill('SIGHUP');
+    const isDone = () => server.lines.filter(({ msg }) => msg === 'reload complete').length > done;
+    await until(isDone, 30_000, 'the reload');
+  };
+
+  // What the backend signs with; clients come with it all the time, and stay until they are told.
+  let signer = SECRET;
+  /** @type {Map<string, number>} how many visits ended so */
+  const ends = new Map();
+  let isOver = false;
+  const visitors = Array.from({ length: 8 }, async () => {
+    while (!isOver) {
+      const client = await new Client(t, server, { token: token({}, signer) }).open();
+      if (client.closed === null) client.send({ type: 'hello', id: 1 });
+      const isWelcome = () => client.messages.some(({ id }) => id === 1);
+      await until(() => isWelcome() || client.closed !== null, 10_000, 'a welcome');
+      const end = isWelcome() ? 'welcome' : String(client.closed?.code);
+      ends.set(end, (ends.get(end) ?? 0) + 1);
+      client.ws.terminate();
+    }
+  });
+  const moreVisits = async () => {
+    const before = ends.get('welcome') ?? 0;
+    await until(() => (ends.get('welcome') ?? 0) > before + 50, 20_000, 'more visits');
+  };
+
+  await moreVisits();
+  write(OTHER_SECRET, SECRET);
+  await reload();
+  await moreVisits();
+  signer = OTHER_SECRET;
+  await moreVisits();
+  write(OTHER_SECRET);
+  await reload();
+  await moreVisits();
+  isOver = true;
+  await Promise.all(visitors);
+  ends.delete('welcome');
+  // Its worker was replaced: it was in, or its handshake had just begun. Without a load balancer a
+  // client tries such a handshake again.
+  for (const code of ['1012', '1006']) ends.delete(code);
+  assert.deepEqual([...ends], []);
+  const late = new Client(t, server, { token: token({}, SECRET) });
+  assert.equal((await late.close()).code, 4500);
+});

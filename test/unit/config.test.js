@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { API_RIGHTS } from '../../src/config/api-keys.js';
 import { changedFixed, describe, loadConfig, parseConfigFile } from '../../src/config/config.js';
 import { SETTINGS } from '../../src/config/settings.js';
+import { temporaryFolder } from '../helpers/temporary-folder.js';
 
 /** @param {Record<string, string>} env */
 function valid(env = {}) {
@@ -135,6 +136,70 @@ test('an unknown FANFARE_ name is refused with the nearest known name, whatever 
   for (const [name, nearest] of Object.entries(cases))
     assert.equal(fault({ [name]: '1' }), `${name}: unknown setting; did you mean ${nearest}?`);
   assert.equal(fault({ FANFARE_QQQQQQQQQ: '1' }), 'FANFARE_QQQQQQQQQ: unknown setting');
+});
+
+test('a misspelt name of a setting that protects the server is refused', () => {
+  const cases = {
+    JWT_SECERT: 'JWT_SECRET',
+    JTW_SECRET: 'JWT_SECRET',
+    jwt_secret: 'JWT_SECRET',
+    JWT_JWKS_URI: 'JWT_JWKS_URL',
+    JWT_AUDIENCES: 'JWT_AUDIENCE',
+    JWT_SECRET_PREVIUOS: 'JWT_SECRET_PREVIOUS',
+    JWT_SECRET_FIEL: 'JWT_SECRET_FILE',
+    API_KEY: 'API_KEYS',
+    API_KEYS_FILES: 'API_KEYS_FILE',
+    TLS_CERT: 'TLS_CERT_FILE',
+    TLS_KEY: 'TLS_KEY_FILE',
+    TLS_CERTFILE: 'TLS_CERT_FILE',
+    REDIS_URI: 'REDIS_URL',
+    REDIS_SENTINEL: 'REDIS_SENTINELS',
+    REDIS_PASWORD: 'REDIS_PASSWORD',
+    ALLOWED_ORIGIN: 'ALLOWED_ORIGINS',
+    ALLOW_ORIGINS: 'ALLOWED_ORIGINS',
+    TRUSTPROXY: 'TRUST_PROXY',
+  };
+  for (const [name, meant] of Object.entries(cases)) {
+    const why = fault({ [name]: 'x'.repeat(40) });
+    assert.equal(why, `${name}: unknown setting; did you mean ${meant}?`);
+  }
+  assert.equal(fault({ JWT_EXPIRES_IN: '1h' }), 'JWT_EXPIRES_IN: unknown setting');
+  valid({ JWT_SECERT: '', API_KEY: ' ' });
+});
+
+test('a name near to a setting that is set is of another program', () => {
+  valid({ API_KEYS: `web ${'k'.repeat(32)} publish`, API_KEY: 'of another program' });
+});
+
+test('names of platforms and of other programs are no misspelt settings', () => {
+  const names = [
+    // Node, npm, shells, containers, continuous integration
+    'NODE_ENV NODE_OPTIONS NODE_EXTRA_CA_CERTS NODE_TLS_REJECT_UNAUTHORIZED NODE_UNIQUE_ID',
+    'npm_config_user_agent npm_package_json npm_lifecycle_event npm_command npm_config_cache',
+    'HOME HOSTNAME HOSTS USER PWD PATH TERM TZ LANG LC_ALL PS1 SHLVL SHELL LOGNAME MAIL EDITOR _',
+    'SSL_CERT_FILE SSL_CERT_DIR SSL_KEY_FILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE https_proxy no_proxy',
+    'container KUBERNETES_SERVICE_HOST KUBERNETES_PORT INVOCATION_ID JOURNAL_STREAM MAINPID',
+    'CREDENTIALS_DIRECTORY RUNTIME_DIRECTORY NOTIFY_SOCKET LISTEN_FDS SYSTEMD_EXEC_PID pm_id',
+    'CI GITHUB_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL CI_JOB_JWT CI_JOB_JWT_V2 GITLAB_CI',
+    // hosts
+    'AWS_DEFAULT_REGION AWS_PROFILE AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_ACCESS_KEY',
+    'AWS_SECRET_KEY ECS_CONTAINER_METADATA_URI DYNO HEROKU_APP_NAME REDIS_TLS_URL REDISCLOUD_URL',
+    'REDISHOST REDISPORT REDISUSER REDISPASSWORD REDIS_PUBLIC_URL RAILWAY_TCP_PROXY_PORT',
+    'RENDER_SERVICE_ID FLY_REDIS_CACHE_URL UPSTASH_REDIS_REST_URL UPSTASH_REDIS_REST_TOKEN',
+    'WEBSITE_HOSTNAME K_SERVICE GOOGLE_APPLICATION_CREDENTIALS VCAP_SERVICES CF_INSTANCE_CERT',
+    // other programs of the same env file
+    'APP_KEYS APP_KEY API_TOKEN_SALT API_URL API_HOST ADMIN_JWT_SECRET TRUSTED_PROXIES',
+    'ALLOWED_HOSTS CORS_ORIGIN DATABASE_URL SESSION_SECRET SECRET_KEY REDIS_DB REDIS_TTL REDIS_SSL',
+    'WORKER WEB_CONCURRENCY LOGLEVEL SERVER_NAME SERVER_PORT METRICS PORTS HOST_IP',
+    // Docker's links, and images that are built on one of Redis
+    'REDIS_NAME REDIS_ENV_REDIS_VERSION REDIS_VERSION REDIS_DOWNLOAD_URL REDIS_PORT_6379_TCP',
+    // Kubernetes' links to services named jwt, jwt-auth, api-keys, tls, redis-cluster, trust-proxy
+    'JWT_SERVICE_HOST JWT_SERVICE_PORT_HTTP JWT_AUTH_PORT_80_TCP_ADDR API_KEYS_SERVICE_HOST',
+    'TLS_SERVICE_PORT REDIS_CLUSTER_SERVICE_HOST REDIS_SENTINEL_SERVICE_PORT TRUST_PROXY_SERVICE_PORT',
+  ].flatMap((line) => line.split(' '));
+  for (const name of names) assert.deepEqual(loadConfig({ [name]: 'value' }).faults, [], name);
+  for (const name of ['JWT', 'JWT_AUTH', 'API_KEYS', 'TLS', 'REDIS', 'REDIS_CLUSTER'])
+    valid({ [`${name}_PORT`]: 'tcp://10.0.0.3:80' });
 });
 
 test('variables that Kubernetes sets for services named fanfare and redis are not typing errors', () => {
@@ -476,4 +541,50 @@ test('a bucket for large messages needs credentials and a plain URL, and no faul
   assert.equal(faultsOf(history), '');
   const unsent = { FANFARE_MAX_UNSENT_BYTES: '200000' };
   assert.match(faultsOf({ ...bucket, ...unsent }), /^FANFARE_MAX_INLINE_BYTES: /);
+});
+
+test('each secret can be read from a file, whose end of line does not count', (t) => {
+  const folder = temporaryFolder(t);
+  const file = (/** @type {string} */ name, /** @type {string} */ text) => {
+    writeFileSync(join(folder, name), text);
+    return join(folder, name);
+  };
+  const config = valid({
+    JWT_SECRET_FILE: file('jwt', `${'n'.repeat(32)}\n${'o'.repeat(32)}\r\n`),
+    REDIS_HOST: 'r',
+    REDIS_PASSWORD_FILE: file('redis', 'hush\n'),
+  });
+  assert.deepEqual(config.tokens?.secrets, ['n'.repeat(32), 'o'.repeat(32)]);
+  assert.equal(config.redis?.password, 'hush');
+  const docs = readFileSync(new URL('../../docs/configuration.md', import.meta.url), 'utf8');
+  const secrets = SETTINGS.filter(({ env, secret }) => secret && env !== 'API_KEYS');
+  for (const { env } of secrets) assert.ok(docs.includes(`\`${env}_FILE\``), `${env} in the docs`);
+  for (const { env } of secrets)
+    assert.match(
+      fault({ [`${env}_FILE`]: join(folder, 'none') }),
+      new RegExp(`^${env}_FILE: the file cannot be read \\(ENOENT\\)$`),
+    );
+});
+
+test('a file without a secret, or beside the setting itself, is a fault that quotes nothing', (t) => {
+  const path = join(temporaryFolder(t), 'empty');
+  writeFileSync(path, '\n');
+  // If it counted as absent, a reload in the middle of a write would open the server.
+  assert.equal(fault({ JWT_SECRET_FILE: path }), 'JWT_SECRET_FILE: the file is empty');
+  assert.equal(
+    fault({ JWT_SECRET: 's'.repeat(32), JWT_SECRET_FILE: path }),
+    'JWT_SECRET_FILE: JWT_SECRET is set, too; set one of them',
+  );
+  writeFileSync(path, `${'s'.repeat(32)}\nshort\n`);
+  assert.doesNotMatch(fault({ JWT_SECRET_FILE: path }), /short|sss/);
+});
+
+test('several secrets of JWT_SECRET are accepted, and the first one signs', () => {
+  const [one, two, three] = ['1', '2', '3'].map((digit) => digit.repeat(32));
+  const { tokens } = valid({ JWT_SECRET: `${one}\n ${two}\n`, JWT_SECRET_PREVIOUS: three });
+  assert.deepEqual(tokens?.secrets, [one, two, three]);
+  assert.match(
+    fault({ JWT_SECRET: Array.from({ length: 5 }, (_, i) => `${i}`.repeat(32)).join('\n') }),
+    /^JWT_SECRET: its value has 5 lines, at most 4$/,
+  );
 });

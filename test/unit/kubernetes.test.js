@@ -23,7 +23,6 @@ const objects = Object.fromEntries(
 const pod = objects.deployment.spec.template.spec;
 const [container] = pod.containers;
 const { env: shipped } = parseConfigFile(read('fanfare.env'));
-const env = { ...shipped, TRUST_PROXY: '1' };
 const LABELS = { 'app.kubernetes.io/name': 'fanfare' };
 
 /** @param {string} script */
@@ -53,11 +52,31 @@ test('kustomization.yaml lists each manifest', () => {
   assert.deepEqual([...resources].sort(), names.map((name) => `${name}.yaml`).sort());
 });
 
-test('the settings are valid, and the pod has time for a whole drain', () => {
-  const secret = { REDIS_URL: 'redis://redis.example:6379', JWT_SECRET: 'x'.repeat(32) };
-  const { config, faults } = loadConfig({ ...env, ...secret });
+/**
+ * The settings of a pod: filled in, and with the files of its Secret.
+ * @param {import('node:test').TestContext} t
+ */
+function filledIn(t) {
+  const secrets = temporaryFolder(t);
+  writeFileSync(join(secrets, 'REDIS_URL'), 'redis://redis.example:6379');
+  writeFileSync(join(secrets, 'JWT_SECRET'), 'x'.repeat(32));
+  writeFileSync(join(secrets, 'API_KEYS'), `web ${'k'.repeat(32)} publish`);
+  const { mountPath } = container.volumeMounts.find(
+    (/** @type {{name: string}} */ { name }) => name === 'secrets',
+  );
+  const entries = Object.entries({ ...shipped, TRUST_PROXY: '1' });
+  return Object.fromEntries(
+    entries.map(([name, value]) => [name, value.replace(mountPath, secrets)]),
+  );
+}
+
+test('the settings are valid, and the pod has time for a whole drain', (t) => {
+  const { config, faults } = loadConfig(filledIn(t));
   assert.deepEqual(faults, []);
   assert.ok(config);
+  assert.equal(config.auth, 'required');
+  assert.ok(config.redis);
+  assert.equal(config.apiKeys.length, 1);
   const drainMs = config.drainDelayMs + config.reconnectWindowMs;
   assert.ok(config.shutdownTimeoutMs > drainMs);
   const [pauseMs] = /\d+(?=\))/.exec(container.lifecycle.preStop.exec.command.at(-1)) ?? [];
@@ -65,8 +84,8 @@ test('the settings are valid, and the pod has time for a whole drain', () => {
   assert.ok(pod.terminationGracePeriodSeconds * 1000 > longestMs, `${longestMs} ms`);
 });
 
-test('the pods do not start before TRUST_PROXY is filled in', () => {
-  const { faults } = loadConfig(shipped);
+test('the pods do not start before TRUST_PROXY is filled in', (t) => {
+  const { faults } = loadConfig({ ...filledIn(t), TRUST_PROXY: shipped.TRUST_PROXY });
   assert.equal(faults.length, 1);
   assert.match(faults[0], /^TRUST_PROXY: /);
 });
@@ -78,11 +97,11 @@ test('only the ingress controller reaches the public port, and only Prometheus t
   }
 });
 
-test('probes, ports and the user are those of the server and its image', () => {
+test('probes, ports and the user are those of the server and its image', (t) => {
   const ports = Object.fromEntries(
     container.ports.map((/** @type {any} */ port) => [port.name, port.containerPort]),
   );
-  const { config } = loadConfig(env);
+  const { config } = loadConfig(filledIn(t));
   assert.deepEqual(ports, { public: config?.port, operations: config?.metricsPort });
   for (const [probe, path] of [
     ['startupProbe', '/livez'],

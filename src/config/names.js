@@ -1,0 +1,122 @@
+// names.js: which names of the environment are settings, and which look like a misspelt one.
+//
+// A server that ignored JWT_SECERT would be open to everyone, so a name that is probably a mistake
+// is a fault. But the environment also has names of the platform and of other programs, and none
+// of them may keep the server from starting.
+
+import { SETTINGS } from './settings.js';
+
+/** Settings of other versions. */
+const FOREIGN_NAMES = /** @type {Readonly<Record<string, string>>} */ ({
+  JWKS_URL: 'is called JWT_JWKS_URL',
+});
+
+/**
+ * The settings that may be read from a file, by the name that gives its path: JWT_SECRET_FILE of
+ * JWT_SECRET. API_KEYS_FILE has a row of its own, because its keys are added to API_KEYS.
+ * @type {ReadonlyMap<string, string>}
+ */
+export const SECRET_FILES = new Map(
+  SETTINGS.filter(
+    ({ env, secret }) => secret && !SETTINGS.some((other) => other.env === `${env}_FILE`),
+  ).map(({ env }) => [`${env}_FILE`, env]),
+);
+
+const NAMES = [...SETTINGS.map(({ env }) => env), ...SECRET_FILES.keys()];
+
+/** Without these settings a server is open, speaks plain text or is alone. */
+const GUARDED = NAMES.filter((name) =>
+  /^(?:JWT_|API_KEYS|TLS_|REDIS_|ALLOWED_ORIGINS|TRUST_PROXY)/.test(name),
+);
+/** Two steps are one pair of letters in the wrong order. */
+const MAX_STEPS = 2;
+/** Other programs have names that are as near to the short ones: APP_KEYS (Strapi) to API_KEYS. */
+const SHORT_LENGTH = 10;
+const SHORT_HEAD = 6;
+/** What a platform (Railway) and other programs set beside their own names. */
+const INNOCENT = new Set(['REDISHOST', 'REDISPORT', 'REDISPASSWORD', 'REDIS_TTL']);
+
+/**
+ * Kubernetes puts the address of each service into the environment of the pods of its namespace. A
+ * service named `fanfare` gives FANFARE_SERVICE_HOST, FANFARE_PORT=tcp://… and
+ * FANFARE_PORT_3000_TCP_ADDR. These names are not typing errors.
+ */
+const SERVICE_LINK =
+  /^[A-Z][A-Z0-9_]*_(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$/;
+const SERVICE_LINK_URL = /^(?:tcp|udp|sctp):\/\//;
+
+/** @param {string} text whether it is the value of a `…_PORT` that Kubernetes has set */
+export const isServiceLinkUrl = (text) => SERVICE_LINK_URL.test(text);
+
+/** @param {string} name @returns {boolean} whether it is the name of a setting */
+export const isKnown = (name) => Object.hasOwn(FOREIGN_NAMES, name) || NAMES.includes(name);
+
+/**
+ * Checks one name of the environment.
+ * @param {string} name
+ * @param {(name: string) => string} textOf
+ * @returns {string} the fault, or ''
+ */
+export function nameFault(name, textOf) {
+  if (Object.hasOwn(FOREIGN_NAMES, name))
+    return textOf(name) === '' ? '' : `${name}: ${FOREIGN_NAMES[name]}`;
+  if (isKnown(name) || SERVICE_LINK.test(name)) return '';
+  if (name.endsWith('_PORT') && isServiceLinkUrl(textOf(name))) return '';
+  if (/^FANFARE_/i.test(name)) return `${name}: unknown setting${suggestion(name)}`;
+  if (textOf(name) === '') return '';
+  // Unlike the others, JWT_ is a prefix of few programs, and each of its settings is about access.
+  if (/^JWT_/i.test(name)) return `${name}: unknown setting${suggestion(name)}`;
+  const meant = misspelt(name.toUpperCase());
+  // If that one is set, this one belongs to another program, or does no harm.
+  return meant === undefined || textOf(meant) !== ''
+    ? ''
+    : `${name}: unknown setting; did you mean ${meant}?`;
+}
+
+/**
+ * @param {string} name in capitals
+ * @returns {string|undefined} the guarded setting that it seems to mean
+ */
+function misspelt(name) {
+  if (INNOCENT.has(name)) return undefined;
+  return GUARDED.find((known) => {
+    if (known === `${name}_FILE` || name === `${known}_FILE`) return true;
+    if (known.length < SHORT_LENGTH)
+      return known.startsWith(name.slice(0, SHORT_HEAD)) && distance(name, known) <= 1;
+    return distance(name, known) <= MAX_STEPS;
+  });
+}
+
+/**
+ * @param {string} name
+ * @returns {string} a hint with the nearest name, if one is near, or ''
+ */
+export function suggestion(name) {
+  const upper = name.toUpperCase();
+  let nearest = '';
+  let least = Number.POSITIVE_INFINITY;
+  for (const known of NAMES) {
+    // A missing or superfluous prefix is the likeliest mistake.
+    const steps =
+      `FANFARE_${known}` === upper || `FANFARE_${upper}` === known ? 0 : distance(upper, known);
+    if (steps < least) [nearest, least] = [known, steps];
+  }
+  return least <= Math.max(3, name.length / 3) ? `; did you mean ${nearest}?` : '';
+}
+
+/**
+ * The Levenshtein distance.
+ * @param {string} a
+ * @param {string} b
+ */
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      next[j] = Math.min(next[j - 1] + 1, row[j] + 1, row[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1));
+    }
+    row = next;
+  }
+  return row[b.length];
+}

@@ -1,0 +1,38 @@
+// secret-files.js: secrets that are read from files: JWT_SECRET_FILE gives the path of JWT_SECRET.
+//
+// A reload reads the files again. It cannot see a change of the environment, which a process gets
+// once, at its start. Each worker reads them for itself, so no secret is in the environment of a
+// process. No fault quotes a path, which may be a secret in the wrong variable.
+
+import { readFileSync } from 'node:fs';
+
+import { SECRET_FILES } from './names.js';
+
+/**
+ * @param {Readonly<Record<string, string|undefined>>} env
+ * @returns {{env: Readonly<Record<string, string|undefined>>, faults: string[]}} with the secrets of
+ *   the files under their own names
+ */
+export function readSecretFiles(env) {
+  /** @type {Record<string, string>} */
+  const secrets = {};
+  /** @type {string[]} */
+  const faults = [];
+  for (const [setting, secret] of SECRET_FILES) {
+    const path = (env[setting] ?? '').trim();
+    if (path === '') continue;
+    if ((env[secret] ?? '').trim() !== '') {
+      faults.push(`${setting}: ${secret} is set, too; set one of them`);
+      continue;
+    }
+    try {
+      secrets[secret] = readFileSync(path, 'utf8').trim();
+      // It does not count as absent: a reload in the middle of a write would open the server.
+      if (secrets[secret] === '') faults.push(`${setting}: the file is empty`);
+    } catch (error) {
+      const { code } = /** @type {NodeJS.ErrnoException} */ (error);
+      faults.push(`${setting}: the file cannot be read (${code})`);
+    }
+  }
+  return { env: { ...env, ...secrets }, faults };
+}
