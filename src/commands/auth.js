@@ -16,6 +16,15 @@ const BEFORE_TOKEN = new Set(['hello', 'auth', 'ping']);
  *   'authenticate'|'listen'|'lobby'>} Authenticator
  */
 
+/**
+ * A command with a token.
+ * @typedef {object} TokenCommand
+ * @property {Connection} connection
+ * @property {string} token
+ * @property {import('./replies.js').Id} id
+ * @property {unknown} since positions in rooms that the server joins for the connection
+ */
+
 /** @implements {Gate} */
 export class AuthCommands {
   /**
@@ -100,14 +109,18 @@ export class AuthCommands {
   }
 
   /**
-   * @param {object} command
-   * @param {Connection} command.connection
-   * @param {string} command.token
-   * @param {import('./replies.js').Id} command.id
-   * @param {unknown} command.since positions in rooms that the server joins for the connection
+   * @param {TokenCommand} command
    * @param {() => void} reply
    */
-  async #authenticate({ connection, token, id, since }, reply) {
+  #authenticate(command, reply) {
+    this.#enter(command, reply).catch((error) => command.connection.fail(error));
+  }
+
+  /**
+   * @param {TokenCommand} command
+   * @param {() => void} reply
+   */
+  async #enter({ connection, token, id, since }, reply) {
     const { isHeld } = connection;
     const { refusal, commands } = await this.authenticator.authenticate(connection, token);
     if (refusal !== null) {

@@ -4,7 +4,6 @@
 // `connection.send`, at once or when the broker has answered. If the peer is at fault, it gets an
 // answer too (replies.js).
 
-import { CLOSES } from '../protocol/codes.js';
 import { decode } from '../protocol/decode.js';
 
 /**
@@ -40,16 +39,14 @@ export class Dispatcher {
    * @param {Gate|null} parts.gate null if no tokens are configured
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {{observe(ms: number): void}} parts.messageDuration
-   * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ handlers, replies, admitMessage, gate, counters, messageDuration, log }) {
+  constructor({ handlers, replies, admitMessage, gate, counters, messageDuration }) {
     this.handlers = handlers;
     this.replies = replies;
     this.admitMessage = admitMessage;
     this.gate = gate;
     this.counters = counters;
     this.messageDuration = messageDuration;
-    this.log = log;
   }
 
   /**
@@ -87,9 +84,8 @@ export class Dispatcher {
       else if (handler === undefined) this.replies.error(connection, 'UNKNOWN_TYPE', command.id);
       else handler(connection, command);
     } catch (error) {
-      this.log.error({ err: error, type: command?.type }, 'command failed');
       this.replies.error(connection, 'INTERNAL_ERROR', command?.id);
-      connection.close(CLOSES.INTERNAL);
+      connection.fail(error);
     }
   }
 

@@ -159,7 +159,6 @@ export function createCommands(parts) {
     gate,
     counters,
     messageDuration: parts.messageDuration,
-    log,
   });
   gate?.resumeWith((connection, data) => dispatcher.handle(connection, data));
   order.resumeWith((connection, data) => dispatcher.handle(connection, data));

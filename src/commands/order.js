@@ -130,10 +130,12 @@ export class CommandOrder {
       return this.#move(connection, line);
     }
     const moved = line;
-    verdict.then((answer) => {
-      step.verdict = answer;
-      this.#move(connection, moved);
-    });
+    verdict
+      .then((answer) => {
+        step.verdict = answer;
+        this.#move(connection, moved);
+      })
+      .catch((error) => connection.fail(error));
   }
 
   /**

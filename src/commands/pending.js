@@ -40,19 +40,21 @@ export class PendingReads {
       return this.replies.error(connection, 'UNAVAILABLE', id);
     }
     this.waiting++;
-    read().then(
-      (result) => {
-        this.waiting--;
-        if (!connection.isOpen) return;
-        const { before, text, after } = reply(result);
-        this.charge(connection, text.length);
-        connection.sendAround(before, text, 0, text.length, after);
-      },
-      (error) => {
-        this.waiting--;
-        this.replies.brokerError(connection, error, id);
-      },
-    );
+    read()
+      .then(
+        (result) => {
+          this.waiting--;
+          if (!connection.isOpen) return;
+          const { before, text, after } = reply(result);
+          this.charge(connection, text.length);
+          connection.sendAround(before, text, 0, text.length, after);
+        },
+        (error) => {
+          this.waiting--;
+          this.replies.brokerError(connection, error, id);
+        },
+      )
+      .catch((error) => connection.fail(error));
   }
 }
 

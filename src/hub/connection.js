@@ -6,6 +6,7 @@
 // through the methods only.
 
 import { randomBytes } from 'node:crypto';
+import { CLOSES } from '../protocol/codes.js';
 
 /**
  * The hub's contract with a wire. The hub does not know which wire it has. Before bytes wait
@@ -20,6 +21,8 @@ import { randomBytes } from 'node:crypto';
  *   modified
  * @property {(code: number, reason: string) => void} close
  * @property {() => void} terminate closes at once and sends nothing more
+ * @property {(error: unknown) => void} failed counts and logs an error that building or sending
+ *   this connection's bytes has thrown
  * @property {() => void} ping asks the peer for a sign of life
  * @property {(text: string) => void} sendText sends one reply or push in this wire's format
  * @property {(reconnectAfterMs: number) => void} sendShutdown sends the time after
@@ -223,7 +226,11 @@ export class Connection {
   /** Asks the peer for a sign of life. */
   ping() {
     this.isAlive = false;
-    this.transport.ping();
+    try {
+      this.transport.ping();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** The transport is closing: from now on nothing is sent. */
@@ -233,7 +240,12 @@ export class Connection {
 
   /** @param {string} text a reply or push to this connection alone; ignored after the close */
   send(text) {
-    if (this.isOpen) this.transport.sendText(text);
+    if (!this.isOpen) return;
+    try {
+      this.transport.sendText(text);
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /**
@@ -246,18 +258,45 @@ export class Connection {
    * @param {string} after
    */
   sendAround(before, source, start, end, after) {
-    if (this.isOpen) this.transport.sendAround(before, source, start, end, after);
+    if (!this.isOpen) return;
+    try {
+      this.transport.sendAround(before, source, start, end, after);
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** @param {number} reconnectAfterMs the time after which the client is to return */
   announceShutdown(reconnectAfterMs) {
-    if (this.isOpen) this.transport.sendShutdown(reconnectAfterMs);
+    if (!this.isOpen) return;
+    try {
+      this.transport.sendShutdown(reconnectAfterMs);
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** @param {{code: number, reason: string}} close a row of codes.js */
   close(close) {
     if (!this.isOpen) return;
     this.isOpen = false;
-    this.transport.close(close.code, close.reason);
+    try {
+      this.transport.close(close.code, close.reason);
+    } catch (error) {
+      this.transport.failed(error);
+      this.transport.terminate();
+    }
+  }
+
+  /**
+   * Building or sending this connection's bytes has thrown. That costs this connection, and not the
+   * worker with all others. Whoever walks many connections, or continues one later, catches what it
+   * does for one and calls this. Errors outside of a single connection's bytes still end the worker.
+   * @param {unknown} error
+   */
+  fail(error) {
+    if (!this.isOpen) return; // it is lost already, perhaps for the same reason
+    this.transport.failed(error);
+    this.close(CLOSES.INTERNAL);
   }
 }

@@ -146,8 +146,8 @@ export class Hub {
       return;
     }
     room.add(connection);
-    if (room.confirming === null) onJoined(null);
-    else room.confirming.then(() => onJoined(null), onRefused);
+    if (room.confirming === null) return onJoined(null);
+    room.confirming.then(() => onJoined(null), onRefused).catch((error) => connection.fail(error));
   }
 
   /**
@@ -171,6 +171,16 @@ export class Hub {
     room.delete(connection);
     room.users?.leave(connection);
     if (room.isEmpty) this.#close(room);
+  }
+
+  /**
+   * Building or sending a connection's bytes has thrown: `Connection.fail` closes it.
+   * @param {Connection} connection
+   * @param {unknown} error
+   */
+  onFailed({ id }, error) {
+    this.counters.connectionFailures++;
+    this.rareLog.warn({ err: error, connection: id }, 'a connection failed: it is closed');
   }
 
   /**

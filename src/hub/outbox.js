@@ -202,43 +202,54 @@ export class Outbox {
    */
   #turn(room, now, turnEnd) {
     const flight = room.flight ?? room.depart(this.limits);
-    const { members, left, frameOf, omissions } = flight;
+    const { frameOf, omissions } = flight;
     const isOwed = room.sync !== null;
-    let { next } = flight;
+    let { members, left, next } = flight;
     let written = 0;
     let omitted = 0;
     let bytes = 0;
     let untilClock = WRITES_PER_CLOCK;
-    while (next < members.length) {
-      const member = members[next++];
-      // Nothing follows a close frame. A member that left while the flush had yielded gets nothing
-      // more of it, even if it is back.
-      if (!member.isOpen || left?.has(member)) continue;
-      if (isOwed && member.lags > 0 && room.isLagging(member)) {
-        bytes += this.#passLagging(room, flight, member);
-        continue;
-      }
-      const { transport } = member;
-      let { frames } = flight;
-      if (frameOf !== null) frames = frameOf(next - 1, transport);
-      else if (transport.format !== FORMAT.FRAMES) frames = flight.framesFor(transport);
-      // One comparison a member, unless a publication of this flight leaves a member out.
-      const own = omissions === null ? undefined : omissions.get(member.number);
-      if (own !== undefined) {
-        const rest = flight.framesWithout(transport, own);
-        if (rest === null) continue;
-        frames = rest;
-      }
-      if (transport.pendingBytes === 0 || this.#mayWait(room, flight, member, frames.length)) {
-        transport.write(frames);
-        written++;
-        if (own !== undefined) omitted += own.length;
-        bytes += frames.length;
-      }
-      if (--untilClock === 0) {
-        untilClock = WRITES_PER_CLOCK;
-        now = performance.now();
-        if (now >= turnEnd) break;
+    for (;;) {
+      // Around the loop and not in it, so that a member pays nothing for it.
+      try {
+        while (next < members.length) {
+          const member = members[next++];
+          // Nothing follows a close frame. A member that left while the flush had yielded gets nothing
+          // more of it, even if it is back.
+          if (!member.isOpen || left?.has(member)) continue;
+          if (isOwed && member.lags > 0 && room.isLagging(member)) {
+            bytes += this.#passLagging(room, flight, member);
+            continue;
+          }
+          const { transport } = member;
+          let { frames } = flight;
+          if (frameOf !== null) frames = frameOf(next - 1, transport);
+          else if (transport.format !== FORMAT.FRAMES) frames = flight.framesFor(transport);
+          // One comparison a member, unless a publication of this flight leaves a member out.
+          const own = omissions === null ? undefined : omissions.get(member.number);
+          if (own !== undefined) {
+            const rest = flight.framesWithout(transport, own);
+            if (rest === null) continue;
+            frames = rest;
+          }
+          if (transport.pendingBytes === 0 || this.#mayWait(room, flight, member, frames.length)) {
+            transport.write(frames);
+            written++;
+            if (own !== undefined) omitted += own.length;
+            bytes += frames.length;
+          }
+          if (--untilClock === 0) {
+            untilClock = WRITES_PER_CLOCK;
+            now = performance.now();
+            if (now >= turnEnd) break;
+          }
+        }
+        break;
+      } catch (error) {
+        // The list is the room's own, and the member may leave it now.
+        flight.pause(next);
+        members[next - 1].fail(error);
+        ({ members, left } = flight);
       }
     }
     const { counters } = this;

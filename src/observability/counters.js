@@ -210,6 +210,7 @@ export function createCounters() {
     refused: zeros(REFUSALS),
     observed: zeros(OBSERVED),
     heartbeatTimeouts: 0,
+    /** connections closed because building or sending their bytes threw */ connectionFailures: 0,
     relocated: zeros(RELOCATIONS),
     rateLimitCloses: 0,
     /** connections closed because all servers together had too many of their address or user */

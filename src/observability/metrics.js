@@ -186,6 +186,11 @@ export const METRICS = Object.freeze([
     'Connections terminated because no pong arrived in time.',
     ({ counters }) => counters.heartbeatTimeouts,
   ),
+  counter(
+    'fanfare_connection_failures_total',
+    'Connections closed with 1011 because the server failed to build or send their bytes: a bug, logged at most once a minute.',
+    ({ counters }) => counters.connectionFailures,
+  ),
   labelled(
     'fanfare_relocated_connections_total',
     'Connections closed so that their clients connect anew, by cause: `age` or `rebalance`.',

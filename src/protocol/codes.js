@@ -172,7 +172,7 @@ export const CLOSES = Object.freeze({
   INTERNAL: {
     code: 1011,
     reason: 'internal error',
-    cause: 'The server failed at a command of this connection.',
+    cause: 'The server failed at a command or a message of this connection.',
     client: 'back-off, at least 1 s',
   },
   DRAIN: {

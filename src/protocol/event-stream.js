@@ -136,11 +136,12 @@ export function textEvent(text, id = '') {
 
 /**
  * Adds an id to the last of these events.
- * @param {Buffer} events without ids
+ * @param {Buffer} events without ids; if there are none, there is nothing to add it to
  * @param {string} id
  * @returns {Buffer} a copy
  */
 export function endWithId(events, id) {
+  if (events.length === 0) return events;
   const end = events.length - 1; // in place of the empty line
   const copy = Buffer.allocUnsafe(end + id.length + 6);
   events.copy(copy, 0, 0, end);

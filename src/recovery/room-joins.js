@@ -165,7 +165,11 @@ export class RoomJoins {
   settle(error = null) {
     for (const join of this.pending.values()) {
       const { size } = this.pending;
-      this.#decide(join, error);
+      try {
+        this.#decide(join, error);
+      } catch (fault) {
+        join.connection.fail(fault);
+      }
       // A look at a join that has to wait costs next to nothing, and must not cost later joins
       // their turn.
       const isDecided = this.pending.size < size;
@@ -308,12 +312,15 @@ export class RoomJoins {
     const { since, onJoined } = request;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
     const joined = { epoch, offset, recovered, replayed: count, bytes: frames.length };
-    const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
-      epoch,
-      offset,
-    });
-    if (isReplayed) counters.deliveries += count;
-    for (const act of after) act();
+    try {
+      const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
+        epoch,
+        offset,
+      });
+      if (isReplayed) counters.deliveries += count;
+    } finally {
+      for (const act of after) act();
+    }
   }
 
   /**

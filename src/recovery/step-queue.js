@@ -14,7 +14,11 @@ const MAX_PAGES = 64;
 
 /**
  * A member as the queue sees it.
- * @typedef {{isQueued: boolean, step(): void, queued(isQueued: boolean): void}} Stepper
+ * @typedef {object} Stepper
+ * @property {boolean} isQueued
+ * @property {() => void} step
+ * @property {(isQueued: boolean) => void} queued
+ * @property {{fail(error: unknown): void}} connection
  */
 
 export class StepQueue {
@@ -53,7 +57,11 @@ export class StepQueue {
     while (taken < due.length) {
       const member = due[taken++];
       member.queued(false);
-      member.step();
+      try {
+        member.step();
+      } catch (error) {
+        member.connection.fail(error);
+      }
       if (taken % STEPS_PER_CLOCK === 0 && this.clock() > endMs) break;
     }
     if (taken < due.length) this.due = [...due.slice(taken), ...this.due];

@@ -53,6 +53,7 @@ const TRANSPORT = Symbol('transport');
  * The parts that all WebSockets share.
  * @typedef {object} Owner
  * @property {boolean} writesDirectly
+ * @property {import('../hub/hub.js').Hub} hub
  * @property {import('../hub/slow-consumers.js').SlowConsumers} slowConsumers
  * @property {object} wsOptions for WebSockets of ws
  * @property {(socket: Socket) => boolean} openWs calls `openWs` of the socket's WebSocket, and lets
@@ -228,6 +229,11 @@ export class ServerWebSocket {
     this.connection.markClosed();
     if (this.ws === null && !this.owner.openWs(this.socket)) return;
     this.ws?.close(code, reason);
+  }
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.owner.hub.onFailed(this.connection, error);
   }
 
   terminate() {

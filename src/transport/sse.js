@@ -197,6 +197,11 @@ class EventStream {
     setTimeout(destroy, CLOSE_TIMEOUT_MS, socket).unref();
   }
 
+  /** @param {unknown} error */
+  failed(error) {
+    this.owner.hub.onFailed(this.connection, error);
+  }
+
   terminate() {
     this.socket.destroy();
   }
@@ -374,7 +379,12 @@ export class EventStreams {
     );
     if (this.entrance === null) this.hub.add(connection);
     else this.entrance.enter(connection, credentials, () => {});
-    if (connection.isOpen) this.#join(stream, names, request);
+    if (!connection.isOpen) return;
+    try {
+      this.#join(stream, names, request);
+    } catch (error) {
+      connection.fail(error);
+    }
   }
 
   /**

@@ -136,7 +136,12 @@ export class WebSockets {
      */
     const onText = ({ connection }, text) => {
       connection.markAlive();
-      if (connection.isOpen) commands.receive(connection, text);
+      if (!connection.isOpen) return;
+      try {
+        commands.receive(connection, text);
+      } catch (error) {
+        connection.fail(error);
+      }
     };
     const reader = (this.reader = new FrameReader({
       maxMessageBytes: config.maxMessageBytes,

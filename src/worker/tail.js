@@ -90,6 +90,11 @@ export class Tail {
     }
   }
 
+  /** @param {unknown} error */
+  failed(error) {
+    this.hub.onFailed(this.connection, error);
+  }
+
   // The hub calls these for its list of connections, for replies to commands, and for unsent bytes.
   // A tail is not in that list, sends no commands, and keeps no unsent bytes.
   whenDrained() {}

@@ -21,11 +21,15 @@ export class FakeTransport {
      * @type {import('../../src/hub/slow-consumers.js').SlowConsumers|null}
      */
     this.slowConsumers = null;
+    /** @type {import('../../src/hub/hub.js').Hub|null} */
+    this.hub = null;
     /** @type {import('../../src/hub/connection.js').Connection|null} */
     this.connection = null;
     /** @type {(() => void)[]} */
     this.onDrained = [];
     this.pings = 0;
+    /** @type {unknown[]} */
+    this.failures = [];
     /** @type {{code: number, reason: string}|null} */
     this.closed = null;
     this.terminated = false;
@@ -79,6 +83,12 @@ export class FakeTransport {
    */
   close(code, reason) {
     this.closed = { code, reason };
+  }
+
+  /** @param {unknown} error */
+  failed(error) {
+    this.failures.push(error);
+    if (this.connection !== null) this.hub?.onFailed(this.connection, error);
   }
 
   terminate() {

@@ -77,7 +77,7 @@ export function buildHub({
   const add = hub.add.bind(hub);
   hub.add = (connection) => {
     if (connection.transport instanceof FakeTransport)
-      Object.assign(connection.transport, { connection, slowConsumers });
+      Object.assign(connection.transport, { connection, slowConsumers, hub });
     add(connection);
   };
   const outageNotice = new OutageNotice({ hub, scheduler });
