@@ -237,6 +237,9 @@ export class Outbox {
             written++;
             if (own !== undefined) omitted += own.length;
             bytes += frames.length;
+          } else if (isOwed && room.isLagging(member)) {
+            // It has begun to lag.
+            bytes += this.#passLagging(room, flight, member);
           }
           if (--untilClock === 0) {
             untilClock = WRITES_PER_CLOCK;

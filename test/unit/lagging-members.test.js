@@ -242,6 +242,29 @@ test('replies and presence events reach a lagging member, and too many of them c
   assert.equal(counters.slow.closed, 1);
 });
 
+test('a member gets the presence events of the flush at which it begins to lag', async () => {
+  const { join, publish, hub, broker, counters } = build();
+  const slow = await join();
+  const reader = await join();
+  slow.transport.isStuck = true;
+  await publish(2, { payload: LARGE });
+  const { deliveries } = counters;
+  hub.broadcast('h', Buffer.concat([ANNOUNCEMENTS.join, Buffer.from('{"user":"ann"}')]));
+  broker.accept('h', publication(LARGE));
+  broker.deliver();
+  hub.broadcast('h', Buffer.concat([ANNOUNCEMENTS.leave, Buffer.from('{"user":"ann"}')]));
+  await settle();
+  assert.equal(counters.laggingMembers, 1);
+  for (const member of [slow, reader]) {
+    const events = member.of('presence').map(({ event }) => event);
+    assert.deepEqual(events, ['join', 'leave']);
+  }
+  assert.equal(counters.deliveries - deliveries, 5);
+  slow.transport.drain();
+  await catchUp();
+  assert.deepEqual(slow.offsets(), [1, 2, 3]);
+});
+
 test('messages that a member sent with echo: false are left out when it catches up', async () => {
   const { lagging, publish } = build();
   const slow = await lagging();
