@@ -34,7 +34,9 @@
 /**
  * Heads of the publications that announce a join and a leave; the member's bytes follow. An event
  * is a publication of its room, in order with the others, but without an offset. Large rooms get
- * none. After an outage only users whose presence is news are announced.
+ * none. After an outage a user is announced if its presence is news to the store: if the store has
+ * lost its data, so are all users. So a list that was read at any time, with the events since then,
+ * is right.
  * @typedef {{join: Buffer, leave: Buffer}} Announcements
  */
 

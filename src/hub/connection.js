@@ -291,7 +291,7 @@ export class Connection {
   /**
    * Building or sending this connection's bytes has thrown. That costs this connection, and not the
    * worker with all others. Whoever walks many connections, or continues one later, catches what it
-   * does for one and calls this. Errors outside of a single connection's bytes still end the worker.
+   * does for one and calls this. Errors that concern more than one connection still end the worker.
    * @param {unknown} error
    */
   fail(error) {

@@ -214,8 +214,8 @@ export class Outbox {
       try {
         while (next < members.length) {
           const member = members[next++];
-          // Nothing follows a close frame. A member that left while the flush had yielded gets nothing
-          // more of it, even if it is back.
+          // Nothing follows a close frame. A member that left while the flush had yielded gets
+          // nothing more of it, even if it is back.
           if (!member.isOpen || left?.has(member)) continue;
           if (isOwed && member.lags > 0 && room.isLagging(member)) {
             bytes += this.#passLagging(room, flight, member);

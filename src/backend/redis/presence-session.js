@@ -56,7 +56,7 @@ const MAX_DEAD = 256;
  * The scripts, which ioredis offers as methods.
  * @typedef {object} Scripts
  * @property
- *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[], declared: string[]]>}
+ *   {(...args: (string|number)[]) => Promise<[storeId: string, isNew: number, taken: string[]]>}
  *   presenceHeartbeat
  * @property {(...args: string[]) => Promise<number>} presenceCleared
  */
@@ -121,7 +121,7 @@ export class PresenceSession {
     /** Sessions to clear. @type {string[]} */
     this.clearing = [];
     connection.redis.defineCommand('presenceHeartbeat', {
-      numberOfKeys: 4,
+      numberOfKeys: 3,
       lua: readScript('sessions'),
     });
     connection.redis.defineCommand('presenceCleared', {
@@ -175,8 +175,8 @@ export class PresenceSession {
   /**
    * Starts a new session if anything was written under the current one.
    * @param {() => string[]} roomsOf lists the rooms with users or changes
-   * @returns {Promise<{isDeclaredDead: boolean, hasLostAll: boolean, doubts: number}>} the fate of
-   *   the old session. `doubts` is for `settle`, when all users have been queued again
+   * @returns {Promise<{hasLostAll: boolean, doubts: number}>} `hasLostAll`: Redis has lost its data
+   *   since the last session began; `doubts` is for `settle`, when all users have been queued again
    */
   async begin(roomsOf) {
     const { doubts } = this;
@@ -190,11 +190,10 @@ export class PresenceSession {
       this.beganMs = performance.now();
       this.onName(this.name);
     }
-    const asked = this.past.slice(-1).map(({ name }) => name);
-    const { storeId, declared } = await this.#heartbeat(asked);
+    const { storeId } = await this.#heartbeat();
     const hasLostAll = this.storeId !== '' && this.storeId !== storeId;
     this.storeId = storeId;
-    return { isDeclaredDead: declared.length > 0, hasLostAll, doubts };
+    return { hasLostAll, doubts };
   }
 
   /** @param {number} doubts returned by `begin` */
@@ -204,37 +203,32 @@ export class PresenceSession {
 
   /** Sends a heartbeat, and checks whether other workers declared this one dead. */
   async pulse() {
-    const { storeId, isNew } = await this.#heartbeat([]);
+    const { storeId, isNew } = await this.#heartbeat();
     if (isNew || storeId !== this.storeId) this.doubt();
   }
 
   /**
-   * @param {string[]} asked sessions to check
-   * @returns {Promise<{storeId: string, isNew: boolean, declared: string[]}>} `isNew`: Redis did
-   *   not know this session; `declared`: the asked sessions that had been declared dead
+   * @returns {Promise<{storeId: string, isNew: boolean}>} `isNew`: Redis did not know this session
    */
-  async #heartbeat(asked) {
+  async #heartbeat() {
     const sentMs = performance.now();
     const dead = this.dead.slice();
-    const [storeId, isNew, taken, declared] = await this.scripts.presenceHeartbeat(
+    const [storeId, isNew, taken] = await this.scripts.presenceHeartbeat(
       this.#key('workers'),
       this.#key('dead'),
-      this.#key('cleared'),
       this.#key('mark'),
       this.name,
       this.ttlMs,
       CLEARING_MS,
       randomBytes(8).toString('hex'),
       sentMs - this.beganMs > this.ttlMs / 2 ? 1 : 0,
-      dead.length,
       ...dead,
-      ...asked,
     );
     this.isTimerDue = false;
     this.heartbeatSentMs = sentMs;
     this.dead.splice(0, dead.length);
     for (const name of taken) this.#clearLater(name);
-    return { storeId, isNew: isNew === 1, declared };
+    return { storeId, isNew: isNew === 1 };
   }
 
   /** @param {string} name */
@@ -309,7 +303,7 @@ export class PresenceSession {
     try {
       const names = [this.name, ...this.past.map(({ name }) => name)];
       this.dead = names.slice();
-      await this.#heartbeat([]);
+      await this.#heartbeat();
       this.clearing = names;
       while (this.clearing.length > 0) await this.clearNext();
       this.onName('');

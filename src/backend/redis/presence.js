@@ -51,7 +51,7 @@ const SCRIPTS = {
  * has no record of that user in that room and no change of it is under way. If the user leaves
  * before a new join was sent, the worker drops the join.
  * @typedef
- *   {{what: 'join'|'restore'|'restoreSilently'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
+ *   {{what: 'join'|'restore'|'announceJoin'|'leave'|'announceLeave', member: Buffer, isNew?: boolean, isSent?: boolean}}
  *   Change
  */
 
@@ -350,19 +350,16 @@ export class RedisPresence {
   /** Starts a session and queues all users to be written under it. */
   async #begin() {
     const { session } = this;
-    const { isDeclaredDead, hasLostAll, doubts } = await session.begin(() => [
-      ...this.rooms.keys(),
-    ]);
-    for (const room of this.rooms.values()) this.#rewrite(room, isDeclaredDead, hasLostAll);
+    const { hasLostAll, doubts } = await session.begin(() => [...this.rooms.keys()]);
+    for (const room of this.rooms.values()) this.#rewrite(room, hasLostAll);
     session.settle(doubts);
   }
 
   /**
    * @param {PresenceRoom} room
-   * @param {boolean} isDeclaredDead
    * @param {boolean} hasLostAll
    */
-  #rewrite(room, isDeclaredDead, hasLostAll) {
+  #rewrite(room, hasLostAll) {
     /** Users that have left meanwhile. @type {[user: string, member: Buffer][]} */
     const left = [];
     room.isRegistered = false;
@@ -377,8 +374,9 @@ export class RedisPresence {
     }
     if (left.length > 0) this.#later(this.settleMs, () => this.#announceLeaves(room.name, left));
     for (const [user, { member, isWritten, isRefused }] of room.users) {
-      const restore = isDeclaredDead ? 'restore' : 'restoreSilently';
-      const what = isRefused ? 'announceJoin' : isWritten ? restore : 'join';
+      // A user that Redis still has causes no event. If Redis has lost it, a client may have read
+      // the list meanwhile, and only a join event brings the user back into it.
+      const what = isRefused ? 'announceJoin' : isWritten ? 'restore' : 'join';
       room.changes.set(user, { what, member });
     }
     if (room.changes.size > 0) this.changed.add(room);

@@ -1,5 +1,5 @@
--- cleared.lua: a dead session has been cleared. Redis remembers it for an hour, in case its worker
--- was only stalled.
+-- cleared.lua: a dead session has been cleared. Redis remembers it for an hour: a worker of v0.2.0
+-- asks for its former session.
 -- KEYS   1 dead   2 cleared
 -- ARGV   1 the session
 local now = redis.call('TIME')[1] * 1000

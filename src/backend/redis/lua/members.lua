@@ -9,7 +9,6 @@
 --          then for each change: kind, user, member
 -- kind     join             the session has the user; the member is the latest
 --          restore          the same after an outage; an older member does not replace the latest
---          restoreSilently  the same without an event
 --          announceJoin     like join, and publishes the event even if Redis has the user
 --          leave            the session no longer has the user
 --          announceLeave    publishes a leave if no session has the user
@@ -55,7 +54,7 @@ end
 local function enter(what, user, member)
   local first = redis.call('SADD', own, user) == 1 and redis.call('HINCRBY', owners, user, 1) == 1
   if first or what == 'join' or what == 'announceJoin' then redis.call('HSET', members, user, member) end
-  if first and what ~= 'restoreSilently' or what == 'announceJoin' then
+  if first or what == 'announceJoin' then
     announce(1, user, member, redis.call('HLEN', members))
   end
 end

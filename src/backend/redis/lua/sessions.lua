@@ -3,18 +3,17 @@
 --
 -- KEYS     1 workers: session -> last heartbeat
 --          2 dead: session -> time when a worker began to clear it
---          3 cleared: session -> time   4 the mark, which names the data set
+--          3 the mark, which names the data set
 -- ARGV     1 own session   2 silence after which a session is dead, ms
 --          3 time to clear a session, ms
 --          4 a mark for a data set without one
 --          5 1 if this session may judge others by their silence, else 0
---          6 number of sessions that follow and are known to be dead; then the sessions that the
---            caller asks about
--- returns  the mark (a new one: Redis has lost everything), whether the own session is new, the
---          sessions to clear, and those of the asked that had been declared dead
+--          then sessions that are known to be dead
+-- returns  the mark (a new one: Redis has lost everything), whether the own session is new, and the
+--          sessions to clear
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('SET', KEYS[4], ARGV[4], 'NX')
+redis.call('SET', KEYS[3], ARGV[4], 'NX')
 local last = redis.call('ZSCORE', KEYS[1], ARGV[1])
 local isNew = redis.call('ZADD', KEYS[1], now, ARGV[1])
 
@@ -24,8 +23,7 @@ local function declare(name)
   redis.call('ZADD', KEYS[2], now, name)
   taken[#taken + 1] = name
 end
-local known = 6 + tonumber(ARGV[6])
-for i = 7, known do declare(ARGV[i]) end
+for i = 6, #ARGV do declare(ARGV[i]) end
 -- A session that was silent itself can't judge the silence of others: Redis was away from all of
 -- them, or all were stalled.
 if ARGV[5] == '1' and last and now - last <= tonumber(ARGV[2]) then
@@ -36,11 +34,4 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[3]
   redis.call('ZADD', KEYS[2], now, name)
   taken[#taken + 1] = name
 end
-
-local declared = {}
-for i = known + 1, #ARGV do
-  if redis.call('ZSCORE', KEYS[2], ARGV[i]) or redis.call('ZSCORE', KEYS[3], ARGV[i]) then
-    declared[#declared + 1] = ARGV[i]
-  end
-end
-return { redis.call('GET', KEYS[4]), isNew, taken, declared }
+return { redis.call('GET', KEYS[3]), isNew, taken }
