@@ -8,6 +8,13 @@ import {
   encodeRoomReply,
 } from '../protocol/encode.js';
 
+/**
+ * How old the messages may be that a position brings to a client without the right to read history;
+ * the time over which a drain spreads the clients' return is added. Tunnels and changes of networks
+ * are shorter.
+ */
+const RESUME_WINDOW_MS = 120_000;
+
 /** @typedef {import('../hub/connection.js').Connection} Connection */
 /** @typedef {import('../protocol/decode.js').Command} Command */
 /** @typedef {import('../protocol/decode.js').JoiningUser} JoiningUser */
@@ -64,6 +71,7 @@ export class JoinCommands {
     counters,
   }) {
     this.maxRooms = config.maxRoomsPerConnection;
+    this.resumeWindowMs = RESUME_WINDOW_MS + config.reconnectWindowMs;
     this.isNameFree = isNameFree;
     this.maxRoomsMode = config.maxRoomsPerConnectionMode;
     this.hub = hub;
@@ -92,7 +100,8 @@ export class JoinCommands {
       return replies.error(connection, 'PERMISSION_DENIED', id);
     const last = readLast(command.last);
     if (last === null) return replies.malformed(connection, id);
-    // The right to join covers messages that the client has missed, but not those of before.
+    // The right to join covers messages that the client may have missed (#oldestFor), but not those
+    // of before.
     if (last > 0 && session !== null && !session.mayReadHistory(name))
       return replies.error(connection, 'PERMISSION_DENIED', id);
     this.#ask(connection, name, { id, who, since: readSince(command.since), last }, (refusal) =>
@@ -224,6 +233,7 @@ export class JoinCommands {
     return {
       since,
       last,
+      oldestMs: since === null ? 0 : this.#oldestFor(connection, name),
       onJoined: (joined) => {
         if (onJoined !== null) onJoined(joined);
         else if (joined === null) {
@@ -238,6 +248,18 @@ export class JoinCommands {
         onRefused?.();
       },
     };
+  }
+
+  /**
+   * How old may the messages be that a position brings? The position is the client's word, and the
+   * right to join alone must not open the whole history.
+   * @param {Connection} connection
+   * @param {string} name
+   * @returns {number} ms since 1970, by the clock of the worker that accepted the message
+   */
+  #oldestFor({ session }, name) {
+    if (session === null || session.mayReadHistory(name)) return 0;
+    return Date.now() - this.resumeWindowMs;
   }
 
   /** @type {Handler} */

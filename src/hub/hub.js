@@ -44,6 +44,7 @@ const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
  * @property {JoinRequest['since']} since the last publication the client has; null: not given
  * @property {number} [last] the number of latest publications that the client asks for, unless
  *   `since` brings the missed ones
+ * @property {number} [oldestMs] as in JoinRequest
  * @property {(joined: import('../recovery/room-joins.js').Joined|null) => void} onJoined the
  *   connection is a member now: write the reply. Null: the room has no history.
  * @property {(error: Error) => void} onRefused the connection is not in the room; a BrokerError
@@ -130,13 +131,14 @@ export class Hub {
    * @param {string} name
    * @param {RoomRequest} request
    */
-  join(connection, name, { since, last = 0, onJoined, onRefused }) {
+  join(connection, name, { since, last = 0, oldestMs = 0, onJoined, onRefused }) {
     const room = this.openRoom(name);
     if (room.sync !== null) {
       room.expect(connection);
       room.sync.joins.add(connection, {
         since,
         last,
+        oldestMs,
         onJoined,
         onRefused: (error) => {
           this.leave(connection, room);

@@ -16,6 +16,7 @@
 
 import { resolveClaims } from '../protocol/claim.js';
 import { framesBytes } from '../protocol/frame.js';
+import { timestampOf } from '../protocol/publication.js';
 import { replayFor } from './replay-frames.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -36,6 +37,8 @@ import { replayFor } from './replay-frames.js';
  * @typedef {object} JoinRequest
  * @property {Since|null} since the last publication the client has; null: not given
  * @property {number} last the number of latest publications asked for; 0: none
+ * @property {number} oldestMs `since` is not recovered if the replay begins with a publication that
+ *   was accepted before this time, in ms since 1970; 0: it may be of any age
  * @property {(joined: Joined) => void} onJoined the connection is a member now: write the reply
  * @property {(error: Error) => void} onRefused the connection is no member; a BrokerError
  */
@@ -229,7 +232,18 @@ export class RoomJoins {
     const { first, isFilled } = stream.replayBuffer;
     if (since.offset + 1 < first && since.offset < offset && !isFilled)
       return this.#fill(join, error);
+    if (this.#isTooOld(since.offset + 1, join.request.oldestMs)) return null;
     return this.#replay(join.connection, since.offset, offset, since.connectionId);
+  }
+
+  /**
+   * @param {number} offset of the first publication of a replay, perhaps not there
+   * @param {number} oldestMs as in JoinRequest
+   */
+  #isTooOld(offset, oldestMs) {
+    const { first, next } = this.stream.replayBuffer;
+    if (oldestMs === 0 || offset < first || offset >= next) return false;
+    return timestampOf(this.stream.replayBuffer.slice(offset, offset)[0]) < oldestMs;
   }
 
   /**

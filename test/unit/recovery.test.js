@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
+import { Identity } from '../../src/auth/claims.js';
+import { Rights } from '../../src/auth/rights.js';
+import { Session } from '../../src/auth/session.js';
 import { Connection } from '../../src/hub/connection.js';
 import { encodePublication, KIND } from '../../src/protocol/publication.js';
 import { configOf } from '../helpers/config.js';
@@ -68,9 +71,13 @@ function build({
   return { ...parts, config, broker, clock, charged, connect, publish, tick };
 }
 
-const publication = (/** @type {unknown} */ payload, /** @type {string} */ except = '') => {
+const publication = (
+  /** @type {unknown} */ payload,
+  /** @type {string} */ except = '',
+  acceptedMs = 1_760_000_000_000,
+) => {
   const json = Buffer.from(JSON.stringify(payload));
-  return encodePublication(KIND.MESSAGE, 1_760_000_000_000, 0, 'me', json, 0, json.length, except);
+  return encodePublication(KIND.MESSAGE, acceptedMs, 0, 'me', json, 0, json.length, except);
 };
 
 /**
@@ -291,6 +298,96 @@ test('with since and last, the missed publications come, or else the latest', as
     assert.deepEqual(offsets(client.transport), expected);
   }
   assert.deepEqual([counters.recoveries.recovered, counters.recoveries.insufficient], [2, 3]);
+});
+
+/**
+ * A session of a token.
+ * @param {{join?: string[], history?: string[], autojoin?: string[]}} rights
+ */
+const sessionWith = ({ join = [], history = [], autojoin = [] }) =>
+  new Session(
+    new Identity({
+      user: 'eve',
+      tokenId: null,
+      issuedAtMs: 0,
+      expiresAtMs: Number.POSITIVE_INFINITY,
+      rights: new Rights({ join, publish: [], presence: [], history }),
+      mayBroadcast: false,
+      autojoin,
+      info: null,
+    }),
+    null,
+    0,
+  );
+
+const MINUTE_MS = 60_000;
+/** Ways in with a position. @type {Readonly<Record<string, (joining: any, since: object) => void>>} */
+const WITH_POSITION = {
+  'a join': ({ say }, since) => say({ type: 'join', room: 'h', since }),
+  'a join of a room that the token has joined': ({ say, commands, connection }, since) => {
+    commands.joins.autojoin(connection, 'h', null);
+    say({ type: 'join', room: 'h', since });
+  },
+  'a hello': ({ commands, connection }, since) => commands.joins.autojoin(connection, 'h', since),
+  'a stream': ({ commands, connection }, since) =>
+    commands.join(connection, 'h', {
+      since,
+      last: 0,
+      isPresent: false,
+      onJoined: (/** @type {any} */ joined) =>
+        connection.send(JSON.stringify({ type: 'joined', recovered: joined.recovered })),
+      onRefused() {},
+    }),
+};
+
+for (const [way, enter] of Object.entries(WITH_POSITION)) {
+  test(`${way}: without the right to read history a position brings recent messages only`, async () => {
+    const env = { FANFARE_RECONNECT_WINDOW_MS: '30000' };
+    const built = build({ env });
+    const { broker, commands } = built;
+    // The window is 150 s.
+    for (const [i, minutes] of [60, 10, 3, 2, 1, 0].entries())
+      broker.accept('h', publication(i + 1, '', Date.now() - minutes * MINUTE_MS));
+    broker.announcements = [];
+    const { epoch } = broker.stream('h');
+    const autojoin = ['h'];
+    const reader = sessionWith({ autojoin, history: ['h'] });
+    const member = sessionWith({ autojoin, history: ['other'] });
+    for (const [
+      session,
+      offset,
+      expected,
+    ] of /** @type {[Session|null, number, number[]|null][]} */ ([
+      [member, 0, null],
+      [member, 2, null],
+      [member, 3, [4, 5, 6]],
+      [member, 5, [6]],
+      [member, 6, []],
+      [reader, 0, [1, 2, 3, 4, 5, 6]],
+      [way.includes('token') ? reader : null, 0, [1, 2, 3, 4, 5, 6]],
+    ])) {
+      const client = built.connect();
+      if (session !== null) client.connection.beginSession(session);
+      enter({ ...client, commands }, { epoch, offset });
+      await settle();
+      await settle();
+      assert.deepEqual(offsets(client.transport), expected ?? [], `${session?.user} ${offset}`);
+      assert.equal(client.of('joined').at(-1).recovered, expected !== null);
+    }
+  });
+}
+
+test('a member without the right to read history gets what its worker has missed, however old', async () => {
+  const built = build();
+  const { broker, connect } = built;
+  const client = connect();
+  client.connection.beginSession(sessionWith({ join: ['h'] }));
+  client.say({ type: 'join', room: 'h' });
+  await settle();
+  for (let i = 1; i <= 3; i++) broker.accept('h', publication(i, '', 1000));
+  broker.announcements = []; // lost: the check finds the gap
+  await built.tick(TEN_SECONDS + 1);
+  assert.deepEqual(offsets(client.transport), [1, 2, 3]);
 });
 
 test('the latest publications are as many as the connection may be sent, and are charged', async () => {
