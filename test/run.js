@@ -28,6 +28,7 @@ const LONG = [
   'e2e/client-shared',
   'e2e/client-sse',
   'e2e/console-page',
+  'e2e/console-page-trouble',
   'e2e/examples',
   'e2e/hooks-processes',
   'e2e/large-messages-fleet',

@@ -11,11 +11,12 @@ import { Actions } from './actions.js';
 import { CHART_METRICS } from './charts.js';
 import { History, SAMPLE_MS } from './history.js';
 import { LIMIT_METRICS } from './limits.js';
+import { BROKER_METRIC, Outages } from './outages.js';
 import { createRoutes } from './routes.js';
 import { Door } from './visitor.js';
 
 /** The metrics of the workers that the console reads. @type {ReadonlySet<string>} */
-export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS]);
+export const CONSOLE_METRICS = new Set([...CHART_METRICS, ...LIMIT_METRICS, BROKER_METRIC]);
 
 /** @typedef {import('./routes.js').Server} Server */
 
@@ -24,6 +25,14 @@ export class Console {
   constructor(server) {
     this.server = server;
     this.history = new History();
+    this.outages = new Outages((timeMs, kind, forMs) => {
+      const broker = server.config().redis === null ? 'The embedded broker' : 'Redis';
+      const text =
+        kind === 'outage'
+          ? `${broker} is unavailable`
+          : `${broker} is back after ${Math.round(forMs / 1000)} s`;
+      this.history.mark(timeMs, kind, text);
+    });
     this.actions = new Actions(server.nextReady);
     /** @type {ReadonlyMap<string, number>} */
     this.totals = new Map();
@@ -36,6 +45,7 @@ export class Console {
       actions: this.actions,
       door: new Door(server.config),
       totals: () => this.totals,
+      broker: () => this.outages.state,
     });
   }
 
@@ -55,10 +65,19 @@ export class Console {
     if (consoleAccess(config()).access === 'off') return;
     await collect();
     this.totals = aggregate.totals(CONSOLE_METRICS);
-    const bySlot = workers().map(
-      ({ id, slot }) => /** @type {const} */ ([slot, aggregate.valuesOf(id, CHART_METRICS)]),
+    const all = workers().map(({ id, slot, state }) => ({
+      slot,
+      state,
+      values: aggregate.valuesOf(id, CONSOLE_METRICS),
+    }));
+    const bySlot = all.map(({ slot, values }) => /** @type {const} */ ([slot, values]));
+    const timeMs = Date.now();
+    this.history.add(timeMs, { totals: this.totals, workers: new Map(bySlot) });
+    const ready = all.filter(({ state }) => state === 'ready');
+    this.outages.add(
+      timeMs,
+      ready.map(({ values }) => values),
     );
-    this.history.add(Date.now(), { totals: this.totals, workers: new Map(bySlot) });
   }
 
   /**

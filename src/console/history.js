@@ -16,7 +16,7 @@ const MAX_MARKS = 200;
 const QUANTILES = /** @type {const} */ ([0.5, 0.99]);
 
 /** @typedef {import('./charts.js').Source} Source */
-/** @typedef {'start'|'restart'|'reload'|'drain'} MarkKind */
+/** @typedef {'start'|'restart'|'reload'|'drain'|'outage'|'back'} MarkKind */
 
 /**
  * An event that explains a step in the figures.

@@ -46,7 +46,7 @@ const TAIL_BEAT_MS = 10_000;
  * @property {() => Config} config the one in force
  * @property {() => {ready: number, workers: number, draining: boolean}} readiness
  * @property {() => Slot[]} slots
- * @property {() => (import('./actions.js').Worker & {slot: number})[]} workers
+ * @property {() => (import('./actions.js').Worker & {slot: number, state: string})[]} workers
  * @property {() => import('./actions.js').Worker|undefined} nextReady
  * @property {() => Promise<void>} collect asks the workers for the metrics of the console
  * @property {import('../observability/aggregate.js').Aggregate} aggregate of these metrics
@@ -60,8 +60,9 @@ const TAIL_BEAT_MS = 10_000;
  * @param {import('./actions.js').Actions} parts.actions
  * @param {import('./visitor.js').Door} parts.door
  * @param {() => ReadonlyMap<string, number>} parts.totals of the last sample
+ * @param {() => import('./outages.js').BrokerState} parts.broker
  */
-export function createRoutes({ server, history, actions, door, totals }) {
+export function createRoutes({ server, history, actions, door, totals, broker }) {
   const startedMs = Date.now();
   const router = Router();
   const assets = readAssets();
@@ -120,6 +121,7 @@ export function createRoutes({ server, history, actions, door, totals }) {
       startedMs,
       readiness: server.readiness(),
       slots: server.slots(),
+      broker: broker(),
     });
   });
 
@@ -214,10 +216,37 @@ const CHANGES = new Set([
 
 /** The fields that name the subject of an action, for the log. Payloads are never logged. */
 const SUBJECTS = ['room', 'rooms', 'user', 'connectionId', 'tokenId'];
+/** Characters of a logged name. A room has at most 200; a longer name has been refused. */
+const MAX_LOGGED_LENGTH = 200;
+/** Rooms of a logged list. */
+const MAX_LOGGED_NAMES = 20;
 
 /** @param {object} fields */
 function subjectsOf(fields) {
-  return Object.fromEntries(Object.entries(fields).filter(([name]) => SUBJECTS.includes(name)));
+  return Object.fromEntries(
+    Object.entries(fields)
+      .filter(([name]) => SUBJECTS.includes(name))
+      .map(([name, value]) => [name, logged(value)]),
+  );
+}
+
+/**
+ * A name, or a list of names, as the log takes it: a body of 4 MB must not become a line of 4 MB.
+ * @param {unknown} value of a body that nobody has checked
+ */
+function logged(value) {
+  if (!Array.isArray(value)) return cut(value);
+  const names = value.slice(0, MAX_LOGGED_NAMES).map(cut);
+  return value.length > names.length
+    ? [...names, `and ${value.length - names.length} more`]
+    : names;
+}
+
+/** @param {unknown} value */
+function cut(value) {
+  if (typeof value !== 'string') return typeof value === 'number' ? value : undefined;
+  if (value.length <= MAX_LOGGED_LENGTH) return value;
+  return `${value.slice(0, MAX_LOGGED_LENGTH)}… (${value.length} characters)`;
 }
 
 /** @param {string} body */

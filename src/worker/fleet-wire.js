@@ -27,6 +27,7 @@ const MAX_ANSWER_LENGTH = 1024 * 1024;
 const MAX_TEXT_LENGTH = 256;
 const NAME = /^[\w-]{16}$/;
 const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryBytes', 'uptimeS'];
+const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
 
 /**
  * The arguments and results of each verb. They are plain values of JSON.
@@ -65,6 +66,11 @@ const WORKER_NUMBERS = ['slot', 'pid', 'connections', 'rooms', 'lagMs', 'memoryB
  * @property {number} lagMs the worst event-loop lag of the last second
  * @property {number} memoryBytes private
  * @property {number} uptimeS
+ * @property {number} [messages] received since the start; this and the following are absent if the
+ *   worker is older
+ * @property {number} [deliveries] since the start
+ * @property {number} [refused] connections refused since the start
+ * @property {number} [errors] error replies since the start
  */
 
 /** @typedef {{user: string, connectionId: null}|{user: null, connectionId: string}} Target */
@@ -232,7 +238,8 @@ function isWorkerInfo(value) {
   const { server, version, state, ...numbers } = fieldsOf(value);
   return (
     [server, version, state].every(isShort) &&
-    WORKER_NUMBERS.every((name) => isCount(numbers[name]))
+    WORKER_NUMBERS.every((name) => isCount(numbers[name])) &&
+    WORKER_COUNTERS.every((name) => numbers[name] === undefined || isCount(numbers[name]))
   );
 }
 

@@ -420,6 +420,10 @@ export class Worker {
       lagMs: Math.round(this.health.lagMs()),
       memoryBytes: privateBytes(),
       uptimeS: Math.round(process.uptime()),
+      messages: counters.messages,
+      deliveries: counters.deliveries,
+      refused: sumOf(counters.refused),
+      errors: sumOf(counters.errors),
     };
   }
 
@@ -486,4 +490,9 @@ export class Worker {
  */
 function userOf({ session }) {
   return session === null ? '' : session.user;
+}
+
+/** @param {Readonly<Record<string, number>>} counters by label */
+function sumOf(counters) {
+  return Object.values(counters).reduce((sum, count) => sum + count, 0);
 }

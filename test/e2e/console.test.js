@@ -183,6 +183,26 @@ test('actions reach rooms and users on every worker', OPTIONS, async (t) => {
   assert.equal(logged.user, 'bob');
 });
 
+test('a name of any length makes a short line of the log', OPTIONS, async () => {
+  const { server, url } = await start();
+  const long = 'x'.repeat(1_500_000);
+  const many = Array.from({ length: 5000 }, (_, i) => `r.${i}`);
+  const bodies = { disconnect: { user: long, rooms: [long, 1, {}] }, publish: { rooms: many } };
+  const lines = await Promise.all(
+    Object.entries(bodies).map(async ([route, body]) => {
+      const { status } = await act(url, route, { body });
+      assert.ok(status >= 400, `${route} ${status}`);
+      return server.line(
+        ({ msg, action, status: answered }) =>
+          msg === 'console: action' && action === route && answered === status,
+      );
+    }),
+  );
+  for (const line of lines) assert.ok(JSON.stringify(line).length < 2000, line.action);
+  assert.equal(lines[0].user, `${'x'.repeat(200)}… (1500000 characters)`);
+  assert.equal(lines[1].rooms.at(-1), 'and 4980 more');
+});
+
 test('a tail shows the messages of a room, and ends with its request', OPTIONS, async (t) => {
   const { url } = await start();
   const tail = await openTail(url, 'tailed');

@@ -67,7 +67,7 @@ function join(t, server, index) {
 /**
  * Traffic that a healthy server does not see often: lost connections that recover, and pages of
  * another origin.
- * @param {Awaited<ReturnType<typeof startScene>>} scene
+ * @param {Pick<Awaited<ReturnType<typeof startScene>>, 'crowd'|'server'>} scene
  */
 export async function disturb({ crowd, server }) {
   for (const { fanfare } of crowd.slice(0, 4)) {

@@ -2,6 +2,8 @@
 
 const KEY = 'fanfare-key';
 const BASE = '/console/api';
+/** A server that does not answer in this time counts as gone. It ends each action after 5 s. */
+const TIMEOUT_MS = 8000;
 
 /** @typedef {Record<string, any>} Body */
 
@@ -43,8 +45,9 @@ async function request(path, options) {
   try {
     response = await fetch(BASE + path, { cache: 'no-store', ...options });
   } catch (error) {
-    if (options.signal?.aborted) throw error;
-    throw new ApiError(0, { error: 'OFFLINE', message: 'The server does not answer.' });
+    if (options.signal?.aborted && /** @type {Error} */ (error).name !== 'TimeoutError')
+      throw error;
+    throw silence();
   }
   if (response.ok) return response;
   throw new ApiError(response.status, await response.json().catch(() => ({})));
@@ -55,7 +58,7 @@ async function request(path, options) {
  * @returns {Promise<Body>}
  */
 export async function get(path) {
-  return (await request(path, { headers: headers() })).json();
+  return read(await request(path, { headers: headers(), signal: AbortSignal.timeout(TIMEOUT_MS) }));
 }
 
 /**
@@ -70,8 +73,22 @@ export async function act(route, call = {}) {
     method: 'POST',
     headers: { ...headers(), 'Content-Type': 'application/json' },
     body: JSON.stringify(call),
+    signal: AbortSignal.timeout(TIMEOUT_MS),
   });
-  return response.json();
+  return read(response);
+}
+
+/** @param {Response} response whose body may not come */
+async function read(response) {
+  try {
+    return await response.json();
+  } catch {
+    throw silence();
+  }
+}
+
+function silence() {
+  return new ApiError(0, { error: 'OFFLINE', message: 'The server does not answer.' });
 }
 
 /**

@@ -5,6 +5,7 @@
 
 import { fill, h, icon } from './dom.js';
 import { axisText, clock, quantity } from './format.js';
+import { inSpans } from './store.js';
 
 const WINDOW_S = 15 * 60;
 /** The window of a server that has just started. */
@@ -13,6 +14,15 @@ const HEIGHT = 168;
 const MAX_COLORS = 8;
 /** Rows of a table: the newest of them. */
 const MAX_ROWS = 100;
+/**
+ * Events are counted in spans of this length: single samples of 3 s would draw a comb in which
+ * nobody sees a rate.
+ */
+const SPAN_MS = 30_000;
+/** Steps of the time axis. Its labels have no seconds, so it has no step below a minute. */
+const TIME_STEPS_S = [60, 120, 300, 600];
+/** Half the width of a time label, so that the label of the last minute is not cut. */
+const LABEL_REST = 20;
 
 /** @typedef {import('./store.js').Store} Store */
 /** @typedef {import('./format.js').Unit} Unit */
@@ -90,7 +100,7 @@ export class Chart {
     const spanMs = (store.times.at(-1) ?? 0) - (store.times[0] ?? 0);
     fill(this.value, ...headOf(info, lines, Math.max(1, Math.round(spanMs / 60_000))));
     this.text.textContent = `${info.help} ${lines
-      .map(({ name, values }) => `${name}: ${quantity(info.unit, lastOf(values))}`)
+      .map(({ name, values }) => `${name}: ${quantity(info.unit, this.#latest(values))}`)
       .join(', ')}`;
     this.#drawLegend(null);
     if (this.#isTable) this.#fillTable();
@@ -109,17 +119,35 @@ export class Chart {
     this.#plot = null;
   }
 
-  #draw() {
+  /** @returns {import('./store.js').Figures} the samples, or the events counted in spans */
+  #figures() {
     const { info, store } = this;
     const lines = store.linesOf(info.id);
+    return info.unit === 'events'
+      ? inSpans(store.times, lines, SPAN_MS)
+      : { times: store.times, lines };
+  }
+
+  /**
+   * The figure beside a name: the value of the last sample, or the events of all samples.
+   * @param {readonly (number|null)[]} values of the store
+   */
+  #latest(values) {
+    return this.info.unit === 'events' ? sumOf(values) : (values.at(-1) ?? null);
+  }
+
+  #draw() {
+    const { info, store } = this;
     if (this.#isTable || !this.element.isConnected) return;
+    const { times, lines } = this.#figures();
     const names = lines.map(({ name }) => name).join('\n');
     const end = (store.times.at(-1) ?? Date.now()) / 1000;
     const span = end - (store.times[0] ?? 0) / 1000;
     const window = Math.min(WINDOW_S, Math.max(LEAST_WINDOW_S, span));
+    const values = lines.map((line) => line.values);
     const data = /** @type {import('uplot').AlignedData} */ ([
-      store.times.map((timeMs) => timeMs / 1000),
-      ...lines.map(({ values }) => values),
+      times.map((timeMs) => timeMs / 1000),
+      ...(info.unit === 'events' ? stacked(values) : values),
     ]);
     if (this.#plot === null || names !== this.#names) {
       this.#plot?.destroy();
@@ -146,10 +174,32 @@ export class Chart {
       grid: { stroke: color('--grid'), width: 1 },
       ticks: { show: false },
     };
+    /** @param {import('./store.js').Line} line */
+    const paint = ({ name }) => {
+      const index = lines.findIndex((line) => line.name === name);
+      return color(`--line-${(index % MAX_COLORS) + 1}`);
+    };
+    /** @param {import('./store.js').Line} line @returns {import('uplot').Series} */
+    const curve = (line) => ({
+      label: line.name,
+      stroke: paint(line),
+      fill: lines.length === 1 ? color('--line-fill') : undefined,
+      width: 1.6,
+      points: { show: false },
+      spanGaps: false,
+    });
+    /** @param {import('./store.js').Line} line @returns {import('uplot').Series} */
+    const bars = (line) => ({
+      label: line.name,
+      fill: paint(line),
+      width: 0,
+      points: { show: false },
+      paths: UPlot.paths.bars?.({ size: [0.8, 14, 2], align: 1 }),
+    });
     return {
       width: Math.max(200, this.canvas.clientWidth),
       height: HEIGHT,
-      padding: [8, 6, 0, 0],
+      padding: [8, LABEL_REST, 0, 0],
       legend: { show: false },
       cursor: {
         sync: { key: 'fanfare', setSeries: false },
@@ -165,9 +215,11 @@ export class Chart {
         {
           ...axis,
           grid: { show: false },
-          space: 70,
-          size: 26,
-          gap: 4,
+          space: 56,
+          incrs: TIME_STEPS_S,
+          // Low enough that the first label does not touch the 0 of the other axis.
+          size: 32,
+          gap: 9,
           values: (_plot, splits) => splits.map((second) => clock(second * 1000).slice(0, 5)),
         },
         {
@@ -178,18 +230,9 @@ export class Chart {
           values: (_plot, splits) => splits.map((value) => axisText(info.unit, value)),
         },
       ],
-      series: [
-        {},
-        ...lines.map((line, index) => ({
-          label: line.name,
-          stroke: color(`--line-${(index % MAX_COLORS) + 1}`),
-          fill: lines.length === 1 ? color('--line-fill') : undefined,
-          width: 1.6,
-          points: { show: false },
-          spanGaps: false,
-        })),
-      ],
+      series: [{}, ...(info.unit === 'events' ? lines.toReversed().map(bars) : lines.map(curve))],
       hooks: {
+        drawClear: [(plot) => this.#drawOutages(plot)],
         draw: [(plot) => this.#drawMarks(plot)],
         setCursor: [({ cursor }) => this.#drawLegend(cursor.idx ?? null)],
       },
@@ -197,7 +240,30 @@ export class Chart {
   }
 
   /**
-   * Restarts, reloads and drains as vertical lines.
+   * The times without the broker as areas behind the lines.
+   * @param {import('uplot')} plot
+   */
+  #drawOutages(plot) {
+    const { ctx, bbox } = plot;
+    const { marks } = this.store;
+    ctx.save();
+    ctx.fillStyle = color('--outage');
+    const xOf = (/** @type {number} */ timeMs) =>
+      Math.min(
+        bbox.left + bbox.width,
+        Math.max(bbox.left, plot.valToPos(timeMs / 1000, 'x', true)),
+      );
+    for (const [i, { kind, timeMs }] of marks.entries()) {
+      if (kind !== 'outage') continue;
+      const back = marks.slice(i).find((mark) => mark.kind === 'back');
+      const end = back === undefined ? bbox.left + bbox.width : xOf(back.timeMs);
+      ctx.fillRect(xOf(timeMs), bbox.top, end - xOf(timeMs), bbox.height);
+    }
+    ctx.restore();
+  }
+
+  /**
+   * Restarts, reloads, drains and outages as vertical lines.
    * @param {import('uplot')} plot
    */
   #drawMarks(plot) {
@@ -221,12 +287,11 @@ export class Chart {
 
   /** @param {number|null} index of the sample under the cursor; null: the latest */
   #drawLegend(index) {
-    const { info, store } = this;
-    const lines = store.linesOf(info.id);
-    const at = index ?? store.times.length - 1;
+    const { info } = this;
+    const { times, lines } = this.#figures();
     // Of events the sum is shown, until the cursor points at some.
     const shownOf = (/** @type {(number|null)[]} */ values) =>
-      index === null && info.unit === 'events' ? sumOf(values) : values[at];
+      index === null ? this.#latest(values) : values[index];
     fill(
       this.legend,
       (lines.length > 1 || index !== null || info.unit === 'events' ? lines : []).map(
@@ -239,8 +304,15 @@ export class Chart {
             h('span', { class: 'legend-value' }, quantity(info.unit, shownOf(values))),
           ),
       ),
-      index !== null && h('li', { class: 'legend-time' }, clock(store.times[index])),
+      index !== null && h('li', { class: 'legend-time' }, this.#timeText(times[index])),
     );
+  }
+
+  /** @param {number} timeMs of a sample, or the start of a span */
+  #timeText(timeMs) {
+    return this.info.unit === 'events'
+      ? `${clock(timeMs)}–${clock(timeMs + SPAN_MS)}`
+      : clock(timeMs);
   }
 
   /** @param {KeyboardEvent} event */
@@ -249,9 +321,10 @@ export class Chart {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (plot === null || step === undefined) return;
     event.preventDefault();
-    const last = this.store.times.length - 1;
+    const [times] = plot.data;
+    const last = times.length - 1;
     const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? last) + step));
-    plot.setCursor({ left: plot.valToPos(this.store.times[index] / 1000, 'x'), top: 0 });
+    plot.setCursor({ left: plot.valToPos(times[index], 'x'), top: 0 });
   }
 
   /** @param {boolean} isTable */
@@ -265,16 +338,16 @@ export class Chart {
   }
 
   #fillTable() {
-    const { info, store } = this;
-    const lines = store.linesOf(info.id);
-    const first = Math.max(0, store.times.length - MAX_ROWS);
+    const { info } = this;
+    const { times, lines } = this.#figures();
+    const first = Math.max(0, times.length - MAX_ROWS);
     const rows = [];
-    for (let i = store.times.length - 1; i >= first; i--)
+    for (let i = times.length - 1; i >= first; i--)
       rows.push(
         h(
           'tr',
           null,
-          h('th', { scope: 'row' }, clock(store.times[i])),
+          h('th', { scope: 'row' }, this.#timeText(times[i])),
           lines.map(({ values }) => h('td', { class: 'number' }, quantity(info.unit, values[i]))),
         ),
       );
@@ -326,7 +399,8 @@ const probe = h('span', { hidden: true });
  */
 function headOf({ id, unit }, lines, minutes) {
   if (lines.length === 0) return ['none'];
-  const latest = lines.map(({ values }) => lastOf(values));
+  // A sample without a value has no figure: an old one would look like the present.
+  const latest = lines.map(({ values }) => values.at(-1) ?? null);
   if (unit === 'events') {
     const count = sumOf(lines.map(({ values }) => sumOf(values))) ?? 0;
     return [quantity('count', count), h('small', null, ` in ${minutes} min`)];
@@ -346,9 +420,19 @@ function top(max, unit) {
   return Math.max(least, (max ?? 0) * 1.15);
 }
 
-/** @param {readonly (number|null)[]} values */
-function lastOf(values) {
-  return values.findLast((value) => value !== null) ?? null;
+/**
+ * Bars on top of each other: the highest comes first, and later ones are drawn over it.
+ * @param {readonly (readonly (number|null)[])[]} values of the lines
+ * @returns {(number|null)[][]} in reverse order, each with the sum of its line and those before it
+ */
+function stacked(values) {
+  /** @type {(number|null)[][]} */
+  const sums = [];
+  for (const line of values) {
+    const below = sums[0];
+    sums.unshift(line.map((value, i) => (value ?? 0) + (below?.[i] ?? 0) || null));
+  }
+  return sums;
 }
 
 /** @param {readonly (number|null)[]} values */

@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { run, textOf } from './dialog.js';
-import { empty, fill, h, icon, pageHead, pill } from './dom.js';
+import { dataTable, empty, fill, h, icon, pageHead, pill } from './dom.js';
 import { whole } from './format.js';
 
 /**
@@ -85,23 +85,15 @@ function report({ wanted, first, permits, verdict, limits }) {
     h(
       'div',
       { class: 'card table-card' },
-      h(
-        'table',
-        null,
-        h('caption', { class: 'visually-hidden' }, 'System limits'),
-        h(
-          'thead',
-          null,
-          h(
-            'tr',
-            null,
-            h('th', { scope: 'col' }, 'Limit'),
-            h('th', { scope: 'col' }, 'Value'),
-            h('th', { scope: 'col', class: 'number' }, 'Permits'),
-            h('th', { scope: 'col' }, 'Verdict'),
-          ),
-        ),
-        h('tbody', null, limits.map(row)),
+      dataTable(
+        'System limits',
+        [
+          { title: 'Limit' },
+          { title: 'Value' },
+          { title: 'Permits', isNumber: true },
+          { title: 'Verdict' },
+        ],
+        limits.map(row),
       ),
     ),
   ];
@@ -122,21 +114,13 @@ function fixCard({ name, why, meaning, fix }) {
 /** @param {Finding} finding */
 function row({ name, value, permits, binds, verdict, meaning, why }) {
   const tone = verdict === 'ok' ? 'good' : verdict === 'low' ? 'bad' : 'plain';
-  return h(
-    'tr',
-    null,
-    h(
-      'th',
-      { scope: 'row' },
+  return [
+    [
       h('code', null, name),
       h('p', { class: 'muted meaning' }, verdict === 'cannot read' ? why : meaning),
-    ),
-    h('td', { class: 'mono' }, value),
-    h(
-      'td',
-      { class: 'number' },
-      permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
-    ),
-    h('td', null, pill(tone, verdict)),
-  );
+    ],
+    h('span', { class: 'mono' }, value),
+    permits === null ? '–' : binds ? whole(permits) : `(${whole(permits)})`,
+    pill(tone, verdict),
+  ];
 }

@@ -66,6 +66,7 @@ const ICONS = Object.freeze({
   stop: 'M5.5 5.500h9v9h-9z',
   key: 'M12.5 3.500a4 4 0 1 0 0 8 4 4 0 0 0 0-8ZM9.5 10.500l-6 6M5.5 14.500l2 2',
   back: 'M12.5 4.5 7 10l5.5 5.5',
+  plug: 'M7 3.500v4M13 3.500v4M5 7.500h10v2.500a5 5 0 0 1-10 0zM10 15v2.500',
 });
 
 /** @typedef {keyof typeof ICONS} IconName */
@@ -132,11 +133,82 @@ export function field(label, input, hint) {
 }
 
 /**
+ * @typedef {object} Column
+ * @property {string} title '' for a column of buttons
+ * @property {boolean} [isNumber]
+ */
+
+/**
+ * A table in a card. In a narrow window each row becomes a block with the titles beside the values,
+ * which needs the roles: an element that is not displayed as a table is none to a screen reader.
+ * @param {string|HTMLElement} caption a text is for screen readers only
+ * @param {readonly Column[]} columns
+ * @param {readonly (Child|Child[])[][]} rows a cell for each column; the first is the row's head
+ */
+export function dataTable(caption, columns, rows) {
+  return h(
+    'table',
+    { class: 'data', role: 'table' },
+    typeof caption === 'string' ? h('caption', { class: 'visually-hidden' }, caption) : caption,
+    h(
+      'thead',
+      { role: 'rowgroup' },
+      h(
+        'tr',
+        { role: 'row' },
+        columns.map(({ title, isNumber }) =>
+          title === ''
+            ? h('td', { role: 'cell' })
+            : h(
+                'th',
+                { scope: 'col', role: 'columnheader', class: isNumber ? 'number' : null },
+                title,
+              ),
+        ),
+      ),
+    ),
+    h(
+      'tbody',
+      { role: 'rowgroup' },
+      rows.map((cells) =>
+        h(
+          'tr',
+          { role: 'row' },
+          cells.map((cell, i) =>
+            i === 0
+              ? h('th', { scope: 'row', role: 'rowheader' }, cell)
+              : h(
+                  'td',
+                  {
+                    role: 'cell',
+                    'data-title': columns[i].title || null,
+                    class: columns[i].isNumber ? 'number' : null,
+                  },
+                  cell,
+                ),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/**
+ * A number with a bar. The bars of a column begin at the same place, whatever their numbers.
+ * @param {number} value
+ * @param {number} most
+ * @param {string} text
+ */
+export function barred(value, most, text) {
+  return h('span', { class: 'barred' }, bar(value, most), h('span', null, text));
+}
+
+/**
  * A number as a bar beside it. SVG, because the policy of the page forbids style attributes.
  * @param {number} value
  * @param {number} most
  */
-export function bar(value, most) {
+function bar(value, most) {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('viewBox', '0 0 100 6');
   svg.setAttribute('preserveAspectRatio', 'none');

@@ -2,7 +2,7 @@
 
 import { get } from './api.js';
 import { textOf } from './dialog.js';
-import { empty, fill, h, pageHead, pill } from './dom.js';
+import { dataTable, empty, fill, h, pageHead, pill } from './dom.js';
 import { whole } from './format.js';
 
 const REFRESH_MS = 3000;
@@ -44,48 +44,28 @@ export function limitsView() {
 function table(limits) {
   return h(
     'div',
-    { class: 'card table-card' },
-    h(
-      'table',
-      null,
-      h('caption', { class: 'visually-hidden' }, 'Limits'),
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          h('th', { scope: 'col' }, 'Limit'),
-          h('th', { scope: 'col', class: 'number' }, 'Value'),
-          h('th', { scope: 'col' }, 'Mode'),
-          h('th', { scope: 'col', class: 'number' }, 'Refused'),
-          h('th', { scope: 'col', class: 'number' }, 'Observed'),
-        ),
-      ),
-      h('tbody', null, limits.map(row)),
+    { class: 'card table-card limits' },
+    dataTable(
+      'Limits',
+      [
+        { title: 'Limit' },
+        { title: 'Value', isNumber: true },
+        { title: 'Mode' },
+        { title: 'Refused', isNumber: true },
+        { title: 'Observed', isNumber: true },
+      ],
+      limits.map(row),
     ),
   );
 }
 
 /** @param {Limit} limit */
 function row({ setting, meaning, unit, value, mode, acted, observed }) {
-  return h(
-    'tr',
-    null,
-    h(
-      'th',
-      { scope: 'row' },
-      h('code', null, setting),
-      h('p', { class: 'muted meaning' }, meaning.replaceAll('`', '')),
-    ),
-    h(
-      'td',
-      { class: 'number nowrap' },
-      whole(value),
-      unit && h('span', { class: 'muted' }, ` ${unit}`),
-    ),
-    h('td', null, pill(TONES[mode], mode)),
-    h('td', { class: `number${acted ? ' acted' : ''}` }, acted === null ? '–' : whole(acted)),
-    h('td', { class: `number${observed > 0 ? ' acted' : ''}` }, whole(observed)),
-  );
+  return [
+    [h('code', null, setting), h('p', { class: 'muted meaning' }, meaning.replaceAll('`', ''))],
+    h('span', { class: 'nowrap' }, whole(value), unit && h('span', { class: 'muted' }, ` ${unit}`)),
+    pill(TONES[mode], mode),
+    h('span', { class: acted ? 'acted' : null }, acted === null ? '–' : whole(acted)),
+    h('span', { class: observed > 0 ? 'acted' : null }, whole(observed)),
+  ];
 }

@@ -7,6 +7,8 @@ import { get, setKey } from './api.js';
 import { noticeArea } from './dialog.js';
 import { doctorView } from './doctor.js';
 import { empty, field, fill, h, icon, pill } from './dom.js';
+import { Fleet } from './fleet.js';
+import { clock } from './format.js';
 import { limitsView } from './limits.js';
 import { overview } from './overview.js';
 import { publishView } from './publish.js';
@@ -116,12 +118,20 @@ function askForKey(status, message) {
 function frame(session) {
   const store = new Store(session.points);
   /** @type {App} */
-  const app = { session, store, can: (right) => session.rights.includes(right) };
-  const main = h('main', { id: 'main', tabindex: -1 });
+  const app = {
+    session,
+    store,
+    fleet: new Fleet(),
+    can: (right) => session.rights.includes(right),
+  };
+  const banner = h('div', { class: 'banners', role: 'alert' });
+  const content = h('div', { class: 'view' });
+  const main = h('main', { id: 'main', tabindex: -1 }, banner, content);
   const status = h('div', { class: 'status', role: 'status' });
   const links = PLACES.map((place) =>
     h('a', { href: `#/${place.path}` }, icon(place.icon), h('span', null, place.title)),
   );
+  const page = h('div', { class: 'frame' });
   fill(
     document.body,
     h(
@@ -136,42 +146,42 @@ function frame(session) {
       },
       'Skip to the content',
     ),
-    h(
-      'div',
-      { class: 'frame' },
-      h(
-        'aside',
-        { class: 'side' },
-        h(
-          'a',
-          { class: 'brand', href: '#/' },
-          h('img', { src: '/console/icon.svg', alt: '', width: 28, height: 28 }),
-          h('span', null, 'Fanfare'),
-        ),
-        h('nav', { 'aria-label': 'Views' }, links),
-        h(
-          'div',
-          { class: 'side-foot' },
-          status,
-          themeSwitch(() => view?.redraw?.()),
-          session.key !== '' &&
-            h(
-              'button',
-              {
-                class: 'button quiet',
-                onclick: () => {
-                  setKey('');
-                  location.reload();
-                },
-              },
-              icon('key'),
-              `Forget key ${session.key}`,
-            ),
-        ),
-      ),
-      main,
-    ),
+    page,
     noticeArea,
+  );
+  fill(
+    page,
+    h(
+      'aside',
+      { class: 'side' },
+      h(
+        'a',
+        { class: 'brand', href: '#/' },
+        h('img', { src: '/console/icon.svg', alt: '', width: 28, height: 28 }),
+        h('span', null, 'Fanfare'),
+      ),
+      h('nav', { 'aria-label': 'Views' }, links),
+      h(
+        'div',
+        { class: 'side-foot' },
+        status,
+        themeSwitch(() => view?.redraw?.()),
+        session.key !== '' &&
+          h(
+            'button',
+            {
+              class: 'button quiet',
+              onclick: () => {
+                setKey('');
+                location.reload();
+              },
+            },
+            icon('key'),
+            `Forget key ${session.key}`,
+          ),
+      ),
+    ),
+    main,
   );
 
   /** @type {View|null} */
@@ -185,7 +195,7 @@ function frame(session) {
     );
     view?.close?.();
     view = PLACES[index].view(app, decoded(name));
-    fill(main, view.element);
+    fill(content, view.element);
     document.title = `${view.title} · ${session.server} · Fanfare`;
     for (const [i, link] of links.entries()) {
       if (i === index) link.setAttribute('aria-current', 'page');
@@ -204,15 +214,45 @@ function frame(session) {
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => view?.redraw?.());
 
+  /** The text of the banner. A screen reader hears it again only if it has changed. */
+  let shown = '';
+  /** @param {{title: string, text: string}|null} trouble */
+  const warn = (trouble) => {
+    const key = trouble === null ? '' : trouble.title + trouble.text;
+    if (key === shown) return;
+    shown = key;
+    fill(
+      banner,
+      trouble !== null &&
+        h(
+          'div',
+          { class: 'banner' },
+          icon('alert'),
+          h('div', null, h('strong', null, trouble.title), h('p', null, trouble.text)),
+        ),
+    );
+  };
+  let seenMs = Date.now();
   const poll = async () => {
     try {
       store.add(/** @type {any} */ (await get(`/history?since=${store.since}`)));
-      fill(status, statusOf(store));
+      seenMs = Date.now();
+      page.classList.remove('is-stale');
+      fill(status, statusOf(app));
+      warn(outageOf(app));
       view?.update?.();
     } catch (error) {
       const { status: code } = /** @type {import('./api.js').ApiError} */ (error);
       if (code === 401 || code === 403) return location.reload();
-      fill(status, pill('bad', 'no answer'), h('span', null, 'trying again'));
+      page.classList.add('is-stale');
+      fill(
+        status,
+        h('p', null, pill('bad', 'no answer'), h('span', null, `last seen ${clock(seenMs)}`)),
+      );
+      warn({
+        title: `${session.server} does not answer. Last seen ${clock(seenMs)}.`,
+        text: 'The figures below are from then. The page tries again every few seconds.',
+      });
     }
     setTimeout(poll, session.sampleMs);
   };
@@ -220,13 +260,50 @@ function frame(session) {
   poll();
 }
 
-/** @param {Store} store */
-function statusOf({ last }) {
-  if (last === null) return null;
+/** @param {App} app */
+function statusOf({ session, store: { last } }) {
+  if (last === null) return [];
   const { ready, workers, draining } = last.readiness;
-  const tone = draining ? 'warn' : ready === workers ? 'good' : ready > 0 ? 'warn' : 'bad';
-  const state = draining ? 'draining' : ready > 0 ? 'ready' : 'not ready';
-  return [pill(tone, state), h('span', null, `${ready} of ${workers} workers`)];
+  const { sinceMs } = last.broker;
+  const isWhole = ready === workers && sinceMs === null;
+  const tone = draining ? 'warn' : isWhole ? 'good' : ready > 0 ? 'warn' : 'bad';
+  const state = draining
+    ? 'draining'
+    : ready === 0
+      ? 'not ready'
+      : sinceMs === null
+        ? 'ready'
+        : 'degraded';
+  const broker = brokerName(session);
+  return [
+    h('p', null, pill(tone, state), h('span', null, `${ready} of ${workers} workers`)),
+    sinceMs === null
+      ? session.broker === 'redis' && h('p', null, pill('good', broker))
+      : h(
+          'p',
+          null,
+          pill('bad', `${broker} unavailable`),
+          ' ',
+          h('span', null, `since ${clock(sinceMs)}`),
+        ),
+  ];
+}
+
+/** @param {App} app */
+function outageOf({ session, store: { last } }) {
+  if (last === null || last.broker.sinceMs === null) return null;
+  const { sinceMs, without, workers } = last.broker;
+  const scope =
+    without === workers ? 'For all workers of this server' : `For ${without} of ${workers} workers`;
+  return {
+    title: `${brokerName(session)} unavailable since ${clock(sinceMs)}`,
+    text: `${scope}. Clients stay connected, but messages and joins that need it are answered with UNAVAILABLE. Rooms with history catch up when it is back.`,
+  };
+}
+
+/** @param {Session} session */
+function brokerName({ broker }) {
+  return broker === 'redis' ? 'Redis' : 'Embedded broker';
 }
 
 /**

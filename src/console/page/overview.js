@@ -1,7 +1,8 @@
 // overview.js: the first view: the most frequent actions, then the charts and the events.
 
 import { Chart } from './charts.js';
-import { empty, field, fill, h, icon, pageHead } from './dom.js';
+import { empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { fleetCard } from './fleet-card.js';
 import { clock, duration, plural } from './format.js';
 import { publishForm } from './publish.js';
 
@@ -13,6 +14,8 @@ const MARKS = Object.freeze({
   restart: 'restart',
   reload: 'reload',
   drain: 'drain',
+  outage: 'outage',
+  back: 'back',
 });
 
 /**
@@ -25,12 +28,14 @@ export function overview(app) {
   const events = h('div', { class: 'events' });
   const lead = h('p', { class: 'lead' });
   const broker = session.broker === 'redis' ? 'Redis' : 'embedded broker';
+  const fleet = session.broker === 'redis' ? fleetCard(app) : null;
 
   const element = h(
     'div',
     null,
     pageHead('Overview', null),
     lead,
+    fleet?.element,
     h(
       'div',
       { class: 'quick' },
@@ -43,13 +48,18 @@ export function overview(app) {
         publishForm(app, { room: '', isCompact: true }),
       ),
     ),
-    h('h2', { class: 'section-title' }, 'Last 15 minutes'),
+    h(
+      'h2',
+      { class: 'section-title' },
+      `Last 15 minutes of ${session.server} `,
+      fleet !== null && pill('plain', 'this server'),
+    ),
     h(
       'div',
       { class: 'charts' },
       charts.map((chart) => chart.element),
     ),
-    h('h2', { class: 'section-title' }, 'Events'),
+    h('h2', { class: 'section-title' }, `Events of ${session.server}`),
     events,
   );
 
@@ -57,7 +67,7 @@ export function overview(app) {
     const { last } = store;
     if (last !== null) {
       const { ready, workers } = last.readiness;
-      lead.textContent = `Server ${session.server}, Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${duration((Date.now() - last.startedMs) / 1000)}.`;
+      lead.textContent = `This is ${session.server}: Fanfare ${session.version}, ${broker}, ${ready} of ${plural(workers, 'worker')} ready, up ${duration((Date.now() - last.startedMs) / 1000)}.`;
     }
     for (const chart of charts) chart.update();
     fill(events, eventsOf(store.marks));
@@ -70,6 +80,7 @@ export function overview(app) {
       for (const chart of charts) chart.redraw();
     },
     close: () => {
+      fleet?.close();
       for (const chart of charts) chart.close();
     },
   };
@@ -116,7 +127,11 @@ function finder(place, title, text, example, action) {
 /** @param {readonly import('./store.js').Mark[]} marks */
 function eventsOf(marks) {
   if (marks.length === 0)
-    return empty('check', 'Nothing happened', 'No worker started, died or was replaced.');
+    return empty(
+      'check',
+      'Nothing happened',
+      'No worker started, died or was replaced, and the broker was available.',
+    );
   return h(
     'ol',
     { class: 'card event-list' },

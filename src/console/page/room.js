@@ -25,6 +25,9 @@ export function roomView(app, name) {
   const leaving = new AbortController();
   const counts = h('dl', { class: 'counts' });
   const members = h('div', { class: 'result' });
+  const memberCount = h('span', { class: 'muted' });
+  /** What the list shows. It is rebuilt only for another list, so that it can be scrolled. */
+  let shown = '';
   const messages = messagePanel(app, name, leaving.signal);
 
   const refresh = async () => {
@@ -36,8 +39,14 @@ export function roomView(app, name) {
         fill(counts, h('div', { class: 'warning' }, textOf(error)));
       }
     } else fill(counts);
-    if (app.can('presence')) fill(members, await membersOf(name));
-    else fill(members, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
+    if (!app.can('presence'))
+      return fill(members, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
+    const { count: total, list } = await membersOf(name);
+    const text = list.map((one) => one.textContent).join('\n');
+    memberCount.textContent = total === null ? '' : whole(total);
+    if (text === shown) return;
+    shown = text;
+    fill(members, list);
   };
   refresh();
   const timer = setInterval(refresh, REFRESH_MS);
@@ -61,7 +70,7 @@ export function roomView(app, name) {
           h('h2', null, 'Publish'),
           publishForm(app, { room: name, isFixed: true, onPublished: messages.refresh }),
         ),
-        h('section', { class: 'card pad' }, h('h2', null, 'Members'), members),
+        h('section', { class: 'card pad' }, h('h2', null, 'Members ', memberCount), members),
       ),
     ),
   );
@@ -96,7 +105,10 @@ function count(name, value, detail) {
   return h('div', null, h('dt', null, name), h('dd', { title: detail ?? '' }, value));
 }
 
-/** @param {string} room */
+/**
+ * @param {string} room
+ * @returns {Promise<{count: number|null, list: HTMLElement[]}>} `count`: null if it is unknown
+ */
 async function membersOf(room) {
   try {
     const { count: total, members = null } = await act('presence', {
@@ -104,31 +116,33 @@ async function membersOf(room) {
       query: { limit: String(MEMBERS) },
     });
     if (members === null)
-      return h('p', { class: 'muted' }, `${whole(total)} users, too many to list.`);
-    if (members.length === 0) return h('p', { class: 'muted' }, 'No user is in the room.');
-    return [
-      h(
-        'ul',
-        { class: 'members' },
-        members.map((/** @type {Message} */ { user, info }) =>
-          h(
-            'li',
-            null,
-            h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
-            info !== undefined && h('code', { class: 'muted' }, JSON.stringify(info)),
-          ),
+      return { count: total, list: [h('p', { class: 'muted' }, 'Too many to list.')] };
+    if (members.length === 0)
+      return { count: 0, list: [h('p', { class: 'muted' }, 'No user is in the room.')] };
+    const list = h(
+      'ul',
+      { class: 'members', tabindex: 0, 'aria-label': 'Members' },
+      members.map((/** @type {Message} */ { user, info }) =>
+        h(
+          'li',
+          null,
+          h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
+          info !== undefined && h('code', { class: 'muted' }, JSON.stringify(info)),
         ),
       ),
-      total > members.length &&
-        h('p', { class: 'muted' }, `The first ${members.length} of ${whole(total)}.`),
-    ];
+    );
+    const rest = `The first ${members.length} of ${whole(total)}.`;
+    return {
+      count: total,
+      list: total > members.length ? [list, h('p', { class: 'muted' }, rest)] : [list],
+    };
   } catch (error) {
     const { code } = /** @type {import('./api.js').ApiError} */ (error);
     const text =
       code === 'NO_PRESENCE'
         ? 'This room has no presence. FANFARE_PRESENCE names the rooms that have it.'
         : textOf(error);
-    return h('p', { class: 'muted' }, text);
+    return { count: null, list: [h('p', { class: 'muted' }, text)] };
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { textOf } from './dialog.js';
-import { bar, empty, field, fill, h, icon, pageHead } from './dom.js';
+import { barred, dataTable, empty, field, fill, h, icon, pageHead } from './dom.js';
 import { whole } from './format.js';
 
 const PAGE = 100;
@@ -68,24 +68,10 @@ export function roomsView(app) {
       h(
         'div',
         { class: 'card table-card' },
-        h(
-          'table',
-          null,
-          h(
-            'thead',
-            null,
-            h(
-              'tr',
-              null,
-              h('th', { scope: 'col' }, 'Room'),
-              h('th', { scope: 'col', class: 'number' }, 'Connections'),
-            ),
-          ),
-          h(
-            'tbody',
-            null,
-            rooms.map((room) => row(room, most)),
-          ),
+        dataTable(
+          'Rooms',
+          [{ title: 'Room' }, { title: 'Connections', isNumber: true }],
+          rooms.map((room) => row(room, most)),
         ),
       ),
       hasMore &&
@@ -123,14 +109,8 @@ export function roomsView(app) {
  * @param {number} most connections of a room in the list
  */
 function row({ room, connections }, most) {
-  return h(
-    'tr',
-    null,
-    h(
-      'th',
-      { scope: 'row' },
-      h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),
-    ),
-    h('td', { class: 'number' }, bar(connections, most), whole(connections)),
-  );
+  return [
+    h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),
+    barred(connections, most, whole(connections)),
+  ];
 }

@@ -1,35 +1,45 @@
 // servers.js: all servers of the fleet, with their workers.
 
-import { act } from './api.js';
 import { textOf } from './dialog.js';
-import { bar, empty, fill, h, pageHead, pill } from './dom.js';
-import { bytes, duration, plural, whole } from './format.js';
+import { barred, dataTable, empty, fill, h, pageHead, pill } from './dom.js';
+import { bytes, clock, duration, plural, whole } from './format.js';
 
 const REFRESH_MS = 3000;
 
-/**
- * @typedef {{server: string, version: string, slot: number, pid: number, state: string, connections: number, rooms: number, lagMs: number, memoryBytes: number, uptimeS: number}}
- *   WorkerInfo
- */
+/** @typedef {import('./fleet.js').Member} Member */
+/** @typedef {import('./fleet.js').WorkerInfo} WorkerInfo */
+
+const COLUMNS = [
+  { title: 'Worker' },
+  { title: 'State' },
+  { title: 'Connections', isNumber: true },
+  { title: 'Rooms', isNumber: true },
+  { title: 'Loop lag', isNumber: true },
+  { title: 'Memory', isNumber: true },
+  { title: 'Up', isNumber: true },
+];
 
 /**
  * @param {import('./view.js').App} app
  * @returns {import('./view.js').View}
  */
 export function serversView(app) {
-  const result = h('div', { class: 'result' });
+  const result = h('div', { class: 'result servers' });
   const load = async () => {
     try {
-      const { workers, partial } = await act('workers');
+      await app.fleet.load();
+      const servers = app.fleet.servers();
+      const workers = servers.flatMap((server) => (server.isGone ? [] : server.workers));
+      const most = Math.max(1, ...workers.map((one) => one.connections));
       fill(
         result,
-        partial &&
+        app.fleet.isPartial &&
           h(
             'p',
             { class: 'warning' },
             'A worker has not answered: it may be busy, starting, or of an older version.',
           ),
-        [...groups(workers)].map(([server, members]) => serverCard(app, server, members)),
+        servers.map((server) => serverCard(app, server, most)),
       );
     } catch (error) {
       fill(result, empty('alert', 'The servers cannot be listed', textOf(error)));
@@ -55,80 +65,49 @@ export function serversView(app) {
   };
 }
 
-/** @param {WorkerInfo[]} workers */
-function groups(workers) {
-  /** @type {Map<string, WorkerInfo[]>} */
-  const byServer = new Map();
-  const sorted = [...workers].sort(
-    (one, other) => one.server.localeCompare(other.server) || one.slot - other.slot,
-  );
-  for (const one of sorted) byServer.set(one.server, [...(byServer.get(one.server) ?? []), one]);
-  return byServer;
-}
-
 /**
  * @param {import('./view.js').App} app
- * @param {string} server
- * @param {WorkerInfo[]} workers
+ * @param {Member} server
+ * @param {number} most connections of a worker of any server
  */
-function serverCard(app, server, workers) {
+function serverCard(app, { name, workers, seenMs, isGone }, most) {
   const connections = workers.reduce((sum, one) => sum + one.connections, 0);
-  const most = Math.max(1, ...workers.map((one) => one.connections));
   const versions = [...new Set(workers.map(({ version }) => version))];
   return h(
     'section',
-    { class: 'card table-card' },
+    { class: `card table-card${isGone ? ' is-gone' : ''}` },
     h(
       'header',
       { class: 'card-head' },
-      h('h2', null, server),
-      server === app.session.server && pill('plain', 'this server'),
+      h('h2', null, name),
+      name === app.session.server && pill('plain', 'this server'),
+      isGone && pill('bad', `no answer, last seen ${clock(seenMs)}`),
       h(
         'p',
         { class: 'muted' },
         `${plural(connections, 'connection')} · ${plural(workers.length, 'worker')} · Fanfare ${versions.join(', ')}`,
       ),
     ),
-    h(
-      'table',
-      null,
-      h('caption', { class: 'visually-hidden' }, `Workers of ${server}`),
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          h('th', { scope: 'col' }, 'Worker'),
-          h('th', { scope: 'col' }, 'State'),
-          ['Connections', 'Rooms', 'Loop lag', 'Memory', 'Up'].map((title) =>
-            h('th', { scope: 'col', class: 'number' }, title),
-          ),
-        ),
-      ),
-      h(
-        'tbody',
-        null,
-        workers.map((one) => workerRow(one, most)),
-      ),
+    dataTable(
+      `Workers of ${name}`,
+      COLUMNS,
+      workers.map((one) => workerRow(one, most)),
     ),
   );
 }
 
 /**
  * @param {WorkerInfo} worker
- * @param {number} most connections of a worker of this server
+ * @param {number} most connections of a worker
  */
 function workerRow({ slot, pid, state, connections, rooms, lagMs, memoryBytes, uptimeS }, most) {
-  return h(
-    'tr',
-    null,
-    h('th', { scope: 'row' }, `Worker ${slot}`, h('span', { class: 'muted pid' }, `pid ${pid}`)),
-    h('td', null, pill(state === 'ready' ? 'good' : 'warn', state)),
-    h('td', { class: 'number' }, bar(connections, most), whole(connections)),
-    h('td', { class: 'number' }, whole(rooms)),
-    h('td', { class: 'number' }, `${whole(lagMs)} ms`),
-    h('td', { class: 'number' }, bytes(memoryBytes)),
-    h('td', { class: 'number' }, duration(uptimeS)),
-  );
+  return [
+    [`Worker ${slot}`, h('span', { class: 'muted pid' }, `pid ${pid}`)],
+    pill(state === 'ready' ? 'good' : 'warn', state),
+    barred(connections, most, whole(connections)),
+    whole(rooms),
+    `${whole(lagMs)} ms`,
+    bytes(memoryBytes),
+    duration(uptimeS),
+  ];
 }

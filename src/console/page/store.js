@@ -14,6 +14,8 @@
  * @property {string} text
  */
 
+/** @typedef {{times: number[], lines: Line[]}} Figures */
+
 /**
  * An answer of the server: the samples behind those that the page has.
  * @typedef {object} Part
@@ -23,6 +25,8 @@
  * @property {number} startedMs
  * @property {{ready: number, workers: number, draining: boolean}} readiness
  * @property {{slot: number, state: string, pid: number|null}[]} slots
+ * @property {{sinceMs: number|null, without: number, workers: number}} broker `sinceMs`: the outage
+ *   began; null: there is none
  */
 
 export class Store {
@@ -81,6 +85,33 @@ export class Store {
     this.times = [];
     this.lines.clear();
   }
+}
+
+/**
+ * Adds up the events of the samples in each span.
+ * @param {readonly number[]} times
+ * @param {readonly Line[]} lines
+ * @param {number} spanMs
+ * @returns {Figures} `times`: the starts of the spans
+ */
+export function inSpans(times, lines, spanMs) {
+  /** @type {number[]} */
+  const starts = [];
+  const places = times.map((timeMs) => {
+    const start = Math.floor(timeMs / spanMs) * spanMs;
+    if (starts.at(-1) !== start) starts.push(start);
+    return starts.length - 1;
+  });
+  return {
+    times: starts,
+    lines: lines.map(({ chart, name, values }) => {
+      /** @type {(number|null)[]} */
+      const sums = Array(starts.length).fill(null);
+      for (const [i, value] of values.entries())
+        if (value !== null) sums[places[i]] = (sums[places[i]] ?? 0) + value;
+      return { chart, name, values: sums };
+    }),
+  };
 }
 
 /** @param {number} count */

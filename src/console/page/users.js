@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';
-import { empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { dataTable, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
 import { plural, whole } from './format.js';
 
 /** @typedef {import('./view.js').App} App */
@@ -159,9 +159,7 @@ function connectionTable(app, connections, count, reload) {
   return h(
     'div',
     { class: 'card table-card' },
-    h(
-      'table',
-      null,
+    dataTable(
       h(
         'caption',
         null,
@@ -169,23 +167,14 @@ function connectionTable(app, connections, count, reload) {
           ? `Connections: the first ${connections.length} of ${whole(count)}`
           : 'Connections',
       ),
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          ['Connection', 'Transport', 'Address', 'Rooms'].map((title) =>
-            h('th', { scope: 'col' }, title),
-          ),
-          h('td', null),
-        ),
-      ),
-      h(
-        'tbody',
-        null,
-        connections.map((connection) => connectionRow(app, connection, reload)),
-      ),
+      [
+        { title: 'Connection' },
+        { title: 'Transport' },
+        { title: 'Address' },
+        { title: 'Rooms' },
+        { title: '' },
+      ],
+      connections.map((connection) => connectionRow(app, connection, reload)),
     ),
   );
 }
@@ -214,26 +203,20 @@ function connectionRow(app, { id, address, transport, rooms, roomCount }, reload
     },
     'Close',
   );
-  return h(
-    'tr',
-    null,
-    h('th', { scope: 'row', class: 'mono' }, id),
-    h('td', null, transport === 'sse' ? 'Server-sent events' : 'WebSocket'),
-    h('td', { class: 'mono' }, address),
+  return [
+    h('span', { class: 'mono' }, id),
+    transport === 'sse' ? 'Server-sent events' : 'WebSocket',
+    h('span', { class: 'mono' }, address),
     h(
-      'td',
-      null,
-      h(
-        'div',
-        { class: 'chips' },
-        rooms.map((room) =>
-          h('a', { class: 'chip', href: `#/rooms/${encodeURIComponent(room)}` }, room),
-        ),
-        roomCount > rooms.length &&
-          h('span', { class: 'muted' }, `and ${whole(roomCount - rooms.length)} more`),
-        roomCount === 0 && h('span', { class: 'muted' }, 'none'),
+      'div',
+      { class: 'chips' },
+      rooms.map((room) =>
+        h('a', { class: 'chip', href: `#/rooms/${encodeURIComponent(room)}` }, room),
       ),
+      roomCount > rooms.length &&
+        h('span', { class: 'muted' }, `and ${whole(roomCount - rooms.length)} more`),
+      roomCount === 0 && h('span', { class: 'muted' }, 'none'),
     ),
-    h('td', { class: 'number' }, button),
-  );
+    button,
+  ];
 }

@@ -17,6 +17,7 @@
  * @typedef {object} App
  * @property {Session} session
  * @property {import('./store.js').Store} store
+ * @property {import('./fleet.js').Fleet} fleet
  * @property {(right: string) => boolean} can
  */
 
