@@ -34,7 +34,7 @@ const JITTER = 0.1;
 
 /**
  * A key of the set. Its CryptoKeys are made when they are first used.
- * @typedef {PublicKey & {imported: Map<string, CryptoKey>}} RemoteKey
+ * @typedef {PublicKey & {imported: Map<string, Promise<CryptoKey>>}} RemoteKey
  */
 
 /** Why a read failed: the closed set of texts in the log. */
@@ -133,12 +133,13 @@ export class RemoteKeys {
    * @param {string} algorithm
    */
   async #cryptoKey(key, algorithm) {
-    const known = key.imported.get(algorithm);
-    if (known !== undefined) return known;
+    let imported = key.imported.get(algorithm);
+    if (imported === undefined) {
+      imported = /** @type {Promise<CryptoKey>} */ (importJWK(key.jwk, algorithm));
+      key.imported.set(algorithm, imported);
+    }
     try {
-      const made = /** @type {CryptoKey} */ (await importJWK(key.jwk, algorithm));
-      key.imported.set(algorithm, made);
-      return made;
+      return await imported;
     } catch {
       // A point that is not on its curve, for example. OpenSSL's text may quote the key.
       throw new TokenError('unknown_key');

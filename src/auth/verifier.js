@@ -20,7 +20,11 @@ import { TokenError } from './token-error.js';
 
 /** A handshake has room for 16 KB of headers. */
 export const MAX_TOKEN_BYTES = 8192;
-/** Tokens of public keys being verified at once. Above it a token is answered UNAVAILABLE. */
+/**
+ * Tokens of public keys being verified at once. Above it a token is answered UNAVAILABLE. Tokens
+ * that wait for the JWKS have a bound of their own, so that invented key ids do not shut out tokens
+ * of known keys while the URL hangs.
+ */
 const MAX_PENDING = 1000;
 const OVERLOAD_RETRY_S = 5;
 /** Types a token may name (RFC 8725 3.11): a plain one, or an access token (RFC 9068 2.1). */
@@ -127,13 +131,7 @@ export class TokenVerifier {
    */
   async #verifyLater(token, header, body) {
     try {
-      if (this.#pending >= MAX_PENDING) throw new TokenError('overload', OVERLOAD_RETRY_S);
-      this.#pending++;
-      try {
-        await this.#checkSignature(token, header);
-      } finally {
-        this.#pending--;
-      }
+      await this.#checkSignature(token, header);
       return this.#accept(body);
     } catch (error) {
       throw this.#refused(error);
@@ -202,13 +200,33 @@ export class TokenVerifier {
    */
   async #checkSignature(token, { alg, kid }) {
     const keys = this.#keys.get(alg);
-    for (const key of keys ?? []) if (await isSignedBy(token, key, alg)) return;
+    for (const key of keys ?? []) if (await this.#isSignedBy(token, key, alg)) return;
     if (this.#remote !== null) {
-      if (await isSignedBy(token, await this.#remote.find(alg, kid), alg)) return;
+      if (await this.#isSignedBy(token, await this.#remote.find(alg, kid), alg)) return;
     } else if (keys === undefined) {
       throw new TokenError('algorithm');
     }
     throw new TokenError('signature');
+  }
+
+  /**
+   * @param {string} token
+   * @param {CryptoKey} key
+   * @param {string} alg
+   * @returns {Promise<boolean>} false: another key has signed it
+   */
+  async #isSignedBy(token, key, alg) {
+    if (this.#pending >= MAX_PENDING) throw new TokenError('overload', OVERLOAD_RETRY_S);
+    this.#pending++;
+    try {
+      await compactVerify(token, key, { algorithms: [alg] });
+      return true;
+    } catch (error) {
+      if (error instanceof errors.JWSSignatureVerificationFailed) return false;
+      throw error;
+    } finally {
+      this.#pending--;
+    }
   }
 
   /**
@@ -219,22 +237,6 @@ export class TokenVerifier {
     const keys = this.#keys.get(algorithm);
     if (keys === undefined) this.#keys.set(algorithm, [key]);
     else keys.push(key);
-  }
-}
-
-/**
- * @param {string} token
- * @param {CryptoKey} key
- * @param {string} alg
- * @returns {Promise<boolean>} false: another key has signed it
- */
-async function isSignedBy(token, key, alg) {
-  try {
-    await compactVerify(token, key, { algorithms: [alg] });
-    return true;
-  } catch (error) {
-    if (error instanceof errors.JWSSignatureVerificationFailed) return false;
-    throw error;
   }
 }
 

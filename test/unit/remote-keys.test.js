@@ -69,6 +69,26 @@ const refusal = (verifier, token) =>
     (error) => /** @type {import('../../src/auth/token-error.js').TokenError} */ (error),
   );
 
+test('while the URL hangs, invented key ids do not shut out tokens of a known key', async (t) => {
+  const known = await pair('ES256', 'a');
+  const { verifier, state, counters } = await build(t, jwks([known.jwk]));
+  const invented = await signed(known.privateKey, 'ES256', 'invented');
+  /** @type {Promise<ServerResponse>} */
+  const hanging = new Promise((resolve) => {
+    state.answer = resolve;
+  });
+  state.nowMs += 60_000;
+  const flood = Array.from({ length: 1200 }, () => refusal(verifier, invented));
+  const response = await hanging;
+  await verifier.verify(await known.token());
+  jwks([known.jwk])(response);
+  const codes = (await Promise.all(flood)).map(({ reason }) => reason);
+  // Those above the bound of waiting tokens are refused at once.
+  assert.equal(codes.filter((reason) => reason === 'keys_unavailable').length, 200);
+  assert.equal(codes.filter((reason) => reason === 'unknown_key').length, 1000);
+  assert.equal(counters.tokens.overload, 0);
+});
+
 test('a token is accepted by the key that its kid names', async (t) => {
   const [a, b] = [await pair('ES256', 'a'), await pair('EdDSA', 'b')];
   const { verifier, state, logged } = await build(t, jwks([a.jwk, b.jwk]));
