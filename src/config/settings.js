@@ -508,7 +508,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       default: 100,
       min: 1,
       max: 100_000,
-      meaning: 'Requests of the HTTP API that a worker handles at once. Others get 503.',
+      meaning:
+        'Requests of the HTTP API that a worker handles at once; one of several keys has half of them at most. Others get 503.',
     },
     {
       env: 'FANFARE_API_MAX_BODY_BYTES',

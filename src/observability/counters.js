@@ -293,7 +293,8 @@ export function createApiCounters() {
     responses: zeros(API_STATUSES),
     refused: zeros(API_REFUSALS),
     /** messages of the publish routes, one for each room */ messages: 0,
-    /** gauge: requests that are read or handled */ inFlight: 0,
+    /** gauge: requests whose answers the clients do not have yet */ inFlight: 0,
+    /** answers that the client did not take in time */ unread: 0,
   };
 }
 

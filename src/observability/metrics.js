@@ -475,9 +475,14 @@ export const METRICS = Object.freeze([
   ),
   gauge(
     'fanfare_api_requests_in_flight',
-    'Requests of the HTTP API under way.',
+    'Requests of the HTTP API under way, until the client has taken the answer.',
     'sum',
     ({ counters }) => counters.api.inFlight,
+  ),
+  counter(
+    'fanfare_api_unread_total',
+    'Answers of the HTTP API that a client did not take in time. Its connection was closed.',
+    ({ counters }) => counters.api.unread,
   ),
   counter(
     'fanfare_api_messages_total',

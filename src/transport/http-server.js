@@ -876,7 +876,10 @@ export class HttpServer {
     handshake.call = request;
     response.on('close', () => this.#called(socket));
     if (request.headers.expect !== undefined) response.writeContinue(); // RFC 9110 10.1.1
-    api.handle(call, request, response, (given) => this.#cutShort(socket, given), flowOf(socket));
+    const onCut = (/** @type {import('./http-answers.js').Answer} */ given) =>
+      this.#cutShort(socket, given);
+    const onUnread = () => this.#discard(socket);
+    api.handle(call, request, response, onCut, flowOf(socket), onUnread);
   }
 
   /** A request to the HTTP API has been answered. @param {TrackedSocket} socket */

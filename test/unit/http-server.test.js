@@ -794,6 +794,80 @@ test('a body that is not whole after 10 s gets 408, and its connection ends', li
   await client.closed();
 });
 
+/**
+ * An HTTP API whose histories have 16 MB: more than the kernel takes for a client.
+ * @param {Record<string, string>} [env]
+ */
+function largeAnswers(env = {}) {
+  const { config } = loadConfig({ API_KEYS: `backend ${SECRET} all`, ...env });
+  assert.ok(config);
+  const page = {
+    messages: Buffer.alloc(16_777_216, 0x20),
+    position: { epoch: '0'.repeat(16), offset: 0 },
+  };
+  const parts = {
+    ...apiParts(),
+    config,
+    historyOf: () => /** @type {any} */ ({}),
+    historyReader: { read: async () => /** @type {any} */ (page) },
+  };
+  return { api: new HttpApi(parts), counters: parts.counters.api };
+}
+
+/** @param {string} [secret] */
+const historyRequest = (secret = SECRET) =>
+  `GET /api/rooms/a/history HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${secret}\r\n\r\n`;
+
+test(
+  'a client that does not take an answer of the HTTP API loses its connection after 10 s for each MiB',
+  limit,
+  async (t) => {
+    const { api, counters } = largeAnswers();
+    const { connect, server } = await start(t, { api });
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const [unread, pipelined, reader] = [await connect(), await connect(), await connect()];
+    reader.socket.removeAllListeners('data').resume();
+    for (const client of [unread, pipelined]) client.socket.pause();
+    unread.write(historyRequest());
+    pipelined.write(historyRequest() + historyRequest());
+    await until(() => counters.requests.history === 3);
+    reader.write(historyRequest());
+    await until(() => counters.inFlight === 3 && counters.requests.history === 4);
+    t.mock.timers.tick(169_999);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(counters.inFlight, 3, 'the reader’s place alone is free');
+    t.mock.timers.tick(1);
+    await until(() => counters.inFlight === 0);
+    await until(() => server.openSockets === 1);
+    assert.equal(counters.unread, 3);
+    await api.drain(60_000); // nothing is left to wait for
+  },
+);
+
+test('one of several API keys has half of the places at most', limit, async (t) => {
+  const other = 'y'.repeat(32);
+  const { api, counters } = largeAnswers({
+    API_KEYS: `backend ${SECRET} all; other ${other} all`,
+    FANFARE_API_MAX_REQUESTS: '4',
+  });
+  const { connect } = await start(t, { api });
+  const clients = [];
+  for (let i = 0; i < 3; i++) {
+    clients.push(await connect());
+    clients[i].socket.pause();
+    clients[i].write(historyRequest());
+    await until(() => counters.requests.history + counters.refused.busy === i + 1);
+  }
+  assert.deepEqual([counters.inFlight, counters.refused.busy], [2, 1]);
+  const client = await connect();
+  const small = `GET /api/none HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer`;
+  assert.equal((await client.write(`${small} ${other}\r\n\r\n`).response()).status, 404);
+  assert.equal((await client.write(`${small} ${SECRET}\r\n\r\n`).response()).status, 503);
+  for (const one of clients) one.socket.destroy();
+  await until(() => counters.inFlight === 0);
+  assert.equal((await client.write(`${small} ${SECRET}\r\n\r\n`).response()).status, 404);
+});
+
 test('plain HTTP closes a connection after 100 requests, and after a minute', limit, async (t) => {
   const { connect, server } = await start(t);
   const livez = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n';

@@ -87,6 +87,8 @@ export class Call {
   isLast = false;
   /** The body is a payload, and is not read into memory. */
   isRaw = false;
+  /** @type {(bytes: number) => void} */
+  #onUnsent = () => {};
 
   /**
    * @param {Meters} meters
@@ -122,6 +124,11 @@ export class Call {
   /** The body is a payload: it is not read into memory. */
   takeRawBody() {
     this.isRaw = true;
+  }
+
+  /** @param {(bytes: number) => void} onUnsent the kernel has not taken the whole answer */
+  whenUnsent(onUnsent) {
+    this.#onUnsent = onUnsent;
   }
 
   /** The connection ends with the answer. */
@@ -176,9 +183,11 @@ export class Call {
     for (const name in headers) response.setHeader(name, headers[name]);
     if (this.isLast) response.setHeader('Connection', 'close');
     response.setHeader('Content-Type', 'application/json');
-    response.setHeader('Content-Length', Buffer.byteLength(body));
+    const bytes = Buffer.byteLength(body);
+    response.setHeader('Content-Length', bytes);
     response.setHeader('Cache-Control', 'no-store');
     response.statusCode = status;
     response.end(body);
+    if (response.writableLength > 0) this.#onUnsent(bytes);
   }
 }

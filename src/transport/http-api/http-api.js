@@ -4,7 +4,11 @@
 //
 // The public port hands over requests below /api, if keys are configured. `begin` decides from the
 // head alone, so a request without a valid key is refused unread. Requests under way are bounded in
-// number, and their bodies in size and time.
+// number, and their bodies in size and time. One of several keys has half of the places at most.
+//
+// A request is under way until its client has taken the answer, so places bound the memory of
+// answers, too. A client has as long as a slow connection: maxUnsentAgeMs for each started
+// maxUnsentBytes. After that its socket is closed.
 
 import { isJson, readBody } from './body.js';
 import { Call } from './call.js';
@@ -39,7 +43,11 @@ export class HttpApi {
     this.meters = { take, observe, counters };
     this.maxRequests = config.apiMaxRequests;
     this.maxBodyBytes = config.apiMaxBodyBytes;
+    this.maxUnsentBytes = config.maxUnsentBytes;
+    this.maxUnsentAgeMs = config.maxUnsentAgeMs;
     this.keys = new KeyRing(config.apiKeys);
+    const isShared = this.keys.keys.length > 1;
+    this.maxRequestsPerKey = isShared ? Math.ceil(this.maxRequests / 2) : this.maxRequests;
     this.publish = new PublishRoutes(services);
     this.routes = routesOf(services, this.publish);
     const callOf = (/** @type {IncomingMessage} */ request) =>
@@ -60,7 +68,7 @@ export class HttpApi {
     const retryAfterS = this.take(key.bucket, 1, performance.now());
     if (retryAfterS > 0)
       return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
-    if (this.counters.api.inFlight >= this.maxRequests)
+    if (this.counters.api.inFlight >= this.maxRequests || key.inFlight >= this.maxRequestsPerKey)
       return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
     const call = new Call(this.meters, request, key);
     const { 'content-length': length, 'content-type': type } = request.headers;
@@ -89,16 +97,32 @@ export class HttpApi {
    * @param {(answer: Answer) => void} onCut called instead of an answer if the body is refused
    *   before its end
    * @param {import('./raw-body.js').BodyFlow} flow of the request's socket
+   * @param {() => void} onUnread closes the socket: the client does not take the answer
    */
-  handle(call, request, response, onCut, flow) {
+  handle(call, request, response, onCut, flow, onUnread) {
     this.counters.api.inFlight++;
+    call.key.enter();
     let isOver = false;
+    /** @type {NodeJS.Timeout|undefined} */
+    let timer;
     const responseOnClose = () => {
       if (isOver) return;
       isOver = true;
+      clearTimeout(timer);
+      call.key.leave();
       if (--this.counters.api.inFlight === 0) this.#onIdle?.();
     };
     response.on('close', responseOnClose);
+    call.whenUnsent((bytes) => {
+      if (isOver) return;
+      timer = setTimeout(
+        () => {
+          this.counters.api.unread++;
+          onUnread();
+        },
+        Math.ceil(bytes / this.maxUnsentBytes) * this.maxUnsentAgeMs,
+      );
+    });
     if (call.isRaw) {
       const body = rawBody(request, flow);
       this.#publishRaw(call, body, request, response).then((answer) => {

@@ -27,6 +27,18 @@ export class Key {
     this.rights = new Set(rights);
     /** The token bucket of the key, for the limiter. */
     this.bucket = { fullAt: -0.5 };
+    /** Its requests that are under way. */
+    this.inFlight = 0;
+  }
+
+  /** A request is under way. */
+  enter() {
+    this.inFlight++;
+  }
+
+  /** It is over. */
+  leave() {
+    this.inFlight--;
   }
 
   /** True if the rights hold in all rooms. */
