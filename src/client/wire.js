@@ -1,9 +1,34 @@
-// wire.js: types of the wire (docs/protocol.md).
+// wire.js: types of the wire (docs/protocol.md), and how to read a reply.
 
 /** A message of the server, parsed. @typedef {Record<string, any>} Message */
+
+/**
+ * @typedef {object} Welcome
+ * @property {string} connectionId unique over all servers
+ * @property {string} [userId] of the connection's token
+ * @property {string} serverId
+ * @property {number} heartbeatMs between two pings of the server
+ * @property {{
+ *   maxMessageBytes: number,
+ *   maxRooms?: number,
+ *   messagesPerMinute?: number,
+ *   idempotencyMs?: number,
+ * }} limits those that the server enforces
+ * @property {boolean} degraded is the broker unavailable?
+ */
 
 /** A command without its id. @typedef {Record<string, unknown> & {type: string}} Command */
 
 /** A place in a room's stream. @typedef {{epoch: string, offset: number}} Position */
 
-export {};
+/**
+ * Where the replay of a join begins. `first` says it. Servers before 0.3 do not send it: their
+ * replay is within the `last` messages, some of which may be left out.
+ * @param {Message} joined a reply to a join
+ * @param {number} [last] of the join
+ * @returns {number} offset of the message before the first
+ */
+export function startOf({ offset, replayed, first }, last = 0) {
+  if (first) return first - 1;
+  return replayed ? Math.max(0, offset - Math.max(last, replayed)) : offset;
+}

@@ -61,24 +61,20 @@ export function encodeAuthenticated(userId, expiresAt, id) {
  */
 export function encodeNotReplayed(room, hasSince, hasLast, id) {
   const recovered = hasSince ? ',"recovered":false' : '';
-  return `{"type":"joined","room":"${room}"${recovered}${replayedMember(hasLast ? 0 : undefined)}${idMember(id)}}`;
+  return `{"type":"joined","room":"${room}"${recovered}${hasLast ? ',"replayed":0' : ''}${idMember(id)}}`;
 }
 
 /**
  * The reply to a join if the room has history.
  * @param {string} room
- * @param {{epoch: string, offset: number, recovered: boolean, replayed: number}} joined
+ * @param {{epoch: string, offset: number, recovered: boolean, replayed: number, first: number}} joined
  * @param {string|number|undefined} id
- * @param {boolean} hasLast if true, the reply has `replayed`, the number of
- *   messages that follow
+ * @param {boolean} hasLast if true, the reply has `replayed`, the number of messages that follow,
+ *   and `first`, where they begin
  */
-export function encodeJoined(room, { epoch, offset, recovered, replayed }, id, hasLast) {
-  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replayedMember(hasLast ? replayed : undefined)}${idMember(id)}}`;
-}
-
-/** @param {number|undefined} replayed */
-function replayedMember(replayed) {
-  return replayed === undefined ? '' : `,"replayed":${replayed}`;
+export function encodeJoined(room, { epoch, offset, recovered, replayed, first }, id, hasLast) {
+  const replay = hasLast ? `,"replayed":${replayed},"first":${first}` : '';
+  return `{"type":"joined","room":"${room}"${positionMembers(epoch, offset)},"recovered":${recovered}${replay}${idMember(id)}}`;
 }
 
 /**

@@ -28,7 +28,10 @@ import { exceptOf } from '../protocol/publication.js';
 
 /**
  * The publications that one connection gets at once.
- * @typedef {{frames: Buffer, count: number}} Replayed
+ * @typedef {object} Replayed
+ * @property {Buffer} frames
+ * @property {number} count
+ * @property {number} [from] offset of the publication before them; absent: there are none
  */
 
 export class ReplayFrames {
@@ -90,5 +93,6 @@ export function replayFor({ from, to, format, frames, excepts }, id, formerId = 
   return {
     frames: omitted.length === 0 ? frames : leaveOut(format, frames, omitted),
     count: to - from - omitted.length,
+    from,
   };
 }

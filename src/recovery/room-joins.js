@@ -29,6 +29,8 @@ import { replayFor } from './replay-frames.js';
  * @property {number} offset
  * @property {boolean} recovered
  * @property {number} replayed publications that follow the reply at once
+ * @property {number} first offset where they begin; those that this connection does not get count,
+ *   too
  * @property {number} bytes of these
  */
 
@@ -318,14 +320,15 @@ export class RoomJoins {
    * @param {boolean} recovered
    * @param {Replayed} replayed
    */
-  #admit({ connection, request, after }, offset, recovered, { frames, count }) {
+  #admit({ connection, request, after }, offset, recovered, { frames, count, from = offset }) {
     const { counters } = this;
     const { epoch } = this.stream;
     this.pending.delete(connection);
     this.joinBudget.remove();
     const { since, onJoined } = request;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
-    const joined = { epoch, offset, recovered, replayed: count, bytes: frames.length };
+    const bytes = frames.length;
+    const joined = { epoch, offset, recovered, replayed: count, first: from + 1, bytes };
     try {
       const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
         epoch,

@@ -107,7 +107,7 @@ test('every reply and push begins with its type, which names its event', () => {
   const texts = {
     joined: encode.encodeJoined(
       'a',
-      { epoch: EPOCH, offset: 1, recovered: true, replayed: 0 },
+      { epoch: EPOCH, offset: 1, recovered: true, replayed: 0, first: 2 },
       undefined,
       false,
     ),

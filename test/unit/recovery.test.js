@@ -224,6 +224,11 @@ test('a replay leaves out messages with echo: false of its connection, and of th
   sender.say({ type: 'leave', room: 'h' });
   await settle();
   assert.deepEqual(await replayTo(since, sender), [3]);
+  sender.say({ type: 'leave', room: 'h' });
+  sender.say({ type: 'join', room: 'h', last: 50 });
+  await settle();
+  const latest = sender.of('joined').at(-1);
+  assert.deepEqual([latest.offset, latest.replayed, latest.first], [3, 2, 1]);
   // A history is the room's, whoever asks for it.
   sender.say({ type: 'history', room: 'h' });
   await settle();
@@ -254,6 +259,7 @@ test('a join with last gets the latest publications, then the new ones, and says
     offset: 10,
     recovered: false,
     replayed: 3,
+    first: 8,
     id: 1,
   });
   const all = await joinWith({ last: 10_000 });
@@ -267,7 +273,7 @@ test('a join with last gets the latest publications, then the new ones, and says
   await settle();
   assert.deepEqual(offsets(one.transport), range(8, 12));
   assert.deepEqual(offsets(all.transport), range(3, 12));
-  assert.equal(all.of('joined')[0].replayed, 8);
+  assert.deepEqual([all.of('joined')[0].replayed, all.of('joined')[0].first], [8, 3]);
   assert.deepEqual(offsets(late.transport), range(9, 12));
   assert.equal(broker.allReads.length, 2, 'one for the position, one for the older publications');
   const { recovered, insufficient } = counters.recoveries;
@@ -415,7 +421,7 @@ test('the latest publications are as many as the connection may be sent, and are
   full.transport.pendingBytes = 32_000;
   full.say({ type: 'join', room: 'h', last: 20 });
   await settle();
-  assert.equal(full.of('joined')[0].replayed, 0);
+  assert.deepEqual([full.of('joined')[0].replayed, full.of('joined')[0].first], [0, 21]);
   assert.equal(full.transport.closed, null);
 });
 
