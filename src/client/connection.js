@@ -63,7 +63,7 @@ const HEARTBEAT_MS = 30_000;
 /**
  * @typedef {object} ConnectionListener
  * @property {(state: State, detail: StateDetail) => void} onState
- * @property {(welcome: Message) => void} onWelcome the connection is usable; called before
+ * @property {(welcome: import('./wire.js').Welcome) => void} onWelcome the connection is usable; called before
  *   `onState`
  * @property {(message: Message) => void} onMessage
  * @property {() => void} onLost the connection has ended; called before `onState`
@@ -225,7 +225,7 @@ export class Connection {
       (cause) => this.#tokenFailed(cause, false),
     );
     this.state = 'connected';
-    this.#listener.onWelcome(reply);
+    this.#listener.onWelcome(/** @type {import('./wire.js').Welcome} */ (reply));
     this.#enter('connected');
   }
 
@@ -259,7 +259,7 @@ export class Connection {
     this.#drop(1000);
     if (isFinal || !mayReconnect(code)) {
       this.#enter('closed', { code, reason });
-      const message = `REFUSED: ${code} ${reason}`;
+      const message = `the server refused the connection: ${code} ${reason}`;
       this.#listener.onError(new FanfareError('REFUSED', { message, closeCode: code }));
       return;
     }

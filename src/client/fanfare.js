@@ -31,7 +31,7 @@ import { Room } from './room.js';
  * other place; without a listener it goes to the console.
  * @typedef {{
  *   state: [state: State, detail: StateDetail],
- *   welcome: [welcome: Message],
+ *   welcome: [welcome: import('./wire.js').Welcome],
  *   broadcast: [payload: any],
  *   degraded: [degraded: boolean],
  *   error: [error: FanfareError],
@@ -50,6 +50,10 @@ export class Fanfare extends Emitter {
   #replies = new Map();
   #lastId = 0;
   #stopFollowing = () => {};
+  /** Of `connect`, while there is no connection. @type {Promise<void>|undefined} */
+  #opening;
+  /** @type {(error?: FanfareError) => void} */
+  #opened = () => {};
 
   /**
    * Does not connect yet: `join`, `publish` and `connect` do.
@@ -75,7 +79,7 @@ export class Fanfare extends Emitter {
     });
     this.#port = {
       isConnected: () => this.state === 'connected',
-      isClosed: () => this.state === 'closed',
+      state: () => this.state,
       nextId: () => ++this.#lastId,
       transmit: (id, text, onReply) => this.#transmit(id, text, onReply),
       request: (command, onReply) => {
@@ -93,7 +97,11 @@ export class Fanfare extends Emitter {
     return this.#connection.state;
   }
 
-  /** Connects, also after `close` and after the server has refused the connection. */
+  /**
+   * Connects, also after `close` and after the server has refused the connection.
+   * @returns {Promise<void>} when there is a connection. Rejects when the client is closed, or the
+   *   server refuses it for good; unlike other promises, it need not be awaited
+   */
   connect() {
     this.#stopFollowing();
     this.#stopFollowing = followPage({
@@ -101,6 +109,13 @@ export class Fanfare extends Emitter {
       sleep: () => this.#connection.sleep(),
     });
     this.#connection.open();
+    if (this.#port.isConnected()) return Promise.resolve();
+    this.#opening ??= new Promise((resolve, reject) => {
+      this.#opened = (error) => (error ? reject(error) : resolve());
+    });
+    // Its error is an event, too.
+    this.#opening.catch(() => {});
+    return this.#opening;
   }
 
   /**
@@ -156,7 +171,14 @@ export class Fanfare extends Emitter {
     const rooms = [...this.#rooms.values()];
     this.#rooms.clear();
     for (const room of rooms) room.end();
+    this.#settle(new FanfareError('CLOSED'));
     await closed;
+  }
+
+  /** The attempt to connect has ended. @param {FanfareError} [error] */
+  #settle(error) {
+    this.#opened(error);
+    this.#opening = undefined;
   }
 
   /**
@@ -164,7 +186,8 @@ export class Fanfare extends Emitter {
    * @param {StateDetail} detail
    */
   #entered(state, detail) {
-    if (state === 'closed') this.#publisher.refuseAll();
+    // In every other state no connection is being made.
+    if (!state.startsWith('connect')) this.#publisher.disconnected(state === 'closed');
     this.emit('state', state, detail);
   }
 
@@ -172,10 +195,11 @@ export class Fanfare extends Emitter {
     if (this.state === 'idle') this.connect();
   }
 
-  /** @param {Message} welcome */
+  /** @param {import('./wire.js').Welcome} welcome */
   #welcomed(welcome) {
     for (const room of this.#rooms.values()) room.enter();
     this.#publisher.connected(welcome.limits?.idempotencyMs);
+    this.#settle();
     this.emit('welcome', welcome);
   }
 
@@ -217,6 +241,9 @@ export class Fanfare extends Emitter {
         return void this.emit('broadcast', message.payload);
       case 'degraded':
         return this.#degraded(message.degraded);
+      case 'authenticated':
+        for (const room of this.#rooms.values()) room.permitted();
+        return;
       case 'error':
         return this.#report(errorOf(message));
     }
@@ -231,6 +258,7 @@ export class Fanfare extends Emitter {
 
   /** @param {FanfareError} error */
   #report(error) {
+    if (error.code === 'REFUSED') this.#settle(error);
     if (!this.emit('error', error)) console.error(error);
   }
 }

@@ -1,9 +1,10 @@
 // outgoing.js: messages that the application publishes, until each is accepted or refused.
 //
 // While there is no connection, a message is refused (`offline: 'reject'`) or waits (`'queue'`).
-// Both are bounded by `maxPending`. If a connection breaks before the reply, the message may have
-// been accepted. It is sent again only if the server remembers its idempotency key; otherwise the
-// publisher gets `OUTCOME_UNKNOWN`.
+// Before the first connection it waits in any case, until the attempt succeeds or fails. Waiting
+// messages are bounded by `maxPending`. If a connection breaks before the reply, the message may
+// have been accepted. It is sent again only if the server remembers its idempotency key; otherwise
+// the publisher gets `OUTCOME_UNKNOWN`.
 
 import { reconnectDelay } from './delay.js';
 import { errorOf, FanfareError } from './error.js';
@@ -31,7 +32,7 @@ import { errorOf, FanfareError } from './error.js';
  * The client as its parts see it.
  * @typedef {object} Port
  * @property {() => boolean} isConnected
- * @property {() => boolean} isClosed will it not reconnect?
+ * @property {() => import('./connection.js').State} state
  * @property {() => number} nextId
  * @property {(id: number, text: string, onReply: OnReply) => void} transmit
  * @property {(command: import('./wire.js').Command, onReply: OnReply) => void} request
@@ -50,6 +51,8 @@ export class Publisher {
   #maxPending;
   /** In the order of publishing. @type {Set<Outgoing>} */
   #pending = new Set();
+  /** Has there been a connection since the client was opened? */
+  #wasConnected = false;
   /** How long the server remembers idempotency keys. */
   #rememberedMs = 0;
   /** @type {ReturnType<typeof setTimeout>|undefined} */
@@ -75,8 +78,10 @@ export class Publisher {
   async publish(room, payload, { echo, idempotencyKey } = {}) {
     if (payload === undefined) throw new TypeError('A payload is any JSON value.');
     if (this.#pending.size >= this.#maxPending) throw new FanfareError('QUEUE_FULL', { room });
-    if (this.#port.isClosed()) throw new FanfareError('CLOSED', { room });
-    if (!this.#isQueueing && !this.#port.isConnected()) throw new FanfareError('OFFLINE', { room });
+    const state = this.#port.state();
+    if (state === 'closed') throw new FanfareError('CLOSED', { room });
+    const mayWait = this.#isQueueing || (state === 'connecting' && !this.#wasConnected);
+    if (!mayWait && state !== 'connected') throw new FanfareError('OFFLINE', { room });
     const id = this.#port.nextId();
     const key = idempotencyKey ?? (this.#isQueueing ? randomKey() : undefined);
     const command = { type: 'message', id, room, payload, echo, idempotencyKey: key };
@@ -91,14 +96,21 @@ export class Publisher {
   /** @param {number} [rememberedMs] of `welcome` */
   connected(rememberedMs = 0) {
     this.#rememberedMs = rememberedMs;
+    this.#wasConnected = true;
     this.#flush();
   }
 
-  /** The client closes. */
-  refuseAll() {
-    clearTimeout(this.#pause);
-    this.#pause = undefined;
-    for (const message of this.#pending) this.#reject(message, 'CLOSED');
+  /**
+   * There is no connection, and none is being made.
+   * @param {boolean} isClosed will there be none later, either?
+   */
+  disconnected(isClosed) {
+    if (isClosed) {
+      clearTimeout(this.#pause);
+      this.#pause = undefined;
+      this.#wasConnected = false;
+    } else if (this.#isQueueing) return;
+    for (const message of this.#pending) this.#reject(message, isClosed ? 'CLOSED' : 'OFFLINE');
   }
 
   #flush() {
@@ -156,7 +168,7 @@ export class Publisher {
 
   /**
    * @param {Outgoing} message
-   * @param {string} code
+   * @param {import('./error.js').Code} code
    */
   #reject(message, code) {
     this.#pending.delete(message);

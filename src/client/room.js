@@ -12,6 +12,7 @@ import { reconnectDelay } from './delay.js';
 import { Emitter } from './emitter.js';
 import { errorOf, FanfareError } from './error.js';
 import { Presence } from './presence.js';
+import { startOf } from './wire.js';
 
 /** Messages that wait for the state, or for the reader of an iterator. */
 const MAX_WAITING = 1000;
@@ -70,6 +71,8 @@ export class Room extends Emitter {
   #processed;
   #isJoined = false;
   #hasLeft = false;
+  /** Did the token not permit the room? */
+  #isForbidden = false;
   /** Does the application have a state that a gap would make wrong? */
   #isContinuing;
   #attempt = 0;
@@ -80,9 +83,9 @@ export class Room extends Emitter {
   /** Numbers the gaps, so that a state that is older than one is noticed. */
   #gaps = 0;
   /**
-   * Messages of this client that it does not receive: `epoch:offset`. The server replays them to
-   * the next connection.
-   * @type {Set<string>}
+   * Messages of this client that it does not receive, behind the position. The server replays them
+   * to the next connection.
+   * @type {Set<Position>}
    */
   #unechoed = new Set();
   /** Where the messages behind the last gap begin. @type {Position|undefined} */
@@ -128,8 +131,8 @@ export class Room extends Emitter {
     const accepted = this.#publisher.publish(this.name, payload, options);
     if (options?.echo === false)
       accepted.then(
-        ({ epoch, offset }) => {
-          this.#unechoed.add(`${epoch}:${offset}`);
+        (position) => {
+          if (position.epoch) this.#unechoed.add(/** @type {Position} */ (position));
           this.#skipUnechoed();
         },
         () => {},
@@ -181,6 +184,7 @@ export class Room extends Emitter {
   enter() {
     const { last, presence } = this.#options;
     const since = this.#position;
+    this.#isForbidden = false;
     const command = {
       type: 'join',
       room: this.name,
@@ -218,28 +222,40 @@ export class Room extends Emitter {
     if (epoch !== undefined) {
       const position = this.#position;
       if (position !== undefined && position.epoch === epoch && offset <= position.offset) return;
-      if (this.#unechoed.has(`${epoch}:${offset}`)) return;
-      this.#position = { epoch, offset };
-      this.#skipUnechoed();
+      let isOwn = false;
+      for (const own of this.#unechoed) isOwn ||= own.epoch === epoch && own.offset === offset;
+      this.#moveTo({ epoch, offset });
+      if (isOwn) return;
     }
     if (this.#waiting === null) this.#deliver(message);
     else if (this.#waiting.push(message) > MAX_WAITING) this.#gap();
   }
 
+  /** @param {Position} position */
+  #moveTo(position) {
+    // Messages of a former stream do not come any more.
+    if (this.#position?.epoch !== position.epoch)
+      for (const own of this.#unechoed)
+        if (own.epoch !== position.epoch) this.#unechoed.delete(own);
+    this.#position = position;
+    this.#skipUnechoed();
+  }
+
   /** Moves the position behind messages that this client has published without an echo. */
   #skipUnechoed() {
-    const { epoch, offset = 0 } = this.#position ?? {};
-    if (this.#unechoed.delete(`${epoch}:${offset + 1}`)) {
-      this.#position = { epoch: /** @type {string} */ (epoch), offset: offset + 1 };
-      this.#skipUnechoed();
+    for (const own of this.#unechoed) {
+      const { epoch, offset = 0 } = this.#position ?? {};
+      if (own.epoch !== epoch || own.offset > offset + 1) continue;
+      if (own.offset > offset) this.#position = own;
+      this.#unechoed.delete(own);
     }
   }
 
   /** Messages are missing here. @param {Wire} push */
   resync({ epoch, offset, reloadAfterMs }) {
     if (!this.#isJoined) return;
-    this.#position = { epoch, offset };
-    this.emit('resync', this.#position);
+    this.#moveTo({ epoch, offset });
+    this.emit('resync', /** @type {Position} */ (this.#position));
     this.#gap();
     this.#reload(reloadAfterMs);
   }
@@ -247,7 +263,15 @@ export class Room extends Emitter {
   /** The server has taken the connection out of the room. @param {Wire} push */
   expelled({ reason }) {
     this.lost();
-    this.#report(new FanfareError('PERMISSION_DENIED', { message: reason, room: this.name }));
+    this.#isForbidden = reason !== 'removed';
+    this.#report(
+      new FanfareError('PERMISSION_DENIED', { message: `taken out: ${reason}`, room: this.name }),
+    );
+  }
+
+  /** The connection has a new token: joins if the one before did not permit it. */
+  permitted() {
+    if (this.#isForbidden) this.enter();
   }
 
   /** @param {FanfareError} error */
@@ -258,6 +282,7 @@ export class Room extends Emitter {
       this.#port.request({ type: 'leave', room: name }, () => {});
       return this.enter();
     }
+    this.#isForbidden = error.code === 'PERMISSION_DENIED';
     if (!error.retryable) return this.#report(error);
     const delayMs = reconnectDelay({ code: 1006, attempt: this.#attempt++ });
     this.#timer = setTimeout(() => this.enter(), Math.max(delayMs, error.retryAfterMs ?? 0));
@@ -267,11 +292,12 @@ export class Room extends Emitter {
    * @param {Wire} reply
    * @param {Position|undefined} since
    */
-  #joined({ epoch, offset, recovered = false, replayed = 0 }, since) {
+  #joined(reply, since) {
+    const { epoch, offset, recovered = false } = reply;
     this.#isJoined = true;
     this.#attempt = 0;
     if (epoch === undefined) this.#position = undefined;
-    else if (!recovered) this.#position = { epoch, offset: offset - replayed };
+    else if (!recovered) this.#moveTo({ epoch, offset: startOf(reply, this.#options.last) });
     const position = epoch === undefined ? undefined : { epoch, offset };
     const isMissing = this.#isContinuing && !recovered;
     this.#isContinuing = true;

@@ -54,6 +54,19 @@ listener.join<Chat>('chat.1').on('message', (payload) => payload.text);
 // @ts-expect-error: a stream only listens
 listener.join<Chat>('chat.1').publish({ text: 'hi' });
 export const retryable = (error: FanfareError): boolean => error.retryable;
+export const isOffline = ({ code }: FanfareError) => code === 'OFFLINE' || code === 'ROOM_LIMIT';
+// @ts-expect-error: there is no such code
+export const isMistyped = ({ code }: FanfareError) => code === 'OFLINE';
+fanfare.on('welcome', ({ connectionId, limits }) => {
+  const rooms: number | undefined = limits.maxRooms;
+  return [connectionId.length, rooms];
+});
+// @ts-expect-error: a welcome has no such field
+fanfare.on('welcome', ({ conectionId }) => conectionId);
+listener.on('error', ({ code }) => code === 'REFUSED');
+// @ts-expect-error: there is no such code
+listener.on('error', ({ code }) => code === 'REFUSD');
+export const connected: Promise<void> = fanfare.connect();
 export const hooks = {
   async onConnect({ headers, query }) {
     if (headers.cookie === undefined) return { deny: 'Please log in.' };

@@ -300,6 +300,27 @@ test('`last` of a later tab is read from the history', async (t) => {
   assert.deepEqual(list, [9, 10, 11, 12]);
 });
 
+test('a replay that leaves messages out arrives at the first tab, and at later ones', async (t) => {
+  const all = setUp(t);
+  const [one, two] = [await all.open(), await all.open()];
+  await all.greet();
+  const room = one.fanfare.join('chat.1', { last: 4 });
+  const list = seen(room);
+  await all.settle();
+  const joined = { type: 'joined', room: 'chat.1', ...at(10), recovered: false };
+  await all.answer('join', { ...joined, replayed: 1, first: 7 });
+  await all.push(message(8));
+  assert.deepEqual(list, [8]);
+  const other = seen(await all.join(two.fanfare, { last: 3 }));
+  await all.answer('history', {
+    type: 'history',
+    room: 'chat.1',
+    ...at(10),
+    messages: [8, 9, 10].map((offset) => ({ payload: offset, offset })),
+  });
+  assert.deepEqual(other, [8, 9, 10]);
+});
+
 test('a publish of a tab survives the end of the leader, with the same key', async (t) => {
   const all = setUp(t);
   const [one, two] = [await all.open(), await all.open()];

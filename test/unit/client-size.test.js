@@ -5,10 +5,11 @@ import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { clientScripts } from '../helpers/client-script.js';
 
+/** docs/client.md names these sizes, rounded up. A change that needs more says why. */
 const MAX_BYTES = {
-  'fanfare.min.js': 5 * 1024,
-  'fanfare-shared.min.js': 8.5 * 1024,
-  'fanfare-sse.min.js': 2 * 1024,
+  'fanfare.min.js': 5.5 * 1024,
+  'fanfare-shared.min.js': 8.75 * 1024,
+  'fanfare-sse.min.js': 2.2 * 1024,
 };
 
 const scripts = clientScripts();

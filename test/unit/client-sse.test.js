@@ -70,9 +70,9 @@ class FakeRequest {
     await turn();
   }
 
-  /** @param {number} status @param {Record<string, string>} [headers] */
-  async refuse(status, headers) {
-    this.resolve(new Response('{}', { status, headers }));
+  /** @param {number} status @param {Record<string, string>} [headers] @param {string} [body] */
+  async refuse(status, headers, body = '{}') {
+    this.resolve(new Response(body, { status, headers }));
     await turn();
   }
 }
@@ -91,8 +91,9 @@ function withResolvers() {
 /**
  * @param {TestContext} t
  * @param {import('../../src/client/sse/index.js').Options} [options]
+ * @param {string} [address]
  */
-function setUp(t, options) {
+function setUp(t, options, address = 'https://chat.example/sse') {
   t.mock.timers.enable({ apis: ['setTimeout', 'Date'] });
   t.mock.method(Math, 'random', () => 0.5);
   /** @type {FakeRequest[]} */
@@ -102,14 +103,14 @@ function setUp(t, options) {
     requests.push(request);
     return request.answered;
   });
-  const fanfare = new Fanfare('https://chat.example/sse', options);
+  const fanfare = new Fanfare(address, options);
   t.after(() => fanfare.close());
   /** @type {[string, number|undefined][]} */
   const states = [];
   fanfare.on('state', (state, { delayMs }) => states.push([state, delayMs]));
   /** @type {string[]} */
   const errors = [];
-  fanfare.on('error', ({ code, message }) => errors.push(code === message ? code : message));
+  fanfare.on('error', ({ code, message }) => errors.push(`${code}: ${message}`));
   return {
     fanfare,
     requests,
@@ -233,7 +234,7 @@ test('a state that cannot be loaded is reported and loaded again; a later gap re
   const resync = { type: 'resync', room: 'chat.1', ...at(10), reloadAfterMs: 0 };
   await client.request.send(resync);
   await client.pass(0);
-  assert.deepEqual(client.errors, ['STATE_UNAVAILABLE']);
+  assert.deepEqual(client.errors, ['STATE_UNAVAILABLE: recoverFailed failed']);
   await client.request.send(resync);
   await client.pass(0);
   await client.pass(30_000);
@@ -304,10 +305,34 @@ test('a refusal with Retry-After is tried again, others end the client', async (
   await client.pass(7500);
   await client.request.refuse(403);
   assert.deepEqual(client.states.at(-1), ['closed', undefined]);
-  assert.deepEqual(client.errors, ['REFUSED: HTTP 403']);
+  assert.deepEqual(client.errors, ['REFUSED: the server refused the stream: HTTP 403']);
   client.fanfare.connect();
   await turn();
   assert.equal(client.requests.length, 3, 'connect() tries again');
+});
+
+test('a refusal has the reason of its body, if that has one', async (t) => {
+  const client = setUp(t);
+  client.fanfare.join('chat.1');
+  await turn();
+  const reason = 'The connection is in as many rooms as allowed.';
+  await client.request.refuse(400, {}, JSON.stringify({ error: 'ROOM_LIMIT', message: reason }));
+  assert.equal(client.fanfare.state, 'closed');
+  assert.equal(client.errors.at(-1), `REFUSED: the server refused the stream: HTTP 400: ${reason}`);
+  // A proxy has answered.
+  client.fanfare.connect();
+  await turn();
+  await client.request.refuse(404, {}, '<html>');
+  assert.equal(client.fanfare.state, 'closed');
+  assert.equal(client.errors.at(-1), 'REFUSED: the server refused the stream: HTTP 404');
+});
+
+test('a URL may have a query', async (t) => {
+  const client = setUp(t, {}, 'https://chat.example/sse?tenant=7#top');
+  await client.joined({ since: at(3) });
+  const { url, rooms, lastEventId } = client.request;
+  assert.equal(url.searchParams.get('tenant'), '7');
+  assert.deepEqual([rooms, lastEventId], [['chat.1'], 'e1:3']);
 });
 
 test('a token is kept until it is refused; a new one that is refused ends the client', async (t) => {
@@ -337,7 +362,10 @@ test('a token callback that fails is reported and called again', async (t) => {
   });
   client.fanfare.join('chat.1');
   await turn();
-  assert.deepEqual([client.errors, client.requests.length], [['TOKEN_UNAVAILABLE'], 0]);
+  assert.deepEqual(
+    [client.errors, client.requests.length],
+    [['TOKEN_UNAVAILABLE: the token function failed'], 0],
+  );
   await client.pass(500);
   assert.equal(client.requests.length, 1);
 });
@@ -386,7 +414,7 @@ test('broadcasts, outages and errors are events of the client; close ends rooms'
   await client.request.send({ type: 'error', error: 'UNAVAILABLE', message: 'later' });
   await client.fanfare.close();
   assert.deepEqual(list, [null, true, 'left']);
-  assert.deepEqual(client.errors, ['later']);
+  assert.deepEqual(client.errors, ['UNAVAILABLE: later']);
   await client.pass(60_000);
   assert.equal(client.requests.length, 1);
 });

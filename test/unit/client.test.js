@@ -4,7 +4,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Fanfare } from '../../src/client/index.js';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { Fanfare, FanfareError } from '../../src/client/index.js';
 import { at, message, seen } from '../helpers/client-messages.js';
 import { fakeSockets } from '../helpers/fake-socket.js';
 import { slowState } from '../helpers/slow-state.js';
@@ -150,7 +152,7 @@ for (const code of [4500, 4503, 1009]) {
     assert.equal(client.sockets.length, 1);
     assert.deepEqual(
       client.errors.map((error) => [error.code, error.closeCode, error.message]),
-      [['REFUSED', code, `REFUSED: ${code} why`]],
+      [['REFUSED', code, `the server refused the connection: ${code} why`]],
     );
     client.fanfare.connect();
     await turn();
@@ -347,6 +349,7 @@ test('`last` counts for the first join only, and its replay is delivered', async
     ...at(10),
     recovered: false,
     replayed: 2,
+    first: 9,
   });
   for (const offset of [9, 10, 11]) client.socket.push(message(offset));
   assert.deepEqual(list, [9, 10, 11]);
@@ -355,6 +358,34 @@ test('`last` counts for the first join only, and its replay is delivered', async
   client.socket.greet();
   const { last, since } = client.socket.last('join');
   assert.deepEqual([last, since], [undefined, at(11)]);
+});
+
+for (const [server, about] of /** @type {const} */ ([
+  ['a server', { first: 7 }],
+  ['a server of before 0.3, which does not say where its replay begins,', {}],
+])) {
+  test(`${server} leaves out own messages of a replay, and the others all arrive`, async (t) => {
+    const client = setUp(t);
+    const room = client.fanfare.join('chat.1', { last: 4 });
+    const list = seen(room);
+    await turn();
+    client.socket.greet();
+    const joined = { type: 'joined', room: 'chat.1', ...at(10), recovered: false, replayed: 2 };
+    client.socket.answer('join', { ...joined, ...about });
+    for (const offset of [7, 10, 11]) client.socket.push(message(offset));
+    assert.deepEqual(list, [7, 10, 11]);
+    assert.deepEqual(room.position, at(11));
+  });
+}
+
+test('a replay of nothing moves the position to the end of the room', async (t) => {
+  const client = setUp(t);
+  const room = client.fanfare.join('chat.1', { last: 4 });
+  await turn();
+  client.socket.greet();
+  const joined = { type: 'joined', room: 'chat.1', ...at(10), recovered: false, replayed: 0 };
+  client.socket.answer('join', joined);
+  assert.deepEqual(room.position, at(10));
 });
 
 test('a join that is refused for the moment is tried again; another one is reported', async (t) => {
@@ -461,6 +492,71 @@ test('a message without an echo is not delivered by a replay, and is not asked f
   assert.deepEqual(list, [12, 14]);
 });
 
+test('messages without an echo whose `ack` comes late leave nothing behind', async (t) => {
+  // Not by setUp: mocks remember each call.
+  const { Socket, sockets } = fakeSockets();
+  const fanfare = new Fanfare('wss://chat.example', { WebSocket: Socket });
+  t.after(() => fanfare.close());
+  const room = fanfare.join('chat.1');
+  await turn();
+  const [socket] = sockets;
+  socket.greet();
+  socket.answer('join', { type: 'joined', room: 'chat.1', ...at(10), recovered: false });
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
+  const publish = async (/** @type {number} */ count, /** @type {number} */ first) => {
+    for (let offset = first; offset < first + 2 * count; offset += 2) {
+      const published = room.publish('own', { echo: false });
+      socket.push(message(offset + 1));
+      socket.answer('message', { type: 'ack', ...at(offset) });
+      socket.sent.length = 0;
+      await published;
+    }
+    await turn();
+    collect();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = await publish(1000, 11);
+  const bytes = (await publish(10_000, 3011)) - before;
+  assert.ok(bytes < 300_000, `${bytes} bytes are left`);
+});
+
+test('a message without an echo is forgotten once the position has passed it', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  const list = seen(room);
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
+  /** @param {ReturnType<typeof at>} position @param {() => void} before the `ack` */
+  const publish = async (position, before) => {
+    const published = room.publish('own', { echo: false });
+    before();
+    client.socket.answer('message', { type: 'ack', ...position });
+    // What `publish` resolves with is what the room remembers.
+    return new WeakRef(await published);
+  };
+  const nothing = () => {};
+  const remembered = [
+    // The `ack` comes after a later message.
+    await publish(at(11), () => client.socket.push(message(12))),
+    // A message before it is not for this connection, so none with the next offset comes.
+    await publish(at(14), nothing),
+  ];
+  client.socket.push(message(15));
+  remembered.push(await publish(at(17), nothing));
+  // Its own message comes all the same, from the replay of another connection.
+  client.socket.push({ ...message(17), payload: 'own' });
+  remembered.push(await publish(at(19), nothing));
+  client.socket.push({ type: 'resync', room: 'chat.1', ...at(3, 'e2'), reloadAfterMs: 0 });
+  await turn();
+  collect();
+  assert.deepEqual(
+    remembered.map((each) => each.deref()),
+    new Array(4).fill(undefined),
+  );
+  assert.deepEqual(list, [12, 15, { state: undefined }]);
+});
+
 test('a publish is OFFLINE before it is sent, and OUTCOME_UNKNOWN after', async (t) => {
   const client = setUp(t);
   const room = await client.joined();
@@ -468,6 +564,132 @@ test('a publish is OFFLINE before it is sent, and OUTCOME_UNKNOWN after', async 
   client.socket.end(1006);
   await assert.rejects(unknown, { code: 'OUTCOME_UNKNOWN', retryable: false });
   await assert.rejects(room.publish(2), { code: 'OFFLINE', retryable: true });
+});
+
+test('before the first connection publishes wait, in order, and the room is joined first', async (t) => {
+  const client = setUp(t);
+  const room = client.fanfare.join('chat.1');
+  const published = [room.publish('a'), client.fanfare.publish('chat.2', 'b')];
+  await turn();
+  assert.equal(client.fanfare.state, 'connecting');
+  client.socket.greet();
+  assert.deepEqual(
+    client.socket.sent.map(({ type, room: name, payload }) => [type, name, payload]),
+    [
+      ['hello', undefined, undefined],
+      ['join', 'chat.1', undefined],
+      ['message', 'chat.1', 'a'],
+      ['message', 'chat.2', 'b'],
+    ],
+  );
+  for (const { id } of client.socket.all('message')) client.socket.push({ type: 'ack', id });
+  assert.equal((await Promise.all(published)).length, 2);
+});
+
+test('publishes that wait for the first connection are refused when the attempt fails, or above maxPending', async (t) => {
+  const client = setUp(t, { maxPending: 1 });
+  const waiting = client.fanfare.publish('chat.1', 'a');
+  await assert.rejects(client.fanfare.publish('chat.1', 'b'), { code: 'QUEUE_FULL' });
+  await turn();
+  client.socket.end(1006);
+  await assert.rejects(waiting, {
+    code: 'OFFLINE',
+    retryable: true,
+    message: "not connected: await connect(), or set offline: 'queue' (room chat.1)",
+  });
+  assert.equal(client.fanfare.state, 'waiting');
+  await assert.rejects(client.fanfare.publish('chat.1', 'c'), { code: 'OFFLINE' });
+  await client.pass(500);
+  const next = client.fanfare.publish('chat.1', 'd');
+  client.socket.greet();
+  client.socket.answer('message', { type: 'ack' });
+  await next;
+  // Between two connections `reject` counts.
+  client.socket.end(1006);
+  await client.pass(1000);
+  assert.equal(client.fanfare.state, 'connecting');
+  await assert.rejects(client.fanfare.publish('chat.1', 'e'), { code: 'OFFLINE' });
+});
+
+test('after close, publishes wait for the connection that connect opens anew', async (t) => {
+  const client = setUp(t);
+  await client.joined();
+  await client.fanfare.close();
+  await assert.rejects(client.fanfare.publish('chat.1', 1), { code: 'CLOSED' });
+  client.fanfare.connect();
+  const published = client.fanfare.publish('chat.1', 2);
+  await turn();
+  client.socket.greet();
+  client.socket.answer('message', { type: 'ack' });
+  await published;
+});
+
+test('connect resolves with the first welcome, also after failed attempts, and rejects at the end', async (t) => {
+  const client = setUp(t);
+  const opened = client.fanfare.connect();
+  assert.equal(client.fanfare.connect(), opened, 'one promise for one connection');
+  await turn();
+  client.socket.end(1006);
+  await client.pass(500);
+  client.socket.greet();
+  await opened;
+  await client.fanfare.connect();
+  assert.equal(client.sockets.length, 2);
+  client.socket.end(4500, 'INVALID_TOKEN');
+  const refused = client.fanfare.connect();
+  await turn();
+  client.socket.end(4500, 'invalid token');
+  await assert.rejects(refused, {
+    code: 'REFUSED',
+    closeCode: 4500,
+    message: 'the server refused the connection: 4500 invalid token',
+  });
+  const closed = client.fanfare.connect();
+  await turn();
+  await client.fanfare.close();
+  await assert.rejects(closed, { code: 'CLOSED', message: /call connect\(\)/ });
+});
+
+test('every message of an error says more than its code', () => {
+  for (const code of /** @type {const} */ ([
+    'OFFLINE',
+    'QUEUE_FULL',
+    'OUTCOME_UNKNOWN',
+    'CLOSED',
+    'TOKEN_UNAVAILABLE',
+    'STATE_UNAVAILABLE',
+    'BUFFER_FULL',
+  ])) {
+    const { message } = new FanfareError(code);
+    assert.match(message, /^\w+( |: )\w+/);
+    assert.doesNotMatch(message, /^[A-Z_]+$/);
+  }
+});
+
+test('a room that a token does not permit is joined when a later token may permit it', async (t) => {
+  const client = setUp(t);
+  const room = await client.joined();
+  client.socket.push(message(11));
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 1 });
+  client.socket.push({ type: 'left', room: 'chat.1', reason: 'permission' });
+  assert.deepEqual([room.isJoined, client.errors.at(-1)?.code], [false, 'PERMISSION_DENIED']);
+  assert.equal(client.socket.all('join').length, 1, 'not with the same token');
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 2 });
+  assert.deepEqual(client.socket.last('join').since, at(11));
+  const refusal = { type: 'error', error: 'PERMISSION_DENIED', message: 'Not permitted.' };
+  client.socket.answer('join', refusal);
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 3 });
+  assert.equal(client.socket.all('join').length, 3);
+  // While the join is under way, and after it, a token changes nothing.
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 4 });
+  client.socket.answer('join', { type: 'joined', room: 'chat.1', ...at(11), recovered: true });
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 5 });
+  assert.equal(client.socket.all('join').length, 3);
+  assert.equal(room.isJoined, true);
+  // A backend has taken the user out of the room: a new token is not its permission.
+  client.socket.push({ type: 'left', room: 'chat.1', reason: 'removed' });
+  client.socket.push({ type: 'authenticated', userId: 'ann', expiresAt: 6 });
+  assert.equal(client.socket.all('join').length, 3);
 });
 
 test('a queue keeps the order, sends no message twice, and refuses more than its bound', async (t) => {

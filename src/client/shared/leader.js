@@ -29,8 +29,8 @@ import { SharedRoom } from './shared-room.js';
  * @property {readonly string[]} [to] tabs; all of them if absent
  * @property {import('../connection.js').State} [state]
  * @property {import('../connection.js').StateDetail} [detail]
- * @property {Message} [welcome]
- * @property {{code: string, message: string, closeCode?: number}} [error]
+ * @property {import('../wire.js').Welcome} [welcome]
+ * @property {{code: import('../error.js').Code, message: string, closeCode?: number}} [error]
  * @property {readonly Message[]} [pushes] of the server, and replies
  */
 
@@ -58,7 +58,7 @@ export class Leader {
   #lastId = 0;
   /** @type {import('../connection.js').StateDetail} */
   #detail = {};
-  /** @type {Message|undefined} */
+  /** @type {import('../wire.js').Welcome|undefined} */
   #welcome;
 
   /**

@@ -12,6 +12,7 @@
 // `echo: false`, its messages wait for the `ack`. The tab then knows which of them is its own.
 
 import { errorOf } from '../error.js';
+import { startOf } from '../wire.js';
 
 /** Messages kept for tabs that join. */
 const MAX_RECENT = 100;
@@ -191,7 +192,7 @@ export class SharedRoom {
         this.#enter(wish);
       } else if (reply.type === 'error') this.#refused(reply);
       else if (this.#isJoined) this.#reentered(reply);
-      else this.#entered(reply, since);
+      else this.#entered(reply, wish);
     });
   }
 
@@ -212,14 +213,14 @@ export class SharedRoom {
   /**
    * The connection has joined for the first tab.
    * @param {Message} reply
-   * @param {Position|undefined} since
+   * @param {{since?: Position, last?: number}} wish
    */
-  #entered(reply, since) {
-    const { epoch, offset, recovered, replayed = 0 } = reply;
+  #entered(reply, { since, last }) {
+    const { epoch, offset, recovered } = reply;
     this.#isJoined = true;
     if (epoch !== undefined) {
       this.#newest = offset;
-      const from = recovered ? Number(since?.offset) : offset - replayed;
+      const from = recovered ? Number(since?.offset) : startOf(reply, last);
       this.#position = { epoch, offset: from };
     }
     const [first, ...others] = this.#waiting;
@@ -271,7 +272,11 @@ export class SharedRoom {
     if (!last) return this.#admit(join, { recovered: false }, []);
     const admit = (/** @type {readonly Message[]} */ messages) => {
       const newest = messages.at(-1);
-      const about = newest && { offset: newest.offset, replayed: messages.length };
+      const about = newest && {
+        offset: newest.offset,
+        replayed: messages.length,
+        first: messages[0].offset,
+      };
       this.#admit(join, { recovered: false, replayed: 0, ...about }, messages);
     };
     if (this.#recent.length >= last) return admit(this.#recent.slice(-last));

@@ -2,10 +2,10 @@
 
 export class FanfareError extends Error {
   /**
-   * @param {string} code as in ../error.js
-   * @param {{message?: string, cause?: unknown}} about
+   * @param {import('../error.js').Code} code
+   * @param {{message: string, cause?: unknown}} about
    */
-  constructor(code, { message = code, cause }) {
+  constructor(code, { message, cause }) {
     super(message, { cause });
     this.code = code;
   }

@@ -126,7 +126,8 @@ export class Fanfare extends Emitter {
       try {
         this.#token = token instanceof Function ? await token() : token;
       } catch (cause) {
-        return this.#report(new FanfareError('TOKEN_UNAVAILABLE', { cause }));
+        const message = 'the token function failed';
+        return this.#report(new FanfareError('TOKEN_UNAVAILABLE', { message, cause }));
       }
     }
     const headers = this.#token ? { authorization: `Bearer ${this.#token}` } : undefined;
@@ -139,6 +140,8 @@ export class Fanfare extends Emitter {
       const code = status === 401 && !isNew ? 4001 : isFinal ? FIRST_FINAL_CODE : 1006;
       const serverDelayMs = (seconds + Math.random()) * 1000;
       this.#ending = { code, reason: `HTTP ${status}`, serverDelayMs };
+      const { message } = /** @type {{message?: string}} */ (await response.json());
+      if (message) this.#ending.reason += `: ${message}`;
       return;
     }
     const stream = /** @type {ReadableStream} */ (response.body);
@@ -164,7 +167,9 @@ export class Fanfare extends Emitter {
     const names = /** @type {[string, string][]} */ (rooms.map(({ name }) => ['room', name]));
     const query = new URLSearchParams(names);
     const ids = rooms.map(({ since }) => (since ? `${since.epoch}:${since.offset}` : '-'));
-    return `${this.#url}?${query}&lastEventId=${ids}`;
+    const url = new URL(this.#url);
+    url.search += `${url.search && '&'}${query}&lastEventId=${ids}`;
+    return url.href;
   }
 
   /** @param {import('../wire.js').Message} message */
@@ -173,7 +178,8 @@ export class Fanfare extends Emitter {
     const room = this.#rooms.get(message.room);
     if (type === 'close') Object.assign(this.#ending, message);
     else if (type === 'SERVER_SHUTDOWN') this.#ending.serverDelayMs = message.reconnectAfterMs;
-    else if (type === 'error') this.#report(new FanfareError(message.error, message));
+    else if (type === 'error')
+      this.#report(new FanfareError(message.error, /** @type {{message: string}} */ (message)));
     // The stream may not return to it, and a request for it would be refused.
     else if (type === 'left') room?.leave();
     else if (room) room.receive(message);
@@ -189,7 +195,8 @@ export class Fanfare extends Emitter {
     if (code === 4001) this.#token = null;
     if (code >= FIRST_FINAL_CODE) {
       this.#enter('closed', { code, reason });
-      return this.#report(new FanfareError('REFUSED', { message: `REFUSED: ${reason}` }));
+      const message = `the server refused the stream: ${reason}`;
+      return this.#report(new FanfareError('REFUSED', { message }));
     }
     const attempt = this.#attempt++;
     const delayMs = reconnectDelay({ ...this.#options, code, attempt, serverDelayMs });

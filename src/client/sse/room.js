@@ -116,7 +116,7 @@ export class Room extends Emitter {
       for (const push of waiting) this.#deliver(push);
     } catch (cause) {
       if (waiting !== this.#waiting) return;
-      this.#on(new FanfareError('STATE_UNAVAILABLE', { cause }));
+      this.#on(new FanfareError('STATE_UNAVAILABLE', { message: 'recoverFailed failed', cause }));
       this.#load(RELOAD_MS * Math.random());
     }
   }
