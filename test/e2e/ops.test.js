@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { WebSocket } from 'ws';
 import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { fallen } from '../helpers/counters.js';
+import { RawClient } from '../helpers/raw-http.js';
 
 const OPTIONS = { timeout: 60_000 };
 
@@ -210,4 +211,29 @@ test('livez, readyz and other paths answer as documented', OPTIONS, async (t) =>
   assert.equal(/** @type {any} */ (await nothing.json()).error, 'NOT_FOUND');
   assert.equal((await fetch(`${url}/%zz`)).status, 404);
   assert.equal((await fetch(`http://127.0.0.1:${server.port}/metrics`)).status, 404);
+});
+
+test('requests that want to leave HTTP do no harm to the operations port', OPTIONS, async (t) => {
+  const server = await startServer(t, { WORKERS: '1' });
+  const port = server.metricsPort;
+  const body = 'Host: a\r\nContent-Length: 9\r\n';
+  const upgrade = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
+  for (const end of /** @type {const} */ (['rest', 'end', 'reset'])) {
+    for (const request of [
+      `GET /livez HTTP/1.1\r\n${body}${upgrade}\r\nhalf`,
+      `GET /livez HTTP/1.1\r\nHost: a\r\n${upgrade}\r\n`,
+      `CONNECT a:80 HTTP/1.1\r\n${body}\r\nhalf`,
+      'CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n',
+    ]) {
+      const client = await RawClient.connect(t, { port });
+      client.write(request);
+      if (request.startsWith('GET')) assert.equal((await client.response()).status, 200);
+      else await client.closed(); // there is no tunnel
+      if (end === 'rest') client.write('and more');
+      else if (end === 'end') client.socket.end();
+      else client.socket.resetAndDestroy();
+    }
+  }
+  assert.equal((await fetch(`http://127.0.0.1:${port}/readyz`)).status, 200);
+  assert.ok(server.lines.every(({ level }) => level < 40));
 });

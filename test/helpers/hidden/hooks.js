@@ -13,13 +13,25 @@ export function initialize(name) {
 }
 
 /**
- * @type {(url: string, context: object, next: (url: string, context: object) =>
- *   Promise<{source?: string|Uint8Array|ArrayBuffer|null, format: string}>) => Promise<object>}
+ * @typedef {{source?: string|Uint8Array|ArrayBuffer|null, format: string}} Loaded
  */
-export async function load(url, context, next) {
-  const loaded = await next(url, context);
+
+/**
+ * @param {string} url of a module
+ * @param {Loaded} loaded
+ * @returns {Loaded} without the field
+ */
+export function hide(url, loaded) {
   if (field === undefined || url !== root + field.file) return loaded;
   const source = Buffer.from(/** @type {Uint8Array} */ (loaded.source)).toString();
   if (!source.includes(field.text)) throw new Error(`${field.file} does not contain ${field.text}`);
   return { ...loaded, source: source.replaceAll(field.text, field.hidden) };
+}
+
+/**
+ * @type {(url: string, context: object, next: (url: string, context: object) => Promise<Loaded>) =>
+ *   Promise<Loaded>}
+ */
+export async function load(url, context, next) {
+  return hide(url, await next(url, context));
 }
