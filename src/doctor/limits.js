@@ -23,6 +23,7 @@ import {
 } from '../config/system-limits.js';
 import { heapOfWorker, partOfWorker } from '../config/system-memory.js';
 import { Unread } from './read.js';
+import { LUA_FIXES, luaNote, NODE_LINES, nodeNote } from './versions.js';
 
 /** Default of --connections. */
 export const DEFAULT_WANTED = 10_000;
@@ -78,6 +79,7 @@ const DEFAULT_STREAM_NODE = 4096;
  *   number
  * @property {boolean} [isAside] `permits` is informative only and does not bind in this situation
  * @property {string} [fault] the fault, if the number does not show it
+ * @property {string} [note] what the operator should know, although nothing is too low
  * @property {string} [fix] command or setting
  */
 
@@ -377,18 +379,38 @@ export const LIMITS = Object.freeze([
     },
   },
   {
+    name: 'node',
+    needs: ['node'],
+    source: '`process.version`',
+    meaning: `The tests run on these lines of Node, which get security fixes until ${Object.entries(
+      NODE_LINES,
+    )
+      .map(([line, end]) => `${end} (${line})`)
+      .join(', ')}.`,
+    judge({ node: { version, nowMs } }) {
+      return {
+        value: version,
+        permits: null,
+        note: nodeNote(version, nowMs),
+        fix: `install Node ${Object.keys(NODE_LINES).at(-1)}`,
+      };
+    },
+  },
+  {
     name: 'redis-version',
     needs: ['redisVersion'],
     source: 'Redis: `INFO`',
-    meaning: 'Redis before 6.0 has no RESP3, which separates pushes from replies.',
+    meaning: `Redis before 6.0 has no RESP3, which separates pushes from replies. The Lua faults of 2025 (CVE-2025-49844 and three more) are fixed in Redis ${LUA_FIXES.Redis.join(', ')} and Valkey ${LUA_FIXES.Valkey.join(', ')}, and in later lines.`,
     judge({ redisVersion }) {
       if (redisVersion === null) return null;
-      const isOld = Number.parseInt(redisVersion, 10) < 6;
+      const { product, version } = redisVersion;
+      const isOld = Number.parseInt(version, 10) < 6;
       return {
-        value: redisVersion,
+        value: `${product} ${version}`,
         permits: null,
         fault: isOld ? 'this version is older than 6.0 and no longer maintained' : undefined,
-        fix: 'install a maintained version of Redis',
+        note: luaNote(redisVersion),
+        fix: 'install a maintained version of Redis or Valkey, or the security updates of your distribution',
       };
     },
   },
@@ -512,10 +534,11 @@ export const LIMITS = Object.freeze([
  * @property {string} value '' if it could not be read
  * @property {number|null} permits connections; null if no number applies
  * @property {boolean} binds whether `permits` limits the connections to this server
- * @property {'ok'|'low'|'cannot read'} verdict
- * @property {string} why the fault, or the reason why it could not be read; '' if it is ok
+ * @property {'ok'|'note'|'low'|'cannot read'} verdict
+ * @property {string} why the fault, the note, or the reason why it could not be read; '' if it is
+ *   ok
  * @property {string} meaning
- * @property {string|null} fix if it is low
+ * @property {string|null} fix if it is low, or for a note
  */
 
 /**
@@ -572,7 +595,7 @@ function find({ name, needs, meaning, judge }, readings, situation) {
   const judged =
     unread instanceof Unread ? UNREAD : judge(/** @type {Readings} */ (readings), situation);
   if (judged === null) return null;
-  const { value, permits, isAside = false, fault = '', fix = null } = judged;
+  const { value, permits, isAside = false, fault = '', note = '', fix = null } = judged;
   const binds = permits !== null && !isAside;
   const isShort = binds && permits < situation.wanted;
   const isLow = isShort || fault !== '';
@@ -584,10 +607,10 @@ function find({ name, needs, meaning, judge }, readings, situation) {
     value,
     permits,
     binds,
-    verdict: unread instanceof Unread ? 'cannot read' : isLow ? 'low' : 'ok',
-    why: unread instanceof Unread ? unread.why : fault || short,
+    verdict: unread instanceof Unread ? 'cannot read' : isLow ? 'low' : note !== '' ? 'note' : 'ok',
+    why: unread instanceof Unread ? unread.why : fault || short || note,
     meaning: meaning.replaceAll('`', ''),
-    fix: isLow ? fix : null,
+    fix: isLow || note !== '' ? fix : null,
   };
 }
 

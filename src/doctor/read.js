@@ -108,6 +108,11 @@ export const READERS = {
     if (pid !== 'self') throw new Error('the heap limit of another process cannot be read');
     return getHeapStatistics().heap_size_limit;
   },
+  /** The version of Node, and the Unix time, because the support of a version ends. */
+  node: (/** @type {ReadFile} */ _read, /** @type {string} */ pid) => {
+    if (pid !== 'self') throw new Error('the Node version of another process cannot be read');
+    return { version: process.version, nowMs: Date.now() };
+  },
 };
 
 /** @typedef {{[K in keyof typeof READERS]: ReturnType<typeof READERS[K]>}} Machine */
@@ -163,7 +168,7 @@ export function environmentOf(pid) {
 /**
  * The readings of Redis. Each is null if no Redis is configured.
  * @typedef {object} RedisState
- * @property {string|null} redisVersion
+ * @property {import('./versions.js').RedisVersion|null} redisVersion
  * @property {{hard: number, soft: number, seconds: number}|null} redisPubsub output buffer of a
  *   subscriber, in bytes; 0: no limit
  * @property {{max: number, used: number, policy: string}|null} redisMemory bytes; max 0: no limit
@@ -226,7 +231,7 @@ async function readServer(settings, node) {
       return value ?? '';
     };
     return {
-      redisVersion: info.get('redis_version') ?? new Unread('INFO has no redis_version'),
+      redisVersion: versionOf(info),
       redisPubsub: await setting('client-output-buffer-limit')
         .then(parsePubsubBuffer)
         .catch((error) => unread(error)),
@@ -245,6 +250,20 @@ async function readServer(settings, node) {
   } finally {
     redis.disconnect();
   }
+}
+
+/**
+ * Valkey gives its own version beside that of the Redis with which it is compatible.
+ * @param {Map<string, string>} info
+ * @returns {import('./versions.js').RedisVersion|Unread}
+ */
+export function versionOf(info) {
+  const valkey = info.get('valkey_version');
+  if (valkey !== undefined) return { product: 'Valkey', version: valkey };
+  const version = info.get('redis_version');
+  return version === undefined
+    ? new Unread('INFO has no redis_version')
+    : { product: 'Redis', version };
 }
 
 /**

@@ -1,4 +1,4 @@
-// report.js: the report for people (a table, then faults and fixes) and for programs (JSON).
+// report.js: the report for people (a table, then faults, notes and fixes) and for programs (JSON).
 
 import { count } from './limits.js';
 
@@ -39,9 +39,11 @@ export function toText(report, notes) {
     '',
     `First to bind: ${summary(report)}`,
   ];
-  for (const { name, verdict, why, meaning, fix } of limits) {
-    if (verdict === 'low') lines.push('', `${name}: ${why}`, ...wrapped(meaning), `  Fix: ${fix}`);
-  }
+  for (const shown of ['low', 'note'])
+    for (const { name, verdict, why, meaning, fix } of limits) {
+      if (verdict === shown) lines.push('', `${name}: ${why}`, ...wrapped(meaning));
+      if (verdict === shown && fix !== null) lines.push(`  Fix: ${fix}`);
+    }
   /**
    * Limits that could not be read, by reason. An unreachable Redis is one reason for all its
    * limits.

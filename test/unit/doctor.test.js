@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { loadConfig } from '../../src/config/config.js';
 import { readBucket } from '../../src/doctor/bucket.js';
@@ -11,8 +12,10 @@ import {
   readMachine,
   readRedis,
   Unread,
+  versionOf,
 } from '../../src/doctor/read.js';
 import { summary, toJson, toText } from '../../src/doctor/report.js';
+import { NODE_LINES } from '../../src/doctor/versions.js';
 
 const PLENTY = 1e9;
 const GIB = 2 ** 30;
@@ -38,7 +41,8 @@ function plenty() {
     memoryBytes: 1000 * GIB,
     cgroupMemory: { bytes: Number.POSITIVE_INFINITY, file: '' },
     heapBytes: 100 * GIB,
-    redisVersion: '7.2.4',
+    node: { version: 'v26.1.0', nowMs: Date.parse('2026-11-23') },
+    redisVersion: { product: 'Redis', version: '8.2.2' },
     redisPubsub: { hard: 32 * 2 ** 20, soft: 8 * 2 ** 20, seconds: 60 },
     redisMemory: { max: 0, used: 1, policy: 'noeviction' },
     redisPersistence: { save: '3600 1', append: 'everysec', failed: false },
@@ -165,7 +169,7 @@ const LOWEST = [
     /proxy_read_timeout 40s;.* FANFARE_PING_INTERVAL_MS=10000 FANFARE_PONG_TIMEOUT_MS=5000$/,
     { idleTimeoutMs: 20_000 },
   ],
-  ['redis-version', { redisVersion: '5.0.14' }, null, /./],
+  ['redis-version', { redisVersion: { product: 'Redis', version: '5.0.14' } }, null, /./],
   [
     'redis-pubsub-buffer',
     { redisPubsub: { hard: 2 ** 20, soft: 0, seconds: 0 } },
@@ -197,7 +201,7 @@ const LOWEST = [
 test('every limit has a case', () => {
   assert.deepEqual(
     LOWEST.map(([name]) => name),
-    LIMITS.map(({ name }) => name),
+    LIMITS.map(({ name }) => name).filter((name) => name !== 'node'), // it has notes only
   );
 });
 
@@ -221,6 +225,81 @@ for (const [name, lowered, permits, fix, how] of LOWEST) {
   });
 }
 
+test('a version of Node without support is a note, which changes neither verdict nor exit code', () => {
+  /** @type {[version: string, day: string, note: RegExp|null][]} */
+  const cases = [
+    ['v20.20.2', '2026-04-30T23:00Z', null],
+    ['v20.20.2', '2026-05-01', /Node 20 has had no security fixes .* ended on 2026-04-30$/],
+    ['v22.23.3', '2027-04-30', null],
+    ['v22.23.3', '2027-05-01', /Node 22 .* ended on 2027-04-30$/],
+    ['v24.21.0', '2028-05-01', /Node 24 .* ended on 2028-04-30$/],
+    ['v26.10.0', '2029-04-30', null],
+    ['v26.10.0', '2029-05-01', /Node 26 .* ended on 2029-04-30$/],
+    ['v25.1.0', '2026-01-01', /Node 25 is not among the tested lines \(20, 22, 24, 26\)$/],
+    ['v28.0.0', '2028-05-01', /not among the tested lines/],
+  ];
+  for (const [version, day, note] of cases) {
+    const report = look({ ...plenty(), node: { version, nowMs: Date.parse(day) } });
+    const row = rowOf(report, 'node');
+    assert.deepEqual([report.verdict, row.value], ['ok', version]);
+    assert.equal(row.verdict, note === null ? 'ok' : 'note', `${version} on ${day}`);
+    if (note === null) assert.equal(row.fix, null);
+    else {
+      assert.match(row.why, note);
+      assert.equal(row.fix, 'install Node 26');
+      assert.match(toText(report, []), /\nnode: Node .*\n(?: {2}.*\n)+ {2}Fix: install Node 26$/m);
+    }
+  }
+});
+
+test('a version of Redis without the Lua fixes of 2025 is a note', () => {
+  /** @type {[info: string, hasFix: boolean, value: string][]} */
+  const cases = [
+    ['redis_version:6.0.16', false, 'Redis 6.0.16'],
+    ['redis_version:6.2.19', false, 'Redis 6.2.19'],
+    ['redis_version:6.2.20', true, 'Redis 6.2.20'],
+    ['redis_version:7.0.15', false, 'Redis 7.0.15'],
+    ['redis_version:7.2.10', false, 'Redis 7.2.10'],
+    ['redis_version:7.2.11', true, 'Redis 7.2.11'],
+    ['redis_version:7.4.6', true, 'Redis 7.4.6'],
+    ['redis_version:8.0.3', false, 'Redis 8.0.3'],
+    ['redis_version:8.2.1', false, 'Redis 8.2.1'],
+    ['redis_version:8.2.2', true, 'Redis 8.2.2'],
+    ['redis_version:8.4.0', true, 'Redis 8.4.0'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.10', false, 'Valkey 7.2.10'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.6', true, 'Valkey 8.0.6'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1', false, 'Valkey 8.1.1'],
+    ['redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.0.0', true, 'Valkey 9.0.0'],
+  ];
+  for (const [info, hasFix, value] of cases) {
+    const report = look({ ...plenty(), redisVersion: versionOf(parseInfo(info)) });
+    const row = rowOf(report, 'redis-version');
+    assert.deepEqual([report.verdict, row.value], ['ok', value]);
+    assert.equal(row.verdict, hasFix ? 'ok' : 'note', value);
+    if (!hasFix) assert.match(row.why, /no fix for CVE-2025-49844/);
+  }
+});
+
+test('all files that list the lines of Node list the same ones', () => {
+  const lines = Object.keys(NODE_LINES);
+  const newest = lines.at(-1);
+  const [floor, ...others] = lines;
+  const read = (/** @type {string} */ file) =>
+    readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+  assert.match(read('package.json'), new RegExp(`"node": ">=${floor}\\.`));
+  assert.match(read('package.json'), new RegExp(`"@types/node": "\\^${floor}\\.`));
+  assert.match(
+    read('README.md'),
+    new RegExp(`Node ${lines.slice(0, -1).join(', ')} and ${newest}`),
+  );
+  const list = `Node ${others.slice(0, -1).join(', ')} and ${newest}`;
+  for (const file of ['test/README.md', 'test/setup.sh', 'CONTRIBUTING.md'])
+    assert.ok(read(file).includes(list), file);
+  assert.ok(read('test/nodes.sh').includes(`VERSIONS="${others.join(' ')}"\nNEWEST=${newest}\n`));
+  const images = [...read('docker/Dockerfile').matchAll(/^FROM node:(\d+)-/gm)].map(([, n]) => n);
+  assert.ok(images.length > 1 && images.every((line) => line === newest));
+});
+
 test('a machine that holds the wanted connections is ok, and the next limit to bind is named', () => {
   const report = look({ ...plenty(), conntrack: { max: 60_000, used: 0 } });
   assert.equal(report.verdict, 'ok');
@@ -230,10 +309,11 @@ test('a machine that holds the wanted connections is ok, and the next limit to b
 });
 
 test('if several limits are too low, the lowest is first, and one without a number comes after them', () => {
-  const low = { conntrack: { max: 40_000, used: 0 }, somaxconn: 128, redisVersion: '5.0.0' };
+  const redisVersion = /** @type {const} */ ({ product: 'Redis', version: '5.0.0' });
+  const low = { conntrack: { max: 40_000, used: 0 }, somaxconn: 128, redisVersion };
   assert.equal(look({ ...plenty(), ...low }).first, 'net.core.somaxconn');
   assert.equal(
-    look({ ...plenty(), redisVersion: '5.0.0', conntrack: { max: 60_000, used: 0 } }).first,
+    look({ ...plenty(), redisVersion, conntrack: { max: 60_000, used: 0 } }).first,
     'redis-version',
   );
 });
@@ -455,7 +535,7 @@ function reader(files, forbidden = []) {
 const KEYS = /** @type {(keyof typeof READERS)[]} */ (Object.keys(READERS));
 
 test('every file is parsed in the format of the kernel', () => {
-  const { heapBytes, ...machine } = readMachine(KEYS, 'self', reader(FILES));
+  const { heapBytes, node, ...machine } = readMachine(KEYS, 'self', reader(FILES));
   assert.deepEqual(machine, {
     openFiles: { soft: 1024, hard: 1_048_576 },
     nrOpen: 1_048_576,
@@ -477,6 +557,8 @@ test('every file is parsed in the format of the kernel', () => {
     cgroupMemory: { bytes: Number.POSITIVE_INFINITY, file: '' },
   });
   assert.ok(Number(heapBytes) > 2 ** 20);
+  assert.ok(!(node instanceof Unread));
+  assert.equal(node.version, process.version);
 });
 
 test('unlimited open files are read as such, and another process has its own limit', () => {
@@ -484,9 +566,14 @@ test('unlimited open files are read as such, and another process has its own lim
     '/proc/42/limits':
       'Max open files            unlimited            unlimited            files     \n',
   };
-  const { openFiles, heapBytes } = readMachine(['openFiles', 'heapBytes'], '42', reader(files));
+  const { openFiles, heapBytes, node } = readMachine(
+    ['openFiles', 'heapBytes', 'node'],
+    '42',
+    reader(files),
+  );
   assert.deepEqual(openFiles, { soft: Number.POSITIVE_INFINITY, hard: Number.POSITIVE_INFINITY });
   assert.ok(heapBytes instanceof Unread);
+  assert.ok(node instanceof Unread);
 });
 
 test('an empty line means no reserved ports', () => {
@@ -501,7 +588,7 @@ test('an empty line means no reserved ports', () => {
 test('if a file is missing, forbidden or malformed, the report has the reason', () => {
   const nothing = readMachine(KEYS, 'self', reader({}));
   for (const [key, reading] of Object.entries(nothing)) {
-    if (key === 'heapBytes') continue;
+    if (key === 'heapBytes' || key === 'node') continue; // not of a file
     // No such file is how a kernel says that it tracks no connections.
     if (key === 'conntrack') assert.equal(reading, null);
     else
@@ -510,7 +597,7 @@ test('if a file is missing, forbidden or malformed, the report has the reason', 
   const forbidden = readMachine(['nrOpen'], 'self', reader(FILES, ['/proc/sys/fs/nr_open'])).nrOpen;
   assert.deepEqual(forbidden, new Unread('no permission to read /proc/sys/fs/nr_open'));
   const garbage = Object.fromEntries(Object.keys(FILES).map((path) => [path, 'what is this?\n']));
-  const { heapBytes, ...rest } = readMachine(KEYS, 'self', reader(garbage));
+  const { heapBytes, node: _node, ...rest } = readMachine(KEYS, 'self', reader(garbage));
   assert.ok(!(heapBytes instanceof Unread));
   for (const [key, reading] of Object.entries(rest)) {
     assert.ok(
@@ -774,7 +861,7 @@ test('the table has a row for each limit, and a fix for each low one', () => {
   );
   assert.ok(text.endsWith('\n\na note'));
   assert.equal(
-    summary(look({ ...plenty(), redisVersion: '5.0.1' })),
+    summary(look({ ...plenty(), redisVersion: { product: 'Redis', version: '5.0.1' } })),
     'redis-version: this version is older than 6.0 and no longer maintained',
   );
 });

@@ -81,7 +81,9 @@ function report({ wanted, first, permits, verdict, limits }) {
         ),
       ),
     ),
-    ...limits.filter((one) => one.verdict === 'low').map(fixCard),
+    ...['low', 'note'].flatMap((shown) =>
+      limits.filter(({ verdict }) => verdict === shown).map(fixCard),
+    ),
     h(
       'div',
       { class: 'card table-card' },
@@ -100,11 +102,11 @@ function report({ wanted, first, permits, verdict, limits }) {
 }
 
 /** @param {Finding} finding */
-function fixCard({ name, why, meaning, fix }) {
+function fixCard({ name, why, meaning, fix, verdict }) {
   return h(
     'section',
     { class: 'card pad' },
-    h('h2', null, name, ' ', pill('bad', 'too low')),
+    h('h2', null, name, ' ', verdict === 'low' ? pill('bad', 'too low') : pill('plain', 'note')),
     h('p', null, why),
     h('p', { class: 'muted' }, meaning),
     fix && h('pre', { tabindex: 0 }, h('code', null, fix)),
