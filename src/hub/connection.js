@@ -37,8 +37,8 @@ import { CLOSES } from '../protocol/codes.js';
 
 /**
  * A room as its connections know it. The hub finds the room itself by its name.
- * @typedef {{readonly name: string, readonly sync: object|null}} JoinedRoom `sync` null: the room
- *   has no history
+ * @typedef {{readonly name: string, readonly sync: object|null, readonly users: object|null}}
+ *   JoinedRoom `sync` null: the room has no history; `users` null: it has no presence
  */
 
 // Ids are unique over a fleet without a random number per connection: a random prefix of the

@@ -5,6 +5,11 @@
 // UNAVAILABLE. The worker withdraws the notice when the broker is up and every room with history
 // has been compared with it: from then on, everything that can be recovered has been recovered. The
 // notices to 50,000 connections are paced.
+//
+// Presence events have no position, so a subscription that was lost for a moment loses them without
+// a trace. Members of rooms with presence therefore get the withdrawal after each loss, announced
+// or not: it asks them to read the list again. The worker could compare lists itself, but then it
+// would have to keep those of all its rooms.
 
 import { encodeDegraded } from '../protocol/encode.js';
 
@@ -14,11 +19,13 @@ const BATCH = 500;
 
 /** @typedef {import('../backend/broker.js').BrokerState} BrokerState */
 /** @typedef {import('../hub/connection.js').Connection} Connection */
+/** @typedef {import('../hub/connection.js').JoinedRoom} JoinedRoom */
 
 export class OutageNotice {
   /**
    * @param {object} parts
-   * @param {{readonly connections: readonly Connection[]}} parts.hub
+   * @param {{readonly connections: readonly Connection[], readonly rooms: ReadonlyMap<string, import('../hub/room.js').Room>}}
+   *   parts.hub
    * @param {import('./scheduler.js').SyncScheduler} parts.scheduler
    * @param {number} [parts.graceMs]
    */
@@ -29,11 +36,17 @@ export class OutageNotice {
     /** Is the notice in force? */
     this.isOn = false;
     this.isUp = true;
+    /** May presence events have been lost since the last withdrawal? */
+    this.hasGap = false;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
-    /** Rounds of notices begun. A later round ends an earlier one. */
+    /** Rooms with presence whose members are told in a moment. @type {Set<string>} */
+    this.lostRooms = new Set();
+    /** @type {NodeJS.Timeout|undefined} */
+    this.lostTimer = undefined;
+    /** Notices to all. A later one ends what is left of those before. */
     this.rounds = 0;
-    scheduler.catchUp.listen(() => this.#turn(false));
+    scheduler.catchUp.listen(() => this.#withdraw());
   }
 
   /** The broker is away when this worker starts, and no client is connected yet. */
@@ -46,37 +59,88 @@ export class OutageNotice {
   onState(state) {
     this.isUp = state === 'up';
     clearTimeout(this.timer);
+    if (!this.isUp) this.hasGap = true;
     if (state === 'degraded') this.timer = setTimeout(() => this.#turn(true), this.graceMs).unref();
     this.scheduler.onState(state);
   }
 
+  /**
+   * The worker may have missed publications of these rooms a moment ago.
+   * @param {readonly string[]} rooms
+   */
+  onLost(rooms) {
+    this.scheduler.onLost(rooms);
+    for (const room of rooms) if (this.hub.rooms.get(room)?.users) this.lostRooms.add(room);
+    // Rooms of one node follow each other, and so do publications of a version that is too new.
+    if (this.lostRooms.size > 0)
+      this.lostTimer ??= setTimeout(() => this.#tellLost(), this.graceMs).unref();
+  }
+
+  #tellLost() {
+    this.lostTimer = undefined;
+    const rooms = this.lostRooms;
+    this.lostRooms = new Set();
+    if (this.isOn) return; // its withdrawal tells all
+    for (const room of rooms)
+      this.#tell(this.hub.rooms.get(room)?.members ?? [], () => true, false);
+  }
+
   close() {
     clearTimeout(this.timer);
+    clearTimeout(this.lostTimer);
     this.rounds++;
+  }
+
+  /** The broker is up, and all rooms have been compared. */
+  #withdraw() {
+    if (!this.isUp) return;
+    const { hasGap } = this;
+    this.hasGap = false;
+    if (this.isOn) this.#turn(false);
+    else if (hasGap) this.#tell(this.hub.connections, seesUsers, false);
   }
 
   /** @param {boolean} isOn */
   #turn(isOn) {
     if (isOn === this.isOn || isOn === this.isUp) return;
     this.isOn = isOn;
-    const round = ++this.rounds;
-    // Publications that have just been recovered wait in the outbox: they go first.
-    setImmediate(() => this.#send([...this.hub.connections], encodeDegraded(isOn), 0, round));
+    this.rounds++;
+    this.#tell(this.hub.connections, isListening, isOn);
   }
 
   /**
    * @param {readonly Connection[]} connections
+   * @param {(connection: Connection) => boolean} isFor
+   * @param {boolean} isOn
+   */
+  #tell(connections, isFor, isOn) {
+    const { rounds } = this;
+    // Publications that have just been recovered wait in the outbox: they go first.
+    setImmediate(() => this.#send([...connections], isFor, encodeDegraded(isOn), 0, rounds));
+  }
+
+  /**
+   * @param {readonly Connection[]} connections
+   * @param {(connection: Connection) => boolean} isFor
    * @param {string} text
    * @param {number} from
    * @param {number} round
    */
-  #send(connections, text, from, round) {
+  #send(connections, isFor, text, from, round) {
     if (round !== this.rounds) return;
     const end = Math.min(connections.length, from + BATCH);
-    for (let i = from; i < end; i++) {
-      const connection = connections[i];
-      if (connection.isGreeted || connection.roomCount > 0) connection.send(text);
-    }
-    if (end < connections.length) setImmediate(() => this.#send(connections, text, end, round));
+    for (let i = from; i < end; i++) if (isFor(connections[i])) connections[i].send(text);
+    if (end < connections.length)
+      setImmediate(() => this.#send(connections, isFor, text, end, round));
   }
+}
+
+/** @param {Connection} connection */
+function isListening({ isGreeted, roomCount }) {
+  return isGreeted || roomCount > 0;
+}
+
+/** Is it in a room with presence? @param {Connection} connection */
+function seesUsers(connection) {
+  return connection.listRooms().some(({ users }) => users !== null);
 }

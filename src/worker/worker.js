@@ -341,7 +341,7 @@ export class Worker {
     await broker.start({
       // Bound, not wrapped: a closure would add one frame for each publication.
       onPublication: hub.broadcast.bind(hub),
-      onLost: (rooms) => this.scheduler.onLost(rooms),
+      onLost: (rooms) => this.outageNotice.onLost(rooms),
       onState: (state) => {
         counters.brokerUp = state === 'up' ? 1 : 0;
         this.outageNotice.onState(state);

@@ -742,7 +742,11 @@ test('a draining worker refuses publishes and still answers other commands', asy
 
 test('a connection knows its rooms and its position in each, whatever the order of changes', () => {
   const connection = new Connection(/** @type {any} */ ({}), '127.0.0.1');
-  const rooms = ['a', 'b', 'c', 'd'].map((name) => ({ name, sync: name === 'd' ? {} : null }));
+  const rooms = ['a', 'b', 'c', 'd'].map((name) => ({
+    name,
+    sync: name === 'd' ? {} : null,
+    users: null,
+  }));
   const expected = new Map();
   let state = 7;
   for (let step = 0; step < 2000; step++) {

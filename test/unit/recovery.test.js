@@ -24,6 +24,7 @@ function build({
   ttlMs = 60_000,
   isManual = false,
   maxBufferBytes = 1e9,
+  covers = /** @type {(room: string) => boolean} */ (() => false),
 } = {}) {
   const config = configOf(env);
   const broker = new StreamBroker({ size, isManual });
@@ -37,6 +38,8 @@ function build({
     historyOf,
     clock: () => clock.now,
     maxBufferBytes,
+    presence: { join() {}, leave() {}, read: async () => ({ count: 0, members: [] }) },
+    covers,
     charge: (connection, bytes) => void charged.push([connection, bytes]),
   });
   parts.scheduler.close();
@@ -1454,6 +1457,61 @@ test('greeted clients get degraded when the broker is away, and again when it is
     .filter(({ type }) => type === 'message' || type === 'degraded');
   assert.equal(seen.at(-1).type, 'degraded', 'missed publications come before the notice');
   assert.equal(silent.transport.writes.length, 0);
+});
+
+test('after a loss of the subscription, however short, members of rooms with presence are told to ask for the list', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { broker, connect, outageNotice } = build({ covers: (room) => room.endsWith('p') });
+  const [history, plain, other] = [connect(), connect(), connect()];
+  history.say({ type: 'join', room: 'h.p' });
+  plain.say({ type: 'join', room: 'p' });
+  other.say({ type: 'hello' });
+  other.say({ type: 'join', room: 'other' });
+  await settle();
+  broker.isManual = true;
+  for (let outage = 1; outage <= 2; outage++) {
+    outageNotice.onState('degraded');
+    t.mock.timers.tick(900);
+    outageNotice.onState('up');
+    await settle();
+    assert.equal(plain.of('degraded').length, outage - 1, 'rooms are compared first');
+    while (broker.reads.length > 0) {
+      broker.answer();
+      await settle();
+    }
+    for (const client of [history, plain])
+      assert.deepEqual(client.of('degraded')[outage - 1], { type: 'degraded', degraded: false });
+  }
+  outageNotice.onState('degraded');
+  t.mock.timers.tick(1000);
+  await settle();
+  outageNotice.onState('up');
+  while (broker.reads.length > 0) {
+    broker.answer();
+    await settle();
+  }
+  const told = (/** @type {typeof plain} */ { of }) => of('degraded').map((one) => one.degraded);
+  assert.deepEqual(told(plain), [false, false, true, false]);
+  assert.deepEqual(told(other), [true, false]);
+});
+
+test('members of a room that may have lost presence events are told once, and others are not', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { connect, outageNotice } = build({ covers: (room) => room.endsWith('p') });
+  const [lost, kept, plain] = ['1p', '2p', '3'].map((room) => {
+    const client = connect();
+    client.say({ type: 'join', room });
+    return client;
+  });
+  await settle();
+  // A slot of a cluster has moved; each of its channels may be reported by itself.
+  for (let i = 0; i < 3; i++) outageNotice.onLost(['1p', '3', 'gone.p']);
+  t.mock.timers.tick(1000);
+  await settle();
+  t.mock.timers.tick(10_000);
+  await settle();
+  assert.deepEqual(lost.of('degraded'), [{ type: 'degraded', degraded: false }]);
+  for (const client of [kept, plain]) assert.deepEqual(client.of('degraded'), []);
 });
 
 test('reads are bounded, and all of them are done', async () => {
