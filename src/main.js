@@ -87,6 +87,7 @@ async function primary() {
     loadSettings: (previous) => reloadSettings(previous, settings),
     exec: fileURLToPath(import.meta.url),
     onTerminal: isatty(0) || isatty(1),
+    byNpm: process.env.npm_command !== undefined || process.env.npm_lifecycle_event !== undefined,
     log: logFor(settings.config),
   });
 }

@@ -7,12 +7,15 @@
 import { spawn } from 'node:child_process';
 import { readdirSync, watch } from 'node:fs';
 import { join } from 'node:path';
+import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 
 const SETTLE_MS = 150;
+const PARENT_CHECK_MS = 500;
 
 const [folder = fileURLToPath(new URL('../src/', import.meta.url)), main = `${folder}/main.js`] =
   process.argv.slice(2);
+const onTerminal = isatty(0) || isatty(1);
 let isEnding = false;
 /** A save is waiting for the end of the server. */
 let isRestarting = false;
@@ -58,15 +61,23 @@ const watchers = [folder, ...folders.map(({ path, name }) => join(path, name))].
   watch(path, onChange),
 );
 
-for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) {
-  process.on(signal, () => {
-    isEnding = true;
-    for (const watcher of watchers) watcher.close();
-    if (!server) process.exit(0);
-    // A second signal would cut the server's drain short. The terminal sends Ctrl-C and SIGHUP to
-    // the server as well, and a restart under way has sent SIGTERM.
-    if (signal === 'SIGTERM' && !isRestarting) server.kill(signal);
-  });
+/** @param {NodeJS.Signals} signal */
+function end(signal) {
+  isEnding = true;
+  for (const watcher of watchers) watcher.close();
+  if (!server) process.exit(0);
+  // A second signal would cut the server's drain short. A terminal sends Ctrl-C and SIGHUP to the
+  // server as well, and a restart under way has sent SIGTERM.
+  if ((signal === 'SIGTERM' || !onTerminal) && !isRestarting) server.kill('SIGTERM');
 }
+
+for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) {
+  process.on(signal, end);
+}
+// npm does not pass every signal on. If it has gone, the server goes, too.
+const npm = process.ppid;
+setInterval(() => {
+  if (process.ppid !== npm && !isEnding) end('SIGTERM');
+}, PARENT_CHECK_MS).unref();
 
 start();

@@ -4,6 +4,8 @@
 //   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
 //   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
 //                     because there it means that the terminal was closed
+//   npm exits         drain: npm runs a command through a shell, which passes no signals on. So a
+//                     signal that was meant for the server ended npm and its shell
 //
 // An uncaught error drains the workers and exits with 1. If the primary is killed, the workers
 // notice that their IPC channel is closed, drain by themselves and exit.
@@ -24,6 +26,8 @@ import { Supervisor } from './supervisor.js';
 
 /** Time for the relay and the operations port to close when all workers have exited. */
 const CLOSE_TIMEOUT_MS = 1000;
+/** The kernel does not tell a process that its parent has exited. */
+const PARENT_CHECK_MS = 500;
 
 /** @typedef {import('./supervisor.js').Settings} Settings */
 
@@ -36,9 +40,10 @@ const CLOSE_TIMEOUT_MS = 1000;
  *   parts.loadSettings
  * @param {string} parts.exec the workers' entry point
  * @param {boolean} parts.onTerminal whether a terminal started it
+ * @param {boolean} parts.byNpm whether npm or npx started it
  * @param {import('pino').Logger} parts.log
  */
-export async function runPrimary({ settings, loadSettings, exec, onTerminal, log }) {
+export async function runPrimary({ settings, loadSettings, exec, onTerminal, byNpm, log }) {
   const { config } = settings;
   let signals = 0;
   /** @type {Supervisor|undefined} */
@@ -115,7 +120,9 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
       process.exit(1);
     }
     log.info({ signal }, 'draining');
-    if (supervisor) supervisor.stop(0);
+    // Ctrl-C, or a closed terminal: somebody waits, and no load balancer has sent the clients here.
+    const isByHand = onTerminal && signal !== 'SIGTERM';
+    if (supervisor) supervisor.stop(0, { isByHand });
     else exit(0);
   };
   process.on('SIGTERM', processOnSignal);
@@ -127,6 +134,18 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, log
     else if (signals === 0) processOnSignal('SIGHUP');
   };
   process.on('SIGHUP', processOnHangup);
+
+  if (byNpm) {
+    const parent = process.ppid;
+    const check = setInterval(() => {
+      if (process.ppid === parent) return;
+      clearInterval(check);
+      if (signals > 0) return;
+      log.info('npm, which started this server, has exited');
+      processOnSignal('SIGTERM');
+    }, PARENT_CHECK_MS);
+    check.unref();
+  }
 
   /** @param {unknown} error */
   const processOnFault = (error) => {

@@ -298,8 +298,9 @@ export class Supervisor {
   /**
    * Stops in order: not ready, a delay for the load balancer, drain, `onStopped`.
    * @param {number} code to exit with, if nothing has to be killed
+   * @param {{isByHand?: boolean}} [how] by hand: without the delay
    */
-  async stop(code) {
+  async stop(code, { isByHand = false } = {}) {
     this.exitCode = Math.max(this.exitCode, code);
     if (this.isStopping) return;
     this.isStopping = true;
@@ -310,7 +311,7 @@ export class Supervisor {
     for (const one of this.processes.values()) one.send({ type: 'unready' });
     // Without clients there is no load balancer to wait for.
     const serves = [...this.processes.values()].some((one) => one.state === 'ready');
-    if (serves) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
+    if (serves && !isByHand) await delay(Math.min(drainDelayMs, shutdownTimeoutMs / 2));
     const ends = [...this.processes.values()].map((one) => {
       if (one.state === 'starting') return one.end().then(() => true);
       return this.#drain(one, Math.max(0, endMs - KILL_AFTER_MS / 2 - performance.now()));

@@ -84,6 +84,16 @@ test(
   },
 );
 
+test('Ctrl-C on a terminal waits for no load balancer', OPTIONS, async (t) => {
+  const { child, exited, text } = await startOnTerminal(t, {
+    FANFARE_DRAIN_DELAY_MS: '300000',
+    FANFARE_SHUTDOWN_TIMEOUT_MS: '600000',
+  });
+  child.stdin.write('\x03');
+  assert.deepEqual(await exited, [0, null]);
+  assert.match(text(), /draining/);
+});
+
 test(
   'NO_COLOR is respected, and LOG_FORMAT=json holds on a terminal as well',
   OPTIONS,
