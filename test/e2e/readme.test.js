@@ -95,9 +95,20 @@ test('the browser code in the documentation shows a message', {
       await page.goto(pathToFileURL(file).href);
       await joined;
     }
-    await pages[0].fill('#text', 'Good morning');
+    // Half a line: the field loses the focus, and nothing is sent.
+    await pages[0].fill('#text', 'Good');
+    await pages[0].locator('#text').blur();
+    await pages[0].fill('#text', 'Good morning, Zoë');
     await pages[0].press('#text', 'Enter');
-    for (const page of pages)
-      await page.locator('li', { hasText: 'Good morning' }).waitFor({ timeout: TIMEOUT_MS });
+    for (const page of pages) {
+      await page.locator('li').first().waitFor({ timeout: TIMEOUT_MS });
+      const lines = await page.locator('li').allTextContents();
+      assert.deepEqual(
+        lines.map((line) => line.replace(/^\S+: /, '')),
+        ['Good morning, Zoë'],
+      );
+      assert.equal(await page.evaluate('document.characterSet'), 'UTF-8');
+      assert.equal(await page.title(), 'Chat');
+    }
   });
 });

@@ -14,6 +14,7 @@ import { startBackend } from '../helpers/example.js';
 import { link, pack, root, startInstalled } from '../helpers/packed.js';
 
 const STEP_MS = 20_000;
+const MAKE_PACKAGE = '(cd fanfare && npm ci && npm run package)\n';
 const PACKAGE = '../fanfare/fanfare-0.2.0.tgz';
 
 /**
@@ -122,6 +123,8 @@ test('the steps of the tutorial build the chat of examples/chat', {
       url = await startBackend(owner, code.trim().split(' ').slice(1), backendEnv, home);
     } else if (/^(FANFARE_CONFIG_FILE=fanfare.conf )?npx fanfare\n$/.test(code)) {
       await startServer(code.trim());
+    } else if (code === MAKE_PACKAGE) {
+      // pack() has run it. e2e/guides runs it in a fresh clone.
     } else if (code.startsWith('kill -9')) {
       process.kill(/** @type {number} */ (server?.workers()[0]), 'SIGKILL');
     } else if (code.startsWith('mkdir chat')) {
