@@ -4,6 +4,9 @@
 //   handshake without one     -> `required`: the lobby, for 5 s; `optional`: anonymous
 //   hello or auth with a token -> session, or the renewal of one
 //
+// If there is a hook onConnect, it is asked about a session's user before the session begins: by
+// hooks/entrance.js for a handshake, by `confirm` for a command.
+//
 // If the token of a handshake is refused, the answer is 101 all the same. The connection is then
 // closed, because a page in a browser sees the close code, but no HTTP status.
 
@@ -17,6 +20,15 @@ import { UserPlaces } from './user-places.js';
 /** @typedef {import('./claims.js').Identity} Identity */
 /** @typedef {import('./credentials.js').Credentials} Credentials */
 /** @typedef {import('./credentials.js').Refusal} Refusal */
+
+/**
+ * @callback Confirm
+ * @param {Connection} connection without a session
+ * @param {string} token
+ * @param {Credentials} credentials of the token, without a refusal
+ * @returns {Credentials|Promise<Credentials>} the same, or a refusal, which has released the lease;
+ *   the promise never rejects
+ */
 
 /** Clients wait at least so long while tokens cannot be checked. */
 const RETRY_S = 5;
@@ -55,6 +67,8 @@ export class Authentication {
     this.userPlaces = new UserPlaces({ config, places, counters });
     this.counters = counters;
     this.log = log;
+    /** Asked before a token of a command begins a session. @type {Confirm} */
+    this.confirm = (_connection, _token, credentials) => credentials;
     /** @type {(connection: Connection) => void} */
     this.onSession = () => {};
     /** @type {(connection: Connection, refusal: Refusal) => void} */
@@ -71,6 +85,11 @@ export class Authentication {
   listen({ onSession, onRefused }) {
     this.onSession = onSession;
     this.onRefused = onRefused;
+  }
+
+  /** @param {Confirm} confirm */
+  confirmBy(confirm) {
+    this.confirm = confirm;
   }
 
   /**
@@ -127,7 +146,7 @@ export class Authentication {
 
   /**
    * A token has come in a command. If it is refused, a connection in the lobby is closed; any other
-   * stays as it was.
+   * stays as it was, unless a hook refuses its user.
    * @param {Connection} connection
    * @param {string} token
    * @returns {Promise<{refusal: Refusal|null, commands: readonly Buffer[]}>} never rejects;
@@ -137,7 +156,9 @@ export class Authentication {
     const { session, isHeld } = connection;
     if (isHeld) this.lobby.beginVerifying(connection);
     const credentials =
-      session === null ? await this.#credentialsOf(token) : await this.#renewalOf(session, token);
+      session === null
+        ? await this.#confirmed(connection, token)
+        : await this.#renewalOf(session, token);
     // Meanwhile it may have closed, or another of its tokens may have been faster.
     if (!connection.isOpen || connection.session?.user !== session?.user) {
       credentials.lease?.release();
@@ -145,7 +166,7 @@ export class Authentication {
     }
     const refusal = credentials.refusal ?? this.#lateRefusal(credentials);
     if (refusal !== null) {
-      if (isHeld) {
+      if (isHeld || refusal.by === 'hooks') {
         this.lobby.remove(connection);
         this.#refuse(connection, refusal);
       }
@@ -203,6 +224,18 @@ export class Authentication {
     } catch (error) {
       return refused(this.#refusalOf(error));
     }
+  }
+
+  /**
+   * @param {Connection} connection without a session
+   * @param {string} token
+   * @returns {Promise<Credentials>} never rejects
+   */
+  async #confirmed(connection, token) {
+    const credentials = await this.#credentialsOf(token);
+    return credentials.refusal === null && connection.isOpen
+      ? this.confirm(connection, token, credentials)
+      : credentials;
   }
 
   /**

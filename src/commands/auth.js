@@ -50,8 +50,8 @@ export class AuthCommands {
     this.handle = () => {};
     authenticator.listen({
       onSession: (connection) => this.#autojoin(connection, undefined),
-      onRefused: (connection, { error, retryAfterS }) =>
-        this.replies.error(connection, error, undefined, retryAfterS || undefined),
+      onRefused: (connection, { error, retryAfterS, message }) =>
+        this.replies.error(connection, error, undefined, retryAfterS || undefined, message),
     });
   }
 
@@ -124,8 +124,8 @@ export class AuthCommands {
     const { isHeld } = connection;
     const { refusal, commands } = await this.authenticator.authenticate(connection, token);
     if (refusal !== null) {
-      // If a connection is in the lobby, it has had its error and is closing.
-      if (!isHeld)
+      // A connection in the lobby, or one that a hook refuses, has had its error and is closing.
+      if (!isHeld && refusal.by !== 'hooks')
         this.replies.error(connection, refusal.error, id, refusal.retryAfterS || undefined);
       return;
     }

@@ -1,10 +1,13 @@
 // entrance.js: lets connections in, with the hooks around the authentication.
 //
 //   handshake -> token verified -> onConnect -> open -> … -> closed -> onDisconnect
+//                 a token in a command -> verified -> onConnect -> session
 //
 // If a token is refused, no hook is called. A token names the user. Without one, onConnect may name
-// a user, and the connection then counts as authenticated. One onDisconnect follows each onConnect
-// that has allowed, also if the client is gone before its connection opens.
+// a user, and the connection then counts as authenticated. If nothing has named the user at the
+// handshake, and a token does so in a command, onConnect is asked again: it has not decided about
+// this user. One onDisconnect follows for a connection that onConnect has let in, also if the
+// client is gone before its connection opens.
 
 import { Identity } from '../auth/claims.js';
 import { ALL_ROOMS } from '../auth/rights.js';
@@ -25,6 +28,15 @@ const NO_ROOMS = Object.freeze([]);
 /** @typedef {import('./hooks.js').Verdict} Verdict */
 
 /**
+ * The part of a request that onConnect gets.
+ * @typedef {object} Handshake
+ * @property {IncomingMessage['headers']} headers
+ * @property {string} url
+ * @property {string} address
+ * @property {'websocket'|'sse'} transport
+ */
+
+/**
  * @typedef {Pick<import('../auth/authentication.js').Authentication,
  *   'isRequired'|'check'|'enter'|'leave'>} Authentication
  */
@@ -34,6 +46,8 @@ export class HookEntrance {
   #requests = new WeakMap();
   /** @type {WeakMap<Connection, Visitor>} */
   #visitors = new WeakMap();
+  /** Of visitors whom a token may still name. @type {WeakMap<Visitor, Handshake>} */
+  #handshakes = new WeakMap();
 
   /**
    * @param {object} parts
@@ -102,14 +116,13 @@ export class HookEntrance {
     if (credentials.refusal !== null) return credentials;
     const { user = null, info = null } = credentials.identity ?? {};
     const { headers, url = '' } = request;
-    const query = new URLSearchParams(url.includes('?') ? url.slice(url.indexOf('?') + 1) : '');
     const transport = url.startsWith('/sse') ? 'sse' : 'websocket';
     const visitor = new Visitor({ address, transport, user, info });
     if (!this.hooks.has('onConnect')) return this.#admitted(visitor, credentials);
-    const token = tokenOf(request);
-    const verdict = this.hooks.call('onConnect', [
-      { headers: { ...headers }, address, token, query, user, transport },
-    ]);
+    /** @type {Handshake} */
+    const handshake = { headers, url, address, transport };
+    if (user === null && this.authentication !== null) this.#handshakes.set(visitor, handshake);
+    const verdict = this.hooks.call('onConnect', [requestOf(handshake, tokenOf(request), user)]);
     return verdict instanceof Promise
       ? verdict.then((answer) => this.#conclude(visitor, credentials, answer))
       : this.#conclude(visitor, credentials, verdict);
@@ -121,19 +134,14 @@ export class HookEntrance {
    * @param {Verdict} verdict
    * @returns {Credentials|Promise<Credentials>}
    */
-  #conclude(visitor, credentials, { refusal, answer }) {
-    const { identity, lease } = credentials;
+  #conclude(visitor, credentials, verdict) {
+    const refused = this.#refusalOf(credentials, verdict);
+    if (refused !== null) return refused;
+    const { answer } = verdict;
     const { user, info } = answer;
-    const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
-    if (refusal !== null || isOther) {
-      lease?.release();
-      return refusedBy(
-        refusal ??
-          this.hooks.reject('onConnect', 'onConnect returned a user for a connection with a token'),
-      );
-    }
     visitor.welcome(answer);
-    if (user === null || identity !== null) return this.#admitted(visitor, credentials);
+    if (user !== null) this.#handshakes.delete(visitor);
+    if (user === null || credentials.identity !== null) return this.#admitted(visitor, credentials);
     const named = new Identity({
       user,
       tokenId: null,
@@ -148,6 +156,39 @@ export class HookEntrance {
     if (this.userPlaces.isOff)
       return this.#admitted(visitor, { identity: named, lease: null, refusal: null });
     return this.#place(visitor, named);
+  }
+
+  /**
+   * @param {Credentials} credentials of the token; if they are refused, their lease is released
+   * @param {Verdict} verdict of onConnect
+   * @returns {Credentials|null} null: not refused
+   */
+  #refusalOf({ identity, lease }, { refusal, answer: { user, info } }) {
+    const isOther = identity !== null && user !== null && (user !== identity.user || info !== null);
+    if (refusal === null && !isOther) return null;
+    lease?.release();
+    return refusedBy(
+      refusal ??
+        this.hooks.reject('onConnect', 'onConnect returned a user for a connection with a token'),
+    );
+  }
+
+  /**
+   * Asks onConnect about the user of a token that has come in a command.
+   * @type {import('../auth/authentication.js').Confirm}
+   */
+  async confirm(connection, token, credentials) {
+    const visitor = this.#visitors.get(connection);
+    const handshake = visitor && this.#handshakes.get(visitor);
+    // Another token has been faster, so the authentication refuses this one.
+    if (visitor === undefined || handshake === undefined) return credentials;
+    const user = credentials.identity?.user ?? null;
+    const verdict = await this.hooks.call('onConnect', [requestOf(handshake, token, user)]);
+    const refused = this.#refusalOf(credentials, verdict);
+    if (refused !== null) return refused;
+    this.#handshakes.delete(visitor);
+    visitor.welcome(verdict.answer);
+    return credentials;
   }
 
   /**
@@ -266,6 +307,17 @@ export class HookEntrance {
     visitor.leave();
     if (this.hooks.has('onDisconnect')) this.hooks.disconnected([visitor]);
   }
+}
+
+/**
+ * @param {Handshake} handshake
+ * @param {string|null} token
+ * @param {string|null} user of the token
+ * @returns {import('./types.js').ConnectRequest}
+ */
+function requestOf({ headers, url, address, transport }, token, user) {
+  const query = new URLSearchParams(url.includes('?') ? url.slice(url.indexOf('?') + 1) : '');
+  return { headers: { ...headers }, address, token, query, user, transport };
 }
 
 /** @type {Credentials} */

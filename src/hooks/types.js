@@ -25,7 +25,7 @@
  * @property {string|null} token as the client sent it; null if there is none. If the server is
  *   configured with tokens, this one has been verified.
  * @property {URLSearchParams} query of the URL
- * @property {string|null} user of the verified token; null if there is none
+ * @property {string|null} user of the verified token; null if there is none yet
  * @property {'websocket'|'sse'} transport
  */
 
@@ -57,7 +57,7 @@
  */
 
 /**
- * @callback OnConnect before a connection opens
+ * @callback OnConnect before a connection opens, and before a later token names its user
  * @param {ConnectRequest} request
  * @param {HookContext} context
  * @returns {Awaitable<ConnectAnswer>}

@@ -52,12 +52,12 @@ export class Visitor {
   }
 
   /**
-   * onConnect has let it in.
+   * onConnect has let it in, or a token that came later. Data that is undefined changes nothing.
    * @param {{user: string|null, info: Buffer|null, data: unknown}} answer `user`: null if the hook
    *   has not named it
    */
   welcome({ user, info, data }) {
-    this.data = data;
+    if (data !== undefined) this.data = data;
     if (user === null) return;
     this.#user = user;
     this.#info = info ?? this.#info;

@@ -63,6 +63,8 @@ export class WorkerHooks {
       userPlaces: new UserPlaces({ config, places, counters: counters.auth }),
       hub,
     });
+    if (this.hooks.has('onConnect'))
+      authentication?.confirmBy(this.entrance.confirm.bind(this.entrance));
     /** For streams; null if there is no onJoin. */
     this.askJoins = this.hooks.has('onJoin') ? this.entrance.askJoins.bind(this.entrance) : null;
   }

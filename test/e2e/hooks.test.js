@@ -6,6 +6,7 @@ import { request } from 'node:http';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { NO_LIMITS, startServer, until } from '../../loadtest/lib/server.js';
+import { Fanfare } from '../../src/client/node.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient } from '../helpers/event-stream.js';
 import { SECRET, token } from '../helpers/tokens.js';
@@ -392,6 +393,79 @@ test('a token names the user; a hook cannot', limit, async (t) => {
     'PERMISSION_DENIED',
   );
 });
+
+for (const mode of ['required', 'optional']) {
+  test(
+    `a token that comes in a command asks onConnect about its user (${mode})`,
+    limit,
+    async (t) => {
+      const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET, FANFARE_AUTH: mode });
+      const rooms = { join: ['*'], publish: ['*'] };
+      const of = (/** @type {string} */ sub) => token({ sub, rooms });
+      for (const type of ['hello', 'auth']) {
+        for (const [user, error, code] of /** @type {const} */ ([
+          ['banned', 'PERMISSION_DENIED', 4506],
+          ['unlucky', 'UNAVAILABLE', 1013],
+        ])) {
+          const client = await open(t, '', {}, where);
+          client.send({ type, token: of(user), id: 1 });
+          const refused = await client.next('error');
+          assert.equal(refused.error, error);
+          if (user === 'banned') assert.equal(refused.message, 'you are banned');
+          await until(() => client.close !== null);
+          assert.equal(client.close?.code, code);
+          assert.equal(client.messages.length, 1, JSON.stringify(client.messages));
+        }
+      }
+      const carl = await open(t, '?room=7', {}, where);
+      const own = of('carl');
+      // In the lobby these commands wait for the hook.
+      carl.send({ type: 'hello', token: own, id: 1 });
+      if (mode === 'optional') await carl.next('welcome');
+      carl.send({ type: 'join', room: 'news' });
+      carl.send({ type: 'message', room: 'news', payload: { do: 'change' } });
+      const { from, payload } = await carl.next('message');
+      assert.equal(from, 'carl');
+      assert.deepEqual(
+        [payload.by, payload.data.user, payload.data.token, payload.data.address],
+        ['carl', 'carl', own, '127.0.0.1'],
+      );
+      // A renewal is of the same user, whom onConnect has let in.
+      const other = await carl.ask({ type: 'auth', token: of('banned'), id: 2 }, 'authenticated');
+      assert.deepEqual([other.error, other.message], ['PERMISSION_DENIED', 'Not permitted.']);
+      const renewed = await carl.ask({ type: 'auth', token: of('carl'), id: 3 }, 'authenticated');
+      assert.equal(renewed.userId, 'carl');
+    },
+  );
+}
+
+test(
+  'the client library, which sends its token in hello, is refused by onConnect',
+  limit,
+  async (t) => {
+    const where = await startServer(t, { ...ENV, JWT_SECRET: SECRET });
+    /** @param {string} sub */
+    const connectAs = (sub) => {
+      const client = new Fanfare(`ws://127.0.0.1:${where.port}`, {
+        token: token({ sub, rooms: { join: ['*'] } }),
+      });
+      t.after(() => client.close());
+      return client;
+    };
+    const banned = connectAs('banned');
+    const errors = /** @type {any[]} */ ([]);
+    banned.on('error', (/** @type {any} */ error) => errors.push(error));
+    banned.join('news');
+    await until(() => banned.state === 'closed');
+    assert.deepEqual(errors.map(({ code, closeCode }) => [code, closeCode]).at(-1), [
+      'REFUSED',
+      4506,
+    ]);
+    const carl = connectAs('carl');
+    carl.join('news');
+    await until(() => carl.state === 'connected');
+  },
+);
 
 test('the HTTP API acts on users of onConnect', limit, async (t) => {
   const secret = 'a'.repeat(32);

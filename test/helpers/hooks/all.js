@@ -10,6 +10,8 @@ export default /** @satisfies {import('../../../src/hooks/types.js').Hooks} */ (
     if (query.get('is') === 'denied') return { deny: 'no such customer' };
     if (query.get('is') === 'broken') throw new Error('the database is away');
     if (query.get('is') === 'slow') await delay(60_000);
+    if (user === 'banned') return { deny: 'you are banned' };
+    if (user === 'unlucky') throw new Error('the database is away');
     open++;
     const name = /\bsession=(\w+)/.exec(String(headers.cookie))?.[1];
     const data = { token, user, address, transport };
