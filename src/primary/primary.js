@@ -177,10 +177,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, byN
     metricsPort = await ops.start();
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);
-    log.fatal(
-      { err: error },
-      `cannot start: ${code === 'EADDRINUSE' ? opsPortInUse(config) : message}`,
-    );
+    if (code === 'EADDRINUSE') log.fatal(`cannot start: ${opsPortInUse(config)}`);
+    else log.fatal({ err: error }, `cannot start: ${message}`);
     return exit(1);
   }
   // A signal may have arrived meanwhile.

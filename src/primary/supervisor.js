@@ -439,30 +439,23 @@ export class Supervisor {
     this.balancer.interrupt(performance.now());
     if (this.slots[one.slot] === one) this.slots[one.slot] = undefined;
     const { slot, failure } = one;
+    const exit = { slot, workerPid: one.pid, code, signal, failure: failure || undefined };
+    const isFirstStart =
+      was === 'starting' &&
+      !this.isAnnounced &&
+      !this.slots.some((other) => other?.state === 'ready');
     if (one.mayExit || this.isStopping) {
-      this.log[code === 0 ? 'info' : 'warn'](
-        { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
-        'worker exited',
-      );
+      // If the server cannot start, one line has said why.
+      this.log[code === 0 || isFirstStart ? 'info' : 'warn'](exit, 'worker exited');
+    } else if (isFirstStart) {
+      const why = failure || `a worker exited with ${signal ?? `code ${code}`} before it was ready`;
+      this.log.fatal({ slot, workerPid: one.pid }, `cannot start: ${why}`);
+      this.stop(1);
     } else {
-      this.log.error(
-        { slot, workerPid: one.pid, code, signal, failure: failure || undefined },
-        'worker died',
-      );
+      this.log.error(exit, 'worker died');
       const why = one.isHung ? 'hung and was killed' : `died (${signal ?? `exit code ${code}`})`;
       this.#mark('restart', `Worker ${slot} ${why}`);
-      if (
-        was === 'starting' &&
-        !this.isAnnounced &&
-        !this.slots.some((other) => other?.state === 'ready')
-      ) {
-        this.log.fatal(
-          `cannot start: ${failure || `a worker exited with ${signal ?? `code ${code}`} before it was ready`}`,
-        );
-        this.stop(1);
-      } else {
-        this.#died(slot, was === 'starting' ? 'start' : one.isHung ? 'hung' : 'crashed');
-      }
+      this.#died(slot, was === 'starting' ? 'start' : one.isHung ? 'hung' : 'crashed');
     }
     one.resolveEnded?.();
   }

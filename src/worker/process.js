@@ -56,11 +56,10 @@ export function runWorker(config, log) {
         begin(message).then(
           (address) => send({ type: 'ready', address }),
           (error) => {
-            log.error({ err: error }, 'worker cannot start');
-            send({
-              type: 'failed',
-              message: error.code === 'EADDRINUSE' ? portInUse(config) : error.message,
-            });
+            const isInUse = error.code === 'EADDRINUSE';
+            // The primary says so, once for all workers. A stack has nothing to add.
+            if (!isInUse) log.error({ err: error }, 'worker cannot start');
+            send({ type: 'failed', message: isInUse ? portInUse(config) : error.message });
             process.exitCode = 1;
             // The message above needs a moment to reach the primary.
             setTimeout(() => process.exit(1), 100);

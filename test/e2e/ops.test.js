@@ -90,11 +90,16 @@ test(
       ],
     ];
     for (const [env, why] of cases) {
-      const server = spawnServer(t, { WORKERS: '1', ...env });
+      const server = spawnServer(t, { WORKERS: '2', ...env });
       const { code } = await server.exited;
       assert.equal(code, 1);
-      const said = server.lines.map(({ msg }) => msg);
-      assert.ok(said.includes(`cannot start: ${why}`), said.join('\n'));
+      const serious = server.lines.filter(
+        ({ level, msg }) => level >= 40 && msg !== 'fanfare stopped',
+      );
+      assert.deepEqual(
+        serious.map(({ level, msg, err }) => ({ level, msg, err })),
+        [{ level: 60, msg: `cannot start: ${why}`, err: undefined }],
+      );
     }
   },
 );
