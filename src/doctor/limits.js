@@ -467,10 +467,14 @@ export const LIMITS = Object.freeze([
     needs: ['redisPersistence'],
     source: 'Redis: `INFO`, `CONFIG GET save`, `appendfsync`',
     meaning:
-      'Redis keeps room histories, presence, and large publications for a minute; live delivery needs no persistence. After a crash of Redis, only the data that it had saved is left. The verdict is low if Redis refuses writes because it could not save.',
+      'Redis keeps room histories, presence, and large publications for a minute; live delivery needs no persistence. After a crash of Redis, only the data that it had saved is left; idempotency keys and revocations are such data, too. The verdict is low if Redis refuses writes because it could not save.',
     judge({ redisPersistence }, { config }) {
       if (redisPersistence === null) return null;
       const { save, append, failed } = redisPersistence;
+      const needsSaved =
+        save === '' &&
+        append === '' &&
+        (config.history.length > 0 || config.tokens !== null || config.apiKeys.length > 0);
       const kept =
         append === 'always'
           ? 'AOF, always: a crash of Redis loses no history'
@@ -485,7 +489,12 @@ export const LIMITS = Object.freeze([
         value: kept,
         permits: null,
         fault: failed ? 'Redis could not write to its disk and refuses writes' : undefined,
-        fix: `free its disk, then ${redisCli(config, '', 'bgsave')}`,
+        note: needsSaved
+          ? 'a restart of Redis ends all room histories, idempotency keys and revocations'
+          : undefined,
+        fix: failed
+          ? `free its disk, then ${redisCli(config, '', 'bgsave')}`
+          : redisCli(config, 'appendonly yes'),
       };
     },
   },

@@ -473,6 +473,24 @@ test('the persistence of Redis and its policy when its memory is full are report
   assert.deepEqual([memory(900), memory(901)], ['ok', 'low']);
 });
 
+test('a Redis that saves nothing is a note if something would be lost', () => {
+  const readings = { ...plenty(), redisPersistence: { save: '', append: '', failed: false } };
+  const kept = { ...plenty(), redisPersistence: { save: '', append: 'everysec', failed: false } };
+  for (const env of /** @type {Record<string, string>[]} */ ([
+    { FANFARE_HISTORY: 'chat.*=10/1h' },
+    { JWT_SECRET: 's'.repeat(32) },
+    { API_KEYS: `web ${'k'.repeat(32)} publish` },
+  ])) {
+    const row = rowOf(look(readings, { env }), 'redis-persistence');
+    assert.equal(row.verdict, 'note', JSON.stringify(env));
+    assert.match(row.why, /ends all room histories, idempotency keys and revocations$/);
+    assert.match(String(row.fix), /config set appendonly yes$/);
+    assert.equal(rowOf(look(kept, { env }), 'redis-persistence').verdict, 'ok');
+  }
+  // Live delivery and presence need nothing that Redis keeps.
+  assert.equal(rowOf(look(readings), 'redis-persistence').verdict, 'ok');
+});
+
 test('the default node of a stream is no fault, and is reported only if rooms have history', () => {
   const readings = { ...plenty(), redisStreamNode: 4096 };
   const env = { FANFARE_HISTORY: 'chat.*=10/1h' };
