@@ -42,6 +42,7 @@ import { droppedLines } from './log.js';
  *   the embedded broker
  * @property {() => {workers: number, redis: number}} subscriptions through the subscription proxy
  * @property {() => number} cutLinks of the subscription proxy
+ * @property {() => Record<string, number>} opsSocketsClosed by the operations port
  */
 
 /**
@@ -760,6 +761,13 @@ export const PRIMARY_METRICS = Object.freeze([
     help: 'Publications, positions and idempotency keys evicted early, and reads refused, because the embedded broker had no room.',
     label: 'what',
     read: (source) => source.history().lost,
+  },
+  {
+    name: 'fanfare_ops_sockets_closed_total',
+    type: 'counter',
+    label: 'reason',
+    help: 'Sockets that the operations port closed: `full`, it had 256 and this one was the oldest of the address with most; `pipelined`, a second request came before the first was answered.',
+    read: (source) => source.opsSocketsClosed(),
   },
   {
     name: 'fanfare_primary_cpu_seconds_total',

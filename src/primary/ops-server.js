@@ -1,14 +1,37 @@
 // ops-server.js: the operations port: metrics of all workers, liveness, readiness, the console. It
 // is not for the public and listens on the loopback address by default (METRICS_HOST).
+//
+// An orchestrator restarts a server whose probes fail, so a crowd on this port must not shut them
+// out. If all sockets are taken, the address that has most loses the one that has asked least
+// recently. Probes pass a turnstile of their own. Scrapes share a rendering.
 
 import { createServer } from 'node:http';
 import express from 'express';
 import { CONTENT_TYPE } from '../observability/registry.js';
+import { Crowd } from '../transport/crowd.js';
+import { Scrape } from './scrape.js';
+import { Turnstile } from './turnstile.js';
 
 const REQUEST_TIMEOUT_MS = 10_000;
+/** A socket that takes none of its answer for this time is closed. A tail has a beat every 10 s. */
+const STALL_TIMEOUT_MS = 30_000;
 const MAX_SOCKETS = 256;
+/** Probes, over all addresses: 256 sockets of one address have an answer within half a second. */
+const PROBES = { perSecond: 500, burst: 100 };
+/** Scrapes and the console: a page reads 30 files, then asks once in two seconds. */
+const OTHERS = { perSecond: 50, burst: 200 };
+const PROBE_PATHS = new Set(['/livez', '/readyz']);
+
+/** @typedef {import('node:http').IncomingMessage} IncomingMessage */
+/** @typedef {import('node:http').ServerResponse} ServerResponse */
+/** @typedef {import('node:net').Socket} Socket */
 
 export class OpsServer {
+  /** @type {Crowd<Socket>} */
+  #crowd = new Crowd();
+  /** @type {Map<Socket, {address: string, group: import('../transport/crowd.js').Group<Socket>|null}>} */
+  #sockets = new Map();
+
   /**
    * @param {object} parts
    * @param {number} parts.port 0 takes any free one
@@ -23,15 +46,21 @@ export class OpsServer {
     this.port = port;
     this.host = host;
     this.log = log;
+    /** Sockets closed by this file, by reason. */
+    this.closed = { full: 0, pipelined: 0 };
+    this.probes = new Turnstile(PROBES);
+    this.others = new Turnstile(OTHERS);
+    this.app = routes(new Scrape(metrics), readiness, pages, log);
     this.server = createServer(
       {
         headersTimeout: REQUEST_TIMEOUT_MS,
         requestTimeout: REQUEST_TIMEOUT_MS,
         connectionsCheckingInterval: 1000,
       },
-      routes(metrics, readiness, pages, log),
+      (request, response) => this.#request(request, response),
     );
-    this.server.maxConnections = MAX_SOCKETS;
+    this.server.timeout = STALL_TIMEOUT_MS;
+    this.server.on('connection', (socket) => this.#connected(socket));
   }
 
   /** @returns {Promise<number>} the port; rejects if it is in use or not permitted */
@@ -49,26 +78,73 @@ export class OpsServer {
 
   /** @returns {Promise<void>} */
   async close() {
+    this.probes.close();
+    this.others.close();
     if (!this.server.listening) return;
     await new Promise((resolve) => {
       this.server.close(resolve);
       this.server.closeAllConnections();
     });
   }
+
+  /** @param {Socket} socket */
+  #connected(socket) {
+    const oldest = this.#crowd.size < MAX_SOCKETS ? undefined : this.#crowd.oldest();
+    if (oldest !== undefined) this.#discard(oldest, 'full');
+    const address = socket.remoteAddress ?? '';
+    this.#sockets.set(socket, { address, group: this.#crowd.add(socket, address) });
+    socket.on('close', () => this.#leave(socket));
+  }
+
+  /**
+   * @param {IncomingMessage} request
+   * @param {ServerResponse} response
+   */
+  #request(request, response) {
+    const { socket } = request;
+    const place = this.#sockets.get(socket);
+    if (place === undefined) return; // it has been closed
+    // Behind a request without an answer. A read has room for thousands of them.
+    if (response.socket === null) return this.#discard(socket, 'pipelined');
+    this.#crowd.delete(socket, place.group);
+    place.group = this.#crowd.add(socket, place.address); // now the last of its address
+    const path = request.url?.split('?', 1)[0] ?? '';
+    const turnstile = PROBE_PATHS.has(path) ? this.probes : this.others;
+    const leave = turnstile.enter(place.address, () => this.app(request, response));
+    response.on('close', leave);
+  }
+
+  /**
+   * @param {Socket} socket
+   * @param {keyof OpsServer['closed']} reason
+   */
+  #discard(socket, reason) {
+    this.closed[reason]++;
+    this.#leave(socket);
+    socket.destroy();
+  }
+
+  /** @param {Socket} socket */
+  #leave(socket) {
+    const place = this.#sockets.get(socket);
+    if (place === undefined) return;
+    this.#sockets.delete(socket);
+    this.#crowd.delete(socket, place.group);
+  }
 }
 
 /**
- * @param {() => Promise<string>} metrics
+ * @param {Scrape} scrape
  * @param {() => {ready: number, workers: number, draining: boolean}} readiness
  * @param {import('express').Router|null} pages
  * @param {import('pino').Logger} log
  */
-function routes(metrics, readiness, pages, log) {
+function routes(scrape, readiness, pages, log) {
   const app = express();
   app.disable('x-powered-by');
   app.disable('etag');
   app.get('/metrics', async (_request, response) => {
-    response.set('Content-Type', CONTENT_TYPE).send(await metrics());
+    response.set('Content-Type', CONTENT_TYPE).send(await scrape.read());
   });
   app.get('/livez', (_request, response) => {
     response.json({ status: 'alive' });

@@ -76,6 +76,7 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, byN
     history: () => relay.history(),
     subscriptions: () => proxy?.subscriptions() ?? { workers: 0, redis: 0 },
     cutLinks: () => proxy?.cutLinks ?? 0,
+    opsSocketsClosed: () => ops.closed,
   });
   const readiness = () =>
     supervisor?.readiness() ?? { ready: 0, workers: config.workers, draining: signals > 0 };

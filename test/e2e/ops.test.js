@@ -134,7 +134,8 @@ test(
     const startedMs = performance.now();
     const [during] = await Promise.all([scrape(server), scrape(server), scrape(server)]);
     const tookMs = performance.now() - startedMs;
-    assert.ok(tookMs < 1300, `${tookMs} ms`);
+    // It begins half a second after the one before.
+    assert.ok(tookMs < 1800, `${tookMs} ms`);
     assert.deepEqual(fallen(before, during), []);
     const values = samples(during);
     assert.equal(

@@ -149,6 +149,7 @@ const TABLE = Object.freeze({
       'doctor/doctor.js',
       'observability/',
       'protocol/publication.js',
+      'transport/crowd.js',
     ],
     packages: ['express'],
     node: 'any',

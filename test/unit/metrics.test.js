@@ -49,6 +49,7 @@ const primary = createPrimaryMetrics({
   }),
   subscriptions: () => ({ workers: 4, redis: 2 }),
   cutLinks: () => 0,
+  opsSocketsClosed: () => ({ full: 0, pipelined: 0 }),
 });
 
 test('counters, gauges and histograms of two workers are added up', async (t) => {
