@@ -97,7 +97,7 @@ export class Checker {
     for (let i = 0; i < rows.length; i++) this.#note(rows[i][0], rows[i][1](this.run, about));
   }
 
-  /** @param {'finish'|'after'} when */
+  /** @param {'census'|'finish'|'after'} when */
   askAll(when) {
     for (const [finding, ask] of this.asked.get(when) ?? []) {
       for (const answer of ask(this.run)) this.#note(finding, answer);
@@ -135,8 +135,10 @@ export class Checker {
  * @type {{[T in Event['type']]: (checker: Checker, event: Extract<Event, {type: T}>) => void}}
  */
 const TAKEN = {
-  run({ run }, { history }) {
+  run({ run }, { history, presence = [], capped = {} }) {
     for (const room of history) run.history.add(room);
+    for (const room of presence) run.users.presence.add(room);
+    for (const [user, cap] of Object.entries(capped)) run.users.capped.set(user, cap);
   },
 
   invoke({ run }, event) {
@@ -162,20 +164,23 @@ const TAKEN = {
     run.notOk(run.publication(value), 'info', reason, t);
   },
 
-  connect({ run }, { t, client, server }) {
-    run.connect(client, t, server);
+  connect({ run }, { t, client, server, user }) {
+    run.connect(client, t, server, user);
   },
 
-  subscribe({ run }, { client, room, since }) {
-    run.subscribe(run.member(client, room), since);
+  subscribe(checker, { client, room, since, last, id }) {
+    const { run } = checker;
+    const member = run.member(client, room);
+    checker.ask('subscribe', { member, id });
+    run.subscribe(member, since, last);
   },
 
-  reply(checker, { t, client, room, epoch, offset = 0, recovered = false }) {
+  reply(checker, { t, client, room, epoch, offset = 0, recovered = false, replayed }) {
     const { run, figures } = checker;
     const member = run.member(client, room);
     const stream = run.stream(room, epoch);
     checker.ask('reply', { member, stream, offset, isRecovered: recovered });
-    run.reply(member, t, stream, offset, recovered);
+    run.reply(member, t, stream, offset, recovered, replayed);
     figures.replied(member, recovered, t);
   },
 
@@ -205,6 +210,28 @@ const TAKEN = {
     run.told(client, degraded, t);
   },
 
+  leave(checker, { t, client, room }) {
+    const { run, figures } = checker;
+    const member = run.member(client, room);
+    checker.ask('ended', member);
+    member.leftAt = t;
+    run.close(member);
+    // It returns as a new one.
+    figures.away.delete(member);
+  },
+
+  list(checker, { client, room, users }) {
+    checker.ask('list', { member: checker.run.member(client, room), users });
+  },
+
+  revoke({ run }, { t, user }) {
+    run.users.revoked.set(user, t);
+  },
+
+  census(checker) {
+    checker.askAll('census');
+  },
+
   close(checker, { t, client }) {
     const { run, figures } = checker;
     run.links.delete(client);
@@ -214,6 +241,7 @@ const TAKEN = {
       run.close(member);
       figures.closed(member, t);
     }
+    run.users.sessions.delete(client);
   },
 
   start({ run }, { t }) {

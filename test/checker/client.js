@@ -18,7 +18,7 @@ const JOIN_TIMEOUT_MS = 10_000;
 /** @typedef {Record<string, any>} Message */
 
 /** One room of a client. */
-class Place {
+export class Place {
   /** @param {string} room */
   constructor(room) {
     this.room = room;
@@ -28,6 +28,8 @@ class Place {
      * @type {Position|null}
      */
     this.position = null;
+    /** Of a stream: up to where the newest messages follow the reply; '' if none do. */
+    this.tail = '';
   }
 }
 
@@ -45,12 +47,18 @@ export class RecoveringClient {
    * @param {readonly string[]} parts.rooms
    * @param {import('./record.js').Recorder} parts.recorder
    * @param {import('./random.js').Random} parts.random
+   * @param {string} [parts.user] of the token
+   * @param {string} [parts.token]
    */
-  constructor({ id, urls, rooms, recorder, random }) {
+  constructor({ id, urls, rooms, recorder, random, user, token }) {
     this.id = id;
     this.urls = urls;
     this.recorder = recorder;
     this.random = random;
+    this.user = user;
+    this.token = token;
+    /** @type {Handlers} */
+    this.handlers = HANDLERS;
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     /** @type {WebSocket|null} */
     this.socket = null;
@@ -117,7 +125,8 @@ export class RecoveringClient {
 
   #connect() {
     const server = (this.id + this.attempts) % this.urls.length;
-    const socket = new WebSocket(this.urls[server], {
+    const query = this.token === undefined ? '' : `ws?token=${this.token}`;
+    const socket = new WebSocket(`${this.urls[server]}${query}`, {
       handshakeTimeout: OPEN_TIMEOUT_MS,
       perMessageDeflate: false,
     });
@@ -125,9 +134,10 @@ export class RecoveringClient {
     let isOpen = false;
     socket.on('open', () => {
       isOpen = true;
-      this.recorder.write({ type: 'connect', client: this.id, server });
-      for (const place of this.places.values()) this.#join(place);
-      this.#later(JOIN_TIMEOUT_MS, () => {
+      const { id, user } = this;
+      this.recorder.write({ type: 'connect', client: id, server, ...(user && { user }) });
+      for (const place of this.places.values()) this.join(place);
+      this.later(JOIN_TIMEOUT_MS, () => {
         if (this.socket === socket && !this.isJoined) socket.terminate();
       });
     });
@@ -147,21 +157,30 @@ export class RecoveringClient {
         ? this.random.next() * longest
         : this.reconnectAfterMs;
       this.reconnectAfterMs = Number.NaN;
-      this.#later(delayMs, () => this.#connect());
+      this.later(delayMs, () => this.#connect());
     });
   }
 
   /** @param {Place} place */
-  #join({ room, position }) {
-    const since = position === null ? {} : { since: position };
-    this.recorder.write({ type: 'subscribe', client: this.id, room, ...since });
+  join({ room, position }) {
+    const from = this.beginning(position);
+    this.recorder.write({ type: 'subscribe', client: this.id, room, ...from });
     // The id is the room, because an error names no room.
-    this.socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...since }));
+    this.socket?.send(JSON.stringify({ type: 'join', id: room.slice(0, 64), room, ...from }));
+  }
+
+  /**
+   * Where the messages of a room are to begin.
+   * @param {Position|null} position
+   * @returns {{since?: Position, last?: number}}
+   */
+  beginning(position) {
+    return position === null ? {} : { since: position };
   }
 
   /** @param {Message} message */
   #receive(message) {
-    const handle = HANDLERS[message.type];
+    const handle = this.handlers[message.type];
     if (handle === undefined) this.oddities.push(JSON.stringify(message));
     else handle(this, message);
   }
@@ -175,8 +194,8 @@ export class RecoveringClient {
     const { socket } = this;
     const place = this.places.get(room);
     const delayMs = Math.max(1000 * afterSeconds, this.random.between(100, 500));
-    this.#later(delayMs, () => {
-      if (place !== undefined && !place.isJoined && this.socket === socket) this.#join(place);
+    this.later(delayMs, () => {
+      if (place !== undefined && !place.isJoined && this.socket === socket) this.join(place);
     });
   }
 
@@ -184,7 +203,7 @@ export class RecoveringClient {
    * @param {number} ms
    * @param {() => void} act
    */
-  #later(ms, act) {
+  later(ms, act) {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
       act();
@@ -194,16 +213,18 @@ export class RecoveringClient {
 }
 
 /** The messages of a server, by type. @type {Handlers} */
-const HANDLERS = {
-  joined(client, { room, epoch, offset, recovered }) {
+export const HANDLERS = {
+  joined(client, { room, epoch, offset, recovered, replayed }) {
     const place = client.places.get(room);
     if (place === undefined || place.isJoined) return client.oddities.push(`joined ${room}`);
     place.isJoined = true;
-    client.recorder.write({ type: 'reply', client: client.id, room, epoch, offset, recovered });
+    const position = { epoch, offset };
+    const { id } = client;
+    client.recorder.write({ type: 'reply', client: id, room, ...position, recovered, replayed });
     // The position is recorded above; the checker decides whether it can be
     // true.
     if (epoch !== undefined && !(recovered && epoch === place.position?.epoch))
-      place.position = { epoch, offset };
+      place.position = { epoch, offset: offset - (replayed ?? 0) };
     if (client.isJoined) client.attempts = 0;
   },
 

@@ -8,6 +8,9 @@
 // *span* is a sequence that the application may treat as unbroken. It begins with a reply or a
 // `resync`, and continues through a close if the next reply has `recovered: true`.
 
+import { Publication, Stream } from './publications.js';
+import { Users } from './users.js';
+
 /** @typedef {import('./record.js').Event} Event */
 /** @typedef {import('./record.js').Position} Position */
 
@@ -26,130 +29,25 @@ const SAID_WHILE_AWAY = new Set(['UNAVAILABLE', 'OUTCOME_UNKNOWN']);
  */
 const MAX_SKIPPED = 100_000;
 
-/** A publication. */
-export class Publication {
+/** The newest messages, up to the reply's offset, that a join with `last` has to bring. */
+class Tail {
   /**
-   * @param {string} value
-   * @param {number} t
-   * @param {boolean} isMarker
-   * @param {number} connection of its publisher
-   * @param {number} server that the connection leads to
+   * @param {Member} member
+   * @param {Stream} stream
+   * @param {number} to the reply's offset
+   * @param {number} asked so many
+   * @param {number} replayed so many are announced; NaN: the client does not tell
    */
-  constructor(value, t, isMarker, connection, server) {
-    const [publisher, , room] = split(value);
-    this.value = value;
-    this.publisher = publisher;
-    this.room = room;
-    /** How many were sent to its room before it. */
-    this.number = 0;
-    this.invokedAt = t;
-    this.isMarker = isMarker;
-    this.connection = connection;
-    this.server = server;
-    /** @type {'invoked'|'ok'|'fail'|'info'} */
-    this.outcome = 'invoked';
-    this.okAt = Number.POSITIVE_INFINITY;
-    /** Time at which its publisher learnt that the outcome is unknown. */
-    this.unknownAt = Number.POSITIVE_INFINITY;
-    /** Where it stands, as first heard of. @type {Stream|null} */
-    this.stream = null;
-    this.offset = 0;
-    /** Deliveries of it. */
-    this.sights = 0;
-    /**
-     * Of a plain room: members whose subscription is older than the message, and how many of those
-     * received it.
-     */
-    this.members = 0;
-    this.reached = 0;
-    /**
-     * The last accepted position of its publisher in this room before it was sent.
-     * @type {Position|null}
-     */
-    this.behind = null;
-  }
-}
-
-/** The offsets of one room and epoch. */
-export class Stream {
-  /**
-   * @param {string} room
-   * @param {string} epoch
-   * @param {number} t
-   */
-  constructor(room, epoch, t) {
-    this.room = room;
-    this.epoch = epoch;
-    /** When it was first heard of. */
-    this.heardAt = t;
-    /** @type {Map<number, Publication>} by offset; the first heard of */
-    this.places = new Map();
-    /** Highest offset delivered to anybody. */
-    this.highest = 0;
-    /** Offsets that a client was subscribed through and did not get. @type {Set<number>} */
-    this.skipped = new Set();
-    /**
-     * Times of acceptance; the highest offset accepted until then, and when the latest of those was
-     * sent.
-     * @type {number[]}
-     */
-    this.okTimes = [];
-    /** @type {number[]} */
-    this.okHighest = [];
-    /** @type {number[]} */
-    this.okSentAt = [];
-  }
-
-  /**
-   * @param {number} offset
-   * @param {number} sentAt
-   * @param {number} t
-   */
-  accepted(offset, sentAt, t) {
-    this.okTimes.push(t);
-    this.okHighest.push(Math.max(offset, this.okHighest.at(-1) ?? 0));
-    this.okSentAt.push(Math.max(sentAt, this.okSentAt.at(-1) ?? 0));
-  }
-
-  /**
-   * @param {number} t
-   * @returns {number} highest offset accepted until then, 0 if no offset was
-   */
-  acceptedUntil(t) {
-    return this.okHighest[this.#acceptances(t) - 1] ?? 0;
-  }
-
-  /**
-   * Did this stream take something until `t` that was sent when `other` was known already? Then it
-   * is the later one of the two, however late an ack may be.
-   * @param {Stream} other @param {number} t
-   */
-  succeeded(other, t) {
-    return this !== other && this.tookAfter(other.heardAt, t);
-  }
-
-  /**
-   * Did this stream accept something until `t` that was sent after `sentAt`?
-   * @param {number} sentAt
-   * @param {number} t
-   */
-  tookAfter(sentAt, t) {
-    return (this.okSentAt[this.#acceptances(t) - 1] ?? Number.NEGATIVE_INFINITY) > sentAt;
-  }
-
-  /**
-   * @param {number} t
-   * @returns {number} how many there were until then
-   */
-  #acceptances(t) {
-    let low = 0;
-    let high = this.okTimes.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if (this.okTimes[middle] <= t) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+  constructor(member, stream, to, asked, replayed) {
+    this.member = member;
+    this.stream = stream;
+    this.to = to;
+    this.asked = asked;
+    this.replayed = replayed;
+    /** @type {Set<number>} */
+    this.got = new Set();
+    /** A live message has come behind it. */
+    this.isComplete = false;
   }
 }
 
@@ -181,6 +79,12 @@ export class Member {
     this.skipped = null;
     /** Up to which offset a replay was promised. */
     this.replayTo = 0;
+    /** Of its request: so many of the newest messages. */
+    this.asked = 0;
+    /** While those arrive. @type {Tail|null} */
+    this.tail = null;
+    /** When it left the room, or joined it as a new one. */
+    this.leftAt = Number.NEGATIVE_INFINITY;
     /** In a plain room: a bit for each publication of the room that this connection received. */
     this.got = new Uint32Array(0);
     /**
@@ -209,6 +113,7 @@ export class Member {
     this.stream = stream;
     this.from = this.last = this.replayTo = offset;
     this.skipped = null;
+    this.tail = null;
     this.latest.clear();
   }
 
@@ -236,7 +141,7 @@ export class Member {
 }
 
 /** A client's connection, and its last notice about the broker. */
-class Link {
+export class Link {
   /**
    * @param {number} t
    * @param {number} server
@@ -318,6 +223,16 @@ export class IndexedRun {
     this.settled = new Map();
     /** The last marker of each room. @type {Map<string, Publication>} */
     this.markers = new Map();
+    /** Every join with `last`. @type {Tail[]} */
+    this.tails = [];
+    /** Clients that publish without an echo. @type {Set<number>} */
+    this.quiet = new Set();
+    /**
+     * Offsets that such a client did not get: its own messages.
+     * @type {{member: Member, stream: Stream, offset: number}[]}
+     */
+    this.holes = [];
+    this.users = new Users();
     /** @type {Map<string, {before?: Record<string, number>, after?: Record<string, number>}>} */
     this.gauges = new Map();
     this.now = Number.NEGATIVE_INFINITY;
@@ -401,13 +316,50 @@ export class IndexedRun {
     return stream;
   }
 
+  /**
+   * Is this the place of a message that the client has published without an echo?
+   * @param {Stream} stream
+   * @param {number} offset
+   * @param {number} client
+   */
+  isOwn(stream, offset, client) {
+    return stream.places.get(offset)?.client === client;
+  }
+
+  /**
+   * The highest offset accepted until a moment that a member has to get.
+   * @param {Member} member in a stream
+   * @param {number} moment
+   */
+  dueTo(member, moment) {
+    const stream = /** @type {Stream} */ (member.stream);
+    let due = stream.acceptedUntil(moment);
+    while (due > member.last && this.isOwn(stream, due, member.client)) due--;
+    return due;
+  }
+
+  /**
+   * A client that publishes without an echo gets no message at these offsets.
+   * @param {Member} member
+   * @param {Stream} stream
+   * @param {number} end
+   */
+  #skip(member, stream, end) {
+    const last = Math.min(end, member.last + MAX_SKIPPED);
+    for (let offset = member.last + 1; offset < last; offset++)
+      this.holes.push({ member, stream, offset });
+  }
+
   // The effects of events. The invariants have been checked before, with the previous state.
 
   /** @param {Extract<Event, {type: 'invoke'}>} event */
-  invoke({ t, value, marker, via = 0, server = 0 }) {
+  invoke({ t, value, marker, via = 0, server = 0, client: by }) {
     if (this.publications.has(value))
       throw new Error(`the record is wrong: ${value} was sent twice`);
-    const publication = new Publication(value, t, marker === true, via, server);
+    const client = by ?? null;
+    const link = (client !== null && this.links.get(client)) || null;
+    const publication = new Publication(value, t, marker === true, via, server, client, link);
+    if (client !== null) this.quiet.add(client);
     const { room } = publication;
     publication.number = this.counts.get(room) ?? 0;
     this.counts.set(room, publication.number + 1);
@@ -466,6 +418,12 @@ export class IndexedRun {
     sight.stream = this.stream(room, epoch);
     sight.offset = offset ?? 0;
     const { publication, member } = sight;
+    const { tail } = member;
+    if (tail !== null && sight.stream === tail.stream && sight.offset > tail.to) {
+      tail.isComplete = true;
+      member.tail = null;
+      member.last = Math.max(member.last, tail.to);
+    }
     sight.isRepeated =
       !member.hasHistory && publication?.room === room && member.mark(publication.number);
     return sight;
@@ -487,7 +445,12 @@ export class IndexedRun {
     this.#place(publication, stream, offset);
     if (offset > stream.highest) stream.highest = offset;
     if (stream !== member.stream) member.beginSpan(stream, offset - 1);
-    const end = Math.min(offset, member.last + MAX_SKIPPED);
+    member.tail?.got.add(offset);
+    // A tail may begin later than asked for, and a quiet client does not get its own messages.
+    const isQuiet = this.quiet.has(member.client);
+    if (isQuiet && member.tail === null) this.#skip(member, stream, offset);
+    const isWhole = !isQuiet && member.tail === null;
+    const end = isWhole ? Math.min(offset, member.last + MAX_SKIPPED) : 0;
     for (let skipped = member.last + 1; skipped < end; skipped++) {
       (member.skipped ??= new Set()).add(skipped);
       stream.skipped.add(skipped);
@@ -500,9 +463,11 @@ export class IndexedRun {
    * @param {number} client
    * @param {number} t
    * @param {number} [server]
+   * @param {string} [user]
    */
-  connect(client, t, server = 0) {
+  connect(client, t, server = 0, user = undefined) {
     this.links.set(client, new Link(t, server));
+    this.users.connect(client, user, t);
     for (const member of this.clients.get(client)?.values() ?? []) {
       if (member.hasHistory) continue;
       member.got.fill(0);
@@ -513,9 +478,11 @@ export class IndexedRun {
   /**
    * @param {Member} member
    * @param {Position|undefined} since
+   * @param {number} [asked] so many of the newest messages
    */
-  subscribe(member, since) {
+  subscribe(member, since, asked = 0) {
     if (member.isOpen) throw new Error(`the record is wrong: ${member} subscribes twice`);
+    member.asked = asked;
     if (
       since !== undefined &&
       (since.epoch !== member.stream?.epoch || since.offset !== member.last)
@@ -530,14 +497,22 @@ export class IndexedRun {
    * @param {Stream|null} stream
    * @param {number} offset
    * @param {boolean} isRecovered
+   * @param {number} [replayed]
    */
-  reply(member, t, stream, offset, isRecovered) {
+  reply(member, t, stream, offset, isRecovered, replayed = Number.NaN) {
     if (!member.isOpen) this.open.set(member.room, (this.open.get(member.room) ?? 0) + 1);
     member.isOpen = true;
     member.openedAt = t;
+    this.users.join(member.client, member.room, t);
     if (!member.hasHistory) return;
-    if (isRecovered && stream === member.stream) member.replayTo = offset;
-    else member.beginSpan(stream, offset);
+    if (isRecovered && stream === member.stream) {
+      member.replayTo = offset;
+      return;
+    }
+    member.beginSpan(stream, Math.max(0, offset - member.asked));
+    if (member.asked === 0 || stream === null) return;
+    member.tail = new Tail(member, stream, offset, member.asked, replayed);
+    this.tails.push(member.tail);
   }
 
   /**
@@ -559,6 +534,8 @@ export class IndexedRun {
     if (!member.isOpen) return;
     member.isOpen = false;
     member.closedAt = this.now;
+    member.tail = null;
+    this.users.leave(member.client, member.room, this.now, this.calmSince);
     this.open.set(member.room, (this.open.get(member.room) ?? 0) - 1);
   }
 
@@ -586,14 +563,4 @@ export class IndexedRun {
     publication.stream = stream;
     publication.offset = offset;
   }
-}
-
-/**
- * @param {string} value
- * @returns {[publisher: string, seq: string, room: string]}
- */
-function split(value) {
-  const first = value.indexOf(':');
-  const second = value.indexOf(':', first + 1);
-  return [value.slice(0, first), value.slice(first + 1, second), value.slice(second + 1)];
 }

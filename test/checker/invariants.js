@@ -18,10 +18,11 @@
 // - I2 is a message that was answered with a refusal, however late it is delivered; I14 is one of unknown outcome that is late.
 // A delivery without a publisher, or of another room, is I1 and nothing else.
 //
-// I12 (a subscribed span implies permission) is not here: it needs tokens, and the server has none
-// yet.
+// I12 and those from I16 on are in invariants-of-clients.js: what single clients, users and tokens
+// are promised.
 
 import { SETTLE_US } from './indexed-run.js';
+import { INVARIANTS_OF_CLIENTS } from './invariants-of-clients.js';
 
 /** How long servers may take to notice that some of them are at another Redis. */
 const NOTICED_US = 10_000_000;
@@ -34,8 +35,8 @@ const TOLD_US = 10_000_000;
 /** @typedef {import('./indexed-run.js').IndexedRun} Run */
 /** @typedef {import('./indexed-run.js').Sight} Sight */
 /** @typedef {import('./indexed-run.js').Member} Member */
-/** @typedef {import('./indexed-run.js').Publication} Publication */
-/** @typedef {import('./indexed-run.js').Stream} Stream */
+/** @typedef {import('./publications.js').Publication} Publication */
+/** @typedef {import('./publications.js').Stream} Stream */
 /** @typedef {string|null} Answer null: does not apply; '': held; otherwise the violation */
 
 /**
@@ -45,6 +46,8 @@ const TOLD_US = 10_000_000;
  * @typedef {{member: Member, stream: Stream|null, offset: number, isRecovered: boolean}} Told by a
  *   reply or a `resync`
  */
+
+/** @typedef {{member: Member, id: import('./record.js').Position|undefined}} Asking */
 
 /**
  * The events at which a row is checked.
@@ -57,6 +60,9 @@ const TOLD_US = 10_000_000;
  * @property {(run: Run, publication: Publication) => Answer} [fail]
  * @property {(run: Run, told: Told) => Answer} [reply]
  * @property {(run: Run, told: Told) => Answer} [resync]
+ * @property {(run: Run, asking: Asking) => Answer} [subscribe]
+ * @property {(run: Run, about: {member: Member, users: string[]|null}) => Answer} [list]
+ * @property {(run: Run) => Iterable<Answer>} [census]
  * @property {(run: Run, member: Member) => Answer} [ended] an open segment ends, by a close or with
  *   the run
  * @property {(run: Run) => Iterable<Answer>} [finish] the run's end
@@ -100,7 +106,7 @@ export const INVARIANTS = Object.freeze([
     id: 'I5',
     anomaly: 'poll-skip',
     claim: 'within a span offsets follow one another without a gap',
-    asked: { deliver: followsLive },
+    asked: { deliver: followsLive, finish: gapsAreOwn },
   },
   {
     id: 'I6',
@@ -171,6 +177,7 @@ export const INVARIANTS = Object.freeze([
       finish: (run) => [...run.refusals.keys()].map((server) => outageWasTold(run, server)),
     },
   },
+  ...INVARIANTS_OF_CLIENTS,
 ]);
 
 /**
@@ -243,27 +250,43 @@ function wasThere(_, sight) {
 }
 
 /**
- * @param {Run} _
+ * @param {Run} run
  * @param {Sight} sight
  * @returns {Answer}
  */
-function followsLive(_, sight) {
+function followsLive(run, sight) {
   const { member, stream, offset } = sight;
   if (stream === null) return null;
   if (!member.isOpen) return `${sight}, who is not subscribed`;
   if (stream !== member.stream || member.isReplaying || offset <= member.last) return null;
+  // The gaps of a client that publishes without an echo are judged at the end.
+  if (member.tail !== null || run.quiet.has(member.client)) return null;
   return offset === member.last + 1 ? '' : `${sight} after ${member.last}`;
 }
 
 /**
- * @param {Run} _
+ * @param {Run} run
+ * @returns {Iterable<Answer>}
+ */
+function* gapsAreOwn(run) {
+  for (const { member, stream, offset } of run.holes) {
+    if (run.isOwn(stream, offset, member.client)) yield '';
+    // Nobody knows what stands there: perhaps its own message, of unknown outcome.
+    else if (stream.places.has(offset))
+      yield `${stream.places.get(offset)?.value} at ${stream.epoch}:${offset} has not come to ${member}`;
+  }
+}
+
+/**
+ * @param {Run} run
  * @param {Sight} sight
  * @returns {Answer}
  */
-function followsInReplay(_, sight) {
+function followsInReplay(run, sight) {
   const { member, stream, offset } = sight;
   if (stream === null || stream !== member.stream || !member.isReplaying || offset <= member.last)
     return null;
+  if (run.quiet.has(member.client)) return null;
   if (offset === member.last + 1) return '';
   return `${sight} after ${member.last}, in a replay up to ${member.replayTo}`;
 }
@@ -294,6 +317,10 @@ function mayBeRecovered(run, { member, stream, offset, isRecovered }) {
  */
 function replayIsComplete(run, member) {
   if (!member.isReplaying || run.settledMoment(member) === Number.NEGATIVE_INFINITY) return null;
+  const { stream, client } = member;
+  let due = member.replayTo;
+  while (stream !== null && due > member.last && run.isOwn(stream, due, client)) due--;
+  if (due === member.last) return '';
   return `${member} was promised a replay up to ${member.replayTo} and got it up to ${member.last}`;
 }
 
@@ -308,7 +335,7 @@ function sawWhatWasAccepted(run, member) {
   const moment = run.settledMoment(member);
   if (moment === Number.NEGATIVE_INFINITY) return null;
   const { stream } = member;
-  const accepted = stream.acceptedUntil(moment);
+  const accepted = run.dueTo(member, moment);
   if (accepted <= member.last) return '';
   return `${member} ended at ${member.last} of ${stream.epoch}, long after ${accepted} was accepted`;
 }
@@ -346,7 +373,7 @@ function* markersArrived(run) {
       else yield `${member} has not got the marker ${marker.value} in time`;
     } else if (member.isOpen && member.stream !== null) {
       const moment = run.settledMoment(member);
-      const accepted = member.stream.acceptedUntil(moment);
+      const accepted = run.dueTo(member, moment);
       if (moment === Number.NEGATIVE_INFINITY) continue;
       if (accepted <= member.last) yield '';
       else

@@ -19,9 +19,27 @@ export const ROOMS = Object.freeze([...HISTORY_ROOMS, ...PLAIN_ROOMS]);
 export const PUBLISHERS = Object.freeze(['a', 'b', 'c']);
 export const CLIENTS = 4;
 export const WORKERS = 2;
+/** Users that come and go, by client. They are in a room with presence, and publish nothing. */
+export const GUESTS = new Map([
+  [10, 'ann'],
+  [11, 'ann'],
+  [12, 'bob'],
+  [13, 'eve'],
+  [14, 'crowd'],
+  [15, 'crowd'],
+  [16, 'crowd'],
+]);
+export const LOBBY = 'lobby';
+const ALLOWED = 2;
+const CAPPED = Object.freeze({ crowd: { allowed: ALLOWED, wanted: 3 } });
+/** These clients are streams of server-sent events. */
+export const STREAMS = Object.freeze([1, 2, 3]);
 
 /** @typedef {import('./record.js').Event} Event */
-/** @typedef {{value: string, room: string, epoch?: string, offset?: number}} Message */
+/**
+ * `by`: the client that published it without an echo.
+ * @typedef {{value: string, room: string, epoch?: string, offset?: number, by?: number}} Message
+ */
 /** @typedef {{epoch: string, top: number, log: Message[]}} Stored */
 
 /**
@@ -32,6 +50,10 @@ export const WORKERS = 2;
  * @property {boolean} [cutsReplays] the last message of a replay is missing
  * @property {boolean} [ignoresEpochs] workers pass on a new epoch without a `resync`
  * @property {boolean} [hidesOutages] clients get no `degraded` when publishes are refused
+ * @property {boolean} [echoes] who publishes without an echo gets the message
+ * @property {boolean} [cutsTails] the first message of a join with `last` is missing
+ * @property {boolean} [ignoresCaps] users may have any number of connections
+ * @property {boolean} [ignoresRevocations] a revoked token is as good as another
  */
 
 class Worker {
@@ -60,8 +82,14 @@ class Client {
 }
 
 export class Model {
-  /** @param {Faults} [faults] */
-  constructor(faults = {}) {
+  /** @param {Faults & {isMixed?: boolean}} [faults] isMixed: with guests, `last` and `echo: false` */
+  constructor({ isMixed = false, ...faults } = {}) {
+    this.isMixed = isMixed;
+    /** Guests that are in. @type {Set<number>} */
+    this.guests = new Set();
+    /** Users. @type {Set<string>} */
+    this.revoked = new Set();
+    /** @type {Faults} */
     this.faults = faults;
     /** @type {Event[]} */
     this.events = [];
@@ -79,7 +107,8 @@ export class Model {
     );
     this.workers = Array.from({ length: WORKERS }, () => new Worker());
     this.clients = Array.from({ length: CLIENTS }, () => new Client());
-    this.emit({ type: 'run', history: [...HISTORY_ROOMS], plain: [...PLAIN_ROOMS] });
+    const rooms = { history: [...HISTORY_ROOMS], plain: [...PLAIN_ROOMS] };
+    this.emit({ type: 'run', ...rooms, presence: [LOBBY], capped: { ...CAPPED } });
     this.emit({ type: 'gauges', when: 'before', of: 'server', values: { connections: 0 } });
     for (const worker of this.workers) for (const room of HISTORY_ROOMS) this.#follow(worker, room);
     for (let i = 0; i < CLIENTS; i++) this.open(i, i % WORKERS);
@@ -116,13 +145,15 @@ export class Model {
    * @param {string} publisher
    * @param {string} room
    * @param {boolean} [isMarker]
+   * @param {number} [client] that publishes it without an echo
    * @returns {Message}
    */
-  invoke(publisher, room, isMarker = false) {
+  invoke(publisher, room, isMarker = false, client = undefined) {
     const sequence = (this.sequences.get(publisher) ?? 0) + 1;
     this.sequences.set(publisher, sequence);
     const value = `${publisher}:${sequence}:${room}`;
-    this.emit({ type: 'invoke', value, ...(isMarker && { marker: true }) });
+    const by = client === undefined ? {} : { client };
+    this.emit({ type: 'invoke', value, ...(isMarker && { marker: true }), ...by });
     return { value, room };
   }
 
@@ -215,7 +246,8 @@ export class Model {
    * @param {number} client
    * @param {Message} message
    */
-  hand(client, { room, value, epoch, offset = 0 }) {
+  hand(client, { room, value, epoch, offset = 0, by }) {
+    if (by === client && !this.faults.echoes) return;
     if (epoch === undefined) {
       this.emit({ type: 'deliver', client, room, value });
       return;
@@ -290,6 +322,92 @@ export class Model {
     this.emit({ type: 'stop', name: 'crash' });
   }
 
+  /**
+   * A client publishes without an echo.
+   * @param {number} client
+   * @param {string} room
+   * @returns {Message|undefined}
+   */
+  speak(client, room) {
+    if (!this.isMixed || !this.clients[client].isOpen) return undefined;
+    const message = { ...this.invoke(`q${client}`, room, false, client), by: client };
+    this.announce(this.place(message));
+    const { value, epoch, offset } = message;
+    this.acks.push({ type: 'ok', value, epoch, offset });
+    this.flush();
+    return message;
+  }
+
+  /**
+   * A client leaves a room, and joins it with `last`.
+   * @param {number} client
+   * @param {string} room
+   * @param {number} n
+   */
+  visit(client, room, n) {
+    const { isOpen, joined, positions, worker } = this.clients[client];
+    if (!this.isMixed || !isOpen) return;
+    this.emit({ type: 'leave', client, room });
+    joined.delete(room);
+    if (this.workers[worker].positions.get(room)?.epoch !== this.#stored(room).epoch)
+      this.check(worker, room);
+    const { epoch, top, log } = this.#stored(room);
+    const tail = log.slice(-n).filter(({ by }) => by !== client);
+    this.emit({ type: 'subscribe', client, room, last: n });
+    this.emit({ type: 'reply', client, room, epoch, offset: top, replayed: tail.length });
+    joined.add(room);
+    if (this.faults.cutsTails) tail.shift();
+    positions.set(room, { epoch, last: top - n, floor: 0 });
+    for (const message of tail) this.hand(client, message);
+    // Live messages begin above the reply's offset.
+    const last = tail.at(-1)?.offset ?? Math.max(0, top - n);
+    positions.set(room, { epoch, last, floor: top });
+  }
+
+  /** A guest wants to come in. @param {number} guest */
+  enter(guest) {
+    if (!this.isMixed || this.guests.has(guest)) return;
+    const user = /** @type {string} */ (GUESTS.get(guest));
+    if (this.revoked.has(user) && !this.faults.ignoresRevocations) return;
+    const count = [...this.guests].filter((other) => GUESTS.get(other) === user).length;
+    if (user in CAPPED && count >= ALLOWED && !this.faults.ignoresCaps) return;
+    this.guests.add(guest);
+    this.emit({ type: 'connect', client: guest, user });
+    this.emit({ type: 'subscribe', client: guest, room: LOBBY });
+    this.emit({ type: 'reply', client: guest, room: LOBBY });
+  }
+
+  /** @param {number} guest */
+  exit(guest) {
+    if (this.guests.delete(guest)) this.emit({ type: 'close', client: guest, code: 1000 });
+  }
+
+  /** The tokens of a guest’s user are revoked. @param {number} guest */
+  revoke(guest) {
+    const user = GUESTS.get(guest);
+    // The crowd stays, to be counted.
+    if (!this.isMixed || user === undefined || user in CAPPED) return;
+    this.revoked.add(user);
+    this.emit({ type: 'revoke', user });
+    if (this.faults.ignoresRevocations) return;
+    for (const [other, name] of GUESTS) if (name === user) this.exit(other);
+  }
+
+  /** All is calm, everybody who may come in is in, and all is counted and listed. */
+  survey() {
+    if (!this.isMixed) return;
+    for (const [guest, user] of GUESTS) if (user in CAPPED) this.enter(guest);
+    this.settle();
+    this.wait();
+    this.lists();
+    this.emit({ type: 'census' });
+  }
+
+  /** @param {string[]|null} [users] those that they believe to be in; without it, the truth */
+  lists(users = [...new Set([...this.guests].map((guest) => String(GUESTS.get(guest))))]) {
+    for (const client of this.guests) this.emit({ type: 'list', client, room: LOBBY, users });
+  }
+
   /** All that is on its way arrives, and every worker compares its positions. */
   settle() {
     this.flush();
@@ -307,6 +425,9 @@ export class Model {
     for (const [client, { isOpen }] of this.clients.entries())
       if (isOpen && this.isRefusing && !this.faults.hidesOutages)
         this.emit({ type: 'degraded', client, degraded: true });
+    for (const client of this.guests)
+      if (this.isRefusing && !this.faults.hidesOutages)
+        this.emit({ type: 'degraded', client, degraded: true });
     this.t += SETTLE_US + 5_000_000;
   }
 
@@ -318,6 +439,7 @@ export class Model {
     this.settle();
     this.emit({ type: 'end' });
     for (let client = 0; client < CLIENTS; client++) this.close(client);
+    for (const guest of this.guests) this.exit(guest);
     this.emit({ type: 'gauges', when: 'after', of: 'server', values: { connections: 0 } });
     return this.events;
   }
@@ -334,7 +456,9 @@ export class Model {
     if (this.workers[worker].positions.get(room)?.epoch !== epoch) this.check(worker, room);
     const position = positions.get(room);
     const since = position && { epoch: position.epoch, offset: position.last };
-    this.emit({ type: 'subscribe', client, room, ...(since && { since }) });
+    // It is that of the last message.
+    const id = STREAMS.includes(client) && since && { id: since };
+    this.emit({ type: 'subscribe', client, room, ...(since && { since }), ...id });
     const missed = log.filter(({ offset = 0 }) => since !== undefined && offset > since.offset);
     const isProved = since?.epoch === epoch && missed.length === top - since.offset;
     const recovered = isProved || (since !== undefined && this.faults.forgesRecovery === true);

@@ -13,6 +13,7 @@ import { startRedis } from '../../loadtest/lib/redis.js';
 import { pause } from '../../loadtest/lib/run.js';
 import { until } from '../../loadtest/lib/server.js';
 import { Firewall, isPrivate } from '../helpers/private-network.js';
+import { NEMESES_OF_TOPOLOGIES } from './nemesis-topologies.js';
 import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 
 /**
@@ -46,8 +47,10 @@ const NOTICE_MS = 15_000;
  * @typedef {object} Nemesis
  * @property {string} name
  * @property {readonly [number, number]} holdMs for how long, in a random run: from, to
- * @property {boolean} [ofRedis] it is Redis that suffers, or the way to it
+ * @property {'redis'|'sentinel'|'cluster'} [on] it is Redis that suffers, or the way to it, if the
+ *   servers have it in this form
  * @property {boolean} [needsProxy]
+ * @property {boolean} [needsWires]
  * @property {boolean} [needsFirewall]
  * @property {boolean} [kills] a worker may die of it
  * @property {(trial: Trial) => Promise<Heal>} inflict
@@ -126,7 +129,7 @@ export const NEMESES = Object.freeze({
   redisEmptied: {
     name: 'Redis killed, back without its data',
     holdMs: [500, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await redis.kill();
       rmSync(join(redis.folder, 'dump.rdb'), { force: true });
@@ -136,7 +139,7 @@ export const NEMESES = Object.freeze({
   redisFromSnapshot: {
     name: 'Redis killed, back from an older snapshot',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'SAVE');
       return async () => {
@@ -150,7 +153,7 @@ export const NEMESES = Object.freeze({
   redisFrozen: {
     name: 'Redis frozen',
     holdMs: [1000, 6000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       redis.freeze();
       return () => redis.thaw();
@@ -159,7 +162,7 @@ export const NEMESES = Object.freeze({
   redisPaused: {
     name: 'CLIENT PAUSE 2000 ALL',
     holdMs: [2000, 2000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CLIENT', 'PAUSE', '2000', 'ALL');
       return () => {};
@@ -168,7 +171,7 @@ export const NEMESES = Object.freeze({
   subscribersKilled: {
     name: 'CLIENT KILL TYPE pubsub',
     holdMs: [0, 0],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CLIENT', 'KILL', 'TYPE', 'pubsub');
       return () => {};
@@ -177,7 +180,7 @@ export const NEMESES = Object.freeze({
   subscriptionCut: {
     name: 'one worker’s subscription cut',
     holdMs: [0, 0],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis, random }) {
       const list = await tell(redis, 'CLIENT', 'LIST', 'TYPE', 'pubsub');
       const ids = [...list.matchAll(/^id=(\d+) /gm)].map(([, id]) => id);
@@ -188,7 +191,7 @@ export const NEMESES = Object.freeze({
   subscriberOverflows: {
     name: 'a subscriber beyond its output buffer',
     holdMs: [1500, 2000],
-    ofRedis: true,
+    on: 'redis',
     kills: true,
     async inflict(trial) {
       const { redis, workload } = trial;
@@ -209,9 +212,8 @@ export const NEMESES = Object.freeze({
     name: 'slow readers',
     holdMs: [2000, 12_000],
     async inflict({ workload, random }) {
-      const slow = random
-        .shuffled(workload.clients)
-        .slice(0, Math.ceil(SLOW_SHARE * workload.clients.length));
+      const { readers } = workload;
+      const slow = random.shuffled(readers).slice(0, Math.ceil(SLOW_SHARE * readers.length));
       for (const client of slow) client.pause();
       return () => {
         for (const client of slow) client.resume();
@@ -221,7 +223,7 @@ export const NEMESES = Object.freeze({
   redisFull: {
     name: 'Redis out of memory',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CONFIG', 'SET', 'maxmemory', '1');
       return () => tell(redis, 'CONFIG', 'SET', 'maxmemory', '0');
@@ -230,7 +232,7 @@ export const NEMESES = Object.freeze({
   redisReadOnly: {
     name: 'Redis read-only',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       // A replica of a primary that is not there.
       await tell(redis, 'REPLICAOF', '127.0.0.1', '1');
@@ -240,7 +242,7 @@ export const NEMESES = Object.freeze({
   redisWithoutReplicas: {
     name: 'Redis without enough replicas',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '3');
       return () => tell(redis, 'CONFIG', 'SET', 'min-replicas-to-write', '0');
@@ -249,7 +251,7 @@ export const NEMESES = Object.freeze({
   redisBusy: {
     name: 'Redis busy with a script',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CONFIG', 'SET', 'busy-reply-threshold', '100');
       const script = redis.cli('EVAL', 'while true do end', '0');
@@ -262,7 +264,7 @@ export const NEMESES = Object.freeze({
   redisCannotSave: {
     name: 'Redis unable to save',
     holdMs: [1000, 4000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       // If snapshots are configured, Redis refuses writes after a failed one. It fails because the
       // target is a folder.
@@ -283,7 +285,7 @@ export const NEMESES = Object.freeze({
   redisLoads: {
     name: 'Redis killed, back while it loads its data',
     holdMs: [0, 0],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       const fill = `for i = 1, ${LOADED_KEYS} do redis.call('SET', 'filler:' .. i, 'x', 'EX', 60) end`;
       await tell(redis, 'EVAL', fill, '0');
@@ -310,7 +312,7 @@ export const NEMESES = Object.freeze({
   redisWritesHeld: {
     name: 'CLIENT PAUSE WRITE',
     holdMs: [2000, 15_000],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'CLIENT', 'PAUSE', `${PAUSE_MS}`, 'WRITE');
       return async () => {
@@ -328,7 +330,7 @@ export const NEMESES = Object.freeze({
   redisFlushed: {
     name: 'FLUSHALL',
     holdMs: [0, 0],
-    ofRedis: true,
+    on: 'redis',
     async inflict({ redis }) {
       await tell(redis, 'SET', CANARY, 'x');
       await tell(redis, 'FLUSHALL');
@@ -339,7 +341,7 @@ export const NEMESES = Object.freeze({
   redisChannelsDenied: {
     name: 'the right to the channels taken away',
     holdMs: [1000, 6000],
-    ofRedis: true,
+    on: 'redis',
     inflict: withoutRights(
       ['resetchannels', '&other:*'],
       ['resetchannels', '&fanfare:*'],
@@ -349,7 +351,7 @@ export const NEMESES = Object.freeze({
   redisKeysDenied: {
     name: 'the right to the keys taken away',
     holdMs: [1000, 6000],
-    ofRedis: true,
+    on: 'redis',
     inflict: withoutRights(
       ['resetkeys', '~other:*'],
       ['resetkeys', '~fanfare:*'],
@@ -359,34 +361,34 @@ export const NEMESES = Object.freeze({
   redisRolledBack: {
     name: 'REPLICAOF an older copy and back',
     holdMs: [500, 3000],
-    ofRedis: true,
+    on: 'redis',
     inflict: rolledBack({ areWritesHeld: false }),
   },
   redisRolledBackUnseen: {
     name: 'REPLICAOF an older copy and back, while writes are held',
     holdMs: [500, 3000],
-    ofRedis: true,
+    on: 'redis',
     // No client gets READONLY, because the role changes back before the first write.
     inflict: rolledBack({ areWritesHeld: true }),
   },
   redisReplaced: {
     name: 'the address leads to another Redis, and back',
     holdMs: [2000, 14_000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     inflict: replaced((proxy) => proxy.cut()),
   },
   redisReplacedForNew: {
     name: 'the address leads new connections to another Redis, and back',
     holdMs: [2000, 14_000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     inflict: replaced((_, redis) => tell(redis, 'CLIENT', 'KILL', 'TYPE', 'pubsub')),
   },
   packetsDropped: {
     name: 'packets to and from Redis dropped',
     holdMs: [2000, 12_000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     needsFirewall: true,
     inflict: dropped(['to', 'from'], ({ proxy }) => proxy?.hosts ?? []),
@@ -394,7 +396,7 @@ export const NEMESES = Object.freeze({
   packetsToDropped: {
     name: 'packets from one server to Redis dropped',
     holdMs: [3000, 12_000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     needsFirewall: true,
     inflict: dropped(['to'], ({ proxy, random }) => [random.pick(proxy?.hosts ?? [])]),
@@ -402,7 +404,7 @@ export const NEMESES = Object.freeze({
   packetsFromDropped: {
     name: 'packets from Redis to one server dropped',
     holdMs: [3000, 12_000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     needsFirewall: true,
     inflict: dropped(['from'], ({ proxy, random }) => [random.pick(proxy?.hosts ?? [])]),
@@ -410,24 +412,25 @@ export const NEMESES = Object.freeze({
   redisSlow: {
     name: 'a slow way to Redis',
     holdMs: [2000, 5000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     inflict: weather({ latencyMs: 200, jitterMs: 50 }),
   },
   redisNarrow: {
     name: 'a narrow way to Redis, in slices',
     holdMs: [2000, 5000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     inflict: weather({ sliceBytes: 100, bytesPerSecond: 400_000 }),
   },
   redisSilent: {
     name: 'a silent way to Redis',
     holdMs: [1000, 8000],
-    ofRedis: true,
+    on: 'redis',
     needsProxy: true,
     inflict: weather({ isSilent: true }),
   },
+  ...NEMESES_OF_TOPOLOGIES,
 });
 
 /**
@@ -615,12 +618,13 @@ function isVulnerable({ kills }) {
  * @param {Trial} trial
  * @returns {Nemesis[]}
  */
-export function possibleNemeses({ proxy, servers, setting }) {
+export function possibleNemeses({ proxy, wires, servers, setting, topology }) {
   const canKill = servers.some(isVulnerable);
   return Object.values(NEMESES).filter(
-    ({ ofRedis, needsProxy, needsFirewall, kills }) =>
-      (!setting.embedded || !ofRedis) &&
+    ({ on, needsProxy, needsWires, needsFirewall, kills }) =>
+      (on === undefined || (!setting.embedded && on === topology)) &&
       (proxy !== null || !needsProxy) &&
+      (wires.length > 0 || !needsWires) &&
       (isPrivate || !needsFirewall) &&
       (canKill || !kills),
   );

@@ -18,22 +18,29 @@ const READ_BYTES = 4_194_304;
 /** @typedef {{epoch: string, offset: number}} Position */
 
 /**
- * The first line: which rooms are of which kind, and how to run the same again.
- * @typedef {{type: 'run', history: string[], plain: string[], seed?: number}} RunEvent
+ * The first line: which rooms are of which kind, and how to run the same again. `capped`: users with
+ * the connections that they may have over all servers, and those that they always want.
+ * @typedef {{type: 'run', history: string[], plain: string[], presence?: string[], seed?: number,
+ *   capped?: Record<string, {allowed: number, wanted: number}>}} RunEvent
  *
  * A publisher sends (`marker`: one of those that must reach every client at the end; `via`: the
  * number of its connection; `server`: that it goes to), and learns that it was accepted, that it
  * certainly was not, or nothing that can be relied on. A refusal may still follow an `info`.
- * @typedef {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number}}
+ * `client`: it went over this client's connection, with `echo: false`.
+ * @typedef
+ *   {{type: 'invoke', value: string, marker?: boolean, via?: number, server?: number, client?: number}}
  *   InvokeEvent
  * @typedef {{type: 'ok', value: string, epoch?: string, offset?: number}} OkEvent
  * @typedef {{type: 'fail'|'info', value: string, reason: string}} NotOkEvent
  *
- * A subscriber.
- * @typedef {{type: 'connect', client: number, server?: number}} ConnectEvent
- * @typedef {{type: 'subscribe', client: number, room: string, since?: Position}} SubscribeEvent
+ * A subscriber. `user`: of its token. `last`: so many of the newest messages are to follow the reply.
+ * `id`: where the last event id of a stream stands in this room; `since` is what the client has read.
+ * @typedef {{type: 'connect', client: number, server?: number, user?: string}} ConnectEvent
  * @typedef
- *   {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean}}
+ *   {{type: 'subscribe', client: number, room: string, since?: Position, last?: number, id?: Position}}
+ *   SubscribeEvent
+ * @typedef
+ *   {{type: 'reply', client: number, room: string, epoch?: string, offset?: number, recovered?: boolean, replayed?: number}}
  *   ReplyEvent
  * @typedef
  *   {{type: 'deliver'|'repeat', client: number, room: string, value: string, epoch?: string, offset?: number}}
@@ -41,7 +48,18 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'resync', client: number, room: string, epoch: string, offset: number}}
  *   ResyncEvent
  * @typedef {{type: 'degraded', client: number, degraded: boolean}} DegradedEvent
+ * @typedef {{type: 'leave', client: number, room: string}} LeaveEvent
  * @typedef {{type: 'close', client: number, code: number}} CloseEvent
+ *
+ * The users of a room with presence, as a member knows them that does what docs/presence.md says.
+ * null: it has asked, and has no list yet.
+ * @typedef {{type: 'list', client: number, room: string, users: string[]|null}} ListEvent
+ *
+ * All tokens that a user has are revoked: the server has confirmed it.
+ * @typedef {{type: 'revoke', user: string}} RevokeEvent
+ *
+ * A moment at which the connections of each user are counted.
+ * @typedef {{type: 'census'}} CensusEvent
  *
  * A fault of the servers starts or stops; several may be in progress.
  * @typedef {{type: 'start'|'stop', name: string}} NemesisEvent
@@ -54,7 +72,7 @@ const READ_BYTES = 4_194_304;
  * @typedef {{type: 'end'}} EndEvent
  *
  * @typedef
- *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|CloseEvent|NemesisEvent|GaugesEvent|EndEvent}
+ *   {RunEvent|InvokeEvent|OkEvent|NotOkEvent|ConnectEvent|SubscribeEvent|ReplyEvent|DeliverEvent|ResyncEvent|DegradedEvent|LeaveEvent|CloseEvent|ListEvent|RevokeEvent|CensusEvent|NemesisEvent|GaugesEvent|EndEvent}
  *   What
  * @typedef {What & {t: number}} Event `t`: microseconds
  */

@@ -3,12 +3,14 @@
 //
 //   node test/checker/run.js --minutes 10 --servers 2 --workers 2 --clients 200 --rooms 20 --rate 500 [--seed S]
 //   node test/checker/run.js --minutes 1 --only workerKilled,redisFrozen --keep record.jsonl
-//   node test/checker/run.js --minutes 2 --only slowReaders,publishesLost --bytes 2000 --small-buffers
+//   node test/checker/run.js --minutes 2 --topology sentinel --readers slow --clients 20 --rate 100
 //
-// With --subscriptions server the primary of each server subscribes for its workers.
-//
-// With --small-buffers the kernel keeps some 100 KB for a connection instead of megabytes, so slow
-// readers lag within seconds. It needs a network namespace.
+// The seed draws a profile, too: in which form the servers have their backend (`--topology redis`,
+// `embedded`, `sentinel` or `cluster`), who subscribes to Redis (`--subscriptions worker`, or
+// `server`: the primary of each server for its workers), and how fast readers are. With
+// `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
+// instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
+// A given option wins over the draw; the title names the profile.
 //
 // The seed chooses the faults, their order and their lengths, and the publishes. The timing of the
 // machine is not repeatable. Exits with 0 if no invariant was violated.
@@ -22,7 +24,9 @@ import { parseArgs } from 'node:util';
 import { pause, print, run } from '../../loadtest/lib/run.js';
 import { becomePrivate, canBePrivate, isPrivate } from '../helpers/private-network.js';
 import { NEMESES, possibleNemeses } from './nemesis.js';
+import { Random } from './random.js';
 import { printReport } from './report.js';
+import { clusterStore, sentinelStore } from './stores.js';
 import { startTrial } from './trial.js';
 
 const { values: options } = parseArgs({
@@ -37,11 +41,10 @@ const { values: options } = parseArgs({
     rate: { type: 'string', default: '500' },
     // So few that some missed messages are gone, and clients must get a notice.
     'history-size': { type: 'string', default: '150' },
-    embedded: { type: 'boolean', default: false },
-    subscriptions: { type: 'string', default: 'worker' },
+    topology: { type: 'string' },
+    subscriptions: { type: 'string' },
+    readers: { type: 'string' },
     plain: { type: 'boolean', default: false },
-    bytes: { type: 'string', default: '0' },
-    'small-buffers': { type: 'boolean', default: false },
     only: { type: 'string' },
     seed: { type: 'string' },
     keep: { type: 'string' },
@@ -52,7 +55,6 @@ const { values: options } = parseArgs({
  * accepted before must have arrived.
  */
 const QUIET_MS = /** @type {const} */ ([1000, 8000]);
-const LONG_QUIET_MS = 17_000;
 const LONG_QUIET_SHARE = 0.15;
 const BEGINNING_MS = 2000;
 /**
@@ -61,6 +63,15 @@ const BEGINNING_MS = 2000;
  */
 const LEAVING_SHARE = 0.05;
 const LATE_MS = 4000;
+/** What a run may be like; twice: twice as often. @type {Readonly<Record<string, string[]>>} */
+const PROFILE = Object.freeze({
+  topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
+  subscriptions: ['worker', 'server'],
+  readers: ['quick', 'slow'],
+});
+const STORES = Object.freeze({ sentinel: sentinelStore, cluster: clusterStore });
+/** Of padding, if readers are slow. */
+const BYTES = 2000;
 /** Least, first and most bytes of a socket's buffer. */
 const SMALL_BUFFERS = '4096 65536 65536';
 /** Start, end and check take so long on top. */
@@ -77,27 +88,54 @@ const skipped = isPrivate
   ? []
   : [...wanted].filter(({ needsFirewall }) => needsFirewall).map(({ name }) => name);
 
-const needsNetwork = skipped.length > 0 || options['small-buffers'];
-if (needsNetwork && !isPrivate && canBePrivate())
-  await becomePrivate(fileURLToPath(import.meta.url), process.argv.slice(2));
+const profile = drawProfile(new Random(seed + 2));
+const { topology, subscriptions, readers } = profile;
 
-const hasSmallBuffers = isPrivate && options['small-buffers'];
-if (hasSmallBuffers)
+if (!isPrivate && canBePrivate())
+  await becomePrivate(fileURLToPath(import.meta.url), [
+    ...process.argv.slice(2),
+    ...['--seed', `${seed}`],
+  ]);
+
+const isSlow = readers === 'slow' && isPrivate;
+if (isSlow)
   for (const name of ['tcp_wmem', 'tcp_rmem'])
     writeFileSync(`/proc/sys/net/ipv4/${name}`, SMALL_BUFFERS);
 
-await run(`random faults for ${minutes} minutes, seed ${seed}`, trial, minutes * 60_000 + REST_MS);
+const title = `random faults for ${minutes} minutes, seed ${seed}: ${Object.values(profile).join(', ')}`;
+await run(title, trial, minutes * 60_000 + REST_MS);
+
+/**
+ * Draws what no option says.
+ * @param {Random} random
+ */
+function drawProfile(random) {
+  const pick = (/** @type {'topology'|'subscriptions'|'readers'} */ name) => {
+    const drawn = random.pick(PROFILE[name]);
+    const value = options[name] ?? drawn;
+    if (!PROFILE[name].includes(value))
+      throw new Error(`--${name} is one of ${[...new Set(PROFILE[name])].join(', ')}`);
+    return value;
+  };
+  return {
+    topology: pick('topology'),
+    subscriptions: pick('subscriptions'),
+    readers: pick('readers'),
+  };
+}
 
 /** @param {import('../../loadtest/lib/run.js').Run} test */
 async function trial(test) {
+  const embedded = topology === 'embedded';
   const trial = await startTrial(test, {
-    servers: Number(options.servers),
+    servers: embedded ? 1 : Number(options.servers),
     workers: Number(options.workers),
     seed,
     historySize: Number(options['history-size']),
-    embedded: options.embedded,
-    viaProxy: !options.embedded,
-    env: options.embedded ? {} : { REDIS_SUBSCRIPTIONS: options.subscriptions },
+    embedded,
+    viaProxy: topology === 'redis',
+    store: STORES[/** @type {keyof typeof STORES} */ (topology)],
+    env: embedded ? {} : { REDIS_SUBSCRIPTIONS: subscriptions },
     path: options.keep,
     load: {
       clients: Number(options.clients),
@@ -106,29 +144,37 @@ async function trial(test) {
       roomsPerClient: Number(options['rooms-per-client']),
       publishers: Number(options.publishers),
       rate: Number(options.rate),
-      bytes: Number(options.bytes),
+      bytes: isSlow ? BYTES : 0,
+      isMixed: true,
     },
   });
   const { random, workload } = trial;
+  const { population } = workload;
   const leaving = Math.ceil(LEAVING_SHARE * workload.clients.length);
+  const slowOnes = Math.ceil(2 * LEAVING_SHARE * workload.readers.length);
   await trial.begin();
   const started = performance.now();
   await pause(BEGINNING_MS);
   while (performance.now() - started < minutes * 60_000) {
-    const nemesis = random.pick(possibleNemeses(trial).filter((one) => wanted.has(one)));
+    const possible = possibleNemeses(trial).filter((one) => wanted.has(one));
+    if (possible.length === 0) throw new Error(`none of ${names} is possible now`);
+    const nemesis = random.pick(possible);
     const second = ((performance.now() - started) / 1000).toFixed(1);
     const holdMs = random.between(...nemesis.holdMs);
     print(
       `     ${second} s: ${nemesis.name}${holdMs > 0 ? ` for ${(holdMs / 1000).toFixed(1)} s` : ''}`,
     );
+    const delayMs = () => holdMs + random.between(0, LATE_MS);
     for (const client of random.shuffled(workload.clients).slice(0, leaving))
-      client.leave(holdMs + random.between(0, LATE_MS));
+      client.leave(delayMs());
+    population?.lose(LEAVING_SHARE, delayMs);
     // Others do not read meanwhile, so that they lag during the fault.
-    const slow = hasSmallBuffers ? random.shuffled(workload.clients).slice(0, leaving) : [];
+    const slow = isSlow ? random.shuffled(workload.readers).slice(0, slowOnes) : [];
     for (const client of slow) client.pause();
     await trial.suffer(nemesis, holdMs);
     for (const client of slow) client.resume();
-    await pause(random.next() < LONG_QUIET_SHARE ? LONG_QUIET_MS : random.between(...QUIET_MS));
+    if (random.next() < LONG_QUIET_SHARE) await population?.census();
+    else await pause(random.between(...QUIET_MS));
   }
   const lags = await endedLags(trial.servers);
   const report = await trial.finish();
@@ -143,6 +189,7 @@ async function trial(test) {
   test.check('the record is complete', 'yes', report.isComplete ? 'yes' : 'no');
   test.note('messages no publisher was free for', workload.heldBack);
   test.note('members that lagged', lags);
+  test.note('users revoked', population?.revoked);
   test.note(
     'faults skipped',
     `${skipped.length}${skipped.map((name) => `; ${name}: needs root, unshare, ip and iptables`).join('')}`,

@@ -1,15 +1,18 @@
 // trial.js: the parts of a run with faults: servers, a Redis, a workload and a record.
 
 import { rmSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { pause } from '../../loadtest/lib/run.js';
 import { readiness, scrape, startServer, until } from '../../loadtest/lib/server.js';
+import { newSecret } from '../helpers/api.js';
 import { isPrivate } from '../helpers/private-network.js';
 import { aclRule } from '../helpers/redis-topologies.js';
 import { startTcpProxy } from '../helpers/tcp-proxy.js';
 import { SETTLE_US } from './indexed-run.js';
+import { settingsOf } from './population.js';
 import { Random } from './random.js';
 import { Recorder } from './record.js';
 import { checkRecord } from './report.js';
@@ -35,7 +38,13 @@ const GAUGES = Object.freeze([
 /** @typedef {import('../../loadtest/lib/redis.js').RedisServer} RedisServer */
 /**
  * Redis servers, and the settings with which a Fanfare server finds them.
- * @typedef {{nodes: RedisServer[], env: Record<string, string>}} Store
+ * `owners`: the nodes of slots of the cluster that have moved.
+ * @typedef {object} Store
+ * @property {RedisServer[]} nodes
+ * @property {Record<string, string>} env
+ * @property {RedisServer[]} [sentinels]
+ * @property {import('../helpers/redis-cluster.js').Cluster} [cluster]
+ * @property {Map<number, RedisServer>} [owners]
  */
 
 /**
@@ -155,17 +164,21 @@ export class Trial {
   /**
    * @param {Lifetime} lifetime
    * @param {Setting} setting
-   * @param {RedisServer[]} nodes
+   * @param {Store} store
    * @param {import('../helpers/tcp-proxy.js').TcpProxy|null} proxy
    * @param {Fanfare[]} servers
+   * @param {import('../helpers/tcp-proxy.js').TcpProxy[]} wires ways of clients to each server
+   * @param {string} secret of the HTTP API
    */
-  constructor(lifetime, setting, nodes, proxy, servers) {
+  constructor(lifetime, setting, store, proxy, servers, wires, secret) {
     this.lifetime = lifetime;
     this.setting = setting;
+    this.store = store;
     /** Every Redis there is. */
-    this.nodes = nodes;
+    this.nodes = store.nodes;
     this.proxy = proxy;
     this.servers = servers;
+    this.wires = wires;
     this.random = new Random(setting.seed ?? Math.floor(Math.random() * 2 ** 32));
     this.path = setting.path ?? join(tmpdir(), `fanfare-record-${process.pid}-${Date.now()}.jsonl`);
     this.recorder = new Recorder(this.path);
@@ -178,7 +191,14 @@ export class Trial {
       urls,
       this.recorder,
       new Random(this.random.seed + 1),
+      wires.length === 0 ? urls : wires.map(({ hosts, port }) => `ws://${hosts[0]}:${port}/`),
+      secret,
     );
+  }
+
+  get topology() {
+    const { sentinels, cluster } = this.store;
+    return sentinels ? 'sentinel' : cluster ? 'cluster' : 'redis';
   }
 
   /** The first one: most trials have no other. */
@@ -221,6 +241,8 @@ export class Trial {
     const { workload, recorder } = this;
     // The markers show the clients that do not return.
     await workload.joined(SETTLE_US / 1000).catch(() => {});
+    await workload.population?.census();
+    workload.population?.silence();
     workload.silence();
     await workload.mark();
     await workload.stop();
@@ -233,7 +255,7 @@ export class Trial {
 
   /** Unexpected messages of clients and log lines of servers. @returns {string[]} */
   oddities() {
-    const said = this.workload.clients.flatMap(({ id, oddities }) =>
+    const said = this.workload.everybody.flatMap(({ id, oddities }) =>
       oddities.map((text) => `client ${id}: ${text}`),
     );
     const logged = this.servers.flatMap(({ lines, process: { stderr } }) => [
@@ -296,16 +318,21 @@ export async function startTrial(t, setting) {
     embedded = false,
     viaProxy = false,
   } = setting;
-  const { nodes, env } = await (setting.store?.(t) ?? oneRedis(t, setting.redisArgs));
+  const store = await (setting.store?.(t) ?? oneRedis(t, setting.redisArgs));
+  const { nodes, env } = store;
   // An address for each server, so that a firewall can tell them apart.
   const hosts = Array.from({ length: count }, (_, i) =>
     isPrivate ? `127.0.1.${i + 1}` : '127.0.0.1',
   );
   const proxy = viaProxy ? await startTcpProxy(t, nodes[0].port, [...new Set(hosts)]) : null;
+  const secret = newSecret();
   const servers = [];
+  const wires = [];
   for (let i = 0; i < count; i++) {
     const settings = {
       ...ENV,
+      ...(load.isMixed && settingsOf(secret)),
+      ...(load.isMixed && embedded && { FANFARE_STATE_DIR: await stateFolder(t) }),
       ...setting.env,
       ...(load.hasHistory && { FANFARE_HISTORY: `${HISTORY_PREFIX}*=${historySize}/300s` }),
       WORKERS: `${workers}`,
@@ -317,8 +344,9 @@ export async function startTrial(t, setting) {
     const server = new Fanfare(t, settings, setting.main);
     await server.start();
     servers.push(server);
+    if (load.isMixed) wires.push(await startTcpProxy(t, Number(settings.PORT)));
   }
-  const trial = new Trial(t, setting, nodes, proxy, servers);
+  const trial = new Trial(t, setting, store, proxy, servers, wires, secret);
   t.after(async () => {
     await trial.workload.stop();
     trial.recorder.close();
@@ -338,6 +366,13 @@ async function oneRedis(t, args) {
     nodes: [redis],
     env: { REDIS_URL: redis.url, REDIS_USERNAME: USER, REDIS_PASSWORD: PASSWORD },
   };
+}
+
+/** For revocations without a Redis. @param {Lifetime} t */
+async function stateFolder(t) {
+  const folder = await mkdtemp(join(tmpdir(), 'fanfare-state-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
 }
 
 /** Channels that somebody is subscribed to. @param {RedisServer} redis */

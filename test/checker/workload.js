@@ -5,6 +5,7 @@ import { pause } from '../../loadtest/lib/run.js';
 import { until } from '../../loadtest/lib/server.js';
 import { RecoveringClient } from './client.js';
 import { SETTLE_US } from './indexed-run.js';
+import { FACTS, Population } from './population.js';
 import { Publisher } from './publisher.js';
 
 /**
@@ -29,6 +30,7 @@ const MARKER_PAUSE_MS = 250;
  * @property {number} publishers
  * @property {number} rate messages a second, all together
  * @property {number} [bytes] of padding in each
+ * @property {boolean} [isMixed] with a population: streams, libraries, users (population.js)
  */
 
 /** The prefix of rooms with history, for FANFARE_HISTORY. */
@@ -40,8 +42,10 @@ export class Workload {
    * @param {readonly string[]} urls
    * @param {import('./record.js').Recorder} recorder
    * @param {import('./random.js').Random} random
+   * @param {readonly string[]} [wires] ways to the servers that break, for a population
+   * @param {string} [secret] of the HTTP API
    */
-  constructor(load, urls, recorder, random) {
+  constructor(load, urls, recorder, random, wires = urls, secret = '') {
     this.load = load;
     this.urls = urls;
     this.recorder = recorder;
@@ -49,11 +53,13 @@ export class Workload {
     this.rooms = Array.from({ length: load.rooms }, (_, i) =>
       load.hasHistory && i % 2 === 0 ? `${HISTORY_PREFIX}${i}` : `p.${i}`,
     );
+    const history = this.rooms.filter((room) => room.startsWith(HISTORY_PREFIX));
     recorder.write({
       type: 'run',
-      history: this.rooms.filter((room) => room.startsWith(HISTORY_PREFIX)),
+      history,
       plain: this.rooms.filter((room) => !room.startsWith(HISTORY_PREFIX)),
       seed: random.seed,
+      ...(load.isMixed && FACTS),
     });
     this.clients = Array.from(
       { length: load.clients },
@@ -71,12 +77,32 @@ export class Workload {
       (_, i) => new Publisher({ id: `p${i}`, urls, window: i % 2 === 0 ? 1 : WINDOW, recorder }),
     );
     this.marker = new Publisher({ id: 'm0', urls, window: load.rooms, recorder });
+    const { rooms } = this;
+    const firstId = load.clients;
+    this.population = load.isMixed
+      ? new Population({ firstId, urls, wires, secret, rooms, history, recorder, random })
+      : null;
     /** @type {Publisher[]} */
     this.flooders = [];
     /** Messages that no publisher was ready for. */
     this.heldBack = 0;
     /** @type {NodeJS.Timeout|undefined} */
     this.timer = undefined;
+  }
+
+  /** Those whom every message of their rooms has to reach. */
+  get listeners() {
+    return [...this.clients, ...(this.population?.listeners ?? [])];
+  }
+
+  /** Those that can read slowly. */
+  get readers() {
+    const { streams = [], visitors = [] } = this.population ?? {};
+    return [...this.clients, ...streams, ...visitors];
+  }
+
+  get everybody() {
+    return [...this.clients, ...(this.population?.everybody ?? [])];
   }
 
   /** Messages that were certainly not accepted, so far. */
@@ -96,6 +122,7 @@ export class Workload {
       client.start();
       if (i % STARTED_AT_ONCE === STARTED_AT_ONCE - 1) await pause(START_PAUSE_MS);
     }
+    this.population?.start();
     await this.joined();
   }
 
@@ -104,9 +131,9 @@ export class Workload {
    * @returns {Promise<unknown>} when every client is in its rooms
    */
   joined(timeoutMs = JOINED_MS) {
-    const isEverybody = () => this.clients.every(({ isJoined }) => isJoined);
+    const isEverybody = () => this.listeners.every(({ isJoined }) => isJoined);
     return until(isEverybody, timeoutMs, 'everyone in their rooms').catch((cause) => {
-      const missing = this.clients.filter(({ isJoined }) => !isJoined);
+      const missing = this.listeners.filter(({ isJoined }) => !isJoined);
       const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
       throw new Error(
         `${missing.length} clients are not in their rooms; what they were told: ${said}`,
@@ -190,8 +217,8 @@ export class Workload {
       }),
     );
     const isEverywhere = () =>
-      this.clients.every(({ places, markers: got }) =>
-        [...places.keys()].every((room) => got.has(markers.get(room) ?? '')),
+      this.listeners.every(({ places, markers: got }) =>
+        [...places.keys()].every((room) => !markers.has(room) || got.has(markers.get(room) ?? '')),
       );
     while (!isEverywhere() && performance.now() < deadline) await pause(TICK_MS);
     this.recorder.write({ type: 'end' });
@@ -199,6 +226,7 @@ export class Workload {
 
   async stop() {
     this.silence();
+    await this.population?.stop();
     await Promise.all(
       [...this.clients, ...this.publishers, ...this.flooders, this.marker].map((each) =>
         each.stop(),

@@ -5,11 +5,9 @@ import { test } from 'node:test';
 import { pause } from '../../loadtest/lib/run.js';
 import { until } from '../../loadtest/lib/server.js';
 import { slotOf } from '../../src/backend/redis/slots.js';
-import { startCluster } from '../helpers/redis-cluster.js';
-import { startSentinels } from '../helpers/redis-sentinel.js';
+import { clusterStore, sentinelStore } from '../checker/stores.js';
 import { historyMemberships, newLine, OPTIONS, smoke } from './smoke.js';
 
-const DOWN_AFTER_MS = 1500;
 const MAX_OUTAGE_MS = 15_000;
 /**
  * In a few seconds with a node away: a line when it goes, one when it comes, and not one for each
@@ -19,16 +17,6 @@ const MAX_LINES = 20;
 
 /** @typedef {import('../checker/trial.js').Trial} Trial */
 /** @typedef {import('../checker/trial.js').Lifetime} Lifetime */
-
-/** @param {Lifetime} t */
-async function sentinelStore(t) {
-  const { primary, replica, sentinels } = await startSentinels(t, { downAfterMs: DOWN_AFTER_MS });
-  const env = {
-    REDIS_SENTINELS: sentinels.map(({ port }) => `127.0.0.1:${port}`).join(','),
-    REDIS_SENTINEL_NAME: 'main',
-  };
-  return { nodes: [primary, replica], env };
-}
 
 /**
  * Waits until the other node is the primary and every worker publishes to it.
@@ -106,17 +94,14 @@ test(
 let cluster;
 
 /** @param {Lifetime} t */
-async function clusterStore(t) {
-  cluster = await startCluster(t);
-  const { primaries, nodes } = cluster;
-  return {
-    nodes,
-    env: { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') },
-  };
+async function startStore(t) {
+  const store = await clusterStore(t);
+  cluster = store.cluster;
+  return store;
 }
 
 test('18: if slots move to another node of a cluster, no room stays silent', OPTIONS, async (t) => {
-  const { report } = await smoke(t, { store: clusterStore }, async (trial) => {
+  const { report } = await smoke(t, { store: startStore }, async (trial) => {
     for (const room of trial.workload.rooms) {
       const from = cluster.primaryOf(room);
       const to =
@@ -143,7 +128,7 @@ test(
   OPTIONS,
   async (t) => {
     let lines = 0;
-    const { trial, report } = await smoke(t, { store: clusterStore }, async (trial) => {
+    const { trial, report } = await smoke(t, { store: startStore }, async (trial) => {
       const { server, workload } = trial;
       const [victim] = cluster.primaries;
       const away = newLine(server, /^Redis is unavailable/);

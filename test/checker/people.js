@@ -1,0 +1,138 @@
+// people.js: subscribers with a token, and visitors.
+//
+// A person follows the users of rooms with presence as docs/presence.md says: it asks for the list
+// after each join and after `degraded: false`, and from then on it follows the events.
+
+import { HANDLERS, RecoveringClient } from './client.js';
+
+const LIST_RETRY_MS = 1000;
+/** In front of the id of a question for a list. */
+const LIST = 'list:';
+
+/** @typedef {import('./client.js').Message} Message */
+/** @typedef {import('./client.js').Handlers} Handlers */
+/** @typedef {ConstructorParameters<typeof RecoveringClient>[0]} Parts */
+
+/** The users of a room, as one connection knows them. */
+class Roster {
+  constructor() {
+    /** null: the list has not come yet. @type {Set<string>|null} */
+    this.users = null;
+    /** Events since the question, which the answer may include or not. @type {Message[]} */
+    this.changes = [];
+  }
+
+  ask() {
+    this.users = null;
+    this.changes = [];
+  }
+
+  /** @param {Message[]} members */
+  answered(members) {
+    this.users = new Set(members.map(({ user }) => user));
+    for (const change of this.changes.splice(0)) this.change(change);
+  }
+
+  /** @param {Message} event */
+  change(event) {
+    const { users } = this;
+    if (users === null) this.changes.push(event);
+    else if (event.event === 'join') users.add(event.member.user);
+    else users.delete(event.member.user);
+  }
+}
+
+export class Person extends RecoveringClient {
+  /** @param {Parts} parts */
+  constructor(parts) {
+    super(parts);
+    this.handlers = PERSONS;
+    /** Its token may be revoked, or its user have too many connections: then it is refused. */
+    this.mayBeRefused = false;
+    /** @type {Map<string, Roster>} */
+    this.rosters = new Map();
+  }
+
+  /** Asks for the users of a room. @param {string} room */
+  ask(room) {
+    const { socket } = this;
+    if (!this.places.get(room)?.isJoined || socket?.readyState !== 1) return;
+    let roster = this.rosters.get(room);
+    if (roster === undefined) this.rosters.set(room, (roster = new Roster()));
+    roster.ask();
+    socket.send(JSON.stringify({ type: 'presence', id: `${LIST}${room}`, room }));
+  }
+
+  /** Leaves a room on the same connection, and joins it again. @param {string} room @param {number} ms */
+  stepOut(room, ms) {
+    if (!this.places.get(room)?.isJoined) return;
+    this.socket?.send(JSON.stringify({ type: 'leave', room }));
+    this.retry(room, ms / 1000);
+  }
+
+  /** Records the users that it knows of. */
+  list() {
+    for (const [room, { isJoined }] of this.places) {
+      if (!isJoined) continue;
+      const users = this.rosters.get(room)?.users ?? null;
+      this.recorder.write({ type: 'list', client: this.id, room, users: users && [...users] });
+    }
+  }
+}
+
+/** @type {Handlers} */
+const PERSONS = {
+  ...HANDLERS,
+
+  joined(client, reply) {
+    HANDLERS.joined?.(client, reply);
+    /** @type {Person} */ (client).ask(reply.room);
+  },
+
+  left(client, { room }) {
+    const place = client.places.get(room);
+    if (place === undefined || !place.isJoined) return;
+    place.isJoined = false;
+    client.recorder.write({ type: 'leave', client: client.id, room });
+  },
+
+  presence(client, message) {
+    const roster = /** @type {Person} */ (client).rosters.get(message.room);
+    if (roster === undefined) return;
+    if (message.event !== undefined) roster.change(message);
+    else if (message.id === `${LIST}${message.room}`) roster.answered(message.members);
+  },
+
+  degraded(client, message) {
+    HANDLERS.degraded?.(client, message);
+    if (message.degraded) return;
+    for (const room of client.places.keys()) /** @type {Person} */ (client).ask(room);
+  },
+
+  error(client, message) {
+    const { error, id, retryAfter } = message;
+    const person = /** @type {Person} */ (client);
+    if (typeof id === 'string' && id.startsWith(LIST)) {
+      // NOT_IN_ROOM: it has left meanwhile, and asks when it joins again.
+      const delayMs = Math.max(LIST_RETRY_MS, 1000 * (retryAfter ?? 0));
+      if (error !== 'NOT_IN_ROOM') client.later(delayMs, () => person.ask(id.slice(LIST.length)));
+    } else if (!(person.mayBeRefused && REFUSALS.has(error))) HANDLERS.error?.(client, message);
+  },
+};
+
+/** Of a token that is revoked, and of a user with too many connections. */
+const REFUSALS = new Set(['INVALID_TOKEN', 'PERMISSION_DENIED']);
+
+/** Knows no positions: each of its joins asks for the newest messages, and live ones follow. */
+export class Visitor extends RecoveringClient {
+  /** @param {Parts & {last: number}} parts `last`: at most so many */
+  constructor({ last, ...parts }) {
+    super(parts);
+    this.most = last;
+  }
+
+  /** @override */
+  beginning() {
+    return { last: 1 + this.random.below(this.most) };
+  }
+}

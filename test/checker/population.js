@@ -1,0 +1,239 @@
+// population.js: the clients of a random run beside the subscribers and publishers: streams, the client
+// libraries, visitors, users in rooms with presence, users with too many connections, and users whose
+// tokens are revoked.
+//
+// They live through the faults. Now and then some of them do what clients do: leave, return, publish
+// without an echo, join anew.
+
+import { pause } from '../../loadtest/lib/run.js';
+import { SECRET, token } from '../helpers/tokens.js';
+import { SETTLE_US } from './indexed-run.js';
+import { LibraryClient } from './library-client.js';
+import { Person, Visitor } from './people.js';
+import { StreamClient } from './stream-client.js';
+
+/** Rooms with presence, for FANFARE_PRESENCE. */
+const PRESENCE_PREFIX = 'c.';
+const PRESENCE_ROOMS = Object.freeze([`${PRESENCE_PREFIX}0`, `${PRESENCE_PREFIX}1`]);
+/** A room for those who may be refused. */
+const DOOR = 'door';
+const CROWD = 'crowd';
+const ALLOWED = 4;
+const WANTED = 8;
+const PEOPLE = 12;
+const SUSPECTS = 40;
+const VISITORS = 6;
+const LIBRARIES = 6;
+/** Less than any history keeps, and than a reply may hold. */
+const LAST = 30;
+const TICK_MS = 250;
+/** Each so many ticks, on average. */
+const TICKS = Object.freeze({ visit: 1, again: 12, stir: 5, crowd: 8, revoke: 16 });
+const AWAY_MS = /** @type {const} */ ([1000, 40_000]);
+const VISIT_MS = /** @type {const} */ ([50, 1500]);
+const API_MS = 5000;
+/** A little more than the checker demands. */
+const CALM_MS = SETTLE_US / 1000 + 1500;
+const RIGHTS = Object.freeze({
+  rooms: { join: ['*'], publish: ['*'], presence: ['*'], history: ['*'] },
+});
+/** A revocation counts for the tokens of earlier seconds. */
+const ISSUED_AGO_S = 10;
+
+/** Settings of a server for these clients. @param {string} secret of the HTTP API */
+export const settingsOf = (secret) => ({
+  JWT_SECRET: SECRET,
+  FANFARE_AUTH: 'optional',
+  API_KEYS: `checker ${secret} all`,
+  FANFARE_PRESENCE: `${PRESENCE_PREFIX}*`,
+  FANFARE_MAX_CONNECTIONS_PER_USER: `${ALLOWED}`,
+  FANFARE_MAX_CONNECTIONS_PER_USER_MODE: 'enforce',
+  FANFARE_FLEET_LIMITS_MODE: 'enforce',
+});
+
+/** What the first line of a record says of them. */
+export const FACTS = Object.freeze({
+  presence: [...PRESENCE_ROOMS],
+  capped: { [CROWD]: { allowed: ALLOWED, wanted: WANTED } },
+});
+
+/** @param {string} user @param {object} [claims] */
+function tokenOf(user, claims = {}) {
+  const iat = Math.floor(Date.now() / 1000) - ISSUED_AGO_S;
+  return token({ sub: user, iat, exp: iat + 3600, ...RIGHTS, ...claims });
+}
+
+export class Population {
+  /**
+   * @param {object} parts
+   * @param {number} parts.firstId of their clients
+   * @param {readonly string[]} parts.urls of the servers
+   * @param {readonly string[]} parts.wires ways to them that break
+   * @param {string} parts.secret of the HTTP API
+   * @param {readonly string[]} parts.rooms of the workload
+   * @param {readonly string[]} parts.history those of them with history
+   * @param {import('./record.js').Recorder} parts.recorder
+   * @param {import('./random.js').Random} parts.random
+   */
+  constructor({ firstId, urls, wires, secret, rooms, history, recorder, random }) {
+    this.urls = urls;
+    this.secret = secret;
+    this.recorder = recorder;
+    this.random = random;
+    let id = firstId;
+    const common = () => ({ id: id++, urls, recorder, random });
+    /** @param {readonly string[]} from @param {number} count */
+    const some = (from, count) => random.shuffled(from).slice(0, count);
+    // The first room gets floods of messages that no reply with `last` can hold.
+    const small = history.slice(1);
+
+    this.visitors = Array.from(
+      { length: VISITORS },
+      () => new Visitor({ ...common(), rooms: some(small, 2), last: LAST }),
+    );
+    const streamOf = (/** @type {string[]} */ asked, /** @type {object} */ more = {}) =>
+      new StreamClient({ ...common(), visits: [{ rooms: asked }], ...more });
+    this.streams = [
+      ...[1, 1, 2, 2, 3, 4].map((count) => streamOf(some(history, count))),
+      ...[2, 3].map((count) => streamOf(some(rooms, count), { urls: wires })),
+      ...[1, 2].map((count) => streamOf(some(small, count), { last: LAST })),
+      this.#shifting(common(), some(history, 3)),
+    ];
+    this.libraries = Array.from({ length: LIBRARIES }, (_, i) => {
+      const user = `lib${i}`;
+      const isStream = i % 3 === 2;
+      return new LibraryClient({
+        id: id++,
+        url: wires[i % wires.length],
+        server: i % wires.length,
+        isStream,
+        rooms: some(small, 2),
+        presence: isStream ? [] : [PRESENCE_ROOMS[0]],
+        ...(i % 2 === 0 && { last: LAST }),
+        user,
+        token: () => tokenOf(user),
+        recorder,
+      });
+    });
+    const person = (/** @type {string} */ user, /** @type {readonly string[]} */ where) =>
+      new Person({ ...common(), rooms: where, user, token: tokenOf(user) });
+    this.people = Array.from({ length: PEOPLE }, (_, i) =>
+      person(`u${i}`, i % 3 === 0 ? PRESENCE_ROOMS.slice(0, 1) : PRESENCE_ROOMS),
+    );
+    this.crowd = Array.from({ length: WANTED }, () => person(CROWD, PRESENCE_ROOMS.slice(1)));
+    this.suspects = Array.from({ length: SUSPECTS }, (_, i) => {
+      const user = `s${i}`;
+      if (i % 3 > 0) return person(user, [DOOR]);
+      return streamOf([], { user, visits: [{ rooms: [DOOR], token: tokenOf(user) }] });
+    });
+    for (const client of this.crowd) client.mayBeRefused = true;
+    /** How many of the suspects are revoked. */
+    this.revoked = 0;
+    this.isRevoking = false;
+    /** Users come and go. */
+    this.isStirring = true;
+    /** @type {NodeJS.Timeout|undefined} */
+    this.timer = undefined;
+  }
+
+  /**
+   * The page of a user who leaves and joins a team: its tokens join other rooms.
+   * @param {{id: number, urls: readonly string[], recorder: any, random: any}} common
+   * @param {string[]} rooms
+   */
+  #shifting(common, [lobby, team, alerts]) {
+    const user = 'mover';
+    const visit = (/** @type {string[]} */ ...joined) => ({
+      rooms: [lobby],
+      joined,
+      token: tokenOf(user, { autojoin: joined }),
+    });
+    const visits = [visit(team, alerts), visit(alerts), visit(alerts, team)];
+    return new StreamClient({ ...common, visits, user });
+  }
+
+  /** Those whom every message has to reach. */
+  get listeners() {
+    return [...this.visitors, ...this.streams, ...this.libraries];
+  }
+
+  get everybody() {
+    return [...this.listeners, ...this.people, ...this.crowd, ...this.suspects];
+  }
+
+  start() {
+    for (const client of this.everybody) client.start();
+    this.timer = setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  /** Some of them lose their connections. @param {number} share @param {() => number} delayMs */
+  lose(share, delayMs) {
+    const clients = [...this.streams, ...this.visitors];
+    const count = Math.ceil(share * clients.length);
+    for (const client of this.random.shuffled(clients).slice(0, count)) client.leave(delayMs());
+  }
+
+  /** Waits for calm, and records what must be so then. */
+  async census() {
+    this.isStirring = false;
+    await pause(CALM_MS);
+    for (const client of [...this.people, ...this.libraries]) client.list();
+    this.recorder.write({ type: 'census' });
+    this.isStirring = true;
+  }
+
+  /** Nobody does anything any more. */
+  silence() {
+    clearInterval(this.timer);
+  }
+
+  async stop() {
+    this.silence();
+    await Promise.all(this.everybody.map((client) => client.stop()));
+  }
+
+  #tick() {
+    const { random, visitors, libraries, people, crowd } = this;
+    const isTime = (/** @type {keyof TICKS} */ what) => random.next() * TICKS[what] < 1;
+    for (const library of libraries)
+      if (!library.isStream) library.publish(random.pick([...library.places.keys()]));
+    if (isTime('visit')) random.pick(visitors).leave(random.between(...VISIT_MS));
+    if (isTime('again')) {
+      const library = random.pick(libraries);
+      library.again(random.pick([...library.places.keys()]));
+    }
+    if (isTime('revoke')) this.#revoke();
+    if (!this.isStirring) return;
+    if (isTime('crowd')) random.pick(crowd).leave(random.between(...VISIT_MS));
+    if (!isTime('stir')) return;
+    const person = random.pick(people);
+    const awayMs = random.between(...AWAY_MS);
+    if (random.below(2) === 0) person.leave(awayMs);
+    else person.stepOut(random.pick([...person.places.keys()]), awayMs);
+  }
+
+  /** Revokes the next one. It is asked for again until a server confirms it. */
+  async #revoke() {
+    const suspect = this.suspects[this.revoked];
+    if (suspect === undefined || this.isRevoking) return;
+    const { user } = suspect;
+    this.isRevoking = true;
+    suspect.mayBeRefused = true;
+    try {
+      const url = this.random.pick(this.urls).replace(/^ws/, 'http');
+      const { status } = await fetch(`${url}api/revoke`, {
+        method: 'POST',
+        headers: { Authorization: `Bearer ${this.secret}`, 'Content-Type': 'application/json' },
+        body: JSON.stringify({ user }),
+        signal: AbortSignal.timeout(API_MS),
+      });
+      if (status !== 200) return;
+      this.recorder.write({ type: 'revoke', user: String(user) });
+      this.revoked++;
+    } catch {
+      // A server that is away, or too slow.
+    } finally {
+      this.isRevoking = false;
+    }
+  }
+}

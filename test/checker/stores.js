@@ -1,0 +1,28 @@
+// stores.js: the forms in which the servers of a trial have Redis: Sentinel with a replica, or a
+// cluster.
+
+import { startCluster } from '../helpers/redis-cluster.js';
+import { startSentinels } from '../helpers/redis-sentinel.js';
+
+const DOWN_AFTER_MS = 1500;
+
+/** @typedef {import('./trial.js').Lifetime} Lifetime */
+/** @typedef {import('./trial.js').Store} Store */
+
+/** @param {Lifetime} t @returns {Promise<Store>} */
+export async function sentinelStore(t) {
+  const { primary, replica, sentinels } = await startSentinels(t, { downAfterMs: DOWN_AFTER_MS });
+  const env = {
+    REDIS_SENTINELS: sentinels.map(({ port }) => `127.0.0.1:${port}`).join(','),
+    REDIS_SENTINEL_NAME: 'main',
+  };
+  return { nodes: [primary, replica], env, sentinels };
+}
+
+/** @param {Lifetime} t @returns {Promise<Store & {cluster: import('../helpers/redis-cluster.js').Cluster}>} */
+export async function clusterStore(t) {
+  const cluster = await startCluster(t);
+  const { primaries, nodes } = cluster;
+  const env = { REDIS_CLUSTER: primaries.map(({ port }) => `127.0.0.1:${port}`).join(',') };
+  return { nodes, env, cluster };
+}
