@@ -53,6 +53,8 @@ export class CheckWheel {
   close() {
     clearInterval(this.timer);
     this.timer = undefined;
+    // The wheel does not turn, so nothing else would let go of closed rooms.
+    for (const place of this.places) place.length = 0;
   }
 
   /** Turns the wheel by one place. The timer calls it. */

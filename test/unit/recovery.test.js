@@ -751,6 +751,26 @@ test('the position checks of a thousand quiet rooms are spread over time, each w
   }
 });
 
+test('the wheel keeps nothing of closed rooms: at once after the last one, or within a turn', async () => {
+  const { connect, scheduler, tick } = build();
+  const { wheel } = scheduler;
+  const staying = connect();
+  staying.say({ type: 'join', room: 'h' });
+  const join = async () => {
+    const leaving = connect();
+    for (let i = 0; i < 20; i++) leaving.say({ type: 'join', room: `h${i}` });
+    await settle();
+    for (let i = 0; i < 20; i++) leaving.say({ type: 'leave', room: `h${i}` });
+  };
+  await join();
+  await tick(TEN_SECONDS);
+  assert.equal(wheel.places.flat().length, 1);
+  staying.say({ type: 'leave', room: 'h' });
+  await join();
+  assert.equal(wheel.size, 0);
+  assert.deepEqual(wheel.places.flat(), []);
+});
+
 test('a read that fails is repeated with growing pauses until it succeeds', async () => {
   const built = build();
   const { broker, publish, tick } = built;
