@@ -523,6 +523,18 @@ test('a connection that falls behind its limit is closed as a slow consumer, and
   assert.equal(payloads(quick.transport).length, 10);
 });
 
+test('a connection that closes with unsent bytes leaves nothing among the slow consumers', async () => {
+  const { hub, connect, slowConsumers } = build();
+  const slow = connect();
+  hub.join(slow.connection, 'r', QUIET);
+  slow.transport.isStuck = true;
+  hub.broadcast('r', publication('waits'));
+  await turn();
+  assert.equal(slowConsumers.lagging.size, 1);
+  hub.remove(slow.connection);
+  assert.equal(slowConsumers.lagging.size, 0);
+});
+
 test('with the policy drop, publications are left out until the connection has caught up', async () => {
   const { hub, connect, counters } = build({
     env: {

@@ -152,6 +152,55 @@ test('publications that are not in the replay buffer are read in pages, once for
     assert.deepEqual([isForward, maxBytes], [true, 256 * 1024]);
 });
 
+test('a page that another member has read says nothing about the publications before it', async () => {
+  const { lagging, join, publish, counters } = build({
+    env: { FANFARE_MAX_UNSENT_BYTES: '131072', FANFARE_MAX_MESSAGE_BYTES: '40000' },
+  });
+  const ahead = await join();
+  const behind = await lagging();
+  await publish(10, { payload: LARGE });
+  ahead.transport.isStuck = true;
+  await publish(20, { payload: LARGE });
+  assert.equal(counters.laggingMembers, 2);
+  // The page that is left begins after the position of the one behind.
+  ahead.transport.drain();
+  await catchUp();
+  behind.transport.drain();
+  await catchUp();
+  for (const { offsets, of } of [ahead, behind]) {
+    assert.deepEqual(of('resync'), []);
+    assert.deepEqual(offsets(), range(1, 33));
+  }
+});
+
+test('a member that catches up during a flush gets that flush once', async () => {
+  const { join, publish, broker, counters } = build();
+  const readers = [];
+  for (let i = 0; i < 200; i++) readers.push(await join());
+  const slow = await join();
+  slow.transport.isStuck = true;
+  await publish(3, { payload: LARGE });
+  assert.equal(counters.laggingMembers, 1);
+  for (const { transport } of readers) {
+    const write = transport.write.bind(transport);
+    transport.write = (frames) => {
+      const end = performance.now() + 0.5; // a slow system call
+      while (performance.now() < end);
+      write(frames);
+    };
+  }
+  broker.accept('h', publication('during'));
+  broker.deliver();
+  await turn();
+  const hasLast = (/** @type {typeof slow} */ { offsets }) => offsets().at(-1) === 4;
+  assert.ok(hasLast(readers[0]) && !readers.every(hasLast), 'the flush has yielded');
+  slow.transport.drain();
+  while (!readers.every(hasLast)) await turn();
+  await catchUp();
+  assert.deepEqual(slow.offsets(), range(1, 4));
+  assert.equal(counters.laggingMembers, 0);
+});
+
 test('if the history no longer has the next publication, the member gets a resync and goes on', async () => {
   const { lagging, publish, broker, counters } = build({ size: 5 });
   const slow = await lagging();

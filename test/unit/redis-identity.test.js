@@ -1,0 +1,88 @@
+// redis-identity.test.js: when a changed replication ID proves that nothing was lost, and when not.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { RedisIdentity } from '../../src/backend/redis/identity.js';
+
+const NONE = '0'.repeat(40);
+const FORMER = 'a'.repeat(40);
+const OTHER = 'b'.repeat(40);
+
+/** @typedef {{role: string, master_replid: string, master_replid2: string, master_repl_offset: number}} Replication */
+
+async function build() {
+  /** @type {Replication} */
+  const replication = {
+    role: 'master',
+    master_replid: FORMER,
+    master_replid2: NONE,
+    master_repl_offset: 1000,
+  };
+  const stream = {};
+  /** @param {string} section */
+  const info = async (section) =>
+    Object.entries(section === 'server' ? { run_id: 'r' } : replication)
+      .map(([name, value]) => `${name}:${value}\r\n`)
+      .join('');
+  /** @type {string[]} */
+  const events = [];
+  const connection = {
+    isWritable: true,
+    redis: { stream, info },
+    destroy: () => void events.push('destroyed'),
+  };
+  const identity = new RedisIdentity({
+    commands: /** @type {any} */ (connection),
+    subscriber: /** @type {any} */ (connection),
+    isFenced: true,
+    onUpdate() {},
+    onMoved: (_server, former, replicationId) => void events.push(`${former} ${replicationId}`),
+  });
+  let nowMs = 0;
+  identity.commandsOnReady(nowMs);
+  await turn();
+  /** @param {Partial<Replication>} change */
+  const see = async (change) => {
+    Object.assign(replication, change);
+    nowMs += 2000;
+    identity.tick(nowMs);
+    await turn();
+    return events;
+  };
+  return { identity, see };
+}
+
+test('a primary whose first replica attaches has lost nothing', async () => {
+  for (const master_repl_offset of [1000, 1001]) {
+    const { see } = await build();
+    const change = { master_replid: OTHER, master_repl_offset };
+    assert.deepEqual(await see(change), [`${FORMER} ${OTHER}`]);
+    // The new one is the one to compare with from then on.
+    assert.deepEqual(await see({}), [`${FORMER} ${OTHER}`]);
+  }
+});
+
+for (const [what, change] of /** @type {[string, Partial<Replication>][]} */ ([
+  ['is behind the offset of the last look', { master_repl_offset: 999 }],
+  ['is a replica', { role: 'slave' }],
+  ['remembers the former ID of a promoted replica', { master_replid2: FORMER }],
+]))
+  test(`a server with another replication ID that ${what} may have lost data`, async () => {
+    const { see } = await build();
+    assert.deepEqual(await see({ master_replid: OTHER, ...change }), ['destroyed']);
+  });
+
+test('a change that nobody watched for five seconds may have been a promotion', async () => {
+  const { identity, see } = await build();
+  identity.seenAt -= 5001;
+  assert.deepEqual(await see({ master_replid: OTHER }), ['destroyed']);
+});
+
+test('after a look without a change, the offset and the time of that look count', async () => {
+  const { identity, see } = await build();
+  identity.seenAt -= 5001;
+  await see({ master_repl_offset: 2000 });
+  const change = { master_replid: OTHER, master_repl_offset: 1500 };
+  assert.deepEqual(await see(change), ['destroyed']);
+});
