@@ -161,7 +161,7 @@ test('the steps of the tutorial build the chat of examples/chat', {
     tabs[name] ??= await browser.newPage();
     tabs[name].setDefaultTimeout(STEP_MS);
     await tabs[name].goto(`${url}/?name=${name}`);
-    await tabs[name].locator('#state', { hasText: 'connected' }).waitFor();
+    await tabs[name].locator('#state', { hasText: 'Online' }).waitFor();
     return tabs[name];
   };
   /** @param {string} name @param {string} text */
@@ -229,7 +229,7 @@ test('the steps of the tutorial build the chat of examples/chat', {
     await say('Ann', 'before');
     await follow(7);
     for (const name of ['Ann', 'Ben'])
-      await tabs[name].locator('#state', { hasText: 'connected' }).waitFor();
+      await tabs[name].locator('#state', { hasText: 'Online' }).waitFor();
     await say('Ben', 'after');
     const texts = await tabs.Ann.locator('#messages li span').allTextContents();
     assert.deepEqual(texts.slice(-2), ['before', 'after']);

@@ -2,6 +2,7 @@
 
 import { Fanfare } from '/client/index.js';
 
+const STATES = { connected: 'Online', closed: 'Refused: reload the page.' };
 const get = (id) => document.getElementById(id);
 const name = new URLSearchParams(location.search).get('name');
 get('login').hidden = name !== null;
@@ -13,7 +14,8 @@ function enter(url) {
     token: async () => (await fetch(`/token?name=${encodeURIComponent(name)}`)).text(),
   });
   fanfare.on('state', (state) => {
-    get('state').textContent = state;
+    get('chat').classList.toggle('offline', state !== 'connected');
+    get('state').textContent = STATES[state] ?? 'Reconnecting…';
   });
 
   // Messages: the last 50, then live ones. If some were lost, the page begins anew.
@@ -30,11 +32,13 @@ function enter(url) {
   get('form').onsubmit = async (event) => {
     event.preventDefault();
     const text = get('text').value;
+    get('text').value = '';
     try {
       await room.publish(text);
-      get('text').value = '';
     } catch (error) {
-      get('typing').textContent = `Not sent: ${error.code}`;
+      get('text').value ||= text;
+      const isUnsent = error.code !== 'OUTCOME_UNKNOWN';
+      get('typing').textContent = isUnsent ? 'Not sent. Please try again.' : 'Perhaps not sent.';
     }
   };
 
@@ -53,7 +57,10 @@ function enter(url) {
     typing.publish(true, { echo: false }).catch(() => {});
   };
   typing.on('message', (_, { from }) => type(from, setTimeout(type, 3000, from)));
-  room.on('message', (_, { from }) => type(from));
+  room.on('message', (_, { from }) => {
+    type(from);
+    if (from === name) sentAt = 0;
+  });
 
   function type(user, timer) {
     clearTimeout(typists.get(user));

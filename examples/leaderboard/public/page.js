@@ -3,6 +3,9 @@
 const RETRY_MS = 2000;
 const get = (id) => document.getElementById(id);
 
+// It moves a line in the document without an end to its animation.
+const insert = 'moveBefore' in Element.prototype ? 'moveBefore' : 'insertBefore';
+
 /** Lines by player. A line moves to its new place. */
 const lines = new Map();
 let count = 0;
@@ -10,9 +13,12 @@ let count = 0;
 function show({ atMs, value }) {
   const best = value[0]?.[1] ?? 1;
   const gone = new Set(lines.keys());
+  const board = get('board');
   for (const [place, [player, score]] of value.entries()) {
     gone.delete(player);
     const line = lines.get(player) ?? newLine(player);
+    // Screen readers follow the order of the document.
+    if (board.children[place] !== line) board[insert](line, board.children[place]);
     line.style.setProperty('--place', place);
     line.style.setProperty('--share', score / best);
     line.querySelector('b').textContent = place + 1;
