@@ -16,6 +16,7 @@ import { usableDescriptors } from '../config/system-limits.js';
 import { createAddressResolver, createPeerResolver } from './address.js';
 import { HandshakeRate } from './handshake-rate.js';
 import { createOriginCheck } from './origin.js';
+import { Refused } from './refused.js';
 
 /**
  * Refused clients wait at least this long, and up to twice as long so that they do not return
@@ -87,6 +88,7 @@ export class Admission {
    * @param {import('../observability/counters.js').Counters} parts.counters
    * @param {() => number} parts.now a clock in ms that never goes back
    * @param {Authenticator|null} [parts.authenticator] null: neither tokens nor hooks are configured
+   * @param {Refused} [parts.refused]
    * @param {() => number} [parts.random] for the jitter of Retry-After
    */
   constructor({
@@ -96,6 +98,7 @@ export class Admission {
     counters,
     now,
     authenticator = null,
+    refused = new Refused(),
     random = Math.random,
   }) {
     this.config = config;
@@ -104,6 +107,7 @@ export class Admission {
     this.health = health;
     this.counters = counters;
     this.now = now;
+    this.refused = refused;
     this.random = random;
     // If no limit counts by address, the address is not read: that saves a system call per
     // handshake (10 of 250 us).
@@ -145,13 +149,15 @@ export class Admission {
     if (address === null || mode === 'off') return null;
     const waitS = this.handshakeRate.take(address, this.now());
     if (waitS === 0) return null;
-    if (mode === 'enforce')
+    if (mode === 'enforce') {
+      this.refused.add('connections', address);
       return this.#refuse(
         429,
         'handshakes_per_ip',
         'Too many handshakes from this address.',
         waitS,
       );
+    }
     this.counters.observed.handshakes_per_ip++;
     return null;
   }
@@ -224,6 +230,7 @@ export class Admission {
       if (isObserved) return new AdmissionLease(address, null);
       return this.#refuse(503, 'per_ip', 'The server is busy.', OVERLOAD_RETRY_S);
     }
+    this.refused.add('connections', address);
     return this.#refuse(429, 'per_ip', 'Too many connections from this address.', PER_IP_RETRY_S);
   }
 

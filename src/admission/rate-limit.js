@@ -12,6 +12,8 @@
 // Times are counted in units of 1/perMinute ms. One token is then always 60,000 units: whole
 // numbers, without drift.
 
+import { Refused } from './refused.js';
+
 const TOKEN = 60_000;
 /** A message takes a token for each started block of this size. */
 const BYTES_PER_TOKEN = 4096;
@@ -179,9 +181,11 @@ export class RateLimiter {
    * @param {import('../config/settings.js').Config} config
    * @param {import('../observability/counters.js').Counters} counters counts messages that a limit
    *   in the mode `observe` would have refused
+   * @param {Refused} [refused]
    */
-  constructor(config, counters) {
+  constructor(config, counters, refused = new Refused()) {
     this.counters = counters;
+    this.refused = refused;
     this.#addresses = new BucketTable(() => counters.addressesForgotten++);
     this.#users = new BucketTable(() => counters.usersForgotten++);
     this.connectionMode = config.messagesPerMinuteMode;
@@ -236,6 +240,7 @@ export class RateLimiter {
     const sharedRefuses = !sharedHas && addressMode === 'enforce';
     const personalRefuses = !personalHas && userMode === 'enforce';
     if (ownRefuses || sharedRefuses || personalRefuses) {
+      this.refused.add('messages', address, user);
       if (this.#refusedTooOften(own, nowMs)) return -1;
       return Math.max(
         ownRefuses ? connectionRate.retryAfter(own, nowMs, ownCost) : 0,
@@ -282,6 +287,7 @@ export class RateLimiter {
       this.counters.observed.broadcasts_per_ip++;
       return 0;
     }
+    this.refused.add('messages', address);
     if (this.#refusedTooOften(allowanceOf(connection), nowMs)) return -1;
     return broadcastRate.retryAfter(shared.broadcasts, nowMs, cost);
   }

@@ -56,15 +56,16 @@ export class Authentication {
    * @param {{add(connection: Connection): void, remove(connection: Connection): void}} parts.hub
    * @param {import('../backend/places.js').Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {(user: string) => void} [parts.onUserRefused] the limit of connections refused one
    * @param {{error(fields: object, text: string): void}} parts.log
    */
-  constructor({ config, verifier, sessions, lobby, hub, places, counters, log }) {
+  constructor({ config, verifier, sessions, lobby, hub, places, counters, onUserRefused, log }) {
     this.isRequired = config.auth === 'required';
     this.verifier = verifier;
     this.sessions = sessions;
     this.lobby = lobby;
     this.hub = hub;
-    this.userPlaces = new UserPlaces({ config, places, counters });
+    this.userPlaces = new UserPlaces({ config, places, counters, onRefused: onUserRefused });
     this.counters = counters;
     this.log = log;
     /** Asked before a token of a command begins a session. @type {Confirm} */

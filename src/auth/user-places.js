@@ -22,12 +22,14 @@ export class UserPlaces {
    * @param {import('../config/settings.js').Config} parts.config
    * @param {Places} parts.places
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {(user: string) => void} [parts.onRefused]
    */
-  constructor({ config, places, counters }) {
+  constructor({ config, places, counters, onRefused = () => {} }) {
     this.max = config.maxConnectionsPerUser;
     this.mode = config.maxConnectionsPerUserMode;
     this.places = places;
     this.counters = counters;
+    this.onRefused = onRefused;
   }
 
   /** True if no limit counts by user. */
@@ -48,6 +50,7 @@ export class UserPlaces {
     if (mode === 'observe' && connections > max) counters.userLimitsObserved++;
     if (admitted) return { identity, lease: new PlaceLease(places, key), refusal: null };
     counters.closes.user_limit++;
+    this.onRefused(identity.user);
     return { identity: null, lease: null, refusal: USER_LIMIT };
   }
 }

@@ -17,6 +17,8 @@ import { RoomDelivery } from './room-delivery.js';
  */
 export const EVERYONE = '*';
 const STAR = 0x2a;
+/** Rooms count their publications in windows of this length. */
+export const WINDOW_MS = 10_000;
 
 /** Kinds of publications for workers, not for members. @type {ReadonlySet<number>} */
 const NOTICES = new Set([KIND.REVOCATION, KIND.SURVEY, KIND.ANSWER]);
@@ -86,6 +88,13 @@ export class Hub {
     this.everyone = new Everyone(EVERYONE);
     /** @type {Map<string, Room>} */
     this.rooms = new Map([[EVERYONE, this.everyone]]);
+    /** Number of the present window, in which rooms count their publications. */
+    this.window = 0;
+  }
+
+  /** Call it about once a second. @param {number} nowMs of a clock that never goes back */
+  sweep(nowMs) {
+    this.window = Math.floor(nowMs / WINDOW_MS);
   }
 
   /**
@@ -198,6 +207,7 @@ export class Hub {
       if (name.charCodeAt(0) === STAR) this.#notify(name, publication);
       return;
     }
+    room.hear(this.window);
     if (room.sync !== null && offset > 0) return room.sync.arrive(publication, offset, epoch);
     if (room.members.length === 0 || !isPublication(publication))
       return this.#unsent(room, publication);

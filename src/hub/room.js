@@ -43,6 +43,32 @@ export class Room {
     this.resyncsWaiting = 0;
     /** The flush under way. @type {Flight|null} */
     this.flight = null;
+    /** The window of the last publication; publications in it, and in the window before it. */
+    this.window = 0;
+    this.heard = 0;
+    this.heardBefore = 0;
+  }
+
+  /**
+   * A publication has arrived: counts it, for a rate that no timer has to maintain.
+   * @param {number} window number of the present one
+   */
+  hear(window) {
+    if (this.window !== window) {
+      this.heardBefore = this.window === window - 1 ? this.heard : 0;
+      this.heard = 0;
+      this.window = window;
+    }
+    this.heard++;
+  }
+
+  /**
+   * @param {number} window number of the present one
+   * @returns {number} publications in the window before it
+   */
+  heardIn(window) {
+    if (this.window === window) return this.heardBefore;
+    return this.window === window - 1 ? this.heard : 0;
   }
 
   /** Members that are clients. */

@@ -23,9 +23,10 @@ export class WorkerAuth {
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {Awaited<ReturnType<typeof import('../backend/index.js').createBackend>>} parts.backend
    * @param {import('../observability/counters.js').AuthCounters} parts.counters
+   * @param {(user: string) => void} [parts.onUserRefused]
    * @param {import('pino').Logger} parts.log
    */
-  constructor({ config, settings, hub, backend, counters, log }) {
+  constructor({ config, settings, hub, backend, counters, onUserRefused, log }) {
     const { maxLifetimeS } = settings;
     const revocations = (this.revocations = new Revocations({ maxLifetimeS, counters }));
     const sessions = new Sessions({ revocations, counters });
@@ -48,6 +49,7 @@ export class WorkerAuth {
       hub,
       places: backend.addresses,
       counters,
+      onUserRefused,
       log,
     });
     hub.listen(KIND.REVOCATION, (publication) => this.#receive(publication));

@@ -34,13 +34,15 @@ export class FleetMember {
    * @param {Pick<import('../auth/sessions.js').Sessions, 'connectionsOf'>|null} parts.sessions null
    *   if no tokens are configured
    * @param {Pick<import('../recovery/scheduler.js').SyncScheduler, 'onDeleted'>} parts.scheduler
+   * @param {Pick<import('../admission/refused.js').Refused, 'list'|'forgotten'>} parts.refused
    * @param {() => import('./fleet-wire.js').WorkerInfo} parts.describe
    */
-  constructor({ hub, joins, sessions, scheduler, describe }) {
+  constructor({ hub, joins, sessions, scheduler, refused, describe }) {
     this.hub = hub;
     this.joins = joins;
     this.sessions = sessions;
     this.scheduler = scheduler;
+    this.refused = refused;
     this.describe = describe;
   }
 
@@ -67,6 +69,16 @@ export class FleetMember {
         return this.#leave(args.user, args.rooms);
       case 'connections':
         return this.#list(args.user);
+      case 'find':
+        return this.#listOf(
+          args.address === null
+            ? this.#connectionOf(args.connectionId ?? '')
+            : await this.#connectionsFrom(args.address),
+        );
+      case 'top':
+        return this.#top(args);
+      case 'refused':
+        return { ...this.refused.list(), forgotten: this.refused.forgotten };
       case 'describe':
         return this.describe();
     }
@@ -153,10 +165,18 @@ export class FleetMember {
    */
   async #list(user) {
     const found = await this.#connectionsOf(user);
-    if (found === null) return null;
+    return found === null ? null : this.#listOf(found);
+  }
+
+  /**
+   * @param {readonly Connection[]} found
+   * @returns {Verbs['connections']['result']}
+   */
+  #listOf(found) {
+    const { server } = this.describe();
     const open = found.filter(({ isOpen }) => isOpen);
     const listed = open.slice(0, MAX_CONNECTIONS).map((connection) => {
-      const { id, address, transport, roomCount } = connection;
+      const { id, address, transport, roomCount, session } = connection;
       const rooms = connection.listRooms().slice(0, MAX_NAMED_ROOMS);
       const names = rooms.map(({ name }) => name);
       return {
@@ -167,6 +187,9 @@ export class FleetMember {
         ),
         roomCount,
         rooms: names,
+        server,
+        user: session?.user ?? '',
+        unsentBytes: transport.pendingBytes,
       };
     });
     return { count: open.length, listed };
@@ -181,6 +204,37 @@ export class FleetMember {
     const found =
       number === 0 ? undefined : this.hub.connections.find((one) => one.number === number);
     return found === undefined || found.id !== id ? [] : [found];
+  }
+
+  /**
+   * Looks at all connections, in slices. One that opens or closes meanwhile may be missing.
+   * @param {string} address as limits count it
+   * @returns {Promise<Connection[]>}
+   */
+  async #connectionsFrom(address) {
+    const all = [...this.hub.connections];
+    /** @type {Connection[]} */
+    const found = [];
+    for (let i = 0; i < all.length; i += SLICE) {
+      if (i > 0) await setImmediate();
+      for (const connection of all.slice(i, i + SLICE))
+        if (connection.address === address) found.push(connection);
+    }
+    return found;
+  }
+
+  /**
+   * @param {Verbs['top']['args']} args
+   * @returns {Promise<Verbs['top']['result']|null>}
+   */
+  async #top({ by, limit }) {
+    const { window } = this.hub;
+    const top = new TopRooms(by, limit);
+    const isWhole = await this.#walk((room) => {
+      if (room.connectionCount > 0) top.add(room.name, room.connectionCount, room.heardIn(window));
+      return 1;
+    });
+    return isWhole ? top.list() : null;
   }
 
   /**
@@ -263,6 +317,54 @@ export class FirstRooms {
     const sorted = [...this.rooms].sort(([a], [b]) => (a < b ? -1 : 1));
     if (sorted.length > this.limit) this.bound = sorted[this.limit - 1][0];
     this.rooms = new Map(sorted.slice(0, this.limit));
+  }
+}
+
+/** The rooms with the most connections, or the most messages, out of any number. */
+export class TopRooms {
+  /**
+   * @param {'connections'|'messages'} by
+   * @param {number} limit above 0
+   */
+  constructor(by, limit) {
+    this.column = by === 'connections' ? 1 : 2;
+    this.limit = limit;
+    /** At most twice the limit. @type {Map<string, import('./fleet-wire.js').TopRoom>} */
+    this.rooms = new Map();
+    /** Rooms with less are not among the first; -1: no room was dropped. */
+    this.bound = -1;
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} connections adds up over the workers
+   * @param {number} heard messages: each worker with a member of the room hears all of them
+   */
+  add(name, connections, heard) {
+    const known = this.rooms.get(name);
+    if (known !== undefined) {
+      known[1] += connections;
+      known[2] = Math.max(known[2], heard);
+      return;
+    }
+    if ((this.column === 1 ? connections : heard) <= this.bound) return;
+    this.rooms.set(name, [name, connections, heard]);
+    if (this.rooms.size >= 2 * this.limit) this.#cut();
+  }
+
+  /** @returns {import('./fleet-wire.js').TopRoom[]} most first */
+  list() {
+    this.#cut();
+    return [...this.rooms.values()];
+  }
+
+  #cut() {
+    const { column, limit } = this;
+    const sorted = [...this.rooms.values()].sort(
+      (one, other) => Number(other[column]) - Number(one[column]) || (one[0] < other[0] ? -1 : 1),
+    );
+    if (sorted.length > limit) this.bound = Number(sorted[limit - 1][column]);
+    this.rooms = new Map(sorted.slice(0, limit).map((room) => [room[0], room]));
   }
 }
 

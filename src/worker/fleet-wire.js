@@ -20,6 +20,8 @@ export const MAX_USERS = 1000;
 /** The most connections of a user in one answer, and the most rooms of each. */
 export const MAX_CONNECTIONS = 100;
 export const MAX_NAMED_ROOMS = 20;
+/** The most rooms in one answer of `top`, and addresses or users in one of `refused`. */
+export const MAX_TOP = 100;
 /** `online` with MAX_USERS users, each character of which takes six bytes as JSON. */
 const MAX_REQUEST_LENGTH = 1024 * 1024;
 const MAX_ANSWER_LENGTH = 1024 * 1024;
@@ -42,7 +44,22 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {{args: {user: string, rooms: string[]}, result: number}} leave the same
  * @property {{args: {user: string}, result: {count: number, listed: UserConnection[]}}} connections
  *   of a user; `listed` has the first MAX_CONNECTIONS of them
+ * @property {{args: {address: string|null, connectionId: string|null}, result: {count: number, listed: UserConnection[]}}}
+ *   find the connections of an address as limits count it, or one connection
+ * @property {{args: {by: 'connections'|'messages', limit: number}, result: TopRoom[]}} top the rooms
+ *   with the most connections or messages of this worker
+ * @property {{args: Record<string, never>, result: RefusedNames}} refused
  * @property {{args: Record<string, never>, result: WorkerInfo}} describe
+ */
+
+/** Name, connections, publications in ten seconds. @typedef {[string, number, number]} TopRoom */
+
+/**
+ * Who was refused most often in the last minutes: name, connections, messages.
+ * @typedef {object} RefusedNames
+ * @property {[string, number, number][]} addresses
+ * @property {[string, number, number][]} users
+ * @property {number} forgotten names that had to make room for others since the start
  */
 
 /**
@@ -52,6 +69,9 @@ const WORKER_COUNTERS = ['messages', 'deliveries', 'refused', 'errors'];
  * @property {'websocket'|'sse'} transport
  * @property {number} roomCount
  * @property {string[]} rooms the first MAX_NAMED_ROOMS of them
+ * @property {string} [server] this and the following are absent if the worker is older
+ * @property {string} [user] of its token; '': it has none
+ * @property {number} [unsentBytes] that wait because the client reads too slowly
  */
 
 /**
@@ -110,9 +130,27 @@ const CHECKS = Object.freeze({
   leave: { isArgs: isMembership, isResult: isCount },
   connections: {
     isArgs: ({ user }) => isUser(user),
+    isResult: isConnections,
+  },
+  find: {
+    isArgs: ({ address, connectionId }) =>
+      address === null ? isConnectionId(connectionId) : isShort(address) && connectionId === null,
+    isResult: isConnections,
+  },
+  top: {
+    isArgs: ({ by, limit }) =>
+      (by === 'connections' || by === 'messages') && isCount(limit) && limit <= MAX_TOP,
+    isResult: (value, { limit }) => isListOf(value, limit, (row) => isCounted(row, isRoom)),
+  },
+  refused: {
+    isArgs: () => true,
     isResult: (value) => {
-      const { count, listed } = fieldsOf(value);
-      return isCount(count) && isListOf(listed, MAX_CONNECTIONS, isUserConnection);
+      const { addresses, users, forgotten } = fieldsOf(value);
+      return (
+        isListOf(addresses, MAX_TOP, (row) => isCounted(row, isShort)) &&
+        isListOf(users, MAX_TOP, (row) => isCounted(row, isUser)) &&
+        isCount(forgotten)
+      );
     },
   },
   describe: { isArgs: () => true, isResult: isWorkerInfo },
@@ -221,10 +259,28 @@ function isMembership({ user, rooms }) {
   return isUser(user) && isListOf(rooms, MAX_ROOMS, isRoom);
 }
 
+/**
+ * A name with two counts.
+ * @param {unknown} row
+ * @param {(name: unknown) => boolean} isOne
+ */
+function isCounted(row, isOne) {
+  return Array.isArray(row) && isOne(row[0]) && isCount(row[1]) && isCount(row[2]);
+}
+
+/** @param {unknown} value */
+function isConnections(value) {
+  const { count, listed } = fieldsOf(value);
+  return isCount(count) && isListOf(listed, MAX_CONNECTIONS, isUserConnection);
+}
+
 /** @param {unknown} value */
 function isUserConnection(value) {
-  const { id, address, transport, roomCount, rooms } = fieldsOf(value);
+  const { id, address, transport, roomCount, rooms, server, user, unsentBytes } = fieldsOf(value);
   return (
+    (server === undefined || isShort(server)) &&
+    (user === undefined || user === '' || isUser(user)) &&
+    (unsentBytes === undefined || isCount(unsentBytes)) &&
     isConnectionId(id) &&
     isShort(address) &&
     (transport === 'websocket' || transport === 'sse') &&

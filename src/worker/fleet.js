@@ -9,12 +9,12 @@
 // bounded.
 
 import { randomBytes } from 'node:crypto';
-
+import { topRefused } from '../admission/refused.js';
 import { BrokerError } from '../backend/errors.js';
-import { EVERYONE } from '../hub/hub.js';
+import { EVERYONE, WINDOW_MS } from '../hub/hub.js';
 import { CLOSES } from '../protocol/codes.js';
 import { encodeNotice, KIND, readNotice } from '../protocol/publication.js';
-import { FirstRooms } from './fleet-member.js';
+import { FirstRooms, TopRooms } from './fleet-member.js';
 import {
   decodeAnswer,
   decodeRequest,
@@ -22,6 +22,7 @@ import {
   encodeRequest,
   isArguments,
   isResult,
+  MAX_TOP,
   replyRoomOf,
 } from './fleet-wire.js';
 
@@ -181,15 +182,79 @@ export class Fleet {
    * @returns {Promise<{count: number, listed: import('./fleet-wire.js').UserConnection[], isPartial: boolean}>}
    *   `listed`: the first MAX_CONNECTIONS of each worker
    */
-  async connections(user) {
+  connections(user) {
+    return this.#connections('connections', { user });
+  }
+
+  /**
+   * The connections from an address, or one connection, on every server.
+   * @param {{address: string}|{connectionId: string}} target the address as limits count it
+   */
+  find(target) {
+    return this.#connections('find', { address: null, connectionId: null, ...target });
+  }
+
+  /**
+   * @template {'connections'|'find'} V
+   * @param {V} verb
+   * @param {Verbs[V]['args']} args
+   * @returns {Promise<{count: number, listed: import('./fleet-wire.js').UserConnection[], isPartial: boolean}>}
+   */
+  async #connections(verb, args) {
     let count = 0;
     /** @type {import('./fleet-wire.js').UserConnection[]} */
     const listed = [];
-    const { isPartial } = await this.#read('connections', { user }, (result) => {
+    const { isPartial } = await this.#read(verb, args, (result) => {
       count += result.count;
       listed.push(...result.listed);
     });
     return { count, listed, isPartial };
+  }
+
+  /**
+   * The rooms with the most connections or messages. Each worker names its own first MAX_TOP, so a
+   * room whose connections are spread over many workers, and which is among the first of none, may
+   * be missing.
+   * @param {'connections'|'messages'} by
+   * @param {number} limit 1 to MAX_TOP
+   */
+  async top(by, limit) {
+    const top = new TopRooms(by, 10 * MAX_TOP);
+    const { isPartial } = await this.#read('top', { by, limit: MAX_TOP }, (rows) => {
+      for (const row of rows) top.add(...row);
+    });
+    const rooms = top.list().slice(0, limit);
+    return {
+      rooms: rooms.map(([room, connections, heard]) => ({
+        room,
+        connections,
+        messagesPerSecond: heard / (WINDOW_MS / 1000),
+      })),
+      isPartial,
+    };
+  }
+
+  /** The addresses and users that limits refused most often in the last five to ten minutes. */
+  async refused() {
+    /** @type {Record<'addresses'|'users', Map<string, [string, number, number]>>} */
+    const sums = { addresses: new Map(), users: new Map() };
+    let forgotten = 0;
+    const { isPartial } = await this.#read('refused', {}, (result) => {
+      forgotten += result.forgotten;
+      for (const kind of /** @type {const} */ (['addresses', 'users']))
+        for (const [name, connections, messages] of result[kind]) {
+          const [, c = 0, m = 0] = sums[kind].get(name) ?? [];
+          // 16 workers with other names each: far above what a page shows.
+          if (c + m > 0 || sums[kind].size < 16 * MAX_TOP)
+            sums[kind].set(name, [name, c + connections, m + messages]);
+        }
+    });
+    return {
+      addresses: topRefused(sums.addresses.values(), MAX_TOP),
+      users: topRefused(sums.users.values(), MAX_TOP),
+      forgotten,
+      isPartial,
+    };
   }
 
   /** @returns {Promise<{workers: import('./fleet-wire.js').WorkerInfo[], isPartial: boolean}>} */

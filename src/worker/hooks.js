@@ -29,6 +29,7 @@ export async function prepareHooks({ path }) {
  *   tokens are configured
  * @property {import('../observability/counters.js').Counters} counters
  * @property {Readonly<Record<string, {observe(seconds: number): void}>>} seconds by hook
+ * @property {(user: string) => void} onUserRefused
  * @property {import('pino').Logger} log
  */
 
@@ -37,7 +38,8 @@ export class WorkerHooks {
    * @param {import('../hooks/types.js').Hooks} functions
    * @param {WorkerHooksParts} parts
    */
-  constructor(functions, { config, hub, places, authentication, counters, seconds, log }) {
+  constructor(functions, parts) {
+    const { config, hub, places, authentication, counters, seconds, onUserRefused, log } = parts;
     this.hooks = new Hooks({
       functions,
       timeoutMs: config.hookTimeoutMs,
@@ -60,7 +62,12 @@ export class WorkerHooks {
       hooks: this.hooks,
       authentication,
       sessions,
-      userPlaces: new UserPlaces({ config, places, counters: counters.auth }),
+      userPlaces: new UserPlaces({
+        config,
+        places,
+        counters: counters.auth,
+        onRefused: onUserRefused,
+      }),
       hub,
     });
     if (this.hooks.has('onConnect'))

@@ -5,6 +5,7 @@
 import { getHeapStatistics } from 'node:v8';
 import { Admission } from '../admission/admission.js';
 import { RateLimiter } from '../admission/rate-limit.js';
+import { Refused } from '../admission/refused.js';
 import { IDEMPOTENCY_MS } from '../backend/broker.js';
 import { createBackend } from '../backend/index.js';
 import { createCommands } from '../commands/index.js';
@@ -178,6 +179,8 @@ export class Worker {
       log,
     }));
     this.outageNotice = new OutageNotice({ hub, scheduler });
+    const refused = (this.refused = new Refused());
+    const onUserRefused = (/** @type {string} */ user) => refused.add('connections', '', user);
     /** Null if no tokens are configured. */
     this.auth =
       WorkerAuth &&
@@ -188,6 +191,7 @@ export class Worker {
         hub,
         backend,
         counters: counters.auth,
+        onUserRefused,
         log,
       });
     const authenticator = this.auth?.authentication ?? null;
@@ -200,11 +204,12 @@ export class Worker {
         authentication: authenticator,
         counters,
         seconds: metrics.hookSeconds,
+        onUserRefused,
         log,
       }) ?? null;
     const entrance = this.hooks?.entrance ?? authenticator;
     const historyReader = new HistoryReader({ scheduler, counters });
-    const limiter = (this.limiter = new RateLimiter(config, counters));
+    const limiter = (this.limiter = new RateLimiter(config, counters, refused));
     const commands = (this.commands = createCommands({
       config,
       hub,
@@ -244,6 +249,7 @@ export class Worker {
         joins: commands.joins,
         sessions: authenticator?.sessions ?? this.hooks?.sessions ?? null,
         scheduler,
+        refused,
         describe: () => this.describe(),
       }),
       counters,
@@ -256,6 +262,7 @@ export class Worker {
       counters,
       now: () => performance.now(),
       authenticator: entrance,
+      refused,
     }));
     const relocations = (this.relocations = new Relocations({
       hub,
@@ -365,6 +372,8 @@ export class Worker {
         this.slowConsumers.sweep();
         this.commands.sweep();
         this.limiter.sweep(performance.now());
+        this.refused.sweep(performance.now());
+        this.hub.sweep(performance.now());
         this.websockets.sweep(performance.now());
       }, SWEEP_INTERVAL_MS),
       setInterval(

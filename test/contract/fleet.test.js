@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { Refused } from '../../src/admission/refused.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { Connection } from '../../src/hub/connection.js';
 import { EVERYONE } from '../../src/hub/hub.js';
@@ -49,6 +50,7 @@ class Member {
         joins: parts.commands.joins,
         sessions: null,
         scheduler: this.scheduler,
+        refused: new Refused(),
         describe: describeWorker,
       }),
       counters: parts.counters,
@@ -183,10 +185,76 @@ for (const backend of BACKENDS) {
         transport: 'websocket',
         roomCount: 2,
         rooms: ['p.1', 'm'],
+        server: 'test',
+        user: '',
+        unsentBytes: 0,
       },
     );
     assert.deepEqual(await a.fleet.workers(), {
       workers: [describeWorker(), describeWorker()],
+      isPartial: false,
+    });
+  });
+
+  it('connections are found by address and by id, on every worker', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const { connection } = await a.client(['m']);
+    await b.client(['m']);
+    const from = await b.fleet.find({ address: '127.0.0.1' });
+    assert.deepEqual([from.count, from.listed.length, from.isPartial], [2, 2, false]);
+    assert.equal((await b.fleet.find({ address: '127.0.0.2' })).count, 0);
+    const one = await b.fleet.find({ connectionId: connection.id });
+    assert.deepEqual([one.count, one.listed[0]?.id], [1, connection.id]);
+  });
+
+  it('the largest and the busiest rooms come first, over all workers', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    await a.client(['large', 'busy', 'alone']);
+    await b.client(['large', 'busy']);
+    await b.client(['large']);
+    const windowOf = (/** @type {number} */ nowMs) => {
+      for (const { hub } of [a, b]) hub.sweep(nowMs);
+    };
+    windowOf(10_000);
+    const publication = encodePublication(KIND.MESSAGE, 0, 0, '', Buffer.from('1'), 0, 1);
+    const heard = (/** @type {string} */ room) =>
+      [a, b].map(({ hub }) => hub.rooms.get(room)?.heard ?? 0);
+    for (let i = 0; i < 5; i++) await a.broker.publish('busy', publication);
+    await a.broker.publish('alone', publication);
+    await eventually(() => `${[...heard('busy'), ...heard('alone')]}` === '5,5,1,0');
+    // A window that has not ended has no rate.
+    assert.equal((await a.fleet.top('messages', 1)).rooms[0].messagesPerSecond, 0);
+    windowOf(20_000);
+    assert.deepEqual(await b.fleet.top('messages', 2), {
+      rooms: [
+        { room: 'busy', connections: 2, messagesPerSecond: 0.5 },
+        { room: 'alone', connections: 1, messagesPerSecond: 0.1 },
+      ],
+      isPartial: false,
+    });
+    const { rooms } = await a.fleet.top('connections', 2);
+    assert.deepEqual(
+      rooms.map(({ room, connections }) => `${room} ${connections}`),
+      ['large 3', 'busy 2'],
+    );
+    windowOf(40_000);
+    assert.equal((await b.fleet.top('messages', 1)).rooms[0].messagesPerSecond, 0);
+  });
+
+  it('those who are refused most come first, over all workers', async (t) => {
+    const [a, b] = await fleetOf(t, backend, 2);
+    const ofMember = (/** @type {Member} */ { fleet }) =>
+      /** @type {Refused} */ (fleet.member.refused);
+    for (let i = 0; i < 3; i++) ofMember(a).add('messages', '192.0.2.1', 'alice');
+    ofMember(b).add('connections', '192.0.2.1');
+    for (let i = 0; i < 5; i++) ofMember(b).add('connections', '192.0.2.2');
+    assert.deepEqual(await a.fleet.refused(), {
+      addresses: [
+        ['192.0.2.2', 5, 0],
+        ['192.0.2.1', 1, 3],
+      ],
+      users: [['alice', 0, 3]],
+      forgotten: 0,
       isPartial: false,
     });
   });

@@ -22,7 +22,18 @@ import { SECRET } from '../helpers/tokens.js';
 const OPTIONS = { timeout: 120_000, skip: withoutChromium };
 /** A worker notices a silent Redis after some seconds, and the console samples every three. */
 const SLOW = { timeout: 45_000 };
-const VIEWS = ['', 'rooms', 'rooms/chat.lobby', 'users/alice', 'publish', 'servers', 'limits'];
+const VIEWS = [
+  '',
+  'rooms',
+  'busiest',
+  'rooms/chat.lobby',
+  'users',
+  'users/alice',
+  'addresses/127.0.0.1',
+  'publish',
+  'servers',
+  'limits',
+];
 
 const browserOf = shared((owner) => openBrowser(owner));
 /** A server with users, and a second one on the same Redis. */

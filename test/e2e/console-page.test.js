@@ -24,7 +24,11 @@ const VIEWS = {
   '': 'Overview',
   rooms: 'Rooms',
   'rooms/chat.lobby': 'chat.lobby',
+  largest: 'Rooms',
+  busiest: 'Rooms',
   users: 'Users',
+  'addresses/127.0.0.1': 'Users',
+  connections: 'Users',
   'users/alice': 'Users',
   publish: 'Publish',
   servers: 'Servers',
@@ -184,6 +188,46 @@ test('find a user, and close one connection of two', OPTIONS, async (t) => {
   await closed;
   await page.getByText('1 connection on all servers').waitFor();
   assert.equal(second.socket.readyState, second.socket.OPEN);
+});
+
+test('find who is refused most, the address, and one connection by its id', OPTIONS, async (t) => {
+  const { scene, page } = await openView(t, 'users');
+  const flooder = await connect(t, `${wsOf(scene)}?token=${tokenOf('flooder')}`);
+  await flooder.join('flooded');
+  for (let i = 0; i < 400; i++) flooder.send({ type: 'ping', id: `p${i}` });
+  await flooder.next(({ error }) => error === 'RATE_LIMIT_EXCEEDED');
+  await page.getByRole('link', { name: 'flooder' }).click();
+  await page.getByText('1 connection on all servers').waitFor();
+  const row = page.locator('tbody tr', { hasText: 'flooded' });
+  assert.match(String(await row.textContent()), /flooder.*127\.0\.0\.1.*web-1.*WebSocket/);
+  const id = String(await row.locator('th').textContent());
+  await row.getByRole('link', { name: '127.0.0.1' }).click();
+  await page.locator('tbody tr', { hasText: 'flooder' }).waitFor();
+  assert.ok((await page.locator('tbody tr').count()) > 10);
+  await page.getByRole('link', { name: 'Connection', exact: true }).click();
+  await page.getByLabel('Connection', { exact: true }).fill(id);
+  await button(page, 'Find').click();
+  await row.waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 1);
+  await page.goto(`${scene.url}/#/addresses`);
+  await page.locator('tr', { hasText: '127.0.0.1' }).first().waitFor();
+});
+
+test('the largest and the busiest rooms', OPTIONS, async (t) => {
+  const { page } = await openView(t, 'rooms');
+  await page.getByRole('link', { name: 'Largest' }).click();
+  const first = page.locator('tbody tr').first();
+  await first.locator('.bar').waitFor();
+  const counts = await page.locator('tbody tr td:nth-child(2)').allTextContents();
+  assert.ok(counts.length >= 4);
+  assert.deepEqual(
+    counts.map(Number),
+    counts.map(Number).sort((one, other) => other - one),
+  );
+  await page.getByRole('link', { name: 'Busiest' }).click();
+  await first.locator('td:nth-child(3)', { hasText: /^[0-9.]*[1-9][0-9.]*\/s$/ }).waitFor({
+    timeout: 30_000,
+  });
 });
 
 test('disconnect a user, after a question', OPTIONS, async (t) => {

@@ -10,6 +10,7 @@ import pino from 'pino';
 
 import { startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { Refused } from '../../src/admission/refused.js';
 import { createBackend } from '../../src/backend/index.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
@@ -98,6 +99,7 @@ async function asker(t, env, folder, deadlineMs) {
     joins: commands.joins,
     sessions: null,
     scheduler,
+    refused: new Refused(),
     describe: describeWorker,
   });
   const { tracker } = hub;

@@ -133,6 +133,22 @@ export function field(label, input, hint) {
 }
 
 /**
+ * Views of the same kind, of which one is open.
+ * @param {string} label
+ * @param {readonly {href: string, title: string}[]} links
+ * @param {string} current its `href`
+ */
+export function choice(label, links, current) {
+  return h(
+    'nav',
+    { class: 'choice', 'aria-label': label },
+    links.map(({ href, title }) =>
+      h('a', { href, 'aria-current': href === current ? 'page' : null }, title),
+    ),
+  );
+}
+
+/**
  * @typedef {object} Column
  * @property {string} title '' for a column of buttons
  * @property {boolean} [isNumber]

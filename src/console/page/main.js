@@ -13,7 +13,7 @@ import { limitsView } from './limits.js';
 import { overview } from './overview.js';
 import { publishView } from './publish.js';
 import { roomView } from './room.js';
-import { roomsView } from './rooms.js';
+import { roomsView, topRoomsView } from './rooms.js';
 import { serversView } from './servers.js';
 import { Store } from './store.js';
 import { usersView } from './users.js';
@@ -27,9 +27,10 @@ const RESIZE_MS = 150;
 /**
  * @typedef {object} Place
  * @property {string} path
+ * @property {readonly string[]} [others] paths of further views of the same place
  * @property {string} title
  * @property {import('./dom.js').IconName} icon
- * @property {(app: App, name: string) => View} view
+ * @property {(app: App, name: string, path: string) => View} view
  */
 
 /** @type {readonly Place[]} */
@@ -39,9 +40,20 @@ const PLACES = [
     path: 'rooms',
     title: 'Rooms',
     icon: 'rooms',
-    view: (app, name) => (name === '' ? roomsView(app) : roomView(app, name)),
+    others: ['largest', 'busiest'],
+    view: (app, name, path) => {
+      if (path !== 'rooms')
+        return topRoomsView(app, path === 'largest' ? 'connections' : 'messages');
+      return name === '' ? roomsView(app) : roomView(app, name);
+    },
   },
-  { path: 'users', title: 'Users', icon: 'users', view: usersView },
+  {
+    path: 'users',
+    title: 'Users',
+    icon: 'users',
+    others: ['addresses', 'connections'],
+    view: usersView,
+  },
   { path: 'publish', title: 'Publish', icon: 'publish', view: publishView },
   { path: 'servers', title: 'Servers', icon: 'servers', view: serversView },
   { path: 'limits', title: 'Limits', icon: 'limits', view: limitsView },
@@ -191,10 +203,10 @@ function frame(session) {
     const [path, name = ''] = location.hash.replace(/^#\//, '').split('/');
     const index = Math.max(
       0,
-      PLACES.findIndex((place) => place.path === path),
+      PLACES.findIndex((place) => place.path === path || place.others?.includes(path)),
     );
     view?.close?.();
-    view = PLACES[index].view(app, decoded(name));
+    view = PLACES[index].view(app, decoded(name), path);
     fill(content, view.element);
     document.title = `${view.title} · ${session.server} · Fanfare`;
     for (const [i, link] of links.entries()) {

@@ -18,6 +18,17 @@ const MARKS = Object.freeze({
   back: 'back',
 });
 
+const ROOM_LINKS = [
+  ['#/rooms', 'All rooms'],
+  ['#/largest', 'Largest'],
+  ['#/busiest', 'Busiest'],
+];
+const USER_LINKS = [
+  ['#/users', 'Refused most often'],
+  ['#/addresses', 'By address'],
+  ['#/connections', 'By connection'],
+];
+
 /**
  * @param {App} app
  * @returns {View}
@@ -120,7 +131,11 @@ function finder(place, title, text, example, action) {
       field(place === 'rooms' ? 'Room' : 'User', input),
       h('button', { class: 'button primary' }, action),
     ),
-    h('a', { class: 'more', href: `#/${place}` }, place === 'rooms' ? 'All rooms' : 'Users'),
+    h(
+      'p',
+      { class: 'more' },
+      (place === 'rooms' ? ROOM_LINKS : USER_LINKS).map(([href, text]) => h('a', { href }, text)),
+    ),
   );
 }
 

@@ -1,17 +1,103 @@
-// rooms.js: the rooms of the fleet that have connections, by name.
+// rooms.js: the rooms of the fleet that have connections: by name, the largest, or the busiest.
 
 import { act } from './api.js';
 import { textOf } from './dialog.js';
-import { barred, dataTable, empty, field, fill, h, icon, pageHead } from './dom.js';
-import { whole } from './format.js';
+import { barred, choice, dataTable, empty, field, fill, h, icon, pageHead } from './dom.js';
+import { quantity, whole } from './format.js';
 
 const PAGE = 100;
+const REFRESH_MS = 5000;
+const ORDERS = [
+  { href: '#/rooms', title: 'By name' },
+  { href: '#/largest', title: 'Largest' },
+  { href: '#/busiest', title: 'Busiest' },
+];
 
 /** @typedef {import('./view.js').App} App */
+/** @typedef {import('./view.js').View} View */
+/** @typedef {{room: string, connections: number, messagesPerSecond: number}} TopRoom */
+
+/**
+ * The rooms with the most connections, or the most messages.
+ * @param {App} app
+ * @param {'connections'|'messages'} by
+ * @returns {View}
+ */
+export function topRoomsView(app, by) {
+  const list = h('div', { class: 'result' });
+  const load = async () => {
+    if (!app.can('rooms')) return;
+    try {
+      const { rooms, partial } = await act('top_rooms', { query: { by } });
+      fill(list, partial && lacking(), topTable(rooms, by));
+    } catch (error) {
+      fill(list, empty('alert', 'The rooms cannot be listed', textOf(error)));
+    }
+    if (!isClosed) setTimeout(load, REFRESH_MS);
+  };
+  let isClosed = false;
+  load();
+  return {
+    element: h(
+      'div',
+      null,
+      pageHead(
+        'Rooms',
+        null,
+        by === 'connections'
+          ? 'The rooms with the most connections, on every server.'
+          : 'The rooms with the most messages in the last ten seconds, on every server.',
+      ),
+      choice('Order', ORDERS, by === 'connections' ? '#/largest' : '#/busiest'),
+      app.can('rooms') ? list : empty('key', 'Not permitted', 'Your key lacks the right rooms.'),
+    ),
+    title: 'Rooms',
+    close: () => {
+      isClosed = true;
+    },
+  };
+}
+
+/**
+ * @param {readonly TopRoom[]} rooms
+ * @param {'connections'|'messages'} by
+ */
+function topTable(rooms, by) {
+  if (rooms.length === 0)
+    return empty('rooms', 'No rooms', 'A room is here while at least one connection is in it.');
+  const most = Math.max(...rooms.map((one) => one.connections));
+  const busiest = Math.max(...rooms.map((one) => one.messagesPerSecond));
+  return h(
+    'div',
+    { class: 'card table-card' },
+    dataTable(
+      'Rooms',
+      [
+        { title: 'Room' },
+        { title: 'Connections', isNumber: true },
+        { title: 'Messages', isNumber: true },
+        { title: 'Deliveries', isNumber: true },
+      ],
+      rooms.map(({ room, connections, messagesPerSecond }) => {
+        const rate = quantity('perSecond', messagesPerSecond);
+        return [
+          h('a', { href: `#/rooms/${encodeURIComponent(room)}`, class: 'mono' }, room),
+          by === 'connections' ? barred(connections, most, whole(connections)) : whole(connections),
+          by === 'messages' ? barred(messagesPerSecond, busiest, rate) : rate,
+          quantity('perSecond', messagesPerSecond * connections),
+        ];
+      }),
+    ),
+  );
+}
+
+function lacking() {
+  return h('p', { class: 'warning' }, 'A worker has not answered: the list may lack its part.');
+}
 
 /**
  * @param {App} app
- * @returns {import('./view.js').View}
+ * @returns {View}
  */
 export function roomsView(app) {
   const prefix = h('input', {
@@ -63,8 +149,7 @@ export function roomsView(app) {
     const most = Math.max(...rooms.map(({ connections }) => connections));
     fill(
       list,
-      isPartial &&
-        h('p', { class: 'warning' }, 'A worker has not answered: the list may lack its part.'),
+      isPartial && lacking(),
       h(
         'div',
         { class: 'card table-card' },
@@ -98,6 +183,7 @@ export function roomsView(app) {
         ],
         'Rooms with connections, on every server.',
       ),
+      choice('Order', ORDERS, '#/rooms'),
       app.can('rooms') ? list : empty('key', 'Not permitted', 'Your key lacks the right rooms.'),
     ),
     title: 'Rooms',

@@ -1,24 +1,58 @@
-// users.js: finds a user on every server, disconnects one, revokes the tokens.
+// users.js: finds users, addresses and connections on every server, and those whom limits refuse
+// most often; disconnects a user, revokes the tokens.
 
 import { act } from './api.js';
 import { confirmed, run, textOf } from './dialog.js';
-import { dataTable, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
-import { plural, whole } from './format.js';
+import { choice, dataTable, empty, field, fill, h, icon, pageHead, pill } from './dom.js';
+import { bytes, plural, whole } from './format.js';
+
+const REFRESH_MS = 5000;
+/** Names in a list of those who are refused. */
+const MAX_SHOWN = 20;
+
+/**
+ * What can be searched for.
+ * @typedef {object} Kind
+ * @property {string} title
+ * @property {string} example
+ * @property {string} hint
+ */
+
+/** By path. @type {Readonly<Record<string, Kind>>} */
+const KINDS = Object.freeze({
+  users: { title: 'User', example: 'alice', hint: 'the exact name' },
+  addresses: {
+    title: 'Address',
+    example: '192.0.2.17',
+    hint: 'an address as the limits count it: IPv4, or an IPv6 address for its /64',
+  },
+  connections: {
+    title: 'Connection',
+    example: 'c4nG0dKx1f',
+    hint: 'the id that `welcome`, a hook or the log has',
+  },
+});
 
 /** @typedef {import('./view.js').App} App */
-/** @typedef {{id: string, address: string, transport: string, roomCount: number, rooms: string[]}} UserConnection */
+/**
+ * The last three are absent if the worker is older.
+ * @typedef {{id: string, address: string, transport: string, roomCount: number, rooms: string[], server?: string, user?: string, unsentBytes?: number}}
+ *   UserConnection
+ */
 
 /**
  * @param {App} app
  * @param {string} name '' if there is none yet
+ * @param {string} path a key of KINDS
  * @returns {import('./view.js').View}
  */
-export function usersView(app, name) {
+export function usersView(app, name, path) {
+  const kind = KINDS[path];
   const input = h('input', {
     type: 'search',
-    name: 'user',
+    name: path,
     value: name,
-    placeholder: 'alice',
+    placeholder: kind.example,
     required: true,
     autocomplete: 'off',
     spellcheck: 'false',
@@ -27,19 +61,20 @@ export function usersView(app, name) {
   const about = app.session.hasTokens
     ? 'A user is the sub of a token.'
     : 'Without tokens, a user is a name in rooms with presence.';
+  let isClosed = false;
 
   const load = async () => {
     if (!app.can('presence'))
       return fill(result, empty('key', 'Not permitted', 'Your key lacks the right presence.'));
-    if (name === '')
-      return fill(
-        result,
-        empty('users', 'Who are you looking for?', `Enter the exact name. ${about}`),
-      );
     try {
-      fill(result, await resultOf(app, name, load));
+      if (name === '') {
+        fill(result, await refusedLists());
+        if (!isClosed) setTimeout(load, REFRESH_MS);
+      } else if (path === 'users') fill(result, await resultOf(app, name, load));
+      else fill(result, await connectionsOf(app, path, name, load));
     } catch (error) {
-      fill(result, empty('alert', 'The user cannot be looked up', textOf(error)));
+      fill(result, empty('alert', 'Nothing can be looked up now', textOf(error)));
+      if (name === '' && !isClosed) setTimeout(load, REFRESH_MS);
     }
   };
   load();
@@ -55,20 +90,102 @@ export function usersView(app, name) {
             class: 'row',
             onsubmit: (/** @type {Event} */ event) => {
               event.preventDefault();
-              const hash = `#/users/${encodeURIComponent(input.value.trim())}`;
+              const hash = `#/${path}/${encodeURIComponent(input.value.trim())}`;
               if (hash === location.hash) load();
               else location.hash = hash;
             },
           },
-          h('div', { class: 'search' }, icon('search'), field('User', input)),
+          h('div', { class: 'search' }, icon('search'), field(kind.title, input)),
           h('button', { class: 'button primary' }, 'Find'),
         ),
-        about,
+        `Enter ${kind.hint}.${path === 'users' ? ` ${about}` : ''}`,
+      ),
+      choice(
+        'Search for',
+        Object.entries(KINDS).map(([key, { title }]) => ({ href: `#/${key}`, title })),
+        `#/${path}`,
       ),
       result,
     ),
     title: name === '' ? 'Users' : name,
+    close: () => {
+      isClosed = true;
+    },
   };
+}
+
+/** Who is refused most often. */
+async function refusedLists() {
+  const { addresses, users, forgotten, partial } = await act('refused');
+  return [
+    partial && h('p', { class: 'warning' }, 'A worker has not answered: its refusals are missing.'),
+    h(
+      'div',
+      { class: 'halves' },
+      refusedCard('addresses', 'Addresses refused most often', addresses),
+      refusedCard('users', 'Users refused most often', users),
+    ),
+    forgotten > 0 &&
+      h('p', { class: 'muted' }, `${whole(forgotten)} names that were refused less made room.`),
+  ];
+}
+
+/**
+ * @param {string} path
+ * @param {string} title
+ * @param {[string, number, number][]} rows
+ */
+function refusedCard(path, title, rows) {
+  const shown = rows.slice(0, MAX_SHOWN);
+  return h(
+    'section',
+    { class: 'card table-card' },
+    h(
+      'header',
+      { class: 'card-head' },
+      h('h2', null, title),
+      h('p', { class: 'muted' }, 'in the last 5 to 10 minutes'),
+    ),
+    shown.length === 0
+      ? h('p', { class: 'muted none' }, 'None: no limit refused anything.')
+      : dataTable(
+          title,
+          [
+            { title: KINDS[path].title },
+            { title: 'Connections', isNumber: true },
+            { title: 'Messages', isNumber: true },
+          ],
+          shown.map(([name, connections, messages]) => [
+            h('a', { class: 'mono', href: `#/${path}/${encodeURIComponent(name)}` }, name),
+            whole(connections),
+            whole(messages),
+          ]),
+        ),
+  );
+}
+
+/**
+ * @param {App} app
+ * @param {string} path
+ * @param {string} name an address, or the id of a connection
+ * @param {() => Promise<void>} reload
+ */
+async function connectionsOf(app, path, name, reload) {
+  const key = path === 'addresses' ? 'address' : 'connectionId';
+  const { count, connections, partial } = await act('find', { params: { [key]: name } });
+  return [
+    partial &&
+      h('p', { class: 'warning' }, 'A worker has not answered: connections may be missing.'),
+    connections.length === 0
+      ? empty(
+          'users',
+          path === 'addresses' ? 'No connection from this address' : 'No such connection',
+          path === 'addresses'
+            ? 'If all limits that count addresses are off, a connection has no address.'
+            : 'It is closed, or has never been open here.',
+        )
+      : connectionTable(app, connections, count, reload),
+  ];
 }
 
 /**
@@ -169,8 +286,11 @@ function connectionTable(app, connections, count, reload) {
       ),
       [
         { title: 'Connection' },
-        { title: 'Transport' },
+        { title: 'User' },
         { title: 'Address' },
+        { title: 'Server' },
+        { title: 'Transport' },
+        { title: 'Unsent', isNumber: true },
         { title: 'Rooms' },
         { title: '' },
       ],
@@ -184,7 +304,17 @@ function connectionTable(app, connections, count, reload) {
  * @param {UserConnection} connection
  * @param {() => Promise<void>} reload
  */
-function connectionRow(app, { id, address, transport, rooms, roomCount }, reload) {
+function connectionRow(app, connection, reload) {
+  const {
+    id,
+    address,
+    transport,
+    rooms,
+    roomCount,
+    server = '',
+    user = '',
+    unsentBytes,
+  } = connection;
   const button = h(
     'button',
     {
@@ -205,8 +335,11 @@ function connectionRow(app, { id, address, transport, rooms, roomCount }, reload
   );
   return [
     h('span', { class: 'mono' }, id),
-    transport === 'sse' ? 'Server-sent events' : 'WebSocket',
-    h('span', { class: 'mono' }, address),
+    user === '' ? '–' : h('a', { href: `#/users/${encodeURIComponent(user)}` }, user),
+    h('a', { class: 'mono', href: `#/addresses/${encodeURIComponent(address)}` }, address),
+    server || '–',
+    transport === 'sse' ? 'SSE' : 'WebSocket',
+    unsentBytes === undefined ? '–' : bytes(unsentBytes),
     h(
       'div',
       { class: 'chips' },
