@@ -150,7 +150,8 @@ export const INVARIANTS = Object.freeze([
     claim: 'who is subscribed when a stream loses something is told so, by a new epoch',
     asked: {
       deliver: epochWasDeclared,
-      reply: doesNotGoBack,
+      // Who gives no position may come to a worker that is behind, and gets messages again.
+      reply: (run, told) => (told.member.since === undefined ? null : doesNotGoBack(run, told)),
       resync: doesNotGoBack,
       ended: knowsTheEpoch,
     },

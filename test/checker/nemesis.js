@@ -23,6 +23,8 @@ import { Fanfare, PASSWORD, USER, USER_ARGS } from './trial.js';
 const MAX_KILLS = 3;
 const KILL_WINDOW_MS = 65_000;
 const SLOW_SHARE = 0.05;
+/** Users that leave while nobody hears of it. */
+const STIRRED = 3;
 /**
  * Of a flood that fills the kernel's buffers between Redis and a worker that does not read: some 10
  * MB.
@@ -186,6 +188,19 @@ export const NEMESES = Object.freeze({
       const ids = [...list.matchAll(/^id=(\d+) /gm)].map(([, id]) => id);
       if (ids.length > 0) await tell(redis, 'CLIENT', 'KILL', 'ID', random.pick(ids));
       return () => {};
+    },
+  },
+  subscribersKeptOut: {
+    name: 'all subscriptions lost, and users leave meanwhile',
+    // Less than the time after which clients are told of an outage.
+    holdMs: [300, 800],
+    on: 'redis',
+    needsProxy: true,
+    async inflict({ redis, proxy, workload }) {
+      proxy?.change({ isSilent: true });
+      await tell(redis, 'CLIENT', 'KILL', 'TYPE', 'pubsub');
+      for (let n = 0; n < STIRRED; n++) workload.population?.stir();
+      return () => proxy?.change({});
     },
   },
   subscriberOverflows: {

@@ -28,9 +28,11 @@ const LIBRARIES = 6;
 const LAST = 30;
 const TICK_MS = 250;
 /** Each so many ticks, on average. */
-const TICKS = Object.freeze({ visit: 1, again: 12, stir: 5, crowd: 8, revoke: 16 });
+const TICKS = Object.freeze({ visit: 1, again: 12, move: 24, stir: 5, crowd: 8, revoke: 16 });
 const AWAY_MS = /** @type {const} */ ([1000, 40_000]);
 const VISIT_MS = /** @type {const} */ ([50, 1500]);
+/** Long enough for the messages of one room to pass the position in another. */
+const MOVE_MS = /** @type {const} */ ([1000, 8000]);
 const API_MS = 5000;
 /** A little more than the checker demands. */
 const CALM_MS = SETTLE_US / 1000 + 1500;
@@ -93,11 +95,12 @@ export class Population {
     );
     const streamOf = (/** @type {string[]} */ asked, /** @type {object} */ more = {}) =>
       new StreamClient({ ...common(), visits: [{ rooms: asked }], ...more });
+    this.mover = this.#shifting(common(), some(history, 3));
     this.streams = [
+      this.mover,
       ...[1, 1, 2, 2, 3, 4].map((count) => streamOf(some(history, count))),
       ...[2, 3].map((count) => streamOf(some(rooms, count), { urls: wires })),
       ...[1, 2].map((count) => streamOf(some(small, count), { last: LAST })),
-      this.#shifting(common(), some(history, 3)),
     ];
     this.libraries = Array.from({ length: LIBRARIES }, (_, i) => {
       const user = `lib${i}`;
@@ -182,9 +185,11 @@ export class Population {
     this.isStirring = true;
   }
 
-  /** Nobody does anything any more. */
+  /** Nobody does anything any more, and all come back. */
   silence() {
     clearInterval(this.timer);
+    this.mover.visits = this.mover.visits.slice(0, 1);
+    this.mover.leave(0);
   }
 
   async stop() {
@@ -193,7 +198,7 @@ export class Population {
   }
 
   #tick() {
-    const { random, visitors, libraries, people, crowd } = this;
+    const { random, visitors, libraries, crowd } = this;
     const isTime = (/** @type {keyof TICKS} */ what) => random.next() * TICKS[what] < 1;
     for (const library of libraries)
       if (!library.isStream) library.publish(random.pick([...library.places.keys()]));
@@ -202,11 +207,17 @@ export class Population {
       const library = random.pick(libraries);
       library.again(random.pick([...library.places.keys()]));
     }
+    if (isTime('move')) this.mover.leave(random.between(...MOVE_MS));
     if (isTime('revoke')) this.#revoke();
     if (!this.isStirring) return;
     if (isTime('crowd')) random.pick(crowd).leave(random.between(...VISIT_MS));
-    if (!isTime('stir')) return;
-    const person = random.pick(people);
+    if (isTime('stir')) this.stir();
+  }
+
+  /** Somebody leaves, and returns later. */
+  stir() {
+    const { random } = this;
+    const person = random.pick(this.people);
     const awayMs = random.between(...AWAY_MS);
     if (random.below(2) === 0) person.leave(awayMs);
     else person.stepOut(random.pick([...person.places.keys()]), awayMs);

@@ -97,6 +97,7 @@ export class StreamClient {
   leave(ms) {
     if (this.request === null) return;
     this.retryMs = ms;
+    for (const place of this.places.values()) place.isJoined = false;
     this.request.destroy();
   }
 

@@ -240,9 +240,11 @@ export class Trial {
   async finish() {
     const { workload, recorder } = this;
     // The markers show the clients that do not return.
-    await workload.joined(SETTLE_US / 1000).catch(() => {});
+    const joined = () => workload.joined(SETTLE_US / 1000).catch(() => {});
+    await joined();
     await workload.population?.census();
     workload.population?.silence();
+    await joined();
     workload.silence();
     await workload.mark();
     await workload.stop();

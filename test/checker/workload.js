@@ -136,7 +136,7 @@ export class Workload {
       const missing = this.listeners.filter(({ isJoined }) => !isJoined);
       const said = missing.flatMap(({ oddities }) => oddities).slice(0, 3);
       throw new Error(
-        `${missing.length} clients are not in their rooms; what they were told: ${said}`,
+        `${missing.length} clients are not in their rooms, like ${missing[0]?.id}; what they were told: ${said}`,
         { cause },
       );
     });
