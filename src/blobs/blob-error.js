@@ -2,15 +2,21 @@
 
 /** @typedef {'UNAVAILABLE'|'NO_UPLOAD'|'PAYLOAD_TOO_LARGE'|'REQUEST_TIMEOUT'} BlobCode */
 
+const BUCKET_DOWN = 'Not accepted: the bucket is unavailable. Try again.';
+
 export class BlobError extends Error {
   /**
    * @param {BlobCode} code
    * @param {string} message without a URL's query and without credentials
    * @param {unknown} [cause]
+   * @param {{explanation?: string}} [options] `explanation`: for the client, if not the bucket is
+   *   the cause
    */
-  constructor(code, message, cause) {
+  constructor(code, message, cause, { explanation = BUCKET_DOWN } = {}) {
     super(message, { cause });
     this.name = 'BlobError';
     this.code = code;
+    /** For the client; undefined: the code says it all. */
+    this.explanation = code === 'UNAVAILABLE' ? explanation : undefined;
   }
 }

@@ -211,7 +211,9 @@ export class Uploads {
     const { counters, timeoutMs } = this;
     if (this.isBusy) {
       counters.uploads.refused++;
-      throw new BlobError('UNAVAILABLE', 'too many uploads at once');
+      throw new BlobError('UNAVAILABLE', 'too many uploads at once', undefined, {
+        explanation: 'Not accepted: too many uploads are under way. Try again.',
+      });
     }
     counters.inFlight++;
     const abort = new AbortController();

@@ -109,7 +109,7 @@ export function suggestion(name) {
  * @param {string} a
  * @param {string} b
  */
-function distance(a, b) {
+export function distance(a, b) {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];

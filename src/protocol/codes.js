@@ -59,7 +59,7 @@ export const API_ERRORS = Object.freeze({
   INVALID_REQUEST: {
     status: 400,
     message: 'The path, the query or a header is not valid.',
-    client: 'fix the request',
+    client: 'fix what `field` names',
   },
   INVALID_JSON: {
     status: 400,

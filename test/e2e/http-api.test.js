@@ -389,16 +389,17 @@ const REFUSED = [
     { body: { room: 'a', payload: 1 }, headers: { 'Idempotency-Key': 'a b' } },
     400,
     'INVALID_REQUEST',
+    'Idempotency-Key',
   ],
   ['an unknown path', '/nothing', {}, 404, 'NOT_FOUND'],
   ['a path in another case', '/Publish', { body: {} }, 404, 'NOT_FOUND'],
   ['another method', '/publish', {}, 405, 'METHOD_NOT_ALLOWED'],
   ['an invalid path', '/rooms/%zz/history', {}, 400, 'INVALID_REQUEST'],
-  ['an invalid room in the path', '/rooms/a%20b/history', {}, 400, 'INVALID_REQUEST'],
-  ['an invalid limit', '/rooms/h.1/history?limit=0', {}, 400, 'INVALID_REQUEST'],
-  ['an unknown parameter', '/rooms/h.1/history?limt=1', {}, 400, 'INVALID_REQUEST'],
-  ['half a position', '/rooms/h.1/history?since=1', {}, 400, 'INVALID_REQUEST'],
-  ['an empty parameter', '/rooms?prefix=', {}, 400, 'INVALID_REQUEST'],
+  ['an invalid room in the path', '/rooms/a%20b/history', {}, 400, 'INVALID_REQUEST', 'room'],
+  ['an invalid limit', '/rooms/h.1/history?limit=0', {}, 400, 'INVALID_REQUEST', 'limit'],
+  ['an unknown parameter', '/rooms/h.1/history?limt=1', {}, 400, 'INVALID_REQUEST', 'limt'],
+  ['half a position', '/rooms/h.1/history?since=1', {}, 400, 'INVALID_REQUEST', 'since'],
+  ['an empty parameter', '/rooms?prefix=', {}, 400, 'INVALID_REQUEST', 'prefix'],
   ['history of a room without', '/rooms/a/history', {}, 404, 'NO_HISTORY'],
   ['a revocation without tokens', '/revoke', { body: { user: 'ann' } }, 404, 'NO_TOKENS'],
 ];
@@ -415,6 +416,36 @@ test('a request that is not valid is refused with its own error, and publishes n
     assert.equal(typeof answer.body.message, 'string', name);
   }
   assert.equal((await api('/rooms/h.1/history')).body.offset, 0);
+});
+
+/** Requests that are refused, and what their answers say. */
+const MESSAGES = /** @type {[string, object, string][]} */ ([
+  ['/publish', { body: { rooom: 'a', payload: 1 } }, 'Unknown field rooom. Did you mean room?'],
+  ['/publish', { body: { channel: 'a', payload: 1 } }, 'Unknown field channel.'],
+  ['/publish', { body: '{"room":"a","room":"b","payload":1}' }, 'room: it occurs twice.'],
+  ['/publish', { body: { payload: 1 } }, 'room: exactly one of room and rooms is required.'],
+  [
+    '/publish',
+    { body: { room: 'has space', payload: 1 } },
+    'room: a room is 1 to 200 characters of A-Z a-z 0-9 _ . : @ / -.',
+  ],
+  [
+    '/publish/batch',
+    { body: { messages: [{ room: 'a', payload: 1, idempotencykey: 'k' }] } },
+    'Unknown field messages[0].idempotencykey. Did you mean messages[0].idempotencyKey?',
+  ],
+  ['/publish/batch', { body: { messages: [] } }, 'messages: a list of 1 to 1,000 objects.'],
+  ['/publish/batch', { body: { messages: [1] } }, 'messages[0]: an object.'],
+  ['/rooms?limit=5000', {}, 'limit: a whole number from 1 to 1,000.'],
+  ['/rooms?page=1', {}, 'Unknown parameter page.'],
+  ['/rooms?limt=1', {}, 'Unknown parameter limt. Did you mean limit?'],
+  ['/rooms?limit=1&limit=2', {}, 'limit: it occurs twice.'],
+]);
+
+test('a refusal names its cause', async () => {
+  const { api } = await start();
+  for (const [path, request, message] of MESSAGES)
+    assert.equal((await api(path, request)).body.message, message);
 });
 
 test('a key over its rate gets 429 with Retry-After, and other keys do not', async (t) => {

@@ -307,11 +307,16 @@ test('a frozen bucket gets 503 in time; further uploads get it at once, other me
   });
   const busy = await publishRaw(api, 'room=g', LARGE);
   assert.deepEqual([busy.status, busy.body.error], [503, 'UNAVAILABLE']);
+  assert.equal(busy.body.message, 'Not accepted: too many uploads are under way. Try again.');
   assert.ok(Number(busy.headers.get('retry-after')) > 0);
   for (let i = 0; i < 20; i++)
     assert.equal((await api('/publish', { body: { room: 'quick', payload: i } })).status, 200);
   await member.next(({ payload }) => payload === 19);
-  for (const upload of uploads) assert.equal((await upload).status, 503);
+  for (const upload of uploads) {
+    const { status, body } = await upload;
+    assert.equal(status, 503);
+    assert.equal(body.message, 'Not accepted: the bucket is unavailable. Try again.');
+  }
   assert.ok(performance.now() - startedMs < 10 * TIMEOUT_MS);
   bucket.wire.cut();
   bucket.wire.change({});

@@ -289,8 +289,15 @@ describe('a bucket', () => {
     const { uploads, counters } = await start(t, () => {}, { timeoutMs: 200 });
     const first = uploads.store(Buffer.from('x'), TYPE);
     assert.ok(uploads.isBusy);
-    await assert.rejects(uploads.store(Buffer.from('y'), TYPE), { code: 'UNAVAILABLE' });
-    await assert.rejects(first, { code: 'UNAVAILABLE', message: /in time/ });
+    await assert.rejects(uploads.store(Buffer.from('y'), TYPE), {
+      code: 'UNAVAILABLE',
+      explanation: 'Not accepted: too many uploads are under way. Try again.',
+    });
+    await assert.rejects(first, {
+      code: 'UNAVAILABLE',
+      message: /in time/,
+      explanation: 'Not accepted: the bucket is unavailable. Try again.',
+    });
     assert.deepEqual([counters.uploads.refused, counters.uploads.failed], [1, 1]);
     assert.ok(!uploads.isBusy);
   });

@@ -1,6 +1,6 @@
 // call.js: a request of the HTTP API under way, and the contract between the API and its worker.
 
-import { ApiFault } from './fault.js';
+import { ApiFault, badValue, unknownText } from './fault.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
@@ -75,6 +75,8 @@ import { ApiFault } from './fault.js';
  */
 
 const NOTHING = Buffer.alloc(0);
+/** Characters of an unknown name that an answer repeats. */
+const MAX_NAME = 64;
 
 export class Call {
   /** @type {RouteName} */
@@ -115,7 +117,13 @@ export class Call {
     /** @type {Record<string, string>} */
     const values = {};
     for (const [name, value] of this.query) {
-      if (!names.includes(name) || name in values) throw new ApiFault('INVALID_REQUEST');
+      const field = name.slice(0, MAX_NAME);
+      if (!names.includes(name))
+        throw new ApiFault('INVALID_REQUEST', {
+          field,
+          message: unknownText('parameter', field, names),
+        });
+      if (name in values) throw badValue(name, 'it occurs twice');
       values[name] = value;
     }
     return values;

@@ -1,11 +1,12 @@
 // control.js: the routes that act on connections: disconnect, join, leave, revoke.
 
 import { isUser } from '../../protocol/decode.js';
-import { ApiFault } from './fault.js';
+import { ApiFault, badValue } from './fault.js';
 import {
   closeCode,
   connectionId,
   invalid,
+  notOneOf,
   readFields,
   rooms,
   seconds,
@@ -30,7 +31,8 @@ export class ControlRoutes {
   /** `POST disconnect` @param {Call} call */
   disconnect = async (call) => {
     const fields = readFields(call.body, DISCONNECT);
-    if ((fields.user === undefined) === (fields.connectionId === undefined)) throw invalid('user');
+    if ((fields.user === undefined) === (fields.connectionId === undefined))
+      throw notOneOf('user', 'connectionId');
     const target =
       fields.user === undefined ? { connectionId: fields.connectionId } : { user: fields.user };
     return { connections: await this.fleet.disconnect(target, fields.code) };
@@ -51,9 +53,10 @@ export class ControlRoutes {
   /** `POST revoke` @param {Call} call */
   revoke = async (call) => {
     const fields = readFields(call.body, REVOKE);
-    if ((fields.user === undefined) === (fields.tokenId === undefined)) throw invalid('user');
+    if ((fields.user === undefined) === (fields.tokenId === undefined))
+      throw notOneOf('user', 'tokenId');
     if (fields.tokenId !== undefined && fields.issuedBefore !== undefined)
-      throw invalid('issuedBefore');
+      throw invalid('issuedBefore', 'it goes with user, not with tokenId');
     if (this.revokeTokens === null) throw new ApiFault('NO_TOKENS');
     const { issuedBefore } = fields;
     const target =
@@ -64,7 +67,10 @@ export class ControlRoutes {
             issuedBeforeMs: issuedBefore === undefined ? undefined : issuedBefore * 1000,
           };
     const revocation = await this.revokeTokens(target);
-    if (revocation === null) throw new ApiFault('UNAVAILABLE'); // too many are in force
+    if (revocation === null)
+      throw new ApiFault('UNAVAILABLE', {
+        message: 'Not accepted: too many revocations are in force.',
+      });
     return { keptUntil: Math.ceil(revocation.keepUntilMs / 1000) };
   };
 }
@@ -72,9 +78,9 @@ export class ControlRoutes {
 /** @param {Call} call */
 function userAndRooms(call) {
   const { user: name } = call.params;
-  if (!isUser(name)) throw new ApiFault('INVALID_REQUEST');
+  if (!isUser(name)) throw badValue('user', user.rule);
   const { rooms: names } = readFields(call.body, ROOMS);
-  if (names === undefined) throw invalid('rooms');
+  if (names === undefined) throw invalid('rooms', rooms.rule);
   call.key.requireRooms(names);
   call.charge(names.length - 1);
   return { name, names };

@@ -1,9 +1,12 @@
 // fault.js: a refusal of the HTTP API, and the answer that it becomes.
 
+import { distance } from '../../config/names.js';
 import { API_ERRORS } from '../../protocol/codes.js';
 
 /** Seconds after which a request that met a busy server is worth a retry. */
 const RETRY_S = 1;
+/** A name is taken for a misspelt one up to this distance. */
+const MAX_STEPS = 2;
 
 /** @typedef {import('../../protocol/codes.js').ApiErrorCode} ApiErrorCode */
 
@@ -11,10 +14,11 @@ const RETRY_S = 1;
 export class ApiFault extends Error {
   /**
    * @param {ApiErrorCode} code
-   * @param {{field?: string, retryAfterS?: number}} [details] `field`: the faulty field of the body
+   * @param {{field?: string, message?: string, retryAfterS?: number}} [details] `field`: the faulty
+   *   field of the body, parameter of the query or header; `message`: in place of that of the code
    */
-  constructor(code, { field, retryAfterS } = {}) {
-    super(API_ERRORS[code].message);
+  constructor(code, { field, message, retryAfterS } = {}) {
+    super(message ?? API_ERRORS[code].message);
     this.name = 'ApiFault';
     this.code = code;
     this.field = field;
@@ -40,6 +44,37 @@ export class ApiFault extends Error {
   }
 }
 
+/**
+ * @param {string} what has another value or form than allowed: a field, a parameter, a header
+ * @param {string} rule what is allowed
+ */
+export function ruleText(what, rule) {
+  return `${what}: ${rule}.`;
+}
+
+/**
+ * @param {string} name of a parameter of the path or query, or of a header
+ * @param {string} rule
+ * @returns {ApiFault}
+ */
+export function badValue(name, rule) {
+  return new ApiFault('INVALID_REQUEST', { field: name, message: ruleText(name, rule) });
+}
+
+/**
+ * @param {string} kind of the name: field, parameter
+ * @param {string} name that the request has
+ * @param {readonly string[]} known names
+ */
+export function unknownText(kind, name, known) {
+  const [nearest] = known
+    .map((one) => /** @type {const} */ ([distance(name.toLowerCase(), one.toLowerCase()), one]))
+    .filter(([steps]) => steps <= MAX_STEPS)
+    .sort(([a], [b]) => a - b);
+  const hint = nearest === undefined ? '' : ` Did you mean ${nearest[1]}?`;
+  return `Unknown ${kind} ${name}.${hint}`;
+}
+
 /** Errors of the backend and of the bucket that have a row of their own. */
 const KNOWN_CODES = new Set([
   'UNAVAILABLE',
@@ -51,15 +86,17 @@ const KNOWN_CODES = new Set([
 ]);
 
 /**
- * Turns an error of the backend or the bucket into a refusal.
+ * Turns an error of the backend or the bucket into a refusal. Its `explanation` is for the client.
  * @param {unknown} error
  * @param {{error(fields: object, text: string): void}} log for errors that nobody expects
  * @returns {ApiFault}
  */
 export function faultOf(error, log) {
   if (error instanceof ApiFault) return error;
-  const { code = '' } = /** @type {{code?: string}} */ (error);
-  if (KNOWN_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code));
+  const { code = '', explanation: message } = /** @type {{code?: string, explanation?: string}} */ (
+    error
+  );
+  if (KNOWN_CODES.has(code)) return new ApiFault(/** @type {ApiErrorCode} */ (code), { message });
   log.error({ err: error }, 'HTTP API: a request failed');
   return new ApiFault('INTERNAL_ERROR');
 }

@@ -6,11 +6,11 @@
 // that occur twice, are faults, so a misspelt option never has the effect of an absent one.
 
 import { isUtf8 } from 'node:buffer';
-
+import { ERRORS } from '../../protocol/codes.js';
 import { isRoom, isUser } from '../../protocol/decode.js';
 import { scanMembers, skipSpace, skipValue } from '../../protocol/json-scan.js';
 import { isConnectionId } from '../../protocol/publication.js';
-import { ApiFault } from './fault.js';
+import { ApiFault, ruleText, unknownText } from './fault.js';
 import { isMediaType } from './raw-body.js';
 
 const MAX_LISTED = 1000;
@@ -36,63 +36,96 @@ const COMMA = 0x2c;
 
 /**
  * Reads one value, which is valid JSON; undefined if it is not valid for the field.
- * @typedef {(body: Buffer, start: number, end: number) => unknown} Reader
+ * @typedef {(body: Buffer, start: number, end: number) => unknown} Read
  */
 
+/** `rule`: what the value must be, for the client. @typedef {{rule: string, read: Read}} Reader */
 /** @typedef {Readonly<Record<string, Reader|{readonly items: Shape}>>} Shape */
 /** @typedef {Record<string, any>} Fields */
 
-/** @type {Reader} */
-export const payload = (_body, start, end) => ({ start, end });
+const A_USER = 'a user is 1 to 128 characters without control characters';
+export const A_ROOM =
+  ERRORS.INVALID_ROOM.message[0].toLowerCase() + ERRORS.INVALID_ROOM.message.slice(1);
+export const A_CONNECTION = 'the connectionId of a welcome';
+/** Of a list of objects. */
+export const OBJECTS = 'a list of 1 to 1,000 objects';
+export const A_KEY = '1 to 128 visible ASCII characters';
 
 /** @type {Reader} */
-export const room = (body, start, end) => only(isRoom, textAt(body, start, end));
+export const payload = { rule: 'JSON', read: (_body, start, end) => ({ start, end }) };
 
 /** @type {Reader} */
-export const rooms = (body, start, end) => listOf(isRoom, body, start, end);
+export const room = reader(A_ROOM, (body, start, end) => only(isRoom, textAt(body, start, end)));
 
 /** @type {Reader} */
-export const user = (body, start, end) => only(isUser, textAt(body, start, end));
+export const rooms = reader(`a list of 1 to 1,000 different rooms; ${A_ROOM}`, (body, start, end) =>
+  listOf(isRoom, body, start, end),
+);
 
 /** @type {Reader} */
-export const users = (body, start, end) => listOf(isUser, body, start, end);
+export const user = reader(A_USER, (body, start, end) => only(isUser, textAt(body, start, end)));
 
 /** @type {Reader} */
-export const connectionId = (body, start, end) => only(isConnectionId, textAt(body, start, end));
+export const users = reader(`a list of 1 to 1,000 different users; ${A_USER}`, (body, start, end) =>
+  listOf(isUser, body, start, end),
+);
 
 /** @type {Reader} */
-export const idempotencyKey = (body, start, end) =>
-  only(isIdempotencyKey, textAt(body, start, end));
+export const connectionId = reader(A_CONNECTION, (body, start, end) =>
+  only(isConnectionId, textAt(body, start, end)),
+);
+
+/** @type {Reader} */
+export const idempotencyKey = reader(A_KEY, (body, start, end) =>
+  only(isIdempotencyKey, textAt(body, start, end)),
+);
 
 /** @type {Reader} The `jti` of a token. */
-export const tokenId = (body, start, end) =>
-  only((text) => text !== '' && text.length <= MAX_TOKEN_ID_LENGTH, textAt(body, start, end));
+export const tokenId = reader('1 to 256 characters', (body, start, end) =>
+  only((text) => text !== '' && text.length <= MAX_TOKEN_ID_LENGTH, textAt(body, start, end)),
+);
 
 /** @type {Reader} A NumericDate of RFC 7519, in whole seconds. */
-export const seconds = (body, start, end) =>
+export const seconds = reader('whole seconds since 1970', (body, start, end) =>
   only(
     (number) => Number.isInteger(number) && number >= 0 && number <= MAX_SECONDS,
     numberAt(body, start, end),
-  );
+  ),
+);
 
 /** @type {Reader} A close code of the application (RFC 6455 7.4.2). */
-export const closeCode = (body, start, end) =>
-  only((code) => Number.isInteger(code) && code >= 4000 && code < 5000, numberAt(body, start, end));
+export const closeCode = reader('a whole number from 4000 to 4999', (body, start, end) =>
+  only((code) => Number.isInteger(code) && code >= 4000 && code < 5000, numberAt(body, start, end)),
+);
 
 /** @type {Reader} The size of a payload. */
-export const byteCount = (body, start, end) =>
-  only((bytes) => Number.isSafeInteger(bytes) && bytes > 0, numberAt(body, start, end));
-
-/** @type {Reader} Hexadecimal digits in lower case. */
-export const sha256 = (body, start, end) =>
-  only((text) => SHA256.test(text), textAt(body, start, end));
+export const byteCount = reader('a whole number above 0', (body, start, end) =>
+  only((bytes) => Number.isSafeInteger(bytes) && bytes > 0, numberAt(body, start, end)),
+);
 
 /** @type {Reader} */
-export const mediaType = (body, start, end) => only(isMediaType, textAt(body, start, end));
+export const sha256 = reader('64 hexadecimal digits in lower case', (body, start, end) =>
+  only((text) => SHA256.test(text), textAt(body, start, end)),
+);
 
 /** @type {Reader} */
-export const upload = (body, start, end) =>
-  only((text) => UPLOAD.test(text), textAt(body, start, end));
+export const mediaType = reader('a media type, as in Content-Type', (body, start, end) =>
+  only(isMediaType, textAt(body, start, end)),
+);
+
+/** @type {Reader} */
+export const upload = reader('the upload of an answer of POST /api/uploads', (body, start, end) =>
+  only((text) => UPLOAD.test(text), textAt(body, start, end)),
+);
+
+/**
+ * @param {string} rule
+ * @param {Read} read
+ * @returns {Reader}
+ */
+function reader(rule, read) {
+  return { rule, read };
+}
 
 /** @param {string} text */
 export function isIdempotencyKey(text) {
@@ -111,16 +144,26 @@ export function readFields(body, shape) {
   const at = skipSpace(body, 0);
   const end = isUtf8(body) ? reading.members(at, shape, '') : -1;
   if (end < 0 || skipSpace(body, end) !== body.length) throw new ApiFault('INVALID_JSON');
-  if (reading.fault !== null) throw new ApiFault('INVALID_FIELD', { field: reading.fault });
+  if (reading.fault !== null) throw faultOf(reading.fault, reading.unknown);
   return reading.fields;
 }
 
 /**
  * @param {string} field that is missing, or that must not be there
+ * @param {string} rule
  * @returns {ApiFault}
  */
-export function invalid(field) {
-  return new ApiFault('INVALID_FIELD', { field });
+export function invalid(field, rule) {
+  return new ApiFault('INVALID_FIELD', { field, message: ruleText(field, rule) });
+}
+
+/**
+ * @param {string} one
+ * @param {string} other of two fields
+ * @returns {ApiFault} neither or both are there
+ */
+export function notOneOf(one, other) {
+  return invalid(one, `exactly one of ${one} and ${other} is required`);
 }
 
 /** One walk over a body. It goes on behind a faulty field, because the grammar counts first. */
@@ -130,8 +173,13 @@ class Reading {
     this.body = body;
     /** The fields of the object that was read last. @type {Fields} */
     this.fields = {};
-    /** The first faulty field. @type {string|null} */
+    /**
+     * The first faulty field, and what it must be; '' if it is unknown.
+     * @type {{field: string, rule: string}|null}
+     */
     this.fault = null;
+    /** The object of the first faulty field, if that is unknown. @type {{path: string, shape: Shape}|null} */
+    this.unknown = null;
   }
 
   /**
@@ -144,14 +192,18 @@ class Reading {
     /** @type {Fields} */
     const fields = {};
     const end = scanMembers(this.body, at, (name, start) => {
-      const reader = Object.hasOwn(shape, name) ? shape[name] : null;
-      if (reader === null || Object.hasOwn(fields, name))
-        return this.#skip(start, path + name.slice(0, MAX_FIELD_NAME));
-      if (typeof reader !== 'function') return this.#items(start, reader.items, name, fields);
+      const known = Object.hasOwn(shape, name) ? shape[name] : null;
+      if (known === null) {
+        this.unknown ??= this.fault === null ? { path, shape } : null;
+        return this.#skip(start, path + name.slice(0, MAX_FIELD_NAME), '');
+      }
+      const field = path + name;
+      if (Object.hasOwn(fields, name)) return this.#skip(start, field, 'it occurs twice');
+      if ('items' in known) return this.#items(start, known.items, name, fields);
       const valueEnd = skipValue(this.body, start);
       if (valueEnd < 0) return -1;
-      fields[name] = reader(this.body, start, valueEnd);
-      if (fields[name] === undefined) this.fault ??= path + name;
+      fields[name] = known.read(this.body, start, valueEnd);
+      if (fields[name] === undefined) this.fault ??= { field, rule: known.rule };
       return valueEnd;
     });
     this.fields = fields;
@@ -167,19 +219,22 @@ class Reading {
    */
   #items(at, shape, name, fields) {
     const { body } = this;
-    if (body[at] !== OPEN_BRACKET) return this.#skip(at, name);
+    if (body[at] !== OPEN_BRACKET) return this.#skip(at, name, OBJECTS);
     /** @type {Fields[]} */
     const items = [];
     fields[name] = items;
     let i = skipSpace(body, at + 1);
-    if (body[i] === CLOSE_BRACKET) this.fault ??= name;
+    if (body[i] === CLOSE_BRACKET) this.fault ??= { field: name, rule: OBJECTS };
     else {
       for (;;) {
         const path = `${name}[${items.length}]`;
-        i = body[i] === OPEN_BRACE ? this.members(i, shape, `${path}.`) : this.#skip(i, path);
+        i =
+          body[i] === OPEN_BRACE
+            ? this.members(i, shape, `${path}.`)
+            : this.#skip(i, path, 'an object');
         if (i < 0) return -1;
         items.push(this.fields);
-        if (items.length > MAX_LISTED) this.fault ??= name;
+        if (items.length > MAX_LISTED) this.fault ??= { field: name, rule: OBJECTS };
         i = skipSpace(body, i);
         if (body[i] === CLOSE_BRACKET) break;
         if (body[i] !== COMMA) return -1;
@@ -193,11 +248,22 @@ class Reading {
    * Passes a faulty value.
    * @param {number} at
    * @param {string} field
+   * @param {string} rule
    */
-  #skip(at, field) {
-    this.fault ??= field;
+  #skip(at, field, rule) {
+    this.fault ??= { field, rule };
     return skipValue(this.body, at);
   }
+}
+
+/**
+ * @param {NonNullable<Reading['fault']>} fault
+ * @param {Reading['unknown']} unknown
+ */
+function faultOf({ field, rule }, unknown) {
+  if (rule !== '' || unknown === null) return invalid(field, rule);
+  const names = Object.keys(unknown.shape).map((name) => unknown.path + name);
+  return new ApiFault('INVALID_FIELD', { field, message: unknownText('field', field, names) });
 }
 
 /**

@@ -64,19 +64,20 @@ export class HttpApi {
   begin(request, hasBody) {
     const key = this.keys.find(request.headers.authorization);
     if (key === null) return this.#refuse('key', new ApiFault('UNAUTHORIZED'));
-    if (this.#isDraining) return this.#refuse('draining', new ApiFault('UNAVAILABLE'));
+    if (this.#isDraining) return this.#refuse('draining', unavailable('this server is draining'));
     const retryAfterS = this.take(key.bucket, 1, performance.now());
     if (retryAfterS > 0)
       return this.#refuse('rate', new ApiFault('RATE_LIMIT_EXCEEDED', { retryAfterS }));
     if (this.counters.api.inFlight >= this.maxRequests || key.inFlight >= this.maxRequestsPerKey)
-      return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
+      return this.#refuse('busy', unavailable('too many requests are under way'));
     const call = new Call(this.meters, request, key);
     const { 'content-length': length, 'content-type': type } = request.headers;
     let maxBytes = this.maxBodyBytes;
     let isTyped = !hasBody || isJson(request);
     if (hasRawBody(request)) {
       if (this.blobs === null) return this.#refuse('media_type', new ApiFault('NO_BUCKET'));
-      if (this.blobs.isBusy) return this.#refuse('busy', new ApiFault('UNAVAILABLE'));
+      if (this.blobs.isBusy)
+        return this.#refuse('busy', unavailable('too many uploads are under way'));
       call.takeRawBody();
       maxBytes = this.blobs.maxBytes;
       isTyped =
@@ -206,4 +207,9 @@ export class HttpApi {
     api.responses[fault.status]++;
     return fault.toAnswer();
   }
+}
+
+/** @param {string} cause */
+function unavailable(cause) {
+  return new ApiFault('UNAVAILABLE', { message: `Not accepted: ${cause}. Try again.` });
 }

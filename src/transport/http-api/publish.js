@@ -8,12 +8,17 @@ import { encodeClaim } from '../../protocol/claim.js';
 import { isRoom } from '../../protocol/decode.js';
 import { fingerprintOf } from '../../protocol/fingerprint.js';
 import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
-import { ApiFault, faultOf } from './fault.js';
+import { ApiFault, badValue, faultOf } from './fault.js';
 import {
+  A_CONNECTION,
+  A_KEY,
+  A_ROOM,
   connectionId,
   idempotencyKey,
   invalid,
   isIdempotencyKey,
+  notOneOf,
+  OBJECTS,
   payload,
   readFields,
   room,
@@ -71,8 +76,10 @@ export class PublishRoutes {
   publish = async (call) => {
     const fields = readFields(call.body, MESSAGE);
     const key = idempotencyHeader(call);
-    if ((fields.room === undefined) === (fields.rooms === undefined)) throw invalid('room');
-    if ((fields.payload === undefined) === (fields.upload === undefined)) throw invalid('payload');
+    if ((fields.room === undefined) === (fields.rooms === undefined))
+      throw notOneOf('room', 'rooms');
+    if ((fields.payload === undefined) === (fields.upload === undefined))
+      throw notOneOf('payload', 'upload');
     /** @type {string[]} */
     const names = fields.rooms ?? [fields.room];
     call.key.requireRooms(names);
@@ -97,8 +104,8 @@ export class PublishRoutes {
     const { room: name = '', except } = call.readQuery(['room', 'except']);
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     if (!call.key.rights.has('publish')) throw new ApiFault('PERMISSION_DENIED');
-    if (!isRoom(name)) throw new ApiFault('INVALID_REQUEST');
-    if (except !== undefined && !isConnectionId(except)) throw new ApiFault('INVALID_REQUEST');
+    if (!isRoom(name)) throw badValue('room', A_ROOM);
+    if (except !== undefined && !isConnectionId(except)) throw badValue('except', A_CONNECTION);
     call.key.requireRooms([name]);
     const key = idempotencyHeader(call);
     const length = call.headers['content-length'];
@@ -115,14 +122,14 @@ export class PublishRoutes {
   /** `POST publish/batch` @param {Call} call */
   batch = async (call) => {
     const { messages } = readFields(call.body, BATCH);
-    if (messages === undefined) throw invalid('messages');
+    if (messages === undefined) throw invalid('messages', OBJECTS);
     /** @type {string[]} */
     const names = [];
     /** @type {Slice[]} */
     const payloads = [];
     for (const [index, fields] of messages.entries()) {
-      if (fields.room === undefined) throw invalid(`messages[${index}].room`);
-      if (fields.payload === undefined) throw invalid(`messages[${index}].payload`);
+      if (fields.room === undefined) throw invalid(`messages[${index}].room`, A_ROOM);
+      if (fields.payload === undefined) throw invalid(`messages[${index}].payload`, payload.rule);
       names.push(fields.room);
       payloads.push(fields.payload);
     }
@@ -151,7 +158,7 @@ export class PublishRoutes {
   broadcast = async (call) => {
     const { payload: slice } = readFields(call.body, BROADCAST);
     const key = idempotencyHeader(call);
-    if (slice === undefined) throw invalid('payload');
+    if (slice === undefined) throw invalid('payload', payload.rule);
     // A claim belongs to a room (publication.js).
     if (this.#isLarge(slice)) throw new ApiFault('PAYLOAD_TOO_LARGE');
     this.#charge(call, [slice], 1);
@@ -332,7 +339,7 @@ function positionOf(outcome) {
 function idempotencyHeader({ headers }) {
   const key = headers['idempotency-key'];
   if (key === undefined) return '';
-  if (typeof key !== 'string' || !isIdempotencyKey(key)) throw new ApiFault('INVALID_REQUEST');
+  if (typeof key !== 'string' || !isIdempotencyKey(key)) throw badValue('Idempotency-Key', A_KEY);
   return key;
 }
 

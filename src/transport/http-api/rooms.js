@@ -2,8 +2,8 @@
 
 import { isRoom, isUser, readSince } from '../../protocol/decode.js';
 import { encodeMembers } from '../../protocol/encode.js';
-import { ApiFault } from './fault.js';
-import { invalid, readFields, rooms, users } from './fields.js';
+import { ApiFault, badValue } from './fault.js';
+import { A_ROOM, notOneOf, readFields, rooms, user, users } from './fields.js';
 
 const MAX_LIMIT = 1000;
 /** Pages of rooms that a request reads, if its key is limited to some of them. */
@@ -33,8 +33,8 @@ export class RoomRoutes {
   /** `GET rooms` @param {Call} call */
   rooms = async (call) => {
     const { prefix, after = '', limit } = call.readQuery(['prefix', 'after', 'limit']);
-    if (prefix !== undefined && !isRoom(prefix)) throw new ApiFault('INVALID_REQUEST');
-    if (call.query.has('after') && !isRoom(after)) throw new ApiFault('INVALID_REQUEST');
+    if (prefix !== undefined && !isRoom(prefix)) throw badValue('prefix', A_ROOM);
+    if (call.query.has('after') && !isRoom(after)) throw badValue('after', A_ROOM);
     const count = readLimit(limit) ?? 100;
     /** @type {{room: string, connections: number}[]} */
     const found = [];
@@ -78,7 +78,8 @@ export class RoomRoutes {
     const name = roomOf(call);
     const [epoch, offset] = position?.split(':') ?? [];
     const since = position === undefined ? null : readSince({ epoch, offset });
-    if (position !== undefined && !POSITION.test(position)) throw new ApiFault('INVALID_REQUEST');
+    if (position !== undefined && !POSITION.test(position))
+      throw badValue('since', 'an epoch and an offset, as in 0123456789abcdef:42');
     const count = readLimit(limit);
     this.#requireHistory(name);
     const page = await this.historyReader.read(name, count, since);
@@ -103,7 +104,7 @@ export class RoomRoutes {
   presence = async (call) => {
     const { limit, after } = call.readQuery(['limit', 'after']);
     const name = roomOf(call);
-    if (after !== undefined && !isUser(after)) throw new ApiFault('INVALID_REQUEST');
+    if (after !== undefined && !isUser(after)) throw badValue('after', user.rule);
     const most = readLimit(limit) ?? MAX_LIMIT;
     if (!this.tracker?.covers(name)) throw new ApiFault('NO_PRESENCE');
     const { count, members } = await this.tracker.read(name);
@@ -119,7 +120,8 @@ export class RoomRoutes {
   /** `POST presence` @param {Call} call */
   queryPresence = async (call) => {
     const fields = readFields(call.body, QUERY);
-    if ((fields.rooms === undefined) === (fields.users === undefined)) throw invalid('rooms');
+    if ((fields.rooms === undefined) === (fields.users === undefined))
+      throw notOneOf('rooms', 'users');
     if (fields.users !== undefined) {
       call.key.requireAllRooms();
       call.charge(fields.users.length - 1);
@@ -164,7 +166,7 @@ export class RoomRoutes {
  */
 function roomOf({ params, key }) {
   const { room: name } = params;
-  if (!isRoom(name)) throw new ApiFault('INVALID_REQUEST');
+  if (!isRoom(name)) throw badValue('room', A_ROOM);
   key.requireRooms([name]);
   return name;
 }
@@ -176,6 +178,7 @@ function roomOf({ params, key }) {
 function readLimit(text) {
   if (text === undefined) return undefined;
   const limit = NUMBER.test(text) ? Number(text) : 0;
-  if (limit < 1 || limit > MAX_LIMIT) throw new ApiFault('INVALID_REQUEST');
+  if (limit < 1 || limit > MAX_LIMIT)
+    throw badValue('limit', `a whole number from 1 to ${MAX_LIMIT.toLocaleString('en')}`);
   return limit;
 }

@@ -21,7 +21,8 @@ export class UploadRoutes {
   create = async (call) => {
     if (this.blobs === null) throw new ApiFault('NO_BUCKET');
     const fields = readFields(call.body, ANNOUNCEMENT);
-    for (const name of ['bytes', 'sha256']) if (fields[name] === undefined) throw invalid(name);
+    for (const name of /** @type {const} */ (['bytes', 'sha256']))
+      if (fields[name] === undefined) throw invalid(name, ANNOUNCEMENT[name].rule);
     const { bytes, sha256: hash, contentType = DEFAULT_TYPE } = fields;
     return this.blobs.announce({ bytes, sha256: hash, contentType });
   };
