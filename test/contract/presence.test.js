@@ -468,6 +468,53 @@ withRedis(
 );
 
 withRedis(
+  'after an outage a worker with an older member does not replace the latest one',
+  async (_redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    a.join('room', 'ann', 'older');
+    await until(async () => (await b.read('room')) === '1: older');
+    b.join('room', 'ann', 'latest');
+    await until(async () => (await a.read('room')) === '1: latest');
+    // What a worker does when Redis may have lost its writes; both write all their users again.
+    for (const { presence } of [b, a]) {
+      const { session } = /** @type {RedisPresence} */ (presence);
+      const { name } = session;
+      session.doubt();
+      await presence.read('room');
+      await until(() => session.name !== name && session.past.length === 0);
+      assert.equal(await b.read('room'), '1: latest');
+    }
+  },
+);
+
+withRedis(
+  'a worker that has stood still for longer than the time-out does not judge others by it',
+  async (redis, attach) => {
+    const [a, b] = [await attach('room'), await attach('room')];
+    b.join('room', 'bob');
+    await until(async () => (await a.read('room')) === '1: bob');
+    const [standing, other] = [a, b].map(
+      ({ presence }) => /** @type {RedisPresence} */ (presence).session,
+    );
+    // Both stand still, as those of one machine do.
+    for (const session of [standing, other]) session.stop();
+    const age = async (/** @type {string} */ name) => {
+      const last = Number(await redis.cli('ZSCORE', 'contract:presence:{*}:workers', name));
+      const [seconds, micros] = (await redis.cli('TIME')).split('\n').map(Number);
+      return seconds * 1000 + micros / 1000 - last;
+    };
+    const { name } = other;
+    await until(async () => (await age(standing.name)) > TTL_MS && (await age(name)) > TTL_MS);
+    await standing.pulse();
+    assert.deepEqual(standing.clearing, []);
+    assert.ok((await age(name)) > TTL_MS, 'it is still among the workers');
+    // From now on its own heartbeats prove that Redis was there.
+    await standing.pulse();
+    assert.deepEqual(standing.clearing, [name]);
+  },
+);
+
+withRedis(
   'an outage longer than the time-out of heartbeats removes no user',
   async (redis, attach) => {
     const [a, b] = [await attach('room'), await attach('room')];

@@ -1,0 +1,192 @@
+// redis-promises.test.js: promises of the broker over Redis while Redis refuses, falls silent or is
+// another one than before.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { redisSettings, startRedis } from '../../loadtest/lib/redis.js';
+import { RelayClient } from '../../src/backend/embedded/relay-client.js';
+import { createBackend } from '../../src/backend/redis/index.js';
+import { RoomRules } from '../../src/config/room-patterns.js';
+import { createCounters } from '../../src/observability/counters.js';
+import { startTcpProxy } from '../helpers/tcp-proxy.js';
+import { announcements, configOf, eventually, log, Worker } from './suite.js';
+
+/** @typedef {import('node:test').TestContext} TestContext */
+
+const limit = { timeout: 60_000 };
+const TIMEOUT_MS = 400;
+const HISTORY = [{ pattern: 'h.*', value: { size: 100, ttlMs: 60_000 } }];
+
+/**
+ * @param {TestContext} t
+ * @param {string} url of Redis, or of a wire to it
+ */
+async function start(t, url) {
+  const { broker } = createBackend({
+    config: configOf({
+      redis: redisSettings({ REDIS_URL: url }),
+      redisPrefix: 'promises:',
+      redisTimeoutMs: TIMEOUT_MS,
+      history: HISTORY,
+    }),
+    log,
+    counters: createCounters(),
+    workerId: 'worker',
+    historyRules: new RoomRules(HISTORY),
+    announcements,
+    machine: new RelayClient({ path: '', log }),
+    events: { onPublishLag() {}, onRoundTrip() {} },
+  });
+  const worker = new Worker(broker);
+  await broker.start(worker);
+  t.after(() => broker.close());
+  return worker;
+}
+
+/** @param {Promise<unknown>} published @returns {Promise<string>} */
+const outcome = (published) =>
+  published.then(
+    () => 'accepted',
+    ({ code }) => code,
+  );
+
+for (const [room, right] of [
+  ['plain', 'publish'],
+  ['h.room', 'xadd'],
+])
+  test(`redis: what an ACL without ${right} refuses is not delivered later`, limit, async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis.url), await start(t, redis.url)];
+    await b.broker.subscribe(room);
+    await redis.cli('ACL', 'SETUSER', 'default', `-${right}`);
+    for (let i = 0; i < 5; i++)
+      assert.equal(await outcome(a.broker.publish(room, Buffer.from(`no${i}`))), 'UNAVAILABLE');
+    await redis.cli('ACL', 'SETUSER', 'default', `+${right}`);
+    await eventually(() => a.broker.state === 'up');
+    assert.equal(await outcome(a.broker.publish(room, Buffer.from('yes'))), 'accepted');
+    await eventually(() => b.texts.length > 0);
+    assert.deepEqual(b.texts, [`${room} yes`]);
+  });
+
+test(
+  'redis: in a room with history, accepted is what the history has, delivered or not',
+  limit,
+  async (t) => {
+    const redis = await startRedis(t);
+    const a = await start(t, redis.url);
+    await redis.cli('ACL', 'SETUSER', 'default', '-publish');
+    const accepted = [];
+    for (let i = 0; i < 5; i++)
+      if ((await outcome(a.broker.publish('h.room', Buffer.from(`${i}`)))) === 'accepted')
+        accepted.push(`${i}`);
+    const { publications } = await a.broker.history('h.room', { after: 0, limit: 10 });
+    assert.deepEqual(publications.map(String), accepted);
+  },
+);
+
+test(
+  'redis: a message that Redis refused may be sent again with its idempotency key',
+  limit,
+  async (t) => {
+    const redis = await startRedis(t);
+    const [a, b] = [await start(t, redis.url), await start(t, redis.url)];
+    await b.broker.subscribe('room');
+    const once = () =>
+      outcome(a.broker.publish('room', Buffer.from('once'), { idempotencyKey: 'key' }));
+    await redis.cli('ACL', 'SETUSER', 'default', '-publish');
+    assert.equal(await once(), 'UNAVAILABLE');
+    await redis.cli('ACL', 'SETUSER', 'default', '+publish');
+    await eventually(() => a.broker.state === 'up');
+    for (let i = 0; i < 2; i++) assert.equal(await once(), 'accepted');
+    await a.broker.publish('room', Buffer.from('end'));
+    await eventually(() => b.texts.includes('room end'));
+    assert.deepEqual(b.texts, ['room once', 'room end']);
+  },
+);
+
+for (const side of ['reader', 'publisher'])
+  test(
+    `redis: on a silent wire of the ${side} nothing is promised, and nothing arrives after later messages`,
+    limit,
+    async (t) => {
+      const redis = await startRedis(t);
+      const proxy = await startTcpProxy(t, redis.port);
+      const [publisher, reader] = [
+        await start(t, side === 'publisher' ? proxy.url : redis.url),
+        await start(t, side === 'reader' ? proxy.url : redis.url),
+      ];
+      const cut = side === 'publisher' ? publisher : reader;
+      await reader.broker.subscribe('room');
+      await publisher.broker.publish('room', Buffer.from('0'));
+      await eventually(() => reader.texts.length === 1);
+      proxy.change({ isSilent: true });
+      const outcomes = [];
+      while (cut.broker.state === 'up') {
+        outcomes.push(
+          await outcome(publisher.broker.publish('room', Buffer.from(`${outcomes.length + 1}`))),
+        );
+      }
+      // Whatever came before, the state says so from then on, and publishing refuses at once.
+      const refused = await outcome(cut.broker.publish('room', Buffer.from('refused')));
+      assert.equal(refused, 'UNAVAILABLE');
+      if (side === 'publisher') assert.deepEqual(new Set(outcomes), new Set(['OUTCOME_UNKNOWN']));
+      else assert.deepEqual(new Set(outcomes), new Set(['accepted']));
+      proxy.change({});
+      await eventually(() => cut.broker.state === 'up');
+      // It became unavailable once and came back once: it did not say `up` in between.
+      assert.deepEqual(cut.states, ['up', 'degraded', 'up']);
+      assert.equal(await outcome(publisher.broker.publish('room', Buffer.from('end'))), 'accepted');
+      await eventually(() => reader.texts.includes('room end'));
+      await publisher.broker.publish('room', Buffer.from('last'));
+      await eventually(() => reader.texts.includes('room last'));
+      assert.equal(reader.texts.indexOf('room last'), reader.texts.length - 1);
+      assert.equal(reader.texts.indexOf('room end'), reader.texts.length - 2);
+      assert.ok(!reader.texts.includes('room refused'));
+    },
+  );
+
+test(
+  'redis: an address that leads to another Redis and back has another epoch each time',
+  limit,
+  async (t) => {
+    const [first, second] = [await startRedis(t), await startRedis(t)];
+    const proxy = await startTcpProxy(t, first.port);
+    const a = await start(t, proxy.url);
+    await a.broker.subscribe('h.room');
+    const position = async () => {
+      const published = await a.broker.publish('h.room', Buffer.from('x'));
+      return /** @type {import('../../src/protocol/position.js').Position} */ (published);
+    };
+    const before = await position();
+    const look = () => a.broker.history('h.room', { after: 0, limit: 10 });
+    const lead = async (/** @type {import('../../loadtest/lib/redis.js').RedisServer} */ redis) => {
+      proxy.target = redis.port;
+      const changes = a.states.length;
+      proxy.cut();
+      await eventually(() => a.states.length >= changes + 2 && a.broker.state === 'up');
+    };
+    await lead(second);
+    const meanwhile = await position();
+    assert.notEqual(meanwhile.epoch, before.epoch);
+    await lead(first);
+    const page = await look();
+    // The first Redis has missed what the second one accepted: a position there proves nothing now.
+    assert.notEqual(page.epoch, before.epoch);
+    assert.notEqual(page.epoch, meanwhile.epoch);
+  },
+);
+
+test('redis: reading rooms that nobody has published to leaves no keys', limit, async (t) => {
+  const redis = await startRedis(t);
+  const { broker } = await start(t, redis.url);
+  await broker.publish('h.used', Buffer.from('x'));
+  const keys = await redis.cli('DBSIZE');
+  await Promise.all(
+    Array.from({ length: 500 }, async (_, i) => {
+      const from = { after: 0, limit: i % 2 === 0 ? 10 : 0, isGlance: true };
+      const { offset, publications } = await broker.history(`h.${i}`, from);
+      assert.deepEqual([offset, publications], [0, []]);
+    }),
+  );
+  assert.equal(await redis.cli('DBSIZE'), keys);
+});
