@@ -6,6 +6,7 @@
 // reload agree.
 
 import cluster from 'node:cluster';
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
@@ -87,6 +88,9 @@ async function primary() {
     loadSettings: (previous) => reloadSettings(previous, settings),
     exec: fileURLToPath(import.meta.url),
     onTerminal: isatty(0) || isatty(1),
+    // The package has no load tools.
+    hasHello: isatty(1) && existsSync(new URL('../loadtest/hello.js', import.meta.url)),
+    isProduction: process.env.NODE_ENV === 'production',
     byNpm: process.env.npm_command !== undefined || process.env.npm_lifecycle_event !== undefined,
     log: logFor(settings.config),
   });

@@ -155,13 +155,18 @@ export function isEqualExceptTls(old, next) {
 /**
  * Describes the configuration for the banner.
  * @param {Config} config
- * @returns {{broker: string, limits: string, access: string, api: string}} without secrets
+ * @returns {{broker: string, limits: string, rates: string, access: string, api: string}} without
+ *   secrets
  */
 export function describe(config) {
   const broker =
     config.redis === null ? 'embedded (this machine only)' : describeRedis(config.redis);
   const limits = [
     `${config.maxConnectionsPerIp} connections per address${mark(config.maxConnectionsPerIpMode)}`,
+    `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
+    `${Math.floor(config.maxMessageBytes / 1024)} KiB per message`,
+  ].join(', ');
+  const rates = [
     `${config.messagesPerMinute} messages per minute per connection${mark(config.messagesPerMinuteMode)}`,
     `${config.messagesPerMinutePerIp} per address${mark(config.messagesPerMinutePerIpMode)}`,
     ...(config.tokens === null
@@ -169,8 +174,6 @@ export function describe(config) {
       : [
           `${config.messagesPerMinutePerUser} per user${mark(config.messagesPerMinutePerUserMode)}`,
         ]),
-    `${config.maxRoomsPerConnection} rooms per connection${mark(config.maxRoomsPerConnectionMode)}`,
-    `${config.maxMessageBytes} bytes per message`,
   ].join(', ');
   const origins =
     config.allowedOrigins.length === 0
@@ -178,12 +181,12 @@ export function describe(config) {
       : `from ${config.allowedOrigins.length} origins`;
   const access =
     config.tokens === null
-      ? `open to everyone, to browsers ${origins}: no tokens are configured`
+      ? `open to everyone${config.hooks === null ? '' : ' whom the hooks let in'}, to browsers ${origins}: no tokens are configured`
       : `tokens ${config.auth}, to browsers ${origins}: ${describeTokens(config.tokens)}`;
   const count = config.apiKeys.length;
   const api =
     count === 0 ? 'off: no API_KEYS are configured' : `/api, ${count} key${count === 1 ? '' : 's'}`;
-  return { broker, limits, access, api };
+  return { broker, limits, rates, access, api };
 }
 
 /** @param {Mode} mode */

@@ -33,12 +33,14 @@ export function plainOnly(config, guard) {
 
 /**
  * @param {Partial<Record<FastPath, string>>} paths
- * @returns {{inUse: string[], notInUse: Record<string, string>}} for the log
+ * @returns {{inUse: string[], notInUse?: Record<string, string>}} for the log; `notInUse` has the
+ *   reasons
  */
 export function describeFastPaths(paths) {
   const all = /** @type {[string, string][]} */ (Object.entries(paths));
+  const notInUse = all.filter(([, reason]) => reason !== '');
   return {
     inUse: all.flatMap(([name, reason]) => (reason === '' ? [name] : [])),
-    notInUse: Object.fromEntries(all.filter(([, reason]) => reason !== '')),
+    ...(notInUse.length === 0 ? {} : { notInUse: Object.fromEntries(notInUse) }),
   };
 }

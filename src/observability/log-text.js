@@ -18,6 +18,8 @@ const LEVELS = /** @type {Readonly<Record<number, readonly [string, string]>>} *
 const DIM = '\x1b[90m';
 const BOLD = '\x1b[1m';
 const RESET = '\x1b[0m';
+const GREEN = '\x1b[1;32m';
+const YELLOW = '\x1b[1;33m';
 /** Fields of every line, which are useless on one's own terminal. */
 const LEFT_OUT = new Set(['level', 'time', 'pid', 'server', 'msg', 'err']);
 
@@ -56,12 +58,18 @@ export function textFormat(isColoured) {
 
 /**
  * The banner, for a terminal.
- * @param {readonly string[]} lines the first is the title
+ * @param {readonly {text: string, isWarning: boolean}[]} lines the first is the title
  * @param {boolean} isColoured
  */
 export function bannerText([title, ...lines], isColoured) {
-  const first = isColoured ? `\x1b[1;32m${title}${RESET}` : title;
-  return `\n  ${first}\n\n${lines.map((line) => `  ${line.trimStart()}\n`).join('')}\n`;
+  const paint = (/** @type {string} */ colour, /** @type {string} */ text) =>
+    isColoured ? `${colour}${text}${RESET}` : text;
+  const first = paint(title.isWarning ? YELLOW : GREEN, title.text);
+  const others = lines.map(({ text, isWarning }) => {
+    const line = text.trimStart();
+    return `  ${isWarning ? paint(YELLOW, line) : line}\n`;
+  });
+  return `\n  ${first}\n\n${others.join('')}\n`;
 }
 
 /**

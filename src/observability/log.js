@@ -73,7 +73,7 @@ export function createLog({ level, name, format = 'auto', colour = true, descrip
 
 /**
  * Writes the banner, if the log is text.
- * @param {readonly string[]} lines
+ * @param {readonly {text: string, isWarning: boolean}[]} lines
  * @returns {boolean} false: the log is JSON
  */
 export function writeBanner(lines) {

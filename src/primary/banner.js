@@ -6,29 +6,56 @@ import { describe } from '../config/config.js';
 import { consoleAccess } from '../config/console.js';
 
 /**
+ * @typedef {object} BannerLine
+ * @property {string} text
+ * @property {boolean} isWarning whether the operator may not want this
+ */
+
+/**
  * @param {object} parts
  * @param {import('../config/settings.js').Config} parts.config
  * @param {number} parts.port of the public port in use
  * @param {number} parts.metricsPort in use
- * @returns {string[]} lines; the first is the title
+ * @param {boolean} parts.isBrokerUp
+ * @param {boolean} parts.hasHello whether `npm run hello` is there, for somebody at a terminal
+ * @returns {BannerLine[]} the first is the title
  */
-export function banner({ config, port, metricsPort }) {
-  const { broker, limits, access, api } = describe(config);
+export function banner({ config, port, metricsPort, isBrokerUp, hasHello }) {
+  const { broker, limits, rates, access, api } = describe(config);
+  const scheme = config.tls === null ? 'ws' : 'wss';
   const hosts = config.host === '' ? ['localhost', ...addresses()] : [bracketed(config.host)];
-  const urls = hosts
-    .map((host) => `${config.tls === null ? 'ws' : 'wss'}://${host}:${port}`)
-    .join('  ');
+  const urls = hosts.map((host) => `${scheme}://${host}:${port}`);
+  const title = `fanfare is ready: ${config.workers} worker${config.workers === 1 ? '' : 's'}`;
+  const away = ' is unreachable: publishes are refused until it returns';
+  const line = (/** @type {string} */ text, isWarning = false) => ({ text, isWarning });
   return [
-    `fanfare is ready: ${config.workers} worker${config.workers === 1 ? '' : 's'}`,
-    `  public      ${urls}  (paths / and /ws)`,
-    `  operations  http://${bracketed(config.metricsHost)}:${metricsPort}/metrics, /livez, /readyz`,
-    `  console     ${consoleText(config, metricsPort)}`,
-    `  broker      ${broker}`,
-    `  limits      ${limits}`,
-    `  access      ${access}`,
-    `  http api    ${api}`,
-    ...(config.hooks === null ? [] : [`  hooks       ${config.hooks.path}`]),
+    line(isBrokerUp ? title : `${title}, degraded`, !isBrokerUp),
+    line(`  public      ${urls.join('  ')}  (paths / and /ws)`),
+    line(
+      `  operations  http://${bracketed(config.metricsHost)}:${metricsPort}/metrics, /livez, /readyz`,
+    ),
+    line(`  console     ${consoleText(config, metricsPort)}`),
+    line(`  broker      ${broker}${isBrokerUp ? '' : away}`, !isBrokerUp),
+    line(`  limits      ${limits}`),
+    line(`  rates       ${rates}`),
+    line(`  access      ${access}`, isOpen(config)),
+    line(`  http api    ${api}`),
+    ...(config.hooks === null ? [] : [line(`  hooks       ${config.hooks.path}`)]),
+    // It knows only the default address without being told, and it has no token.
+    ...(hasHello && config.tokens === null
+      ? [line(`  try         npm run hello${urls[0] === DEFAULT_URL ? '' : ` -- ${urls[0]}`}`)]
+      : []),
   ];
+}
+
+const DEFAULT_URL = 'ws://localhost:3000';
+
+/**
+ * @param {import('../config/settings.js').Config} config
+ * @returns {boolean} whether everyone who reaches the public port may do everything
+ */
+export function isOpen({ tokens, hooks }) {
+  return tokens === null && hooks === null;
 }
 
 /**

@@ -20,7 +20,7 @@ import { Aggregate } from '../observability/aggregate.js';
 import { flushLog, writeBanner } from '../observability/log.js';
 import { createPrimaryMetrics } from '../observability/registry.js';
 import { ANNOUNCEMENTS } from '../protocol/publication.js';
-import { banner } from './banner.js';
+import { banner, isOpen } from './banner.js';
 import { OpsServer } from './ops-server.js';
 import { Supervisor } from './supervisor.js';
 
@@ -40,10 +40,13 @@ const PARENT_CHECK_MS = 500;
  *   parts.loadSettings
  * @param {string} parts.exec the workers' entry point
  * @param {boolean} parts.onTerminal whether a terminal started it
+ * @param {boolean} parts.hasHello whether somebody at a terminal can run `npm run hello`
+ * @param {boolean} parts.isProduction
  * @param {boolean} parts.byNpm whether npm or npx started it
  * @param {import('pino').Logger} parts.log
  */
-export async function runPrimary({ settings, loadSettings, exec, onTerminal, byNpm, log }) {
+export async function runPrimary(parts) {
+  const { settings, loadSettings, exec, onTerminal, byNpm, hasHello, isProduction, log } = parts;
   const { config } = settings;
   let signals = 0;
   /** @type {Supervisor|undefined} */
@@ -198,7 +201,8 @@ export async function runPrimary({ settings, loadSettings, exec, onTerminal, byN
       onAnswer: (_one, message) => page.actions.receive(message),
       onGone: (one) => page.actions.gone(one),
     },
-    onReady: ({ port }) => announce(log, { config, port, metricsPort }),
+    onReady: ({ port }, isBrokerUp) =>
+      announce(log, { config, port, metricsPort, isBrokerUp, hasHello }, isProduction),
     onStopped: exit,
   });
   supervisor.start();
@@ -219,14 +223,18 @@ function opsPortInUse({ metricsHost, metricsPort }) {
  * Prints a banner if the log is text, otherwise log lines.
  * @param {import('pino').Logger} log
  * @param {Parameters<typeof banner>[0]} parts
+ * @param {boolean} isProduction
  */
-function announce(log, { config, port, metricsPort }) {
-  const lines = banner({ config, port, metricsPort });
+function announce(log, parts, isProduction) {
+  const { config, port, metricsPort } = parts;
+  const lines = banner(parts);
   if (!writeBanner(lines)) {
     const [first, ...rest] = lines;
-    log.info({ port, metricsPort, workers: config.workers }, first);
-    for (const line of rest) log.info(line.trim());
+    log.info({ port, metricsPort, workers: config.workers }, first.text);
+    for (const { text } of rest) log.info(text.trim());
   }
+  if (isProduction && isOpen(config))
+    log.warn('access is open to everyone: no key for tokens is configured, and no hooks');
   const shortage = glance(config);
   if (shortage !== '') log.warn(shortage);
 }

@@ -64,7 +64,8 @@ export class Supervisor {
    *   parts.loadSettings for a reload; with one line per invalid or unchangeable setting in
    *   `faults`
    * @param {Partial<Observer>} [parts.observer]
-   * @param {(address: Address) => void} parts.onReady once, when the workers listen
+   * @param {(address: Address, isBrokerUp: boolean) => void} parts.onReady once, when the workers
+   *   listen
    * @param {(code: number) => void} parts.onStopped once, with the exit code, when all workers have
    *   exited
    */
@@ -377,7 +378,7 @@ export class Supervisor {
         one.start(this.relayPath);
         break;
       case 'ready':
-        this.#workerOnReady(one, message.address);
+        this.#workerOnReady(one, message);
         break;
       case 'failed':
         one.failed(message.message);
@@ -408,9 +409,9 @@ export class Supervisor {
 
   /**
    * @param {WorkerProcess} one
-   * @param {Address} address
+   * @param {{address: Address, isBrokerUp?: boolean}} message without the field by older workers
    */
-  #workerOnReady(one, address) {
+  #workerOnReady(one, { address, isBrokerUp = true }) {
     if (one.state !== 'starting') return;
     one.ready();
     this.deaths.workerStarted();
@@ -420,7 +421,7 @@ export class Supervisor {
     if (this.isAnnounced || this.isStopping) return;
     if (this.slots.some((other) => other?.state === 'starting')) return;
     this.isAnnounced = true;
-    this.onReady(address);
+    this.onReady(address, isBrokerUp);
   }
 
   /**

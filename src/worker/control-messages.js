@@ -7,7 +7,7 @@
 //
 //   primary -> worker                                    worker -> primary
 //                                                        {type:'loaded'}              the worker accepts messages from now
-//   {type:'start', slot, relayPath, certificate}         {type:'ready', address}      listening, broker started
+//   {type:'start', slot, relayPath, certificate}         {type:'ready', address, isBrokerUp}      listening, broker started
 //   {type:'certificate', certificate}  for new handshakes
 //   {type:'metrics', request, names}                     {type:'metrics', request, isPart, metrics}  prom-client's JSON
 //   {type:'unready'}      /readyz answers 503 from now   {type:'beat', connections, lagMs, isSteady}   periodic
@@ -56,6 +56,6 @@ export const BEAT_INTERVAL_MS = 1000;
  *   {{type:'start', slot: number, relayPath: string, certificate: Certificate|null} | {type:'certificate', certificate: Certificate} | {type:'metrics', request: number, names: readonly string[]|null} | {type:'unready'} | {type:'rebalance', connections: number} | {type:'drain', deadlineMs: number} | {type:'operate', id: number, request: OperatorRequest} | {type:'tail', id: number, room: string} | {type:'untail', id: number}}
  *   ToWorker
  * @typedef
- *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}} | {type:'metrics', request: number, isPart: boolean, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
+ *   {{type:'loaded'} | {type:'ready', address: {port: number, address: string}, isBrokerUp?: boolean} | {type:'metrics', request: number, isPart: boolean, metrics: object[]} | ({type:'beat'} & Beat) | {type:'final', metrics: object[]} | {type:'failed', message: string} | {type:'operated', id: number, status: number, body: string} | {type:'tailed', id: number, lines: TailLine[], left: number} | {type:'tail-ended', id: number}}
  *   ToPrimary
  */

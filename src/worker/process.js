@@ -54,7 +54,7 @@ export function runWorker(config, log) {
       case 'start':
         certificate = message.certificate;
         begin(message).then(
-          (address) => send({ type: 'ready', address }),
+          ({ isBrokerUp, ...address }) => send({ type: 'ready', address, isBrokerUp }),
           (error) => {
             const isInUse = error.code === 'EADDRINUSE';
             // The primary says so, once for all workers. A stack has nothing to add.

@@ -334,7 +334,10 @@ export class Worker {
     });
   }
 
-  /** @returns {Promise<{port: number, address: string}>} the address it listens on */
+  /**
+   * @returns {Promise<{port: number, address: string, isBrokerUp: boolean}>} the address it listens
+   *   on
+   */
   async start() {
     const { backend, hub, log, counters } = this;
     const { broker, presence } = backend;
@@ -389,7 +392,7 @@ export class Worker {
     // All workers of a server decide the same.
     const level = this.slot === 0 ? 'info' : 'debug';
     log[level](describeFastPaths(counters.fastPaths), 'fast paths');
-    return this.http.listen();
+    return { ...(await this.http.listen()), isBrokerUp: broker.state === 'up' };
   }
 
   /** For new handshakes. @param {import('../config/certificate.js').Certificate} certificate */

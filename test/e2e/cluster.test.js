@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
+import { freePort } from '../../loadtest/lib/redis.js';
 import { samples, spawnServer, startServer, until } from '../../loadtest/lib/server.js';
 import { temporaryFolder } from '../helpers/temporary-folder.js';
 
@@ -299,5 +300,37 @@ test(
     assert.match(text, /broker +embedded/);
     assert.match(text, /100 connections per address/);
     assert.match(text, /open to everyone/);
+    assert.doesNotMatch(text, /npm run hello/);
+    // A clone on a laptop is open on purpose.
+    assert.deepEqual(
+      server.lines.filter(({ level, msg }) => level >= 40 && /open/.test(msg)),
+      [],
+    );
   },
 );
+
+test(
+  'in production a server that is open to everyone says so at the level warn',
+  OPTIONS,
+  async (t) => {
+    const production = { WORKERS: '1', NODE_ENV: 'production' };
+    const [open, closed] = await Promise.all([
+      startServer(t, production),
+      startServer(t, { ...production, JWT_SECRET: 's'.repeat(32) }),
+    ]);
+    const line = await open.line(({ msg }) => msg.startsWith('access is open to everyone'));
+    assert.equal(line.level, 40);
+    await closed.line(({ msg }) => msg.startsWith('http api'));
+    assert.ok(!closed.lines.some(({ msg }) => msg.includes('open to everyone')));
+  },
+);
+
+test('the banner says that Redis is unreachable', OPTIONS, async (t) => {
+  const server = await startServer(t, {
+    WORKERS: '1',
+    REDIS_URL: `redis://127.0.0.1:${await freePort()}`,
+  });
+  const broker = await server.line(({ msg }) => msg.startsWith('broker  '));
+  assert.match(broker.msg, /^broker +Redis at redis:\S+ is unreachable: publishes are refused/);
+  assert.ok(server.lines.some(({ msg }) => msg === 'fanfare is ready: 1 worker, degraded'));
+});

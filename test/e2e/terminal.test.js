@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { childrenOf, until } from '../../loadtest/lib/server.js';
 
 const MAIN = fileURLToPath(new URL('../../src/main.js', import.meta.url));
+const HELLO = fileURLToPath(new URL('../../loadtest/hello.js', import.meta.url));
 const noScript =
   spawnSync('script', ['--version']).error !== undefined && 'no script (util-linux) here';
 const OPTIONS = { timeout: 30_000, skip: noScript };
@@ -38,7 +39,7 @@ async function startOnTerminal(t, env = {}) {
   let said = '';
   child.stdout.setEncoding('utf8').on('data', (text) => (said += text));
   const exited = once(child, 'exit');
-  await until(() => said.includes('access'), 15_000, 'the banner');
+  await until(() => /http api[^\n]*\n/.test(said), 15_000, 'the banner');
   const [pid] = childrenOf(/** @type {number} */ (child.pid));
   const workers = childrenOf(pid);
   assert.equal(workers.length, 2);
@@ -78,6 +79,11 @@ test(
       plain,
       /\n {2}fanfare is ready: 2 workers\r\n\r\n {2}public .*\r\n {2}operations .*\r\n {2}console .*\r\n {2}broker .*\r\n/,
     );
+    // What an operator may not want is yellow.
+    assert.ok(text().includes(`${COLOUR}1;33maccess      open to everyone`));
+    const [, url] = /npm run hello -- (ws:\S+)/.exec(plain) ?? [];
+    const { status, stderr } = spawnSync(process.execPath, [HELLO, url], { encoding: 'utf8' });
+    assert.equal(status, 0, stderr);
     child.stdin.write('\x03');
     assert.deepEqual(await exited, [0, null]);
     assert.doesNotMatch(text(), /WARN|ERROR|FATAL/);
