@@ -166,6 +166,10 @@ export class Population {
 
   start() {
     for (const client of this.everybody) client.start();
+  }
+
+  /** They begin to do things. */
+  begin() {
     this.timer = setInterval(() => this.#tick(), TICK_MS);
   }
 

@@ -117,11 +117,10 @@ function drawProfile(random) {
       throw new Error(`--${name} is one of ${[...new Set(PROFILE[name])].join(', ')}`);
     return value;
   };
-  return {
-    topology: pick('topology'),
-    subscriptions: pick('subscriptions'),
-    readers: pick('readers'),
-  };
+  const [topology, drawn, readers] = [pick('topology'), pick('subscriptions'), pick('readers')];
+  // In a cluster each worker subscribes for itself.
+  const subscriptions = topology === 'cluster' ? 'worker' : drawn;
+  return { topology, subscriptions, readers };
 }
 
 /** @param {import('../../loadtest/lib/run.js').Run} test */

@@ -45,8 +45,10 @@ export class StreamClient {
     const rooms = visits.flatMap((visit) => [...visit.rooms, ...(visit.joined ?? [])]);
     this.places = new Map(rooms.map((room) => [room, new Place(room)]));
     this.lastEventId = '';
-    /** The rooms with history of the request that the id belongs to. @type {string[]} */
+    /** Of the request that the id belongs to, in its order. @type {string[]} */
     this.idRooms = [];
+    /** Rooms with history. @type {Set<string>} */
+    this.kept = new Set();
     this.retryMs = FIRST_RETRY_MS;
     this.attempts = 0;
     this.isWanted = false;
@@ -176,12 +178,14 @@ export class StreamClient {
     const { id: client, user, lastEventId } = this;
     this.recorder.write({ type: 'connect', client, server, ...(user && { user }) });
     const parts = lastEventId.split(',').map(positionOf);
+    const idRooms = this.idRooms.filter((room) => this.kept.has(room));
+    this.idRooms = this.#rooms;
     for (const room of this.#rooms) {
       const place = /** @type {Place} */ (this.places.get(room));
       // To a server that gets no id it is a new client, and to its page all messages are new.
       if (lastEventId === '') place.position = null;
       const { position: since } = place;
-      const id = parts[this.idRooms.indexOf(room)];
+      const id = parts[idRooms.indexOf(room)];
       this.recorder.write({
         type: 'subscribe',
         client,
@@ -191,7 +195,6 @@ export class StreamClient {
         ...(since && id && { id }),
       });
     }
-    this.idRooms = [];
   }
 
   /**
@@ -215,7 +218,7 @@ export class StreamClient {
       place.isJoined = true;
       recorder.write({ type: 'reply', client, room, epoch, offset, recovered, replayed });
       if (epoch === undefined) return;
-      this.idRooms.push(room);
+      this.kept.add(room);
       place.tail = replayed > 0 ? `${epoch}:${offset}` : '';
       if (!(recovered && epoch === place.position?.epoch))
         place.position = { epoch, offset: offset - (replayed ?? 0) };
@@ -227,15 +230,15 @@ export class StreamClient {
     } else if (type === 'degraded') {
       recorder.write({ type, client, degraded: message.degraded });
     } else if (type === 'error') {
-      const isExpected = RETRIED.has(message.error) || this.mayBeRefused;
+      const isExpected = RETRIED.test(message.error) || this.mayBeRefused;
       if (!isExpected) this.oddities.push(JSON.stringify(message));
     } else if (!EXPECTED.has(type)) this.oddities.push(JSON.stringify(message));
   }
 }
 
 const EXPECTED = new Set(['presence', 'SERVER_SHUTDOWN', 'close', 'left']);
-/** Errors after which an EventSource comes again. */
-const RETRIED = new Set(['UNAVAILABLE', 'unavailable', 'overloaded']);
+/** Errors after which an EventSource comes again: of the broker, and of a worker that is too busy. */
+const RETRIED = /^(UNAVAILABLE|[a-z_]+)$/;
 
 /** @param {string} text @returns {Position|null} */
 function positionOf(text) {

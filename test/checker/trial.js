@@ -239,12 +239,10 @@ export class Trial {
    */
   async finish() {
     const { workload, recorder } = this;
-    // The markers show the clients that do not return.
-    const joined = () => workload.joined(SETTLE_US / 1000).catch(() => {});
-    await joined();
     await workload.population?.census();
     workload.population?.silence();
-    await joined();
+    // The markers show the clients that do not return.
+    await workload.joined(SETTLE_US / 1000).catch(() => {});
     workload.silence();
     await workload.mark();
     await workload.stop();
@@ -388,7 +386,9 @@ async function channels(redis) {
  * to.
  * @param {import('../../loadtest/lib/server.js').LogLine} line
  */
-function isOfOurMaking({ level, msg }) {
+function isOfOurMaking({ level, msg, err }) {
+  // A worker that was starting when its primary was killed.
+  if (err?.message === 'the relay link is closed') return false;
   return level >= 60 || (level >= 50 && !OF_NEMESES.test(msg));
 }
 

@@ -124,6 +124,7 @@ export class Workload {
     }
     this.population?.start();
     await this.joined();
+    this.population?.begin();
   }
 
   /**
