@@ -30,7 +30,7 @@ import { MAX_PAGE_BYTES } from '../broker.js';
 
 /** The bound on all streams together: segments and their overhead. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** The bound on rooms with a known position: some 70 MB without their publications. */
+/** The bound on rooms with a known position: 260 MB with one small publication each. */
 const MAX_STREAMS = 200_000;
 /**
  * The largest share of `maxBytes` for one room, so that a room with large publications does not
