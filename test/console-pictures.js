@@ -3,19 +3,25 @@
 // best if the font Inter is installed.
 //
 // The traffic lasts as long as the charts. In between a worker is killed, and the workers are
-// reloaded, so that the charts have marks.
+// reloaded, so that the charts have marks. The last pictures are of trouble: Redis is frozen, and
+// the server is killed.
 
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { startServer } from '../loadtest/lib/server.js';
 import { openBrowser } from './helpers/browser.js';
 import { disturb, startScene, talk } from './helpers/console-scene.js';
+import { SECRET } from './helpers/tokens.js';
 
 const SIZE = { width: 1440, height: 900 };
 /** The overview is as high as its content. */
-const TALL = { width: 1440, height: 1240 };
+const TALL = { width: 1440, height: 1500 };
+const PHONE = { width: 375, height: 812 };
 const MINUTE_MS = 60_000;
+/** Until the charts have seen some of it. */
+const TROUBLE_MS = 15_000;
 
 const { values } = parseArgs({
   options: {
@@ -46,6 +52,12 @@ async function run(lastsMs) {
   const folder = values.folder;
   mkdirSync(folder, { recursive: true });
   const scene = await startScene(owner, { users: Number(values.users) });
+  await startServer(owner, {
+    REDIS_URL: scene.redis.url,
+    WORKERS: '2',
+    SERVER_ID: 'web-2',
+    JWT_SECRET: SECRET,
+  });
   const stop = new AbortController();
   talk(scene, stop.signal);
   console.log(`${scene.url}, for ${values.minutes} minutes`);
@@ -57,8 +69,12 @@ async function run(lastsMs) {
   scene.server.kill('SIGHUP');
   await delay(lastsMs * 0.3);
   const browser = await openBrowser(owner);
+  /** One of each scheme, open until the server is killed. */
+  /** @type {{page: import('playwright-core').Page, colorScheme: string}[]} */
+  const pages = [];
   for (const colorScheme of /** @type {const} */ (['light', 'dark'])) {
     const page = await browser.newPage({ viewport: SIZE, colorScheme });
+    pages.push({ page, colorScheme });
     /**
      * @param {string} name
      * @param {string} hash
@@ -76,8 +92,30 @@ async function run(lastsMs) {
     await take('room', 'rooms/chat.lobby');
     for (const name of ['rooms', 'users/alice', 'servers', 'limits', 'doctor', 'publish'])
       await take(name.replace('/', '-'), name);
-    await page.close();
+    await take('phone', 'servers', PHONE);
+    await page.goto(`${scene.url}/#/`);
   }
+  /** @param {string} name */
+  const takeTrouble = async (name) => {
+    for (const { page } of pages) {
+      await page.setViewportSize(SIZE);
+      await page.locator('.banner').waitFor({ timeout: MINUTE_MS });
+    }
+    await delay(TROUBLE_MS);
+    for (const { page, colorScheme } of pages) {
+      await page.screenshot({ path: join(folder, `console-${name}-${colorScheme}.png`) });
+      await page.setViewportSize(PHONE);
+      await page.screenshot({ path: join(folder, `console-${name}-phone-${colorScheme}.png`) });
+    }
+  };
+  scene.redis.freeze();
+  await takeTrouble('outage');
+  scene.redis.thaw();
+  for (const { page } of pages)
+    await page.locator('.banner').waitFor({ state: 'detached', timeout: MINUTE_MS });
+  await delay(TROUBLE_MS);
+  scene.server.kill('SIGKILL');
+  await takeTrouble('gone');
   if (values.wait) await new Promise(() => {});
   stop.abort();
 }

@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import { startServer, until } from '../../loadtest/lib/server.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import {
+  areasOf,
   axisFaults,
   misplaced,
   openConsole,
@@ -76,10 +77,14 @@ test(
   async (t) => {
     const { redis, url } = await startScene(t, { users: 2 });
     const page = await open(t, url);
+    await watchCanvases(page);
+    await page.reload();
     await page.locator('.status', { hasText: 'Redis' }).waitFor();
     assert.equal(await page.locator('.banner').count(), 0);
     const latency = chart(page, 'Bus latency').locator('.chart-value');
     await latency.filter({ hasText: 'ms' }).waitFor();
+    const areas = async () => (await areasOf(page)).filter((widths) => widths.length > 0);
+    assert.deepEqual(await areas(), []);
 
     redis.freeze();
     t.after(() => redis.thaw());
@@ -90,6 +95,8 @@ test(
     await latency.filter({ hasText: /^–$/ }).waitFor(SLOW);
     await page.locator('.event-list li', { hasText: 'Redis is unavailable' }).waitFor();
     await page.locator('.figures-note', { hasText: 'while Redis is unavailable' }).waitFor(SLOW);
+    // Every chart has one area, and it grows until Redis is back.
+    await until(async () => (await areas()).filter(([width]) => width > 1).length === 10);
     assert.deepEqual(await seriousFaults(page), []);
     for (const hash of ['limits', 'rooms', 'servers']) {
       await page.goto(`${url}/#/${hash}`);

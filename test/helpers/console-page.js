@@ -100,16 +100,22 @@ export function misplaced(page) {
 }
 
 /**
- * Has a page remember the texts that it draws on canvases, for `axisFaults`.
+ * Has a page remember the texts and areas that it draws on canvases, for `axisFaults` and
+ * `areasOf`.
  * @param {Page} page before its navigation, or before it draws anew
  */
 export async function watchCanvases(page) {
   const watch = () => {
     const { CanvasRenderingContext2D } = /** @type {any} */ (globalThis);
-    const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+    const { fillText, fillRect, clearRect } = CanvasRenderingContext2D.prototype;
     CanvasRenderingContext2D.prototype.clearRect = function (/** @type {any[]} */ ...area) {
       this.canvas.drawnTexts = [];
+      this.canvas.drawnAreas = [];
       return clearRect.apply(this, area);
+    };
+    CanvasRenderingContext2D.prototype.fillRect = function (/** @type {number[]} */ ...area) {
+      this.canvas.drawnAreas?.push({ left: area[0], width: area[2] });
+      return fillRect.apply(this, area);
     };
     CanvasRenderingContext2D.prototype.fillText = function (
       /** @type {string} */ text,
@@ -156,5 +162,19 @@ export function axisFaults(page) {
       }
     }
     return { labels, faults };
+  });
+}
+
+/**
+ * The widths of the areas that the charts draw behind their lines: the outages.
+ * @param {Page} page of `watchCanvases`
+ * @returns {Promise<number[][]>} by chart
+ */
+export function areasOf(page) {
+  return page.evaluate(() => {
+    const { document } = /** @type {any} */ (globalThis);
+    return [...document.querySelectorAll('.plot canvas')].map(({ drawnAreas = [] }) =>
+      drawnAreas.map((/** @type {{width: number}} */ { width }) => width),
+    );
   });
 }
