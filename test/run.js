@@ -30,6 +30,7 @@ const LONG = [
   'e2e/console-page',
   'e2e/console-page-trouble',
   'e2e/examples',
+  'e2e/guides',
   'e2e/hooks-processes',
   'e2e/large-messages-fleet',
   'e2e/load-scale',

@@ -109,8 +109,9 @@ test('docs/protocol.md has a section for each command', () => {
     assert.ok(read('docs/protocol.md').includes(`\n### ${name}\n`), name);
 });
 
-test('README.md has at most 150 lines', () => {
-  assert.ok(read('README.md').trimEnd().split('\n').length <= 150);
+test('README.md has at most 150 lines, without the marks of its code', () => {
+  const lines = read('README.md').trimEnd().split('\n');
+  assert.ok(lines.filter((line) => !/^<!-- .* -->$/.test(line)).length <= 150);
 });
 
 test('each example of JSON in the documentation is valid JSON', () => {
