@@ -110,13 +110,21 @@ const MAX_LINGERING_OVER_RATE = 100;
  * once.
  */
 const MAX_LINGERING_BYTES = 8_388_608;
+/**
+ * Lingering sockets that continue to be read in a turn, up to 128 KB each. If they flowed, one turn
+ * could read 2 MB of each, half a second for a thousand.
+ */
+const MAX_LINGERING_READS = 64;
 /** After the end of accepting, handshakes under way have this long before `close` ends them. */
 const FINISH_MS = 1000;
 /** Longest time that `close` then waits until the last answers are written. */
 const LAST_WRITE_MS = 100;
 const POLL_MS = 20;
-/** Handshakes that one sweep refuses. The next sweep refuses the others. */
-const MAX_REFUSALS_PER_SWEEP = 100;
+/**
+ * Handshakes that one sweep refuses, and lingering sockets that it closes. The next sweep ends the
+ * others.
+ */
+const MAX_ENDS_PER_SWEEP = 100;
 /** Shortest and longest time between two sweeps. */
 const MIN_SWEEP_MS = 20;
 const MAX_SWEEP_MS = 1000;
@@ -126,10 +134,20 @@ const MAX_SWEEP_MS = 1000;
  */
 const RETRY_S = 5;
 /**
- * Node's parser gets this many bytes at once. A whole read has room for 3,600 pipelined requests,
- * and parsing all of them takes 60 ms even if the server answers none.
+ * Node's parser gets at most this many bytes at once. A whole read has room for 3,600 pipelined
+ * requests, and parsing all of them takes 60 ms even if the server answers none.
  */
 const PIECE_BYTES = 512;
+/**
+ * A piece ends with a head, so that the parser gets no request behind the last one that is
+ * answered. Node would create its objects, and an Error with a stack when the socket closes.
+ */
+const END_OF_HEAD = Buffer.from('\r\n\r\n');
+/**
+ * Heads in one read. The second is the last that is answered. A read with more has empty lines
+ * before its requests, each of which would be a piece.
+ */
+const MAX_HEADS = 4;
 /**
  * Time per turn of the event loop for handshakes in line, and the same again for those admitted
  * later.
@@ -275,6 +293,8 @@ export class HttpServer {
    * @type {import('./fast/http-listeners.js').ConnectionListener|null}
    */
   #connect;
+  /** Sockets with their last answer that go on sending. @type {TimeSlicedQueue<TrackedSocket>} */
+  #lingerers = new TimeSlicedQueue((socket) => void socket.resume(), SLICE_MS, MAX_LINGERING_READS);
   /** Sockets with a FeedStream. @type {Set<TrackedSocket>} */
   #fed = new Set();
 
@@ -725,7 +745,9 @@ export class HttpServer {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING) {
       if (handshake.refusal !== null) this.#refuseUnparsed(socket, handshake.refusal, bytes);
-      if (socket.bytesRead > handshake.lastByte) this.#discard(socket);
+      if (socket.bytesRead > handshake.lastByte) return this.#discard(socket);
+      socket.pause();
+      this.#lingerers.push(socket);
       return;
     }
     if (handshake.phase !== WAITING) return this.#parse(socket, bytes);
@@ -746,14 +768,25 @@ export class HttpServer {
    */
   #parse(socket, bytes) {
     const handshake = socket[HANDSHAKE];
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+    let heads = 0;
+    for (let at = 0; at < bytes.length; ) {
       if (handshake.parse === null || handshake.phase === CLOSING || socket.destroyed) return;
       // Node pauses the socket if the peer does not read its answers.
       const isPaused = handshake.stream?.isPaused() ?? (at > 0 && socket.isPaused());
       if (isPaused) return this.#discard(socket);
-      handshake.ahead =
-        at + PIECE_BYTES < bytes.length ? bytes.subarray(at + PIECE_BYTES) : NOTHING;
-      handshake.parse(bytes.subarray(at, at + PIECE_BYTES));
+      let piece = bytes.subarray(at, at + PIECE_BYTES);
+      // While the HTTP API reads a body, the bytes are no heads.
+      const end = handshake.calls > 0 ? -1 : piece.indexOf(END_OF_HEAD);
+      if (end !== -1) {
+        if (++heads > MAX_HEADS) {
+          this.counters.refused.bad_request++;
+          return this.#discard(socket);
+        }
+        piece = piece.subarray(0, end + END_OF_HEAD.length);
+      }
+      at += piece.length;
+      handshake.ahead = at < bytes.length ? bytes.subarray(at) : NOTHING;
+      handshake.parse(piece);
     }
   }
 
@@ -1256,7 +1289,7 @@ export class HttpServer {
       const handshake = socket[HANDSHAKE];
       const deadlineMs = handshake.sinceMs + this.config.handshakeTimeoutMs;
       if (deadlineMs > nowMs) break;
-      if (refusals === MAX_REFUSALS_PER_SWEEP) break;
+      if (refusals === MAX_ENDS_PER_SWEEP) break;
       // Bytes that arrived after the deadline do not make the worker late, even if they are in line
       // now.
       const isClientLate =
@@ -1281,8 +1314,9 @@ export class HttpServer {
         this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
       }
     }
+    let ends = 0;
     for (const socket of this.#closing) {
-      if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs) break;
+      if (socket[HANDSHAKE].sinceMs + LINGER_MS > nowMs || ends++ === MAX_ENDS_PER_SWEEP) break;
       const { refusal } = socket[HANDSHAKE];
       if (refusal !== null) {
         this.#refuseUnparsed(socket, refusal, NOTHING);

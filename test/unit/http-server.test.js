@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { IncomingMessage, ServerResponse } from 'node:http';
+import { connect as dial } from 'node:net';
 import { Duplex } from 'node:stream';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
@@ -343,6 +344,29 @@ test('a socket that the port has not accepted is closed and counted', limit, asy
   const client = await connect();
   assert.equal((await client.write(handshake()).response()).status, 101);
 });
+
+test(
+  'requests behind the last one that is answered never reach the HTTP server',
+  limit,
+  async (t) => {
+    const { connect, server, counters } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+    let requests = 0;
+    server.http.prependListener('request', () => void requests++);
+    const client = await connect();
+    client.write('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(1000));
+    await client.closed();
+    assert.equal(requests, 2);
+    assert.equal(client.bytes.toString().split('HTTP/1.1 200').length - 1, 2);
+    // Empty lines before a request: a parser may ignore one (RFC 9112 2.2).
+    const padded = await connect();
+    padded.write(`\r\n\r\nGET /livez HTTP/1.1\r\nHost: a\r\n\r\n`);
+    assert.equal((await padded.response()).status, 200);
+    const empty = await connect();
+    empty.write('\r\n'.repeat(1000));
+    await empty.closed();
+    assert.equal(counters.refused.bad_request, 1);
+  },
+);
 
 test('frames sent with the handshake arrive', limit, async (t) => {
   const { connect } = await start(t, {
@@ -1134,6 +1158,62 @@ test('handshakes that time out together are refused a hundred at a time', limit,
     return refused === 250;
   });
   assert.ok(most <= 100, `${most} in a turn`);
+});
+
+test('peers that linger together are closed a hundred at a time', limit, async (t) => {
+  const { server } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  // They do not end when the server does.
+  const clients = Array.from(
+    { length: 250 },
+    () => new RawClient(dial({ port, host: '127.0.0.1', allowHalfOpen: true })),
+  );
+  for (const client of clients) t.after(() => client.socket.destroy());
+  for (const client of clients) client.write(handshake({ method: 'POST' }));
+  for (const client of clients) assert.equal((await client.response()).status, 405);
+  const late = performance.now() + 1100;
+  while (performance.now() < late); // a busy worker: all are overdue at once
+  let [open, most] = [server.openSockets, 0];
+  await until(() => {
+    most = Math.max(most, open - server.openSockets);
+    open = server.openSockets;
+    return open === 0;
+  }, 5000);
+  assert.ok(most <= 100, `${most} in a turn`);
+});
+
+test('what refused peers go on sending is read in small parts of a turn', limit, async (t) => {
+  const { server } = await start(t, { env: { FANFARE_LIMITS: 'off' } });
+  let reads = 0;
+  let most = 0;
+  const { data } = server;
+  server.data = (socket, bytes) => {
+    reads++;
+    data.call(server, socket, bytes);
+  };
+  const turn = () => {
+    most = Math.max(most, reads);
+    reads = 0;
+    next = setImmediate(turn);
+  };
+  let next = setImmediate(turn);
+  t.after(() => clearImmediate(next));
+  const { port } = /** @type {import('node:net').AddressInfo} */ (server.server.address());
+  // They do not end when the server does.
+  const clients = Array.from(
+    { length: 150 },
+    () => new RawClient(dial({ port, host: '127.0.0.1', allowHalfOpen: true })),
+  );
+  for (const client of clients) t.after(() => client.socket.destroy());
+  for (const client of clients)
+    client.write(handshake({ method: 'POST', headers: { 'Content-Length': '2000000' } }));
+  for (const client of clients) assert.equal((await client.response()).status, 405);
+  const more = Buffer.alloc(1_048_576);
+  for (const client of clients) client.write(more);
+  await until(() => server.openSockets === 0, 5000); // they had LINGER_MS to close
+  assert.ok(most > 0);
+  // At most two reads of each when they begin; then 64 sockets go on in a turn. It was 2,100.
+  assert.ok(most <= 2 * 150 + 2 * 64, `${most} reads in a turn`);
 });
 
 test('a refused peer that is still sending gets the answer, not a reset', limit, async (t) => {
