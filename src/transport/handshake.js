@@ -49,12 +49,24 @@ export function handshakeFault(request) {
  * by the second (RFC 9112 3.2).
  * @param {IncomingMessage} request
  */
-export function hostsOf({ rawHeaders }) {
+function hostsOf({ rawHeaders }) {
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
   }
   return hosts;
+}
+
+/**
+ * RFC 9112 3.2. Health checks, and nginx unless configured otherwise, speak HTTP/1.0, which needs
+ * no Host.
+ * @param {IncomingMessage} request other than a handshake
+ * @returns {Fault|null}
+ */
+export function hostFault(request) {
+  const hosts = hostsOf(request);
+  const isFault = hosts > 1 || (hosts === 0 && request.httpVersion === '1.1');
+  return isFault ? fault(400, 'Exactly one Host header is required.') : null;
 }
 
 /**

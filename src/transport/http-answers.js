@@ -2,6 +2,7 @@
 
 import { STATUS_CODES } from 'node:http';
 import {
+  hostFault,
   isHealthPath,
   isStreamPath,
   isWebSocketPath,
@@ -14,6 +15,9 @@ import {
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {{status: number, headers: Readonly<Headers>, body: string}} Answer */
 /** @typedef {{preflight(request: IncomingMessage): Answer}} Streams */
+
+/** A header of every answer: a browser takes no answer for a page or a script. */
+export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Options', 'nosniff']));
 
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
@@ -62,9 +66,8 @@ function streamAnswer(request, streams) {
 export function requestFault(request) {
   const excess = tooManyHeaders(request);
   if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
-  // RFC 9112 3.2
-  if (request.headers.host === undefined && request.httpVersion === '1.1')
-    return fullAnswer(400, 'Exactly one Host header is required.', { Connection: 'close' });
+  const host = hostFault(request);
+  if (host !== null) return fullAnswer(host.status, host.message, { Connection: 'close' });
   // RFC 9110 10.1.1
   const { expect } = request.headers;
   if (expect !== undefined && expect.toLowerCase() !== '100-continue')
@@ -95,7 +98,7 @@ export function responseText(status, headers, body) {
   for (const name in headers) if (name !== 'Connection') text += `${name}: ${headers[name]}\r\n`;
   // RFC 9110 7.8: a sender of Upgrade names it in Connection.
   const connection = headers.Upgrade === undefined ? 'close' : 'Upgrade, close';
-  return `${text}Connection: ${connection}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  return `${text}Connection: ${connection}\r\n${NOSNIFF.join(': ')}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 }
 
 /**
@@ -116,6 +119,7 @@ export function errorBody(status, message) {
  * @param {string} body ASCII; empty if the status is 204
  */
 export function respond(response, status, headers, body) {
+  response.setHeader(...NOSNIFF);
   if (status === 204) {
     response.writeHead(status, headers); // RFC 9110 8.6: without a length
     response.end();

@@ -10,8 +10,8 @@
 import { STATUS_CODES } from 'node:http';
 import { ERRORS } from '../protocol/codes.js';
 import { isRoom, MAX_LAST, readLast, readSince } from '../protocol/decode.js';
-import { hasBody, hostsOf, tooManyHeaders } from './handshake.js';
-import { responseText } from './http-answers.js';
+import { hasBody, hostFault, tooManyHeaders } from './handshake.js';
+import { NOSNIFF, responseText } from './http-answers.js';
 
 /** Rooms of a stream, with those that its token joins. An id lists a position for each. */
 export const MAX_STREAM_ROOMS = 8;
@@ -92,10 +92,9 @@ export function peekRequest(bytes) {
 export function streamFault(request, { rooms, last }) {
   const excess = tooManyHeaders(request);
   if (excess !== null) return refused(excess.status, 'bad_request', excess.message);
-  const hosts = hostsOf(request);
-  // nginx speaks HTTP/1.0 unless configured otherwise. The events need no chunks, so that works.
-  if (hosts > 1 || (hosts === 0 && request.httpVersion === '1.1'))
-    return refused(400, 'bad_request', 'Exactly one Host header is required.');
+  // In HTTP/1.0, too: the events need no chunks.
+  const host = hostFault(request);
+  if (host !== null) return refused(host.status, 'bad_request', host.message);
   if (hasBody(request)) return refused(400, 'bad_request', 'No body.');
   if (!rooms.every(isRoom)) return errorRefused(400, 'INVALID_ROOM');
   if (rooms.length > MAX_STREAM_ROOMS) return errorRefused(400, 'ROOM_LIMIT');
@@ -182,7 +181,7 @@ export function streamHead(common) {
 function headText(status, headers) {
   let text = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`;
   for (const name in headers) text += `${name}: ${headers[name]}\r\n`;
-  return `${text}Connection: close\r\n\r\n`;
+  return `${text}${NOSNIFF.join(': ')}\r\nConnection: close\r\n\r\n`;
 }
 
 /**

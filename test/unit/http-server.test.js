@@ -261,6 +261,9 @@ test('each handshake of the table gets its status', limit, async (t) => {
         return;
       }
       assert.match(response.headers.connection, /close/);
+      // ws itself refuses subprotocols, with a fixed text.
+      if (!name.includes('subprotocol'))
+        assert.equal(response.headers['x-content-type-options'], 'nosniff');
       if (status === 426) {
         assert.match(response.headers.upgrade, /^websocket$/);
         assert.match(response.headers.connection, /Upgrade/);
@@ -431,6 +434,18 @@ const PLAIN = [
   ],
   ['GET without a Host', 'GET /livez HTTP/1.1\r\n\r\n', 400, { connection: 'close' }],
   [
+    'GET with two Hosts',
+    'GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n',
+    400,
+    { connection: 'close' },
+  ],
+  [
+    'GET in HTTP/1.0 with two Hosts',
+    'GET /livez HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n',
+    400,
+    { connection: 'close' },
+  ],
+  [
     'POST /livez',
     'POST /livez HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc',
     405,
@@ -487,12 +502,23 @@ test('each plain HTTP request gets its status', limit, async (t) => {
       const response = await client.response();
       assert.equal(repeatedHeader(response.text), undefined);
       assert.equal(response.status, status, response.text);
+      assert.equal(response.headers['x-content-type-options'], 'nosniff');
       for (const [header, value] of Object.entries(headers)) {
         if (value instanceof RegExp) assert.match(response.headers[header], value);
         else assert.equal(response.headers[header], value);
       }
     });
   }
+});
+
+test('the HTTP API refuses two Hosts, and its answers are not sniffed', limit, async (t) => {
+  const { connect } = await start(t, { api: new HttpApi(apiParts()) });
+  const client = await connect();
+  const one = await client.write(apiRequest('{}')).response();
+  assert.deepEqual([one.status, one.headers['x-content-type-options']], [404, 'nosniff']);
+  const two = await client.write(apiRequest('{}').replace('Host', 'Host: b\r\nHost')).response();
+  assert.deepEqual([two.status, two.headers['x-content-type-options']], [400, 'nosniff']);
+  await client.closed();
 });
 
 test('/readyz follows readiness, /livez does not', limit, async (t) => {

@@ -113,6 +113,7 @@ test(
     assert.equal(client.headers['content-type'], 'text/event-stream');
     assert.equal(client.headers['cache-control'], 'no-cache, no-transform');
     assert.equal(client.headers['x-accel-buffering'], 'no');
+    assert.equal(client.headers['x-content-type-options'], 'nosniff');
     assert.ok(client.text.startsWith(':\n'));
     assert.ok(client.reader.retryMs >= 1000 && client.reader.retryMs <= 5000);
     assert.deepEqual(client.all('joined'), [{ type: 'joined', room: 'news' }]);

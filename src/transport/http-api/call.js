@@ -1,5 +1,6 @@
 // call.js: a request of the HTTP API under way, and the contract between the API and its worker.
 
+import { NOSNIFF } from '../http-answers.js';
 import { ApiFault, badValue, unknownText } from './fault.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
@@ -194,6 +195,7 @@ export class Call {
     const bytes = Buffer.byteLength(body);
     response.setHeader('Content-Length', bytes);
     response.setHeader('Cache-Control', 'no-store');
+    response.setHeader(...NOSNIFF);
     response.statusCode = status;
     response.end(body);
     if (response.writableLength > 0) this.#onUnsent(bytes);
