@@ -56,6 +56,8 @@ export class StreamRequest {
      */
     this.lastEventId =
       (typeof header === 'string' && header) || (parameters.get('lastEventId') ?? '');
+    /** Does the client go on from a position? */
+    this.isReturning = this.lastEventId.includes(':');
     this.isEventSource = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
   }
 }
@@ -128,15 +130,16 @@ export function errorRefused(status, code, headers, message = ERRORS[code].messa
  * @param {string} lastEventId '': it is new
  * @param {number} count of these rooms
  * @returns {(Since|null)[]} null: the client has not been in the room. An id that does not fit
- *   leads to positions that no room can prove, so the client gets `resync`. So does an id with
- *   another number of positions: nobody knows which room each of them belongs to.
+ *   leads to positions that no room can prove, so the client gets `resync`. So does an id with more
+ *   positions than rooms, and a place without one. A position of another room has another epoch.
  */
 export function readLastEventId(lastEventId, count) {
   if (lastEventId === '') return Array.from({ length: count }, () => null);
   const parts = lastEventId.length > MAX_ID_LENGTH ? [] : lastEventId.split(',');
-  const isOfTheseRooms = parts.length === count;
+  // fanfare/client/sse names rooms without a position last, also those without history.
+  const isOfOtherRooms = parts.findLastIndex((part) => part !== NO_POSITION) >= count;
   return Array.from({ length: count }, (_, i) => {
-    if (!isOfTheseRooms) return readSince({});
+    if (isOfOtherRooms || parts[i] === undefined) return readSince({});
     if (parts[i] === NO_POSITION) return null;
     const [epoch, offset] = parts[i].split(':');
     return readSince({ epoch, offset });
