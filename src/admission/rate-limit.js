@@ -1,7 +1,8 @@
 // rate-limit.js: limits of messages and frames, per connection, client address and user.
 //
-// A message costs a token for each started 4 KB. A broadcast costs further tokens, from a bucket of
-// its address. Frames that are not whole messages have a bucket of their connection.
+// A message costs a token for each started 4 KB. A stream of server-sent events costs a token for
+// each of its rooms. A broadcast costs further tokens, from a bucket of its address. Frames that
+// are not whole messages have a bucket of their connection.
 //
 // A token bucket that holds `burst` tokens and refills evenly needs only one number: the time at
 // which it will be full. Each token taken moves that time later by the time that one token takes to
@@ -74,6 +75,18 @@ export class Rate {
   has(allowance, nowMs, cost = TOKEN) {
     const now = Math.floor(nowMs * this.perMinute);
     return Math.max(allowance.fullAt, now) + cost - now <= this.depth;
+  }
+
+  /**
+   * @param {{fullAt: number}} allowance
+   * @param {number} nowMs
+   * @param {number} cost
+   * @param {boolean} onCredit may the bucket owe as much as it holds?
+   * @returns {number} 0 if the tokens are there; otherwise whole seconds until they are
+   */
+  waitFor(allowance, nowMs, cost, onCredit) {
+    const missing = onCredit ? cost - this.depth : cost;
+    return this.has(allowance, nowMs, missing) ? 0 : this.retryAfter(allowance, nowMs, missing);
   }
 
   /**
@@ -261,6 +274,43 @@ export class RateLimiter {
     if (!ownHas) this.counters.observed.messages++;
     if (!sharedHas) this.counters.observed.messages_per_ip++;
     if (!personalHas) this.counters.observed.messages_per_user++;
+    return 0;
+  }
+
+  /**
+   * Counts a stream of server-sent events before it opens. Its client sends no commands, so each
+   * room that it joins takes a token of the address and of the user.
+   * @param {string} address as limits count it
+   * @param {number} nowMs
+   * @param {number} rooms
+   * @param {string} user as in `admitMessage`
+   * @param {boolean} isReturning the client goes on from a position: all streams of an address come
+   *   back at once after a drain, so they pass on credit
+   * @returns {number} 0: pass. Above 0: refused; the seconds until it will be accepted
+   */
+  admitStream(address, nowMs, rooms, user, isReturning) {
+    const { addressMode, userMode, addressRate, userRate } = this;
+    const shared = addressMode === 'off' ? null : this.#addresses.of(address);
+    const personal = userMode === 'off' || user === '' ? null : this.#users.of(user);
+    const sharedCost = addressRate.costOf(rooms * BYTES_PER_TOKEN);
+    const personalCost = userRate.costOf(rooms * BYTES_PER_TOKEN);
+    const sharedWait =
+      shared === null ? 0 : addressRate.waitFor(shared, nowMs, sharedCost, isReturning);
+    const personalWait =
+      personal === null ? 0 : userRate.waitFor(personal, nowMs, personalCost, isReturning);
+    const refusedFor = Math.max(
+      addressMode === 'enforce' ? sharedWait : 0,
+      userMode === 'enforce' ? personalWait : 0,
+    );
+    if (refusedFor > 0) return refusedFor;
+    // As in `admitMessage`.
+    const observedHave = sharedWait + personalWait === 0;
+    if (shared !== null && (addressMode === 'enforce' || observedHave))
+      addressRate.take(shared, nowMs, sharedCost);
+    if (personal !== null && (userMode === 'enforce' || observedHave))
+      userRate.take(personal, nowMs, personalCost);
+    if (sharedWait > 0) this.counters.observed.messages_per_ip++;
+    if (personalWait > 0) this.counters.observed.messages_per_user++;
     return 0;
   }
 

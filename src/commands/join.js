@@ -9,9 +9,9 @@ import {
 } from '../protocol/encode.js';
 
 /**
- * How old the messages may be that a position brings to a client without the right to read history;
- * the time over which a drain spreads the clients' return is added. Tunnels and changes of networks
- * are shorter.
+ * Resume window: how old the messages may be that a position brings to a client without the right
+ * to read history, and to any client without a charge. The time over which a drain spreads the
+ * clients' return is added. Tunnels and changes of networks are shorter.
  */
 const RESUME_WINDOW_MS = 120_000;
 
@@ -240,7 +240,8 @@ export class JoinCommands {
           if (since !== null) this.counters.recoveries.insufficient++;
           connection.send(encodeNotReplayed(name, since !== null, last > 0, id));
         } else connection.send(encodeJoined(name, joined, id, last > 0));
-        if (joined !== null && last > 0) this.charge(connection, joined.bytes);
+        if (joined !== null && joined.bytes > 0 && !this.#isResumed(joined))
+          this.charge(connection, joined.bytes);
         this.#attend(connection, name, who);
       },
       onRefused: (error) => {
@@ -248,6 +249,15 @@ export class JoinCommands {
         onRefused?.();
       },
     };
+  }
+
+  /**
+   * Is a replay what the client would have received in the resume window? Then it costs nothing, or
+   * a drain would use up the rates of an address to which many clients return.
+   * @param {import('../recovery/room-joins.js').Joined} joined
+   */
+  #isResumed({ recovered, acceptedMs }) {
+    return recovered && acceptedMs >= Date.now() - this.resumeWindowMs;
   }
 
   /**

@@ -32,6 +32,8 @@ import { replayFor } from './replay-frames.js';
  * @property {number} first offset where they begin; those that this connection does not get count,
  *   too
  * @property {number} bytes of these
+ * @property {number} acceptedMs when the first of them was accepted, in ms since 1970; Infinity if
+ *   there is none
  */
 
 /**
@@ -234,18 +236,20 @@ export class RoomJoins {
     const { first, isFilled } = stream.replayBuffer;
     if (since.offset + 1 < first && since.offset < offset && !isFilled)
       return this.#fill(join, error);
-    if (this.#isTooOld(since.offset + 1, join.request.oldestMs)) return null;
+    const { oldestMs } = join.request;
+    if (oldestMs > 0 && since.offset < offset && this.#acceptedMs(since.offset + 1) < oldestMs)
+      return null;
     return this.#replay(join.connection, since.offset, offset, since.connectionId);
   }
 
   /**
-   * @param {number} offset of the first publication of a replay, perhaps not there
-   * @param {number} oldestMs as in JoinRequest
+   * @param {number} offset of a publication
+   * @returns {number} when it was accepted, in ms since 1970; Infinity: it is not here
    */
-  #isTooOld(offset, oldestMs) {
-    const { first, next } = this.stream.replayBuffer;
-    if (oldestMs === 0 || offset < first || offset >= next) return false;
-    return timestampOf(this.stream.replayBuffer.slice(offset, offset)[0]) < oldestMs;
+  #acceptedMs(offset) {
+    const { replayBuffer } = this.stream;
+    if (offset < replayBuffer.first || offset >= replayBuffer.next) return Number.POSITIVE_INFINITY;
+    return timestampOf(replayBuffer.slice(offset, offset)[0]);
   }
 
   /**
@@ -328,7 +332,9 @@ export class RoomJoins {
     const { since, onJoined } = request;
     if (since !== null) counters.recoveries[recovered ? 'recovered' : 'insufficient']++;
     const bytes = frames.length;
-    const joined = { epoch, offset, recovered, replayed: count, first: from + 1, bytes };
+    const first = from + 1;
+    const acceptedMs = this.#acceptedMs(first);
+    const joined = { epoch, offset, recovered, replayed: count, first, bytes, acceptedMs };
     try {
       const isReplayed = this.delivery.admit(connection, () => onJoined(joined), frames, {
         epoch,

@@ -229,6 +229,16 @@ const NO_POSITIONS = [];
  *   by room; null: it may join. The promise never rejects.
  */
 
+/**
+ * Counts a stream against the rates of its address and user.
+ * @callback AdmitStream
+ * @param {string} address
+ * @param {string} user '': it has none
+ * @param {number} rooms
+ * @param {boolean} isReturning does the client go on from a position?
+ * @returns {number} 0: pass; above 0: the seconds to wait
+ */
+
 export class EventStreams {
   /**
    * @param {object} parts
@@ -238,14 +248,25 @@ export class EventStreams {
    * @param {import('../hub/heartbeat.js').Heartbeat} parts.heartbeat
    * @param {Entrance|null} [parts.entrance] null if no tokens are configured
    * @param {AskJoins|null} [parts.askJoins] null if there is no hook onJoin
+   * @param {AdmitStream} [parts.admitStream]
    * @param {import('../observability/counters.js').Counters} parts.counters
    */
-  constructor({ config, hub, commands, heartbeat, entrance = null, askJoins = null, counters }) {
+  constructor({
+    config,
+    hub,
+    commands,
+    heartbeat,
+    entrance = null,
+    askJoins = null,
+    admitStream = () => 0,
+    counters,
+  }) {
     this.hub = hub;
     this.commands = commands;
     this.heartbeat = heartbeat;
     this.entrance = entrance;
     this.askJoins = askJoins;
+    this.admitStream = admitStream;
     this.counters = counters;
     this.maxRooms =
       config.maxRoomsPerConnectionMode === 'enforce'
@@ -316,7 +337,9 @@ export class EventStreams {
    */
   open(request, socket, { address, credentials }) {
     const names = [...new Set([...request.rooms, ...(credentials?.identity?.autojoin ?? [])])];
-    const refusal = this.#refusalOf(request, names, credentials);
+    const refusal =
+      this.#refusalOf(request, names, credentials) ??
+      this.#rateRefusalOf(request, names, address, credentials);
     if (refusal !== null) return refusal;
     const streamSocket = /** @type {StreamSocket} */ (socket);
     const descriptor = this.writesDirectly ? descriptorOf(socket) : -1;
@@ -420,6 +443,21 @@ export class EventStreams {
     if (names.length > Math.min(MAX_STREAM_ROOMS, this.maxRooms))
       return errorRefused(400, 'ROOM_LIMIT');
     return null;
+  }
+
+  /**
+   * @param {StreamRequest} request
+   * @param {readonly string[]} names of its rooms and of those that the token joins
+   * @param {string} address
+   * @param {Credentials|null} credentials
+   * @returns {Refused|null}
+   */
+  #rateRefusalOf({ isReturning }, names, address, credentials) {
+    const user = credentials?.identity?.user ?? '';
+    const waitS = this.admitStream(address, user, names.length, isReturning);
+    if (waitS === 0) return null;
+    this.counters.errors.RATE_LIMIT_EXCEEDED++;
+    return errorRefused(429, 'RATE_LIMIT_EXCEEDED', { 'Retry-After': String(waitS) });
   }
 
   /**

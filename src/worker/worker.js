@@ -298,6 +298,8 @@ export class Worker {
             heartbeat: this.heartbeat,
             entrance,
             askJoins: this.hooks?.askJoins ?? null,
+            admitStream: (address, user, rooms, isReturning) =>
+              limiter.admitStream(address, performance.now(), rooms, user, isReturning),
             counters,
           });
     /** What the HTTP API and the console act with. */

@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { EventSource } from 'eventsource';
 import { freePort, startRedis } from '../../loadtest/lib/redis.js';
 import { NO_LIMITS, samples, startServer, until } from '../../loadtest/lib/server.js';
+import { apiOf, newSecret } from '../helpers/api.js';
 import { openBrowser, withoutChromium } from '../helpers/browser.js';
 import { connect } from '../helpers/clients.js';
 import { EventClient, EventReader } from '../helpers/event-stream.js';
@@ -171,6 +172,54 @@ function assertComplete(offsets, last) {
   );
   assert.ok(Number(offsets.at(-1)) >= last, `${offsets.at(-1)} < ${last}`);
 }
+
+test('streams pay for their rooms and for what they replay, and returning ones pass on credit', {
+  timeout: 60_000,
+}, async (t) => {
+  const secret = newSecret();
+  const server = await startServer(t, {
+    WORKERS: '1',
+    API_KEYS: `web ${secret} all`,
+    FANFARE_HISTORY: 'chat.*=1000/600s',
+  });
+  const call = apiOf(server, secret);
+  const payload = 'x'.repeat(4000);
+  for (const room of ROOMS) {
+    const messages = Array.from({ length: 60 }, () => ({ room, payload }));
+    assert.equal((await call('/publish/batch', { body: { messages } })).status, 200);
+  }
+  /** @param {string} query @param {Record<string, string>} [headers] */
+  const open = (query, headers) => EventClient.open(t, server.port, query, headers);
+  const EVENT_SOURCE = { Accept: 'text/event-stream' };
+
+  const first = await open('?room=chat.1&room=chat.2&last=60');
+  await first.collect('message', 120);
+  const [id] = first.reader.lastEventId.split(',');
+  // 480 KB cost some 120 tokens; an address has 100 at once and as many a minute.
+  const refused = await open('?room=chat.1');
+  assert.equal(refused.status, 429);
+  assert.ok(Number(refused.headers['retry-after']) >= 10, refused.headers['retry-after']);
+  const source = await open('?room=chat.1', EVENT_SOURCE);
+  await source.ended();
+  assert.equal(source.status, 200, 'an EventSource would give up');
+  assert.equal(source.all('error')[0].error, 'RATE_LIMIT_EXCEEDED');
+  assert.match(source.text, /^retry: 1\d{4}$/m);
+  // What it has just missed costs a returning client nothing but a token for its room.
+  const [epoch, offset] = id.split(':');
+  const missed = { 'Last-Event-ID': `${epoch}:${Number(offset) - 20}` };
+  for (let i = 0; i < 20; i++) {
+    const back = await open('?room=chat.1', missed);
+    assert.equal(back.status, 200);
+    await back.collect('message', 20);
+    back.close();
+  }
+  // Its credit ends, too.
+  let count = 20;
+  while ((await open('?room=chat.1', { 'Last-Event-ID': id })).status === 200) count++;
+  assert.ok(count >= 70 && count < 120, `${count}`);
+  const metrics = await metricsOf(server);
+  assert.ok(Number(metrics.get('websocket_errors_total{code="RATE_LIMIT_EXCEEDED"}')) >= 3);
+});
 
 test('EventSources in one room and in two miss nothing over a worker kill, a reload, a drain and a restart of the server', {
   timeout: 120_000,

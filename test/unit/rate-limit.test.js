@@ -203,6 +203,66 @@ test('the connections of a user share a bucket, whatever their addresses, and re
   assert.equal(limiter.users, 0);
 });
 
+test('a stream takes a token of its address and its user for each room, or is refused and takes none', () => {
+  const { limiter } = build({ MESSAGES_BURST_PER_USER: 50 });
+  const open = (/** @type {string} */ address, rooms = 8, user = '') =>
+    limiter.admitStream(address, 0, rooms, user, false);
+  assert.equal(
+    passed(30, () => open('a')),
+    12,
+  );
+  // Four tokens of 100 are left, and come back at 100 a minute.
+  assert.equal(open('a'), 3);
+  assert.equal(open('a', 4), 0);
+  assert.equal(limiter.admitMessage(sender(), 'a', 0), 1);
+  assert.equal(limiter.admitStream('a', 4_800, 8, '', false), 0);
+  assert.equal(
+    passed(30, () => open('b', 5, 'ann')),
+    10,
+  );
+  assert.equal(limiter.admitMessage(sender(), 'c', 0, 0, 'ann'), 1);
+  assert.equal(open('b', 50, 'bob'), 0, 'the refused streams took no token of the address');
+  assert.equal(open('b', 1), 1);
+});
+
+test('a returning stream passes on credit, up to as much as the bucket holds', () => {
+  const { limiter } = build();
+  const back = (/** @type {number} */ nowMs) => limiter.admitStream('a', nowMs, 1, '', true);
+  assert.equal(
+    passed(100, () => limiter.admitMessage(sender(), 'a', 0)),
+    100,
+  );
+  assert.equal(
+    passed(300, () => back(0)),
+    100,
+  );
+  assert.equal(back(0), 1);
+  assert.equal(back(600), 0, 'one token comes in 600 ms');
+  assert.equal(limiter.admitStream('a', 600, 1, '', false), 61);
+  // A reply may have spent the credit already.
+  limiter.charge(sender(), 'b', 0, 10_000_000);
+  assert.equal(
+    passed(200, () => limiter.admitStream('b', 0, 1, '', true)),
+    100,
+  );
+});
+
+test('streams above an observed limit pass and are counted, and a limit that is off counts nothing', () => {
+  const observed = build({ LIMITS: 'observe' });
+  assert.equal(
+    passed(20, () => observed.limiter.admitStream('a', 0, 8, 'ann', false)),
+    20,
+  );
+  const { messages_per_ip, messages_per_user } = observed.counters.observed;
+  assert.deepEqual([messages_per_ip, messages_per_user], [8, 8]);
+  const off = build({ LIMITS: 'off' });
+  assert.equal(
+    passed(500, () => off.limiter.admitStream('a', 0, 8, 'ann', false)),
+    500,
+  );
+  assert.deepEqual([off.limiter.addresses, off.limiter.users], [0, 0]);
+});
+
 test('a message takes a token for each started 4 KB, from its connection and from its address', () => {
   for (const [bytes, fit] of [
     [0, 100],

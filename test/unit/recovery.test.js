@@ -386,6 +386,34 @@ for (const [way, enter] of Object.entries(WITH_POSITION)) {
   });
 }
 
+test('a replay is charged, unless it is what the client has just missed', async () => {
+  const built = build();
+  const { broker, connect, charged } = built;
+  for (const [i, minutes] of [10, 3, 1, 0].entries())
+    broker.accept('h', publication(i + 1, '', Date.now() - minutes * MINUTE_MS));
+  broker.announcements = [];
+  const { epoch } = broker.stream('h');
+  for (const [join, messages, isCharged] of /** @type {[object, number, boolean][]} */ ([
+    [{ since: { epoch, offset: 0 } }, 4, true],
+    [{ since: { epoch, offset: 1 } }, 3, true],
+    [{ since: { epoch, offset: 2 } }, 2, false],
+    [{ since: { epoch, offset: 4 } }, 0, false],
+    [{ since: { epoch, offset: 2 }, last: 4 }, 2, false],
+    [{ since: {}, last: 2 }, 2, true],
+    [{ last: 1 }, 1, true],
+    [{}, 0, false],
+  ])) {
+    charged.length = 0;
+    const client = connect();
+    client.say({ type: 'join', room: 'h', ...join });
+    await settle();
+    await settle();
+    assert.equal(offsets(client.transport).length, messages, JSON.stringify(join));
+    const bytes = client.transport.writes.at(-1)?.length;
+    assert.deepEqual(charged, isCharged ? [[client.connection, bytes]] : [], JSON.stringify(join));
+  }
+});
+
 test('a member without the right to read history gets what its worker has missed, however old', async () => {
   const built = build();
   const { broker, connect } = built;
