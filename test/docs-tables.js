@@ -21,7 +21,11 @@ const TABLES = { errors, apiErrors, closes, settings, metrics, limits };
 function errors() {
   return table(
     ['error', 'message', 'client action'],
-    Object.entries(ERRORS).map(([code, { message, client }]) => [`\`${code}\``, message, client]),
+    Object.entries(ERRORS).map(([code, { message, client }]) => [
+      `<a id="${code}"></a>\`${code}\``,
+      message,
+      client,
+    ]),
   );
 }
 
@@ -43,7 +47,12 @@ function closes() {
     ['code', 'reason', 'cause', 'client action'],
     rows
       .sort((one, other) => one.code - other.code)
-      .map(({ code, reason, cause, client }) => [String(code), reason, cause, client]),
+      .map(({ code, reason, cause, client }) => [
+        `<a id="${code}"></a>${code}`,
+        reason,
+        cause,
+        client,
+      ]),
   );
 }
 

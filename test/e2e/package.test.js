@@ -96,6 +96,12 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     }
     assert.ok(files.includes('ops/systemd/fanfare.service'));
     assert.ok(files.includes('docs/protocol.md'));
+    assert.ok(files.includes('SECURITY.md'));
+    // Pictures of the documentation: half of the tarball, and npm's page takes them from GitHub.
+    assert.deepEqual(
+      files.filter((path) => path.endsWith('.png')),
+      [],
+    );
     for (const name of ['fanfare', 'fanfare-shared', 'fanfare-sse'])
       assert.ok(files.includes(`dist/${name}.min.js`), name);
     assert.deepEqual(
