@@ -260,7 +260,7 @@ export class Trial {
     );
     const logged = this.servers.flatMap(({ lines, process: { stderr } }) => [
       ...lines.filter(isOfOurMaking).map((line) => JSON.stringify(line)),
-      ...(stderr() === '' ? [] : [stderr()]),
+      ...unexpected(stderr(), this.topology),
     ]);
     return [...said, ...logged];
   }
@@ -390,6 +390,20 @@ function isOfOurMaking({ level, msg, err }) {
   // A worker that was starting when its primary was killed.
   if (err?.message === 'the relay link is closed') return false;
   return level >= 60 || (level >= 50 && !OF_NEMESES.test(msg));
+}
+
+/**
+ * What a server wrote beside its log. ioredis gives the connections with which it watches Sentinels
+ * no listener for errors, and writes a line and its stack each time it does not reach one.
+ * @param {string} stderr
+ * @param {string} topology
+ */
+function unexpected(stderr, topology) {
+  const isOfSentinels = topology === 'sentinel';
+  const rest = !isOfSentinels
+    ? stderr
+    : stderr.replace(/^\[ioredis\] Unhandled error event:.*\n(?: +at .*\n)*/gm, '');
+  return rest === '' ? [] : [rest];
 }
 
 /** Lines at level `error` that servers log when their processes are killed or frozen. */
