@@ -8,6 +8,7 @@
 import cluster from 'node:cluster';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { isatty } from 'node:tty';
 import { fileURLToPath } from 'node:url';
 import { readCertificate } from './config/certificate.js';
@@ -89,7 +90,7 @@ async function primary() {
     exec: fileURLToPath(import.meta.url),
     onTerminal: isatty(0) || isatty(1),
     // The package has no load tools.
-    hasHello: isatty(1) && existsSync(new URL('../loadtest/hello.js', import.meta.url)),
+    hasHello: isatty(1) && existsSync(join(import.meta.dirname, '../loadtest/hello.js')),
     isProduction: process.env.NODE_ENV === 'production',
     byNpm: process.env.npm_command !== undefined || process.env.npm_lifecycle_event !== undefined,
     log: logFor(settings.config),
