@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
@@ -234,7 +234,8 @@ const handle = async (payload) => console.log(payload);
   await publish('one');
   assert.equal(await first.next(), 'one');
   // Its position is saved after the message is handled.
-  await until(() => readFileSync(join(folder, 'position'), 'utf8').includes('"offset":1'));
+  const position = join(folder, 'position');
+  await until(() => existsSync(position) && readFileSync(position, 'utf8').includes('"offset":1'));
   first.child.kill('SIGKILL');
   await once(first.child, 'exit');
   await publish('two');
