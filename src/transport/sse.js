@@ -485,14 +485,16 @@ export class EventStreams {
         onJoined: (joined) => {
           if (joined === null)
             return stream.sendEvent(encodeNotReplayed(name, false, lastOfRoom > 0, undefined));
-          const { epoch, offset, recovered, replayed } = joined;
+          const { epoch, recovered, replayed, first } = joined;
           const text = encodeJoined(name, joined, undefined, lastOfRoom > 0);
           if (recovered) return stream.sendEvent(text);
-          // The messages that follow move the id.
-          const id = replayed > 0 ? undefined : stream.move(index, eventId(epoch, offset));
+          // The messages of `last` follow, and move the id.
+          const before = first - 1;
+          if (since === null && replayed > 0) return stream.sendEvent(text);
+          const id = stream.move(index, eventId(epoch, before));
           if (since === null) return stream.sendEvent(text, id);
           stream.sendEvent(text);
-          stream.sendEvent(encodeResync(name, epoch, offset, 0), id);
+          stream.sendEvent(encodeResync(name, epoch, before, 0), id);
         },
         // The error has been sent. The client cannot ask again, but it returns.
         onRefused: () => connection.close(CLOSES.OVERLOAD),

@@ -203,7 +203,10 @@ const TAKEN = {
     const member = run.member(client, room);
     const stream = run.stream(room, epoch);
     checker.ask('resync', { member, stream, offset, isRecovered: false });
-    member.beginSpan(stream, offset);
+    // With `last` it names the position before the messages that follow, where their span has begun.
+    const { tail } = member;
+    if (tail?.stream !== stream || offset !== tail.to - tail.replayed)
+      member.beginSpan(stream, offset);
   },
 
   degraded({ run }, { t, client, degraded }) {

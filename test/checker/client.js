@@ -28,8 +28,6 @@ export class Place {
      * @type {Position|null}
      */
     this.position = null;
-    /** Of a stream: up to where the newest messages follow the reply; '' if none do. */
-    this.tail = '';
   }
 }
 

@@ -219,12 +219,9 @@ export class StreamClient {
       recorder.write({ type: 'reply', client, room, epoch, offset, recovered, replayed });
       if (epoch === undefined) return;
       this.kept.add(room);
-      place.tail = replayed > 0 ? `${epoch}:${offset}` : '';
       if (!(recovered && epoch === place.position?.epoch))
         place.position = { epoch, offset: offset - (replayed ?? 0) };
     } else if (type === 'resync') {
-      // With `last` the state that the page loads now ends with the messages that follow.
-      if (place?.tail === `${epoch}:${offset}`) return;
       recorder.write({ type: 'resync', client, room, epoch, offset });
       if (place !== undefined) place.position = { epoch, offset };
     } else if (type === 'degraded') {

@@ -158,6 +158,29 @@ test('an own message of unknown outcome may come to the next connection', () => 
   assert.deepEqual(violated(checked(unknown)), []);
 });
 
+test('a resync with the messages of `last` names the position before them', () => {
+  const model = new Model({ isMixed: true });
+  accepted(model, 'h.0', 5);
+  model.visit(0, 'h.0', 4);
+  accepted(model, 'h.0', 1);
+  const events = model.end();
+  const at = events.findLastIndex((event) => event.type === 'reply' && event.client === 0);
+  const { epoch = '', offset = 0, t } = /** @type {any} */ (events[at]);
+  const withResync = (/** @type {number} */ to) => [
+    ...events.slice(0, at + 1),
+    { t, type: /** @type {const} */ ('resync'), client: 0, room: 'h.0', epoch, offset: to },
+    // What a client drops that believes it.
+    ...events.slice(at + 1).map((event) => {
+      const isOld = event.type === 'deliver' && event.client === 0 && Number(event.offset) <= to;
+      return isOld && event.room === 'h.0'
+        ? { ...event, type: /** @type {const} */ ('repeat') }
+        : event;
+    }),
+  ];
+  assert.deepEqual(violated(checked(withResync(offset - 4))), []);
+  assert.notDeepEqual(violated(checked(withResync(offset))), []);
+});
+
 test('one refusal, followed by no publish to that server for a while, is not an outage', () => {
   const model = new Model();
   model.faults.hidesOutages = true;

@@ -264,7 +264,9 @@ test(
       ['joined', 'resync', 'message'],
     );
     assert.deepEqual(payloads(lost), [5]);
-    assert.equal(lost.events[1].id, '', 'resync does not move the id yet');
+    const [{ epoch, offset }] = lost.all('resync');
+    assert.equal(offset, 4, 'the position before the messages that follow');
+    assert.equal(lost.events[1].id, `${epoch}:4`);
   },
 );
 
