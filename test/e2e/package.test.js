@@ -11,6 +11,7 @@ import { install, manifest, root, run, startInstalled } from '../helpers/packed.
 const TIMEOUT_MS = 120_000;
 
 const CONSUMER = `
+import { Fanfare as Whole } from 'fanfare';
 import { Fanfare, FanfareError, type Room } from 'fanfare/client';
 import { Fanfare as SharedFanfare } from 'fanfare/client/shared';
 import { Fanfare as Listener } from 'fanfare/client/sse';
@@ -29,7 +30,7 @@ export const wrong = (config: Config): string => config.port;
 export const unknown: ErrorCode = 'NO_SUCH_CODE';
 
 type Chat = { text: string };
-const fanfare = new Fanfare('wss://chat.example', { token: async () => 'token', offline: 'queue' });
+const fanfare: Whole = new Fanfare('wss://chat.example', { token: async () => 'token', offline: 'queue' });
 const room: Room<Chat> = fanfare.join<Chat>('chat.1', { last: 5, recoverFailed: async () => [] });
 room.on('message', (payload, { from, offset }) => {
   const text: string = payload.text;
