@@ -115,6 +115,15 @@ test('a payload that is no JSON is refused with a reason', OPTIONS, async (t) =>
   await page.getByRole('alert').filter({ hasText: 'Not JSON' }).waitFor();
 });
 
+test('a refusal of the API is its sentence, without field names and codes', OPTIONS, async (t) => {
+  const { page } = await openView(t, 'publish');
+  const form = page.locator('form.publish').first();
+  await form.getByLabel('Room').fill('x'.repeat(1000));
+  await button(page, 'Publish').click();
+  const text = await page.locator('.notice.bad').textContent();
+  assert.match(String(text), /^room: [^()]*\.$/);
+});
+
 test('broadcast to all connections', OPTIONS, async (t) => {
   const { scene, page } = await openView(t, 'publish');
   const listener = await connect(t, `${wsOf(scene)}?token=${tokenOf('listener')}`);

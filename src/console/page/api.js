@@ -17,7 +17,6 @@ export class ApiError extends Error {
     super(body.message ?? `The server answered with ${status}.`);
     this.status = status;
     this.code = String(body.error ?? '');
-    this.field = body.field;
   }
 }
 

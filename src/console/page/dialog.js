@@ -70,8 +70,10 @@ export async function run(button, action) {
   }
 }
 
-/** @param {unknown} error */
+/**
+ * @param {unknown} error
+ * @returns {string} for people; the messages of the HTTP API name the field themselves
+ */
 export function textOf(error) {
-  const { code, message, field } = /** @type {import('./api.js').ApiError} */ (error);
-  return field === undefined ? message : `${message} (${field}${code ? `, ${code}` : ''})`;
+  return /** @type {Error} */ (error).message;
 }
