@@ -2,30 +2,27 @@
 // hello.js: shows that a server works: two WebSockets join a room, one sends a message, both
 // receive it.
 //
-//   node loadtest/hello.js [ws://127.0.0.1:3000/ws]
+//   node loadtest/hello.js [--target ws://127.0.0.1:3000/ws]
 //
 // It needs only the packages of the server itself.
 
 import { WebSocket } from 'ws';
-import { readOptions } from './lib/options.js';
+import { readOptions, SERVER_HERE, targetUrl } from './lib/options.js';
 
-const URL_HERE = 'ws://127.0.0.1:3000/ws';
-
-const { positionals } = readOptions(
+const {
+  values: { target },
+  positionals: [url = target],
+} = readOptions(
   `Two WebSockets join a room of a running server. One sends a message, and both receive it.
 
   npm run hello
   npm run hello -- ws://127.0.0.1:3000/ws`,
-  '',
+  `target URL | | ${SERVER_HERE} | the server; its URL alone does, too`,
   {
     positionals: 1,
-    check: ({ positionals: [given = URL_HERE] }) =>
-      URL.canParse(given) && /^wss?:$/.test(new URL(given).protocol)
-        ? undefined
-        : `not a URL that begins with ws:// or wss://: ${given}`,
+    check: ({ values, positionals: [given = values.target] }) => void targetUrl(given),
   },
 );
-const url = positionals[0] ?? URL_HERE;
 const TIMEOUT_MS = 5000;
 const room = 'hello';
 const payload = `Hello from process ${process.pid}`;

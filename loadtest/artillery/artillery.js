@@ -12,8 +12,8 @@ import { fileURLToPath } from 'node:url';
 import { WebSocket } from 'ws';
 import { NOT_RUN } from '../lib/options.js';
 
-/** The default target of every scenario. */
-export const TARGET = 'ws://localhost:3000';
+/** The default target: where `npm start` with the same environment listens. */
+export const TARGET = `ws://localhost:${process.env.PORT || 3000}`;
 const DIAL_MS = 5000;
 
 /** @returns {string} the script that is Artillery; ends the process if it is not installed */
@@ -74,7 +74,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   if (!args.includes('--help'))
     await needServer(at < 0 ? TARGET : (args[at].split('=')[1] ?? args[at + 1] ?? TARGET));
   const scenario = fileURLToPath(new URL('../smoke.yml', import.meta.url));
-  const child = startArtillery([...args, scenario], 'inherit');
+  const target = at < 0 && process.env.PORT ? ['--target', TARGET] : [];
+  const child = startArtillery([...target, ...args, scenario], 'inherit');
   // Ctrl-C reaches the whole group, so that Artillery gets it by itself; it prints its report and
   // ends.
   process.on('SIGINT', () => {});

@@ -17,6 +17,9 @@ import { parseArgs } from 'node:util';
 export const NOT_RUN = 2;
 const HELP_COLUMNS = 104;
 
+/** Where `npm start` with the same environment listens. */
+export const SERVER_HERE = `ws://127.0.0.1:${process.env.PORT || 3000}/ws`;
+
 /** The command line is wrong; the message names the correct form. */
 export class UsageError extends Error {}
 
@@ -123,6 +126,21 @@ function parsedValue({ name, kind }, text) {
   if (word === 'whole' && !Number.isInteger(value))
     throw new UsageError(`--${name} is a whole number, not ${text}`);
   return value;
+}
+
+/**
+ * @param {string} text
+ * @param {string[]} [protocols]
+ * @returns {URL}
+ * @throws {UsageError}
+ */
+export function targetUrl(text, protocols = ['ws:', 'wss:']) {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url === null || !protocols.includes(url.protocol)) {
+    const starts = protocols.map((one) => `${one}//`).join(' or ');
+    throw new UsageError(`not a URL that begins with ${starts}: ${text}`);
+  }
+  return url;
 }
 
 /** @param {Values} values */

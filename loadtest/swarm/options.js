@@ -1,7 +1,7 @@
 // options.js: the command line of the swarm.
 
 import { isIP } from 'node:net';
-import { helpText, parse, UsageError } from '../lib/options.js';
+import { helpText, parse, SERVER_HERE, targetUrl, UsageError } from '../lib/options.js';
 import { profileOf } from './profiles.js';
 
 /**
@@ -10,6 +10,7 @@ import { profileOf } from './profiles.js';
 const PHASES = Object.freeze(['connect', 'burst', 'endurance', 'broadcast']);
 /** A larger range is a typing error, and the swarm tries every address before the start. */
 const MAX_SOURCES = 1000;
+const MAX_TARGETS = 1000;
 
 /**
  * The options of a run. Times are milliseconds.
@@ -42,7 +43,7 @@ const MAX_SOURCES = 1000;
 
 const TABLE = `
 Targets, connections, source addresses
-target URL… | | ws://127.0.0.1:3000/ws | server; repeat it for several
+target URL… | | ${SERVER_HERE} | server; repeat it for several; a URL alone does, too
 connections N | whole 1..10000000 | 1000 | connections in all
 source LIST… | | | source addresses: 127.0.0.2-127.0.0.9, or 10.0.0.5,10.0.0.6; without, the kernel chooses one
 processes N | whole 0..1000 | 0 | client processes; 0: as many as the connections need
@@ -88,15 +89,17 @@ The server needs WORKERS >= connections / 19,000 and FANFARE_LIMITS=off.`,
  * @throws {UsageError}
  */
 export function parseOptions(args) {
-  const parsed = parse(TABLE, args);
+  const parsed = parse(TABLE, args, MAX_TARGETS);
   if (parsed === null) return null;
   const { target, source, phases, endurance, rate, metrics, report, ...same } = {
     ...parsed.values,
   };
+  const { given, positionals } = parsed;
+  const named = given.has('target') || positionals.length === 0 ? target : [];
   const profile = usable(() => profileOf(same.profile));
   return /** @type {any} */ ({
     ...same,
-    targets: target.map(targetOf),
+    targets: [...named, ...positionals].map(targetOf),
     sources: [...new Set(source.flatMap(sourcesOf))],
     profile,
     phases: phasesOf(phases, profile),
@@ -105,7 +108,7 @@ export function parseOptions(args) {
     enduranceMs: endurance * 1000,
     replyTimeoutMs: same.replyTimeout * 1000,
     rate: rate || Math.max(1, same.connections / 10),
-    metrics: metrics === '' ? '' : urlOf(metrics, ['http:', 'https:']).href,
+    metrics: metrics === '' ? '' : targetUrl(metrics, ['http:', 'https:']).href,
     report: report.replace(/\.(html|json)$/, ''),
   });
 }
@@ -154,19 +157,7 @@ function targetOf(text) {
     throw new UsageError(
       `${text}: the swarm does not support TLS; use the ws:// port behind the proxy that ends TLS`,
     );
-  return urlOf(text, ['ws:']);
-}
-
-/**
- * @param {string} text
- * @param {string[]} protocols
- */
-function urlOf(text, protocols) {
-  const url = URL.canParse(text) ? new URL(text) : null;
-  const starts = protocols.map((one) => `${one}//`).join(' or ');
-  if (url === null || !protocols.includes(url.protocol))
-    throw new UsageError(`${text} is no URL that begins with ${starts}`);
-  return url;
+  return targetUrl(text, ['ws:']);
 }
 
 /**

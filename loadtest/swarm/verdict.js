@@ -58,6 +58,8 @@ export function verdict({ results, failures, stopped, asked, peak, spans, addres
  */
 function headline({ held, first, stopped, asked, peak, endurance }) {
   if (held) return `held: ${count(peak)} connections, every phase, no failure`;
+  if (peak === 0 && first?.key === 'ECONNREFUSED')
+    return 'nothing listens at the target: start the server (FANFARE_LIMITS=off npm start), or name another with --target';
   const where = `${count(peak)} of ${count(asked)} connections were open at most`;
   const end = stopped === '' ? '' : `; ${stopped}`;
   if (first === undefined) {

@@ -53,6 +53,22 @@ describe('the load tools', { concurrency: 2 }, () => {
     });
   }
 
+  for (const tool of ['hello.js', 'swarm.js', 'artillery/all.js']) {
+    test(`${tool} looks for the server at PORT`, async (t) => {
+      const { out } = await run(t, [`loadtest/${tool}`, '--help'], { PORT: '3999' });
+      assert.match(out, /^ {2}--target URL +.*\[ws:\/\/[\w.]+:3999(\/ws)?\]$/m);
+    });
+  }
+
+  test('hello says at which port nothing listens, and what to do', async (t) => {
+    const PORT = String(await freePort());
+    const said = `nothing listens at ws://127.0.0.1:${PORT}/ws: is the server started (npm start)?\n`;
+    for (const args of [[], ['--target', `ws://127.0.0.1:${PORT}/ws`]]) {
+      const { code, err } = await run(t, ['loadtest/hello.js', ...args], { PORT });
+      assert.deepEqual([code, err], [1, said]);
+    }
+  });
+
   /** @type {[string[], RegExp][]} */
   const wrong = [
     [
@@ -177,12 +193,17 @@ describe('the load tools', { concurrency: 2 }, () => {
  * Runs a tool in the bare tree.
  * @param {import('node:test').TestContext} t
  * @param {string[]} args
+ * @param {Record<string, string>} [env]
  */
-async function run(t, args) {
+async function run(t, args, env) {
   const [command, ...rest] = args[0].endsWith('.sh')
     ? ['bash', ...args]
     : [process.execPath, ...args];
-  const child = spawn(command, rest, { cwd: bare, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(command, rest, {
+    cwd: bare,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   t.after(() => child.kill('SIGKILL'));
   const said = { out: '', err: '' };
   child.stdout.on('data', (data) => (said.out += data));

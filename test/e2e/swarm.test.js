@@ -149,7 +149,7 @@ describe('the swarm', { concurrency: 2 }, () => {
     assert.equal(code, 1, said);
     assert.match(
       said,
-      /verdict: the server was the limit: the server does not listen; .*no connection could be opened/,
+      /verdict: nothing listens at the target: start the server \(.*npm start\), or name another with --target/,
     );
     assert.deepEqual(Object.keys(report().results), ['connect']);
   });

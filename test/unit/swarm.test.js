@@ -237,6 +237,7 @@ test('options are checked, and the message names the invalid one', () => {
     [['--conections', '1'], /conections/],
     [['--target', 'http://x'], /ws:/],
     [['--target', 'wss://x'], /TLS/],
+    [['x'], /not a URL that begins with ws:\/\/: x/],
     [['--metrics', 'x'], /http:/],
     [['--phases', 'burst'], /connect/],
     [['--phases', 'connect,boost'], /boost/],
@@ -251,6 +252,9 @@ test('options are checked, and the message names the invalid one', () => {
       args.join(' '),
     );
   }
+  const targets = (/** @type {string[]} */ ...args) => parseOptions(args)?.targets.map(String);
+  assert.deepEqual(targets('ws://a/'), ['ws://a/']);
+  assert.deepEqual(targets('--target', 'ws://a/', 'ws://b/'), ['ws://a/', 'ws://b/']);
   assert.equal(parseOptions(['--help']), null);
   assert.match(help(), /--limit-percentile P +broadcast: .*\[95\]/);
 });
