@@ -516,9 +516,15 @@ test('messages without an echo whose `ack` comes late leave nothing behind', asy
     collect();
     return process.memoryUsage().heapUsed;
   };
-  const before = await publish(1000, 11);
-  const bytes = (await publish(10_000, 3011)) - before;
-  assert.ok(bytes < 300_000, `${bytes} bytes are left`);
+  // Compiled code grows the heap now and then, but what publishes leave behind grows it each time.
+  let used = await publish(1000, 11);
+  let least = Number.POSITIVE_INFINITY;
+  for (let round = 0; round < 4; round++) {
+    const before = used;
+    used = await publish(10_000, 3011 + round * 20_000);
+    least = Math.min(least, used - before);
+  }
+  assert.ok(least < 300_000, `${least} bytes are left`);
 });
 
 test('a message without an echo is forgotten once the position has passed it', async (t) => {
