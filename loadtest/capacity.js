@@ -39,6 +39,7 @@ import { quiet } from './bench/servers.js';
 import { findClient } from './bench/swarm.js';
 import { clean, measured } from './bench/workloads.js';
 import { markdown, withTable } from './lib/capacity-table.js';
+import { forTerminal, showMs } from './lib/figures.js';
 import { BUCKETS, meanMs } from './lib/latency.js';
 import { readOptions } from './lib/options.js';
 import { count, print } from './lib/run.js';
@@ -130,7 +131,10 @@ for (const plan of plans) {
   await writeFile(file, `${JSON.stringify(results, null, 1)}\n`);
 }
 const results = await saved();
-if (results.rows.length > 0) print(`\n${markdown(results)}\n\nsaved as ${file}`);
+if (results.rows.length > 0) {
+  const tables = markdown(results);
+  print(`\n${process.stdout.isTTY ? forTerminal(tables) : tables}\n\nsaved as ${file}`);
+}
 if (options.readme)
   await writeFile(README, withTable(await readFile(README, 'utf8'), markdown(results)));
 process.exit(failed === 0 ? 0 : 1);
@@ -231,7 +235,7 @@ async function measure({ connections, workers, processes, sources }) {
       async function attempt(rate, forSeconds) {
         const step = await measured(target, () => talk(swarm, groups, rate, forSeconds));
         print(
-          `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${step.p99Ms} ms`,
+          `  ${count(rate)} messages/s for ${forSeconds} s: ${count(step.received)} of ${count(step.expected)} deliveries, p99 ${showMs(step.p99Ms)}`,
         );
         return step;
       }

@@ -19,6 +19,34 @@ export function show(number, digits = 0) {
 }
 
 /**
+ * @param {number} value
+ * @returns {string} with as many digits as a repetition would confirm
+ */
+export function showMs(value) {
+  return `${show(value, value < 10 ? 1 : 0)} ms`;
+}
+
+/**
+ * Markdown for a terminal. A row of a table becomes a column, so that long titles do not make it
+ * wider than a window.
+ * @param {string} text
+ * @returns {string}
+ */
+export function forTerminal(text) {
+  return text.replaceAll(/\*\*|`/g, '').replace(/(^\|.*\|\n?)+/gm, (block) => {
+    const [head, , ...rows] = block
+      .trim()
+      .split('\n')
+      .map((line) => line.slice(1, -1).split('|'))
+      .map((cells) => cells.map((cell) => cell.trim()));
+    const width = (/** @type {string[]} */ cells) => Math.max(...cells.map(({ length }) => length));
+    const line = (/** @type {string} */ title, /** @type {number} */ i) =>
+      [title.padEnd(width(head)), ...rows.map((row) => row[i].padStart(width(row)))].join('  ');
+    return `${head.map(line).join('\n')}\n`;
+  });
+}
+
+/**
  * @param {readonly string[]} head
  * @param {readonly (readonly (string|number)[])[]} rows
  * @param {number} [left] columns that hold text, and are aligned to the left

@@ -1,6 +1,7 @@
 // verdict.js: the result of a run in words: a line for each phase, the first limit that was hit, and
 // the setting to change.
 
+import { showMs } from '../lib/figures.js';
 import { count } from '../lib/run.js';
 
 /** A client process with so much of a core measures itself. */
@@ -102,12 +103,7 @@ const PHASE_LINE = {
 function latencies({ p50, p95, p99 }) {
   return p50 === null
     ? 'nothing timed'
-    : `p50 ${ms(p50)}, p95 ${ms(p95 ?? 0)}, p99 ${ms(p99 ?? 0)}`;
-}
-
-/** @param {number} value */
-function ms(value) {
-  return `${value < 10 ? value.toFixed(1) : count(value)} ms`;
+    : `p50 ${showMs(p50)}, p95 ${showMs(p95 ?? 0)}, p99 ${showMs(p99 ?? 0)}`;
 }
 
 /**

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { markdown, withTable } from '../../loadtest/lib/capacity-table.js';
+import { forTerminal, showMs } from '../../loadtest/lib/figures.js';
 import { BUCKETS, bucketOf, meanMs } from '../../loadtest/lib/latency.js';
 
 const LOAD = {
@@ -72,4 +73,27 @@ test('the average covers the counted latencies only', () => {
   histogram[bucketOf(500_000)] = 1;
   assert.ok(Math.abs(meanMs(histogram) - 125.075) < 2, String(meanMs(histogram)));
   assert.ok(Number.isNaN(meanMs(new Float64Array(BUCKETS))));
+});
+
+test('on a terminal each number of connections is a column, and the lines fit', () => {
+  const row = { ...ROW, connections: 50_000 };
+  const text = forTerminal(markdown({ ...RESULTS, rows: [ROW, row] }));
+  assert.doesNotMatch(text, /[|`]|---|\*\*/);
+  const lines = text.split('\n');
+  const at = lines.findIndex((line) => line.startsWith('connections'));
+  const table = lines.slice(at, lines.indexOf('', at));
+  assert.match(table[0], /^connections +5,000 +50,000$/);
+  assert.match(table[1], /^messages\/s +1,234 +1,234$/);
+  assert.equal(new Set(table.map(({ length }) => length)).size, 1, text);
+  assert.ok(table[0].length <= 80, text);
+  assert.equal(
+    forTerminal('| a | bc |\n| --- | ---: |\n| long | 1 |\n| 2 | 3 |'),
+    'a   long  2\nbc     1  3\n',
+  );
+});
+
+test('a latency has as many digits as are sensible', () => {
+  assert.equal(showMs(132.096), '132 ms');
+  assert.equal(showMs(2.0476), '2.0 ms');
+  assert.equal(showMs(1321.9), '1,322 ms');
 });
