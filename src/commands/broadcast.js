@@ -3,6 +3,7 @@
 // A broadcast is a publication to the room of all connections. When this worker has written it to
 // its own connections, or after BROADCAST_RESULT_MS, the sender gets a result.
 
+import { EVERYONE } from '../hub/hub.js';
 import { encodeBroadcastResult } from '../protocol/encode.js';
 import { encodePublication, KIND, senderOf, tagOf } from '../protocol/publication.js';
 
@@ -24,7 +25,7 @@ export class BroadcastCommand {
    *   `granted`: by token
    * @param {import('../hub/hub.js').Hub} parts.hub
    * @param {{countConnections(): Promise<number>}} parts.broker
-   * @param {import('./publish.js').MessagePublisher} parts.publisher
+   * @param {import('./publish.js').CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    * @param {number} parts.maxInlineBytes of a payload
    * @param {(connection: Connection, nowMs: number, bytes: number) => number} parts.admitBroadcast
@@ -75,11 +76,18 @@ export class BroadcastCommand {
       payloadStart,
       payloadEnd,
     );
-    this.publisher.broadcast(connection, publication, id, {
+    // It gets no ack, because its result follows.
+    /** @type {import('../hub/publisher.js').PublishListener} */
+    const listener = {
       onPublish: () =>
         this.pending.set(tag, { connection, id, payload, sinceMs: performance.now() }),
-      onRefused: () => this.pending.delete(tag),
-    });
+      onPublished() {},
+      onRefused: (_connection, _id, error) => {
+        this.pending.delete(tag);
+        this.replies.brokerError(connection, error, id);
+      },
+    };
+    this.publisher.publishFor(listener, connection, id, EVERYONE, publication);
   }
 
   /** @param {Connection} connection */

@@ -3,7 +3,6 @@
 // All other checks come first, because they cost less. Publishes and joins by the HTTP API do not
 // pass here, because the backend has decided them.
 
-import { EVERYONE } from '../hub/hub.js';
 import { payloadText, withPayload } from '../protocol/publication.js';
 
 /** @typedef {import('../hub/connection.js').Connection} Connection */
@@ -11,7 +10,7 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /** @typedef {import('./handler.js').Handler} Handler */
 /** @typedef {import('./handler.js').Id} Id */
 /** @typedef {import('./order.js').Kind} Kind */
-/** @typedef {import('./publish.js').MessagePublisher} MessagePublisher */
+/** @typedef {import('./publish.js').CommandPublisher} CommandPublisher */
 
 /**
  * @typedef {object} HookRefusal
@@ -38,14 +37,14 @@ import { payloadText, withPayload } from '../protocol/publication.js';
 /** @type {Verdict} */
 const ALLOWED = Object.freeze({ refusal: null, answer: { payload: null } });
 
-/** @implements {MessagePublisher} */
+/** @implements {CommandPublisher} */
 export class HookGate {
   /**
    * @param {object} parts
    * @param {HookCalls} parts.hooks
    * @param {Pick<import('../hub/hub.js').Hub, 'rooms'>} parts.hub
    * @param {import('./order.js').CommandOrder<Verdict>} parts.order
-   * @param {MessagePublisher} parts.publisher
+   * @param {CommandPublisher} parts.publisher
    * @param {import('./replies.js').Replies} parts.replies
    */
   constructor({ hooks, hub, order, publisher, replies }) {
@@ -93,43 +92,14 @@ export class HookGate {
   }
 
   /**
-   * Publishes a message, if onPublish allows it.
-   * @param {Connection} connection
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {Id} id
-   * @param {import('../backend/broker.js').PublishOptions} [options] with the fingerprint of the
-   *   client's payload, so that a repetition counts as one after the hook has changed it
+   * Publishes if onPublish allows it. When the hook has been called, the connection may close: the
+   * message is published nevertheless, as without hooks. A repetition counts as one after the hook
+   * has changed it, because `options` have the fingerprint of the client's payload.
+   * @type {CommandPublisher['publishFor']}
    */
-  message(connection, room, publication, id, options) {
-    this.#publish(connection, room, publication, id, (allowed) =>
-      this.publisher.message(connection, room, allowed, id, options),
-    );
-  }
-
-  /**
-   * Publishes a broadcast, if onPublish allows it.
-   * @param {Connection} connection
-   * @param {Buffer} publication
-   * @param {Id} id
-   * @param {import('./publish.js').BroadcastListener} listener
-   */
-  broadcast(connection, publication, id, listener) {
-    this.#publish(connection, EVERYONE, publication, id, (allowed) =>
-      this.publisher.broadcast(connection, allowed, id, listener),
-    );
-  }
-
-  /**
-   * A message whose hook has been called is published even if the connection closes meanwhile, as
-   * without hooks.
-   * @param {Connection} connection
-   * @param {string} room
-   * @param {Buffer} publication
-   * @param {Id} id
-   * @param {(publication: Buffer) => void} publish
-   */
-  #publish(connection, room, publication, id, publish) {
+  publishFor(listener, connection, id, room, publication, options) {
+    const publish = (/** @type {Buffer} */ allowed) =>
+      this.publisher.publishFor(listener, connection, id, room, allowed, options);
     if (!this.hooks.has('onPublish')) return publish(publication);
     if (this.order.isFull) return this.#refuse(connection, this.hooks.refuseBusy('onPublish'), id);
     const payload = JSON.parse(payloadText(publication));

@@ -9,7 +9,7 @@ import { JoinCommands } from './join.js';
 import { CommandOrder } from './order.js';
 import { PendingJoins, PendingReads } from './pending.js';
 import { PresenceCommand } from './presence.js';
-import { MessageCommand, Publisher } from './publish.js';
+import { MessageCommand } from './publish.js';
 import { Replies } from './replies.js';
 import { SessionCommands } from './session.js';
 
@@ -17,17 +17,11 @@ import { SessionCommands } from './session.js';
 /** @typedef {import('./handler.js').Handler} Handler */
 
 /**
- * The commands' part of the broker's contract.
- * @typedef {object} CommandBroker
- * @property {import('../backend/broker.js').Broker['publish']} publish
- * @property {() => Promise<number>} countConnections
- */
-
-/**
  * @typedef {object} CommandParts
  * @property {import('../config/settings.js').Config} config
  * @property {import('../hub/hub.js').Hub} hub
- * @property {CommandBroker} broker
+ * @property {{countConnections(): Promise<number>}} broker
+ * @property {import('../hub/publisher.js').Publisher} publisher
  * @property {number} idempotencyMs the time that it remembers an idempotency key
  * @property {import('../recovery/scheduler.js').SyncScheduler} scheduler
  * @property {import('../recovery/history-reader.js').HistoryReader} historyReader
@@ -87,7 +81,6 @@ export function createCommands(parts) {
   } = parts;
   const { maxRoomsPerConnection, maxUnsentBytes, maxInlineBytes, clientBroadcast } = config;
   const replies = new Replies({ maxRoomsPerConnection, counters, log });
-  const ownPublisher = new Publisher({ broker, replies, counters });
   const pendingReads = new PendingReads({ replies, charge, counters });
   const pendingJoins = new PendingJoins({ replies, counters });
   const pending = { replies, pendingReads, pendingJoins };
@@ -95,8 +88,9 @@ export function createCommands(parts) {
   const { hooks = null } = parts;
   /** @type {CommandOrder<import('./hook-gate.js').Verdict>} */
   const order = new CommandOrder(config.hookCallsPerConnection);
-  const hookGate = hooks && new HookGate({ hooks, hub, order, publisher: ownPublisher, replies });
-  const publisher = hookGate ?? ownPublisher;
+  const hookGate =
+    hooks && new HookGate({ hooks, hub, order, publisher: parts.publisher, replies });
+  const publisher = hookGate ?? parts.publisher;
 
   const session = new SessionCommands({ config, idempotencyMs, outageNotice, replies });
   const joins = new JoinCommands({
@@ -168,8 +162,8 @@ export function createCommands(parts) {
     refuse: (connection, { error, retryAfterS, message }) =>
       replies.error(connection, error, undefined, retryAfterS || undefined, message),
     sweep: () => broadcasts.sweep(),
-    refusePublishes: () => ownPublisher.refuseAll(),
-    isSettled: () => ownPublisher.unanswered === 0 && order.isEmpty,
+    refusePublishes: () => parts.publisher.refuseCommands(),
+    isSettled: () => parts.publisher.unanswered === 0 && order.isEmpty,
     pendingJoins,
     joins,
     broadcasts,

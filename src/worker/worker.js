@@ -16,6 +16,7 @@ import { VERSION } from '../config/version.js';
 import { Heartbeat } from '../hub/heartbeat.js';
 import { Hub } from '../hub/hub.js';
 import { Outbox } from '../hub/outbox.js';
+import { Publisher } from '../hub/publisher.js';
 import { PresenceTracker } from '../hub/room-users.js';
 import { SlowConsumers } from '../hub/slow-consumers.js';
 import { createCounters } from '../observability/counters.js';
@@ -208,12 +209,14 @@ export class Worker {
         log,
       }) ?? null;
     const entrance = this.hooks?.entrance ?? authenticator;
+    const publisher = new Publisher({ broker, counters });
     const historyReader = new HistoryReader({ scheduler, counters });
     const limiter = (this.limiter = new RateLimiter(config, counters, refused));
     const commands = (this.commands = createCommands({
       config,
       hub,
       broker,
+      publisher,
       idempotencyMs: IDEMPOTENCY_MS,
       tracker,
       scheduler,
@@ -306,6 +309,7 @@ export class Worker {
     this.services = {
       config,
       broker,
+      publisher,
       historyOf: (/** @type {string} */ room) => historyRules.of(room),
       historyReader,
       tracker,

@@ -3,6 +3,7 @@
 import { createCommands } from '../../src/commands/index.js';
 import { Hub } from '../../src/hub/hub.js';
 import { Outbox } from '../../src/hub/outbox.js';
+import { Publisher } from '../../src/hub/publisher.js';
 import { PresenceTracker } from '../../src/hub/room-users.js';
 import { SlowConsumers } from '../../src/hub/slow-consumers.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -85,6 +86,7 @@ export function buildHub({
     config,
     hub,
     broker,
+    publisher: new Publisher({ broker, counters }),
     idempotencyMs: 300_000,
     scheduler,
     historyReader: new HistoryReader({ scheduler, counters }),

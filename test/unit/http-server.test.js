@@ -120,7 +120,8 @@ function apiParts() {
   const never = async () => assert.fail('not called');
   return {
     config,
-    broker: { publish: never, countConnections: never },
+    broker: { countConnections: never },
+    publisher: { publish: never },
     historyOf: () => null,
     blobs: null,
     historyReader: { read: never },

@@ -13,7 +13,8 @@ import { ApiFault, badValue, unknownText } from './fault.js';
  * The parts of a worker that the routes use.
  * @typedef {object} Services
  * @property {import('../../config/settings.js').Config} config
- * @property {Pick<Broker, 'publish'|'countConnections'>} broker
+ * @property {Pick<Broker, 'countConnections'>} broker
+ * @property {Pick<import('../../hub/publisher.js').Publisher, 'publish'>} publisher
  * @property {import('../../backend/broker.js').HistoryOf} historyOf
  * @property {Pick<import('../../recovery/history-reader.js').HistoryReader, 'read'>} historyReader
  * @property {Pick<import('../../hub/room-users.js').PresenceTracker, 'covers'|'read'>|null} tracker

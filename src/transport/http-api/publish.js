@@ -4,9 +4,9 @@
 // has a result of its own. If all of them fail in the same way, the request does.
 
 import { EVERYONE } from '../../hub/hub.js';
+import { onceOnly } from '../../hub/publisher.js';
 import { encodeClaim } from '../../protocol/claim.js';
 import { isRoom } from '../../protocol/decode.js';
-import { fingerprintOf } from '../../protocol/fingerprint.js';
 import { encodePublication, isConnectionId, KIND } from '../../protocol/publication.js';
 import { ApiFault, badValue, faultOf } from './fault.js';
 import {
@@ -35,6 +35,8 @@ const MAX_WAITING_BYTES = 4_194_304;
 const BYTES_PER_UNIT = 4096;
 /** The sender of messages from the API: an id or a user is never empty. */
 const SENDER = '';
+/** The owner of its idempotency keys. */
+const API = '';
 /** RFC 9110 8.3: a body without a type may be anything. */
 const DEFAULT_TYPE = 'application/octet-stream';
 
@@ -49,8 +51,7 @@ const DEFAULT_TYPE = 'application/octet-stream';
  * @typedef {object} Message
  * @property {string} room
  * @property {Buffer} publication
- * @property {string} idempotencyKey '' if there is none
- * @property {string|undefined} fingerprint of the payload; undefined if there is no key
+ * @property {import('../../hub/publisher.js').PublishOptions|undefined} options
  */
 
 /** @typedef {{position: Position|void}|{fault: ApiFault}} Outcome */
@@ -62,11 +63,12 @@ const BROADCAST = { payload };
 
 export class PublishRoutes {
   /** @param {Services} services */
-  constructor({ config, broker, blobs, counters, log }) {
+  constructor({ config, broker, publisher, blobs, counters, log }) {
     const { maxMessageBytes, maxInlineBytes } = config;
     /** Of a payload that goes through the broker. */
     this.maxPayloadBytes = blobs ? maxInlineBytes : Math.min(maxInlineBytes, maxMessageBytes);
     this.broker = broker;
+    this.publisher = publisher;
     this.blobs = blobs;
     this.counters = counters;
     this.log = log;
@@ -143,7 +145,7 @@ export class PublishRoutes {
     const outcomes = await this.#publishAll(
       messages.map((/** @type {Fields} */ fields, /** @type {number} */ index) => {
         const claim = claims[index];
-        const key = fields.idempotencyKey ?? '';
+        const key = fields.idempotencyKey;
         const encoded =
           claim === null
             ? this.#encode(call.body, fields, key)
@@ -172,8 +174,8 @@ export class PublishRoutes {
       start,
       end,
     );
-    const fingerprint = key === '' ? undefined : fingerprintOf(publication);
-    const message = { room: EVERYONE, publication, idempotencyKey: key, fingerprint };
+    const options = onceOnly(API, key, publication);
+    const message = { room: EVERYONE, publication, options };
     const [outcome] = await this.#publishAll([message]);
     if ('fault' in outcome) throw outcome.fault;
     const listenerCount = await this.broker.countConnections().catch(() => undefined);
@@ -237,14 +239,13 @@ export class PublishRoutes {
   /**
    * @param {Buffer} body
    * @param {Fields} fields `payload`, and perhaps `except`
-   * @param {string} key
+   * @param {string|undefined} key
    */
   #encode(body, { payload: slice, except }, key) {
     const { start, end } = slice;
     const now = Date.now();
     const publication = encodePublication(KIND.MESSAGE, now, 0, SENDER, body, start, end, except);
-    const fingerprint = key === '' ? undefined : fingerprintOf(publication);
-    return { publication, idempotencyKey: key, fingerprint };
+    return { publication, options: onceOnly(API, key, publication) };
   }
 
   /**
@@ -275,12 +276,10 @@ export class PublishRoutes {
    * @param {Message} message
    * @returns {Promise<Outcome>}
    */
-  async #publishOne({ room: name, publication, idempotencyKey: key, fingerprint }) {
+  async #publishOne({ room: name, publication, options }) {
     this.counters.api.messages++;
-    this.counters.publications++;
-    const options = key === '' ? undefined : { idempotencyKey: key, fingerprint };
     try {
-      return { position: await this.broker.publish(name, publication, options) };
+      return { position: await this.publisher.publish(name, publication, options) };
     } catch (error) {
       return { fault: faultOf(error, this.log) };
     }
@@ -295,12 +294,11 @@ function unitsOf({ start, end }) {
 /**
  * @param {Claim} claim
  * @param {string|undefined} except
- * @param {string} key
+ * @param {string|undefined} key
  */
 function encodedClaim(claim, except, key) {
   const publication = encodeClaim(Date.now(), SENDER, claim, except);
-  const fingerprint = key === '' ? undefined : fingerprintOf(publication);
-  return { publication, idempotencyKey: key, fingerprint };
+  return { publication, options: onceOnly(API, key, publication) };
 }
 
 /**
@@ -334,11 +332,11 @@ function positionOf(outcome) {
 
 /**
  * @param {Call} call
- * @returns {string} '' if the header is absent
+ * @returns {string|undefined} undefined if the header is absent
  */
 function idempotencyHeader({ headers }) {
   const key = headers['idempotency-key'];
-  if (key === undefined) return '';
+  if (key === undefined) return undefined;
   if (typeof key !== 'string' || !isIdempotencyKey(key)) throw badValue('Idempotency-Key', A_KEY);
   return key;
 }

@@ -1,0 +1,97 @@
+// publisher.js: hands publications to the broker, for the commands and the HTTP API.
+//
+// It counts those that the broker has not answered, so that a drain can wait for them.
+
+import { fingerprintOf } from '../protocol/fingerprint.js';
+
+/** What a listener hears when the worker refuses further publishes. */
+const REFUSING = Object.freeze({ code: 'UNAVAILABLE' });
+
+/** @typedef {import('./connection.js').Connection} Connection */
+/** @typedef {import('../protocol/position.js').Position} Position */
+/** @typedef {string|number|undefined} Id */
+
+/** @typedef {import('../backend/broker.js').PublishOptions} PublishOptions */
+
+/**
+ * A command that publishes. One object serves all of its publications.
+ * @typedef {object} PublishListener
+ * @property {(connection: Connection, id: Id) => void} onPublish called before the broker gets it
+ * @property {(connection: Connection, id: Id, position: Position|void) => void} onPublished
+ * @property {(connection: Connection, id: Id, error: unknown) => void} onRefused
+ */
+
+export class Publisher {
+  /**
+   * @param {object} parts
+   * @param {Pick<import('../backend/broker.js').Broker, 'publish'>} parts.broker
+   * @param {import('../observability/counters.js').Counters} parts.counters
+   */
+  constructor({ broker, counters }) {
+    this.broker = broker;
+    this.counters = counters;
+    /** Publications that the broker has not answered. */
+    this.unanswered = 0;
+    this.isRefusing = false;
+  }
+
+  /** From now on publishes of commands are refused with UNAVAILABLE. */
+  refuseCommands() {
+    this.isRefusing = true;
+  }
+
+  /**
+   * Publishes for a command. The listener, and not a promise of its own, hears of the answer.
+   * @param {PublishListener} listener
+   * @param {Connection} connection
+   * @param {Id} id
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {PublishOptions} [options]
+   */
+  publishFor(listener, connection, id, room, publication, options) {
+    if (this.isRefusing) return listener.onRefused(connection, id, REFUSING);
+    listener.onPublish(connection, id);
+    this.counters.publications++;
+    this.unanswered++;
+    this.broker.publish(room, publication, options).then(
+      (position) => {
+        this.unanswered--;
+        listener.onPublished(connection, id, position);
+      },
+      (error) => {
+        this.unanswered--;
+        listener.onRefused(connection, id, error);
+      },
+    );
+  }
+
+  /**
+   * Publishes for a request of the HTTP API. While the worker drains, requests that it has accepted
+   * before still publish.
+   * @param {string} room
+   * @param {Buffer} publication
+   * @param {PublishOptions} [options]
+   */
+  async publish(room, publication, options) {
+    this.counters.publications++;
+    this.unanswered++;
+    try {
+      return await this.broker.publish(room, publication, options);
+    } finally {
+      this.unanswered--;
+    }
+  }
+}
+
+/**
+ * @param {string} owner of the key; '': the HTTP API. No owner can use up the keys of another.
+ * @param {string|undefined} key
+ * @param {Buffer} publication
+ * @returns {PublishOptions|undefined} undefined if there is no key
+ */
+export function onceOnly(owner, key, publication) {
+  if (key === undefined) return undefined;
+  const idempotencyKey = owner === '' ? key : `${owner} ${key}`;
+  return { idempotencyKey, fingerprint: fingerprintOf(publication) };
+}
