@@ -4,9 +4,10 @@
 //   npm ci && node ops/release/release.js           into release/
 //   node ops/release/release.js --to /tmp/out --commit v0.2.0
 //
-// 1. Exports the commit twice, and packs both. The tarballs have to be equal byte for byte.
+// 1. Exports the commit twice, and packs the server and the client in both. The tarballs have to be
+//    equal byte for byte.
 // 2. Writes the SBOM of the production dependencies from package-lock.json, as CycloneDX and SPDX.
-// 3. Writes provenance.json: from which commit, lock file, Node and npm the tarball was made. It is
+// 3. Writes provenance.json: from which commit, lock file, Node and npm the tarballs were made. It is
 //    not signed. `npm publish --provenance` in CI signs a statement of its own (README.md).
 // 4. Writes SHA256SUMS over all of them.
 //
@@ -17,7 +18,7 @@ import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -50,10 +51,10 @@ function run(cwd, command, ...args) {
 const digest = (algorithm, path) => createHash(algorithm).update(readFileSync(path)).digest('hex');
 
 /**
- * Exports the commit to a folder and packs it there.
+ * Exports the commit to a folder and packs the server and the client there.
  * @param {string} folder
  * @param {string} commit
- * @returns {{source: string, tarball: string}}
+ * @returns {{source: string, tarballs: string[]}} the server's first
  */
 function packIn(folder, commit) {
   // npm takes the name of the SBOM from the folder.
@@ -62,24 +63,31 @@ function packIn(folder, commit) {
   run(root, 'git', 'archive', '--format=tar', `--output=${folder}/source.tar`, commit);
   run(source, 'tar', '-xf', '../source.tar');
   symlinkSync(join(root, 'node_modules'), join(source, 'node_modules'));
-  const options = ['--json', `--pack-destination=${folder}`];
-  const packed = run(source, 'npm', 'run', '--silent', 'package', '--', ...options);
-  const [{ filename }] = JSON.parse(packed);
-  return { source, tarball: join(folder, filename) };
+  const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${folder}`];
+  const tarballs = [source, join(source, 'src/client')].map((path) => {
+    const { name, version } = manifestOf(path);
+    run(path, 'npm', 'pack', ...options);
+    return join(folder, `${name}-${version}.tgz`);
+  });
+  return { source, tarballs };
 }
+
+/** @param {string} folder */
+const manifestOf = (folder) => JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
 
 const startedOn = new Date().toISOString();
 const work = mkdtempSync(join(tmpdir(), 'fanfare-release-'));
 process.on('exit', () => rmSync(work, { recursive: true, force: true }));
 
 const commit = run(root, 'git', 'rev-parse', `${values.commit}^{commit}`);
-const { source, tarball } = packIn(join(work, 'first'), commit);
+const { source, tarballs } = packIn(join(work, 'first'), commit);
 const again = packIn(join(work, 'second'), commit);
-if (digest('sha512', tarball) !== digest('sha512', again.tarball))
-  throw new Error('two builds of the commit differ: the package is not reproducible');
+for (const [index, tarball] of tarballs.entries()) {
+  if (digest('sha512', tarball) !== digest('sha512', again.tarballs[index]))
+    throw new Error(`two builds of the commit differ: ${basename(tarball)} is not reproducible`);
+}
 
-const manifest = JSON.parse(readFileSync(join(source, 'package.json'), 'utf8'));
-const { name, version, repository } = manifest;
+const { name, version, repository } = manifestOf(source);
 const changelog = readFileSync(join(source, 'CHANGELOG.md'), 'utf8');
 if (!values.unreleased && !changelog.includes(`\n## ${version} `))
   throw new Error(`CHANGELOG.md has no heading "## ${version} – date" (--unreleased: go on)`);
@@ -97,7 +105,7 @@ function save(file, content) {
 }
 
 const base = `${name}-${version}`;
-save(`${base}.tgz`, readFileSync(tarball));
+for (const tarball of tarballs) save(basename(tarball), readFileSync(tarball));
 for (const [format, ending] of [
   ['cyclonedx', 'cdx.json'],
   ['spdx', 'spdx.json'],
@@ -109,12 +117,10 @@ for (const [format, ending] of [
 // In-toto statement v1 with a SLSA provenance v1, https://slsa.dev/spec/v1.0/provenance
 const statement = {
   _type: 'https://in-toto.io/Statement/v1',
-  subject: [
-    {
-      name: `pkg:npm/${name}@${version}`,
-      digest: { sha256: digest('sha256', tarball), sha512: digest('sha512', tarball) },
-    },
-  ],
+  subject: tarballs.map((tarball) => ({
+    name: `pkg:npm/${basename(tarball, `-${version}.tgz`)}@${version}`,
+    digest: { sha256: digest('sha256', tarball), sha512: digest('sha512', tarball) },
+  })),
   predicateType: 'https://slsa.dev/provenance/v1',
   predicate: {
     buildDefinition: {
@@ -140,4 +146,7 @@ save('SHA256SUMS', files.map((file) => `${digest('sha256', join(out, file))}  ${
 
 console.log(`${files.join('\n')}\n`);
 console.log(`Two builds of ${commit.slice(0, 12)} are equal. Nothing is published.`);
-console.log(`To publish: npm publish ${join(out, files[0])} --provenance --access public`);
+for (const tarball of tarballs) {
+  const path = join(out, basename(tarball));
+  console.log(`To publish: npm publish ${path} --provenance --access public`);
+}

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { test } from 'node:test';
 import { WebSocket } from 'ws';
-import { install, manifest, root, run, startInstalled } from '../helpers/packed.js';
+import { install, manifest, pack, root, run, startInstalled } from '../helpers/packed.js';
 
 const TIMEOUT_MS = 120_000;
 
@@ -85,6 +85,29 @@ export const typo: Hooks = { onJoin: () => ({ denied: 'no' }) };
 import { Hub } from 'fanfare/src/hub/hub.js';
 export { Hub };
 `;
+
+const CLIENT_CONSUMER = `
+import { Fanfare, FanfareError, type Room } from 'fanfare-client';
+import { Fanfare as NodeFanfare } from 'fanfare-client/node';
+import { Fanfare as SharedFanfare } from 'fanfare-client/shared';
+import { Fanfare as Listener } from 'fanfare-client/sse';
+
+const room: Room<{ text: string }> = new Fanfare('wss://chat.example').join('chat.1');
+room.on('message', ({ text }) => text.length);
+// @ts-expect-error: a payload has a text
+room.publish({ words: 'hi' });
+export const all = [NodeFanfare, SharedFanfare, Listener];
+export const retryable = (error: FanfareError): boolean => error.retryable;
+`;
+
+test('fanfare-client has the version, license and Node of the package', () => {
+  const client = JSON.parse(readFileSync(join(root, 'src/client/package.json'), 'utf8'));
+  const { version, license, engines, peerDependencies, dependencies } = client;
+  assert.deepEqual([version, license], [manifest.version, manifest.license]);
+  assert.deepEqual(engines, manifest.engines);
+  assert.equal(dependencies, undefined);
+  assert.equal(peerDependencies.ws.split('.')[0], manifest.dependencies.ws.split('.')[0]);
+});
 
 test('the package installs elsewhere, starts, carries a message and type-checks', {
   timeout: 3 * TIMEOUT_MS,
@@ -172,24 +195,77 @@ test('the package installs elsewhere, starts, carries a message and type-checks'
     assert.equal(stdout, 'hello\n', stderr);
   });
 
-  await t.test('a TypeScript file that imports it type-checks', () => {
-    writeFileSync(join(home, 'consumer.ts'), CONSUMER);
-    const tsc = join(root, 'node_modules/typescript/bin/tsc');
-    const options = [
-      '--noEmit',
-      '--strict',
-      '--skipLibCheck',
-      '--module',
-      'nodenext',
-      '--target',
-      'es2022',
-    ];
-    const typeRoots = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
-    const checked = run(home, process.execPath, tsc, ...options, ...typeRoots, 'consumer.ts');
-    assert.equal(checked.stdout, '');
-    assert.equal(checked.status, 0);
+  await t.test('fanfare-client, installed alone, connects to it and type-checks', async (t) => {
+    const server = await startInstalled(t, home);
+    const client = pack(t, 'fanfare-client');
+    assert.deepEqual(
+      client.files.filter((path) => /server|hub|worker|\.test\./.test(path)),
+      [],
+    );
+    for (const path of ['LICENSE', 'README.md', 'index.js', 'sse/index.js', 'dist/fanfare.min.js'])
+      assert.ok(client.files.includes(path), path);
+    writeFileSync(join(client.home, 'package.json'), '{"private":true,"type":"module"}\n');
+    const added = run(client.home, 'npm', 'install', '--offline', '--no-audit', client.tarball);
+    assert.equal(added.status, 0, added.stderr);
+    assert.deepEqual(
+      readdirSync(join(client.home, 'node_modules')).filter((name) => !name.startsWith('.')),
+      ['fanfare-client'],
+    );
+    // A global WebSocket came with Node 22; `ws` stands for it here.
+    symlinkSync(join(root, 'node_modules/ws'), join(client.home, 'node_modules/ws'));
+    for (const [from, options] of [
+      ['fanfare-client', '{ WebSocket }'],
+      ['fanfare-client/node', '{}'],
+    ]) {
+      const script = `
+        import { WebSocket } from 'ws';
+        import { Fanfare } from '${from}';
+        import 'fanfare-client/shared';
+        import 'fanfare-client/sse';
+        const fanfare = new Fanfare('ws://127.0.0.1:${server.port}', ${options});
+        const room = fanfare.join('lobby');
+        room.on('joined', () => room.publish('hello'));
+        for await (const { payload } of room) {
+          console.log(payload);
+          await fanfare.close();
+        }`;
+      const { stdout, stderr } = run(
+        client.home,
+        process.execPath,
+        '--input-type=module',
+        '-e',
+        script,
+      );
+      assert.equal(stdout, 'hello\n', stderr);
+    }
+    typeCheck(client.home, CLIENT_CONSUMER);
   });
+
+  await t.test('a TypeScript file that imports it type-checks', () => typeCheck(home, CONSUMER));
 });
+
+/**
+ * @param {string} home
+ * @param {string} text
+ */
+function typeCheck(home, text) {
+  writeFileSync(join(home, 'consumer.ts'), text);
+  const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext'];
+  const types = ['--typeRoots', join(root, 'node_modules/@types'), '--types', 'node'];
+  const { status, stdout } = run(
+    home,
+    process.execPath,
+    tsc,
+    ...options,
+    '--target',
+    'es2022',
+    ...types,
+    'consumer.ts',
+  );
+  assert.equal(stdout, '');
+  assert.equal(status, 0);
+}
 
 /**
  * @param {import('node:test').TestContext} t

@@ -17,7 +17,7 @@ const noGit = existsSync(`${root}.git`) ? false : 'this is no clone';
 const release = (...args) =>
   spawnSync(process.execPath, [SCRIPT, ...args], { encoding: 'utf8', timeout: 110_000 });
 
-test('a release has the tarball, two SBOMs, its provenance and checksums', {
+test('a release has both tarballs, two SBOMs, its provenance and checksums', {
   timeout: 115_000,
   skip: noGit,
 }, (t) => {
@@ -26,7 +26,9 @@ test('a release has the tarball, two SBOMs, its provenance and checksums', {
   assert.equal(status, 0, stderr);
   assert.match(stdout, /are equal\. Nothing is published\./);
   const base = `fanfare-${manifest.version}`;
-  const names = [`${base}.tgz`, `${base}.cdx.json`, `${base}.spdx.json`, 'provenance.json'];
+  const client = `fanfare-client-${manifest.version}.tgz`;
+  const sboms = [`${base}.cdx.json`, `${base}.spdx.json`];
+  const names = [`${base}.tgz`, client, ...sboms, 'provenance.json'];
   assert.deepEqual(readdirSync(out).sort(), [...names, 'SHA256SUMS'].sort());
 
   const read = (/** @type {string} */ name) => readFileSync(join(out, name));
@@ -44,7 +46,10 @@ test('a release has the tarball, two SBOMs, its provenance and checksums', {
   assert.equal(packages.length, components.length + 1);
 
   const { subject, predicate } = JSON.parse(String(read('provenance.json')));
-  assert.equal(subject[0].digest.sha256, sha256(`${base}.tgz`));
+  assert.deepEqual(
+    subject.map((/** @type {{digest: {sha256: string}}} */ { digest }) => digest.sha256),
+    [sha256(`${base}.tgz`), sha256(client)],
+  );
   const head = spawnSync('git', ['rev-parse', 'HEAD'], { cwd: root, encoding: 'utf8' });
   assert.equal(predicate.buildDefinition.externalParameters.commit, head.stdout.trim());
 });
@@ -68,8 +73,9 @@ test('the workflow for a release runs scripts that exist, and publishes after th
   assert.ok(commandsOf(jobs.test).includes('npm test'));
   assert.ok(commandsOf(jobs.pack).includes('node ops/release/release.js'));
   assert.deepEqual(jobs.publish.needs, ['test', 'pack']);
-  const publish = commandsOf(jobs.publish).find((one) => one.startsWith('npm publish'));
-  assert.match(String(publish), /--provenance/);
+  const published = commandsOf(jobs.publish).filter((one) => one.startsWith('npm publish'));
+  assert.equal(published.length, 2);
+  for (const command of published) assert.match(command, /--provenance/);
 });
 
 test('no job of the workflow that may write runs code of the repository or of dependencies', () => {

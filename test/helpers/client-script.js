@@ -7,17 +7,16 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
+const client = `${root}src/client/`;
 
 /** @returns {Map<string, string>} the texts of dist/, by name: `fanfare.min.js` */
 export function clientScripts() {
-  const { scripts } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
+  const { scripts } = JSON.parse(readFileSync(`${client}package.json`, 'utf8'));
   const folder = mkdtempSync(join(tmpdir(), 'fanfare-client-'));
   try {
-    const [command, ...options] = scripts['build:client']
-      .replace(/(?<=--outdir=)\S+/, folder)
-      .split(' ');
+    const [command, ...options] = scripts.build.replace(/(?<=--outdir=)\S+/, folder).split(' ');
     const built = spawnSync(`${root}node_modules/.bin/${command}`, options, {
-      cwd: root,
+      cwd: client,
       encoding: 'utf8',
     });
     if (built.status !== 0) throw new Error(`${command} failed: ${built.stderr}`);

@@ -32,12 +32,13 @@ export function run(cwd, command, ...args) {
 }
 
 /**
- * Packs a copy of this checkout.
+ * Packs a copy of this checkout, or the client in it.
  * @param {import('node:test').TestContext} t
+ * @param {'fanfare'|'fanfare-client'} [name]
  * @returns {{tarball: string, files: string[], home: string}} its path, the paths in it, and an
  *   empty folder
  */
-export function pack(t) {
+export function pack(t, name = 'fanfare') {
   const folder = temporaryFolder(t);
   const copy = join(folder, 'copy');
   const home = join(folder, 'home');
@@ -45,12 +46,14 @@ export function pack(t) {
   const ignored = ['node_modules', '.git', 'types', 'results'];
   cpSync(root, copy, { recursive: true, filter: (path) => !ignored.includes(basename(path)) });
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-  const options = ['--json', `--pack-destination=${folder}`];
-  const packed = run(copy, 'npm', 'run', '--silent', 'package', '--', ...options);
+  const options = ['--silent', '--ignore-scripts=false', `--pack-destination=${folder}`];
+  const cwd = name === 'fanfare' ? copy : join(copy, 'src/client');
+  const packed = run(cwd, 'npm', 'pack', ...options);
   assert.equal(packed.status, 0, packed.stderr);
-  const [{ filename, files }] = JSON.parse(packed.stdout);
-  const paths = files.map((/** @type {{path: string}} */ { path }) => path);
-  return { tarball: join(folder, filename), files: paths, home };
+  const tarball = join(folder, `${name}-${manifest.version}.tgz`);
+  const { stdout } = run(folder, 'tar', '-tzf', tarball);
+  const files = stdout.trim().split('\n');
+  return { tarball, files: files.map((path) => path.slice('package/'.length)), home };
 }
 
 /**
