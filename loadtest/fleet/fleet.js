@@ -2,15 +2,11 @@
 //
 //   npm run fleet                        64 workers, 10,000 quiet rooms
 //   npm run fleet -- --workers 640
-//   npm run fleet -- --workers 640 --per-server 64 --subscriptions server
 //
 // Simulated workers (workers.js) run the Redis backend and the recovery of the server against a
 // real redis-server with an append-only file. They have no clients, so a machine can hold hundreds
 // of them. Each phase lasts some seconds. Redis itself counts its commands, its CPU and the bytes
 // of its file (`INFO`); the workers count the messages that reach them.
-//
-// With --subscriptions server, the workers of a server share a subscription proxy, as in a real
-// primary. One process (primaries.js) holds the proxies of all servers.
 //
 // Limits: the workers share the machine with Redis. If they can't read fast enough, Redis delivers
 // fewer messages. So the report shows the CPU of the workers, too.
@@ -31,7 +27,6 @@ const { values } = readOptions(
   'Measures the load of a fleet of workers on one Redis.',
   `workers N | whole 1..2000 | 64 | simulated workers
   per-server N | whole 1..1000 | 8 | workers of a server
-  subscriptions WHO | one of worker server | worker | who subscribes at Redis
   processes N | whole 1..64 | ${availableParallelism()} | processes that hold them
   rooms N | whole 1..1000000 | 10000 | quiet rooms with history, each followed by one worker
   rate N | whole 1..1000 | 20 | publications a second to the room of all workers
@@ -43,19 +38,16 @@ const { values } = readOptions(
 const { workers: workerCount, rooms: roomCount, seconds, settle, save } = values;
 const processCount = Math.min(values.processes, workerCount);
 const perServer = values.perServer;
-const serverCount = Math.ceil(workerCount / perServer);
 const phases = /** @type {string[]} */ (values.phases);
 const LIMIT_MS = 120_000 + phases.length * 1000 * (settle + seconds) + 100 * workerCount;
 const SCRIPT = fileURLToPath(new URL('workers.js', import.meta.url));
-const PRIMARIES = fileURLToPath(new URL('primaries.js', import.meta.url));
 /** The file is never rewritten, so it grows by the writes of the workers. */
 const REDIS_ARGS = ['--appendonly', 'yes', '--auto-aof-rewrite-percentage', '0'];
 
-/** A process with simulated workers, or with their primaries. */
+/** A process with simulated workers. */
 class WorkerProcess {
-  /** @param {string} [script] */
-  constructor(script = SCRIPT) {
-    this.child = fork(script, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  constructor() {
+    this.child = fork(SCRIPT, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
     this.latestId = 0;
     /** @type {Map<number, {resolve: (result: any) => void, reject: (error: Error) => void}>} */
     this.waiting = new Map();
@@ -103,16 +95,14 @@ class WorkerProcess {
  * @property {Record<string, number>} delivered to the workers
  * @property {number} checks of positions
  * @property {number[]} delays of publications to the common room since the last reading, in ms
- * @property {import('./primaries.js').PrimaryFigures|null} primaries
  */
 
 /**
  * @param {Redis} redis
  * @param {WorkerProcess[]} processes
- * @param {WorkerProcess|null} primaries
  * @returns {Promise<Reading>}
  */
-async function read(redis, processes, primaries) {
+async function read(redis, processes) {
   const text = await redis.call('INFO', 'everything').then(String);
   const field = (/** @type {string} */ name) =>
     Number(new RegExp(`^${name}:(\\S+)`, 'm').exec(text)?.[1]);
@@ -138,7 +128,6 @@ async function read(redis, processes, primaries) {
     delivered,
     checks: figures.reduce((sum, { checks }) => sum + checks, 0),
     delays: figures.flatMap(({ delays }) => delays),
-    primaries: (await primaries?.do('figures')) ?? null,
   };
 }
 
@@ -168,15 +157,6 @@ function difference(before, after) {
     aofBytes: rate(before.aofBytes, after.aofBytes),
     outputBytes: rate(before.outputBytes, after.outputBytes),
     checks: rate(before.checks, after.checks),
-    /** Of all servers; null if each worker subscribes at Redis. */
-    primaries:
-      before.primaries === null || after.primaries === null
-        ? null
-        : {
-            ...after.primaries,
-            cpu: rate(before.primaries.cpuSeconds, after.primaries.cpuSeconds),
-            received: rate(before.primaries.received, after.primaries.received),
-          },
     delays: after.delays.sort((a, b) => a - b),
   };
 }
@@ -194,8 +174,6 @@ function markdown(results) {
     return [
       phase,
       show(commands),
-      // A primary gets a message once for all of its workers.
-      show(rates.primaries?.received ?? sum(rates.delivered)),
       show(sum(rates.delivered)),
       show(rates.delivered.census),
       show(100 * rates.cpu, 1),
@@ -203,14 +181,7 @@ function markdown(results) {
       show(rates.outputBytes / 1000),
     ];
   });
-  const head = [
-    'phase',
-    'commands/s',
-    'deliveries/s',
-    'to workers',
-    'of the census',
-    'CPU, % of a core',
-  ];
+  const head = ['phase', 'commands/s', 'deliveries/s', 'of the census', 'CPU, % of a core'];
   const lines = [
     `# ${show(workerCount)} workers, one Redis`,
     '',
@@ -234,14 +205,6 @@ function markdown(results) {
         `${show((rooms.aofBytes - idle.aofBytes) / rooms.checks, 1)} bytes of AOF each; ` +
         `1,000,000 rooms take ${show((rooms.checks / roomCount) * check, 2)} of a core.`,
     );
-  }
-  for (const [phase, { primaries }] of Object.entries(results)) {
-    if (primaries !== null)
-      lines.push(
-        `Primaries, ${phase}: ${show(100 * primaries.cpu, 1)} % of a core for ${serverCount} ` +
-          `servers; ${show(primaries.workers)} subscriptions of workers are ` +
-          `${show(primaries.redis)} at Redis; ${primaries.cut} links closed.`,
-      );
   }
   if (fanOut !== undefined && fanOut.delays.length > 0) {
     const { delays } = fanOut;
@@ -281,20 +244,16 @@ await run(
     for (const process of processes) test.after(() => process.end());
     const env = {
       REDIS_URL: server.url,
-      REDIS_SUBSCRIPTIONS: values.subscriptions,
       FANFARE_HISTORY: 'quiet.*=100/1h',
     };
-    const primaries = values.subscriptions === 'server' ? new WorkerProcess(PRIMARIES) : null;
-    if (primaries !== null) test.after(() => primaries.end());
-    const relayPaths = (await primaries?.do('open', { env, count: serverCount })) ?? [];
     /** @type {Record<string, Rates>} */
     const results = {};
     /** @param {string} phase */
     const measure = async (phase) => {
       await pause(1000 * settle);
-      const before = await read(redis, processes, primaries);
+      const before = await read(redis, processes);
       await pause(1000 * seconds);
-      results[phase] = difference(before, await read(redis, processes, primaries));
+      results[phase] = difference(before, await read(redis, processes));
       test.note(phase, `${show(100 * results[phase].cpu, 1)} % of a core`);
     };
     /**
@@ -313,7 +272,7 @@ await run(
       return done.reduce((sum, n) => sum + n, 0);
     };
 
-    const up = await share('open', workerCount, { env, perServer, relayPaths });
+    const up = await share('open', workerCount, { env, perServer });
     test.check('workers that have reached Redis', workerCount, up);
     if (phases.includes('idle')) await measure('idle');
     if (phases.includes('churn')) {
@@ -336,7 +295,6 @@ await run(
       await publishing;
     }
     await Promise.all(processes.map((process) => process.do('close')));
-    await primaries?.do('close');
 
     const lines = markdown(results);
     print(`\n${lines.join('\n')}\n`);
@@ -344,7 +302,6 @@ await run(
     mkdirSync(dirname(save), { recursive: true });
     writeFileSync(`${save}.md`, `${lines.join('\n')}\n`);
     const options = {
-      subscriptions: values.subscriptions,
       perServer,
       workers: workerCount,
       rooms: roomCount,

@@ -22,11 +22,10 @@ const CHURN_MS = 50;
 /** The room that each worker follows. */
 export const COMMON_ROOM = 'common';
 
-/** A worker's link to its primary, as if the primary never wrote. @param {string} path */
-function silentPrimary(path) {
+/** A worker's link to its primary, as if the primary never wrote. */
+function silentPrimary() {
   return /** @type {import('../../src/backend/embedded/relay-client.js').RelayClient} */ (
     /** @type {unknown} */ ({
-      path,
       volunteer() {},
       listen() {},
       passReport() {},
@@ -73,9 +72,8 @@ class SimulatedWorker {
    * @param {NodeJS.ProcessEnv} env
    * @param {number} number in the fleet, from 0
    * @param {number} perServer workers of a server
-   * @param {string[]} relayPaths of the servers; empty if each worker subscribes at Redis
    */
-  constructor(env, number, perServer, relayPaths) {
+  constructor(env, number, perServer) {
     const { config, faults } = loadConfig(env);
     if (config === null) throw new Error(faults.join());
     const log = pino({ level: 'silent' });
@@ -88,7 +86,7 @@ class SimulatedWorker {
       workerId: `server-${Math.floor(number / perServer)}:${number}`,
       historyRules,
       announcements: { join: Buffer.alloc(0), leave: Buffer.alloc(0) },
-      machine: silentPrimary(relayPaths[Math.floor(number / perServer)] ?? ''),
+      machine: silentPrimary(),
       events: { onPublishLag() {}, onRoundTrip() {} },
     });
     const broker = (this.broker = this.backend.broker);
@@ -160,15 +158,13 @@ async function each(items, atOnce, work) {
 const ORDERS = {
   /**
    * Starts workers.
-   * @param
-   *   {{env: NodeJS.ProcessEnv, first: number, count: number, perServer: number, relayPaths: string[]}}
-   *   order
+   * @param {{env: NodeJS.ProcessEnv, first: number, count: number, perServer: number}} order
    * @returns {Promise<number>} those that have reached Redis
    */
-  async open({ env, first, count, perServer, relayPaths }) {
+  async open({ env, first, count, perServer }) {
     workers = Array.from(
       { length: count },
-      (_, i) => new SimulatedWorker(env, first + i, perServer, relayPaths),
+      (_, i) => new SimulatedWorker(env, first + i, perServer),
     );
     await each(workers, AT_ONCE, (worker) => worker.open());
     return workers.filter(({ broker }) => broker.state === 'up').length;

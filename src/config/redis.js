@@ -120,8 +120,6 @@ export function readRedisSettings(values, isSet) {
   if (settings.sentinelUsername !== '' && settings.sentinelPassword === '') {
     faults.push('REDIS_SENTINEL_USERNAME: has no effect without REDIS_SENTINEL_PASSWORD');
   }
-  if (way === 'REDIS_CLUSTER' && values.redisSubscriptions === 'server')
-    faults.push('REDIS_SUBSCRIPTIONS: `server` does not work with REDIS_CLUSTER; use `worker`');
   faults.push(...idle(way, isTls, isSet));
   const tls = {
     caFile: text('redisTlsCaFile'),
@@ -163,7 +161,7 @@ function idle(way, isTls, isSet) {
     }
   }
   if (way === '') {
-    for (const name of ['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS', 'REDIS_SUBSCRIPTIONS']) {
+    for (const name of ['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS']) {
       const isIdle = name === 'REDIS_TLS' ? isTls : isSet(name);
       if (isIdle)
         faults.push(

@@ -267,9 +267,8 @@ const ROWS = /** @satisfies {readonly Setting[]} */ (
       type: 'enum',
       default: 'worker',
       values: ['worker', 'server'],
-      fixed: true,
       meaning:
-        'Whether each `worker` subscribes at Redis, or the primary once for all workers of the `server`. With `server`, Redis delivers a message once for each server ([when to use it](scale.md#one-subscription-for-each-server)). Not with `REDIS_CLUSTER`.',
+        'Deprecated, and without effect: each worker subscribes at Redis. With `server`, the log has a warning at the start.',
     },
     {
       env: 'SERVER_ID',

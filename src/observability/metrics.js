@@ -40,8 +40,6 @@ import { droppedLines } from './log.js';
  * @property {() => Record<string, number>} presenceEvents of the embedded broker
  * @property {() => {bytes: number, publications: number, lost: Record<string, number>}} history of
  *   the embedded broker
- * @property {() => {workers: number, redis: number}} subscriptions through the subscription proxy
- * @property {() => number} cutLinks of the subscription proxy
  * @property {() => Record<string, number>} opsSocketsClosed by the operations port
  */
 
@@ -729,19 +727,6 @@ export const PRIMARY_METRICS = Object.freeze([
     label: 'kind',
     help: 'Reports about connections per address and user: `sent`, `received` from other servers, of an `unknown_version`, or `malformed`.',
     read: (source) => source.fleetLimits().reports,
-  },
-  {
-    name: 'fanfare_redis_shared_subscriptions',
-    type: 'gauge',
-    label: 'side',
-    help: 'With REDIS_SUBSCRIPTIONS=server: subscriptions of all `workers` of this server, and those at `redis` that serve them.',
-    read: (source) => source.subscriptions(),
-  },
-  {
-    name: 'fanfare_redis_shared_links_closed_total',
-    type: 'counter',
-    help: 'With REDIS_SUBSCRIPTIONS=server: links to workers that the primary closed because the worker read too slowly. The worker recovers as after an outage of Redis.',
-    read: (source) => source.cutLinks(),
   },
   {
     name: 'fanfare_embedded_history_bytes',

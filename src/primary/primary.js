@@ -1,5 +1,5 @@
-// primary.js: the process without client sockets. It runs the relay, the supervisor, the operations
-// port and, if REDIS_SUBSCRIPTIONS is `server`, the subscription proxy. It handles the signals.
+// primary.js: the process without client sockets. It runs the relay, the supervisor and the
+// operations port, and handles the signals.
 //
 //   SIGTERM, SIGINT   drain and exit with 0; a second signal exits with 1 at once
 //   SIGHUP            reload the configuration, worker by worker. On a terminal it drains the server,
@@ -60,8 +60,6 @@ export async function runPrimary(parts) {
     presence: { maxMembers: config.presenceMaxMembers, announcements: ANNOUNCEMENTS },
     onHung: (pid) => supervisor?.killHung(pid, 'not reading its relay link'),
   });
-  /** @type {import('../backend/redis/subscription-proxy.js').SubscriptionProxy|null} */
-  let proxy = null;
   const aggregate = new Aggregate();
   const sampled = { aggregate: new Aggregate(), names: CONSOLE_METRICS };
   const own = createPrimaryMetrics({
@@ -77,8 +75,6 @@ export async function runPrimary(parts) {
     fleetLimits: () => relay.fleet.figures(),
     presenceEvents: () => relay.members.events,
     history: () => relay.history(),
-    subscriptions: () => proxy?.subscriptions() ?? { workers: 0, redis: 0 },
-    cutLinks: () => proxy?.cutLinks ?? 0,
     opsSocketsClosed: () => ops.closed,
   });
   const readiness = () =>
@@ -108,7 +104,7 @@ export async function runPrimary(parts) {
   /** @param {number} code */
   const exit = async (code) => {
     page.close();
-    const closing = Promise.allSettled([proxy?.close(), relay.close(), ops.close()]);
+    const closing = Promise.allSettled([relay.close(), ops.close()]);
     await Promise.race([closing, new Promise((resolve) => setTimeout(resolve, CLOSE_TIMEOUT_MS))]);
     log[code === 0 ? 'info' : 'error']({ code }, 'fanfare stopped');
     await flushLog();
@@ -166,18 +162,12 @@ export async function runPrimary(parts) {
     );
   if (config.tokens !== null && config.redis === null && config.stateDir === '')
     log.warn('revocations end with this server: set FANFARE_STATE_DIR, or use Redis');
+  if (config.redisSubscriptions === 'server')
+    log.warn('REDIS_SUBSCRIPTIONS=server has no effect any more: remove it');
   const { access, why } = consoleAccess(config);
   if (access === 'off' && config.console !== 'off') log.info(`the console is off: ${why}`);
   try {
     await relay.start();
-    if (config.redis !== null && config.redisSubscriptions === 'server') {
-      // ioredis is loaded only if the primary subscribes.
-      const { proxyPathOf, SubscriptionProxy } = await import(
-        '../backend/redis/subscription-proxy.js'
-      );
-      proxy = new SubscriptionProxy({ config, log });
-      await proxy.start(proxyPathOf(relay.path));
-    }
     metricsPort = await ops.start();
   } catch (error) {
     const { code, message } = /** @type {NodeJS.ErrnoException} */ (error);

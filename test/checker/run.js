@@ -6,9 +6,7 @@
 //   node test/checker/run.js --minutes 2 --topology sentinel --readers slow --clients 20 --rate 100
 //
 // The seed draws a profile, too: in which form the servers have their backend (`--topology redis`,
-// `embedded`, `sentinel` or `cluster`), who subscribes to Redis (`--subscriptions worker`, or
-// `server`: the primary of each server for its workers), and how fast readers are. With
-// `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
+// `embedded`, `sentinel` or `cluster`), and how fast readers are. With `--readers slow` messages have 2,000 bytes, and the kernel keeps some 100 KB for a connection
 // instead of megabytes, so slow readers lag within seconds. That needs a network namespace.
 // A given option wins over the draw; the title names the profile.
 //
@@ -42,7 +40,6 @@ const { values: options } = parseArgs({
     // So few that some missed messages are gone, and clients must get a notice.
     'history-size': { type: 'string', default: '150' },
     topology: { type: 'string' },
-    subscriptions: { type: 'string' },
     readers: { type: 'string' },
     plain: { type: 'boolean', default: false },
     only: { type: 'string' },
@@ -66,7 +63,6 @@ const LATE_MS = 4000;
 /** What a run may be like; twice: twice as often. @type {Readonly<Record<string, string[]>>} */
 const PROFILE = Object.freeze({
   topology: ['redis', 'redis', 'embedded', 'sentinel', 'cluster'],
-  subscriptions: ['worker', 'server'],
   readers: ['quick', 'slow'],
 });
 const STORES = Object.freeze({ sentinel: sentinelStore, cluster: clusterStore });
@@ -89,7 +85,7 @@ const skipped = isPrivate
   : [...wanted].filter(({ needsFirewall }) => needsFirewall).map(({ name }) => name);
 
 const profile = drawProfile(new Random(seed + 2));
-const { topology, subscriptions, readers } = profile;
+const { topology, readers } = profile;
 
 if (!isPrivate && canBePrivate())
   await becomePrivate(fileURLToPath(import.meta.url), [
@@ -110,17 +106,14 @@ await run(title, trial, minutes * 60_000 + REST_MS);
  * @param {Random} random
  */
 function drawProfile(random) {
-  const pick = (/** @type {'topology'|'subscriptions'|'readers'} */ name) => {
+  const pick = (/** @type {'topology'|'readers'} */ name) => {
     const drawn = random.pick(PROFILE[name]);
     const value = options[name] ?? drawn;
     if (!PROFILE[name].includes(value))
       throw new Error(`--${name} is one of ${[...new Set(PROFILE[name])].join(', ')}`);
     return value;
   };
-  const [topology, drawn, readers] = [pick('topology'), pick('subscriptions'), pick('readers')];
-  // In a cluster each worker subscribes for itself.
-  const subscriptions = topology === 'cluster' ? 'worker' : drawn;
-  return { topology, subscriptions, readers };
+  return { topology: pick('topology'), readers: pick('readers') };
 }
 
 /** @param {import('../../loadtest/lib/run.js').Run} test */
@@ -134,7 +127,6 @@ async function trial(test) {
     embedded,
     viaProxy: topology === 'redis',
     store: STORES[/** @type {keyof typeof STORES} */ (topology)],
-    env: embedded ? {} : { REDIS_SUBSCRIPTIONS: subscriptions },
     path: options.keep,
     load: {
       clients: Number(options.clients),

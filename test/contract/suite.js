@@ -6,7 +6,6 @@ import { after, test } from 'node:test';
 import pino from 'pino';
 import { RelayClient } from '../../src/backend/embedded/relay-client.js';
 import { RelayServer } from '../../src/backend/embedded/relay-server.js';
-import { proxyPathOf, SubscriptionProxy } from '../../src/backend/redis/subscription-proxy.js';
 import { loadConfig } from '../../src/config/config.js';
 import { RoomRules } from '../../src/config/room-patterns.js';
 import { createCounters } from '../../src/observability/counters.js';
@@ -29,7 +28,6 @@ export const announcements = { join: Buffer.from('+'), leave: Buffer.from('-') }
  * @typedef {object} Candidate
  * @property {() => Promise<{createBackend: CreateBackend}>} load
  * @property {typeof TOPOLOGIES[string]} [topology]
- * @property {Partial<Config>} [config]
  */
 
 /** @type {Readonly<Record<string, Candidate>>} */
@@ -39,10 +37,6 @@ const CANDIDATES = Object.freeze({
   ...Object.fromEntries(
     Object.entries(TOPOLOGIES).map(([name, start]) => [name, overRedis(start)]),
   ),
-  'redis with one subscription per server': {
-    ...overRedis(TOPOLOGIES.redis),
-    config: { redisSubscriptions: 'server' },
-  },
 });
 
 export const BACKENDS = Object.freeze(Object.keys(CANDIDATES));
@@ -84,12 +78,12 @@ let servers = 0;
  * @returns {Promise<() => Promise<Backend & {machine: RelayClient}>>} makes the backend of a worker
  */
 export async function startServer(t, name, overrides, options) {
-  const { load, topology, config: own } = CANDIDATES[name];
+  const { load, topology } = CANDIDATES[name];
   /** @type {{createBackend: (...args: [...Parameters<CreateBackend>, object?]) => Backend}} */
   const { createBackend } = await load();
   const id = `contract-${++servers}`;
   const redis = (await topology?.(file)) ?? null;
-  const config = configOf({ serverId: id, redis, redisPrefix: `${id}:`, ...own, ...overrides });
+  const config = configOf({ serverId: id, redis, redisPrefix: `${id}:`, ...overrides });
   const rules = new RoomRules(config.history);
   const relay = new RelayServer({
     log,
@@ -98,11 +92,6 @@ export async function startServer(t, name, overrides, options) {
   });
   await relay.start();
   t.after(() => relay.close());
-  if (config.redisSubscriptions === 'server') {
-    const proxy = new SubscriptionProxy({ config, log });
-    await proxy.start(proxyPathOf(relay.path));
-    t.after(() => proxy.close());
-  }
   let workers = 0;
   return async () => {
     const machine = new RelayClient({ path: relay.path, log });

@@ -10,7 +10,6 @@ import { slotOf } from '../../src/backend/redis/slots.js';
 import { startCluster } from '../helpers/redis-cluster.js';
 import { startSentinels } from '../helpers/redis-sentinel.js';
 import { delivers, eventually, outcome, Stream, start } from '../helpers/redis-worker.js';
-import { startProxy } from '../helpers/subscription-proxy.js';
 
 const TIMEOUT_MS = 60_000;
 const HEAL_MS = 20_000;
@@ -36,103 +35,89 @@ function check({ texts }, stream) {
   return arrived;
 }
 
-/**
- * The ways in which workers subscribe (REDIS_SUBSCRIPTIONS): each by itself, or all of a server by
- * its primary.
- * @type {Record<string, (t: import('node:test').TestContext, redis: {settings: import('../../src/config/redis.js').RedisSettings}) => Promise<{settings: import('../../src/config/redis.js').RedisSettings}>>}
- */
-const SUBSCRIPTIONS = {
-  '': async (_t, redis) => redis,
-  ', with one subscription for the server': startProxy,
-};
-
 describe('Redis in production', { concurrency: 2 }, () => {
-  for (const [how, subscribe] of Object.entries(SUBSCRIPTIONS)) {
-    test(`row 12: if the primary is killed, Sentinel promotes the replica, and delivery continues there${how}`, {
-      timeout: TIMEOUT_MS,
-    }, async (t) => {
-      const redis = await startSentinels(t, { downAfterMs: 1500 });
-      const server = await subscribe(t, redis);
-      const [a, b] = [await start(t, server), await start(t, server)];
-      const rooms = Array.from({ length: 1500 }, (_, i) => `room-${i}`);
-      await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
-      const stream = new Stream(a, 'room-7', 10);
-      t.after(() => stream.end());
-      await eventually(() => stream.results.length > 50);
-      const killedAt = performance.now();
-      await redis.primary.kill();
-      const promotion = eventually(
-        async () => /role:master/.test(await redis.replica.cli('INFO', 'replication')),
-        HEAL_MS,
-      );
-      await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
-      await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
-      const upMs = performance.now() - killedAt;
-      await eventually(() => b.texts.includes(stream.results.at(-1)?.text ?? ''), 3000);
-      stream.end();
-      t.diagnostic(
-        `down-after 1.5 s: promoted after ${Math.round(await promotion)} ms, ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
-      );
-      const arrived = check(b, stream);
-      const accepted = stream.sent('OK');
-      t.diagnostic(
-        `${accepted.length} accepted, ${arrived.length} arrived, ` +
-          `${stream.sent('UNAVAILABLE').length} refused, ${stream.sent('OUTCOME_UNKNOWN').length} unknown`,
-      );
-      // Every room, not only the one that was looked at.
-      await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(`after ${room}`))));
-      await eventually(() => rooms.every((room) => b.texts.includes(`after ${room}`)), 3000);
-      assert.equal(
-        a.lines.filter(({ level }) => Number(level) >= 40).length <= 8,
-        true,
-        JSON.stringify(a.lines),
-      );
-    });
+  test('row 12: if the primary is killed, Sentinel promotes the replica, and delivery continues there', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const redis = await startSentinels(t, { downAfterMs: 1500 });
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    const rooms = Array.from({ length: 1500 }, (_, i) => `room-${i}`);
+    await Promise.all(rooms.map((room) => b.broker.subscribe(room)));
+    const stream = new Stream(a, 'room-7', 10);
+    t.after(() => stream.end());
+    await eventually(() => stream.results.length > 50);
+    const killedAt = performance.now();
+    await redis.primary.kill();
+    const promotion = eventually(
+      async () => /role:master/.test(await redis.replica.cli('INFO', 'replication')),
+      HEAL_MS,
+    );
+    await eventually(() => a.state === 'degraded' && b.state === 'degraded', 1000);
+    await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
+    const upMs = performance.now() - killedAt;
+    await eventually(() => b.texts.includes(stream.results.at(-1)?.text ?? ''), 3000);
+    stream.end();
+    t.diagnostic(
+      `down-after 1.5 s: promoted after ${Math.round(await promotion)} ms, ${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms`,
+    );
+    const arrived = check(b, stream);
+    const accepted = stream.sent('OK');
+    t.diagnostic(
+      `${accepted.length} accepted, ${arrived.length} arrived, ` +
+        `${stream.sent('UNAVAILABLE').length} refused, ${stream.sent('OUTCOME_UNKNOWN').length} unknown`,
+    );
+    // Every room, not only the one that was looked at.
+    await Promise.all(rooms.map((room) => a.broker.publish(room, Buffer.from(`after ${room}`))));
+    await eventually(() => rooms.every((room) => b.texts.includes(`after ${room}`)), 3000);
+    assert.equal(
+      a.lines.filter(({ level }) => Number(level) >= 40).length <= 8,
+      true,
+      JSON.stringify(a.lines),
+    );
+  });
 
-    test(`row 13: if the primary hangs for 9 s and returns, all workers move to the new one and stay there${how}`, {
-      timeout: TIMEOUT_MS,
-    }, async (t) => {
-      const args = ['--min-replicas-to-write', '1', '--min-replicas-max-lag', '10'];
-      const redis = await startSentinels(t, { downAfterMs: 1500, args });
-      const server = await subscribe(t, redis);
-      const [a, b] = [await start(t, server), await start(t, server)];
-      await b.broker.subscribe('room');
-      const stream = new Stream(a, 'room', 10);
-      t.after(() => stream.end());
-      await eventually(() => stream.results.length > 50);
-      const frozenAt = performance.now();
-      redis.primary.freeze();
-      t.after(() => redis.primary.thaw());
-      await eventually(() => a.state === 'degraded' && b.state === 'degraded', 6000);
-      await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
-      const upMs = performance.now() - frozenAt;
-      assert.ok(upMs < 9000, `${upMs} ms`);
-      await new Promise((resolve) =>
-        setTimeout(resolve, Math.max(0, 9000 - (performance.now() - frozenAt))),
-      );
-      const thawedAt = performance.now();
-      redis.primary.thaw();
-      await eventually(
-        async () => /role:slave/.test(await redis.primary.cli('INFO', 'replication')),
-        HEAL_MS,
-      );
-      const demotedMs = performance.now() - thawedAt;
-      await new Promise((resolve) => setTimeout(resolve, 500));
-      stream.end();
-      await new Promise((resolve) => setTimeout(resolve, 500));
-      t.diagnostic(
-        `${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms, ` +
-          `the old primary a replica ${Math.round(demotedMs)} ms after its return`,
-      );
-      const arrived = new Set(check(b, stream));
-      const accepted = stream.sent('OK', thawedAt - 500);
-      assert.ok(accepted.length > 50);
-      const missing = accepted.filter((text) => !arrived.has(text));
-      assert.deepEqual(missing, [], 'accepted by one primary, awaited at another');
-      assert.doesNotMatch(await redis.primary.cli('CLIENT', 'LIST'), /name=faults:/);
-      assert.match(await redis.replica.cli('CLIENT', 'LIST'), /name=faults:commands/);
-    });
-  }
+  test('row 13: if the primary hangs for 9 s and returns, all workers move to the new one and stay there', {
+    timeout: TIMEOUT_MS,
+  }, async (t) => {
+    const args = ['--min-replicas-to-write', '1', '--min-replicas-max-lag', '10'];
+    const redis = await startSentinels(t, { downAfterMs: 1500, args });
+    const [a, b] = [await start(t, redis), await start(t, redis)];
+    await b.broker.subscribe('room');
+    const stream = new Stream(a, 'room', 10);
+    t.after(() => stream.end());
+    await eventually(() => stream.results.length > 50);
+    const frozenAt = performance.now();
+    redis.primary.freeze();
+    t.after(() => redis.primary.thaw());
+    await eventually(() => a.state === 'degraded' && b.state === 'degraded', 6000);
+    await eventually(() => a.state === 'up' && b.state === 'up', HEAL_MS);
+    const upMs = performance.now() - frozenAt;
+    assert.ok(upMs < 9000, `${upMs} ms`);
+    await new Promise((resolve) =>
+      setTimeout(resolve, Math.max(0, 9000 - (performance.now() - frozenAt))),
+    );
+    const thawedAt = performance.now();
+    redis.primary.thaw();
+    await eventually(
+      async () => /role:slave/.test(await redis.primary.cli('INFO', 'replication')),
+      HEAL_MS,
+    );
+    const demotedMs = performance.now() - thawedAt;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    stream.end();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    t.diagnostic(
+      `${Math.round(stream.outageMs)} ms without service, up after ${Math.round(upMs)} ms, ` +
+        `the old primary a replica ${Math.round(demotedMs)} ms after its return`,
+    );
+    const arrived = new Set(check(b, stream));
+    const accepted = stream.sent('OK', thawedAt - 500);
+    assert.ok(accepted.length > 50);
+    const missing = accepted.filter((text) => !arrived.has(text));
+    assert.deepEqual(missing, [], 'accepted by one primary, awaited at another');
+    assert.doesNotMatch(await redis.primary.cli('CLIENT', 'LIST'), /name=faults:/);
+    assert.match(await redis.replica.cli('CLIENT', 'LIST'), /name=faults:commands/);
+  });
 
   test('row 18: if slots move under traffic, lost publications are reported, and no room stays silent', {
     timeout: TIMEOUT_MS,

@@ -16,7 +16,7 @@ const defaults = /** @type {import('../../src/config/settings.js').Config} */ (
 /** A broker as a worker has it, and what it told. */
 export class Worker {
   /**
-   * @param {{settings: RedisSettings, proxyPath?: string}} redis
+   * @param {{settings: RedisSettings}} redis
    * @param {Partial<import('../../src/config/settings.js').Config>} config
    * @param {typeof RedisBroker} [Broker] of another version
    */
@@ -47,7 +47,6 @@ export class Worker {
       log: pino({ level: 'debug' }, { write: (line) => this.lines.push(JSON.parse(line)) }),
       counters: this.counters,
       workerId: 'worker',
-      proxyPath: redis.proxyPath,
       historyOf: (room) => rules.of(room),
       historyRules: rules,
     });
@@ -88,7 +87,7 @@ export class Worker {
 
 /**
  * @param {TestContext} t
- * @param {{settings: RedisSettings, proxyPath?: string}} redis
+ * @param {{settings: RedisSettings}} redis
  * @param {Partial<import('../../src/config/settings.js').Config>} [config]
  */
 export async function start(t, redis, config = {}) {

@@ -104,10 +104,6 @@ test('settings that contradict each other or have no effect are faults, and all 
   assert.match(fault({ REDIS_PASSWORD: 'hunter2' }), /^REDIS_PASSWORD: has no effect/);
   assert.match(fault({ REDIS_TLS: 'on' }), /^REDIS_TLS: has no effect/);
   assert.match(
-    fault({ REDIS_SUBSCRIPTIONS: 'server' }),
-    /^REDIS_SUBSCRIPTIONS: has no effect without REDIS_URL/,
-  );
-  assert.match(
     fault({ REDIS_URL: 'redis://a', REDIS_TLS: 'on' }),
     /^REDIS_TLS: conflicts with REDIS_URL/,
   );
@@ -194,17 +190,8 @@ test('a prefix with braces is a fault, because braces select the slot of a name 
   assert.deepEqual(loadConfig({ FANFARE_REDIS_PREFIX: 'app:1' }).faults, []);
 });
 
-test('one subscription for each server needs Redis without a cluster', () => {
-  for (const env of [
-    { REDIS_URL: 'redis://cache' },
-    { REDIS_SENTINELS: 'one', REDIS_SENTINEL_NAME: 'main' },
-  ]) {
-    const { config, faults } = loadConfig({ ...env, REDIS_SUBSCRIPTIONS: 'server' });
-    assert.deepEqual(faults, []);
-    assert.equal(config?.redisSubscriptions, 'server');
-  }
-  assert.equal(
-    fault({ REDIS_CLUSTER: 'one', REDIS_SUBSCRIPTIONS: 'server' }),
-    'REDIS_SUBSCRIPTIONS: `server` does not work with REDIS_CLUSTER; use `worker`',
-  );
+test('REDIS_SUBSCRIPTIONS is accepted, with and without Redis', () => {
+  for (const env of [{ REDIS_URL: 'redis://cache' }, { REDIS_CLUSTER: 'one' }, {}])
+    for (const value of ['worker', 'server'])
+      assert.deepEqual(loadConfig({ ...env, REDIS_SUBSCRIPTIONS: value }).faults, []);
 });

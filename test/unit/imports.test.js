@@ -143,7 +143,6 @@ const TABLE = Object.freeze({
     may: [
       'backend/embedded/relay-server.js',
       'backend/embedded/revocation-file.js',
-      'backend/redis/subscription-proxy.js',
       'config/',
       'console/console.js',
       'doctor/doctor.js',

@@ -47,8 +47,6 @@ const primary = createPrimaryMetrics({
     publications: 0,
     lost: { publications: 0, positions: 0, keys: 0, reads: 0 },
   }),
-  subscriptions: () => ({ workers: 4, redis: 2 }),
-  cutLinks: () => 0,
   opsSocketsClosed: () => ({ full: 0, pipelined: 0 }),
 });
 

@@ -44,7 +44,6 @@ export class RedisBroker {
    *   {Pick<import('../../observability/counters.js').Counters, 'brokerReconnects'|'probeMisses'|'skipped'|'malformed'|'unknownVersions'|'fastPaths'>}
    *   parts.counters
    * @param {string} parts.workerId
-   * @param {string} [parts.proxyPath] the socket of the server's subscription proxy
    * @param {import('../broker.js').HistoryOf} [parts.historyOf]
    * @param {RoomRules<import('../../config/room-patterns.js').HistoryRule>} [parts.historyRules]
    *   the rules behind `historyOf`; the broker adds rules of other servers
@@ -58,7 +57,6 @@ export class RedisBroker {
     log,
     counters,
     workerId,
-    proxyPath,
     historyOf = () => null,
     historyRules = new RoomRules([]),
     onPublishLag,
@@ -113,7 +111,6 @@ export class RedisBroker {
       const node = new RedisNode({
         settings,
         address,
-        proxyPath,
         config,
         keys,
         clock: this.clock,

@@ -33,7 +33,6 @@ export class RedisConnection {
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
-   * @param {string} [parts.path] of the server's subscription proxy, instead of Redis
    * @param {string} parts.name for `CLIENT LIST`
    * @param {number} parts.timeoutMs for each answer
    * @param {(stream: import('node:net').Socket) => boolean} [parts.checkReset] whether a connected
@@ -42,18 +41,8 @@ export class RedisConnection {
    * @param {(reason: string) => void} parts.onAway the connection is lost, or could not be made
    * @throws {Error} if a certificate's file can't be read
    */
-  constructor({
-    settings,
-    address,
-    path,
-    name,
-    timeoutMs,
-    checkReset = () => false,
-    onReady,
-    onAway,
-  }) {
+  constructor({ settings, address, name, timeoutMs, checkReset = () => false, onReady, onAway }) {
     this.canResetTls = false;
-    this.isLocal = path !== undefined;
     this.onAway = onAway;
     this.isReady = false;
     this.isClosed = false;
@@ -65,7 +54,7 @@ export class RedisConnection {
     this.revival = null;
     /** @type {Redis} */
     this.redis = new Redis({
-      ...(path === undefined ? redisOptions(settings, address) : { path }),
+      ...redisOptions(settings, address),
       lazyConnect: true,
       connectionName: name.replace(/[^\x21-\x7e]/g, '_'),
       disableClientInfo: true,
@@ -138,7 +127,7 @@ export class RedisConnection {
    */
   destroy(reason) {
     this.reason = reason;
-    reset(this.redis.stream, this.canResetTls, this.isLocal);
+    reset(this.redis.stream, this.canResetTls);
     this.#lose(reason);
   }
 
@@ -147,7 +136,7 @@ export class RedisConnection {
     this.isClosed = true;
     this.isReady = false;
     if (this.revival !== null) clearTimeout(this.revival);
-    reset(this.redis.stream, this.canResetTls, this.isLocal);
+    reset(this.redis.stream, this.canResetTls);
     this.redis.disconnect();
   }
 
@@ -184,12 +173,11 @@ export class RedisConnection {
  * effect after later ones of the same client.
  * @param {import('node:net').Socket|undefined} stream
  * @param {boolean} canResetTls
- * @param {boolean} isLocal a Unix socket, which Node can't reset
  */
-function reset(stream, canResetTls, isLocal) {
+function reset(stream, canResetTls) {
   if (stream === undefined) return;
   // A connecting socket has sent nothing. Node can't reset a socket that is already ending.
-  if (stream.connecting || stream.writableEnded || stream.destroyed || isLocal) {
+  if (stream.connecting || stream.writableEnded || stream.destroyed) {
     stream.destroy();
   } else if (stream instanceof TLSSocket) {
     if (canResetTls) resetTls(stream);

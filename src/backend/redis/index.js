@@ -4,7 +4,6 @@ import { fleetRulesOf } from '../places.js';
 import { RedisBroker } from './broker.js';
 import { RedisPresence } from './presence.js';
 import { RedisRevocations } from './revocations.js';
-import { proxyPathOf } from './subscription-proxy.js';
 
 /** @typedef {import('../backend.js').BackendParts} BackendParts */
 /** @typedef {{heartbeatMs?: number, ttlMs?: number, settleMs?: number}} PresenceTimes */
@@ -22,7 +21,6 @@ export function createBackend(parts, { presenceTimes } = {}) {
     log,
     counters,
     workerId,
-    proxyPath: config.redisSubscriptions === 'server' ? proxyPathOf(machine.path) : undefined,
     historyOf: (room) => historyRules.of(room),
     historyRules,
     onPublishLag: events.onPublishLag,

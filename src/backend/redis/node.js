@@ -55,8 +55,6 @@ export class RedisNode {
    * @param {object} parts
    * @param {import('../../config/redis.js').RedisSettings} parts.settings
    * @param {import('../../config/redis.js').Address} [parts.address] of a node, in a cluster
-   * @param {string} [parts.proxyPath] of the server's subscription proxy; without it, this worker
-   *   subscribes at Redis
    * @param {NodeConfig} parts.config
    * @param {import('./keys.js').Keys} parts.keys
    * @param {import('./stall-aware-clock.js').StallAwareClock} parts.clock
@@ -65,7 +63,7 @@ export class RedisNode {
    *   parts.counters
    * @param {NodeEvents} parts.events
    */
-  constructor({ settings, address, proxyPath, config, keys, clock, counters, events }) {
+  constructor({ settings, address, config, keys, clock, counters, events }) {
     const { redisPrefix: prefix, redisTimeoutMs: timeoutMs } = config;
     const isSharded = address !== undefined;
     this.clock = clock;
@@ -82,7 +80,6 @@ export class RedisNode {
     this.provenMs = 0;
     this.isReconnect = { commands: false, subscriber: false };
     this.isClosed = false;
-    this.hasProxy = proxyPath !== undefined;
     const checkReset = (/** @type {import('node:net').Socket} */ stream) =>
       stream instanceof TLSSocket &&
       useFastPath('redis_reset', config, counters, () => tlsResetFault(stream));
@@ -98,7 +95,6 @@ export class RedisNode {
     this.subscriber = new RedisConnection({
       settings,
       address,
-      path: proxyPath,
       name: `${prefix}subscriber`,
       timeoutMs,
       checkReset,
@@ -281,9 +277,6 @@ export class RedisNode {
   /** @param {boolean} hasAnswered whether any probe has come back over this subscriber */
   #probeOnDead(hasAnswered) {
     const reason = 'publications do not reach the subscriber';
-    // The connection of the proxy may be at fault, and a new link would lead to it again.
-    if (this.hasProxy && this.subscriber.isWritable)
-      this.subscriber.redis.call('FANFARE.LOST').catch(() => {});
     this.subscriber.destroy(reason);
     // The other connection may lead to a server that no other worker uses.
     const isPatient = hasAnswered || this.clock.nowMs - this.provenMs < PATIENCE_MS;
