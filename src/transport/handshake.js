@@ -1,4 +1,5 @@
-// handshake.js: checks whether a request on the public port is a well-formed WebSocket handshake.
+// handshake.js: what a request on the public port asks for, and whether it is a well-formed
+// WebSocket handshake.
 //
 // `ws` answers 101 to HTTP/1.0, to no Host or two, to absolute URLs and to upgrades with a body.
 // These checks come before `ws`. They cost less than admission, so they also come before admission.
@@ -14,23 +15,45 @@ const KEY = /^[+/0-9A-Za-z]{22}==$/;
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {Record<string, string>} Headers */
 /** @typedef {{status: number, message: string, headers: Headers}} Fault */
+/** @typedef {'websocket'|'stream'|'livez'|'readyz'|'api'|'none'} Route */
+
+/** @type {ReadonlyMap<string, Route>} */
+const ROUTES = new Map([
+  ['/ws', 'websocket'],
+  ['/', 'websocket'],
+  ['/sse', 'stream'],
+  ['/livez', 'livez'],
+  ['/readyz', 'readyz'],
+  ['/api', 'api'],
+]);
+
+/**
+ * The raw path decides. Nothing is decoded or resolved, so no other spelling of a path passes.
+ * @param {IncomingMessage} request
+ * @returns {Route}
+ */
+export function routeOf({ url = '' }) {
+  const query = url.indexOf('?');
+  const path = query === -1 ? url : url.slice(0, query);
+  return ROUTES.get(path) ?? (path.startsWith('/api/') ? 'api' : 'none');
+}
 
 /**
  * Checks a handshake before admission.
  * @param {IncomingMessage} request
+ * @param {Route} route
  * @returns {Fault|null}
  */
-export function handshakeFault(request) {
+export function handshakeFault(request, route) {
   const { headers } = request;
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return excess;
+  const wrong = headFault(request);
+  if (wrong !== null) return wrong;
   if (request.method !== 'GET') return fault(405, 'Only GET.', { Allow: 'GET' });
   if (request.httpVersionMajor !== 1 || request.httpVersionMinor !== 1)
     return fault(400, 'Only HTTP/1.1.');
-  if (hostsOf(request) !== 1) return fault(400, 'Exactly one Host header is required.');
   // A body's bytes would be read as frames: request smuggling.
   if (hasBody(request)) return fault(400, 'No body.');
-  if (!isWebSocketPath(pathOf(request.url ?? ''))) return fault(404, 'Not found.');
+  if (route !== 'websocket') return fault(404, 'Not found.');
   if (!isToWebSocket(request)) return fault(400, 'The only supported upgrade is websocket.');
   if (headers['sec-websocket-version'] !== '13') {
     // RFC 6455 4.2.2, 4.4
@@ -45,39 +68,24 @@ export function handshakeFault(request) {
 }
 
 /**
- * Counts the Host headers. If there are two, `headers` keeps the first, and a proxy may have routed
- * by the second (RFC 9112 3.2).
+ * The checks of each request, whatever it asks for.
+ *
+ * Host: exactly one. If there are two, `headers` keeps the first, and a proxy may have routed by
+ * the second (RFC 9112 3.2). Health checks, and nginx unless configured otherwise, speak HTTP/1.0,
+ * which needs none.
  * @param {IncomingMessage} request
+ * @returns {Fault|null}
  */
-function hostsOf({ rawHeaders }) {
+export function headFault({ rawHeaders, httpVersion }) {
+  // Each header has two entries: a name and a value.
+  if (rawHeaders.length > 2 * MAX_HEADERS) return fault(431, `More than ${MAX_HEADERS} headers.`);
   let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i].length === 4 && rawHeaders[i].toLowerCase() === 'host') hosts++;
   }
-  return hosts;
-}
-
-/**
- * RFC 9112 3.2. Health checks, and nginx unless configured otherwise, speak HTTP/1.0, which needs
- * no Host.
- * @param {IncomingMessage} request other than a handshake
- * @returns {Fault|null}
- */
-export function hostFault(request) {
-  const hosts = hostsOf(request);
-  const isFault = hosts > 1 || (hosts === 0 && request.httpVersion === '1.1');
-  return isFault ? fault(400, 'Exactly one Host header is required.') : null;
-}
-
-/**
- * @param {IncomingMessage} request
- * @returns {Fault|null}
- */
-export function tooManyHeaders({ rawHeaders }) {
-  // Each header has two entries: a name and a value.
-  return rawHeaders.length > 2 * MAX_HEADERS
-    ? fault(431, `More than ${MAX_HEADERS} headers.`)
-    : null;
+  return hosts === 1 || (hosts === 0 && httpVersion !== '1.1')
+    ? null
+    : fault(400, 'Exactly one Host header is required.');
 }
 
 /**
@@ -95,35 +103,6 @@ export function hasBody({ headers }) {
 /** @param {IncomingMessage} request */
 export function isToWebSocket({ headers }) {
   return headers.upgrade?.toLowerCase() === 'websocket';
-}
-
-/**
- * The raw path. Nothing is decoded or resolved, so no other spelling of a path passes.
- * @param {string} url
- */
-export function pathOf(url) {
-  const query = url.indexOf('?');
-  return query === -1 ? url : url.slice(0, query);
-}
-
-/** @param {string} path */
-export function isHealthPath(path) {
-  return path === '/livez' || path === '/readyz';
-}
-
-/** Server-sent events. @param {string} path */
-export function isStreamPath(path) {
-  return path === '/sse';
-}
-
-/** @param {string} path */
-export function isApiPath(path) {
-  return path.startsWith('/api/') || path === '/api';
-}
-
-/** @param {string} path */
-export function isWebSocketPath(path) {
-  return path === '/ws' || path === '/';
 }
 
 /**

@@ -1,14 +1,7 @@
 // http-answers.js: the answers of the public port in plain HTTP: health checks and refusals.
 
 import { STATUS_CODES } from 'node:http';
-import {
-  hostFault,
-  isHealthPath,
-  isStreamPath,
-  isWebSocketPath,
-  pathOf,
-  tooManyHeaders,
-} from './handshake.js';
+import { headFault } from './handshake.js';
 
 /** @typedef {import('node:http').IncomingMessage} IncomingMessage */
 /** @typedef {import('node:http').ServerResponse} ServerResponse */
@@ -21,24 +14,24 @@ export const NOSNIFF = Object.freeze(/** @type {const} */ (['X-Content-Type-Opti
 
 /**
  * @param {IncomingMessage} request that is neither a handshake nor a request for a stream
- * @param {(path: string) => Answer} health
+ * @param {import('./handshake.js').Route} route
+ * @param {(route: 'livez'|'readyz') => Answer} health
  * @param {Streams|null} streams null: server-sent events are off
  * @returns {Answer}
  */
-export function plainAnswer(request, health, streams) {
+export function plainAnswer(request, route, health, streams) {
   const { method } = request;
-  const path = pathOf(request.url ?? '');
-  const isHealth = isHealthPath(path);
+  const isHealth = route === 'livez' || route === 'readyz';
   const fault = requestFault(request);
   if (fault !== null) return fault;
-  if (streams !== null && isStreamPath(path)) return streamAnswer(request, streams);
-  if (!isHealth && !isWebSocketPath(path)) return fullAnswer(404, 'Not found.', {});
+  if (streams !== null && route === 'stream') return streamAnswer(request, streams);
+  if (!isHealth && route !== 'websocket') return fullAnswer(404, 'Not found.', {});
   if (method !== 'GET' && !(isHealth && method === 'HEAD'))
     return fullAnswer(405, 'Only GET.', {
       Connection: 'close',
       Allow: isHealth ? 'GET, HEAD' : 'GET',
     });
-  if (isHealth) return health(path);
+  if (isHealth) return health(route);
   // RFC 9110 15.5.22: Upgrade names the protocol; 7.8: Connection names Upgrade.
   return fullAnswer(426, 'This endpoint requires a WebSocket upgrade.', {
     Upgrade: 'websocket',
@@ -64,10 +57,8 @@ function streamAnswer(request, streams) {
  * @returns {Answer|null}
  */
 export function requestFault(request) {
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return fullAnswer(431, excess.message, { Connection: 'close' });
-  const host = hostFault(request);
-  if (host !== null) return fullAnswer(host.status, host.message, { Connection: 'close' });
+  const fault = headFault(request);
+  if (fault !== null) return fullAnswer(fault.status, fault.message, { Connection: 'close' });
   // RFC 9110 10.1.1
   const { expect } = request.headers;
   if (expect !== undefined && expect.toLowerCase() !== '100-continue')

@@ -48,19 +48,13 @@ import { Crowd } from './crowd.js';
 import { FairQueue } from './fair-queue.js';
 import { httpListenersFault, speakHttp, takeConnectionListener } from './fast/http-listeners.js';
 import { copyReads } from './fast/shared-reads.js';
-import { readShortHandshake, shortHandshakeFault } from './fast/short-handshake.js';
-import { FeedStream } from './feed-stream.js';
 import {
-  handshakeFault,
-  hasBody,
-  isApiPath,
-  isHealthPath,
-  isStreamPath,
-  isToWebSocket,
-  MAX_HEADERS,
-  pathOf,
-  tooManyHeaders,
-} from './handshake.js';
+  peekShortHandshake,
+  readShortHandshake,
+  shortHandshakeFault,
+} from './fast/short-handshake.js';
+import { FeedStream } from './feed-stream.js';
+import { handshakeFault, hasBody, isToWebSocket, MAX_HEADERS, routeOf } from './handshake.js';
 import {
   answer,
   errorBody,
@@ -376,7 +370,8 @@ export class HttpServer {
     http.on('checkExpectation', (request, response) => this.#request(request, response));
     http.on('upgrade', (request, stream, head) => {
       const socket = this.#accepted(request.socket, stream);
-      if (socket !== null) this.#upgrade(request, socket, this.#endHttp(socket, head));
+      if (socket !== null)
+        this.#upgrade(request, routeOf(request), socket, this.#endHttp(socket, head));
     });
     http.on('connect', (request, stream, head) => {
       const socket = this.#accepted(request.socket, stream);
@@ -486,7 +481,7 @@ export class HttpServer {
     await until(isDone, this.#stoppedMs + FINISH_MS);
     for (const socket of this.#waiting) {
       if (!hasBegun(socket)) continue;
-      if (socket[HANDSHAKE].phase === IN_LINE) this.#peek(socket);
+      if (socket[HANDSHAKE].phase === IN_LINE) this.#peekInLine(socket);
       this.#refuseAsDraining(socket);
     }
     await until(() => allWritten(this.#closing), performance.now() + LAST_WRITE_MS);
@@ -628,9 +623,12 @@ export class HttpServer {
     if (handshake.parse === null) {
       const bytes = /** @type {Buffer|null} */ (socket.read());
       const request = this.readsShort && bytes !== null ? readShortHandshake(bytes, socket) : null;
-      if (request !== null) return this.#upgrade(request, socket, NOTHING);
+      if (request !== null) {
+        const route = routeOf(request);
+        if (isToWebSocket(request) || this.#isForStream(request, route))
+          return this.#upgrade(request, route, socket, NOTHING);
+      }
       if (this.#connect === null) this.#feedHttp(socket);
-      else if (this.streams?.isWantedBy(bytes)) this.#feedHttp(socket, this.#connect);
       else {
         handshake.parse = speakHttp(this.http, this.#connect, socket);
         socket.removeListener('error', socketOnError);
@@ -721,20 +719,14 @@ export class HttpServer {
     stream.once('readable', socketOnReadable);
   }
 
-  /**
-   * The HTTP server reads a FeedStream from now on. A stream of server-sent events then frees the
-   * parser, the request and the response: 4 KB that a socket would hold.
-   * @param {TrackedSocket} socket
-   * @param {import('./fast/http-listeners.js').ConnectionListener|null} connect
-   */
-  #feedHttp(socket, connect = null) {
+  /** The HTTP server reads a FeedStream from now on. @param {TrackedSocket} socket */
+  #feedHttp(socket) {
     const stream = new FeedStream(socket);
     const handshake = socket[HANDSHAKE];
     handshake.stream = stream;
     handshake.parse = (bytes) => stream.feed(bytes);
     this.#fed.add(socket);
-    if (connect === null) this.http.emit('connection', stream);
-    else connect.call(this.http, stream);
+    this.http.emit('connection', stream);
   }
 
   /**
@@ -842,8 +834,9 @@ export class HttpServer {
     if (handshake.phase === CLOSING || handshake.phase === GONE) return; // it has been answered
     if (handshake.isEnding) return; // it comes behind the last request
     if (handshake.parse === null) return; // a request behind one for a stream
+    const route = routeOf(request);
     // If the previous answer is not sent yet, the socket cannot leave the HTTP server.
-    if (response.socket !== null && this.#isForStream(request)) {
+    if (response.socket !== null && this.#isForStream(request, route)) {
       this.#endHttp(socket, NOTHING);
       return this.#stream(request, socket);
     }
@@ -852,7 +845,7 @@ export class HttpServer {
     this.#leave(socket);
     const isFirst = handshake.requests++ === 0;
     let apiRefusal = null;
-    if (this.api !== null && isApiPath(pathOf(request.url ?? ''))) {
+    if (this.api !== null && route === 'api') {
       apiRefusal = requestFault(request);
       if (apiRefusal === null) {
         const call = this.api.begin(request, hasBody(request));
@@ -871,7 +864,7 @@ export class HttpServer {
       // answered in one turn.
       response.socket === null ||
       hasBody(request);
-    const given = refusal ?? apiRefusal ?? plainAnswer(request, this.#health, this.streams);
+    const given = refusal ?? apiRefusal ?? plainAnswer(request, route, this.#health, this.streams);
     // Clients of the API read the refusal of a body that they are still sending.
     if (apiRefusal !== null && hasBody(request) && handshake.calls === 0)
       return this.#cutShort(socket, given);
@@ -937,19 +930,20 @@ export class HttpServer {
     this.#answer(socket, responseText(status, { 'Cache-Control': 'no-store', ...headers }, body));
   }
 
-  /** The answer to a health check. @param {string} path */
-  #health = (path) => {
-    const reason = path === '/livez' ? null : this.#isStopped ? 'draining' : this.readiness();
+  /** The answer to a health check. @param {'livez'|'readyz'} route */
+  #health = (route) => {
+    const reason = route === 'livez' ? null : this.#isStopped ? 'draining' : this.readiness();
     if (reason === null) return answer(200, {}, JSON.stringify({ status: 'ok' }));
     return answer(503, {}, JSON.stringify({ status: 'unavailable', reason }));
   };
 
   /**
    * @param {IncomingMessage} request
+   * @param {import('./handshake.js').Route} route
    * @param {TrackedSocket} socket
    * @param {Buffer} head
    */
-  #upgrade(request, socket, head) {
+  #upgrade(request, route, socket, head) {
     const handshake = socket[HANDSHAKE];
     if (handshake.phase === CLOSING || handshake.phase === GONE) {
       takeOver(socket);
@@ -960,17 +954,15 @@ export class HttpServer {
     this.#leave(socket);
     // RFC 9110 7.8: a server may ignore an Upgrade. Clients that offer h2c expect an answer to
     // their health check.
-    if (
-      isHealthPath(pathOf(request.url ?? '')) &&
-      !isToWebSocket(request) &&
-      tooManyHeaders(request) === null
-    ) {
-      const { status, headers, body } = plainAnswer(request, this.#health, null);
-      const text = responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
-      return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
+    if (!isToWebSocket(request)) {
+      if (route === 'livez' || route === 'readyz') {
+        const { status, headers, body } = plainAnswer(request, route, this.#health, null);
+        const text = responseText(status, { 'Cache-Control': 'no-store', ...headers }, body);
+        return this.#answer(socket, request.method === 'HEAD' ? text.slice(0, -body.length) : text);
+      }
+      if (this.#isForStream(request, route)) return this.#stream(request, socket);
     }
-    if (this.#isForStream(request) && !isToWebSocket(request)) return this.#stream(request, socket);
-    const fault = handshakeFault(request);
+    const fault = handshakeFault(request, route);
     if (fault !== null) {
       this.counters.refused.bad_request++;
       return this.#reject(socket, fault.status, fault.message, fault.headers);
@@ -978,9 +970,12 @@ export class HttpServer {
     this.#admit(request, socket, head);
   }
 
-  /** @param {IncomingMessage} request */
-  #isForStream({ method, url = '' }) {
-    return this.streams !== null && method === 'GET' && isStreamPath(pathOf(url));
+  /**
+   * @param {IncomingMessage} request
+   * @param {import('./handshake.js').Route} route
+   */
+  #isForStream({ method }, route) {
+    return this.streams !== null && method === 'GET' && route === 'stream';
   }
 
   /**
@@ -1172,21 +1167,27 @@ export class HttpServer {
   #refuseUnparsed(socket, refusal, bytes) {
     const handshake = socket[HANDSHAKE];
     handshake.refusal = null;
-    handshake.wanted = this.streams?.peek(bytes) ?? null;
+    this.#peek(socket, bytes);
     this.#closing.delete(socket);
     this.#refuse(socket, refusal);
   }
 
   /**
-   * Reads the first bytes of an unread request, because an EventSource would never come back after
-   * 503.
-   * @param {TrackedSocket} socket in line
+   * Reads a request that is refused before its turn, because an EventSource would never come back
+   * after 503.
+   * @param {TrackedSocket} socket
+   * @param {Buffer|null} bytes its first ones
    */
-  #peek(socket) {
-    const handshake = socket[HANDSHAKE];
-    if (this.streams === null || handshake.needsTls || handshake.parse !== null) return;
-    const bytes = /** @type {Buffer|null} */ (socket.read());
-    if (bytes !== null) handshake.wanted = this.streams.peek(bytes);
+  #peek(socket, bytes) {
+    const request = bytes && peekShortHandshake(bytes, socket);
+    if (request !== null && this.streams !== null && this.#isForStream(request, routeOf(request)))
+      socket[HANDSHAKE].wanted = this.streams.read(request);
+  }
+
+  /** @param {TrackedSocket} socket in line */
+  #peekInLine(socket) {
+    const { needsTls, parse } = socket[HANDSHAKE];
+    if (!needsTls && parse === null) this.#peek(socket, socket.read());
   }
 
   /**
@@ -1310,7 +1311,7 @@ export class HttpServer {
         this.#reject(socket, 408, 'The request took too long.', {});
       } else {
         this.counters.refused.handshakes++;
-        if (handshake.phase === IN_LINE) this.#peek(socket);
+        if (handshake.phase === IN_LINE) this.#peekInLine(socket);
         this.#reject(socket, 503, 'The server is busy.', this.#retryAfter());
       }
     }

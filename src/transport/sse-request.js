@@ -10,7 +10,7 @@
 import { STATUS_CODES } from 'node:http';
 import { ERRORS } from '../protocol/codes.js';
 import { isRoom, MAX_LAST, readLast, readSince } from '../protocol/decode.js';
-import { hasBody, hostFault, tooManyHeaders } from './handshake.js';
+import { hasBody, headFault } from './handshake.js';
 import { NOSNIFF, responseText } from './http-answers.js';
 
 /** Rooms of a stream, with those that its token joins. An id lists a position for each. */
@@ -18,8 +18,6 @@ export const MAX_STREAM_ROOMS = 8;
 /** In an id: the stream is not a member of this room yet. */
 export const NO_POSITION = '-';
 const MAX_ID_LENGTH = 512;
-/** A browser's headers, without cookies, take less than 2 KB. */
-const MAX_PEEKED_BYTES = 8192;
 /** How long a browser keeps the answer to a preflight. */
 const PREFLIGHT_S = 86_400;
 
@@ -62,29 +60,6 @@ export class StreamRequest {
   }
 }
 
-const BEGINNING = 'GET /sse';
-const S = 0x73;
-
-/** @param {Buffer} bytes */
-export function beginsRequest(bytes) {
-  // Handshakes begin with `GET /ws`: for them one byte decides.
-  return bytes[5] === S && bytes.toString('latin1', 0, BEGINNING.length) === BEGINNING;
-}
-
-/**
- * The first bytes of a connection that is refused before its request is parsed. Only the headers
- * that a refusal depends on are read.
- * @param {Buffer} bytes
- * @returns {Pick<IncomingMessage, 'url'|'headers'>|null} null: they do not ask for a stream
- */
-export function peekRequest(bytes) {
-  if (!beginsRequest(bytes)) return null;
-  const text = bytes.toString('latin1', 0, MAX_PEEKED_BYTES);
-  const accept = /\r\naccept: *([^\r\n]*)/i.exec(text)?.[1];
-  const origin = /\r\norigin: *([^\r\n]*)/i.exec(text)?.[1];
-  return { url: '/sse', headers: { accept, origin } };
-}
-
 /**
  * Checks a request before admission.
  * @param {IncomingMessage} request
@@ -92,11 +67,9 @@ export function peekRequest(bytes) {
  * @returns {Refused|null}
  */
 export function streamFault(request, { rooms, last }) {
-  const excess = tooManyHeaders(request);
-  if (excess !== null) return refused(excess.status, 'bad_request', excess.message);
-  // In HTTP/1.0, too: the events need no chunks.
-  const host = hostFault(request);
-  if (host !== null) return refused(host.status, 'bad_request', host.message);
+  // HTTP/1.0 passes: the events need no chunks.
+  const fault = headFault(request);
+  if (fault !== null) return refused(fault.status, 'bad_request', fault.message);
   if (hasBody(request)) return refused(400, 'bad_request', 'No body.');
   if (!rooms.every(isRoom)) return errorRefused(400, 'INVALID_ROOM');
   if (rooms.length > MAX_STREAM_ROOMS) return errorRefused(400, 'ROOM_LIMIT');

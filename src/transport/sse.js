@@ -31,12 +31,10 @@ import { FORMAT } from '../protocol/format.js';
 import { descriptorOf, directWriteFault } from './fast/direct-write.js';
 import { offerBytes, pendingBytesOf, queueBytes, whenDrained } from './socket-writer.js';
 import {
-  beginsRequest,
   createCorsHeaders,
   errorRefused,
   MAX_STREAM_ROOMS,
   NO_POSITION,
-  peekRequest,
   preflightAnswer,
   readLastEventId,
   StreamRequest,
@@ -289,24 +287,6 @@ export class EventStreams {
   /** @param {IncomingMessage} request `GET /sse` */
   read(request) {
     return new StreamRequest(request, this.corsHeaders(request));
-  }
-
-  /**
-   * @param {Buffer|null} bytes the first of a connection
-   * @returns {boolean} true if they begin a request for a stream
-   */
-  isWantedBy(bytes) {
-    return bytes !== null && beginsRequest(bytes);
-  }
-
-  /**
-   * Reads bytes that are not parsed, because their connection is refused.
-   * @param {Buffer} bytes
-   * @returns {StreamRequest|null} null: they do not ask for a stream
-   */
-  peek(bytes) {
-    const request = peekRequest(bytes);
-    return request === null ? null : new StreamRequest(request, this.corsHeaders(request));
   }
 
   /**

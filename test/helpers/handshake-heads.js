@@ -58,6 +58,16 @@ const CLIENTS = Object.freeze({
     'sec-websocket-version: 13',
     `sec-websocket-key: ${KEY}`,
   ],
+  eventSource: [
+    'Host: chat.example.com',
+    'Connection: keep-alive',
+    'User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/131.0.0.0 Safari/537.36',
+    'Accept: text/event-stream',
+    'Cache-Control: no-cache',
+    'Origin: https://chat.example.com',
+    'Last-Event-ID: abc:12',
+    'Cookie: a=b; c=d',
+  ],
 });
 
 /** Lines that a fault adds. */

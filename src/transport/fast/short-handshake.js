@@ -1,9 +1,8 @@
-// short-handshake.js: reads the handshakes that browsers and common clients send, without Node's
-// HTTP parser.
+// short-handshake.js: reads usual requests for a WebSocket or a stream without Node's HTTP parser.
 //
-// Nearly all handshakes are one read of one shape: GET, HTTP/1.1, headers of printable ASCII, none
-// of them twice, no body, and no byte behind the head. For that shape this file gives the checks of
-// a handshake the same strings that Node's parser would give them, without a parser, an
+// Nearly all of them are one read of one shape: GET, headers of printable ASCII, none of them
+// twice, no body, and no byte behind the head. For that shape this file gives the checks of a
+// handshake the same strings that Node's parser would give them, without a parser, an
 // IncomingMessage and their listeners. All other bytes go to Node's parser. So this file refuses no
 // request, and each decision is made by the same functions (handshake.js, admission.js).
 //
@@ -21,9 +20,10 @@ const MAX_SHORT_HEADERS = 48;
  * Node's parser.
  */
 const SHAPE =
-  /^GET \/[!"$-~]* HTTP\/1\.1\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: ?[!-~](?:[ -~]*[!-~])?\r\n)+\r\n$/;
+  /^GET \/[!"$-~]* HTTP\/1\.[01]\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: ?[!-~](?:[ -~]*[!-~])?\r\n)*\r\n$/;
 /** RFC 9110 7.6.1: Firefox also names keep-alive. */
 const CONNECTION = /^(?:keep-alive, ?)?upgrade$/i;
+const PLAIN_CONNECTION = /^(?:keep-alive|close)?$/i;
 /** `GET / HTTP/1.1` is shorter than any line that can follow. */
 const METHOD_BYTES = 4;
 const VERSION_BYTES = 9;
@@ -63,6 +63,7 @@ const NAMES = new Map(
     'Sec-WebSocket-Version',
     'Sec-WebSocket-Extensions',
     'Sec-WebSocket-Protocol',
+    'Last-Event-ID',
     'Sec-Fetch-Dest',
     'Sec-Fetch-Mode',
     'Sec-Fetch-Site',
@@ -81,17 +82,18 @@ const NAMES = new Map(
 /** The part of an IncomingMessage that the checks of a handshake and admission read. */
 class ShortRequest {
   method = 'GET';
-  httpVersion = '1.1';
   httpVersionMajor = 1;
-  httpVersionMinor = 1;
 
   /**
    * @param {Socket} socket
    * @param {string} url
+   * @param {0|1} minor version of HTTP
    */
-  constructor(socket, url) {
+  constructor(socket, url, minor) {
     this.socket = socket;
     this.url = url;
+    this.httpVersion = minor === 1 ? '1.1' : '1.0';
+    this.httpVersionMinor = minor;
     /** @type {Record<string, string>} */
     this.headers = {};
     /** @type {string[]} */
@@ -102,8 +104,8 @@ class ShortRequest {
 /**
  * @param {Buffer} bytes the first read of a socket
  * @param {Socket} socket
- * @returns {import('node:http').IncomingMessage|null} a request to upgrade to WebSocket, as far as
- *   its decisions need it; null: Node's parser is to read the bytes
+ * @returns {import('node:http').IncomingMessage|null} a GET to upgrade to WebSocket, or without an
+ *   upgrade, as far as its decisions need it; null: Node's parser is to read the bytes
  */
 export function readShortHandshake(bytes, socket) {
   const { length } = bytes;
@@ -117,7 +119,8 @@ export function readShortHandshake(bytes, socket) {
   const part = (/** @type {number} */ from, /** @type {number} */ to) =>
     bytes.toString('latin1', from, to);
   let at = text.indexOf('\r');
-  const request = new ShortRequest(socket, part(METHOD_BYTES, at - VERSION_BYTES));
+  const minor = text[at - 1] === '1' ? 1 : 0;
+  const request = new ShortRequest(socket, part(METHOD_BYTES, at - VERSION_BYTES), minor);
   const { headers, rawHeaders } = request;
   at += 2;
   for (let count = 0; text.charCodeAt(at) !== CR; count++) {
@@ -133,9 +136,27 @@ export function readShortHandshake(bytes, socket) {
     rawHeaders.push(name, value);
     at = end + 2;
   }
-  if (headers.host === undefined || headers.upgrade?.toLowerCase() !== 'websocket') return null;
-  if (!CONNECTION.test(headers.connection ?? '')) return null;
+  const { upgrade, connection = '' } = headers;
+  const isUsual =
+    upgrade === undefined
+      ? PLAIN_CONNECTION.test(connection)
+      : minor === 1 && upgrade.toLowerCase() === 'websocket' && CONNECTION.test(connection);
+  if (!isUsual || (headers.host === undefined && minor === 1)) return null;
   return /** @type {import('node:http').IncomingMessage} */ (/** @type {unknown} */ (request));
+}
+
+/**
+ * Reads the whole lines of a head that may be cut: the connection is refused, and the lines decide
+ * only how.
+ * @param {Buffer} bytes
+ * @param {Socket} socket
+ */
+export function peekShortHandshake(bytes, socket) {
+  const lines = bytes.subarray(0, MAX_HEAD_BYTES - 2);
+  const end = lines.lastIndexOf('\r\n');
+  const head = lines.toString('latin1', 0, end + 2);
+  const isWhole = head.endsWith('\r\n\r\n');
+  return readShortHandshake(Buffer.from(isWhole ? head : `${head}\r\n`, 'latin1'), socket);
 }
 
 /**
